@@ -1,0 +1,26 @@
+package commitlog
+
+import "github.com/lockstepmq/lockstep/internal/ident"
+
+// Record describes one batch: a fixed-size entry of the commit log.
+type Record struct {
+	Epoch  ident.Epoch
+	First  ident.Sequence // base sequence
+	Count  uint32         // messages; 0 for a control batch
+	Offset ident.Offset   // where the batch begins
+	Size   uint32         // bytes of the batch
+	CRC    uint32         // header checksum of the batch
+	TimeMS int64          // unix ms of the batch
+}
+
+// End is the position after the batch.
+func (r Record) End() ident.Position {
+	return ident.Position{Offset: r.Offset + ident.Offset(r.Size), Sequence: r.First + ident.Sequence(r.Count)}
+}
+
+// EpochEnd says what was written in one epoch: [Start, End) of the log. A
+// partition's table of them is what reconciliation works on.
+type EpochEnd struct {
+	Epoch      ident.Epoch
+	Start, End ident.Position
+}

@@ -1,0 +1,212 @@
+// Package meta is the cluster's metadata: the Store that keeps it (etcd, or
+// memory in tests) and the values that lie in it.
+//
+// It decides nothing. Every state of a partition is one key, changed only by a
+// compare-and-swap on its ModRevision; a transaction whose answer was lost may
+// still land later (ErrUnknown).
+//
+// Keys below /lockstep/<cluster>/:
+//
+//	nodes/<n>                  permanent: addresses, zone, boot counter
+//	live/<n>                   under the node's lease; CreateRevision = incarnation
+//	controller                 under the controller's lease
+//	topics/<name>              TopicState
+//	channels/<topic id>/<ch>   ChannelState
+//	partitions/<topic id>/<n>  PartitionState
+//	config, audit/…
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+var (
+	// ErrUnknown means that a transaction may have happened, may yet happen, or
+	// may not: reading the old revision back proves nothing.
+	ErrUnknown = errors.New("meta: outcome of the transaction is unknown")
+	// ErrNotFound means that the key does not exist.
+	ErrNotFound = errors.New("meta: no such key")
+	// ErrUnavailable means that the request certainly did not happen.
+	ErrUnavailable = errors.New("meta: store is unavailable")
+)
+
+// Entry is one key as read. Create and Mod are store revisions.
+type Entry struct {
+	Key         string
+	Value       []byte
+	Create, Mod int64
+	Lease       int64
+}
+
+// Compare is one condition of a transaction. For Create and Mod, 0 = the key
+// must not exist, -1 = any.
+type Compare struct {
+	Key         string
+	Create, Mod int64
+}
+
+// Put is one write of a transaction; Delete removes the key instead. Lease 0
+// attaches none.
+type Put struct {
+	Key    string
+	Value  []byte
+	Lease  int64
+	Delete bool
+}
+
+// Change is what a watch tells. With Reset, Puts is the whole state below the
+// prefix again (first delivery, compaction, reconnect) and everything not in
+// Puts is gone. Changes come in revision order without gaps.
+type Change struct {
+	Revision int64
+	Puts     []Entry
+	Deletes  []string
+	Reset    bool
+}
+
+// Store is a linearizable key-value store with transactions, watches and
+// leases. All methods are safe for concurrent use.
+type Store interface {
+	// Get reads one key linearizably; ErrNotFound if it is not there.
+	Get(ctx context.Context, key string) (Entry, error)
+	// List reads all keys below prefix at one revision, sorted by key.
+	List(ctx context.Context, prefix string) ([]Entry, int64, error)
+	// Txn applies all puts if all compares hold. ok says whether they did; rev
+	// is the store revision of the transaction. ErrUnknown: it may have happened.
+	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
+	// Watch sends a Reset change with the present state, then every later
+	// change below prefix, until ctx ends; then the channel is closed.
+	Watch(ctx context.Context, prefix string) <-chan Change
+	// Lease grants a lease that is kept alive by this process until Revoke or
+	// Close. lost is closed when the store says it is gone.
+	Lease(ctx context.Context, ttlSeconds int64) (id int64, lost <-chan struct{}, err error)
+	// Revoke ends a lease, also somebody else's: its keys vanish at once.
+	// Revoking a lease that does not exist is no error.
+	Revoke(ctx context.Context, id int64) error
+	// Close stops keep-alives and watches; leases run out by themselves.
+	Close() error
+}
+
+// Keys names the keys of one cluster.
+type Keys struct{ Cluster string }
+
+// Root is the prefix of everything: /lockstep/<cluster>/.
+func (k Keys) Root() string { return "/lockstep/" + k.Cluster + "/" }
+
+// Node is the permanent key of a broker.
+func (k Keys) Node(n ident.Node) string { return k.Root() + "nodes/" + string(n) }
+
+// Live is the key that a broker holds under its lease.
+func (k Keys) Live(n ident.Node) string { return k.Root() + "live/" + string(n) }
+
+// Controller is the key that the elected controller holds under its lease.
+func (k Keys) Controller() string { return k.Root() + "controller" }
+
+// Topic is the key of a topic, by name.
+func (k Keys) Topic(name string) string { return k.Root() + "topics/" + name }
+
+// Channel is the key of a channel of a topic.
+func (k Keys) Channel(t ident.TopicID, name string) string {
+	return k.Root() + "channels/" + t.String() + "/" + name
+}
+
+// Partition is the one key of a partition's state.
+func (k Keys) Partition(p ident.Partition) string { return k.Root() + "partitions/" + p.String() }
+
+// Durability says what an OK means.
+type Durability string
+
+const (
+	// DurabilitySync: synced to disk on every in-sync replica. The default.
+	DurabilitySync Durability = "sync"
+	// DurabilityReplicated: in the page cache of every in-sync replica. A power
+	// cut of all of them loses it.
+	DurabilityReplicated Durability = "replicated"
+)
+
+// PartitionState is the value of a partition's key (version 1). The topic id
+// and partition number are in the key. Revision is filled in on reading.
+type PartitionState struct {
+	V                 int               `json:"v"`
+	Replicas          []ident.Node      `json:"replicas"`
+	ISR               []ident.Member    `json:"isr"`
+	Leader            ident.Node        `json:"leader"`
+	LeaderIncarnation ident.Incarnation `json:"leader_incarnation"`
+	Epoch             ident.Epoch       `json:"epoch"`
+	MinInSync         int               `json:"min_in_sync"`
+	Durability        Durability        `json:"durability"`
+	Revision          int64             `json:"-"`
+}
+
+// Clone copies the state with its slices.
+func (s PartitionState) Clone() PartitionState {
+	s.Replicas = append([]ident.Node(nil), s.Replicas...)
+	s.ISR = append([]ident.Member(nil), s.ISR...)
+	return s
+}
+
+// TopicState is the value of a topic's key (version 1). A topic that is being
+// deleted keeps its key with Deleted set until its tombstone expires.
+type TopicState struct {
+	V                 int           `json:"v"`
+	ID                ident.TopicID `json:"id"`
+	Partitions        int           `json:"partitions"`
+	ReplicationFactor int           `json:"replication_factor"`
+	MinInSync         int           `json:"min_in_sync"`
+	Durability        Durability    `json:"durability"`
+	Paused            bool          `json:"paused,omitempty"`
+	Ordered           bool          `json:"ordered,omitempty"`
+	Deleted           bool          `json:"deleted,omitempty"`
+	DeletedAtMS       int64         `json:"deleted_at_ms,omitempty"`
+	FirstChannel      string        `json:"first_channel,omitempty"`
+	Options           TopicOptions  `json:"options,omitzero"`
+	Revision          int64         `json:"-"`
+}
+
+// TopicOptions are the per-topic limits; zero means none.
+type TopicOptions struct {
+	RetentionMS    int64 `json:"retention_ms,omitempty"`
+	RetentionBytes int64 `json:"retention_bytes,omitempty"`
+	MaxBytes       int64 `json:"max_bytes,omitempty"`
+}
+
+// ChannelState is the value of a channel's key (version 1).
+type ChannelState struct {
+	V       int    `json:"v"`
+	ID      uint64 `json:"id"`
+	From    string `json:"from,omitempty"` // earliest | latest | <unix ns> | <sequence>; "" = by the rules
+	First   bool   `json:"first,omitempty"`
+	Ordered bool   `json:"ordered,omitempty"`
+	Paused  bool   `json:"paused,omitempty"`
+}
+
+// NodeState is the value of nodes/<n> and live/<n> (version 1).
+type NodeState struct {
+	V                int        `json:"v"`
+	Name             ident.Node `json:"name"`
+	BroadcastAddress string     `json:"broadcast_address"`
+	Hostname         string     `json:"hostname"`
+	TCPPort          int        `json:"tcp_port"`
+	HTTPPort         int        `json:"http_port"`
+	RPCAddress       string     `json:"rpc_address"`
+	Zone             string     `json:"zone"`
+	Region           string     `json:"region"`
+	Version          string     `json:"version"`
+	Lease            int64      `json:"lease,omitempty"` // live/<n>: so that a peer may revoke it
+	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: starts counted, to notice a restored data path
+	HandingOver      bool       `json:"handing_over,omitempty"`
+}
+
+// Encode writes a value with its version; values are JSON so that operators can
+// read them.
+func Encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("meta: value does not marshal: " + err.Error()) // plain structs always do
+	}
+	return b
+}

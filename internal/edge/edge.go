@@ -1,0 +1,262 @@
+// Package edge declares what the client-facing packages (internal/server,
+// internal/protocol, internal/httpapi, internal/lookup) need of the cluster,
+// as small interfaces and plain values. The coordinator implements them; tests
+// fake them. The package holds no logic.
+//
+// # Invariants every implementation keeps
+//
+//  1. Publish never blocks, and its Answerer is called exactly once, also at
+//     shutdown, at the latest after the put limit (9 s).
+//  2. Subscribe returns only after the channel's position is replicated on every
+//     partition, so that nothing published later is missed.
+//  3. A Delivery is a committed message.
+package edge
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// What a put may answer instead of OK. The texts follow "E_PUB_FAILED PUB
+// failed " on TCP (ROLLBACK.md's table).
+var (
+	// ErrNotEnough: nothing was written. Implementations wrap it to add "(1 of 2)".
+	ErrNotEnough = errors.New("not enough in-sync replicas, not stored")
+	// ErrRolledBack: it was written and has been taken back for good.
+	ErrRolledBack = errors.New("rolled back, not stored")
+	// ErrInDoubt: it may be stored.
+	ErrInDoubt = errors.New("in doubt, may be stored")
+	// ErrExiting: this broker is stopping; nothing was stored.
+	ErrExiting = errors.New("exiting")
+	// ErrNoLeader: no leader could be reached within the hold; nothing was stored.
+	ErrNoLeader = errors.New("no leader, not stored")
+	// ErrDiskFull: a replica is below its disk reserve; nothing was stored.
+	ErrDiskFull = errors.New("disk reserve reached, not stored")
+	// ErrTopicFull: the topic's max_bytes is reached; nothing was stored.
+	ErrTopicFull = errors.New("topic is full, not stored")
+	// ErrBusy: too many puts wait; nothing was stored.
+	ErrBusy = errors.New("too many puts waiting, not stored")
+)
+
+// What finishing, requeueing and touching may answer; the texts are NSQ's.
+var (
+	ErrNotInFlight = errors.New("ID not in flight")
+	ErrNotOwner    = errors.New("client does not own message")
+)
+
+// What administration may answer.
+var (
+	ErrTopicNotFound   = errors.New("topic not found")
+	ErrChannelNotFound = errors.New("channel not found")
+	ErrInvalid         = errors.New("invalid argument") // wrapped with what is wrong
+	ErrTooManyClients  = errors.New("too many consumers")
+	ErrUnavailable     = errors.New("cluster metadata is unavailable")
+)
+
+// Publisher takes puts for any topic, led here or not.
+type Publisher interface {
+	// Admit blocks for back-pressure before a body is read, and makes sure that
+	// the topic exists or may be created. bytes is the body's size.
+	Admit(ctx context.Context, topic string, bytes int) error
+	// Publish takes one put. Local, forwarded, held and retried puts look the
+	// same. Request ids are filled in here. key nil = any partition.
+	Publish(topic string, key []byte, d queue.Draft, a Answerer)
+}
+
+// Answerer is told the fate of one put, once. Answer must not block: it posts.
+type Answerer interface{ Answer(r PutResult) }
+
+// PutResult is the fate of one put. Err is nil (committed) or wraps one of the
+// errors above. ID is the first message's id, valid when Err is nil.
+type PutResult struct {
+	ID  MessageID
+	Err error
+}
+
+// MessageID is the 16 ASCII hex digits that clients see.
+type MessageID [16]byte
+
+// Subscribers opens subscriptions on any topic, led here or relayed.
+type Subscribers interface {
+	Subscribe(ctx context.Context, r SubscribeRequest) (Subscription, error)
+}
+
+// SubscribeRequest says what a SUB asks for.
+type SubscribeRequest struct {
+	Topic, Channel string
+	From           string // "" = by the rules; earliest | latest | <unix ns> | <sequence>
+	Partition      int    // -1 = all
+	Ordered        bool
+	MsgTimeoutMS   int64
+	SampleRate     int32 // 0 = off; NSQ: keep if rand(0..99) <= rate
+	// Client describes the connection for /stats; called at any time, from any
+	// goroutine.
+	Client func() ClientStats
+}
+
+// Subscription is one consumer's view of a channel over all partitions. Pull,
+// Finish, Requeue and Touch may be called by different goroutines.
+type Subscription interface {
+	// Wake receives (capacity 1, edge-triggered, never lost) when Pull may find
+	// something.
+	Wake() <-chan struct{}
+	// Pull appends at most credit deliveries to dst: in flight to this
+	// subscription from now on.
+	Pull(credit int, dst []Delivery) []Delivery
+	// Finish, Requeue, Touch: ErrNotInFlight, ErrNotOwner.
+	Finish(id MessageID) error
+	Requeue(id MessageID, delayMS int64) error
+	Touch(id MessageID) error
+	// InFlight is the number of deliveries neither finished, requeued nor timed out.
+	InFlight() int
+	// SetReady tells the credit the consumer grants (RDY), for relays and stats.
+	SetReady(n int)
+	// Refused tells of late "no"s: a leader's refusal over a relay (becomes
+	// E_FIN_FAILED and kin). Never closed.
+	Refused() <-chan Refusal
+	// Closed is closed when the channel was deleted: the connection must go.
+	Closed() <-chan struct{}
+	// Close ends it. requeue: what is in flight goes back at once, else it waits
+	// for its timeout.
+	Close(requeue bool)
+}
+
+// Delivery is one message on its way to a consumer. Message.Attempts counts
+// from 1.
+type Delivery struct {
+	ID        MessageID
+	Partition ident.Partition
+	Epoch     ident.Epoch
+	Message   queue.Message
+}
+
+// Refusal is a late answer to a verb ("FIN", "REQ", "TOUCH").
+type Refusal struct {
+	ID   MessageID
+	Verb string
+	Err  error
+}
+
+// AdminOp is one administrative operation, the same on every broker, forwarded
+// to whoever must do it, idempotent. Verbs: topic.create topic.delete
+// topic.empty topic.pause topic.unpause channel.create channel.delete
+// channel.empty channel.pause channel.unpause. Args: partitions,
+// replication_factor, min_in_sync, ordered, from, …
+type AdminOp struct {
+	Verb, Topic, Channel string
+	Args                 map[string]string
+}
+
+// Admin carries out administrative operations. It returns after the change is
+// replicated. Errors wrap ErrTopicNotFound, ErrChannelNotFound, ErrInvalid,
+// ErrUnavailable.
+type Admin interface {
+	Do(ctx context.Context, op AdminOp) error
+}
+
+// Stats gives the queues that this broker leads (only leaders report, or tools
+// that sum over brokers would multiply).
+type Stats interface {
+	// Topics returns them sorted by name, channels sorted too. Empty filters
+	// select all.
+	Topics(topic, channel string, includeClients bool) []TopicStats
+	// Health is nil or why the broker cannot store (the text after "NOK - ").
+	Health() error
+}
+
+// Directory answers the lookup API from the broker's watch of the metadata.
+type Directory interface {
+	// Lookup returns the channels and the producers of a topic: each
+	// partition's leader and a live in-sync follower. ErrTopicNotFound. Waits up
+	// to 1.5 s while a partition has no leader.
+	Lookup(ctx context.Context, topic string) (channels []string, producers []Producer, err error)
+	Topics() []string
+	Channels(topic string) []string
+	Nodes() []NodeEntry
+	// Tombstone hides a node ("broadcast_address:http_port") from Lookup of a
+	// topic for the tombstone lifetime.
+	Tombstone(topic, node string) error
+	// Cluster is the whole of GET /v1/cluster.
+	Cluster() ClusterView
+	// Ready is nil when the broker is registered and serves (for /readyz).
+	Ready() error
+}
+
+// Producer is one broker as /lookup and /nodes show it.
+type Producer struct {
+	RemoteAddress    string `json:"remote_address"`
+	Hostname         string `json:"hostname"`
+	BroadcastAddress string `json:"broadcast_address"`
+	TCPPort          int    `json:"tcp_port"`
+	HTTPPort         int    `json:"http_port"`
+	Version          string `json:"version"`
+	TopologyZone     string `json:"topology_zone"`
+	TopologyRegion   string `json:"topology_region"`
+}
+
+// NodeEntry is one broker of /nodes. Tombstones has the length of Topics.
+type NodeEntry struct {
+	Producer
+	Tombstones []bool   `json:"tombstones"`
+	Topics     []string `json:"topics"`
+}
+
+// ClusterView is the answer of GET /v1/cluster.
+type ClusterView struct {
+	Cluster    string        `json:"cluster"`
+	Controller ident.Node    `json:"controller"`
+	Brokers    []BrokerView  `json:"brokers"`
+	Topics     []TopicView   `json:"topics"`
+	Self       ident.Node    `json:"self"`
+	Counters   CounterTotals `json:"counters"`
+}
+
+// CounterTotals sums the rare events of this broker's partitions.
+type CounterTotals struct {
+	Elections   uint64 `json:"elections"`
+	Rollbacks   uint64 `json:"rollbacks"`
+	RolledBack  uint64 `json:"rolled_back_puts"`
+	InDoubt     uint64 `json:"in_doubt_puts"`
+	Truncations uint64 `json:"truncations"`
+	Shrinks     uint64 `json:"isr_shrinks"`
+	Grows       uint64 `json:"isr_grows"`
+	Swaps       uint64 `json:"isr_swaps"`
+}
+
+// BrokerView is one broker of the cluster view.
+type BrokerView struct {
+	Name        ident.Node        `json:"name"`
+	Alive       bool              `json:"alive"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	TCPAddress  string            `json:"tcp_address"`
+	HTTPAddress string            `json:"http_address"`
+	RPCAddress  string            `json:"rpc_address"`
+	Zone        string            `json:"zone"`
+	Version     string            `json:"version"`
+}
+
+// TopicView is one topic of the cluster view.
+type TopicView struct {
+	Topic             string          `json:"topic"`
+	ID                ident.TopicID   `json:"id"`
+	ReplicationFactor int             `json:"replication_factor"`
+	MinInSync         int             `json:"min_in_sync"`
+	Partitions        []PartitionView `json:"partitions"`
+}
+
+// PartitionView is one partition of the cluster view. Offsets are the leader's
+// as this broker last heard.
+type PartitionView struct {
+	Partition         int            `json:"partition"`
+	Leader            ident.Node     `json:"leader"`
+	Epoch             ident.Epoch    `json:"epoch"`
+	Replicas          []ident.Node   `json:"replicas"`
+	ISR               []ident.Node   `json:"isr"`
+	CommittedOffset   ident.Offset   `json:"committed_offset"`
+	CommittedSequence ident.Sequence `json:"committed_sequence"`
+	EndOffset         ident.Offset   `json:"end_offset"`
+	UnderReplicated   bool           `json:"under_replicated"`
+}

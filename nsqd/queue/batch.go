@@ -1,0 +1,189 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// HeaderSize is the length of a batch header in bytes.
+const HeaderSize = 80
+
+// MaxBatchBytes bounds one batch. It is well above the largest multi-put
+// (--max-body-size, 5 MiB by default) and guards the decoder's allocations.
+const MaxBatchBytes = 64 << 20
+
+const (
+	magic       = 0x31424b4c // "LKB1" read little-endian
+	version     = 1
+	flagControl = 1
+)
+
+const (
+	offFlags     = 5
+	offControl   = 6
+	offLength    = 8
+	offCount     = 12
+	offPayload   = 16
+	offPrev      = 20
+	offEpoch     = 24
+	offBase      = 32
+	offSequence  = 40
+	offTime      = 48
+	offProducer  = 56
+	offN         = 64
+	offReserved  = 72
+	offHeaderCRC = 76
+)
+
+// The kinds of control batches.
+const (
+	// ControlMarker opens an epoch: nothing of the epoch is served before the
+	// committed end has passed it.
+	ControlMarker uint8 = 1
+)
+
+var (
+	// ErrTorn means that the bytes end before the batch does.
+	ErrTorn = errors.New("queue: batch is cut short")
+	// ErrCorrupt means that a checksum or a field does not hold.
+	ErrCorrupt = errors.New("queue: batch is corrupt")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum is the CRC-32C that batches and their headers carry.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// Draft is one put, encoded and checksummed once in the goroutine that read it
+// from the client, with HeaderSize bytes free in front for the header.
+type Draft struct {
+	Bytes      []byte // header room, then payload
+	Count      uint32
+	PayloadCRC uint32
+	Request    ident.RequestID
+	Control    uint8 // a Control… kind, or 0 for messages
+}
+
+// Size is the number of bytes that the sealed batch will have.
+func (d *Draft) Size() int { return len(d.Bytes) }
+
+// Marker makes the control batch that opens an epoch.
+func Marker() Draft {
+	return Draft{Bytes: make([]byte, HeaderSize), Control: ControlMarker}
+}
+
+// Batch is a sealed batch. The fields repeat what Bytes carry.
+type Batch struct {
+	Bytes   []byte
+	Epoch   ident.Epoch
+	At      ident.Position // where it begins
+	End     ident.Position // where the next one begins
+	CRC     uint32         // header checksum; identifies the batch and all before it
+	PrevCRC uint32
+	Time    int64 // unix ns
+	Count   uint32
+	Control uint8
+	Request ident.RequestID
+}
+
+// Seal fills the header in place: O(1), the payload is not touched. The draft's
+// bytes belong to the batch afterwards; to seal the same put again (a retry),
+// seal a Clone.
+func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS int64) Batch {
+	h := d.Bytes[:HeaderSize]
+	clear(h)
+	le := binary.LittleEndian
+	le.PutUint32(h, magic)
+	h[4] = version
+	if d.Control != 0 {
+		h[offFlags] = flagControl
+		h[offControl] = d.Control
+	}
+	le.PutUint32(h[offLength:], uint32(len(d.Bytes)))
+	le.PutUint32(h[offCount:], d.Count)
+	le.PutUint32(h[offPayload:], d.PayloadCRC)
+	le.PutUint32(h[offPrev:], prevCRC)
+	le.PutUint64(h[offEpoch:], uint64(e))
+	le.PutUint64(h[offBase:], uint64(at.Offset))
+	le.PutUint64(h[offSequence:], uint64(at.Sequence))
+	le.PutUint64(h[offTime:], uint64(timeNS))
+	le.PutUint64(h[offProducer:], d.Request.Producer)
+	le.PutUint64(h[offN:], d.Request.N)
+	crc := Checksum(h[:offHeaderCRC])
+	le.PutUint32(h[offHeaderCRC:], crc)
+	return Batch{
+		Bytes: d.Bytes, Epoch: e, At: at,
+		End: ident.Position{
+			Offset:   at.Offset + ident.Offset(len(d.Bytes)),
+			Sequence: at.Sequence + ident.Sequence(d.Count),
+		},
+		CRC: crc, PrevCRC: prevCRC, Time: timeNS, Count: d.Count, Control: d.Control, Request: d.Request,
+	}
+}
+
+// Clone copies the draft, so that a retry can be sealed while earlier sealed
+// bytes are still shared with readers and peers.
+func (d *Draft) Clone() Draft {
+	c := *d
+	c.Bytes = append([]byte(nil), d.Bytes...)
+	return c
+}
+
+// Decode reads the first batch of b and checks it whole. It returns the batch,
+// whose Bytes alias b, and its length. ErrTorn means b is too short, ErrCorrupt
+// that what is there is not a batch.
+func Decode(b []byte) (Batch, int, error) {
+	batch, n, err := DecodeHeader(b)
+	if err != nil {
+		return Batch{}, 0, err
+	}
+	if len(b) < n {
+		return Batch{}, 0, ErrTorn
+	}
+	want := binary.LittleEndian.Uint32(b[offPayload:])
+	if got := Checksum(b[HeaderSize:n]); got != want {
+		return Batch{}, 0, fmt.Errorf("%w: payload checksum %08x, header says %08x", ErrCorrupt, got, want)
+	}
+	batch.Bytes = b[:n:n]
+	if err := checkMessages(batch); err != nil {
+		return Batch{}, 0, err
+	}
+	return batch, n, nil
+}
+
+// DecodeHeader reads and checks a header alone: the result has no Bytes. It
+// returns the length that the whole batch has.
+func DecodeHeader(b []byte) (Batch, int, error) {
+	if len(b) < HeaderSize {
+		return Batch{}, 0, ErrTorn
+	}
+	le := binary.LittleEndian
+	if le.Uint32(b) != magic || b[4] != version || b[7] != 0 || le.Uint32(b[offReserved:]) != 0 {
+		return Batch{}, 0, fmt.Errorf("%w: no batch header here", ErrCorrupt)
+	}
+	crc := le.Uint32(b[offHeaderCRC:])
+	if got := Checksum(b[:offHeaderCRC]); got != crc {
+		return Batch{}, 0, fmt.Errorf("%w: header checksum %08x, computed %08x", ErrCorrupt, crc, got)
+	}
+	n, count := le.Uint32(b[offLength:]), le.Uint32(b[offCount:])
+	control := b[offControl]
+	if n < HeaderSize || n > MaxBatchBytes || b[offFlags]&^flagControl != 0 ||
+		(b[offFlags] == flagControl) != (control != 0) || (control != 0) != (count == 0) {
+		return Batch{}, 0, fmt.Errorf("%w: impossible header", ErrCorrupt)
+	}
+	at := ident.Position{Offset: ident.Offset(le.Uint64(b[offBase:])), Sequence: ident.Sequence(le.Uint64(b[offSequence:]))}
+	if at.Offset < 0 || at.Offset > 1<<62 || at.Sequence > 1<<62 {
+		return Batch{}, 0, fmt.Errorf("%w: impossible position", ErrCorrupt)
+	}
+	return Batch{
+		Epoch: ident.Epoch(le.Uint64(b[offEpoch:])), At: at,
+		End: ident.Position{Offset: at.Offset + ident.Offset(n), Sequence: at.Sequence + ident.Sequence(count)},
+		CRC: crc, PrevCRC: le.Uint32(b[offPrev:]), Time: int64(le.Uint64(b[offTime:])),
+		Count: count, Control: control,
+		Request: ident.RequestID{Producer: le.Uint64(b[offProducer:]), N: le.Uint64(b[offN:])},
+	}, int(n), nil
+}

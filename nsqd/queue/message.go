@@ -1,0 +1,185 @@
+package queue
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	messageTrace     = 1
+	messageDeliverAt = 2
+	messageHeader    = 4
+	messageMinSize   = 5 // length and flags
+)
+
+// MaxMessageHeader bounds the header bytes of one message.
+const MaxMessageHeader = 1<<16 - 1
+
+// Message is one message as a reader sees it. Header and Body alias the bytes
+// of the batch and must not be changed.
+type Message struct {
+	Time      int64 // unix ns: when the put was sealed
+	DeliverAt int64 // unix ns; 0 = at once
+	Trace     uint64
+	Header    []byte
+	Body      []byte
+	Attempts  uint16
+	Seq       ident.Sequence
+}
+
+// DraftBuilder encodes the messages of one put. Its zero value is not usable;
+// see NewDraft.
+type DraftBuilder struct {
+	bytes []byte
+	count uint32
+}
+
+// NewDraft starts a put. sizeHint is the sum of the body sizes, if known.
+func NewDraft(sizeHint int) *DraftBuilder {
+	return &DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+sizeHint+2*messageMinSize)}
+}
+
+// Add appends a message that carries a body only: a PUB.
+func (b *DraftBuilder) Add(body []byte) {
+	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+len(body)))
+	b.bytes = append(b.bytes, 0)
+	b.bytes = append(b.bytes, body...)
+	b.count++
+}
+
+// Grow appends a body-only message of n bytes and returns its body for the
+// caller to fill: one copy from the socket to the batch.
+func (b *DraftBuilder) Grow(n int) []byte {
+	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+n))
+	b.bytes = append(b.bytes, 0)
+	at := len(b.bytes)
+	if cap(b.bytes) < at+n {
+		grown := make([]byte, at, max(2*cap(b.bytes), at+n))
+		copy(grown, b.bytes)
+		b.bytes = grown
+	}
+	b.bytes = b.bytes[:at+n]
+	b.count++
+	return b.bytes[at:]
+}
+
+// AddMessage appends a message with its trace id, deadline and headers. A
+// header above MaxMessageHeader is an error and nothing is appended.
+func (b *DraftBuilder) AddMessage(m Message) error {
+	if len(m.Header) > MaxMessageHeader {
+		return fmt.Errorf("queue: message header of %d bytes exceeds %d", len(m.Header), MaxMessageHeader)
+	}
+	at := len(b.bytes)
+	b.bytes = append(b.bytes, 0, 0, 0, 0, 0)
+	var flags byte
+	if m.Trace != 0 {
+		flags |= messageTrace
+		b.bytes = binary.LittleEndian.AppendUint64(b.bytes, m.Trace)
+	}
+	if m.DeliverAt != 0 {
+		flags |= messageDeliverAt
+		b.bytes = binary.LittleEndian.AppendUint64(b.bytes, uint64(m.DeliverAt))
+	}
+	if len(m.Header) > 0 {
+		flags |= messageHeader
+		b.bytes = binary.LittleEndian.AppendUint16(b.bytes, uint16(len(m.Header)))
+		b.bytes = append(b.bytes, m.Header...)
+	}
+	b.bytes = append(b.bytes, m.Body...)
+	b.bytes[at+4] = flags
+	binary.LittleEndian.PutUint32(b.bytes[at:], uint32(len(b.bytes)-at-4))
+	b.count++
+	return nil
+}
+
+// Count is the number of messages added so far, Size their encoded bytes with
+// the header's room.
+func (b *DraftBuilder) Count() int { return int(b.count) }
+
+// Size is the length of the batch so far.
+func (b *DraftBuilder) Size() int { return len(b.bytes) }
+
+// Draft finishes the put: it computes the payload's checksum. The builder must
+// not be used afterwards.
+func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
+	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r}
+}
+
+// Messages appends the messages of a data batch to dst, from sequence `from`
+// on, at most max. Sequences are filled in, Attempts are 0. The batch must have
+// come from Seal or Decode.
+func (b *Batch) Messages(from ident.Sequence, max int, dst []Message) []Message {
+	if b.Control != 0 {
+		return dst
+	}
+	p := b.Bytes[HeaderSize:]
+	for seq := b.At.Sequence; seq < b.End.Sequence && max > 0; seq++ {
+		n := binary.LittleEndian.Uint32(p)
+		if seq >= from {
+			m, _ := decodeMessage(p[4 : 4+n])
+			m.Time, m.Seq = b.Time, seq
+			dst = append(dst, m)
+			max--
+		}
+		p = p[4+n:]
+	}
+	return dst
+}
+
+// checkMessages walks the payload once so that Messages cannot run past it.
+func checkMessages(b Batch) error {
+	p := b.Bytes[HeaderSize:]
+	if b.Control != 0 {
+		return nil
+	}
+	for i := uint32(0); i < b.Count; i++ {
+		if len(p) < messageMinSize {
+			return fmt.Errorf("%w: message %d of %d is missing", ErrCorrupt, i, b.Count)
+		}
+		n := uint64(binary.LittleEndian.Uint32(p))
+		if n < 1 || n+4 > uint64(len(p)) {
+			return fmt.Errorf("%w: message %d has length %d", ErrCorrupt, i, n)
+		}
+		if _, ok := decodeMessage(p[4 : 4+n]); !ok {
+			return fmt.Errorf("%w: message %d is malformed", ErrCorrupt, i)
+		}
+		p = p[4+n:]
+	}
+	if len(p) != 0 {
+		return fmt.Errorf("%w: %d bytes after the last message", ErrCorrupt, len(p))
+	}
+	return nil
+}
+
+func decodeMessage(p []byte) (m Message, ok bool) {
+	flags, p := p[0], p[1:]
+	if flags&^(messageTrace|messageDeliverAt|messageHeader) != 0 {
+		return Message{}, false
+	}
+	if flags&messageTrace != 0 {
+		if len(p) < 8 {
+			return Message{}, false
+		}
+		m.Trace, p = binary.LittleEndian.Uint64(p), p[8:]
+	}
+	if flags&messageDeliverAt != 0 {
+		if len(p) < 8 {
+			return Message{}, false
+		}
+		m.DeliverAt, p = int64(binary.LittleEndian.Uint64(p)), p[8:]
+	}
+	if flags&messageHeader != 0 {
+		if len(p) < 2 {
+			return Message{}, false
+		}
+		n := int(binary.LittleEndian.Uint16(p))
+		if len(p) < 2+n {
+			return Message{}, false
+		}
+		m.Header, p = p[2:2+n], p[2+n:]
+	}
+	m.Body = p
+	return m, true
+}
