@@ -32,6 +32,23 @@ var (
 	ErrNotFound = errors.New("meta: no such key")
 	// ErrUnavailable means that the request certainly did not happen.
 	ErrUnavailable = errors.New("meta: store is unavailable")
+	// ErrNoLease means that a put names a lease that is gone; nothing of its
+	// transaction happened.
+	ErrNoLease = errors.New("meta: no such lease")
+	// ErrInvalid means that the store refused the transaction for what it says
+	// (too many operations, one key written twice): it did not happen and never
+	// will.
+	ErrInvalid = errors.New("meta: transaction refused")
+	// ErrClosed means that Close was called.
+	ErrClosed = errors.New("meta: store is closed")
+)
+
+// MaxTxn is the greatest number of compares, and of puts, in a transaction that
+// every store takes: an external etcd in its default settings refuses more. The
+// embedded one takes EmbeddedMaxTxn.
+const (
+	MaxTxn         = 128
+	EmbeddedMaxTxn = 2048
 )
 
 // Entry is one key as read. Create and Mod are store revisions.

@@ -1,0 +1,165 @@
+package meta
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// Config says how to reach an etcd.
+type Config struct {
+	Endpoints   []string      // host:port or URL of the members' client addresses
+	TLS         *tls.Config   // nil: plain text
+	Username    string        // "" = no authentication
+	Password    string        //
+	DialTimeout time.Duration // of one connection attempt, and of the log-in; 0 = 2 s
+	Namespace   string        // put in front of every key; "" = none
+}
+
+const (
+	defaultDialTimeout = 2 * time.Second
+	// A broker must not sit out gRPC's default back-off (up to 120 s) after its
+	// etcd came back.
+	reconnectMin, reconnectMax = 20 * time.Millisecond, 500 * time.Millisecond
+	// An external etcd ends connections that ping more often than every 5 s.
+	pingEvery, pingTimeout = 6 * time.Second, 2 * time.Second
+)
+
+// Etcd is the Store on an etcd v3 cluster. A request that cannot be placed
+// waits until its context ends: every caller brings a deadline.
+type Etcd struct {
+	client *clientv3.Client
+	kv     clientv3.KV
+	watch  clientv3.Watcher
+	lease  clientv3.Lease
+	done   context.Context // ended by Close; never a request's own
+	stop   context.CancelFunc
+	wg     sync.WaitGroup // watches and keep-alives
+	mu     struct {
+		sync.Mutex
+		closed bool
+	}
+}
+
+var _ Store = (*Etcd)(nil)
+
+// DialEtcd makes a client. It connects in the background, so that an etcd that
+// starts together with the broker is no error; only a log-in waits.
+func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	timeout := c.DialTimeout
+	if timeout <= 0 {
+		timeout = defaultDialTimeout
+	}
+	done, stop := context.WithCancel(context.Background())
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints, TLS: c.TLS, Username: c.Username, Password: c.Password,
+		DialTimeout: timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
+		Context: done, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+			MinConnectTimeout: timeout,
+		})},
+	})
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("meta: connect to etcd %v: %w", c.Endpoints, err)
+	}
+	e := &Etcd{client: client, kv: client.KV, watch: client.Watcher, lease: client.Lease, done: done, stop: stop}
+	if c.Namespace != "" {
+		e.kv = namespace.NewKV(client.KV, c.Namespace)
+		e.watch = namespace.NewWatcher(client.Watcher, c.Namespace)
+		e.lease = namespace.NewLease(client.Lease, c.Namespace)
+	}
+	return e, nil
+}
+
+// Get implements Store.
+func (e *Etcd) Get(ctx context.Context, key string) (Entry, error) {
+	r, err := e.kv.Get(ctx, key)
+	if err != nil {
+		return Entry{}, readError(err)
+	}
+	if len(r.Kvs) == 0 {
+		return Entry{}, ErrNotFound
+	}
+	return entryOf(r.Kvs[0]), nil
+}
+
+// List implements Store.
+func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
+	r, err := e.kv.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
+	if err != nil {
+		return nil, 0, readError(err)
+	}
+	out := make([]Entry, len(r.Kvs))
+	for i, kv := range r.Kvs {
+		out[i] = entryOf(kv)
+	}
+	return out, r.Header.Revision, nil
+}
+
+// Txn implements Store.
+func (e *Etcd) Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error) {
+	if ctx.Err() != nil || e.done.Err() != nil {
+		return false, 0, ErrUnavailable // nothing was sent
+	}
+	r, err := e.kv.Txn(ctx).If(conditions(cmp)...).Then(operations(puts)...).Commit()
+	if err != nil {
+		return false, 0, writeError(err)
+	}
+	return r.Succeeded, r.Header.Revision, nil
+}
+
+// Revoke implements Store.
+func (e *Etcd) Revoke(ctx context.Context, id int64) error {
+	_, err := e.lease.Revoke(ctx, clientv3.LeaseID(id))
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return writeError(err)
+}
+
+// Close implements Store.
+func (e *Etcd) Close() error {
+	e.mu.Lock()
+	closed := e.mu.closed
+	e.mu.closed = true
+	e.mu.Unlock()
+	if closed {
+		return nil
+	}
+	e.stop()
+	e.wg.Wait()
+	if err := e.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("meta: close: %w", err)
+	}
+	return nil
+}
+
+// start runs f until it returns; Close waits for it. False after Close.
+func (e *Etcd) start(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return false
+	}
+	e.wg.Add(1)
+	go func() {
+		defer e.wg.Done()
+		f()
+	}()
+	return true
+}
