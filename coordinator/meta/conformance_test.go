@@ -1,0 +1,205 @@
+package meta_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+)
+
+// backend is one kind of Store under test.
+type backend interface {
+	open(t *testing.T) meta.Store
+	lapse(t *testing.T, s meta.Store, lease int64) // s dies without Revoke, and the lease's time passes
+	compact(t *testing.T)                          // forget all history
+	interrupt(t *testing.T, s meta.Store)          // the connection breaks and comes back
+}
+
+const deadline = 20 * time.Second
+
+// conformance proves a Store.
+func conformance(t *testing.T, b backend) {
+	for name, test := range map[string]func(*testing.T, backend, string){
+		"compare and swap":            testCompareAndSwap,
+		"transactions are atomic":     testAtomic,
+		"refused transactions":        testRefused,
+		"list is one revision":        testList,
+		"watch has no gap":            testWatchNoGap,
+		"watch keeps one revision":    testWatchRevision,
+		"compaction during a watch":   testCompaction,
+		"watch survives a break":      testReconnect,
+		"a lease runs out":            testLapse,
+		"a lease is revoked":          testRevoke,
+		"close ends what is running":  testClose,
+		"an ended context sends none": testEndedContext,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, b, "/"+t.Name()+"/") })
+	}
+}
+
+func withDeadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func put(t *testing.T, s meta.Store, key, value string, lease int64) int64 {
+	t.Helper()
+	ok, rev, err := s.Txn(withDeadline(t), nil, []meta.Put{{Key: key, Value: []byte(value), Lease: lease}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	return rev
+}
+
+func testCompareAndSwap(t *testing.T, b backend, dir string) {
+	s, ctx, key := b.open(t), withDeadline(t), dir+"k"
+	absent := []meta.Compare{{Key: key}}
+	ok, created, err := s.Txn(ctx, absent, []meta.Put{{Key: key, Value: []byte("1")}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, _, err = s.Txn(ctx, absent, []meta.Put{{Key: key, Value: []byte("2")}})
+	require.NoError(t, err)
+	require.False(t, ok, "the key exists")
+
+	ok, second, err := s.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: created}}, []meta.Put{{Key: key, Value: []byte("2")}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Greater(t, second, created)
+	ok, _, err = s.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: created}}, []meta.Put{{Key: key, Value: []byte("3")}})
+	require.NoError(t, err)
+	require.False(t, ok, "the revision moved")
+
+	e, err := s.Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, meta.Entry{Key: key, Value: []byte("2"), Create: created, Mod: second}, e)
+	ok, _, err = s.Txn(ctx, []meta.Compare{{Key: key, Create: created, Mod: -1}}, []meta.Put{{Key: key, Delete: true}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, err = s.Get(ctx, key)
+	require.ErrorIs(t, err, meta.ErrNotFound)
+}
+
+func testAtomic(t *testing.T, b backend, dir string) {
+	s, ctx := b.open(t), withDeadline(t)
+	put(t, s, dir+"guard", "x", 0)
+	puts := []meta.Put{{Key: dir + "a", Value: []byte("1")}, {Key: dir + "b", Value: []byte("1")}}
+	ok, _, err := s.Txn(ctx, []meta.Compare{{Key: dir + "a"}, {Key: dir + "guard"}}, puts)
+	require.NoError(t, err)
+	require.False(t, ok)
+	entries, _, err := s.List(ctx, dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	ok, rev, err := s.Txn(ctx, []meta.Compare{{Key: dir + "a"}}, puts)
+	require.NoError(t, err)
+	require.True(t, ok)
+	for _, p := range puts {
+		e, err := s.Get(ctx, p.Key)
+		require.NoError(t, err)
+		require.Equal(t, rev, e.Mod)
+	}
+}
+
+func testRefused(t *testing.T, b backend, dir string) {
+	s, ctx := b.open(t), withDeadline(t)
+	_, _, err := s.Txn(ctx, nil, []meta.Put{{Key: dir + "a"}, {Key: dir + "a"}})
+	require.ErrorIs(t, err, meta.ErrInvalid)
+	many := make([]meta.Put, meta.EmbeddedMaxTxn+1)
+	for i := range many {
+		many[i].Key = fmt.Sprint(dir, i)
+	}
+	_, _, err = s.Txn(ctx, nil, many)
+	require.ErrorIs(t, err, meta.ErrInvalid)
+	_, _, err = s.Txn(ctx, nil, []meta.Put{{Key: dir + "a"}, {Key: dir + "b", Lease: 987654321}})
+	require.ErrorIs(t, err, meta.ErrNoLease)
+	entries, _, err := s.List(ctx, dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func testList(t *testing.T, b backend, dir string) {
+	s, ctx := b.open(t), withDeadline(t)
+	put(t, s, dir+"b", "2", 0)
+	put(t, s, dir+"a", "1", 0)
+	last := put(t, s, dir+"c/d", "3", 0)
+	entries, rev, err := s.List(ctx, dir)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, rev, last)
+	require.Equal(t, []string{dir + "a", dir + "b", dir + "c/d"}, keysOf(entries))
+	entries, _, err = s.List(ctx, dir+"nothing")
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func keysOf(entries []meta.Entry) []string {
+	out := make([]string, len(entries))
+	for i, e := range entries {
+		out[i] = e.Key
+	}
+	return out
+}
+
+func testLapse(t *testing.T, b backend, dir string) {
+	dying, watching := b.open(t), b.open(t)
+	id, _, err := dying.Lease(withDeadline(t), 1)
+	require.NoError(t, err)
+	put(t, dying, dir+"live", "n1", id)
+	f := follow(t, watching, dir)
+	f.until(func(state map[string]string) bool { return state[dir+"live"] == "n1" })
+	b.lapse(t, dying, id)
+	f.until(func(state map[string]string) bool { return len(state) == 0 })
+}
+
+func testRevoke(t *testing.T, b backend, dir string) {
+	owner, other := b.open(t), b.open(t)
+	id, lost, err := owner.Lease(withDeadline(t), 60)
+	require.NoError(t, err)
+	put(t, owner, dir+"live", "n1", id)
+	select {
+	case <-lost:
+		require.Fail(t, "lost too early")
+	default:
+	}
+	require.NoError(t, other.Revoke(withDeadline(t), id))
+	_, err = owner.Get(withDeadline(t), dir+"live")
+	require.ErrorIs(t, err, meta.ErrNotFound)
+	require.NoError(t, other.Revoke(withDeadline(t), id), "revoking again is no error")
+
+	short, lost, err := owner.Lease(withDeadline(t), 1)
+	require.NoError(t, err)
+	require.NoError(t, other.Revoke(withDeadline(t), short))
+	select {
+	case <-lost:
+	case <-withDeadline(t).Done():
+		require.Fail(t, "the owner was not told")
+	}
+}
+
+func testClose(t *testing.T, b backend, dir string) {
+	s := b.open(t)
+	watch := s.Watch(context.Background(), dir)
+	require.True(t, (<-watch).Reset)
+	_, _, err := s.Lease(withDeadline(t), 60)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	_, open := <-watch
+	require.False(t, open)
+	require.NoError(t, s.Close(), "closing again is no error")
+	_, open = <-s.Watch(context.Background(), dir)
+	require.False(t, open)
+	_, _, err = s.Txn(withDeadline(t), nil, nil)
+	require.Error(t, err)
+}
+
+func testEndedContext(t *testing.T, b backend, dir string) {
+	s := b.open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _, err := s.Txn(ctx, nil, []meta.Put{{Key: dir + "a"}})
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	_, err = s.Get(ctx, dir+"a")
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+}

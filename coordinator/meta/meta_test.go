@@ -1,0 +1,82 @@
+package meta_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// etcd closes its log rotation and gRPC keep-alives behind our back.
+		goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
+
+func TestKeysRoundTrip(t *testing.T) {
+	k := meta.Keys{Cluster: "c"}
+	p := ident.Partition{Topic: 0xabc, Number: 7}
+	got, ok := k.ParsePartition(k.Partition(p))
+	require.True(t, ok)
+	require.Equal(t, p, got)
+	topic, channel, ok := k.ParseChannel(k.Channel(p.Topic, "audit#ephemeral"))
+	require.True(t, ok)
+	require.Equal(t, p.Topic, topic)
+	require.Equal(t, "audit#ephemeral", channel)
+	node, ok := k.ParseLive(k.Live("n1"))
+	require.True(t, ok)
+	require.Equal(t, ident.Node("n1"), node)
+	node, ok = k.ParseNode(k.Node("n2"))
+	require.True(t, ok)
+	require.Equal(t, ident.Node("n2"), node)
+	name, ok := k.ParseTopic(k.Topic("orders"))
+	require.True(t, ok)
+	require.Equal(t, "orders", name)
+}
+
+func TestKeysRefuseOthers(t *testing.T) {
+	k := meta.Keys{Cluster: "c"}
+	for _, key := range []string{
+		"", k.Partitions(), k.Partitions() + "abc/1", k.Partitions() + "000000000000000g/1",
+		k.Partitions() + "0000000000000abc", k.Partitions() + "0000000000000abc/70000", k.Topic("x"),
+	} {
+		_, ok := k.ParsePartition(key)
+		require.False(t, ok, key)
+		_, _, ok = k.ParseChannel(key)
+		require.False(t, ok, key)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	state := meta.PartitionState{V: meta.Version, Replicas: []ident.Node{"n1"}, ISR: []ident.Member{{Node: "n1", Store: 9}}, Leader: "n1", LeaderIncarnation: 4, Epoch: 2, MinInSync: 1, Durability: meta.DurabilitySync}
+	got, err := meta.DecodePartition(meta.Entry{Key: "k", Value: meta.Encode(state), Mod: 12})
+	require.NoError(t, err)
+	state.Revision = 12
+	require.Equal(t, state, got)
+
+	_, err = meta.DecodeTopic(meta.Entry{Key: "k", Value: []byte(`{"v":2}`)})
+	require.ErrorIs(t, err, meta.ErrValue, "a newer version is not guessed at")
+	_, err = meta.DecodeChannel(meta.Entry{Key: "k", Value: []byte(`{}`)})
+	require.ErrorIs(t, err, meta.ErrValue)
+	_, err = meta.DecodeNode(meta.Entry{Key: "k", Value: []byte(`not json`)})
+	require.ErrorIs(t, err, meta.ErrValue)
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"v":1,"replicas":["n1"],"isr":[{"node":"n1","store":"0000000000000009"}]}`))
+	f.Add([]byte(`{"v":1,"name":"n1"}`))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		e := meta.Entry{Key: "k", Value: value, Mod: 3}
+		if s, err := meta.DecodePartition(e); err == nil {
+			again, err := meta.DecodePartition(meta.Entry{Key: "k", Value: meta.Encode(s), Mod: 3})
+			require.NoError(t, err)
+			require.Equal(t, s, again)
+		}
+		_, _ = meta.DecodeTopic(e)
+		_, _ = meta.DecodeChannel(e)
+		_, _ = meta.DecodeNode(e)
+	})
+}

@@ -1,0 +1,135 @@
+package meta_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+const pollEvery = 10 * time.Millisecond
+
+func TestMemoryConformance(t *testing.T) { conformance(t, &memoryBackend{meta.NewMemory()}) }
+
+func TestEtcdConformance(t *testing.T) { conformance(t, newEtcdBackend(t)) }
+
+type memoryBackend struct{ m *meta.Memory }
+
+func (b *memoryBackend) open(t *testing.T) meta.Store {
+	s := b.m.Session()
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (b *memoryBackend) lapse(t *testing.T, s meta.Store, lease int64) {
+	require.NoError(t, s.Close())
+	b.m.Expire(lease)
+}
+
+func (b *memoryBackend) compact(*testing.T) { b.m.Compact() }
+
+func (b *memoryBackend) interrupt(t *testing.T, s meta.Store) {
+	m := s.(*meta.Memory)
+	m.Cut()
+	_, _, err := s.Txn(context.Background(), nil, nil)
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	m.Heal()
+}
+
+type etcdBackend struct {
+	options etcdserver.Options
+	server  *etcdserver.Server
+}
+
+func newEtcdBackend(t *testing.T) *etcdBackend {
+	log, _ := logtest.NewNullLogger()
+	b := &etcdBackend{options: etcdserver.Options{
+		Name: "n1", Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
+		Log: logrus.FieldLogger(log),
+	}}
+	b.start(t)
+	t.Cleanup(func() { b.server.Stop() })
+	return b
+}
+
+// freeAddress finds a port that nobody listens on: etcd advertises its
+// addresses, so it cannot choose one by itself.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (b *etcdBackend) start(t *testing.T) {
+	s, err := etcdserver.Start(t.Context(), b.options)
+	require.NoError(t, err)
+	require.NoError(t, s.Wait(withDeadline(t)))
+	b.server = s
+}
+
+func (b *etcdBackend) open(t *testing.T) meta.Store {
+	s, err := meta.DialEtcd(withDeadline(t), meta.Config{Endpoints: b.server.Endpoints(), Namespace: "test"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func (b *etcdBackend) lapse(t *testing.T, s meta.Store, _ int64) { require.NoError(t, s.Close()) }
+
+func (b *etcdBackend) compact(t *testing.T) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: b.server.Endpoints(), Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer c.Close()
+	r, err := c.Get(withDeadline(t), "x")
+	require.NoError(t, err)
+	_, err = c.Compact(withDeadline(t), r.Header.Revision)
+	require.NoError(t, err)
+}
+
+func (b *etcdBackend) interrupt(t *testing.T, _ meta.Store) {
+	b.server.Stop()
+	b.start(t)
+}
+
+// TestUnknownOutcome stops etcd under a transaction: nothing but "unknown" is
+// true of one that was on its way.
+func TestUnknownOutcome(t *testing.T) {
+	b := newEtcdBackend(t)
+	s := b.open(t)
+	put(t, s, "/a", "1", 0)
+	b.server.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, _, err := s.Txn(ctx, nil, []meta.Put{{Key: "/a", Value: []byte("2")}})
+	require.ErrorIs(t, err, meta.ErrUnknown)
+}
+
+// TestLeaseOutlivesAnOutage proves that an etcd that does not answer is not
+// taken for one that says the lease is gone.
+func TestLeaseOutlivesAnOutage(t *testing.T) {
+	b := newEtcdBackend(t)
+	s := b.open(t)
+	id, lost, err := s.Lease(withDeadline(t), 1)
+	require.NoError(t, err)
+	put(t, s, "/live", "n1", id)
+	b.server.Stop()
+	select {
+	case <-lost:
+		require.Fail(t, "an outage was taken for the end of the lease")
+	case <-time.After(1500 * time.Millisecond): // longer than the TTL
+	}
+	b.start(t)
+	e, err := s.Get(withDeadline(t), "/live")
+	require.NoError(t, err)
+	require.Equal(t, id, e.Lease)
+}

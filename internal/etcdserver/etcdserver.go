@@ -1,0 +1,158 @@
+// Package etcdserver runs an etcd member inside the broker's process: the
+// metadata store of a cluster whose operators have none of their own.
+//
+// It knows nothing of what Lockstep keeps there (coordinator/meta does), gives
+// no client, and decides nothing about membership: it starts the member it is
+// told to be.
+//
+// Invariants:
+//
+//  1. A directory that holds a member is restarted as that member; the initial
+//     cluster in Options is then only remembered, never applied again.
+//  2. Stop returns only when the member's files are closed.
+//  3. After a fatal error the member is dead for good: Err says so once, and the
+//     broker ends (a broker whose etcd died is a dead broker to the others).
+//     etcd itself ends the process when its write-ahead log fails.
+package etcdserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// ErrStopped means that the member ended before it was ready.
+var ErrStopped = errors.New("etcdserver: stopped")
+
+// Options say which member this is. Name, Dir, ClientAddress and PeerAddress
+// are required.
+type Options struct {
+	Name          string // of the member: the broker's node name
+	Dir           string // created if it is not there
+	ClientAddress string // host:port to listen on; the host is an IP address or localhost
+	PeerAddress   string // likewise, for the other members
+	// AdvertiseClientAddress is what the other brokers are told; "" = ClientAddress.
+	AdvertiseClientAddress string
+	// InitialCluster lists all members, this one included: n1=http://host:port,….
+	// "" = this one alone. What it says of this member is what it advertises.
+	InitialCluster string
+	ClusterToken   string // keeps clusters apart that reach each other by mistake
+	Join           bool   // the cluster exists already and has added this member
+	TLS            TLS
+	Heartbeat      time.Duration // 0 = 30 ms
+	Election       time.Duration // 0 = 300 ms; at least 5 × Heartbeat
+	Log            logrus.FieldLogger
+}
+
+// TLS names the files for both ports; all empty means plain text. Members
+// authenticate each other by CA; clients must show a certificate of it too.
+type TLS struct{ Cert, Key, CA string }
+
+// Server is a running member.
+type Server struct {
+	etcd     *embed.Etcd
+	endpoint string
+	failed   chan error
+	stop     sync.Once
+	stopped  chan struct{} // closed when Stop has begun
+	done     chan struct{} // closed when the watcher goroutine has ended
+}
+
+// Exists says whether dir holds a member already.
+func Exists(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "member", "wal"))
+	return err == nil
+}
+
+// Start starts the member and returns without waiting for the others: a cluster
+// is ready when a majority runs (Wait).
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	cfg, err := o.embedConfig()
+	if err != nil {
+		return nil, err
+	}
+	// 0700: values may carry addresses and, with authentication on, hashes.
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("etcdserver: create directory: %w", err)
+	}
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
+	}
+	s := &Server{
+		etcd: e, endpoint: cfg.AdvertiseClientUrls[0].String(),
+		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
+	}
+	go s.watch()
+	return s, nil
+}
+
+// watch turns the end of the member into an error. Started by Start, ends with
+// the member or Stop; owns failed.
+func (s *Server) watch() {
+	defer close(s.done)
+	var err error
+	select {
+	case <-s.stopped:
+		return
+	case err = <-s.etcd.Err():
+	case <-s.etcd.Server.StopNotify():
+		err = ErrStopped
+	}
+	select {
+	case <-s.stopped: // our own doing
+	default:
+		s.failed <- fmt.Errorf("etcdserver: member died: %w", err)
+	}
+}
+
+// Ready is closed when the member has joined a cluster with a leader.
+func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
+
+// Err gives the one fatal error after which the broker has to end.
+func (s *Server) Err() <-chan error { return s.failed }
+
+// Wait blocks until the member is ready; it gives ErrStopped if the member ends
+// before.
+func (s *Server) Wait(ctx context.Context) error {
+	select {
+	case <-s.Ready():
+		return nil
+	case <-s.etcd.Server.StopNotify():
+		return ErrStopped
+	case <-ctx.Done():
+		return fmt.Errorf("etcdserver: no majority of members yet: %w", ctx.Err())
+	}
+}
+
+// Endpoints gives the URL of this member for clients.
+func (s *Server) Endpoints() []string { return []string{s.endpoint} }
+
+// MemberID is this member's id, as membership requests want it.
+func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
+
+// Leads says whether this member is the leader of the metadata cluster.
+func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
+
+// Stop hands the leadership over, ends the member and waits until its files are
+// closed. A second call waits for the first.
+func (s *Server) Stop() {
+	s.stop.Do(func() {
+		close(s.stopped)
+		// The member first: its end closes the watches of remote clients, for
+		// which the listeners' orderly stop would otherwise wait seconds.
+		s.etcd.Server.Stop()
+		s.etcd.Close()
+		<-s.done
+	})
+}

@@ -1,0 +1,158 @@
+package etcdserver_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const deadline = 20 * time.Second
+
+func options(t *testing.T, name string) etcdserver.Options {
+	log, _ := logtest.NewNullLogger()
+	return etcdserver.Options{Name: name, Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t), Log: log}
+}
+
+// freeAddress finds a port that nobody listens on: etcd advertises its
+// addresses, so it cannot choose one by itself.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func start(t *testing.T, o etcdserver.Options) *etcdserver.Server {
+	s, err := etcdserver.Start(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func wait(t *testing.T, s *etcdserver.Server) {
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	require.NoError(t, s.Wait(ctx))
+}
+
+func client(t *testing.T, s *etcdserver.Server) *clientv3.Client {
+	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestLoneMemberIsReadySoonAndRestarts(t *testing.T) {
+	o := options(t, "n1")
+	require.False(t, etcdserver.Exists(o.Dir))
+	began := time.Now()
+	s := start(t, o)
+	wait(t, s)
+	t.Logf("ready after %v", time.Since(began))
+	require.Less(t, time.Since(began), 3*time.Second, "the target is well below 1 s on an idle machine")
+	require.True(t, s.Leads())
+	_, err := client(t, s).Put(t.Context(), "k", "v")
+	require.NoError(t, err)
+	id := s.MemberID()
+	s.Stop()
+	require.True(t, etcdserver.Exists(o.Dir))
+	require.Empty(t, s.Err(), "stopping is no failure")
+
+	o.ClusterToken = "ignored from the second start on"
+	again := start(t, o)
+	wait(t, again)
+	require.Equal(t, id, again.MemberID())
+	r, err := client(t, again).Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", string(r.Kvs[0].Value))
+}
+
+func TestStopDoesNotWaitForWatches(t *testing.T) {
+	s := start(t, options(t, "n1"))
+	wait(t, s)
+	watch := client(t, s).Watch(t.Context(), "k", clientv3.WithCreatedNotify())
+	<-watch
+	began := time.Now()
+	s.Stop()
+	require.Less(t, time.Since(began), 3*time.Second)
+}
+
+func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	members := map[string]etcdserver.Options{}
+	var cluster []string
+	for i := range 3 {
+		o := options(t, fmt.Sprintf("n%d", i+1))
+		members[o.Name] = o
+		cluster = append(cluster, o.Name+"=http://"+o.PeerAddress)
+	}
+	var servers []*etcdserver.Server
+	for _, o := range members {
+		o.InitialCluster = strings.Join(cluster, ",")
+		servers = append(servers, start(t, o))
+	}
+	var leader *etcdserver.Server
+	var rest []*etcdserver.Server
+	for _, s := range servers {
+		wait(t, s)
+		if s.Leads() {
+			leader = s
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	require.NotNil(t, leader)
+	leader.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	c := client(t, rest[0])
+	require.Eventually(t, func() bool { _, err := c.Put(ctx, "k", "v"); return err == nil }, deadline, 20*time.Millisecond)
+}
+
+func TestWaitSaysWhatIsMissing(t *testing.T) {
+	o := options(t, "n1")
+	o.InitialCluster = "n1=http://" + o.PeerAddress + ",n2=http://" + freeAddress(t)
+	s := start(t, o)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Wait(ctx), context.DeadlineExceeded)
+	s.Stop()
+	require.ErrorIs(t, s.Wait(t.Context()), etcdserver.ErrStopped)
+}
+
+func TestBadOptions(t *testing.T) {
+	for what, spoil := range map[string]func(*etcdserver.Options){
+		"no name":         func(o *etcdserver.Options) { o.Name = "" },
+		"no directory":    func(o *etcdserver.Options) { o.Dir = "" },
+		"no port":         func(o *etcdserver.Options) { o.ClientAddress = "127.0.0.1" },
+		"no peer address": func(o *etcdserver.Options) { o.PeerAddress = "" },
+		"another member":  func(o *etcdserver.Options) { o.InitialCluster = "n2=http://127.0.0.1:1" },
+		"not a URL":       func(o *etcdserver.Options) { o.InitialCluster = "n1=127.0.0.1" },
+	} {
+		o := options(t, "n1")
+		spoil(&o)
+		_, err := etcdserver.Start(t.Context(), o)
+		require.ErrorIs(t, err, etcdserver.ErrOptions, what)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	o := options(t, "n1")
+	l, err := net.Listen("tcp", o.ClientAddress)
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = etcdserver.Start(t.Context(), o)
+	require.Error(t, err)
+}

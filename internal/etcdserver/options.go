@@ -1,0 +1,136 @@
+package etcdserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+const (
+	defaultHeartbeat = 30 * time.Millisecond
+	defaultElection  = 300 * time.Millisecond
+
+	// maxTxnOps lets many partitions change hands in one transaction; it equals
+	// what coordinator/meta names EmbeddedMaxTxn.
+	maxTxnOps = 2048
+	// quotaBytes bounds the database; 10,000 partitions take some 10 MB. It is
+	// part of what the disk reserve has to cover.
+	quotaBytes = 512 << 20
+	// historyKept is how long a slow watch can still catch up without reading
+	// everything again.
+	historyKept = "10m"
+	// minPing lets brokers notice a dead connection soon; etcd's default (5 s)
+	// would hang up on them.
+	minPing = 500 * time.Millisecond
+)
+
+// ErrOptions means that the options contradict each other or name no address.
+var ErrOptions = errors.New("etcdserver: bad options")
+
+func (o Options) embedConfig() (*embed.Config, error) {
+	o.setDefaults()
+	client, peer, err := o.urls()
+	if err != nil {
+		return nil, err
+	}
+	c := embed.NewConfig()
+	c.Name, c.Dir = o.Name, o.Dir
+	c.ListenClientUrls, c.ListenPeerUrls = []url.URL{client.listen}, []url.URL{peer.listen}
+	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{client.advertise}, []url.URL{peer.advertise}
+	c.InitialCluster, c.InitialClusterToken = o.InitialCluster, o.ClusterToken
+	if o.InitialCluster == "" {
+		c.InitialCluster = o.Name + "=" + peer.advertise.String()
+	}
+	if o.Join {
+		c.ClusterState = embed.ClusterStateFlagExisting
+	}
+	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
+	c.MaxTxnOps, c.QuotaBackendBytes = maxTxnOps, quotaBytes
+	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
+	c.GRPCKeepAliveMinTime = minPing
+	c.EnableGRPCGateway = false // nobody speaks JSON to it; saves start-up time
+	c.ClientTLSInfo, c.PeerTLSInfo = o.TLS.transport(), o.TLS.transport()
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(o.Log))
+	return c, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = defaultHeartbeat
+	}
+	if o.Election <= 0 {
+		o.Election = defaultElection
+	}
+	if o.ClusterToken == "" {
+		o.ClusterToken = "lockstep"
+	}
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
+}
+
+// endpoint is one port: where it listens and what others are told.
+type endpoint struct{ listen, advertise url.URL }
+
+func (o Options) urls() (client, peer endpoint, err error) {
+	if o.Name == "" || o.Dir == "" {
+		return client, peer, fmt.Errorf("%w: name and directory are required", ErrOptions)
+	}
+	if client.listen, err = o.url("client address", o.ClientAddress); err != nil {
+		return client, peer, err
+	}
+	if peer.listen, err = o.url("peer address", o.PeerAddress); err != nil {
+		return client, peer, err
+	}
+	client.advertise, peer.advertise = client.listen, peer.listen
+	if o.AdvertiseClientAddress != "" {
+		if client.advertise, err = o.url("advertised client address", o.AdvertiseClientAddress); err != nil {
+			return client, peer, err
+		}
+	}
+	if o.InitialCluster != "" {
+		peer.advertise, err = memberURL(o.InitialCluster, o.Name)
+	}
+	return client, peer, err
+}
+
+func (o Options) url(what, address string) (url.URL, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return url.URL{}, fmt.Errorf("%w: %s %q: %v", ErrOptions, what, address, err)
+	}
+	scheme := "http"
+	if o.TLS != (TLS{}) {
+		scheme = "https"
+	}
+	return url.URL{Scheme: scheme, Host: address}, nil
+}
+
+// memberURL finds one member's address in n1=http://host:port,n2=….
+func memberURL(cluster, name string) (url.URL, error) {
+	for member := range strings.SplitSeq(cluster, ",") {
+		n, address, ok := strings.Cut(strings.TrimSpace(member), "=")
+		if !ok || n != name {
+			continue
+		}
+		u, err := url.Parse(address)
+		if err != nil || u.Host == "" {
+			return url.URL{}, fmt.Errorf("%w: initial cluster: %q is not a URL", ErrOptions, address)
+		}
+		return *u, nil
+	}
+	return url.URL{}, fmt.Errorf("%w: initial cluster %q does not name member %q", ErrOptions, cluster, name)
+}
+
+func (t TLS) transport() transport.TLSInfo {
+	if t == (TLS{}) {
+		return transport.TLSInfo{}
+	}
+	return transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: t.CA != ""}
+}

@@ -1,0 +1,56 @@
+package etcdserver
+
+import (
+	"github.com/sirupsen/logrus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// zapLogger sends what etcd has to say to the broker's log. Only errors keep
+// their level: etcd warns about every slow disk and every peer that is not there
+// yet, which the broker reports itself, once and in its own words.
+func zapLogger(log logrus.FieldLogger) *zap.Logger {
+	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
+}
+
+// logrusCore is a zapcore.Core on a logrus logger.
+type logrusCore struct{ log logrus.FieldLogger }
+
+// Enabled implements zapcore.Core.
+func (c logrusCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+
+// With implements zapcore.Core.
+func (c logrusCore) With(fields []zapcore.Field) zapcore.Core {
+	return logrusCore{log: c.log.WithFields(logrusFields(fields))}
+}
+
+// Check implements zapcore.Core.
+func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements zapcore.Core. zap itself ends the process after a fatal
+// entry; here it is only written.
+func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	log := c.log.WithFields(logrusFields(fields))
+	if e.Level >= zapcore.ErrorLevel {
+		log.Error(e.Message)
+	} else {
+		log.Debug(e.Message)
+	}
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c logrusCore) Sync() error { return nil }
+
+func logrusFields(fields []zapcore.Field) logrus.Fields {
+	enc := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(enc)
+	}
+	return logrus.Fields(enc.Fields)
+}
