@@ -58,6 +58,7 @@ type TLS struct{ Cert, Key, CA string }
 // Server is a running member.
 type Server struct {
 	etcd     *embed.Etcd
+	clients  *listeners
 	endpoint string
 	failed   chan error
 	stop     sync.Once
@@ -85,12 +86,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("etcdserver: create directory: %w", err)
 	}
+	clients := &listeners{}
+	cfg.ServiceRegister = clients.add
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
 	s := &Server{
-		etcd: e, endpoint: cfg.AdvertiseClientUrls[0].String(),
+		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(),
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.watch()
@@ -149,9 +152,8 @@ func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.M
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
-		// The member first: its end closes the watches of remote clients, for
-		// which the listeners' orderly stop would otherwise wait seconds.
-		s.etcd.Server.Stop()
+		s.etcd.Server.Stop() // hands the leadership over first
+		s.clients.stop()
 		s.etcd.Close()
 		<-s.done
 	})

