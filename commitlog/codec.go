@@ -1,0 +1,56 @@
+package commitlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// RecordSize is the length of an encoded record in bytes.
+const RecordSize = 48
+
+// ErrCorrupt means that a record's checksum or a field does not hold.
+var ErrCorrupt = errors.New("commitlog: record is corrupt")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// AppendTo appends the encoded record to b.
+func (r Record) AppendTo(b []byte) []byte {
+	at := len(b)
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, uint64(r.Epoch))
+	b = le.AppendUint64(b, uint64(r.First))
+	b = le.AppendUint64(b, uint64(r.Offset))
+	b = le.AppendUint64(b, uint64(r.TimeMS))
+	b = le.AppendUint32(b, r.Count)
+	b = le.AppendUint32(b, r.Size)
+	b = le.AppendUint32(b, r.CRC)
+	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
+}
+
+// Decode reads the record at the beginning of b.
+func Decode(b []byte) (Record, error) {
+	if len(b) < RecordSize {
+		return Record{}, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b))
+	}
+	le := binary.LittleEndian
+	if got, want := crc32.Checksum(b[:44], castagnoli), le.Uint32(b[44:]); got != want {
+		return Record{}, fmt.Errorf("%w: checksum %08x, computed %08x", ErrCorrupt, want, got)
+	}
+	r := Record{
+		Epoch:  ident.Epoch(le.Uint64(b)),
+		First:  ident.Sequence(le.Uint64(b[8:])),
+		Offset: ident.Offset(le.Uint64(b[16:])),
+		TimeMS: int64(le.Uint64(b[24:])),
+		Count:  le.Uint32(b[32:]),
+		Size:   le.Uint32(b[36:]),
+		CRC:    le.Uint32(b[40:]),
+	}
+	if r.Size == 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
+		return Record{}, fmt.Errorf("%w: impossible record", ErrCorrupt) // a page of zeroes has size 0
+	}
+	return r, nil
+}

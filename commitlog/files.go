@@ -1,0 +1,299 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// recordsPerFile bounds a file: 3 MiB.
+const recordsPerFile = 1 << 16
+
+const suffix = ".idx"
+
+func fileName(dir string, base ident.Offset) string {
+	return path.Join(dir, fmt.Sprintf("%020d%s", int64(base), suffix))
+}
+
+func parseName(name string) (ident.Offset, bool) {
+	digits, ok := strings.CutSuffix(path.Base(name), suffix)
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return ident.Offset(n), ok && err == nil && n >= 0
+}
+
+// Open reads the commit log in dir through the cache of open files. Damage is
+// no error: the log is then empty and its files go at the next Flush; the
+// caller compares its end with the segments and appends what is missing.
+func Open(fs vfs.FS, files *vfs.Cache, dir string) (*Log, error) {
+	l := &Log{fs: fs, files: files, dir: dir}
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("commitlog: list %s: %w", dir, err)
+	}
+	for _, name := range names {
+		if base, ok := parseName(name); ok {
+			if err := l.addFile(fileName(dir, base)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !l.load() {
+		l.Restart(ident.Position{})
+	}
+	return l, nil
+}
+
+func (l *Log) addFile(name string) error {
+	st, err := l.fs.Stat(name)
+	if err != nil {
+		return fmt.Errorf("commitlog: %w", err)
+	}
+	count := st.Size / RecordSize
+	if count == 0 {
+		l.mu.garbage = append(l.mu.garbage, name)
+		return nil
+	}
+	l.mu.disk = append(l.mu.disk, file{name: name, first: l.mu.flushed, count: count})
+	l.mu.flushed += count
+	l.mu.tailFrom = l.mu.flushed
+	return nil
+}
+
+// load fills the memory from the files; false if something is damaged.
+func (l *Log) load() bool {
+	v := l.viewLocked()
+	if v.begin == v.end {
+		return true
+	}
+	for _, f := range v.disk {
+		r, ok := v.read(f.first)
+		if base, _ := parseName(f.name); !ok || r.Offset != base {
+			return false
+		}
+		if f.first == v.begin {
+			l.mu.start = ident.Position{Offset: r.Offset, Sequence: r.First}
+		}
+	}
+	last, ok := v.read(v.end - 1)
+	if !ok {
+		return false
+	}
+	l.mu.end = last.End()
+	return l.loadEpochs(v) && l.loadTail(v)
+}
+
+// loadEpochs finds each epoch's first record by bisection.
+func (l *Log) loadEpochs(v view) bool {
+	for n := v.begin; n < v.end; {
+		first, ok := v.read(n)
+		if !ok {
+			return false
+		}
+		if n, ok = v.search(func(r Record) bool { return r.Epoch > first.Epoch }); !ok {
+			return false
+		}
+		last, ok := v.read(n - 1)
+		if !ok || last.Epoch != first.Epoch {
+			return false
+		}
+		l.mu.epochs = appendEpoch(appendEpoch(l.mu.epochs, first), last)
+	}
+	return true
+}
+
+func (l *Log) loadTail(v view) bool {
+	for n := max(v.begin, v.end-cachedRecords); n < v.end; n++ {
+		r, ok := v.read(n)
+		if !ok {
+			return false
+		}
+		l.mu.tail = append(l.mu.tail, r)
+	}
+	l.mu.tailFrom -= int64(len(l.mu.tail))
+	return true
+}
+
+// Flush brings the files up to the records that end at or below limit. Nothing
+// is synced; see Sync.
+func (l *Log) Flush(limit ident.Offset) error {
+	l.mu.Lock()
+	cuts, disk, garbage := l.mu.cuts, slices.Clone(l.mu.disk), l.mu.garbage
+	flushed := l.mu.flushed
+	from := int(flushed - l.mu.tailFrom)
+	to := from + sort.Search(len(l.mu.tail)-from, func(i int) bool { return l.mu.tail[from+i].End().Offset > limit })
+	records := slices.Clone(l.mu.tail[from:to])
+	l.mu.garbage = nil
+	l.mu.Unlock()
+	for _, name := range garbage {
+		if err := l.remove(name); err != nil {
+			return err
+		}
+	}
+	disk, err := l.cutFiles(disk, flushed)
+	if err == nil {
+		disk, err = l.writeFiles(disk, flushed, records)
+	}
+	if err != nil {
+		return err
+	}
+	l.flushedTo(cuts, disk, flushed+int64(len(records)))
+	return nil
+}
+
+// flushedTo notes what Flush did, unless the log was cut meanwhile: then the
+// files have records too many, which the next Flush cuts.
+func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.cuts != cuts {
+		if len(l.mu.disk) == 0 { // Restart, or there was no file before
+			for _, f := range disk {
+				l.mu.garbage = append(l.mu.garbage, f.name)
+			}
+			return
+		}
+		l.mu.disk = disk
+		return
+	}
+	l.mu.disk, l.mu.flushed = disk, flushed
+	drop := int(flushed-l.mu.tailFrom) - cachedRecords
+	if drop > cachedRecords { // not for every few records: it copies
+		l.mu.tail = slices.Clone(l.mu.tail[drop:])
+		l.mu.tailFrom += int64(drop)
+	}
+}
+
+// remove deletes a file that may be gone already.
+func (l *Log) remove(name string) error {
+	err := l.files.Forget(name)
+	if err == nil {
+		err = l.fs.Remove(name)
+	}
+	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
+		return fmt.Errorf("commitlog: %w", err)
+	}
+	return nil
+}
+
+// cutFiles removes the records from number end on.
+func (l *Log) cutFiles(disk []file, end int64) ([]file, error) {
+	for len(disk) > 0 && disk[len(disk)-1].first >= end {
+		if err := l.remove(disk[len(disk)-1].name); err != nil {
+			return nil, err
+		}
+		disk = disk[:len(disk)-1]
+	}
+	if n := len(disk); n > 0 && disk[n-1].first+disk[n-1].count > end {
+		f := &disk[n-1]
+		f.count = end - f.first
+		h, err := l.files.Open(f.name)
+		if err != nil {
+			return nil, fmt.Errorf("commitlog: %w", err)
+		}
+		defer h.Release()
+		if err := h.Truncate(f.count * RecordSize); err != nil {
+			return nil, fmt.Errorf("commitlog: cut %s: %w", f.name, err)
+		}
+	}
+	return disk, nil
+}
+
+func (l *Log) writeFiles(disk []file, next int64, records []Record) ([]file, error) {
+	for len(records) > 0 {
+		n := len(disk)
+		if n == 0 || disk[n-1].count >= recordsPerFile {
+			h, err := l.files.Create(fileName(l.dir, records[0].Offset))
+			if err != nil {
+				return nil, fmt.Errorf("commitlog: %w", err)
+			}
+			h.Release()
+			disk = append(disk, file{name: fileName(l.dir, records[0].Offset), first: next})
+			n++
+		}
+		f := &disk[n-1]
+		part := records[:min(int64(len(records)), recordsPerFile-f.count)]
+		if err := l.writeRecords(f, part); err != nil {
+			return nil, err
+		}
+		f.count += int64(len(part))
+		next += int64(len(part))
+		records = records[len(part):]
+	}
+	return disk, nil
+}
+
+func (l *Log) writeRecords(f *file, records []Record) error {
+	b := make([]byte, 0, len(records)*RecordSize)
+	for _, r := range records {
+		b = r.AppendTo(b)
+	}
+	h, err := l.files.Open(f.name)
+	if err != nil {
+		return fmt.Errorf("commitlog: %w", err)
+	}
+	defer h.Release()
+	if _, err := h.WriteAt(b, f.count*RecordSize); err != nil {
+		return fmt.Errorf("commitlog: write %s: %w", f.name, err)
+	}
+	return nil
+}
+
+// Sync makes the newest file durable. Older ones were synced when they were the
+// newest, or are rebuilt: the log is derived.
+func (l *Log) Sync() error {
+	l.mu.RLock()
+	disk := l.mu.disk
+	l.mu.RUnlock()
+	if len(disk) == 0 {
+		return nil
+	}
+	h, err := l.files.Open(disk[len(disk)-1].name)
+	if err != nil {
+		return fmt.Errorf("commitlog: %w", err)
+	}
+	defer h.Release()
+	if err := h.File.Sync(); err != nil {
+		return fmt.Errorf("commitlog: sync: %w", err)
+	}
+	return nil
+}
+
+// TrimHead moves the start up to p, a border of batches, and removes the files
+// that are wholly below.
+func (l *Log) TrimHead(p ident.Position) error {
+	l.mu.Lock()
+	if p.Offset <= l.mu.start.Offset {
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.start = p
+	for len(l.mu.epochs) > 0 && l.mu.epochs[0].End.Offset <= p.Offset {
+		l.mu.epochs = l.mu.epochs[1:]
+	}
+	if len(l.mu.epochs) > 0 && l.mu.epochs[0].Start.Offset < p.Offset {
+		l.mu.epochs[0].Start = p
+	}
+	var gone []string
+	for len(l.mu.disk) > 1 {
+		base, _ := parseName(l.mu.disk[1].name)
+		if base > p.Offset || l.mu.disk[1].first > l.mu.flushed {
+			break
+		}
+		gone = append(gone, l.mu.disk[0].name)
+		l.mu.disk = l.mu.disk[1:]
+	}
+	l.mu.Unlock()
+	for _, name := range gone {
+		if err := l.remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

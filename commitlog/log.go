@@ -1,0 +1,150 @@
+package commitlog
+
+import (
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// cachedRecords is how many of the newest records stay in memory when they are
+// in a file too: what replication asks for is nearly always at the end.
+const cachedRecords = 256
+
+// Log is the commit log of one partition. All methods may be called from any
+// goroutine; one goroutine at a time may Append, Truncate or Restart, and one
+// may Flush, Sync or TrimHead.
+type Log struct {
+	files *vfs.Cache // nil: in memory only
+	fs    vfs.FS
+	dir   string
+	mu    struct {
+		sync.RWMutex
+		start, end ident.Position
+		// Records are numbered without gaps since Open: those from tailFrom on
+		// are in tail, those below flushed are in disk. tailFrom ≤ flushed.
+		tail     []Record
+		tailFrom int64
+		flushed  int64
+		disk     []file   // replaced, never changed in place: readers keep it without the lock
+		garbage  []string // files to be removed by the next Flush
+		cuts     uint64   // counts Truncate and Restart, so that Flush notices them
+		epochs   []EpochEnd
+	}
+}
+
+// file is one file of records numbered first to first+count-1.
+type file struct {
+	name         string
+	first, count int64
+}
+
+// New makes an empty log that lives in memory only and begins at 0.
+func New() *Log { return &Log{} }
+
+// Append adds records at the end.
+func (l *Log) Append(records ...Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range records {
+		l.mu.tail = append(l.mu.tail, r)
+		l.mu.end = r.End()
+		l.mu.epochs = appendEpoch(l.mu.epochs, r)
+	}
+}
+
+func appendEpoch(epochs []EpochEnd, r Record) []EpochEnd {
+	if n := len(epochs); n > 0 && epochs[n-1].Epoch == r.Epoch {
+		epochs[n-1].End = r.End()
+		return epochs
+	}
+	start := ident.Position{Offset: r.Offset, Sequence: r.First}
+	return append(epochs, EpochEnd{Epoch: r.Epoch, Start: start, End: r.End()})
+}
+
+// Truncate forgets the records from end on, which is a border of batches. Above
+// the present end it does nothing.
+func (l *Log) Truncate(end ident.Offset) {
+	l.mu.RLock()
+	done, cut, inTail := end >= l.mu.end.Offset, int64(0), false
+	if len(l.mu.tail) > 0 && end >= l.mu.tail[0].Offset {
+		i := sort.Search(len(l.mu.tail), func(i int) bool { return l.mu.tail[i].Offset >= end })
+		cut, inTail = l.mu.tailFrom+int64(i), true
+	}
+	v := l.viewLocked()
+	l.mu.RUnlock()
+	if done {
+		return
+	}
+	if !inTail {
+		cut = v.cutAt(end)
+	}
+	last, ok := v.read(cut - 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cutLocked(cut, end, last, ok)
+}
+
+// cutLocked keeps the records below number cut; last is the newest of them.
+func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
+	l.mu.cuts++
+	if i := cut - l.mu.tailFrom; i >= 0 {
+		if i > 0 {
+			last, ok = l.mu.tail[i-1], true
+		}
+		l.mu.tail = l.mu.tail[:i]
+	} else {
+		l.mu.tail, l.mu.tailFrom = l.mu.tail[:0], cut
+	}
+	l.mu.flushed = min(l.mu.flushed, cut)
+	at := ident.Position{Offset: max(end, l.mu.start.Offset), Sequence: l.mu.start.Sequence}
+	if ok && last.End().Offset > l.mu.start.Offset {
+		at.Sequence = last.End().Sequence
+	}
+	l.mu.end = at
+	n := len(l.mu.epochs)
+	for n > 0 && l.mu.epochs[n-1].Start.Offset >= at.Offset {
+		n--
+	}
+	if l.mu.epochs = l.mu.epochs[:n]; n > 0 {
+		l.mu.epochs[n-1].End = at
+	}
+}
+
+// Restart empties the log; the next record begins at p.
+func (l *Log) Restart(p ident.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.cuts++
+	for _, f := range l.mu.disk {
+		l.mu.garbage = append(l.mu.garbage, f.name)
+	}
+	next := l.mu.tailFrom + int64(len(l.mu.tail))
+	l.mu.disk, l.mu.tail, l.mu.epochs = nil, l.mu.tail[:0], nil
+	l.mu.tailFrom, l.mu.flushed = next, next
+	l.mu.start, l.mu.end = p, p
+}
+
+// Start is the first position still held.
+func (l *Log) Start() ident.Position {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.start
+}
+
+// End is the position after the last record.
+func (l *Log) End() ident.Position {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.end
+}
+
+// Epochs is the table of what was written in which epoch, oldest first. The
+// slice is the caller's.
+func (l *Log) Epochs() []EpochEnd {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Clone(l.mu.epochs)
+}

@@ -1,0 +1,147 @@
+package commitlog
+
+import (
+	"sort"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// Last is the newest record.
+func (l *Log) Last() (Record, bool) {
+	l.mu.RLock()
+	end, start := l.mu.end, l.mu.start
+	l.mu.RUnlock()
+	if end.Offset <= start.Offset {
+		return Record{}, false
+	}
+	return l.AtOffset(end.Offset - 1)
+}
+
+// AtOffset finds the record whose batch covers byte o.
+func (l *Log) AtOffset(o ident.Offset) (Record, bool) {
+	r, ok := l.lastWhere(func(r Record) bool { return r.Offset <= o })
+	return r, ok && o < r.End().Offset && o >= l.Start().Offset
+}
+
+// AtSequence finds the record whose batch holds message n.
+func (l *Log) AtSequence(n ident.Sequence) (Record, bool) {
+	r, ok := l.lastWhere(func(r Record) bool { return r.First <= n })
+	return r, ok && n < r.End().Sequence && r.Offset >= l.Start().Offset
+}
+
+// AtTime finds the first record that is not older than ms, unix milliseconds.
+func (l *Log) AtTime(ms int64) (Record, bool) {
+	start := l.Start().Offset
+	return l.firstWhere(func(r Record) bool { return r.TimeMS >= ms && r.Offset >= start })
+}
+
+// firstWhere finds the first record for which f holds; f must stay true once it
+// is. Memory is searched under the lock, files without it.
+func (l *Log) firstWhere(f func(Record) bool) (Record, bool) {
+	l.mu.RLock()
+	tail := l.mu.tail
+	i := sort.Search(len(tail), func(i int) bool { return f(tail[i]) })
+	if i < len(tail) && (i > 0 || l.mu.flushed == 0) {
+		r := tail[i]
+		l.mu.RUnlock()
+		return r, true
+	}
+	var fallback Record
+	found := i < len(tail)
+	if found {
+		fallback = tail[i]
+	}
+	v := l.viewLocked()
+	l.mu.RUnlock()
+	n, ok := v.search(f)
+	if !ok {
+		return Record{}, false
+	}
+	if n == v.end {
+		return fallback, found
+	}
+	return v.read(n)
+}
+
+// lastWhere finds the last record for which f holds; f must stay false once it
+// is.
+func (l *Log) lastWhere(f func(Record) bool) (Record, bool) {
+	l.mu.RLock()
+	tail := l.mu.tail
+	if i := sort.Search(len(tail), func(i int) bool { return !f(tail[i]) }); i > 0 {
+		r := tail[i-1]
+		l.mu.RUnlock()
+		return r, true
+	}
+	v := l.viewLocked()
+	l.mu.RUnlock()
+	n, ok := v.search(func(r Record) bool { return !f(r) })
+	if !ok || n == v.begin {
+		return Record{}, false
+	}
+	return v.read(n - 1)
+}
+
+// view is the part of the log that is in files and not in memory, for reading
+// without the lock.
+type view struct {
+	files      *vfs.Cache
+	disk       []file
+	begin, end int64
+}
+
+func (l *Log) viewLocked() view {
+	v := view{files: l.files, disk: l.mu.disk, end: min(l.mu.flushed, l.mu.tailFrom)}
+	v.begin = v.end
+	if len(v.disk) > 0 {
+		v.begin = min(v.disk[0].first, v.end)
+	}
+	return v
+}
+
+// search finds the first record for which f holds, v.end if there is none. It
+// fails if a record that it must see cannot be read.
+func (v view) search(f func(Record) bool) (n int64, ok bool) {
+	ok = true
+	i := sort.Search(int(v.end-v.begin), func(i int) bool {
+		r, readable := v.read(v.begin + int64(i))
+		ok = ok && readable
+		return readable && f(r)
+	})
+	return v.begin + int64(i), ok
+}
+
+// cutAt gives the number of the first record at or after offset end. When the
+// records cannot be read it gives the first of the file that must hold it: the
+// index then has a gap there, and lookups in the gap find nothing.
+func (v view) cutAt(end ident.Offset) int64 {
+	if n, ok := v.search(func(r Record) bool { return r.Offset >= end }); ok {
+		return n
+	}
+	cut := v.begin
+	for _, f := range v.disk {
+		if base, ok := parseName(f.name); ok && base <= end && f.first < v.end {
+			cut = f.first
+		}
+	}
+	return cut
+}
+
+func (v view) read(n int64) (Record, bool) {
+	i := sort.Search(len(v.disk), func(i int) bool { return v.disk[i].first > n }) - 1
+	if i < 0 || n >= v.end || n >= v.disk[i].first+v.disk[i].count {
+		return Record{}, false
+	}
+	h, err := v.files.Open(v.disk[i].name)
+	if err != nil {
+		return Record{}, false
+	}
+	defer h.Release()
+	var b [RecordSize]byte
+	if _, err := h.ReadAt(b[:], (n-v.disk[i].first)*RecordSize); err != nil {
+		return Record{}, false
+	}
+	r, err := Decode(b[:])
+	return r, err == nil
+}

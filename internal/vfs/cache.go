@@ -1,0 +1,135 @@
+package vfs
+
+import (
+	"container/list"
+	"errors"
+	"sync"
+)
+
+// Cache keeps at most a number of files open, the least recently used one
+// closed first: ten thousand partitions have more files than a process may
+// open. Handles in use are never closed, so the limit may be passed by the
+// number of concurrent readers.
+type Cache struct {
+	fs    FS
+	limit int
+	mu    struct {
+		sync.Mutex
+		open map[string]*Handle
+		idle *list.List // of *Handle with refs 0, most recent in front
+	}
+}
+
+// Handle is an open file on loan; give it back with Release.
+type Handle struct {
+	File
+	name    string
+	cache   *Cache
+	refs    int           // under the cache's lock
+	elem    *list.Element // nil while in use
+	dropped bool          // to be closed by the last Release
+}
+
+// NewCache makes a cache over fs that keeps about limit files open.
+func NewCache(fs FS, limit int) *Cache {
+	c := &Cache{fs: fs, limit: limit}
+	c.mu.open = map[string]*Handle{}
+	c.mu.idle = list.New()
+	return c
+}
+
+// Open lends the file, which must exist.
+func (c *Cache) Open(name string) (*Handle, error) { return c.lend(name, c.fs.Open) }
+
+// Create makes or empties the file and lends it.
+func (c *Cache) Create(name string) (*Handle, error) {
+	if err := c.Forget(name); err != nil {
+		return nil, err
+	}
+	return c.lend(name, c.fs.Create)
+}
+
+// lend opens under the lock: opening is rare, and two handles of one file would
+// make Forget a lie.
+func (c *Cache) lend(name string, open func(string) (File, error)) (*Handle, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.mu.open[name]
+	if h == nil {
+		if err := c.evictLocked(); err != nil {
+			return nil, err
+		}
+		f, err := open(name)
+		if err != nil {
+			return nil, err
+		}
+		h = &Handle{File: f, name: name, cache: c}
+		c.mu.open[name] = h
+	}
+	if h.elem != nil {
+		c.mu.idle.Remove(h.elem)
+		h.elem = nil
+	}
+	h.refs++
+	return h, nil
+}
+
+func (c *Cache) evictLocked() error {
+	for len(c.mu.open) >= c.limit && c.mu.idle.Len() > 0 {
+		h := c.mu.idle.Remove(c.mu.idle.Back()).(*Handle)
+		delete(c.mu.open, h.name)
+		if err := h.File.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release gives the handle back.
+func (h *Handle) Release() {
+	c := h.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.refs--; h.refs > 0 {
+		return
+	}
+	if h.dropped {
+		_ = h.File.Close() // the file is removed or synced: nothing to lose
+		return
+	}
+	h.elem = c.mu.idle.PushFront(h)
+}
+
+// Forget closes the file, as soon as its last user has released it, so that it
+// can be removed or renamed.
+func (c *Cache) Forget(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.mu.open[name]
+	if h == nil {
+		return nil
+	}
+	delete(c.mu.open, name)
+	if h.refs > 0 {
+		h.dropped = true
+		return nil
+	}
+	c.mu.idle.Remove(h.elem)
+	h.elem = nil
+	return h.File.Close()
+}
+
+// Close closes all files; those in use are closed when they are released.
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	names := make([]string, 0, len(c.mu.open))
+	for name := range c.mu.open {
+		names = append(names, name)
+	}
+	c.mu.Unlock()
+	var err error
+	for _, name := range names {
+		err = errors.Join(err, c.Forget(name))
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package vfs
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// OS is the file system of the operating system.
+type OS struct{}
+
+var _ FS = OS{}
+
+// Create implements FS.
+func (OS) Create(name string) (File, error) {
+	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+}
+
+// Open implements FS.
+func (OS) Open(name string) (File, error) { return openOS(name, os.O_RDWR) }
+
+func openOS(name string, flags int) (File, error) {
+	f, err := os.OpenFile(name, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+// Rename implements FS.
+func (OS) Rename(oldName, newName string) error { return os.Rename(oldName, newName) }
+
+// Remove implements FS.
+func (OS) Remove(name string) error { return os.Remove(name) }
+
+// RemoveAll implements FS.
+func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
+
+// MkdirAll implements FS.
+func (OS) MkdirAll(name string) error { return os.MkdirAll(name, 0o755) }
+
+// List implements FS.
+func (OS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+// Stat implements FS.
+func (OS) Stat(name string) (Stat, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return Stat{}, err
+	}
+	return Stat{Size: st.Size(), Dir: st.IsDir()}, nil
+}
+
+// SyncDir implements FS.
+func (OS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if closeErr := d.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// FreeBytes implements FS.
+func (OS) FreeBytes(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// osFile embeds *os.File for ReadAt, WriteAt, Truncate and Close.
+type osFile struct{ *os.File }
+
+// Sync hides os.File.Sync, which is an fsync: times of access and change need
+// not be durable.
+func (f osFile) Sync() error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if err == unix.EINTR { // the call did not begin: not a failed sync
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}
+
+func (f osFile) StartWriteback(off, n int64) {
+	// A hint: a kernel or file system without the call loses nothing.
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+}
+
+func (f osFile) Size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("vfs: size: %w", err)
+	}
+	return st.Size(), nil
+}
