@@ -1,0 +1,188 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// callTimeout bounds a call whose context has no deadline.
+const callTimeout = 10 * time.Second
+
+type requestHeader struct {
+	ID     uint64
+	Method string
+	WaitMS int64 // how long the caller will wait
+}
+
+type responseHeader struct {
+	ID    uint64
+	Error Error // code 0 = none
+}
+
+// calls are the requests of one connection that wait for their response.
+type calls struct {
+	mu struct {
+		sync.Mutex
+		last    uint64
+		waiting map[uint64]chan response
+	}
+}
+
+type response struct {
+	header  responseHeader
+	payload []byte
+}
+
+// open registers a call; the channel has room for its response.
+func (c *calls) open() (uint64, chan response) {
+	ch := make(chan response, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.waiting == nil {
+		c.mu.waiting = map[uint64]chan response{}
+	}
+	c.mu.last++
+	c.mu.waiting[c.mu.last] = ch
+	return c.mu.last, ch
+}
+
+// forget ends a call; a response that comes later is dropped.
+func (c *calls) forget(id uint64) chan response {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.mu.waiting[id]
+	delete(c.mu.waiting, id)
+	return ch
+}
+
+// complete hands a response to its caller, if that still waits.
+func (c *calls) complete(a arrival) error {
+	r := response{payload: a.payload}
+	if err := Unmarshal(a.header, &r.header); err != nil {
+		return malformed("response: %v", err)
+	}
+	if ch := c.forget(r.header.ID); ch != nil {
+		ch <- r
+	}
+	return nil
+}
+
+// Call asks one broker and waits for its answer, decoded into resp (a pointer;
+// nil = not wanted). Calls overlap and their answers come in any order. Errors:
+// ErrDown and ErrWindow (nothing was sent), ErrBroken or ctx's own (in doubt),
+// or what the peer's Serve returned, as an *Error.
+func (t *Transport) Call(ctx context.Context, to ident.Node, method string, req, resp any) error {
+	if err := t.call(ctx, to, method, req, resp); err != nil {
+		return fmt.Errorf("rpc: call %s on %s: %w", method, to, err)
+	}
+	return nil
+}
+
+func (t *Transport) call(ctx context.Context, to ident.Node, method string, req, resp any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c := t.sender(to)
+	if c == nil {
+		return ErrDown
+	}
+	id, ch := c.calls.open()
+	defer c.calls.forget(id)
+	deadline, _ := ctx.Deadline()
+	header := requestHeader{id, method, max(1, time.Until(deadline).Milliseconds())}
+	if err := c.sendMessage(kindRequest, header, req); err != nil {
+		return err
+	}
+	r, err := c.await(ctx, ch)
+	if err != nil {
+		return err
+	}
+	if err := (&r.header.Error).Err(); err != nil {
+		return err
+	}
+	if resp == nil {
+		return nil
+	}
+	return Unmarshal(r.payload, resp)
+}
+
+// await prefers a response that is there to any reason to give up.
+func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
+	var err error
+	select {
+	case r := <-ch:
+		return r, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-c.done:
+		err = fmt.Errorf("%w: %w", ErrBroken, c.cause)
+	}
+	select {
+	case r := <-ch:
+		return r, nil
+	default:
+		return response{}, err
+	}
+}
+
+// sendMessage queues a request or a response: header and body, both encoded.
+func (c *conn) sendMessage(k kind, header, body any) error {
+	payload, err := Marshal(body)
+	if err != nil {
+		return err
+	}
+	f := newOutFrame(k, ClassControl, [][]byte{payload})
+	if f.header, err = appendMarshal(f.header, header); err != nil {
+		f.free()
+		return err
+	}
+	return c.out.push(f)
+}
+
+// admit starts serving a request, or answers ErrBusy when too many are being
+// served already.
+func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error {
+	var q requestHeader
+	if err := Unmarshal(a.header, &q); err != nil {
+		return malformed("request: %v", err)
+	}
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		return c.respond(q.ID, nil, edge.ErrBusy)
+	}
+	own.Go(func() {
+		defer func() { <-c.slots }()
+		if err := c.serve(ctx, q, a.payload); err != nil {
+			c.close(err)
+		}
+	})
+	return nil
+}
+
+// serve answers one request. Started by admit, ends with the handler's answer;
+// an error it returns ends the connection.
+func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
+	wait := min(max(q.WaitMS, 1), callTimeout.Milliseconds())
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
+	defer cancel()
+	resp, err := c.t.o.Handler.Serve(ctx, c.peer.Node, q.Method, req)
+	return c.respond(q.ID, resp, err)
+}
+
+// respond queues a response. A peer that does not read its responses loses the
+// connection, for a response is owed.
+func (c *conn) respond(id uint64, resp any, failure error) error {
+	if failure == nil {
+		err := c.sendMessage(kindResponse, responseHeader{ID: id}, resp)
+		if ClassOf(err) != Definite && ClassOf(err) != InDoubt {
+			return err
+		}
+		failure = err // too large or not encodable: the caller must know
+	}
+	return c.sendMessage(kindResponse, responseHeader{id, *FromError(failure)}, nil)
+}

@@ -1,0 +1,64 @@
+package rpc
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+)
+
+// decodeDepth and decodeLength bound what a decoder allocates on the word of a
+// length that it has not yet seen the bytes of.
+const (
+	decodeDepth  = 64
+	decodeLength = 4096
+)
+
+func newHandle() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.StructToArray = true // fields by place: short, and new ones go to the end
+	h.MaxDepth = decodeDepth
+	h.MaxInitLen = decodeLength
+	return h
+}
+
+// handle is the one configuration of the codec; it never changes.
+var handle = newHandle()
+
+// Encoders and decoders are kept: making one costs more than most headers.
+var (
+	encoders = sync.Pool{New: func() any { return codec.NewEncoderBytes(new([]byte), handle) }}
+	decoders = sync.Pool{New: func() any { return codec.NewDecoderBytes(nil, handle) }}
+)
+
+// Marshal encodes v as msgpack: structs as arrays of their exported fields in
+// order of declaration.
+func Marshal(v any) ([]byte, error) { return appendMarshal(nil, v) }
+
+// appendMarshal encodes v into the capacity of b, from its beginning.
+func appendMarshal(b []byte, v any) ([]byte, error) {
+	e := encoders.Get().(*codec.Encoder)
+	e.ResetBytes(&b)
+	err := e.Encode(v)
+	var none []byte
+	e.ResetBytes(&none) // or the pool would hold the caller's bytes
+	encoders.Put(e)
+	if err != nil {
+		return nil, fmt.Errorf("rpc: encode %T: %w", v, err)
+	}
+	return b, nil
+}
+
+// Unmarshal decodes what Marshal wrote into v, a pointer. v shares no memory
+// with b afterwards. Bytes of a bad peer make an error, never a panic.
+func Unmarshal(b []byte, v any) error {
+	d := decoders.Get().(*codec.Decoder)
+	d.ResetBytes(b)
+	err := d.Decode(v)
+	d.ResetBytes(nil)
+	decoders.Put(d)
+	if err != nil {
+		return fmt.Errorf("rpc: decode %T: %w", v, err)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package rpc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// Class says what a frame is for, and so its priority and its window. The
+// numbers are on the wire.
+type Class uint8
+
+// The classes of traffic.
+const (
+	// ClassReplica carries appends, acknowledgements, probes.
+	ClassReplica Class = 1
+	// ClassForward carries puts to the leader and their answers.
+	ClassForward Class = 2
+	// ClassRelay carries deliveries, credit, finishes.
+	ClassRelay Class = 3
+	// ClassControl carries requests and responses, and small cluster messages.
+	ClassControl Class = 4
+	// ClassBulk carries catch-up; it yields to all others.
+	ClassBulk Class = 5
+)
+
+const classes = 6 // numbers 0 (the connection's own) to 5
+
+// String names the class as logs and metrics show it.
+func (c Class) String() string {
+	if int(c) < classes {
+		return [classes]string{"connection", "replica", "forward", "relay", "control", "bulk"}[c]
+	}
+	return fmt.Sprintf("class(%d)", uint8(c))
+}
+
+// level is the priority of a class: 0 goes first.
+func (c Class) level() int { return [classes]int{0, 0, 1, 1, 0, 2}[c] }
+
+const levels = 3
+
+// Frame is what Send takes.
+type Frame struct {
+	Class Class
+	// Header is encoded with Marshal before Send returns.
+	Header any
+	// Payload is written to the socket as it is and must never change again.
+	Payload [][]byte
+}
+
+// Received is a frame as it arrived. Both slices belong to the receiver.
+type Received struct {
+	Class   Class
+	Header  []byte // for Unmarshal
+	Payload []byte
+}
+
+// kind says what a frame on the wire is.
+type kind uint8
+
+const (
+	kindFrame kind = iota + 1
+	kindRequest
+	kindResponse
+	kindRest
+	kindHeartbeat
+	kindHello
+	kindProof
+	kindRefusal
+)
+
+// The limits of the format.
+const (
+	// MaxHeader is the longest header in bytes.
+	MaxHeader = 1 << 20
+	// MaxPayload is the longest payload of one frame in bytes.
+	MaxPayload = 64 << 20
+
+	preludeBytes  = 24
+	pieceBytes    = 256 << 10
+	formatVersion = 1
+)
+
+var errMalformed = errors.New("rpc: malformed frame")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
+}
+
+// prelude is the fixed part of a frame.
+type prelude struct {
+	kind   kind
+	class  Class
+	header int // bytes
+	whole  int // payload bytes of the whole frame
+	here   int // payload bytes in this piece
+	crc    uint32
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// appendPiece appends prelude and header to b.
+func appendPiece(b []byte, p prelude, header []byte) []byte {
+	at := len(b)
+	b = append(b, 'L', 'F', formatVersion, byte(p.kind), byte(p.class), 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(header)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(p.whole))
+	b = binary.LittleEndian.AppendUint32(b, uint32(p.here))
+	crc := crc32.Update(crc32.Checksum(b[at:], castagnoli()), castagnoli(), header)
+	b = binary.LittleEndian.AppendUint32(b, crc)
+	return append(b, header...)
+}
+
+// parsePrelude checks everything that can be known before the header is read.
+// The crc is checked by checkHeader.
+func parsePrelude(b *[preludeBytes]byte) (prelude, error) {
+	p := prelude{
+		kind: kind(b[3]), class: Class(b[4]),
+		header: int(binary.LittleEndian.Uint32(b[8:])),
+		whole:  int(binary.LittleEndian.Uint32(b[12:])),
+		here:   int(binary.LittleEndian.Uint32(b[16:])),
+		crc:    binary.LittleEndian.Uint32(b[20:]),
+	}
+	switch {
+	case b[0] != 'L' || b[1] != 'F':
+		return p, malformed("begins with %x, not a broker's connection", b[:4])
+	case b[2] != formatVersion:
+		return p, malformed("format version %d, this broker reads %d", b[2], formatVersion)
+	case p.kind < kindFrame || p.kind > kindRefusal:
+		return p, malformed("unknown kind %d", p.kind)
+	case p.class >= classes || (p.kind <= kindRest) != (p.class != 0):
+		return p, malformed("kind %d with class %d", p.kind, p.class)
+	case p.header > MaxHeader || p.whole > MaxPayload:
+		return p, malformed("header of %d and payload of %d bytes", p.header, p.whole)
+	case p.here > pieceBytes:
+		return p, malformed("piece of %d bytes", p.here)
+	case p.kind == kindRest && (p.header != 0 || p.whole != 0 || p.here == 0):
+		return p, malformed("rest with a header or without bytes")
+	case p.kind != kindRest && p.here != min(p.whole, pieceBytes):
+		return p, malformed("piece of %d bytes of %d", p.here, p.whole)
+	}
+	return p, nil
+}
+
+// checkHeader compares the crc over prelude and header.
+func checkHeader(b *[preludeBytes]byte, p prelude, header []byte) error {
+	crc := crc32.Update(crc32.Checksum(b[:preludeBytes-4], castagnoli()), castagnoli(), header)
+	if crc != p.crc {
+		return malformed("crc %08x, computed %08x", p.crc, crc)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"syscall"
+	"time"
+)
+
+// link keeps the dialled connection to one peer: dials, reads it until it ends,
+// dials again. Started by SetPeers, ends when the peer is removed or the
+// Transport closes.
+func (p *peer) link(ctx context.Context) {
+	pause := backoff{min: p.t.o.Times.BackoffMin, max: p.t.o.Times.BackoffMax}
+	for ctx.Err() == nil {
+		if p.connect(ctx) >= p.t.o.Times.Dead {
+			pause.reset() // it was a good connection: dial again at once
+		}
+		p.rest(ctx, pause.next())
+	}
+}
+
+// connect makes one connection and stays with it; it returns how long it lasted,
+// 0 if there was none.
+func (p *peer) connect(ctx context.Context) time.Duration {
+	c, err := p.dial(ctx)
+	if err != nil {
+		p.failed(ctx, err)
+		return 0
+	}
+	began := time.Now()
+	p.attach(c)
+	cause := c.run(ctx, p)
+	p.detach(c)
+	p.complain(ctx, "connection to peer ended", cause)
+	return time.Since(began)
+}
+
+// dial connects and shakes hands.
+func (p *peer) dial(ctx context.Context) (*conn, error) {
+	p.mu.Lock()
+	address := p.mu.address
+	p.mu.Unlock()
+	raw, err := p.t.dialTCP(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	c := p.t.newConn(raw, true)
+	c.address = address
+	if p.t.o.TLS != nil {
+		c.nc = tls.Client(raw, p.t.clientTLS(address))
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	defer stop()
+	c.peer, err = c.shake(func(h handshake) (Hello, error) { return h.dial(p.node) })
+	if err != nil {
+		c.close(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (t *Transport) dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.o.Times.Dial)
+	defer cancel()
+	nc, err := t.o.Dial(ctx, address)
+	if err == nil {
+		tune(nc)
+	}
+	return nc, err
+}
+
+// clientTLS names the server after its address, for the check of its
+// certificate, unless the options name it.
+func (t *Transport) clientTLS(address string) *tls.Config {
+	cfg := t.o.TLS.Clone()
+	if cfg.ServerName == "" {
+		cfg.ServerName = address
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			cfg.ServerName = host
+		}
+	}
+	return cfg
+}
+
+// shake runs one side of the handshake within its time and size.
+func (c *conn) shake(side func(handshake) (Hello, error)) (Hello, error) {
+	if err := c.raw.SetDeadline(time.Now().Add(c.t.o.Times.Handshake)); err != nil {
+		return Hello{}, err
+	}
+	if s, ok := c.nc.(*tls.Conn); ok {
+		if err := s.Handshake(); err != nil {
+			return Hello{}, fmt.Errorf("%w: TLS: %w", errRefused, err)
+		}
+	}
+	c.in = newFrameReader(c)
+	c.in.limit = handshakeFrameBytes
+	peer, err := side(handshake{nc: c.nc, in: c.in, self: c.self, token: c.t.o.Token})
+	if err != nil {
+		return peer, err
+	}
+	c.in.limit = MaxHeader + MaxPayload
+	return peer, c.raw.SetDeadline(time.Time{})
+}
+
+// failed notes a refusal: it proves the process dead only at the address where
+// the peer was last connected, and only while it is the latest answer.
+func (p *peer) failed(ctx context.Context, err error) {
+	p.mu.Lock()
+	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && p.mu.address == p.mu.reached
+	p.updateLocked()
+	p.mu.Unlock()
+	p.complain(ctx, "cannot connect to peer", err)
+}
+
+// complain logs a reason that is not repeated from the last time.
+func (p *peer) complain(ctx context.Context, what string, err error) {
+	p.mu.Lock()
+	fresh := p.mu.complaint.fresh(what + err.Error())
+	p.mu.Unlock()
+	if fresh && ctx.Err() == nil {
+		p.log.WithError(err).Warn(what)
+	}
+}
+
+// rest waits before the next dial.
+func (p *peer) rest(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.kick:
+	case <-ctx.Done():
+	}
+}
+
+// backoff gives the pauses between dials: none, then min, doubled up to max, each
+// with jitter so that brokers do not dial in step.
+type backoff struct {
+	min, max time.Duration
+	pause    time.Duration
+	again    bool
+}
+
+func (b *backoff) reset() { b.pause, b.again = 0, false }
+
+func (b *backoff) next() time.Duration {
+	if !b.again {
+		b.again = true
+		return 0
+	}
+	b.pause = min(max(2*b.pause, b.min), b.max)
+	return b.pause/2 + rand.N(b.pause/2+1)
+}

@@ -1,0 +1,113 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+// Version is the protocol version this build speaks. Brokers whose versions
+// differ by at most 1 work together.
+const Version = 1
+
+// Hello is how a broker presents itself; the handshake proves it.
+type Hello struct {
+	Cluster     string
+	Node        ident.Node
+	Incarnation ident.Incarnation // 0 = not registered yet
+	Version     uint16            // 0 in Options = Version
+	Features    uint64            // bits, for the cluster's feature level
+}
+
+// Options of a Transport. Zero values take the defaults below.
+type Options struct {
+	Self     Hello
+	Listen   net.Listener // owned by the Transport from New on
+	Handler  Handler
+	TLS      *tls.Config // used both ways; nil = plain TCP. For mutual TLS it asks for client certificates.
+	Token    []byte      // cluster token; empty = none
+	Log      logrus.FieldLogger
+	Windows  Windows
+	Times    Times
+	MaxServe int // requests served at once per connection, 64; more are answered ErrBusy
+	MaxConns int // accepted connections, 1024
+	// Dial opens connections; nil = net.Dialer.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Windows bounds the bytes queued for one peer, per class; a frame beyond is
+// refused with ErrWindow. A frame always fits an empty queue.
+type Windows struct {
+	Replica int // 64 MiB
+	Forward int // 64 MiB
+	Relay   int // 32 MiB
+	Control int // 16 MiB
+	Bulk    int // 16 MiB
+}
+
+// Times of a connection; DESIGN.md 4.7.
+type Times struct {
+	Heartbeat  time.Duration // 50 ms: sent when nothing else was
+	Silent     time.Duration // 500 ms: the peer is reported down
+	Dead       time.Duration // 1 s: the connection is closed
+	Dial       time.Duration // 500 ms for the TCP connection
+	Handshake  time.Duration // 1 s
+	BackoffMin time.Duration // 20 ms between redials, doubled, with jitter
+	BackoffMax time.Duration // 500 ms
+}
+
+// Handler takes what arrives. Peer and Frame are called in order per peer, from
+// goroutines that read sockets: they only post, and never call SetPeers,
+// SetIncarnation or Close.
+type Handler interface {
+	// Frame takes one frame of a peer that was reported up.
+	Frame(from ident.Node, inc ident.Incarnation, f Received)
+	// Peer tells that a peer came up, went silent or is gone. refused: the
+	// process of that incarnation is dead (its connections have ended and its
+	// address refuses new ones). It may follow an earlier up=false.
+	Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
+	// Serve answers a Call, on its own goroutine. ctx ends with the caller's
+	// patience or its connection.
+	Serve(ctx context.Context, from ident.Node, method string, req []byte) (resp any, err error)
+}
+
+func (o Options) withDefaults() Options {
+	def(&o.Self.Version, Version)
+	def(&o.MaxServe, 64)
+	def(&o.MaxConns, 1024)
+	def(&o.Windows.Replica, 64<<20)
+	def(&o.Windows.Forward, 64<<20)
+	def(&o.Windows.Relay, 32<<20)
+	def(&o.Windows.Control, 16<<20)
+	def(&o.Windows.Bulk, 16<<20)
+	def(&o.Times.Heartbeat, 50*time.Millisecond)
+	def(&o.Times.Silent, 500*time.Millisecond)
+	def(&o.Times.Dead, time.Second)
+	def(&o.Times.Dial, 500*time.Millisecond)
+	def(&o.Times.Handshake, time.Second)
+	def(&o.Times.BackoffMin, 20*time.Millisecond)
+	def(&o.Times.BackoffMax, 500*time.Millisecond)
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	return o
+}
+
+// def sets *v where it is zero.
+func def[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+// of gives the window of a class; class 0 is the connection's own and free.
+func (w Windows) of(c Class) int {
+	return [classes]int{0, w.Replica, w.Forward, w.Relay, w.Control, w.Bulk}[c]
+}

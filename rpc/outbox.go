@@ -1,0 +1,234 @@
+package rpc
+
+import (
+	"net"
+	"sync"
+)
+
+const (
+	burstBytes    = 1 << 20 // of the highest priority in one write
+	frameOverhead = 64      // what an empty frame counts in its window
+)
+
+// outFrame is a frame on its way out. The sender fills it; from push on it
+// belongs to the outbox.
+type outFrame struct {
+	kind    kind
+	class   Class
+	header  []byte // encoded, memory of the frame itself
+	payload [][]byte
+	whole   int // payload bytes
+	cost    int // bytes in the window
+	sent    int // payload bytes taken so far
+	skip    int // bytes of payload[0] taken so far
+}
+
+// frames are recycled: a frame is free again when its last byte was taken.
+var frames = sync.Pool{New: func() any { return new(outFrame) }}
+
+func newOutFrame(k kind, c Class, payload [][]byte) *outFrame {
+	f := frames.Get().(*outFrame)
+	f.kind, f.class, f.payload = k, c, payload
+	for _, b := range payload {
+		f.whole += len(b)
+	}
+	return f
+}
+
+func (f *outFrame) free() {
+	*f = outFrame{header: f.header[:0]}
+	frames.Put(f)
+}
+
+// outbox holds the frames that wait for one connection, by priority. Any
+// goroutine pushes; the connection's writer takes.
+type outbox struct {
+	windows Windows
+	wake    chan struct{} // capacity 1: there is something to take
+
+	mu struct {
+		sync.Mutex
+		queues [levels]fifo
+		queued [classes]int // bytes per class
+		closed bool
+	}
+}
+
+func newOutbox(w Windows) *outbox { return &outbox{windows: w, wake: make(chan struct{}, 1)} }
+
+// push queues f, or frees it and says why not: ErrDown, ErrWindow, ErrTooLarge.
+func (o *outbox) push(f *outFrame) error {
+	err := o.tryPush(f)
+	if err != nil {
+		f.free()
+		return err
+	}
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (o *outbox) tryPush(f *outFrame) error {
+	if len(f.header) > MaxHeader || f.whole > MaxPayload {
+		return ErrTooLarge
+	}
+	f.cost = frameOverhead + len(f.header) + f.whole
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	queued := &o.mu.queued[f.class]
+	switch {
+	case o.mu.closed:
+		return ErrDown
+	case f.class != 0 && *queued > 0 && *queued+f.cost > o.windows.of(f.class):
+		return ErrWindow
+	}
+	*queued += f.cost
+	o.mu.queues[f.class.level()].push(f)
+	return nil
+}
+
+// take fills an empty burst with what goes out next: all that waits of the
+// highest priority up to burstBytes, of each lower one about a piece, so that
+// what comes next never waits behind them for long. A lower priority has its
+// turn only when nothing above it is left, but then always: under steady small
+// traffic it is slowed, not starved. It reports whether there was anything.
+func (o *outbox) take(b *burst) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for level := range levels {
+		limit := burstBytes
+		if level > 0 {
+			limit = pieceBytes
+		}
+		b.base = b.total
+		q := &o.mu.queues[level]
+		for f := q.front(); f != nil && b.room(f, limit); f = q.front() {
+			if b.add(f) {
+				o.mu.queued[f.class] -= f.cost
+				q.pop().free()
+			}
+		}
+		if q.front() != nil {
+			break // never overtake
+		}
+	}
+	b.seal()
+	return b.total > 0
+}
+
+// close drops all frames and refuses further ones.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.closed = true
+	o.mu.queues = [levels]fifo{}
+}
+
+// waiting gives the bytes queued of a class.
+func (o *outbox) waiting(c Class) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.queued[c]
+}
+
+// fifo is a queue of frames.
+type fifo struct {
+	frames []*outFrame
+	head   int
+}
+
+func (q *fifo) push(f *outFrame) {
+	if q.head > 64 && q.head*2 > len(q.frames) {
+		n := copy(q.frames, q.frames[q.head:])
+		clear(q.frames[n:])
+		q.frames, q.head = q.frames[:n], 0
+	}
+	q.frames = append(q.frames, f)
+}
+
+func (q *fifo) front() *outFrame {
+	if q.head == len(q.frames) {
+		return nil
+	}
+	return q.frames[q.head]
+}
+
+func (q *fifo) pop() *outFrame {
+	f := q.frames[q.head]
+	q.frames[q.head] = nil
+	if q.head++; q.head == len(q.frames) {
+		q.frames, q.head = q.frames[:0], 0
+	}
+	return f
+}
+
+// burst is what one writev takes: preludes and headers in scratch memory,
+// payload slices as they are. Its writer owns and reuses it.
+type burst struct {
+	scratch []byte
+	from    int // scratch before it is in iov already
+	iov     net.Buffers
+	left    net.Buffers // what WriteTo still has to write
+	total   int
+	base    int // total before the priority being taken
+}
+
+// room reports whether the next piece of f may still come in. The first one of a
+// priority always may.
+func (b *burst) room(f *outFrame, limit int) bool {
+	next := preludeBytes + min(f.whole-f.sent, pieceBytes)
+	if f.sent == 0 {
+		next += len(f.header)
+	}
+	return b.total == b.base || b.total-b.base+next <= limit
+}
+
+// add takes the next piece of f and reports whether it was the last.
+func (b *burst) add(f *outFrame) bool {
+	here := min(f.whole-f.sent, pieceBytes)
+	p := prelude{kind: f.kind, class: f.class, whole: f.whole, here: here}
+	header := f.header
+	if f.sent > 0 {
+		p.kind, p.whole, header = kindRest, 0, nil
+	}
+	before := len(b.scratch)
+	b.scratch = appendPiece(b.scratch, p, header)
+	b.total += len(b.scratch) - before + here
+	f.sent += here
+	for here > 0 {
+		part := f.payload[0][f.skip:]
+		part = part[:min(len(part), here)]
+		b.attach(part)
+		here -= len(part)
+		if f.skip += len(part); f.skip == len(f.payload[0]) {
+			f.payload, f.skip = f.payload[1:], 0
+		}
+	}
+	return f.sent == f.whole
+}
+
+// attach adds a slice as it is.
+func (b *burst) attach(part []byte) {
+	if len(part) == 0 {
+		return
+	}
+	b.seal()
+	b.iov = append(b.iov, part)
+}
+
+// seal moves scratch bytes into iov. Growing scratch later leaves them valid:
+// they keep the old memory.
+func (b *burst) seal() {
+	if b.from < len(b.scratch) {
+		b.iov = append(b.iov, b.scratch[b.from:])
+		b.from = len(b.scratch)
+	}
+}
+
+// reset empties the burst and keeps its memory.
+func (b *burst) reset() {
+	clear(b.iov)
+	*b = burst{scratch: b.scratch[:0], iov: b.iov[:0]}
+}

@@ -1,0 +1,256 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+// Why this side ended a connection.
+var (
+	errSilent      = errors.New("rpc: nothing was heard from the peer")
+	errReplaced    = errors.New("rpc: the peer connected anew")
+	errRemoved     = errors.New("rpc: the peer left the address book")
+	errReaddressed = errors.New("rpc: the peer's address changed")
+	errIncarnation = errors.New("rpc: own incarnation changed")
+)
+
+// peer is one other broker: its two connections and what the Handler was told.
+//
+// mu is held while Handler.Peer and Handler.Frame are called; that alone makes
+// their order. It is the one callback under a lock here, and bearable because a
+// Handler only posts. Send and Up never take it.
+type peer struct {
+	t    *Transport
+	node ident.Node
+	log  logrus.FieldLogger
+
+	sender atomic.Pointer[conn] // mu.out, for Send
+	isUp   atomic.Bool          // mu.up, for Up
+	kick   chan struct{}        // capacity 1: dial now
+	stop   context.CancelFunc   // ends the link
+
+	mu struct {
+		sync.Mutex
+		address string
+		out, in *conn // dialled by us, dialled by the peer; nil = none
+		removed bool
+
+		up          bool
+		incarnation ident.Incarnation // of the last time it was up
+		known       bool              // it was up once
+		refused     bool              // the last dial was refused, at the address of that time
+		dead        bool              // the Handler was told so
+		reached     string            // address of the last connection dialled
+		changed     chan struct{}     // closed and replaced with every change
+		complaint   complaint
+	}
+}
+
+func newPeer(t *Transport, node ident.Node, address string, stop context.CancelFunc) *peer {
+	p := &peer{
+		t: t, node: node, stop: stop,
+		log:  t.log.WithField("node", string(node)),
+		kick: make(chan struct{}, 1),
+	}
+	p.mu.address = address
+	p.mu.changed = make(chan struct{})
+	return p
+}
+
+// admits refuses a peer whose registration is older than the one connected.
+func (p *peer) admits(h Hello) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.mu.in; in != nil && h.Incarnation != 0 && h.Incarnation < in.peer.Incarnation {
+		return fmt.Errorf("incarnation %d is over, %d is connected", h.Incarnation, in.peer.Incarnation)
+	}
+	return nil
+}
+
+// attach makes c the peer's connection of its direction, in place of an older
+// one. A connection that was overtaken by a change of identity is closed.
+func (p *peer) attach(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.mu.removed:
+		c.close(errRemoved)
+		return
+	case c.self != *p.t.self.Load():
+		c.close(errIncarnation)
+		return
+	}
+	if c.dialled {
+		p.mu.out, p.mu.refused, p.mu.reached = c, false, c.address
+		p.sender.Store(c)
+	} else {
+		if p.mu.in != nil {
+			p.mu.in.close(errReplaced)
+		}
+		p.mu.in = c
+		p.dialNow() // it lives: do not wait out a back-off
+	}
+	p.updateLocked()
+}
+
+// detach forgets a connection that has ended.
+func (p *peer) detach(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.out == c {
+		p.mu.out = nil
+		p.sender.Store(nil)
+	}
+	if p.mu.in == c {
+		p.mu.in = nil
+	}
+	p.updateLocked()
+}
+
+// deliver hands over one frame. It waits while the peer is not up, which is when
+// the frame came before our own connection stood: the socket holds back what
+// follows, and the watch ends a wait that is too long.
+func (p *peer) deliver(c *conn, f Received) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.mu.in == c {
+		if !p.mu.up {
+			p.updateLocked() // a frame ends a silence
+		}
+		if p.mu.up {
+			p.t.o.Handler.Frame(p.node, c.peer.Incarnation, f)
+			return nil
+		}
+		if err := p.waitLocked(c); err != nil {
+			return err
+		}
+	}
+	return errReplaced
+}
+
+// waitLocked lets go of the lock until something changed or c ended.
+func (p *peer) waitLocked(c *conn) error {
+	changed := p.mu.changed
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	select {
+	case <-changed:
+		return nil
+	case <-c.done:
+		return c.cause
+	}
+}
+
+// updateLocked compares what is with what the Handler was told.
+func (p *peer) updateLocked() {
+	close(p.mu.changed)
+	p.mu.changed = make(chan struct{})
+	up := p.answersLocked()
+	if p.mu.up && (!up || p.mu.in.peer.Incarnation != p.mu.incarnation) {
+		p.tellLocked(false, false)
+	}
+	if up && !p.mu.up {
+		p.mu.known, p.mu.dead = true, false
+		p.mu.incarnation = p.mu.in.peer.Incarnation
+		p.tellLocked(true, false)
+	}
+	gone := p.mu.out == nil && p.mu.in == nil && p.mu.refused
+	if gone && p.mu.known && !p.mu.dead {
+		p.mu.dead = true
+		p.tellLocked(false, true)
+	}
+}
+
+// answersLocked: both connections stand, to the same incarnation, and the peer
+// was heard on either lately.
+func (p *peer) answersLocked() bool {
+	out, in := p.mu.out, p.mu.in
+	return !p.mu.removed && out != nil && in != nil &&
+		out.peer.Incarnation == in.peer.Incarnation &&
+		min(p.t.silence(out), p.t.silence(in)) <= p.t.o.Times.Silent
+}
+
+func (p *peer) tellLocked(up, refused bool) {
+	p.mu.up = up
+	p.isUp.Store(up)
+	if p.t.ctx.Err() != nil {
+		return // closing: the Handler is not interested any more
+	}
+	p.log.WithFields(logrus.Fields{"up": up, "refused": refused, "incarnation": p.mu.incarnation}).
+		Info("peer changed")
+	p.t.o.Handler.Peer(p.node, p.mu.incarnation, up, refused)
+}
+
+// check closes what is silent for too long and reports a silence. Called by the
+// watch.
+func (p *peer) check() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range []*conn{p.mu.out, p.mu.in} {
+		if c != nil && p.t.silence(c) > p.t.o.Times.Dead {
+			c.close(errSilent)
+		}
+	}
+	if p.mu.up && !p.answersLocked() {
+		p.updateLocked()
+	}
+}
+
+// readdress changes where the peer is dialled.
+func (p *peer) readdress(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if address == p.mu.address {
+		return
+	}
+	p.mu.address, p.mu.refused = address, false
+	if p.mu.out != nil {
+		p.mu.out.close(errReaddressed)
+	}
+	p.dialNow()
+}
+
+// end closes both connections; their readers detach them.
+func (p *peer) end(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.removed = p.mu.removed || why == errRemoved
+	for _, c := range []*conn{p.mu.out, p.mu.in} {
+		if c != nil {
+			c.close(why)
+		}
+	}
+	if p.mu.removed && p.mu.up {
+		p.updateLocked()
+	}
+}
+
+func (p *peer) dialNow() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// complaint keeps a repeated reason from filling the log.
+type complaint struct {
+	text string
+	at   time.Time
+}
+
+// fresh reports whether text is new, or was last logged a while ago.
+func (c *complaint) fresh(text string) bool {
+	const again = 30 * time.Second
+	if text == c.text && time.Since(c.at) < again {
+		return false
+	}
+	c.text, c.at = text, time.Now()
+	return true
+}

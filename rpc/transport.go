@@ -1,0 +1,280 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+// Transport is one broker's end of all its connections to the others.
+type Transport struct {
+	o     Options
+	log   logrus.FieldLogger
+	start time.Time // of the clock that now reads
+	self  atomic.Pointer[Hello]
+	peers atomic.Pointer[map[ident.Node]*peer] // immutable maps; replaced under book
+	book  sync.Mutex
+	slots chan struct{} // accepted connections
+
+	resumed atomic.Int64 // when the watch last found that this process had been stopped
+
+	ctx    context.Context // life of the Transport; ended by Close
+	cancel context.CancelFunc
+	own    sync.WaitGroup
+}
+
+// New starts a Transport on o.Listen. It connects to nobody before SetPeers.
+func New(o Options) *Transport {
+	o = o.withDefaults()
+	t := &Transport{o: o, log: o.Log, start: time.Now(), slots: make(chan struct{}, o.MaxConns)}
+	if t.log == nil {
+		quiet := logrus.New()
+		quiet.SetOutput(io.Discard)
+		t.log = quiet
+	}
+	if o.TLS != nil && o.TLS.MinVersion == 0 {
+		t.o.TLS = o.TLS.Clone()
+		t.o.TLS.MinVersion = tls.VersionTLS13 // the proof needs its exporter
+	}
+	t.self.Store(&o.Self)
+	t.peers.Store(&map[ident.Node]*peer{})
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.own.Go(t.accept)
+	t.own.Go(t.watch)
+	return t
+}
+
+// SetPeers replaces the address book. Newcomers are dialled, a changed address
+// is dialled anew, who is missing is disconnected and refused. The broker's own
+// entry is ignored.
+func (t *Transport) SetPeers(addresses map[ident.Node]string) {
+	t.book.Lock()
+	defer t.book.Unlock()
+	if t.ctx.Err() != nil {
+		return
+	}
+	old, next := *t.peers.Load(), make(map[ident.Node]*peer, len(addresses))
+	for node, address := range addresses {
+		if node == t.self.Load().Node {
+			continue
+		}
+		if p := old[node]; p != nil {
+			p.readdress(address)
+			next[node] = p
+			continue
+		}
+		ctx, stop := context.WithCancel(t.ctx)
+		next[node] = newPeer(t, node, address, stop)
+		t.own.Go(func() { next[node].link(ctx) })
+	}
+	t.peers.Store(&next)
+	for node, p := range old {
+		if next[node] == nil {
+			p.end(errRemoved)
+			p.stop()
+		}
+	}
+}
+
+// SetIncarnation presents this broker under another incarnation: all connections
+// are made anew, so that every peer sees it.
+func (t *Transport) SetIncarnation(inc ident.Incarnation) {
+	t.book.Lock()
+	defer t.book.Unlock()
+	self := *t.self.Load()
+	if self.Incarnation == inc {
+		return
+	}
+	self.Incarnation = inc
+	t.self.Store(&self) // first: a handshake that still used the old one is closed by attach
+	for _, p := range *t.peers.Load() {
+		p.end(errIncarnation)
+		p.dialNow()
+	}
+}
+
+// Send queues one frame for a peer and never blocks. nil says that it will
+// arrive unless the connection breaks. ErrDown, ErrWindow, ErrTooLarge: dropped.
+func (t *Transport) Send(to ident.Node, f Frame) error {
+	c := t.sender(to)
+	if c == nil {
+		return ErrDown
+	}
+	out := newOutFrame(kindFrame, f.Class, f.Payload)
+	var err error
+	if out.header, err = appendMarshal(out.header, f.Header); err != nil {
+		out.free()
+		return err
+	}
+	return c.out.push(out)
+}
+
+func (t *Transport) sender(n ident.Node) *conn {
+	if p := (*t.peers.Load())[n]; p != nil {
+		return p.sender.Load()
+	}
+	return nil
+}
+
+// Up reports whether the peer is connected both ways and was heard lately.
+func (t *Transport) Up(n ident.Node) bool {
+	p := (*t.peers.Load())[n]
+	return p != nil && p.isUp.Load()
+}
+
+// Peer tells how a connected peer presented itself; false while there is no
+// connection to it.
+func (t *Transport) Peer(n ident.Node) (Hello, bool) {
+	if c := t.sender(n); c != nil {
+		return c.peer, true
+	}
+	return Hello{}, false
+}
+
+// Queued gives the bytes of a class that wait to be written to a peer.
+func (t *Transport) Queued(n ident.Node, c Class) int {
+	if s := t.sender(n); s != nil && int(c) < classes {
+		return s.out.waiting(c)
+	}
+	return 0
+}
+
+// Close ends all connections and waits for all goroutines, requests being served
+// included. Frames that wait are dropped. The Handler is not called afterwards.
+func (t *Transport) Close() error {
+	t.book.Lock()
+	t.cancel()
+	err := t.o.Listen.Close()
+	for _, p := range *t.peers.Load() {
+		p.end(ErrClosed)
+	}
+	t.book.Unlock()
+	t.own.Wait()
+	return err
+}
+
+// accept takes connections. Started by New, ends when Close closes the listener.
+func (t *Transport) accept() {
+	for {
+		raw, err := t.o.Listen.Accept()
+		if errors.Is(err, net.ErrClosed) || t.ctx.Err() != nil {
+			if err == nil {
+				_ = raw.Close()
+			}
+			return
+		}
+		if err != nil {
+			t.log.WithError(err).Error("cannot accept connections")
+			t.pause(t.o.Times.BackoffMax) // no descriptors, most likely
+			continue
+		}
+		select {
+		case t.slots <- struct{}{}:
+			t.own.Go(func() {
+				defer func() { <-t.slots }()
+				t.serve(raw)
+			})
+		default:
+			_ = raw.Close()
+			t.log.WithField("remote", raw.RemoteAddr()).Warn("too many connections, one refused")
+		}
+	}
+}
+
+// serve shakes hands with whoever connected and reads the connection to its end.
+func (t *Transport) serve(raw net.Conn) {
+	tune(raw)
+	c := t.newConn(raw, false)
+	if t.o.TLS != nil {
+		c.nc = tls.Server(raw, t.o.TLS)
+	}
+	stop := context.AfterFunc(t.ctx, func() { c.close(ErrClosed) })
+	defer stop()
+	var p *peer
+	var err error
+	c.peer, err = c.shake(func(h handshake) (Hello, error) {
+		return h.accept(func(peer Hello) (err error) {
+			p, err = t.admit(peer)
+			return err
+		})
+	})
+	if err != nil {
+		c.close(err)
+		t.logRefused(c, err)
+		return
+	}
+	p.attach(c)
+	cause := c.run(t.ctx, p)
+	p.detach(c)
+	if errors.Is(cause, errMalformed) {
+		p.log.WithError(cause).Warn("peer sent a malformed frame, connection closed")
+	}
+}
+
+// admit finds the peer in the address book.
+func (t *Transport) admit(h Hello) (*peer, error) {
+	p := (*t.peers.Load())[h.Node]
+	if p == nil {
+		return nil, fmt.Errorf("node %q is not known here yet", h.Node)
+	}
+	return p, p.admits(h)
+}
+
+func (t *Transport) logRefused(c *conn, err error) {
+	if t.ctx.Err() != nil || errors.Is(err, io.EOF) {
+		return // a probe of the port that said nothing
+	}
+	t.log.WithError(err).WithFields(logrus.Fields{"remote": c.raw.RemoteAddr(), "node": c.peer.Node}).
+		Warn("connection refused")
+}
+
+// watch looks at all peers often enough to notice a silence in time. Started by
+// New, ends with Close.
+func (t *Transport) watch() {
+	every := t.o.Times.Silent / 10
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	last := t.now()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := t.now()
+		if now-last > int64(t.o.Times.Silent/2) {
+			t.resumed.Store(now) // we were stopped; what peers said meanwhile is unread
+		}
+		last = now
+		for _, p := range *t.peers.Load() {
+			p.check()
+		}
+	}
+}
+
+// now is the time in nanoseconds since New, monotonic.
+func (t *Transport) now() int64 { return int64(time.Since(t.start)) }
+
+// silence is how long nothing was heard on c, not counting time this process was
+// stopped.
+func (t *Transport) silence(c *conn) time.Duration {
+	return time.Duration(t.now() - max(c.heard.Load(), t.resumed.Load()))
+}
+
+func (t *Transport) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.ctx.Done():
+	}
+}

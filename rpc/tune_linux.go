@@ -1,0 +1,26 @@
+package rpc
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsentBytes bounds what the kernel takes in before it can send it: without the
+// bound, megabytes of bulk would lie there in front of a live append.
+const unsentBytes = 2 * pieceBytes
+
+// tune sets TCP_NODELAY and TCP_NOTSENT_LOWAT. A socket that takes neither still
+// works, only slower, so failures are ignored.
+func tune(nc net.Conn) {
+	tcp, ok := nc.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = tcp.SetNoDelay(true)
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+		})
+	}
+}
