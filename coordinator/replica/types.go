@@ -18,7 +18,10 @@ type (
 	}
 	// Change hands in a delta of the channel state, already applied to the
 	// leader's Register. It has no place in the offset space (RB-12).
-	Change struct{ Delta []byte }
+	Change struct {
+		Delta  []byte
+		Ticket uint64 // 0 = no Completion wanted
+	}
 	// Received is a message of a peer. From is what the connection's handshake
 	// said; the store is the sender's for this partition.
 	Received struct {
@@ -62,7 +65,8 @@ type (
 		Incarnation ident.Incarnation
 		HandingOver bool
 	}
-	// Tick is the only time there is; it decides nothing but waiting.
+	// Tick is the only time there is; it decides nothing but waiting. The loop
+	// sends one before other events when the last is more than 10 ms old.
 	Tick struct{ NowMS int64 }
 	// HandOver asks a leader to give its leadership to another ISR member.
 	HandOver struct{ To ident.Node }
@@ -126,6 +130,7 @@ type Message struct {
 	ConfirmN  uint64 // ack: the highest confirm of Epoch held durably
 	LastEpoch ident.Epoch
 	Reject    bool
+	Restart   bool // append: begin the log afresh at Prev, what was before is retained nowhere
 	NeedFull  bool // ack: a confirm was missing, send a snapshot
 	Epochs    []commitlog.EpochEnd
 	Confirm   queue.Confirm

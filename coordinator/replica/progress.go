@@ -1,0 +1,281 @@
+package replica
+
+import (
+	"sort"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// follower is what a leader knows of one other replica in its epoch.
+type follower struct {
+	node        ident.Node
+	store       ident.StoreID // 0 until it spoke
+	incarnation ident.Incarnation
+
+	probing bool           // one message is out to find where the logs join
+	next    ident.Position // what is sent next
+	match   ident.Position // acknowledged durable in this epoch
+	matched bool           // match is valid
+
+	confirmSent, confirmAcked uint64
+	confirmAtMS               int64 // last snapshot sent, or acknowledgement that moved
+
+	sentAtMS     int64        // last message
+	progressAtMS int64        // last acknowledgement that moved, or all was acknowledged
+	announced    ident.Offset // committed end it was last told
+	knows        ident.Offset // committed end it said it knows
+	readToken    uint64       // of the catch-up read under way; 0 = none
+}
+
+// syncFollowers makes the list follow the key's replicas, and keeps what is
+// known of those that stay.
+func (m *Machine) syncFollowers() {
+	l := m.lead
+	old := l.followers
+	l.followers = nil
+	for _, n := range m.state.Replicas {
+		if n == m.self.Node {
+			continue
+		}
+		f := follower{node: n, next: l.start, probing: true, progressAtMS: m.now, sentAtMS: m.now - m.o.RetryMS}
+		for i := range old {
+			if old[i].node == n {
+				f = old[i]
+			}
+		}
+		l.followers = append(l.followers, f)
+	}
+	sort.Slice(l.followers, func(i, j int) bool { return l.followers[i].node < l.followers[j].node })
+}
+
+func (l *leadership) follower(n ident.Node) *follower {
+	for i := range l.followers {
+		if l.followers[i].node == n {
+			return &l.followers[i]
+		}
+	}
+	return nil
+}
+
+// reprobe asks a node that came back where it stands.
+func (l *leadership) reprobe(n ident.Node, nowMS int64) {
+	if f := l.follower(n); f != nil {
+		f.probing, f.sentAtMS, f.readToken, f.progressAtMS = true, 0, 0, nowMS
+		f.confirmSent = f.confirmAcked
+		f.announced = 0
+	}
+}
+
+func (f *follower) up(m *Machine) bool { return m.node(f.node).up }
+
+// current: it holds and knows everything.
+func (f *follower) current(m *Machine) bool {
+	return f.matched && f.match.Offset == m.log.end.Offset && f.knows == m.committed.Offset &&
+		f.confirmAcked == m.lead.confirmN && !f.probing
+}
+
+// acknowledgedByAll gives the least durable end, and confirm version, over the
+// maximal ISR: the members in the key and those of every proposal that may
+// still land.
+func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok bool) {
+	end, confirmed = m.log.durable.end, m.log.durable.confirm.in(m.lead.epoch)
+	if m.log.durable.epoch < m.lead.epoch && !m.broken(BreakSyncBeforeAck) {
+		return end, 0, false
+	}
+	covers := func(isr []ident.Member) bool {
+		for _, x := range isr {
+			if x.Node == m.self.Node {
+				continue
+			}
+			f := m.lead.follower(x.Node)
+			if f == nil || !f.matched || f.store != x.Store && !m.broken(BreakStoreID) {
+				return false
+			}
+			end, confirmed = least(end, f.match), min(confirmed, f.confirmAcked)
+		}
+		return true
+	}
+	if !covers(m.state.ISR) {
+		return end, 0, false
+	}
+	if m.broken(BreakMaximalISR) {
+		return end, confirmed, true
+	}
+	if m.cas != nil && m.cas.state.Revision == m.state.Revision && !covers(m.cas.state.ISR) {
+		return end, 0, false
+	}
+	for i := range m.lead.unresolved {
+		if !covers(m.lead.unresolved[i].state.ISR) {
+			return end, 0, false
+		}
+	}
+	return end, confirmed, true
+}
+
+// acked takes a follower's acknowledgement or rejection.
+func (m *Machine) acked(from Peer, msg *Message) {
+	l := m.lead
+	if l == nil || msg.Epoch != l.epoch && !m.broken(BreakAckEpoch) {
+		return
+	}
+	f := l.follower(from.Node)
+	if f == nil || from.Incarnation < f.incarnation {
+		return
+	}
+	f.incarnation = from.Incarnation
+	if f.store != from.Store { // first word of it, or it came back with other bytes
+		*f = follower{node: f.node, store: from.Store, incarnation: from.Incarnation,
+			next: f.next, progressAtMS: m.now, probing: f.probing}
+	}
+	if msg.Reject {
+		m.rejected(f, msg)
+		return
+	}
+	if msg.Durable.Offset > m.log.end.Offset || msg.ConfirmN > l.confirmN {
+		m.alarm(errAckBeyondEnd) // never counted
+		return
+	}
+	f.probing = false
+	if !f.matched || msg.Durable.Offset > f.match.Offset || msg.ConfirmN > f.confirmAcked {
+		f.progressAtMS = m.now
+	}
+	f.match, f.matched = greatest(f.match, msg.Durable), true
+	f.knows = max(f.knows, msg.Committed.Offset)
+	f.next = greatest(f.next, f.match)
+	if msg.ConfirmN > f.confirmAcked {
+		f.confirmAcked, f.confirmAtMS = msg.ConfirmN, m.now
+	}
+	f.confirmSent = max(f.confirmSent, f.confirmAcked)
+	if !m.inISR(f.node) {
+		l.review = true
+	}
+	if msg.NeedFull && m.now-f.confirmAtMS >= m.o.RetryMS {
+		m.snapshotTo(f)
+	}
+}
+
+// rejected moves the follower's next position back to where the logs join; if
+// the tables say it is no further back than what was refused, one batch back.
+func (m *Machine) rejected(f *follower, msg *Message) {
+	at := join(m.log.epochs, msg.Epochs)
+	if f.probing && at.Offset >= f.next.Offset && f.next.Offset > 0 {
+		if r, ok := m.index.AtOffset(f.next.Offset - 1); ok {
+			at = ident.Position{Offset: r.Offset, Sequence: r.First}
+		}
+	}
+	at = greatest(at, f.match)
+	if first := m.index.Start(); at.Offset < first.Offset {
+		at = first
+	}
+	f.next, f.probing, f.readToken, f.sentAtMS = at, true, 0, m.now
+	m.sendFrom(f)
+}
+
+// replicate sends each follower what it lacks, within its window.
+func (m *Machine) replicate() {
+	l := m.lead
+	if !l.open {
+		return
+	}
+	for i := range l.followers {
+		f := &l.followers[i]
+		if f.matched && f.match.Offset == m.log.end.Offset && f.confirmAcked == l.confirmN {
+			f.progressAtMS = m.now // owes nothing
+		}
+		if !f.up(m) || f.readToken != 0 {
+			continue
+		}
+		if f.probing {
+			if m.now-f.sentAtMS >= m.o.RetryMS {
+				m.sendFrom(f)
+			}
+			continue
+		}
+		for f.next.Offset < m.log.end.Offset && f.readToken == 0 &&
+			int(f.next.Offset-f.match.Offset) < m.o.WindowBytes {
+			m.sendFrom(f)
+		}
+		if f.confirmSent == 0 {
+			m.snapshotTo(f)
+		}
+	}
+}
+
+// sendFrom sends one append from f.next on, out of the tail, or asks for a read.
+func (m *Machine) sendFrom(f *follower) {
+	if f.next.Offset == m.log.end.Offset {
+		m.appendTo(f, nil, false)
+		return
+	}
+	batches := m.log.tailFrom(f.next.Offset)
+	if batches == nil {
+		m.asked++
+		f.readToken = m.asked
+		m.out.Read = append(m.out.Read, ReadRequest{Token: f.readToken, From: f.next.Offset, Max: m.o.GroupBytes})
+		return
+	}
+	n, size := 0, 0
+	for n < len(batches) && (n == 0 || size+len(batches[n].Bytes) <= m.o.GroupBytes) {
+		size += len(batches[n].Bytes)
+		n++
+	}
+	m.appendTo(f, append([]queue.Batch(nil), batches[:n]...), false)
+}
+
+// appendTo sends batches that begin at f.next (or none: where do you stand?).
+func (m *Machine) appendTo(f *follower, batches []queue.Batch, bulk bool) {
+	msg := Message{
+		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.store, Store: m.self.Store,
+		Prev: f.next, PrevCRC: m.crcAt(f.next.Offset), Committed: m.committed, Batches: batches,
+		Restart: f.probing && f.next == m.index.Start() && f.next.Offset > 0,
+	}
+	if len(batches) > 0 {
+		msg.PrevCRC = batches[0].PrevCRC
+		f.next = batches[len(batches)-1].End
+	}
+	f.sentAtMS, f.announced = m.now, m.committed.Offset
+	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
+}
+
+// readDone goes on with a catch-up.
+func (m *Machine) readDone(ev Read) {
+	if m.lead == nil {
+		return
+	}
+	for i := range m.lead.followers {
+		f := &m.lead.followers[i]
+		if f.readToken != ev.Token {
+			continue
+		}
+		f.readToken = 0
+		if ev.Err != nil {
+			m.alarm(ev.Err)
+		}
+		n := 0 // never beyond the present end: the log may have been cut since
+		for n < len(ev.Batches) && ev.Batches[n].End.Offset <= m.log.end.Offset {
+			n++
+		}
+		if n > 0 && ev.Batches[0].At.Offset == f.next.Offset {
+			m.appendTo(f, ev.Batches[:n], true)
+		} else {
+			f.probing, f.sentAtMS = true, m.now // asked again after a while
+		}
+		return
+	}
+}
+
+// tick repeats what may have been lost and tells a moved committed end.
+func (f *follower) tick(m *Machine) {
+	if !m.lead.open || !f.up(m) || f.readToken != 0 {
+		return
+	}
+	silent := m.now-f.sentAtMS >= m.o.RetryMS
+	behind := f.matched && f.match.Offset < m.log.end.Offset || f.knows != m.committed.Offset
+	if !f.probing && (behind && silent || f.announced != m.committed.Offset) {
+		m.appendTo(f, nil, false) // a gap makes it reject, and tell where it stands
+	}
+	if f.confirmAcked < m.lead.confirmN && f.matched && m.now-f.confirmAtMS >= m.o.RetryMS {
+		m.snapshotTo(f)
+	}
+}
