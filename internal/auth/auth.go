@@ -1,0 +1,119 @@
+// Package auth asks an NSQ auth service what a client may do.
+//
+// It does not decide when to ask (internal/protocol does) and keeps no cache:
+// a State knows until when it holds.
+//
+// # Invariants
+//
+//  1. An answer with an unknown permission, a bad pattern or no lifetime is no
+//     answer: nothing is allowed because of it.
+//  2. Every configured address is tried once, from a random start, before a
+//     query fails.
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// ErrInvalidAnswer means that an auth service answered something unusable.
+var ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
+
+// Request describes a client to the auth service.
+type Request struct {
+	RemoteIP   string
+	TLS        bool
+	CommonName string // of the client's certificate
+	Secret     string
+}
+
+// Authorization allows permissions on the topics and channels that match.
+// Patterns are not anchored.
+type Authorization struct {
+	Topic       string   `json:"topic"`
+	Channels    []string `json:"channels"`
+	Permissions []string `json:"permissions"`
+
+	topic    *regexp.Regexp
+	channels []*regexp.Regexp
+}
+
+// State is what the auth service said of one client. It is immutable.
+type State struct {
+	TTL            int             `json:"ttl"` // seconds
+	Identity       string          `json:"identity"`
+	IdentityURL    string          `json:"identity_url"`
+	Authorizations []Authorization `json:"authorizations"`
+
+	expires time.Time
+}
+
+// Expired reports whether the auth service must be asked again.
+func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
+
+// Allows reports whether the client may use the topic: to publish if channel
+// is empty, else to subscribe to that channel.
+func (s *State) Allows(topic, channel string) bool {
+	permission := "subscribe"
+	if channel == "" {
+		permission = "publish"
+	}
+	for i := range s.Authorizations {
+		if s.Authorizations[i].allows(topic, channel, permission) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Authorization) allows(topic, channel, permission string) bool {
+	granted := false
+	for _, p := range a.Permissions {
+		granted = granted || p == permission
+	}
+	if !granted || !a.topic.MatchString(topic) {
+		return false
+	}
+	for _, c := range a.channels {
+		if c.MatchString(channel) {
+			return true
+		}
+	}
+	return false
+}
+
+// compile checks the answer and prepares it for use.
+func (s *State) compile(now time.Time) error {
+	if s.TTL <= 0 {
+		return fmt.Errorf("%w: ttl %d", ErrInvalidAnswer, s.TTL)
+	}
+	for i := range s.Authorizations {
+		if err := s.Authorizations[i].compile(); err != nil {
+			return err
+		}
+	}
+	s.expires = now.Add(time.Duration(s.TTL) * time.Second)
+	return nil
+}
+
+func (a *Authorization) compile() error {
+	for _, p := range a.Permissions {
+		if p != "subscribe" && p != "publish" {
+			return fmt.Errorf("%w: unknown permission %q", ErrInvalidAnswer, p)
+		}
+	}
+	var err error
+	if a.topic, err = regexp.Compile(a.Topic); err != nil {
+		return fmt.Errorf("%w: topic %q: %w", ErrInvalidAnswer, a.Topic, err)
+	}
+	for _, pattern := range a.Channels {
+		c, err := regexp.Compile(pattern)
+		if err != nil {
+			return fmt.Errorf("%w: channel %q: %w", ErrInvalidAnswer, pattern, err)
+		}
+		a.channels = append(a.channels, c)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxAnswer bounds the answer of an auth service in bytes.
+const maxAnswer = 4 << 20
+
+// Options say where and how to ask.
+type Options struct {
+	// Addresses are host:port (asked at /auth) or whole URLs.
+	Addresses []string
+	Method    string // "get" (default) or "post"
+	// ConnectTimeout and RequestTimeout are per address; 2 s and 5 s in stock NSQ.
+	ConnectTimeout, RequestTimeout time.Duration
+}
+
+// Client asks auth services.
+type Client struct {
+	opts Options
+	http *http.Client
+}
+
+// New makes a client.
+func New(o Options) *Client {
+	dialer := &net.Dialer{Timeout: o.ConnectTimeout}
+	return &Client{opts: o, http: &http.Client{
+		Timeout:   o.RequestTimeout,
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+	}}
+}
+
+// Query asks the addresses, from a random one on, until one answers.
+func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
+	n := len(c.opts.Addresses)
+	if n == 0 {
+		return nil, errors.New("auth: no address is configured")
+	}
+	var failed error
+	start := rand.IntN(n)
+	for i := range n {
+		address := c.opts.Addresses[(start+i)%n]
+		s, err := c.ask(ctx, address, r)
+		if err == nil {
+			return s, nil
+		}
+		failed = errors.Join(failed, fmt.Errorf("auth: %s: %w", address, err))
+	}
+	return nil, failed
+}
+
+func (c *Client) ask(ctx context.Context, address string, r Request) (*State, error) {
+	req, err := c.request(ctx, address, r)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/vnd.nsq; version=1.0")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
+	}
+	var s State
+	if err := json.Unmarshal(body, &s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidAnswer, err)
+	}
+	if err := s.compile(time.Now()); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+func (c *Client) request(ctx context.Context, address string, r Request) (*http.Request, error) {
+	target := address
+	if !strings.Contains(address, "://") {
+		target = "http://" + address + "/auth"
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, err
+	}
+	values := url.Values{
+		"remote_ip": {r.RemoteIP}, "tls": {strconv.FormatBool(r.TLS)},
+		"secret": {r.Secret}, "common_name": {r.CommonName},
+	}
+	if !strings.EqualFold(c.opts.Method, http.MethodPost) {
+		query := u.Query()
+		for k, v := range values {
+			query[k] = v
+		}
+		u.RawQuery = query.Encode()
+		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	}
+	body, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, err
+}

@@ -1,0 +1,96 @@
+package protocol
+
+import (
+	"crypto/tls"
+	"net"
+
+	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// about is what a client said of itself and what was negotiated, for /stats.
+// It is immutable; the reader publishes a new one.
+type about struct {
+	clientID, hostname, userAgent, remote string
+	region, zone                          string
+	sampleRate                            int32
+	deflate, snappy, tls                  bool
+	tlsState                              tls.ConnectionState
+	auth                                  *auth.State
+}
+
+// pubCount counts what a connection published to its first topic.
+type pubCount struct {
+	topic string
+	count uint64
+}
+
+func defaultAbout(raw net.Conn) *about {
+	remote := raw.RemoteAddr().String()
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote // a unix socket
+	}
+	return &about{clientID: host, hostname: host, remote: remote}
+}
+
+// describe publishes a changed copy of what is known of the client.
+func (c *conn) describe(change func(*about)) {
+	next := *c.about.Load()
+	change(&next)
+	c.about.Store(&next)
+}
+
+// countPublished counts messages of a put to c.topic. Like stock NSQ it keeps
+// the first topic only.
+func (c *conn) countPublished(n int) {
+	p := c.published.Load()
+	switch {
+	case p == nil:
+		c.published.Store(&pubCount{topic: c.topic, count: uint64(n)})
+	case p.topic == c.topic:
+		c.published.Store(&pubCount{topic: p.topic, count: p.count + uint64(n)})
+	}
+}
+
+// stats describes the connection for /stats. Any goroutine.
+func (c *conn) stats() edge.ClientStats {
+	a := c.about.Load()
+	s := edge.ClientStats{
+		ClientID: a.clientID, Hostname: a.hostname, Version: "V2", RemoteAddress: a.remote,
+		State: c.state.Load(), ReadyCount: c.ready.Load(),
+		MessageCount: c.messages.Load(), FinishCount: c.finished.Load(), RequeueCount: c.requeued.Load(),
+		ConnectTime: c.since.Unix(), SampleRate: a.sampleRate, Deflate: a.deflate, Snappy: a.snappy,
+		UserAgent: a.userAgent, TopologyZone: a.zone, TopologyRegion: a.region, TLS: a.tls,
+	}
+	if sub := c.attached.Load(); sub != nil {
+		s.InFlightCount = int64((*sub).InFlight())
+	}
+	if p := c.published.Load(); p != nil {
+		s.PubCounts = []edge.PubCount{{Topic: p.topic, Count: p.count}}
+	}
+	if a.auth != nil {
+		s.Authed, s.AuthIdentity, s.AuthIdentityURL = true, a.auth.Identity, a.auth.IdentityURL
+	}
+	if a.tls {
+		s.TLSCipherSuite = tls.CipherSuiteName(a.tlsState.CipherSuite)
+		s.TLSVersion = tlsVersionName(a.tlsState.Version)
+		s.TLSNegotiatedProtocol = a.tlsState.NegotiatedProtocol
+		s.TLSNegotiatedProtocolIsMutual = a.tlsState.NegotiatedProtocolIsMutual //nolint:staticcheck // stock NSQ's field
+	}
+	return s
+}
+
+func tlsVersionName(v uint16) string {
+	switch v {
+	case tls.VersionTLS10:
+		return "TLS1.0"
+	case tls.VersionTLS11:
+		return "TLS1.1"
+	case tls.VersionTLS12:
+		return "TLS1.2"
+	case tls.VersionTLS13:
+		return "TLS1.3"
+	}
+	return tls.VersionName(v)
+}

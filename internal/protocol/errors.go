@@ -1,0 +1,34 @@
+package protocol
+
+import "fmt"
+
+// The codes of error frames. A client takes the code as the text before the
+// first space.
+const (
+	codeInvalid        = "E_INVALID"
+	codeBadBody        = "E_BAD_BODY"
+	codeBadMessage     = "E_BAD_MESSAGE"
+	codeBadTopic       = "E_BAD_TOPIC"
+	codeBadChannel     = "E_BAD_CHANNEL"
+	codeIdentifyFailed = "E_IDENTIFY_FAILED"
+	codeSubFailed      = "E_SUB_FAILED"
+	codeAuthDisabled   = "E_AUTH_DISABLED"
+	codeAuthFailed     = "E_AUTH_FAILED"
+	codeAuthError      = "E_AUTH_ERROR"
+	codeAuthFirst      = "E_AUTH_FIRST"
+	codeUnauthorized   = "E_UNAUTHORIZED"
+)
+
+// commandError is the answer to a command that failed. open leaves the
+// connection usable; all others end it.
+type commandError struct {
+	text string
+	open bool
+}
+
+func (e *commandError) Error() string { return e.text }
+
+// fatal makes an error that ends the connection.
+func fatal(code, format string, args ...any) *commandError {
+	return &commandError{text: code + " " + fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,176 @@
+package protocol
+
+import (
+	"context"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// fifo keeps the answers of one connection in the order of its commands. The
+// reader adds to it, the Publisher fills in the fates of puts in any order, the
+// writer takes the finished ones from the front.
+type fifo struct {
+	maxAnswers, maxBytes int
+	wake                 chan struct{} // capacity 1: something may be ready for the writer
+	room                 chan struct{} // capacity 1: the reader may look again
+
+	mu struct {
+		sync.Mutex
+		slots   []*slot // slots[head:] are pending, oldest first
+		head    int
+		answers int // owed by the pending slots
+		bytes   int // of the puts among them
+		free    []*slot
+	}
+}
+
+// maxFreeSlots bounds the slots a connection keeps for re-use.
+const maxFreeSlots = 256
+
+// slot is the place of one command's answer; it is the Answerer of a put.
+type slot struct {
+	fifo  *fifo
+	done  bool // under fifo.mu
+	bytes int
+	answer
+}
+
+// answer is what the writer does when a slot's turn has come.
+type answer struct {
+	kind  frameType
+	text  []byte            // of an immediate answer; nil = write no frame
+	put   string            // the verb of a put, whose answer is OK or err
+	err   error             // of a put
+	count int               // so many frames: gathered puts are answered one by one
+	last  bool              // the connection ends after it
+	start edge.Subscription // delivery begins after it
+}
+
+func newFifo(maxAnswers, maxBytes int) *fifo {
+	return &fifo{
+		maxAnswers: maxAnswers, maxBytes: maxBytes,
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+	}
+}
+
+// reserve takes the place of a put's answer. It waits for room first and fails
+// only with ctx. The slot must be answered exactly once.
+func (f *fifo) reserve(ctx context.Context, verb string, count, bytes int) (*slot, error) {
+	for {
+		f.mu.Lock()
+		if f.mu.answers == 0 || f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes {
+			s := f.addLocked()
+			s.answer = answer{put: verb, count: count}
+			s.bytes = bytes
+			f.mu.answers += count
+			f.mu.bytes += bytes
+			f.mu.Unlock()
+			return s, nil
+		}
+		f.mu.Unlock()
+		if err := f.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// push adds an answer that is known already.
+func (f *fifo) push(a answer) {
+	f.mu.Lock()
+	s := f.addLocked()
+	a.count = 1
+	s.answer, s.bytes, s.done = a, 0, true
+	f.mu.answers++
+	f.mu.Unlock()
+	signal(f.wake)
+}
+
+// drained waits until every answer was taken by the writer.
+func (f *fifo) drained(ctx context.Context) error {
+	for {
+		f.mu.Lock()
+		empty := f.mu.answers == 0
+		f.mu.Unlock()
+		if empty {
+			return nil
+		}
+		if err := f.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fifo) wait(ctx context.Context) error {
+	select {
+	case <-f.room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// take appends the answers at the front that are ready to dst.
+func (f *fifo) take(dst []answer) []answer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.mu.head
+	for f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head].done {
+		s := f.mu.slots[f.mu.head]
+		f.mu.slots[f.mu.head] = nil
+		f.mu.head++
+		f.mu.answers -= s.count
+		f.mu.bytes -= s.bytes
+		dst = append(dst, s.answer)
+		f.freeLocked(s)
+	}
+	if f.mu.head == before {
+		return dst
+	}
+	if rest := len(f.mu.slots) - f.mu.head; f.mu.head >= rest {
+		copy(f.mu.slots, f.mu.slots[f.mu.head:])
+		clear(f.mu.slots[rest:])
+		f.mu.slots, f.mu.head = f.mu.slots[:rest], 0
+	}
+	signal(f.room)
+	return dst
+}
+
+func (f *fifo) addLocked() *slot {
+	var s *slot
+	if n := len(f.mu.free); n > 0 {
+		s, f.mu.free = f.mu.free[n-1], f.mu.free[:n-1]
+	} else {
+		s = &slot{fifo: f}
+	}
+	f.mu.slots = append(f.mu.slots, s)
+	return s
+}
+
+func (f *fifo) freeLocked(s *slot) {
+	if len(f.mu.free) < maxFreeSlots {
+		s.answer, s.done, s.bytes = answer{}, false, 0
+		f.mu.free = append(f.mu.free, s)
+	}
+}
+
+// Answer fills in the fate of the put and wakes the writer if its turn has
+// come. It never blocks.
+func (s *slot) Answer(r edge.PutResult) {
+	f := s.fifo
+	f.mu.Lock()
+	s.err, s.done = r.Err, true
+	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
+	f.mu.Unlock()
+	if first {
+		signal(f.wake)
+	}
+}
+
+// signal never blocks: one signal that was not received yet is enough.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

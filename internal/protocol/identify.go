@@ -1,0 +1,201 @@
+package protocol
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// identity is what a client sends with IDENTIFY. Durations are milliseconds.
+type identity struct {
+	ClientID            string `json:"client_id"`
+	Hostname            string `json:"hostname"`
+	UserAgent           string `json:"user_agent"`
+	FeatureNegotiation  bool   `json:"feature_negotiation"`
+	HeartbeatInterval   int    `json:"heartbeat_interval"`
+	OutputBufferSize    int    `json:"output_buffer_size"`
+	OutputBufferTimeout int    `json:"output_buffer_timeout"`
+	TLSv1               bool   `json:"tls_v1"`
+	Deflate             bool   `json:"deflate"`
+	DeflateLevel        int    `json:"deflate_level"`
+	Snappy              bool   `json:"snappy"`
+	SampleRate          int32  `json:"sample_rate"`
+	MsgTimeout          int    `json:"msg_timeout"`
+	TopologyRegion      string `json:"topology_region"`
+	TopologyZone        string `json:"topology_zone"`
+}
+
+// negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are
+// milliseconds.
+type negotiated struct {
+	MaxRdyCount         int64  `json:"max_rdy_count"`
+	Version             string `json:"version"`
+	MaxMsgTimeout       int64  `json:"max_msg_timeout"`
+	MsgTimeout          int64  `json:"msg_timeout"`
+	TLSv1               bool   `json:"tls_v1"`
+	Deflate             bool   `json:"deflate"`
+	DeflateLevel        int    `json:"deflate_level"`
+	MaxDeflateLevel     int    `json:"max_deflate_level"`
+	Snappy              bool   `json:"snappy"`
+	SampleRate          int32  `json:"sample_rate"`
+	AuthRequired        bool   `json:"auth_required"`
+	OutputBufferSize    int    `json:"output_buffer_size"`
+	OutputBufferTimeout int64  `json:"output_buffer_timeout"`
+	TopologyRegion      string `json:"topology_region"`
+	TopologyZone        string `json:"topology_zone"`
+}
+
+const (
+	minHeartbeatMS      = 1000
+	minOutputBuffer     = 64
+	minMsgTimeoutMS     = 1000
+	maxSampleRate       = 99
+	defaultDeflateLevel = 6
+)
+
+// tuning is the outcome of the values a client asked for.
+type tuning struct {
+	heartbeat     time.Duration // 0 = off
+	outputSize    int
+	outputTimeout time.Duration
+	msgTimeout    time.Duration
+	sampleRate    int32
+}
+
+// identify: IDENTIFY\n, then JSON. It waits until all that was asked before is
+// answered: an upgrade changes the stream, and there must be nothing in it.
+func (c *conn) identify(ctx context.Context) error {
+	if c.state.Load() != stateInit {
+		return fatal(codeInvalid, "cannot IDENTIFY in current state")
+	}
+	body, err := c.readBody("IDENTIFY")
+	if err != nil {
+		return err
+	}
+	var id identity
+	if json.Unmarshal(body, &id) != nil {
+		return fatal(codeBadBody, "IDENTIFY failed to decode JSON body")
+	}
+	t, err := c.tune(&id)
+	if err != nil {
+		return err
+	}
+	reply, err := c.negotiate(&id, &t)
+	if err != nil {
+		return err
+	}
+	c.adopt(&id, &t)
+	if err := c.fifo.drained(ctx); err != nil {
+		return err
+	}
+	if err := c.upgrade(ctx, &id, &t, reply); err != nil {
+		return fatal(codeIdentifyFailed, "IDENTIFY failed %s", err)
+	}
+	return nil
+}
+
+// readBody reads the body of IDENTIFY or AUTH.
+func (c *conn) readBody(verb string) ([]byte, error) {
+	limit := c.h.opts.MaxBodySize
+	size, err := c.in.size()
+	switch {
+	case err != nil:
+		return nil, fatal(codeBadBody, "%s failed to read body size", verb)
+	case int64(size) > limit:
+		return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, size, limit)
+	case size <= 0:
+		return nil, fatal(codeBadBody, "%s invalid body size %d", verb, size)
+	}
+	body := make([]byte, size)
+	if err := c.in.read(body); err != nil {
+		return nil, fatal(codeBadBody, "%s failed to read body", verb)
+	}
+	return body, nil
+}
+
+// tune checks the values a client asked for, in NSQ's order.
+func (c *conn) tune(id *identity) (t tuning, err error) {
+	bad := func(what string, n int) (tuning, error) {
+		return tuning{}, fatal(codeBadBody, "IDENTIFY %s (%d) is invalid", what, n)
+	}
+	o := &c.h.opts
+	ok := true
+	if t.heartbeat, ok = choose(id.HeartbeatInterval, maxClientTimeout/2, minHeartbeatMS*time.Millisecond, o.MaxHeartbeatInterval); !ok {
+		return bad("heartbeat interval", id.HeartbeatInterval)
+	}
+	if t.outputTimeout, ok = choose(id.OutputBufferTimeout, o.OutputBufferTimeout, o.MinOutputBufferTimeout, o.MaxOutputBufferTimeout); !ok {
+		return bad("output buffer timeout", id.OutputBufferTimeout)
+	}
+	switch n := id.OutputBufferSize; {
+	case n == -1: // unbuffered
+		t.outputSize, t.outputTimeout = 1, 0
+	case n == 0:
+		t.outputSize = defaultOutputBuffer
+	case n >= minOutputBuffer && int64(n) <= o.MaxOutputBufferSize:
+		t.outputSize = n
+	default:
+		return bad("output buffer size", n)
+	}
+	if id.SampleRate < 0 || id.SampleRate > maxSampleRate {
+		return bad("sample rate", int(id.SampleRate))
+	}
+	t.sampleRate = id.SampleRate
+	if t.msgTimeout, ok = choose(id.MsgTimeout, o.MsgTimeout, minMsgTimeoutMS*time.Millisecond, o.MaxMsgTimeout); !ok || t.msgTimeout == 0 {
+		return bad("msg timeout", id.MsgTimeout)
+	}
+	return t, nil
+}
+
+// choose turns a client's milliseconds into a duration: -1 is off (0), 0 the
+// default, anything else must lie within the bounds.
+func choose(ms int, byDefault, least, most time.Duration) (d time.Duration, ok bool) {
+	switch {
+	case ms == -1:
+		return 0, true
+	case ms == 0:
+		return byDefault, true
+	case int64(ms) < least.Milliseconds() || int64(ms) > most.Milliseconds():
+		return 0, false
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// negotiate decides what is switched on. It returns nil when the client did
+// not ask for a negotiation.
+func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
+	if !id.FeatureNegotiation {
+		return nil, nil
+	}
+	o := &c.h.opts
+	level := defaultDeflateLevel
+	if id.DeflateLevel > 0 {
+		level = id.DeflateLevel
+	}
+	r := &negotiated{
+		MaxRdyCount: o.MaxRdyCount, Version: o.Version,
+		MaxMsgTimeout: o.MaxMsgTimeout.Milliseconds(), MsgTimeout: t.msgTimeout.Milliseconds(),
+		TLSv1: o.TLS != nil && id.TLSv1, Deflate: o.Deflate && id.Deflate,
+		DeflateLevel: min(level, o.MaxDeflate), MaxDeflateLevel: o.MaxDeflate,
+		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Auth != nil,
+		OutputBufferSize: t.outputSize, OutputBufferTimeout: t.outputTimeout.Milliseconds(),
+		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone,
+	}
+	if r.Deflate && r.Snappy {
+		return nil, fatal(codeIdentifyFailed, "cannot enable both deflate and snappy compression")
+	}
+	return r, nil
+}
+
+// adopt makes the values effective. Only the first IDENTIFY reaches the
+// writer.
+func (c *conn) adopt(id *identity, t *tuning) {
+	c.heartbeat, c.msgTimeout, c.sampleRate = t.heartbeat, t.msgTimeout, t.sampleRate
+	if !c.identified {
+		c.identified = true
+		c.settings <- settings{heartbeat: t.heartbeat, outputTimeout: t.outputTimeout}
+	}
+	c.describe(func(a *about) {
+		a.clientID, a.hostname, a.userAgent = id.ClientID, id.Hostname, id.UserAgent
+		a.region, a.zone, a.sampleRate = id.TopologyRegion, id.TopologyZone, t.sampleRate
+	})
+}

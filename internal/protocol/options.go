@@ -1,0 +1,95 @@
+package protocol
+
+import (
+	"crypto/tls"
+	"time"
+)
+
+// StockOutputBufferTimeout is the output buffer timeout of a stock client and
+// server that configured nothing. See output.go for what it means here.
+const StockOutputBufferTimeout = 250 * time.Millisecond
+
+// maxClientTimeout is NSQ's fixed client timeout; the default heartbeat interval
+// is half of it.
+const maxClientTimeout = 60 * time.Second
+
+// TLSPolicy says whether commands other than IDENTIFY need TLS.
+type TLSPolicy int
+
+// The policies of --tls-required. The numbers are visible in /config.
+const (
+	TLSNotRequired        TLSPolicy = 0
+	TLSRequiredExceptHTTP TLSPolicy = 1
+	TLSRequired           TLSPolicy = 2
+)
+
+// Options are the limits and features of the protocol. DefaultOptions gives
+// NSQ's defaults.
+type Options struct {
+	Version string // in the IDENTIFY reply; clients parse it as semver
+
+	MaxMsgSize  int64 // bytes of one message
+	MaxBodySize int64 // bytes of one command's body (MPUB, IDENTIFY, AUTH)
+
+	MsgTimeout      time.Duration // default of IDENTIFY's msg_timeout
+	MaxMsgTimeout   time.Duration
+	MaxReqTimeout   time.Duration // REQ is clamped to it
+	MaxDeferTimeout time.Duration // DPUB beyond it is refused; 0 = MaxReqTimeout
+
+	MaxHeartbeatInterval time.Duration
+	MaxRdyCount          int64
+	MaxChannelConsumers  int // for the text of the refusal only; the channel counts
+
+	MaxOutputBufferSize    int64
+	MaxOutputBufferTimeout time.Duration
+	MinOutputBufferTimeout time.Duration
+	OutputBufferTimeout    time.Duration
+
+	TLS         *tls.Config // nil = no TLS
+	TLSRequired TLSPolicy
+	Deflate     bool
+	MaxDeflate  int // --max-deflate-level
+	Snappy      bool
+
+	TopologyRegion, TopologyZone string
+
+	// RequeueOnDisconnect puts messages in flight back at once when their
+	// connection ends; stock NSQ lets them wait for their timeout.
+	RequeueOnDisconnect bool
+
+	// A connection with more unanswered puts or bytes than this is not read
+	// until some are answered.
+	MaxPendingAnswers int
+	MaxPendingBytes   int
+}
+
+// DefaultOptions gives the defaults of stock NSQ's flags.
+func DefaultOptions() Options {
+	return Options{
+		Version:                "1.3.0",
+		MaxMsgSize:             1 << 20,
+		MaxBodySize:            5 << 20,
+		MsgTimeout:             time.Minute,
+		MaxMsgTimeout:          15 * time.Minute,
+		MaxReqTimeout:          time.Hour,
+		MaxHeartbeatInterval:   time.Minute,
+		MaxRdyCount:            2500,
+		MaxOutputBufferSize:    64 << 10,
+		MaxOutputBufferTimeout: 30 * time.Second,
+		MinOutputBufferTimeout: 25 * time.Millisecond,
+		OutputBufferTimeout:    StockOutputBufferTimeout,
+		Deflate:                true,
+		MaxDeflate:             6,
+		Snappy:                 true,
+		RequeueOnDisconnect:    true,
+		MaxPendingAnswers:      16384,
+		MaxPendingBytes:        8 << 20,
+	}
+}
+
+func (o *Options) maxDefer() time.Duration {
+	if o.MaxDeferTimeout > 0 {
+		return o.MaxDeferTimeout
+	}
+	return o.MaxReqTimeout
+}

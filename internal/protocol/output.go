@@ -1,0 +1,131 @@
+package protocol
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+type frameType uint32
+
+const (
+	frameResponse frameType = 0
+	frameError    frameType = 1
+	frameMessage  frameType = 2
+)
+
+const (
+	frameHeader   = 8                        // size, type
+	messageHeader = frameHeader + 8 + 2 + 16 // timestamp, attempts, id
+	// defaultOutputBuffer is the size before and without IDENTIFY.
+	defaultOutputBuffer = 16 << 10
+)
+
+var (
+	responseOK        = []byte("OK")
+	responseHeartbeat = []byte("_heartbeat_")
+	responseCloseWait = []byte("CLOSE_WAIT")
+)
+
+// output is the way to the client: a buffer, maybe a compressor, maybe TLS, the
+// socket. mu is held around every use.
+type output struct {
+	mu       sync.Mutex
+	conn     net.Conn
+	buf      *bufio.Writer
+	sink     io.Writer     // what buf writes to: conn or the compressor
+	compress flusher       // nil = none
+	deadline time.Duration // of one write; 0 = none
+	header   [messageHeader]byte
+}
+
+type flusher interface {
+	io.Writer
+	Flush() error
+}
+
+func newOutput(conn net.Conn, deadline time.Duration) *output {
+	o := &output{deadline: deadline}
+	o.switchLocked(conn, nil, defaultOutputBuffer)
+	return o
+}
+
+// switchLocked sends through another connection or compressor from now on.
+// What was buffered must have been flushed.
+func (o *output) switchLocked(conn net.Conn, compress flusher, size int) {
+	o.conn, o.compress, o.sink = conn, compress, io.Writer(conn)
+	if compress != nil {
+		o.sink = compress
+	}
+	o.buf = bufio.NewWriterSize(o.sink, size)
+}
+
+// resizeLocked changes the size of the buffer, which must be empty.
+func (o *output) resizeLocked(size int) { o.buf = bufio.NewWriterSize(o.sink, size) }
+
+func (o *output) frameLocked(kind frameType, data []byte) error {
+	h := o.header[:frameHeader]
+	binary.BigEndian.PutUint32(h, uint32(4+len(data)))
+	binary.BigEndian.PutUint32(h[4:], uint32(kind))
+	return o.writeLocked(h, data)
+}
+
+func (o *output) messageLocked(d *edge.Delivery) error {
+	h := o.header[:]
+	binary.BigEndian.PutUint32(h, uint32(messageHeader-4+len(d.Message.Body)))
+	binary.BigEndian.PutUint32(h[4:], uint32(frameMessage))
+	binary.BigEndian.PutUint64(h[8:], uint64(d.Message.Time))
+	binary.BigEndian.PutUint16(h[16:], d.Message.Attempts)
+	copy(h[18:], d.ID[:])
+	return o.writeLocked(h, d.Message.Body)
+}
+
+func (o *output) writeLocked(header, body []byte) error {
+	if o.buf.Available() < len(header)+len(body) {
+		o.armLocked() // this write reaches the socket
+	}
+	if _, err := o.buf.Write(header); err != nil {
+		return err
+	}
+	_, err := o.buf.Write(body)
+	return err
+}
+
+// flushLocked sends everything that is buffered.
+func (o *output) flushLocked() error {
+	o.armLocked()
+	if err := o.buf.Flush(); err != nil {
+		return err
+	}
+	if o.compress != nil {
+		return o.compress.Flush()
+	}
+	return nil
+}
+
+// respondLocked writes one response and flushes.
+func (o *output) respondLocked(data []byte) error {
+	if err := o.frameLocked(frameResponse, data); err != nil {
+		return err
+	}
+	return o.flushLocked()
+}
+
+func (o *output) armLocked() {
+	if o.deadline > 0 {
+		_ = o.conn.SetWriteDeadline(time.Now().Add(o.deadline)) // a closed socket fails at the write
+	}
+}
+
+// closeWriteLocked ends the client's input but lets its last bytes come in, so
+// that a reset does not overtake the error frame.
+func (o *output) closeWriteLocked() {
+	if half, ok := o.conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // the connection is closed next anyway
+	}
+}

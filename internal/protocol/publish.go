@@ -1,0 +1,222 @@
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// Pipelined PUBs of one topic that were received already become one put. The
+// reader never waits for more of them.
+const (
+	maxRunMessages = 256
+	maxRunBytes    = 1 << 20
+)
+
+// messageOverhead is what the encoding adds to a plain body (queue/doc.go).
+const messageOverhead = 5
+
+// pub: PUB <topic>\n, then one message.
+func (c *conn) pub(ctx context.Context) error {
+	size, err := c.putStart("PUB", 2)
+	if err != nil {
+		return err
+	}
+	if err := c.authorizePut(ctx, "PUB", size); err != nil {
+		return err
+	}
+	count, total := c.pubRun(size)
+	if err := c.h.backend.Publisher.Admit(ctx, c.topic, total); err != nil {
+		return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
+	}
+	draft := queue.NewDraft(total + count*messageOverhead)
+	for i := range count {
+		if i > 0 {
+			size = c.nextOfRun()
+		}
+		if err := c.in.read(draft.Grow(size)); err != nil {
+			return fatal(codeBadMessage, "PUB failed to read message body")
+		}
+	}
+	return c.publish(ctx, "PUB", count, draft)
+}
+
+// dpub: DPUB <topic> <defer_ms>\n, then one message.
+func (c *conn) dpub(ctx context.Context) error {
+	if len(c.params) < 3 {
+		return fatal(codeInvalid, "DPUB insufficient number of parameters")
+	}
+	if err := c.setTopic(); err != nil {
+		return fatal(codeBadTopic, "DPUB topic name %q is not valid", c.params[1])
+	}
+	ms, ok := decimal(c.params[2])
+	if !ok {
+		return fatal(codeInvalid, "DPUB could not parse timeout %s", c.params[2])
+	}
+	limit := c.h.opts.maxDefer()
+	if ms > uint64(limit/time.Millisecond) {
+		return fatal(codeInvalid, "DPUB timeout %d out of range 0-%d", ms, limit/time.Millisecond)
+	}
+	size, err := c.messageSize("DPUB")
+	if err != nil {
+		return err
+	}
+	if err := c.authorizePut(ctx, "DPUB", size); err != nil {
+		return err
+	}
+	if err := c.h.backend.Publisher.Admit(ctx, c.topic, size); err != nil {
+		return c.refusePut(ctx, "DPUB", 1, c.in.skip(int64(size)), err)
+	}
+	draft, err := c.deferredDraft(size, time.Duration(ms)*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	return c.publish(ctx, "DPUB", 1, draft)
+}
+
+func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder, error) {
+	if cap(c.scratch) < size {
+		c.scratch = make([]byte, size)
+	}
+	body := c.scratch[:size]
+	if err := c.in.read(body); err != nil {
+		return nil, fatal(codeBadMessage, "DPUB failed to read message body")
+	}
+	m := queue.Message{Body: body}
+	if delay > 0 {
+		m.DeliverAt = time.Now().Add(delay).UnixNano()
+	}
+	draft := queue.NewDraft(size + 2*messageOverhead)
+	return draft, draft.AddMessage(m)
+}
+
+// putStart checks the parameters of PUB and reads the length of the message.
+func (c *conn) putStart(verb string, params int) (size int, err error) {
+	if len(c.params) < params {
+		return 0, fatal(codeInvalid, "%s insufficient number of parameters", verb)
+	}
+	if err := c.setTopic(); err != nil {
+		return 0, fatal(codeBadTopic, "%s topic name %q is not valid", verb, c.params[1])
+	}
+	return c.messageSize(verb)
+}
+
+// setTopic takes the topic from the first parameter.
+func (c *conn) setTopic() error {
+	name := c.params[1]
+	if string(name) == c.topic {
+		return nil
+	}
+	if !ValidName(string(name)) {
+		return errBadName
+	}
+	c.topic = string(name)
+	return nil
+}
+
+// messageSize reads and checks the length of one message.
+func (c *conn) messageSize(verb string) (int, error) {
+	size, err := c.in.size()
+	switch {
+	case err != nil:
+		return 0, fatal(codeBadMessage, "%s failed to read message body size", verb)
+	case size <= 0:
+		return 0, fatal(codeBadMessage, "%s invalid message body size %d", verb, size)
+	case int64(size) > c.h.opts.MaxMsgSize:
+		return 0, fatal(codeBadMessage, "%s message too big %d > %d", verb, size, c.h.opts.MaxMsgSize)
+	}
+	return int(size), nil
+}
+
+// pubRun counts the PUBs to the present topic that are in the buffer already,
+// whole, one after the other, beginning with the one whose body comes next; and
+// the bytes of their bodies.
+func (c *conn) pubRun(first int) (count, total int) {
+	rest := c.in.buffered()
+	count, total = 1, first
+	if len(rest) < first {
+		return count, total
+	}
+	for rest = rest[first:]; count < maxRunMessages; count++ {
+		size, head := c.sameTopicPub(rest)
+		if size == 0 || total+size > maxRunBytes {
+			break
+		}
+		total += size
+		rest = rest[head+size:]
+	}
+	return count, total
+}
+
+// sameTopicPub recognises a whole and valid PUB to the present topic at the
+// beginning of b. It returns the sizes of its body (0 = it is not one) and of
+// what comes before the body.
+func (c *conn) sameTopicPub(b []byte) (size, head int) {
+	head = len("PUB ") + len(c.topic) + 1 + 4
+	if len(b) <= head || !bytes.HasPrefix(b, pubPrefix) ||
+		string(b[4:head-5]) != c.topic || b[head-5] != '\n' {
+		return 0, head
+	}
+	n := int32(binary.BigEndian.Uint32(b[head-4:]))
+	if n <= 0 || int64(n) > c.h.opts.MaxMsgSize || len(b)-head < int(n) {
+		return 0, head
+	}
+	return int(n), head
+}
+
+var pubPrefix = []byte("PUB ")
+
+// nextOfRun consumes the head of the next PUB that pubRun found.
+func (c *conn) nextOfRun() int {
+	size, head := c.sameTopicPub(c.in.buffered())
+	c.in.discard(head)
+	return size
+}
+
+// skipRun consumes the PUBs that pubRun found.
+func (c *conn) skipRun(count, size int) error {
+	for i := range count {
+		if i > 0 {
+			size = c.nextOfRun()
+		}
+		if err := c.in.skip(int64(size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish hands the put over; its answer comes later, in its place.
+func (c *conn) publish(ctx context.Context, verb string, count int, draft *queue.DraftBuilder) error {
+	answers := count
+	if verb == "MPUB" {
+		answers = 1
+	}
+	s, err := c.fifo.reserve(ctx, verb, answers, draft.Size())
+	if err != nil {
+		return err
+	}
+	c.countPublished(count)
+	c.h.backend.Publisher.Publish(c.topic, nil, draft.Draft(ident.RequestID{}), s)
+	return nil
+}
+
+// refusePut answers puts that were not admitted. Their bodies were skipped, so
+// the connection stays in step and open.
+func (c *conn) refusePut(ctx context.Context, verb string, count int, skipped, reason error) error {
+	if skipped != nil {
+		return skipped
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, text := putFrame(verb, reason)
+	for range count {
+		c.fifo.push(answer{kind: frameError, text: text})
+	}
+	return nil
+}

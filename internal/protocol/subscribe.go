@@ -1,0 +1,184 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+var errBadName = errors.New("protocol: invalid name")
+
+// subscribe: SUB <topic> <channel>\n.
+func (c *conn) subscribe(ctx context.Context) error {
+	if c.state.Load() != stateInit {
+		return fatal(codeInvalid, "cannot SUB in current state")
+	}
+	if c.heartbeat <= 0 {
+		return fatal(codeInvalid, "cannot SUB with heartbeats disabled")
+	}
+	if len(c.params) < 3 {
+		return fatal(codeInvalid, "SUB insufficient number of parameters")
+	}
+	topic, channel := string(c.params[1]), string(c.params[2])
+	if !ValidName(topic) {
+		return fatal(codeBadTopic, "SUB topic name %q is not valid", topic)
+	}
+	if !ValidName(channel) {
+		return fatal(codeBadChannel, "SUB channel name %q is not valid", channel)
+	}
+	if err := c.authorize(ctx, "SUB", topic, channel); err != nil {
+		return err
+	}
+	sub, err := c.h.backend.Subscribers.Subscribe(ctx, edge.SubscribeRequest{
+		Topic: topic, Channel: channel, Partition: -1,
+		MsgTimeoutMS: c.msgTimeout.Milliseconds(), SampleRate: c.sampleRate, Client: c.stats,
+	})
+	if err != nil {
+		return c.subscribeFailed(topic, channel, err)
+	}
+	c.sub = sub
+	c.attached.Store(&c.sub)
+	c.state.Store(stateSubscribed)
+	c.fifo.push(answer{text: responseOK, start: sub})
+	return nil
+}
+
+func (c *conn) subscribeFailed(topic, channel string, err error) error {
+	if errors.Is(err, edge.ErrTooManyClients) {
+		return fatal(codeSubFailed, "SUB failed consumers for %s:%s exceeds limit of %d",
+			topic, channel, c.h.opts.MaxChannelConsumers)
+	}
+	return fatal(codeSubFailed, "SUB failed %s", err)
+}
+
+// rdy: RDY [count]\n. The count is a window: so many may be in flight.
+func (c *conn) rdy() error {
+	switch c.state.Load() {
+	case stateClosing:
+		return nil
+	case stateSubscribed:
+	default:
+		return fatal(codeInvalid, "cannot RDY in current state")
+	}
+	count := uint64(1)
+	if len(c.params) > 1 {
+		n, ok := decimal(c.params[1])
+		if !ok {
+			return fatal(codeInvalid, "RDY could not parse count %s", c.params[1])
+		}
+		count = n
+	}
+	if count > uint64(c.h.opts.MaxRdyCount) {
+		return fatal(codeInvalid, "RDY count %d out of range 0-%d", int64(count), c.h.opts.MaxRdyCount)
+	}
+	c.grant(int(count))
+	return nil
+}
+
+// grant sets the credit of the connection.
+func (c *conn) grant(n int) {
+	c.ready.Store(int64(n))
+	c.sub.SetReady(n)
+	c.nudge = true
+}
+
+// startClose: CLS\n. The client may still finish what it has, and closes.
+func (c *conn) startClose() error {
+	if c.state.Load() != stateSubscribed {
+		return fatal(codeInvalid, "cannot CLS in current state")
+	}
+	c.state.Store(stateClosing)
+	c.grant(0)
+	c.respond(responseCloseWait)
+	return nil
+}
+
+// finish: FIN <id>\n.
+func (c *conn) finish() error {
+	id, err := c.messageID("FIN", 2)
+	if err != nil {
+		return err
+	}
+	if err := c.sub.Finish(id); err != nil {
+		return failed("FIN", id, err)
+	}
+	c.finished.Add(1)
+	c.credited()
+	return nil
+}
+
+// requeue: REQ <id> <timeout_ms>\n. A timeout beyond the limit is clamped.
+func (c *conn) requeue() error {
+	id, err := c.messageID("REQ", 3)
+	if err != nil {
+		return err
+	}
+	ms, ok := decimal(c.params[2])
+	if !ok {
+		return fatal(codeInvalid, "REQ could not parse timeout %s", c.params[2])
+	}
+	ms = min(ms, uint64(c.h.opts.MaxReqTimeout/time.Millisecond))
+	if err := c.sub.Requeue(id, int64(ms)); err != nil {
+		return failed("REQ", id, err)
+	}
+	c.requeued.Add(1)
+	c.credited()
+	return nil
+}
+
+// touch: TOUCH <id>\n.
+func (c *conn) touch() error {
+	id, err := c.messageID("TOUCH", 2)
+	if err != nil {
+		return err
+	}
+	if err := c.sub.Touch(id); err != nil {
+		return failed("TOUCH", id, err)
+	}
+	return nil
+}
+
+// messageID checks state and parameters of FIN, REQ and TOUCH.
+func (c *conn) messageID(verb string, params int) (id edge.MessageID, err error) {
+	if s := c.state.Load(); s != stateSubscribed && s != stateClosing {
+		return id, fatal(codeInvalid, "cannot %s in current state", verb)
+	}
+	if len(c.params) < params {
+		return id, fatal(codeInvalid, "%s insufficient number of params", verb)
+	}
+	if len(c.params[1]) != len(id) {
+		return id, fatal(codeInvalid, "invalid message ID")
+	}
+	copy(id[:], c.params[1])
+	return id, nil
+}
+
+// credited notes that a message left the flight; the writer is woken when the
+// burst of commands is over.
+func (c *conn) credited() {
+	if c.starved.Load() {
+		c.nudge = true
+	}
+}
+
+// failed is the answer to a FIN, REQ or TOUCH that came too late. The
+// connection stays open.
+func failed(verb string, id edge.MessageID, err error) error {
+	return &commandError{text: failedText(verb, id[:], err), open: true}
+}
+
+func failedText(verb string, id []byte, err error) string {
+	return "E_" + verb + "_FAILED " + verb + " " + string(id) + " failed " + failedReason(err)
+}
+
+// failedReason is NSQ's wording without what implementations wrapped around it.
+func failedReason(err error) string {
+	for _, known := range []error{edge.ErrNotInFlight, edge.ErrNotOwner} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return err.Error()
+}

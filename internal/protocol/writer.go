@@ -1,0 +1,215 @@
+package protocol
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// maxBurst bounds the messages of one burst, so that answers do not wait
+// behind a long backlog.
+const maxBurst = 256
+
+// writer is the state of a connection's writing goroutine.
+type writer struct {
+	c             *conn
+	answers       []answer
+	deliveries    []edge.Delivery
+	sub           edge.Subscription
+	outputTimeout time.Duration
+	held          bool // messages are in the buffer and the flush timer runs
+	flush         *time.Timer
+	wake          <-chan struct{}
+	refused       <-chan edge.Refusal
+	closed        <-chan struct{}
+}
+
+// write sends answers, messages and heartbeats until the last answer, a failed
+// write, the deletion of the channel, or the end of ctx.
+func (c *conn) write(ctx context.Context) {
+	w := &writer{c: c, outputTimeout: c.h.opts.OutputBufferTimeout, flush: time.NewTimer(time.Hour)}
+	w.flush.Stop()
+	defer w.flush.Stop()
+	heartbeat := time.NewTicker(maxClientTimeout / 2)
+	defer heartbeat.Stop()
+	for {
+		last, err := w.burst()
+		if last && err == nil {
+			return
+		}
+		if err == nil {
+			err = w.wait(ctx, heartbeat)
+		}
+		if err != nil {
+			_ = c.raw.Close() // the reader learns of it by its next read
+			return
+		}
+	}
+}
+
+// wait waits for something to write; an error ends the connection.
+func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
+	select {
+	case <-w.c.fifo.wake:
+	case <-w.wake:
+	case <-heartbeat.C:
+		return w.respond(frameResponse, responseHeartbeat)
+	case <-w.flush.C:
+		return w.flushHeld()
+	case r := <-w.refused:
+		return w.respond(frameError, []byte(failedText(r.Verb, r.ID[:], r.Err)))
+	case s := <-w.c.settings:
+		w.outputTimeout = s.outputTimeout
+		if s.heartbeat > 0 {
+			heartbeat.Reset(s.heartbeat)
+		} else {
+			heartbeat.Stop()
+		}
+	case <-w.closed:
+		return edge.ErrChannelNotFound
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// burst writes the answers that are ready and the messages there is credit
+// for, with one flush.
+func (w *writer) burst() (last bool, err error) {
+	o := w.c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.answers = w.c.fifo.take(w.answers[:0])
+	for i := range w.answers {
+		a := &w.answers[i]
+		if err := w.answerLocked(a); err != nil {
+			return false, err
+		}
+		if a.last {
+			err := o.flushLocked()
+			if err == nil && a.text != nil {
+				o.closeWriteLocked()
+			}
+			return true, err
+		}
+	}
+	n, err := w.deliverLocked()
+	if err != nil {
+		return false, err
+	}
+	return false, w.settleLocked(len(w.answers) > 0, n > 0)
+}
+
+func (w *writer) answerLocked(a *answer) error {
+	if a.start != nil {
+		w.sub, w.wake, w.refused, w.closed = a.start, a.start.Wake(), a.start.Refused(), a.start.Closed()
+	}
+	kind, text := a.kind, a.text
+	if a.put != "" {
+		kind, text = putFrame(a.put, a.err)
+	}
+	if text == nil {
+		return nil
+	}
+	for range a.count {
+		if err := w.c.out.frameLocked(kind, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putFrame is the answer to a put.
+func putFrame(verb string, err error) (frameType, []byte) {
+	if err == nil {
+		return frameResponse, responseOK
+	}
+	return frameError, []byte("E_" + verb + "_FAILED " + verb + " failed " + err.Error())
+}
+
+// deliverLocked pulls and writes one burst of messages.
+func (w *writer) deliverLocked() (int, error) {
+	if w.sub == nil {
+		return 0, nil
+	}
+	credit := w.credit()
+	if credit == 0 {
+		return 0, nil
+	}
+	w.deliveries = w.sub.Pull(min(credit, maxBurst), w.deliveries[:0])
+	n := len(w.deliveries)
+	for i := range w.deliveries {
+		if err := w.c.out.messageLocked(&w.deliveries[i]); err != nil {
+			return i, err
+		}
+	}
+	clear(w.deliveries) // the bodies may be large
+	w.c.messages.Add(uint64(n))
+	if n == min(credit, maxBurst) {
+		signal(w.c.fifo.wake) // there may be more
+	}
+	return n, nil
+}
+
+// credit is how many messages may be pulled. When it is none, the reader wakes
+// the writer at the next FIN, REQ or RDY; the flag is raised before the second
+// look, so that no wake-up is lost.
+func (w *writer) credit() int {
+	if n := w.granted(); n > 0 {
+		w.c.starved.Store(false)
+		return n
+	}
+	w.c.starved.Store(true)
+	return w.granted()
+}
+
+func (w *writer) granted() int {
+	ready := int(w.c.ready.Load())
+	if ready == 0 {
+		return 0
+	}
+	return max(0, ready-w.sub.InFlight())
+}
+
+// settleLocked decides when what is buffered leaves. Answers leave at once.
+// Messages leave with the burst too, unless the client or the operator chose
+// an output buffer timeout of their own: then they are held back that long, or
+// until the credit is used up. The stock default, which nobody chose, would
+// only add up to 250 ms to each message.
+func (w *writer) settleLocked(answered, delivered bool) error {
+	if !answered && !delivered {
+		return nil
+	}
+	hold := delivered && !answered && w.outputTimeout > 0 &&
+		w.outputTimeout != StockOutputBufferTimeout && w.granted() > 0
+	if !hold {
+		w.held = false
+		w.flush.Stop()
+		return w.c.out.flushLocked()
+	}
+	if !w.held {
+		w.held = true
+		w.flush.Reset(w.outputTimeout)
+	}
+	return nil
+}
+
+func (w *writer) flushHeld() error {
+	w.c.out.mu.Lock()
+	defer w.c.out.mu.Unlock()
+	w.held = false
+	return w.c.out.flushLocked()
+}
+
+// respond writes one frame of its own and flushes.
+func (w *writer) respond(kind frameType, text []byte) error {
+	o := w.c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.held = false
+	if err := o.frameLocked(kind, text); err != nil {
+		return err
+	}
+	return o.flushLocked()
+}
