@@ -1,0 +1,71 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+const helpIntro = `nsqd - a replicated message broker that speaks the NSQ protocol
+
+Start it alone (a cluster of one, nothing else needed):
+
+  nsqd --data-path=/var/lib/nsqd
+
+Start three that keep every message three times (on each host, with its name):
+
+  nsqd --node-name=n1 --broadcast-address=n1 --data-path=/var/lib/nsqd \
+       --rpc-address=0.0.0.0:4153 --etcd-client-address=0.0.0.0:4154 --etcd-peer-address=0.0.0.0:4155 \
+       --etcd-initial-cluster=n1=http://n1:4155,n2=http://n2:4155,n3=http://n3:4155 --insecure
+
+Use an etcd of your own instead of the embedded one:
+
+  nsqd --etcd-endpoints=http://etcd1:2379,http://etcd2:2379,http://etcd3:2379 …
+
+Every flag can also be given as -flag value or --flag=value, as an environment
+variable (--tcp-address is NSQD_TCP_ADDRESS), or in the TOML file that --config
+names (tcp_address = "…"). A flag beats the environment, which beats the file.
+`
+
+// Help writes what --help shows.
+func Help(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprint(b, helpIntro)
+	group := ""
+	var o Options
+	for s := range settings(&o) {
+		if s.group != group {
+			group = s.group
+			fmt.Fprintf(b, "\n%s:\n", group)
+		}
+		fmt.Fprintf(b, "  --%s%s\n        %s\n", s.flag, s.argument(), s.description())
+	}
+	return b.Flush()
+}
+
+// argument shows the default, or what kind of value is wanted.
+func (s setting) argument() string {
+	switch {
+	case s.shown == "$hostname":
+		return "=<this host's name>"
+	case s.shown == "$nodeid":
+		return "=<from this host's name>"
+	case s.shown != "" && strings.TrimSpace(s.shown) != s.shown:
+		return fmt.Sprintf("=%q", s.shown)
+	case s.shown != "":
+		return "=" + s.shown
+	}
+	return "="
+}
+
+func (s setting) description() string {
+	d := s.help
+	if s.oneof != nil {
+		d += " (" + strings.Join(nonEmpty(s.oneof), ", ") + ")"
+	}
+	if s.noop != "" {
+		d += "; no effect: " + s.noop
+	}
+	return d
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"crypto/md5"
+	"fmt"
+	"hash/crc32"
+	"iter"
+	"os"
+	"reflect"
+	"strings"
+)
+
+// setting is one field of Options with what its tags say.
+type setting struct {
+	flag, key, env string
+	initial        string // default, with $hostname and $nodeid filled in
+	shown          string // default as the tag has it
+	group          string
+	help, noop     string
+	min, max       string
+	oneof          []string // nil: any
+	value          reflect.Value
+}
+
+// settings lists the fields of o in the order of the help.
+func settings(o *Options) iter.Seq[setting] {
+	v := reflect.ValueOf(o).Elem()
+	return func(yield func(setting) bool) {
+		group := ""
+		for i := range v.NumField() {
+			tag := v.Type().Field(i).Tag
+			if title, ok := tag.Lookup("group"); ok {
+				group = title
+				continue
+			}
+			s := settingOf(tag, v.Field(i))
+			s.group = group
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func settingOf(tag reflect.StructTag, v reflect.Value) setting {
+	s := setting{
+		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"),
+		noop: tag.Get("noop"), min: tag.Get("min"), max: tag.Get("max"), value: v,
+	}
+	if s.key == "" {
+		s.key = strings.ReplaceAll(s.flag, "-", "_")
+	}
+	s.env = "NSQD_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
+	if values, ok := tag.Lookup("oneof"); ok {
+		s.oneof = strings.Split(values, ",")
+	}
+	s.initial = machineDefault(s.shown)
+	return s
+}
+
+// machineDefault fills in what depends on the machine.
+func machineDefault(value string) string {
+	if !strings.HasPrefix(value, "$") {
+		return value
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "localhost"
+	}
+	if value == "$hostname" {
+		return hostname
+	}
+	// The formula of a stock nsqd, so that statistics keep their number.
+	sum := md5.Sum([]byte(hostname))
+	return fmt.Sprint(crc32.ChecksumIEEE(sum[:]) % 1024)
+}
+
+// isBool says whether the flag may stand alone.
+func (s setting) isBool() bool {
+	return s.value.Kind() == reflect.Bool || s.value.Type() == reflect.TypeFor[TLSRequired]()
+}
+
+// isList says whether the flag may be repeated.
+func (s setting) isList() bool { return s.value.Kind() == reflect.Slice }
+
+// Defaults gives the options of a broker that was told nothing.
+func Defaults() Options {
+	var o Options
+	for s := range settings(&o) {
+		if err := s.set(s.initial); err != nil {
+			panic("config: default of --" + s.flag + ": " + err.Error()) // a test sets them all
+		}
+	}
+	return o
+}
+
+// Keys lists the names of all settings as files and /config/<key> have them.
+func Keys() []string {
+	var o Options
+	var keys []string
+	for s := range settings(&o) {
+		keys = append(keys, s.key)
+	}
+	return keys
+}
+
+// ByKey gives the value of one setting by its name in the file.
+func (o Options) ByKey(key string) (any, bool) {
+	for s := range settings(&o) {
+		if s.key == key {
+			return s.value.Interface(), true
+		}
+	}
+	return nil, false
+}
+
+// NoOps names the flags that are accepted and mean nothing here, with the reason.
+func NoOps() map[string]string {
+	var o Options
+	out := map[string]string{}
+	for s := range settings(&o) {
+		if s.noop != "" {
+			out[s.flag] = s.noop
+		}
+	}
+	return out
+}

@@ -1,0 +1,134 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// validate checks what one field's tags cannot say. It runs on defaults where
+// a value was not understood; such a fault is already noted.
+func (l *loader) validate() {
+	o := &l.options
+	l.validateClientTLS(o)
+	l.validateStatistics(o)
+	l.validateCluster(o)
+	l.validateTimes(o)
+}
+
+func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, format, args...) }
+
+func (l *loader) validateClientTLS(o *Options) {
+	if o.TLSClientAuthPolicy != "" && o.TLSRequired == TLSNotRequired {
+		o.TLSRequired = TLSRequiredAll
+	}
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		l.fault("--tls-cert and --tls-key go together")
+	}
+	if o.TLSRequired != TLSNotRequired && (o.TLSCert == "" || o.TLSKey == "") {
+		l.fault("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
+	}
+	if o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile == "" {
+		l.warnings = append(l.warnings, "--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
+	}
+}
+
+func (l *loader) validateStatistics(o *Options) {
+	for _, p := range o.E2EPercentiles {
+		if p <= 0 || p > 1 {
+			l.fault("--e2e-processing-latency-percentile=%v: must be above 0 and at most 1", p)
+		}
+	}
+	if o.MinOutputBufferTimeout > o.MaxOutputBufferTimeout {
+		l.fault("--min-output-buffer-timeout is above --max-output-buffer-timeout")
+	}
+	if o.MsgTimeout > o.MaxMsgTimeout {
+		l.fault("--msg-timeout is above --max-msg-timeout")
+	}
+}
+
+func (l *loader) validateCluster(o *Options) {
+	for name, value := range map[string]string{"node-name": o.NodeName, "cluster-name": o.ClusterName} {
+		if value == "" || strings.ContainsAny(value, "/=, \t\n") {
+			l.fault("--%s=%q: must not be empty or contain / = , or blanks", name, value)
+		}
+	}
+	if len(o.EtcdEndpoints) > 0 && o.EtcdInitialCluster != "" {
+		l.fault("--etcd-endpoints (external etcd) and --etcd-initial-cluster (embedded) exclude each other")
+	}
+	if o.EtcdInitialCluster != "" && !namesMember(o.EtcdInitialCluster, o.NodeName) {
+		l.fault("--etcd-initial-cluster does not name this broker, %q", o.NodeName)
+	}
+	if o.ReplicationFactor > 0 && o.MinInSync > o.ReplicationFactor {
+		l.fault("--min-in-sync is above --replication-factor")
+	}
+	if n := count(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA); n != 0 && n != 3 {
+		l.fault("--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca go together")
+	}
+	if (o.EtcdTLSCert == "") != (o.EtcdTLSKey == "") {
+		l.fault("--etcd-tls-cert and --etcd-tls-key go together")
+	}
+	if (o.EtcdUsername == "") != (o.EtcdPasswordFile == "") {
+		l.fault("--etcd-username and --etcd-password-file go together")
+	}
+	l.validateExposure(o)
+}
+
+// validateExposure refuses ports that would let anybody on the network write to
+// the logs of this cluster.
+func (l *loader) validateExposure(o *Options) {
+	open := map[string]string{"rpc-address": o.RPCAddress}
+	if len(o.EtcdEndpoints) == 0 {
+		open["etcd-client-address"], open["etcd-peer-address"] = o.EtcdClientAddress, o.EtcdPeerAddress
+	}
+	for name, address := range open {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			l.fault("--%s=%s: must be host:port", name, address)
+			continue
+		}
+		protected := o.Insecure || o.RPCTLSCert != "" || name == "rpc-address" && o.ClusterTokenFile != ""
+		if !protected && !isLoopback(host) {
+			l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or accept it with --insecure", name, address)
+		}
+	}
+}
+
+func (l *loader) validateTimes(o *Options) {
+	if o.EtcdElectionTimeout < 5*o.EtcdHeartbeat {
+		l.fault("--etcd-election-timeout must be at least 5 times --etcd-heartbeat")
+	}
+	if o.PeerTimeout < 2*o.PeerHeartbeat {
+		l.fault("--peer-timeout must be at least twice --peer-heartbeat")
+	}
+	if o.SessionTTL%1e9 != 0 {
+		l.fault("--session-ttl must be whole seconds: etcd knows no others")
+	}
+}
+
+// namesMember looks for a name in n1=http://host:port,n2=….
+func namesMember(cluster, name string) bool {
+	for member := range strings.SplitSeq(cluster, ",") {
+		if n, _, ok := strings.Cut(strings.TrimSpace(member), "="); ok && n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+func count(values ...string) (n int) {
+	for _, v := range values {
+		if v != "" {
+			n++
+		}
+	}
+	return n
+}
