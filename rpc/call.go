@@ -119,7 +119,7 @@ func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-c.done:
-		err = fmt.Errorf("%w: %w", ErrBroken, c.cause)
+		err = fmt.Errorf("%w: %v", ErrBroken, c.cause)
 	}
 	select {
 	case r := <-ch:

@@ -16,8 +16,6 @@ var (
 	ErrWindow = errors.New("rpc: window is full")
 	// ErrTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
 	ErrTooLarge = errors.New("rpc: frame is too large")
-	// ErrClosed: the transport was closed; nothing was sent.
-	ErrClosed = errors.New("rpc: transport is closed")
 	// ErrBroken: the connection ended after a request was sent; nobody knows
 	// whether it was served.
 	ErrBroken = errors.New("rpc: connection broke before the answer")
@@ -89,7 +87,6 @@ var rows = [...]row{
 	{10, RetryHere, ErrDown},
 	{11, RetryHere, ErrWindow},
 	{12, Definite, ErrTooLarge},
-	{13, RetryElsewhere, ErrClosed},
 	{14, InDoubt, ErrBroken},
 	{15, Definite, ErrMethod},
 	{20, RetryElsewhere, ErrNotLeader},

@@ -120,7 +120,9 @@ func (p *peer) failed(ctx context.Context, err error) {
 // complain logs a reason that is not repeated from the last time.
 func (p *peer) complain(ctx context.Context, what string, err error) {
 	p.mu.Lock()
-	fresh := p.mu.complaint.fresh(what + err.Error())
+	last := p.mu.complaints[what]
+	fresh := last.fresh(err.Error())
+	p.mu.complaints[what] = last
 	p.mu.Unlock()
 	if fresh && ctx.Err() == nil {
 		p.log.WithError(err).Warn(what)

@@ -16,6 +16,7 @@ import (
 var (
 	errSilent      = errors.New("rpc: nothing was heard from the peer")
 	errReplaced    = errors.New("rpc: the peer connected anew")
+	errClosed      = errors.New("rpc: the transport was closed")
 	errRemoved     = errors.New("rpc: the peer left the address book")
 	errReaddressed = errors.New("rpc: the peer's address changed")
 	errIncarnation = errors.New("rpc: own incarnation changed")
@@ -43,13 +44,13 @@ type peer struct {
 		removed bool
 
 		up          bool
-		incarnation ident.Incarnation // of the last time it was up
-		known       bool              // it was up once
-		refused     bool              // the last dial was refused, at the address of that time
-		dead        bool              // the Handler was told so
-		reached     string            // address of the last connection dialled
-		changed     chan struct{}     // closed and replaced with every change
-		complaint   complaint
+		incarnation ident.Incarnation    // of the last time it was up
+		known       bool                 // it was up once
+		refused     bool                 // the last dial was refused, at the address of that time
+		dead        bool                 // the Handler was told so
+		reached     string               // address of the last connection dialled
+		changed     chan struct{}        // closed and replaced with every change
+		complaints  map[string]complaint // by what is complained of
 	}
 }
 
@@ -61,6 +62,7 @@ func newPeer(t *Transport, node ident.Node, address string, stop context.CancelF
 	}
 	p.mu.address = address
 	p.mu.changed = make(chan struct{})
+	p.mu.complaints = map[string]complaint{}
 	return p
 }
 
@@ -83,19 +85,25 @@ func (p *peer) attach(c *conn) {
 	case p.mu.removed:
 		c.close(errRemoved)
 		return
+	case p.t.ctx.Err() != nil:
+		c.close(errClosed)
+		return
 	case c.self != *p.t.self.Load():
 		c.close(errIncarnation)
 		return
 	}
+	p.mu.refused = false
 	if c.dialled {
-		p.mu.out, p.mu.refused, p.mu.reached = c, false, c.address
+		p.mu.out, p.mu.reached = c, c.address
 		p.sender.Store(c)
 	} else {
 		if p.mu.in != nil {
 			p.mu.in.close(errReplaced)
 		}
 		p.mu.in = c
-		p.dialNow() // it lives: do not wait out a back-off
+		if p.mu.out == nil {
+			p.dialNow() // it lives: do not wait out a back-off
+		}
 	}
 	p.updateLocked()
 }

@@ -25,6 +25,10 @@ type Transport struct {
 	book  sync.Mutex
 	slots chan struct{} // accepted connections
 
+	refusals struct { // of connections, to be logged once
+		sync.Mutex
+		complaint
+	}
 	resumed atomic.Int64 // when the watch last found that this process had been stopped
 
 	ctx    context.Context // life of the Transport; ended by Close
@@ -73,8 +77,9 @@ func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 			continue
 		}
 		ctx, stop := context.WithCancel(t.ctx)
-		next[node] = newPeer(t, node, address, stop)
-		t.own.Go(func() { next[node].link(ctx) })
+		p := newPeer(t, node, address, stop)
+		next[node] = p
+		t.own.Go(func() { p.link(ctx) })
 	}
 	t.peers.Store(&next)
 	for node, p := range old {
@@ -105,6 +110,9 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 // Send queues one frame for a peer and never blocks. nil says that it will
 // arrive unless the connection breaks. ErrDown, ErrWindow, ErrTooLarge: dropped.
 func (t *Transport) Send(to ident.Node, f Frame) error {
+	if f.Class == 0 || f.Class >= classes {
+		panic("rpc: frame of " + f.Class.String())
+	}
 	c := t.sender(to)
 	if c == nil {
 		return ErrDown
@@ -155,7 +163,7 @@ func (t *Transport) Close() error {
 	t.cancel()
 	err := t.o.Listen.Close()
 	for _, p := range *t.peers.Load() {
-		p.end(ErrClosed)
+		p.end(errClosed)
 	}
 	t.book.Unlock()
 	t.own.Wait()
@@ -197,7 +205,7 @@ func (t *Transport) serve(raw net.Conn) {
 	if t.o.TLS != nil {
 		c.nc = tls.Server(raw, t.o.TLS)
 	}
-	stop := context.AfterFunc(t.ctx, func() { c.close(ErrClosed) })
+	stop := context.AfterFunc(t.ctx, func() { c.close(errClosed) })
 	defer stop()
 	var p *peer
 	var err error
@@ -233,8 +241,13 @@ func (t *Transport) logRefused(c *conn, err error) {
 	if t.ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return // a probe of the port that said nothing
 	}
-	t.log.WithError(err).WithFields(logrus.Fields{"remote": c.raw.RemoteAddr(), "node": c.peer.Node}).
-		Warn("connection refused")
+	t.refusals.Lock()
+	fresh := t.refusals.fresh(string(c.peer.Node) + err.Error())
+	t.refusals.Unlock()
+	if fresh {
+		t.log.WithError(err).WithFields(logrus.Fields{"remote": c.raw.RemoteAddr(), "node": c.peer.Node}).
+			Warn("connection refused")
+	}
 }
 
 // watch looks at all peers often enough to notice a silence in time. Started by

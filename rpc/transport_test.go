@@ -1,0 +1,406 @@
+package rpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// seen is one call of a Handler.
+type seen struct {
+	node        ident.Node
+	inc         ident.Incarnation
+	frame       bool
+	up, refused bool
+	f           Received
+}
+
+// recorder is a Handler that keeps what it was told.
+type recorder struct {
+	t      testing.TB
+	answer func(ctx context.Context, from ident.Node, method string, req []byte) (any, error)
+
+	mu   sync.Mutex
+	cond *sync.Cond
+	told []seen
+}
+
+func newRecorder(t testing.TB) *recorder {
+	r := &recorder{t: t}
+	r.cond = sync.NewCond(&r.mu)
+	return r
+}
+
+func (r *recorder) add(s seen) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, s)
+	r.cond.Broadcast()
+}
+
+func (r *recorder) Frame(from ident.Node, inc ident.Incarnation, f Received) {
+	r.add(seen{node: from, inc: inc, frame: true, f: f})
+}
+
+func (r *recorder) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
+	r.add(seen{node: n, inc: inc, up: up, refused: refused})
+}
+
+func (r *recorder) Serve(ctx context.Context, from ident.Node, method string, req []byte) (any, error) {
+	if r.answer == nil {
+		return nil, ErrMethod
+	}
+	return r.answer(ctx, from, method, req)
+}
+
+// wait blocks until ok holds for what was seen so far.
+func (r *recorder) wait(what string, ok func([]seen) bool) []seen {
+	r.t.Helper()
+	late := time.AfterFunc(patience, r.cond.Broadcast)
+	defer late.Stop()
+	began := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !ok(r.told) {
+		if time.Since(began) >= patience {
+			r.t.Fatalf("timed out waiting for %s; saw %d calls", what, len(r.told))
+		}
+		r.cond.Wait()
+	}
+	return append([]seen(nil), r.told...)
+}
+
+func (r *recorder) waitPeer(n ident.Node, inc ident.Incarnation, up, refused bool) {
+	r.t.Helper()
+	r.wait(fmt.Sprintf("%s/%d up=%t refused=%t", n, inc, up, refused), func(log []seen) bool {
+		for _, s := range log {
+			if !s.frame && s.node == n && s.inc == inc && s.up == up && s.refused == refused {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (r *recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = nil
+}
+
+func framesOf(log []seen) (out []seen) {
+	for _, s := range log {
+		if s.frame {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (r *recorder) waitFrames(n int) []seen {
+	r.t.Helper()
+	return framesOf(r.wait(fmt.Sprintf("%d frames", n), func(log []seen) bool { return len(framesOf(log)) >= n }))
+}
+
+// broker is a Transport under test.
+type broker struct {
+	*Transport
+	*recorder
+	node    ident.Node
+	address string
+	logs    *logtest.Hook
+}
+
+func newBroker(t testing.TB, node ident.Node, change ...func(*Options)) *broker {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	log, hook := logtest.NewNullLogger()
+	log.SetLevel(logrus.DebugLevel)
+	r := newRecorder(t)
+	o := Options{
+		Self:    Hello{Cluster: "test", Node: node, Incarnation: 1},
+		Listen:  l,
+		Handler: r,
+		Log:     log,
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	b := &broker{New(o), r, node, l.Addr().String(), hook}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// introduce gives everybody everybody's address.
+func introduce(brokers ...*broker) {
+	book := map[ident.Node]string{}
+	for _, b := range brokers {
+		book[b.node] = b.address
+	}
+	for _, b := range brokers {
+		b.SetPeers(book)
+	}
+}
+
+func waitUp(brokers ...*broker) {
+	for _, b := range brokers {
+		for _, other := range brokers {
+			if other != b {
+				b.waitPeer(other.node, other.self.Load().Incarnation, true, false)
+			}
+		}
+	}
+}
+
+func pair(t testing.TB, change ...func(*Options)) (*broker, *broker) {
+	t.Helper()
+	a, b := newBroker(t, "a", change...), newBroker(t, "b", change...)
+	introduce(a, b)
+	waitUp(a, b)
+	return a, b
+}
+
+type note struct {
+	N    int
+	Text string
+}
+
+func TestFrameArrivesAsSent(t *testing.T) {
+	a, b := pair(t)
+	parts := [][]byte{[]byte("one "), nil, []byte("two "), make([]byte, 3*pieceBytes+17), []byte("end")}
+	for i := range parts[3] {
+		parts[3][i] = byte(i * 7)
+	}
+	require.NoError(t, a.Send("b", Frame{ClassForward, note{5, "five"}, parts}))
+	got := b.waitFrames(1)[0]
+	require.Equal(t, ident.Node("a"), got.node)
+	require.Equal(t, ident.Incarnation(1), got.inc)
+	require.Equal(t, ClassForward, got.f.Class)
+	var n note
+	require.NoError(t, Unmarshal(got.f.Header, &n))
+	require.Equal(t, note{5, "five"}, n)
+	want := []byte{}
+	for _, p := range parts {
+		want = append(want, p...)
+	}
+	require.Equal(t, want, got.f.Payload)
+	hello, ok := a.Transport.Peer("b")
+	require.True(t, ok)
+	require.Equal(t, uint16(Version), hello.Version)
+}
+
+func TestFramesOfOnePriorityKeepTheirOrder(t *testing.T) {
+	a, b := pair(t)
+	const n = 5000
+	var number [n][4]byte
+	for i := range n {
+		binary.LittleEndian.PutUint32(number[i][:], uint32(i))
+		c := []Class{ClassReplica, ClassControl}[i%2]
+		require.NoError(t, a.Send("b", Frame{c, i, [][]byte{number[i][:]}}))
+	}
+	for i, s := range b.waitFrames(n) {
+		require.Equal(t, uint32(i), binary.LittleEndian.Uint32(s.f.Payload))
+	}
+}
+
+func TestFramesSentBeforeTheWayBackStandsArriveAfterUp(t *testing.T) {
+	a, b := newBroker(t, "a"), newBroker(t, "b", func(o *Options) {
+		dial := (&net.Dialer{}).DialContext
+		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			select { // b's way back takes a while
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return dial(ctx, "tcp", address)
+		}
+	})
+	introduce(b, a)
+	require.Eventually(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) == nil }, patience, time.Millisecond)
+	b.waitFrames(1)
+	require.True(t, b.told[0].up, "up comes before the first frame")
+}
+
+func TestSendToUnknownPeer(t *testing.T) {
+	a := newBroker(t, "a")
+	require.ErrorIs(t, a.Send("x", Frame{Class: ClassReplica}), ErrDown)
+	require.ErrorIs(t, a.Call(t.Context(), "x", "m", 1, nil), ErrDown)
+	require.False(t, a.Up("x"))
+	require.Panics(t, func() { _ = a.Send("x", Frame{}) })
+}
+
+func TestCall(t *testing.T) {
+	a, b := pair(t)
+	b.answer = func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
+		var n note
+		if err := Unmarshal(req, &n); err != nil {
+			return nil, err
+		}
+		if method == "fail" {
+			return nil, fmt.Errorf("partition 3: %w (1 of 2)", edge.ErrNotEnough)
+		}
+		n.Text = string(from) + method
+		return n, nil
+	}
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			var out note
+			err := a.Call(t.Context(), "b", "echo", note{N: i}, &out)
+			if err == nil && out != (note{i, "aecho"}) {
+				err = fmt.Errorf("got %v", out)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	err := a.Call(t.Context(), "b", "fail", note{}, nil)
+	require.ErrorIs(t, err, edge.ErrNotEnough)
+	require.NotErrorIs(t, err, edge.ErrInDoubt)
+	require.ErrorContains(t, err, "partition 3")
+	require.Equal(t, RetryHere, ClassOf(err))
+}
+
+func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
+	a, b := pair(t, func(o *Options) { o.MaxServe = 2 })
+	serving := make(chan struct{}, 8)
+	b.answer = func(ctx context.Context, _ ident.Node, _ string, _ []byte) (any, error) {
+		serving <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := a.Call(ctx, "b", "hang", 1, nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, InDoubt, ClassOf(err))
+
+	<-serving
+	broken := make(chan error)
+	for range 2 {
+		go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
+	}
+	for got := 0; got < 2; { // both slots are taken once the first request gave up its own
+		select {
+		case <-serving:
+			got++
+		case err := <-broken:
+			require.ErrorIs(t, err, edge.ErrBusy)
+			go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
+		}
+	}
+	require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), edge.ErrBusy)
+	require.NoError(t, b.Close())
+	for range 2 {
+		err := <-broken
+		require.Equal(t, InDoubt, ClassOf(err), "%v", err)
+	}
+}
+
+func TestKilledPeerIsDeadAtOnce(t *testing.T) {
+	a, b := pair(t)
+	began := time.Now()
+	require.NoError(t, b.Close()) // what the kernel does for a killed process
+	a.waitPeer("b", 1, false, true)
+	require.Less(t, time.Since(began), 900*time.Millisecond)
+	require.False(t, a.Up("b"))
+	require.ErrorIs(t, a.Send("b", Frame{Class: ClassReplica}), ErrDown)
+}
+
+func TestOtherAddressRefusingProvesNothing(t *testing.T) {
+	a, b := pair(t)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	a.SetPeers(map[ident.Node]string{"b": gone.Addr().String()})
+	a.waitPeer("b", 1, false, false)
+	require.NoError(t, b.Close())
+	a.forget()
+	a.SetPeers(map[ident.Node]string{"b": b.address})
+	log := a.wait("the refusal at the known address", func(log []seen) bool { return len(log) > 0 })
+	require.True(t, log[0].refused)
+}
+
+func TestNewIncarnationIsTold(t *testing.T) {
+	a, b := pair(t)
+	b.SetIncarnation(7)
+	a.waitPeer("b", 1, false, false)
+	a.waitPeer("b", 7, true, false)
+	require.Eventually(t, func() bool { return b.Send("a", Frame{ClassRelay, 1, nil}) == nil }, patience, time.Millisecond)
+	require.Equal(t, ident.Incarnation(7), a.waitFrames(1)[0].inc)
+}
+
+func TestRemovedPeerIsRefused(t *testing.T) {
+	a, b := pair(t)
+	a.SetPeers(nil)
+	a.waitPeer("b", 1, false, false)
+	b.waitPeer("a", 1, false, false)
+	require.Eventually(t, func() bool { return logged(b, "not known here yet") }, patience, time.Millisecond)
+	a.forget()
+	a.SetPeers(map[ident.Node]string{"b": b.address})
+	a.waitPeer("b", 1, true, false)
+}
+
+func TestWindow(t *testing.T) {
+	a, b := pair(t, func(o *Options) { o.Windows.Bulk = 1 << 20 })
+	hold := make(chan struct{})
+	b.mu.Lock() // the reader of b stands still in its Handler
+	var err error
+	for i := 0; i < 1000 && err == nil; i++ {
+		err = a.Send("b", Frame{ClassBulk, i, [][]byte{make([]byte, 300<<10)}})
+	}
+	require.ErrorIs(t, err, ErrWindow)
+	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}), "each class has its own window")
+	require.LessOrEqual(t, a.Queued("b", ClassBulk), 1<<20)
+	b.mu.Unlock()
+	close(hold)
+	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), ErrTooLarge)
+}
+
+func TestReplicaOvertakesBulk(t *testing.T) {
+	a, b := pair(t)
+	b.mu.Lock()
+	const bulk = 12
+	for i := range bulk {
+		require.NoError(t, a.Send("b", Frame{ClassBulk, i, [][]byte{make([]byte, 1<<20)}}))
+	}
+	require.NoError(t, a.Send("b", Frame{ClassReplica, 0, [][]byte{[]byte("live")}}))
+	b.mu.Unlock()
+	for i, s := range b.waitFrames(bulk + 1) {
+		if s.f.Class == ClassReplica {
+			require.Less(t, i, bulk, "came after all of the bulk")
+			return
+		}
+	}
+	t.Fatal("the append never came")
+}
+
+func logged(b *broker, text string) bool {
+	for _, e := range b.logs.AllEntries() {
+		if err, ok := e.Data[logrus.ErrorKey].(error); ok && errors.Is(err, errRefused) && contains(err, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
