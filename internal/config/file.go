@@ -19,7 +19,7 @@ func (l *loader) file() {
 	}
 	content, err := l.src.ReadFile(path)
 	if err != nil {
-		l.faults.add(ErrInvalid, "configuration file: %v", err)
+		l.faults.add(ErrInvalid, "configuration file %s: %v", path, err)
 		return
 	}
 	var values map[string]any
@@ -32,6 +32,9 @@ func (l *loader) file() {
 
 func (l *loader) noteFile(path string, values map[string]any) {
 	for s := range settings(&l.options) {
+		if s.flagOnly {
+			continue
+		}
 		value, ok := values[s.key]
 		delete(values, s.key)
 		if _, stronger := l.given[s.flag]; !ok || stronger {

@@ -141,7 +141,7 @@ func (l *loader) note(s setting, from origin, texts ...string) {
 
 func (l *loader) environment() {
 	for s := range settings(&l.options) {
-		if _, stronger := l.given[s.flag]; stronger {
+		if _, stronger := l.given[s.flag]; stronger || s.flagOnly {
 			continue
 		}
 		if text, ok := l.src.Env(s.env); ok {

@@ -9,6 +9,7 @@ import "time"
 //	default  as it would be written on the command line
 //	min/max  limits of a number or duration
 //	oneof    the only values allowed, with commas between
+//	source   "flag": not in the environment or the file (NSQD_VERSION is common in images)
 //	noop     accepted and ignored, and why
 //	help     what it does; $hostname and $nodeid stand for this machine's
 //
@@ -16,7 +17,7 @@ import "time"
 type Options struct {
 	_ struct{} `group:"General"`
 
-	Version    bool   `flag:"version" default:"false" help:"print the version and exit"`
+	Version    bool   `flag:"version" source:"flag" default:"false" help:"print the version and exit"`
 	ConfigFile string `flag:"config" default:"" help:"TOML file with settings; a key is a flag's name with _ for -"`
 	LogLevel   string `flag:"log-level" default:"info" oneof:"debug,info,warn,warning,error,fatal" help:"least severe messages to log; SIGHUP and PUT /config/log_level change it at run time"`
 	LogPrefix  string `flag:"log-prefix" default:"[nsqd] " help:"text in front of each log line"`
@@ -90,8 +91,8 @@ type Options struct {
 	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep up to this many bytes of finished messages (default for new topics)"`
 	MaxBytesPerFile     int64         `flag:"max-bytes-per-file" default:"104857600" min:"65536" max:"4294967296" help:"size of a segment file"`
 	MemQueueSize        int64         `flag:"mem-queue-size" default:"10000" noop:"channels read one shared log; memory does not grow with the backlog" help:"messages in memory"`
-	SyncEvery           int64         `flag:"sync-every" default:"2500" min:"1" noop:"every OK is sent after the sync; see --durability" help:"messages per sync"`
-	SyncTimeout         time.Duration `flag:"sync-timeout" default:"2s" min:"1ms" noop:"every OK is sent after the sync; see --durability" help:"time between syncs"`
+	SyncEvery           int64         `flag:"sync-every" default:"2500" noop:"every OK is sent after the sync; see --durability" help:"messages per sync"`
+	SyncTimeout         time.Duration `flag:"sync-timeout" default:"2s" noop:"every OK is sent after the sync; see --durability" help:"time between syncs"`
 
 	_ struct{} `group:"Messages"`
 
@@ -102,8 +103,8 @@ type Options struct {
 	MaxDeferTimeout      time.Duration `flag:"max-defer-timeout" default:"1h" min:"0s" help:"longest delay of a put (DPUB)"`
 	MaxBodySize          int64         `flag:"max-body-size" default:"5242880" min:"1" max:"268435456" help:"bytes of one command"`
 	RequeueOnDisconnect  bool          `flag:"requeue-on-disconnect" default:"true" help:"deliver what a vanished consumer held at once, not after its message timeout"`
-	QueueScanWorkerMax   int           `flag:"queue-scan-worker-pool-max" default:"4" min:"1" noop:"one timer serves all channels" help:"workers that scan channels"`
-	QueueScanSelectCount int           `flag:"queue-scan-selection-count" default:"20" min:"1" noop:"one timer serves all channels" help:"channels per scan"`
+	QueueScanWorkerMax   int           `flag:"queue-scan-worker-pool-max" default:"4" noop:"one timer serves all channels" help:"workers that scan channels"`
+	QueueScanSelectCount int           `flag:"queue-scan-selection-count" default:"20" noop:"one timer serves all channels" help:"channels per scan"`
 
 	_ struct{} `group:"Clients"`
 

@@ -17,6 +17,7 @@ type setting struct {
 	shown          string // default as the tag has it
 	group          string
 	help, noop     string
+	flagOnly       bool
 	min, max       string
 	oneof          []string // nil: any
 	value          reflect.Value
@@ -45,7 +46,7 @@ func settings(o *Options) iter.Seq[setting] {
 func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	s := setting{
 		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"),
-		noop: tag.Get("noop"), min: tag.Get("min"), max: tag.Get("max"), value: v,
+		noop: tag.Get("noop"), flagOnly: tag.Get("source") == "flag", min: tag.Get("min"), max: tag.Get("max"), value: v,
 	}
 	if s.key == "" {
 		s.key = strings.ReplaceAll(s.flag, "-", "_")

@@ -48,11 +48,8 @@ func (l *loader) validateStatistics(o *Options) {
 }
 
 func (l *loader) validateCluster(o *Options) {
-	for name, value := range map[string]string{"node-name": o.NodeName, "cluster-name": o.ClusterName} {
-		if value == "" || strings.ContainsAny(value, "/=, \t\n") {
-			l.fault("--%s=%q: must not be empty or contain / = , or blanks", name, value)
-		}
-	}
+	l.validateName("node-name", o.NodeName)
+	l.validateName("cluster-name", o.ClusterName)
 	if len(o.EtcdEndpoints) > 0 && o.EtcdInitialCluster != "" {
 		l.fault("--etcd-endpoints (external etcd) and --etcd-initial-cluster (embedded) exclude each other")
 	}
@@ -74,23 +71,30 @@ func (l *loader) validateCluster(o *Options) {
 	l.validateExposure(o)
 }
 
+func (l *loader) validateName(flag, name string) {
+	if name == "" || strings.ContainsAny(name, "/=, \t\n") {
+		l.fault("--%s=%q: must not be empty or contain / = , or blanks", flag, name)
+	}
+}
+
 // validateExposure refuses ports that would let anybody on the network write to
 // the logs of this cluster.
 func (l *loader) validateExposure(o *Options) {
-	open := map[string]string{"rpc-address": o.RPCAddress}
-	if len(o.EtcdEndpoints) == 0 {
-		open["etcd-client-address"], open["etcd-peer-address"] = o.EtcdClientAddress, o.EtcdPeerAddress
+	secure := o.Insecure || o.RPCTLSCert != ""
+	l.validateAddress("rpc-address", o.RPCAddress, secure || o.ClusterTokenFile != "")
+	if o.EmbedsEtcd() {
+		l.validateAddress("etcd-client-address", o.EtcdClientAddress, secure)
+		l.validateAddress("etcd-peer-address", o.EtcdPeerAddress, secure)
 	}
-	for name, address := range open {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			l.fault("--%s=%s: must be host:port", name, address)
-			continue
-		}
-		protected := o.Insecure || o.RPCTLSCert != "" || name == "rpc-address" && o.ClusterTokenFile != ""
-		if !protected && !isLoopback(host) {
-			l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or accept it with --insecure", name, address)
-		}
+}
+
+func (l *loader) validateAddress(flag, address string, secure bool) {
+	host, _, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		l.fault("--%s=%s: must be host:port", flag, address)
+	case !secure && !isLoopback(host):
+		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or accept it with --insecure", flag, address)
 	}
 }
 

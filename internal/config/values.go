@@ -23,6 +23,9 @@ func (s setting) set(text string) error {
 	if err != nil {
 		return err
 	}
+	if s.oneof != nil {
+		v.SetString(strings.ToLower(v.String()))
+	}
 	if err := s.check(v); err != nil {
 		return err
 	}
@@ -94,7 +97,7 @@ func parseTLSRequired(text string) (TLSRequired, error) {
 
 // check applies the limits in the tags.
 func (s setting) check(v reflect.Value) error {
-	if s.oneof != nil && !slices.Contains(s.oneof, strings.ToLower(v.String())) {
+	if s.oneof != nil && !slices.Contains(s.oneof, v.String()) {
 		return fmt.Errorf("must be one of %s", strings.Join(nonEmpty(s.oneof), ", "))
 	}
 	for _, limit := range []struct {

@@ -1,0 +1,291 @@
+package config_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+)
+
+// source gives a Source with the given file at "f.toml".
+func source(file string, env map[string]string, args ...string) config.Source {
+	return config.Source{
+		Args: args,
+		Env:  func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		ReadFile: func(path string) ([]byte, error) {
+			if path != "f.toml" {
+				return nil, fs.ErrNotExist
+			}
+			return []byte(file), nil
+		},
+	}
+}
+
+func load(t *testing.T, args ...string) config.Options {
+	t.Helper()
+	o, _, err := config.Load(source("", nil, args...))
+	require.NoError(t, err)
+	return o
+}
+
+// faults gives what Load has to complain about.
+func faults(t *testing.T, src config.Source) []string {
+	t.Helper()
+	_, _, err := config.Load(src)
+	var f *config.Faults
+	require.ErrorAs(t, err, &f)
+	return f.Lines
+}
+
+func TestDefaultsAreValid(t *testing.T) { require.Equal(t, config.Defaults(), load(t)) }
+
+// stockDefaults is what a stock nsqd has; the contract of the name "drop-in".
+const stockDefaults = `
+log_level=info log_prefix=[nsqd]_ verbose=false worker_id=false
+tcp_address=0.0.0.0:4150 http_address=0.0.0.0:4151 https_address=0.0.0.0:4152 broadcast_tcp_port=0 broadcast_http_port=0
+nsqlookupd_tcp_addresses=[] auth_http_addresses=[] auth_http_request_method=get http_client_connect_timeout=2s http_client_request_timeout=5s
+topology_region= topology_zone= enable_experiment=[]
+data_path= mem_queue_size=10000 max_bytes_per_file=104857600 sync_every=2500 sync_timeout=2s queue_scan_worker_pool_max=4 queue_scan_selection_count=20
+msg_timeout=1m0s max_msg_timeout=15m0s max_msg_size=1048576 max_req_timeout=1h0m0s max_body_size=5242880 max_defer_timeout=1h0m0s
+max_heartbeat_interval=1m0s max_rdy_count=2500 max_output_buffer_size=65536 max_output_buffer_timeout=30s min_output_buffer_timeout=25ms output_buffer_timeout=250ms max_channel_consumers=0
+statsd_address= statsd_interval=1m0s statsd_mem_stats=true statsd_prefix=nsq.%s statsd_udp_packet_size=508 statsd_exclude_ephemeral=false
+e2e_processing_latency_percentiles=[] e2e_processing_latency_window_time=10m0s
+tls_cert= tls_key= tls_client_auth_policy= tls_root_ca_file= tls_required=false tls_min_version=tls1.0
+deflate=true max_deflate_level=6 snappy=true`
+
+func TestStockDefaults(t *testing.T) {
+	o := config.Defaults()
+	for pair := range strings.FieldsSeq(stockDefaults) {
+		key, want, _ := strings.Cut(pair, "=")
+		value, ok := o.ByKey(key)
+		require.True(t, ok, key)
+		require.Equal(t, strings.ReplaceAll(want, "_", " "), strings.ReplaceAll(fmt.Sprint(value), "_", " "), key)
+	}
+	require.Less(t, o.NodeID, int64(1024))
+	require.NotEmpty(t, o.BroadcastAddress)
+}
+
+func TestStockSpellings(t *testing.T) {
+	for _, args := range [][]string{
+		{"-msg-timeout", "5s"}, {"--msg-timeout", "5s"}, {"-msg-timeout=5s"}, {"--msg-timeout=5s"},
+	} {
+		require.Equal(t, 5*time.Second, load(t, args...).MsgTimeout, args)
+	}
+	require.False(t, load(t, "-snappy=false").Snappy)
+	require.True(t, load(t, "-statsd-exclude-ephemeral").StatsdExcludeEphemeral)
+	require.Equal(t, []string{"a:1", "b:1"}, load(t, "-lookupd-tcp-address", "a:1", "--lookupd-tcp-address=b:1").LookupdTCPAddress)
+	require.Equal(t, []float64{0.99, 0.95, 1}, load(t, "-e2e-processing-latency-percentile=0.99,0.95", "-e2e-processing-latency-percentile", "1.0").E2EPercentiles)
+	require.Equal(t, "", load(t, "--http-address=").HTTPAddress)
+	require.Equal(t, 7*time.Second, load(t, "--msg-timeout=5s", "--msg-timeout=7s").MsgTimeout, "the last one counts")
+}
+
+// another gives a valid value that is not the default, and what must go with it.
+func another(key string, value any) (text string, with []string) {
+	special := map[string][]string{
+		"config": {"f.toml"}, "log_level": {"debug"}, "durability": {"replicated"}, "tls_min_version": {"tls1.2"}, "auth_http_request_method": {"post"},
+		"tls_client_auth_policy": {"require", "--tls-cert=c", "--tls-key=k", "--tls-required=true"},
+		"tls_required":           {"tcp-https", "--tls-cert=c", "--tls-key=k"},
+		"tls_cert":               {"c", "--tls-key=k"}, "tls_key": {"k", "--tls-cert=c"},
+		"rpc_tls_cert": {"c", "--rpc-tls-key=k", "--rpc-tls-ca=a"}, "rpc_tls_key": {"k", "--rpc-tls-cert=c", "--rpc-tls-ca=a"},
+		"rpc_tls_ca":    {"a", "--rpc-tls-cert=c", "--rpc-tls-key=k"},
+		"etcd_tls_cert": {"c", "--etcd-tls-key=k"}, "etcd_tls_key": {"k", "--etcd-tls-cert=c"},
+		"etcd_username": {"u", "--etcd-password-file=p"}, "etcd_password_file": {"p", "--etcd-username=u"},
+		"rpc_address": {"127.0.0.1:1"}, "etcd_client_address": {"127.0.0.1:1"}, "etcd_peer_address": {"127.0.0.1:1"},
+		"etcd_initial_cluster": {"n1=http://127.0.0.1:1", "--node-name=n1"},
+		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "e2e_processing_latency_percentiles": {"0.5"},
+		"max_deflate_level": {"9"}, "etcd_heartbeat": {"20ms"}, "peer_heartbeat": {"60ms"},
+		"max_output_buffer_timeout": {"31s"}, "min_output_buffer_timeout": {"26ms"},
+	}
+	if s, ok := special[key]; ok {
+		return s[0], s[1:]
+	}
+	switch v := value.(type) {
+	case bool:
+		return fmt.Sprint(!v), nil
+	case time.Duration:
+		return (v + time.Second).String(), nil
+	case int, int64:
+		return fmt.Sprint(reflect.ValueOf(v).Int() + 1), nil
+	}
+	return "another", nil
+}
+
+// TestEverySettingShows changes each setting through each source and expects
+// exactly that field to differ.
+func TestEverySettingShows(t *testing.T) {
+	for _, key := range config.Keys() {
+		before, _ := config.Defaults().ByKey(key)
+		text, with := another(key, before)
+		name := flagOf(key)
+		set := map[string]config.Source{"flag": source("", nil, append(with, "--"+name+"="+text)...)}
+		if key != "version" {
+			set["environment"] = source("", map[string]string{"NSQD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")): text}, with...)
+		}
+		if key != "version" && key != "config" {
+			set["file"] = source(fmt.Sprintf("%s = %q", key, text), nil, append(with, "--config=f.toml")...)
+		}
+		for from, src := range set {
+			o, _, err := config.Load(src)
+			require.NoError(t, err, "%s from %s", key, from)
+			value, _ := o.ByKey(key)
+			require.NotEqual(t, before, value, "%s from %s", key, from)
+			o.ConfigFile = ""
+			if len(with) == 0 && key != "config" {
+				require.Equal(t, []string{key}, differing(config.Defaults(), o), "%s from %s", key, from)
+			}
+		}
+	}
+}
+
+func flagOf(key string) string {
+	irregular := map[string]string{
+		"id": "node-id", "nsqlookupd_tcp_addresses": "lookupd-tcp-address", "auth_http_addresses": "auth-http-address",
+		"e2e_processing_latency_percentiles": "e2e-processing-latency-percentile",
+	}
+	if name, ok := irregular[key]; ok {
+		return name
+	}
+	return strings.ReplaceAll(key, "_", "-")
+}
+
+func differing(a, b config.Options) (keys []string) {
+	for _, key := range config.Keys() {
+		x, _ := a.ByKey(key)
+		y, _ := b.ByKey(key)
+		if !reflect.DeepEqual(x, y) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func TestPrecedence(t *testing.T) {
+	file := "max_rdy_count = 1\nmsg_timeout = \"10s\"\nsnappy = false\nnsqlookupd_tcp_addresses = [\"a:1\", \"b:1\"]\nsync_timeout = 1500"
+	env := map[string]string{"NSQD_MAX_RDY_COUNT": "2", "NSQD_MSG_TIMEOUT": "20s"}
+	o, _, err := config.Load(source(file, env, "--config", "f.toml", "--max-rdy-count=3"))
+	require.NoError(t, err)
+	require.Equal(t, int64(3), o.MaxRdyCount, "flag")
+	require.Equal(t, 20*time.Second, o.MsgTimeout, "environment")
+	require.False(t, o.Snappy, "file")
+	require.Equal(t, []string{"a:1", "b:1"}, o.LookupdTCPAddress, "file")
+	require.Equal(t, 1500*time.Millisecond, o.SyncTimeout, "a number is milliseconds")
+	require.True(t, o.Deflate, "default")
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	file := "max_rdy_count = \"many\"\ntls_min_version = \"ssl3.0\"\nmsg_timeuot = 3"
+	src := source(file, map[string]string{"NSQD_MSG_TIMEOUT": "soon"}, "--config=f.toml", "--node-id=1024", "--max-deflate-level=0", "--tls-required", "--durability=maybe", "--no-such-flag")
+	lines := faults(t, src)
+	for _, part := range []string{"max_rdy_count", "tls_min_version", "NSQD_MSG_TIMEOUT", "--node-id", "--max-deflate-level", "--tls-required", "--durability", "no-such-flag"} {
+		require.True(t, slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, part) }), "%s in %q", part, lines)
+	}
+	_, warnings, err := config.Load(src)
+	require.Equal(t, 2, config.ExitCode(err))
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "msg_timeuot")
+}
+
+func TestFaults(t *testing.T) {
+	for args, want := range map[string]string{
+		"--e2e-processing-latency-percentile=1.5":                       "at most 1",
+		"--e2e-processing-latency-percentile=x":                         "must be a number",
+		"--auth-http-request-method=put":                                "get, post",
+		"--tls-cert=c":                                                  "go together",
+		"--tls-client-auth-policy=require":                              "needs --tls-cert",
+		"--tls-required=perhaps":                                        "true, false or tcp-https",
+		"--node-name=a/b":                                               "--node-name",
+		"--etcd-endpoints=a:1 --etcd-initial-cluster=n1=http://a:2":     "exclude each other",
+		"--node-name=n9 --etcd-initial-cluster=n1=http://a:2":           "does not name this broker",
+		"--rpc-address=0.0.0.0:4153":                                    "reachable from the network",
+		"--etcd-peer-address=10.0.0.1:4155":                             "reachable from the network",
+		"--rpc-address=4153":                                            "host:port",
+		"--min-in-sync=3 --replication-factor=2":                        "above --replication-factor",
+		"--etcd-election-timeout=100ms":                                 "5 times",
+		"--peer-heartbeat=400ms":                                        "twice",
+		"--session-ttl=1500ms":                                          "whole seconds",
+		"--msg-timeout=1h":                                              "--max-msg-timeout",
+		"--config=missing.toml":                                         "missing.toml",
+		"--snappy false":                                                "=",
+		"--rpc-tls-cert=c":                                              "go together",
+		"--etcd-username=u":                                             "go together",
+		"--partitions=0":                                                "at least 1",
+		"--min-output-buffer-timeout=2s --max-output-buffer-timeout=1s": "above",
+	} {
+		lines := faults(t, source("", nil, strings.Fields(args)...))
+		require.Contains(t, strings.Join(lines, "\n"), want, args)
+	}
+	require.Contains(t, faults(t, source("= nonsense", nil, "--config=f.toml"))[0], "f.toml")
+	require.Contains(t, faults(t, source("[tcp_address]\na = 1", nil, "--config=f.toml"))[0], "not a table")
+	require.Contains(t, faults(t, source("tcp_address = [1]", nil, "--config=f.toml"))[0], "not a list")
+}
+
+func TestExitCodes(t *testing.T) {
+	code := func(args ...string) int {
+		_, _, err := config.Load(source("", nil, args...))
+		return config.ExitCode(err)
+	}
+	require.Equal(t, 0, code())
+	require.Equal(t, 0, code("--help"))
+	require.Equal(t, 0, code("--version", "--tls-cert=c"), "the version is told in any case")
+	require.Equal(t, 2, code("--unknown"))
+	require.Equal(t, 2, code("--partitions=none"))
+	require.Equal(t, 1, code("--tls-cert=c"))
+}
+
+func TestExposedPortsNeedProtection(t *testing.T) {
+	load(t, "--rpc-address=0.0.0.0:1", "--insecure")
+	load(t, "--rpc-address=0.0.0.0:1", "--cluster-token-file=t")
+	load(t, "--etcd-peer-address=0.0.0.0:1", "--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a")
+	load(t, "--etcd-peer-address=0.0.0.0:1", "--etcd-endpoints=e:1")
+	load(t, "--rpc-address=[::1]:1", "--etcd-client-address=localhost:1")
+}
+
+func TestClientAuthImpliesTLS(t *testing.T) {
+	o := load(t, "--tls-client-auth-policy=require", "--tls-cert=c", "--tls-key=k")
+	require.Equal(t, config.TLSRequiredAll, o.TLSRequired)
+	o = load(t, "--tls-client-auth-policy=require", "--tls-cert=c", "--tls-key=k", "--tls-required=tcp-https")
+	require.Equal(t, config.TLSRequiredExceptHTTP, o.TLSRequired)
+}
+
+func TestNoOps(t *testing.T) {
+	names := slices.Sorted(maps.Keys(config.NoOps()))
+	require.Equal(t, []string{"mem-queue-size", "queue-scan-selection-count", "queue-scan-worker-pool-max", "sync-every", "sync-timeout", "verbose", "worker-id"}, names)
+	_, warnings, err := config.Load(source("", nil, "--verbose", "--sync-every=1"))
+	require.NoError(t, err)
+	require.Len(t, warnings, 2)
+}
+
+func TestHelpNamesEverything(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, config.Help(&b))
+	for _, key := range config.Keys() {
+		require.Contains(t, b.String(), "  --"+flagOf(key), key)
+	}
+	require.NotContains(t, b.String(), "$hostname")
+}
+
+func TestDerived(t *testing.T) {
+	o := config.Defaults()
+	require.Equal(t, 1, o.ClusterSize())
+	require.True(t, o.EmbedsEtcd())
+	for brokers, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 3, 5: 3} {
+		require.Equal(t, want, o.Replicas(brokers))
+	}
+	for replicas, want := range map[int]int{1: 1, 2: 2, 3: 2, 5: 3} {
+		require.Equal(t, want, o.InSync(replicas))
+	}
+	o.MinInSync, o.ReplicationFactor = 3, 2
+	require.Equal(t, 2, o.Replicas(5))
+	require.Equal(t, 2, o.InSync(2), "never more than there are")
+	o.EtcdInitialCluster = "n1=http://a:1,n2=http://b:1,n3=http://c:1"
+	require.Equal(t, 3, o.ClusterSize())
+}
