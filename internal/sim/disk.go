@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+var errDisk = errors.New("sim: input/output error")
+
+// disk is the data directory of one broker: one journal, shared by all its
+// stores. A submission is one atomic group; syncs happen one at a time and
+// cover all that was queued when they began.
+type disk struct {
+	n          *node
+	stores     []*store // by partition; nil = none here
+	queued     []submission
+	syncing    []submission
+	busy       bool
+	failed     bool
+	slowUntil  micros
+	slow       micros // what a sync takes until then
+	stallUntil micros // no sync ends before
+	generation int    // raised by a crash: ends of older syncs mean nothing
+	yesterday  []*store
+}
+
+// store is one partition on one disk.
+type store struct {
+	id       ident.StoreID
+	durable  image
+	volatile image
+}
+
+type submission struct {
+	h      *host
+	st     *store
+	token  uint64
+	writes []queue.Write
+}
+
+// submit takes the writes of one Step. They are readable at once and durable
+// when a later sync has ended.
+func (d *disk) submit(h *host, token uint64, writes []queue.Write) {
+	s := h.store
+	own := slices.Clone(writes)
+	for i := range own {
+		own[i].Batches = slices.Clone(own[i].Batches)
+		own[i].Confirm.Delta = slices.Clone(own[i].Confirm.Delta)
+		if err := s.volatile.apply(own[i]); err != nil {
+			d.n.w.failf("chain", h.part, "%s: %v", d.n.name, err)
+		}
+	}
+	d.queued = append(d.queued, submission{h, s, token, own})
+	d.start()
+}
+
+func (d *disk) start() {
+	if d.busy || len(d.queued) == 0 {
+		return
+	}
+	d.busy = true
+	d.syncing, d.queued = d.queued, nil
+	w := d.n.w
+	took := 100 + micros(w.rand.IntN(400))
+	if w.rand.IntN(50) == 0 {
+		took += micros(w.rand.IntN(5000))
+	}
+	if w.now < d.slowUntil {
+		took += d.slow
+	}
+	if at := w.now + took; at < d.stallUntil {
+		took = d.stallUntil - w.now
+	}
+	gen := d.generation
+	w.after(took, func() { d.synced(gen) })
+}
+
+// synced ends a sync: the disk goes on by itself, the process hears of it when
+// it runs.
+func (d *disk) synced(gen int) {
+	if gen != d.generation {
+		return
+	}
+	if w := d.n.w; w.now < d.stallUntil { // stalled after it had begun
+		w.after(d.stallUntil-w.now, func() { d.synced(gen) })
+		return
+	}
+	done := d.syncing
+	d.syncing, d.busy = nil, false
+	var err error
+	if d.failed {
+		err = errDisk
+	} else {
+		d.persist(done)
+	}
+	d.n.post(d.n.boot, func() { tellSynced(done, err) })
+	if !d.failed {
+		d.start()
+	}
+}
+
+func (d *disk) persist(subs []submission) {
+	for _, s := range subs {
+		for _, wr := range s.writes {
+			d.n.w.check.cutting(d.n, s.h.part, s.st, wr)
+			if err := s.st.durable.apply(wr); err != nil {
+				d.n.w.failf("chain", s.h.part, "%s: durable: %v", d.n.name, err)
+			}
+		}
+	}
+}
+
+// tellSynced tells each machine its newest token of the group.
+func tellSynced(subs []submission, err error) {
+	for i, s := range subs {
+		last := true
+		for _, later := range subs[i+1:] {
+			last = last && later.h != s.h
+		}
+		if last {
+			s.h.synced(s.token, err)
+		}
+	}
+}
+
+// crash forgets what was not synced, except for a random prefix that reached
+// the platter all the same.
+func (d *disk) crash() {
+	w := d.n.w
+	open := append(d.syncing, d.queued...)
+	keep := 0
+	switch n := len(open); {
+	case n == 0:
+	case w.rand.IntN(3) == 0:
+		keep = n
+	default:
+		keep = w.rand.IntN(n + 1)
+	}
+	d.persist(open[:keep])
+	if keep < len(open) {
+		w.cover[StateUnsyncedLost]++
+	}
+	d.reset()
+}
+
+// reset makes the disk as it is after a restart of its machine.
+func (d *disk) reset() {
+	d.generation++
+	d.busy, d.failed = false, false
+	d.queued, d.syncing = nil, nil
+	for _, s := range d.stores {
+		if s != nil {
+			s.volatile = s.durable.clone()
+		}
+	}
+}
+
+// remember keeps a copy of everything, as a backup would.
+func (d *disk) remember() {
+	d.yesterday = make([]*store, len(d.stores))
+	for p, s := range d.stores {
+		if s != nil {
+			d.yesterday[p] = &store{id: s.id, durable: s.durable.clone()}
+		}
+	}
+}
+
+// replace puts empty stores or, with restore, yesterday's under new ids: the
+// boot counter in the metadata has noticed. The process must be down.
+func (d *disk) replace(restore bool) {
+	for p, s := range d.stores {
+		if s == nil {
+			continue
+		}
+		fresh := &store{id: d.n.w.newStoreID()}
+		d.n.w.replaced = append(d.n.w.replaced, fresh.id)
+		if restore && d.yesterday != nil && d.yesterday[p] != nil {
+			fresh.durable = d.yesterday[p].durable.clone()
+		}
+		d.stores[p] = fresh
+	}
+	d.reset()
+}

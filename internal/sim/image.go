@@ -1,0 +1,177 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// image is the content of one partition's store: what its journal records add
+// up to. Slices are shared between copies and cut with a full slice expression,
+// so a copy costs nothing and no copy sees another's appends.
+type image struct {
+	start     ident.Position
+	startCRC  uint32 // what the first batch's PrevCRC must be
+	batches   []queue.Batch
+	epoch     ident.Epoch
+	committed ident.Position
+	confirm   queue.Confirm // version only
+	channels  channels
+}
+
+func (m *image) end() ident.Position {
+	if n := len(m.batches); n > 0 {
+		return m.batches[n-1].End
+	}
+	return m.start
+}
+
+func (m *image) lastCRC() uint32 {
+	if n := len(m.batches); n > 0 {
+		return m.batches[n-1].CRC
+	}
+	return m.startCRC
+}
+
+// clone copies the image; both copies may be appended to.
+func (m *image) clone() image {
+	c := *m
+	c.batches = slices.Clip(m.batches)
+	m.batches = slices.Clip(m.batches)
+	c.channels = m.channels.clone()
+	return c
+}
+
+// apply carries one journal record out. An error is a write that does not
+// continue this log: the machine's view of its own log is wrong.
+func (m *image) apply(w queue.Write) error {
+	switch w.Kind {
+	case queue.WriteAppend:
+		return m.append(w.Batches)
+	case queue.WriteEpoch:
+		return m.promise(w.Epoch)
+	case queue.WriteReset:
+		if err := m.promise(w.Epoch); err != nil {
+			return err
+		}
+		if err := m.truncate(w.At); err != nil {
+			return err
+		}
+		return m.append(w.Batches)
+	case queue.WriteTruncate:
+		return m.truncate(w.At)
+	case queue.WriteConfirm:
+		m.confirm = queue.Confirm{Epoch: w.Confirm.Epoch, N: w.Confirm.N}
+		if w.Confirm.Full {
+			m.channels.Replace(w.Confirm.Delta)
+		} else {
+			m.channels.Apply(w.Confirm.Delta)
+		}
+	case queue.WriteCommitted:
+		m.committed = w.At
+	case queue.WriteRestart:
+		m.start, m.startCRC, m.batches, m.committed = w.At, w.PrevCRC, nil, w.At
+	default:
+		return fmt.Errorf("write of unknown kind %d", w.Kind)
+	}
+	return nil
+}
+
+func (m *image) promise(e ident.Epoch) error {
+	if e < m.epoch {
+		return fmt.Errorf("promise of epoch %d after %d", e, m.epoch)
+	}
+	m.epoch = e
+	return nil
+}
+
+func (m *image) append(bs []queue.Batch) error {
+	for _, b := range bs {
+		if b.At != m.end() || b.PrevCRC != m.lastCRC() {
+			return fmt.Errorf("append at %v with previous crc %08x to a log that ends at %v with %08x",
+				b.At, b.PrevCRC, m.end(), m.lastCRC())
+		}
+		m.batches = append(m.batches, b)
+	}
+	return nil
+}
+
+func (m *image) truncate(p ident.Position) error {
+	n := m.index(p.Offset)
+	m.batches = m.batches[:n:n]
+	if m.end() != p {
+		return fmt.Errorf("truncation to %v, which is no border (nearest %v)", p, m.end())
+	}
+	return nil
+}
+
+// index finds the first batch that begins at or after o.
+func (m *image) index(o ident.Offset) int {
+	return sort.Search(len(m.batches), func(i int) bool { return m.batches[i].At.Offset >= o })
+}
+
+// trim forgets whole batches below o, as retention does.
+func (m *image) trim(o ident.Offset) {
+	n := m.index(o)
+	if n == 0 {
+		return
+	}
+	last := m.batches[n-1]
+	m.start, m.startCRC = last.End, last.CRC
+	m.batches = m.batches[n:]
+}
+
+// read returns whole batches from o on, about limit bytes, at least one.
+func (m *image) read(o ident.Offset, limit int) ([]queue.Batch, error) {
+	if o < m.start.Offset {
+		return nil, fmt.Errorf("offset %d is below the first retained, %d", o, m.start.Offset)
+	}
+	from := m.index(o)
+	to, size := from, 0
+	for to < len(m.batches) && (to == from || size < limit) {
+		size += len(m.batches[to].Bytes)
+		to++
+	}
+	return slices.Clone(m.batches[from:to]), nil
+}
+
+// restored is what a store would report after it opened this content.
+func (m *image) restored() queue.Restored {
+	r := queue.Restored{
+		Epoch: m.epoch, End: m.end(), LastCRC: m.lastCRC(),
+		KnownCommitted: m.committed, Confirm: m.confirm,
+	}
+	if r.KnownCommitted.Offset > r.End.Offset {
+		r.KnownCommitted = r.End
+	}
+	for _, b := range m.batches {
+		if n := len(r.Epochs); n > 0 && r.Epochs[n-1].Epoch == b.Epoch {
+			r.Epochs[n-1].End = b.End
+		} else {
+			r.Epochs = append(r.Epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
+		}
+		r.LastTimeNS = max(r.LastTimeNS, b.Time)
+		if !b.Request.IsZero() {
+			r.Recent = append(r.Recent, queue.RecentPut{
+				Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End, TimeNS: b.Time,
+			})
+		}
+	}
+	return r
+}
+
+// records describes the content as the commit log does.
+func (m *image) records() []commitlog.Record {
+	rs := make([]commitlog.Record, 0, len(m.batches)+64)
+	for _, b := range m.batches {
+		rs = append(rs, commitlog.Record{
+			Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
+			Size: uint32(len(b.Bytes)), CRC: b.CRC, TimeMS: b.Time / 1e6,
+		})
+	}
+	return rs
+}

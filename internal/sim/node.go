@@ -1,0 +1,373 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// node is one broker: a process that comes and goes, on a disk that stays.
+type node struct {
+	w     *world
+	index int
+	name  ident.Node
+	disk  *disk
+	hosts []*host // by partition; nil = none here
+	clock clock
+
+	up     bool
+	boot   int // raised at each start; what was scheduled for an older process is void
+	paused bool
+	inbox  []func() // what happens to a stopped process happens when it goes on
+
+	incarnation ident.Incarnation // 0 = not registered
+	registering bool
+	watching    bool
+	watchSent   int64 // revision up to which changes were sent to this node
+	keys        []meta.PartitionState
+	live        []registration
+	renewAt     micros
+	stopping    bool // graceful stop: leaves when it leads nothing
+	crashIn     int  // > 0: dies in the middle of that many-th Step with effects
+
+	heard []micros // by peer
+	peers []peerView
+}
+
+type peerView struct{ up, dead bool }
+
+// clock is what a node takes for the time. Its ticks drift and jump forwards;
+// its wall clock jumps both ways.
+type clock struct {
+	rate float64
+	jump micros
+	wall int64 // ns
+}
+
+func (n *node) nowMS() int64 {
+	return int64((float64(n.w.now)*n.clock.rate + float64(n.clock.jump)) / float64(millisecond))
+}
+
+func (n *node) wallNS() int64 {
+	return 1_700_000_000_000_000_000 + int64(n.w.now)*1000 + n.clock.wall
+}
+
+// post lets something happen to the process with that boot number: now, when
+// it goes on, or never.
+func (n *node) post(boot int, do func()) {
+	switch {
+	case !n.up || n.boot != boot:
+	case n.paused:
+		n.inbox = append(n.inbox, do)
+	default:
+		do()
+	}
+}
+
+// start begins a new process on the present disk.
+func (n *node) start() {
+	if n.up {
+		return
+	}
+	n.w.note(string(n.name), -1, "starts")
+	n.up, n.boot, n.paused, n.stopping, n.crashIn = true, n.boot+1, false, false, 0
+	n.incarnation, n.registering, n.watching, n.inbox = 0, false, false, nil
+	clear(n.keys)
+	clear(n.live)
+	for i := range n.peers {
+		n.peers[i], n.heard[i] = peerView{}, -second*1000
+	}
+	n.register()
+	n.w.after(micros(n.w.rand.IntN(10_000)), func() { n.tick(n.boot) })
+}
+
+// crash ends the process at this instant.
+func (n *node) crash() {
+	if !n.up {
+		return
+	}
+	n.w.note(string(n.name), -1, "dies")
+	for p, h := range n.hosts {
+		if h != nil {
+			h.gone = true
+			if h.view.Role == replica.Electing {
+				n.w.cover[StateMarkerPendingCrash]++
+			}
+		}
+		n.hosts[p] = nil
+	}
+	n.up, n.paused, n.watching, n.inbox = false, false, false, nil
+	n.disk.crash()
+}
+
+// resume lets a stopped process go on: everything that waited happens at once.
+func (n *node) resume() {
+	if !n.paused {
+		return
+	}
+	n.w.note(string(n.name), -1, "goes on")
+	n.paused = false
+	waiting, boot := n.inbox, n.boot
+	n.inbox = nil
+	for _, do := range waiting {
+		n.post(boot, do)
+	}
+}
+
+// register revokes what this node had registered and registers anew; a request
+// that gets no answer is made again.
+func (n *node) register() {
+	if n.registering {
+		return
+	}
+	n.registering = true
+	e := &n.w.etcd
+	var inc ident.Incarnation
+	var now []change
+	var rev int64
+	n.w.etcd.request(n, false, func() {
+		e.revoke(n.index, e.live[n.index].incarnation)
+		inc = e.setLive(n.index, registration{expires: n.w.now + n.w.times.ttl}, true)
+		now, rev = e.snapshot(), e.revision
+	}, func() {
+		n.registering = false
+		n.registered(inc, now, rev)
+	}, func() {
+		n.registering = false
+		n.register()
+	})
+}
+
+func (n *node) registered(inc ident.Incarnation, now []change, rev int64) {
+	n.incarnation = inc
+	n.renewAt = n.w.now + n.w.times.ttl/3
+	n.w.note(string(n.name), -1, "registered as incarnation %d", inc)
+	if n.watching {
+		n.tellLive(n.index, registration{incarnation: inc})
+		return
+	}
+	n.watching, n.watchSent = true, rev
+	n.watched(now, rev)
+}
+
+// unregistered: the registration is gone. The machines hear of it before the
+// node registers anew.
+func (n *node) unregistered() {
+	if n.incarnation == 0 {
+		return
+	}
+	n.w.cover[StateRegistrationLost]++
+	n.w.note(string(n.name), -1, "has lost its registration")
+	n.incarnation = 0
+	n.tellLive(n.index, registration{})
+	n.register()
+}
+
+// watched takes changes of the metadata in.
+func (n *node) watched(news []change, upTo int64) {
+	n.watchSent = max(n.watchSent, upTo)
+	for _, c := range news {
+		switch {
+		case !n.up:
+			return // died in the middle
+		case c.part >= 0:
+			n.learn(c.part, c.state)
+		case c.node != n.index:
+			n.tellLive(c.node, c.live)
+		case c.revision >= int64(n.incarnation) && c.live.incarnation == 0:
+			n.unregistered()
+		case c.live.incarnation == n.incarnation:
+			n.tellLive(c.node, c.live)
+		}
+	}
+}
+
+func (n *node) tellLive(of int, r registration) {
+	if n.live[of].incarnation == r.incarnation && n.live[of].handingOver == r.handingOver {
+		return
+	}
+	n.live[of] = r
+	for _, h := range n.hosts {
+		if h != nil {
+			h.step(replica.Live{Node: n.w.nodes[of].name, Incarnation: r.incarnation, HandingOver: r.handingOver})
+		}
+	}
+}
+
+// learn takes a partition's key in, and opens or leaves the replica.
+func (n *node) learn(p int, s meta.PartitionState) {
+	if s.Revision < n.keys[p].Revision {
+		return
+	}
+	n.keys[p] = s
+	switch mine := slices.Contains(s.Replicas, n.name); {
+	case mine && n.hosts[p] == nil:
+		n.open(p)
+	case !mine && n.disk.stores[p] != nil:
+		n.leave(p)
+	}
+	if h := n.hosts[p]; h != nil {
+		h.step(replica.Meta{State: s.Clone()})
+	}
+}
+
+// leave drops a replica that a linearizable read excludes.
+func (n *node) leave(p int) {
+	var s meta.PartitionState
+	n.w.etcd.request(n, false, func() { s = n.w.etcd.parts[p] }, func() {
+		if slices.Contains(s.Replicas, n.name) || n.disk.stores[p] == nil {
+			return
+		}
+		n.w.note(string(n.name), p, "drops its replica")
+		if h := n.hosts[p]; h != nil {
+			h.gone = true
+		}
+		n.hosts[p], n.disk.stores[p] = nil, nil
+	}, func() {})
+}
+
+// tick is the node's 10 ms timer.
+func (n *node) tick(boot int) {
+	n.w.after(10*millisecond, func() { n.tick(boot) })
+	if n.boot != boot || !n.up || n.paused {
+		return
+	}
+	n.lookAtPeers()
+	n.renew()
+	if e := &n.w.etcd; n.watching && n.watchSent < e.revision && e.lag[n.index] == 0 && n.w.rand.IntN(3) == 0 {
+		e.deliver(n, boot)
+	}
+	for _, h := range n.hosts {
+		if h != nil && !h.m.Idle() {
+			h.tick()
+		}
+	}
+	n.leaveIfDone()
+}
+
+// lookAtPeers stands for the heartbeats: who was heard of within T_lag, and
+// whose port refuses connections.
+func (n *node) lookAtPeers() {
+	w := n.w
+	for i, p := range w.nodes {
+		if i == n.index {
+			continue
+		}
+		if p.up && !p.paused && w.net.open(i, n.index) && w.rand.IntN(100) >= w.net.links[i][n.index].loss {
+			n.heard[i] = w.now
+		}
+		now := peerView{up: p.up && w.now-n.heard[i] <= w.times.lag}
+		if !p.up && w.net.both(i, n.index) {
+			now.dead = true
+		}
+		if now != n.peers[i] {
+			n.peers[i] = now
+			n.tellPeer(i)
+		}
+		if now.dead && n.live[i].incarnation != 0 {
+			n.revoke(i)
+		}
+	}
+}
+
+func (n *node) tellPeer(i int) {
+	for _, h := range n.hosts {
+		if h != nil {
+			h.step(replica.PeerState{Node: n.w.nodes[i].name, Up: n.peers[i].up, Dead: n.peers[i].dead})
+		}
+	}
+}
+
+// revoke ends the registration of a process that is known to be dead.
+func (n *node) revoke(i int) {
+	inc := n.live[i].incarnation
+	n.w.etcd.request(n, true, func() { n.w.etcd.revoke(i, inc) }, func() {}, func() {})
+}
+
+// renew keeps the registration alive.
+func (n *node) renew() {
+	if n.incarnation == 0 || n.w.now < n.renewAt {
+		return
+	}
+	n.renewAt = n.w.now + n.w.times.ttl/3
+	e, inc, alive := &n.w.etcd, n.incarnation, false
+	e.request(n, false, func() {
+		if alive = e.live[n.index].incarnation == inc; alive {
+			e.live[n.index].expires = n.w.now + n.w.times.ttl
+		}
+	}, func() {
+		if !alive && n.incarnation == inc {
+			n.unregistered()
+		}
+	}, func() {})
+}
+
+// compareAndSwap carries out what a machine asks for, and reads the key again
+// when the outcome is unknown.
+func (n *node) compareAndSwap(h *host, c replica.CAS) {
+	e, self := &n.w.etcd, replica.Peer{Node: n.name, Incarnation: n.incarnation}
+	c.State = c.State.Clone()
+	var landed, gaveUp bool
+	var after meta.PartitionState
+	e.request(n, true, func() {
+		landed = e.compareAndSwap(self, h.part, c)
+		after = e.parts[h.part].Clone()
+		n.w.cover.casLanded(c, landed, gaveUp)
+	}, func() {
+		done := replica.CASDone{Token: c.Token, OK: landed, State: after}
+		if !landed && n.w.rand.IntN(5) == 0 {
+			done.State = meta.PartitionState{}
+		}
+		if landed || done.State.Revision != 0 {
+			n.keys[h.part] = after
+		}
+		h.step(done)
+	}, func() {
+		gaveUp = true
+		n.w.cover[StateUnknownCAS]++
+		h.step(replica.CASDone{Token: c.Token, Unknown: true})
+		n.readBack(h, c.State.Revision, 5)
+	})
+}
+
+func (n *node) readBack(h *host, revision int64, tries int) {
+	if tries == 0 || h.gone {
+		return
+	}
+	var s meta.PartitionState
+	again := func() {
+		boot := n.boot
+		n.w.after(n.w.times.retry, func() { n.post(boot, func() { n.readBack(h, revision, tries-1) }) })
+	}
+	n.w.etcd.request(n, false, func() { s = n.w.etcd.parts[h.part].Clone() }, func() {
+		n.learn(h.part, s)
+		if s.Revision == revision {
+			again()
+		}
+	}, again)
+}
+
+// leaveIfDone ends a graceful stop once nothing is led here.
+func (n *node) leaveIfDone() {
+	if !n.stopping || n.disk.busy {
+		return
+	}
+	for p := range n.hosts {
+		if n.w.etcd.parts[p].Leader == n.name {
+			return
+		}
+	}
+	e, inc := &n.w.etcd, n.incarnation
+	if e.reachable(n) {
+		e.revoke(n.index, inc)
+	}
+	n.crash()
+}
+
+func (n *node) receive(p int, from replica.Peer, m replica.Message) {
+	if h := n.hosts[p]; h != nil {
+		h.step(replica.Received{From: from, Msg: m})
+	}
+}
