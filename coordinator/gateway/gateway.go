@@ -1,0 +1,225 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// Core is what the gateway needs of this broker. All methods may be called from
+// any goroutine and none but EnsureTopic and CreateChannel blocks.
+type Core interface {
+	// Self is this broker's name.
+	Self() ident.Node
+	// Incarnation is this broker's present registration.
+	Incarnation() ident.Incarnation
+	// Topic looks a topic up in the watched metadata.
+	Topic(name string) (Topic, bool)
+	// EnsureTopic creates the topic if that is allowed, and returns once it is
+	// known here.
+	EnsureTopic(ctx context.Context, name string) (Topic, error)
+	// Leader is the leadership that the metadata names; false while that
+	// incarnation is not live.
+	Leader(p ident.Partition) (Leadership, bool)
+	// Leads reports whether this broker leads p and its marker is committed.
+	Leads(p ident.Partition) bool
+	// Propose posts a put to the core loop. c.Complete is called exactly once.
+	Propose(p ident.Partition, d queue.Draft, c Completer)
+	// Queue gives the channels of a local replica.
+	Queue(p ident.Partition) (*nsqd.Partition, bool)
+	// Changed is closed at the next change of metadata, leadership or peers.
+	Changed() <-chan struct{}
+	// CreateChannel makes the channel exist cluster-wide and returns once every
+	// partition's leader has replicated its position. Idempotent.
+	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
+}
+
+// Topic is a topic as the metadata has it.
+type Topic struct {
+	Name       string
+	ID         ident.TopicID
+	Partitions int
+	Paused     bool
+	Ordered    bool
+}
+
+// Partition names one of the topic's partitions.
+func (t Topic) Partition(n int) ident.Partition {
+	return ident.Partition{Topic: t.ID, Number: uint16(n)}
+}
+
+// Leadership says who leads a partition, in which run of its process.
+type Leadership struct {
+	Node        ident.Node
+	Incarnation ident.Incarnation
+	Epoch       ident.Epoch
+}
+
+// Completer is told what became of one proposal. Complete must not block.
+type Completer interface{ Complete(c replica.Completion) }
+
+// Transport carries frames to other brokers; rpc.Transport is one.
+type Transport interface {
+	// Send never blocks. An error means that the frame was not sent.
+	Send(to ident.Node, f rpc.Frame) error
+	// Up reports whether the node answers at present.
+	Up(n ident.Node) bool
+}
+
+// Options of a gateway. Zero values take the defaults of DESIGN.md 4.7.
+type Options struct {
+	PutLimit time.Duration // 9 s: no producer waits longer
+	Hold     time.Duration // 3 s: then "not enough replicas" is final
+	Resend   time.Duration // 2 s: an unanswered forward is sent again
+	Retry    time.Duration // 100 ms: longest pause between retries
+	Reclaim  time.Duration // 2 s: a leader keeps what a cut-off edge holds
+	Bytes    int64         // 256 MiB of puts without an answer; twice that is refused
+	Log      logrus.FieldLogger
+}
+
+func (o Options) withDefaults() Options {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	set(&o.PutLimit, 9*time.Second)
+	set(&o.Hold, 3*time.Second)
+	set(&o.Resend, 2*time.Second)
+	set(&o.Retry, 100*time.Millisecond)
+	set(&o.Reclaim, 2*time.Second)
+	if o.Bytes <= 0 {
+		o.Bytes = 256 << 20
+	}
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
+	return o
+}
+
+// Gateway is the edge of one broker. Make it with New, end it with Close.
+//
+// Two goroutines of its own: the keeper (retries, deadlines, re-attachment) and
+// the sender (frames to peers); and one per peer that has streams open here.
+type Gateway struct {
+	core      Core
+	transport Transport
+	o         Options
+	start     time.Time // times are kept as nanoseconds since then
+
+	requests atomic.Uint64 // the last request number given out
+	turn     atomic.Uint32 // round robin over partitions
+	pending  atomic.Int64  // puts without an answer
+	budget   *budget
+	ensuring flights
+	out      *sender
+	subs     *subscriptions
+	server   *relayServer
+
+	kick chan struct{} // capacity 1: wakes the keeper
+	done chan struct{} // closed by Close
+	wg   sync.WaitGroup
+
+	mu struct {
+		sync.RWMutex
+		closed bool
+		lanes  map[ident.Partition]*lane
+	}
+}
+
+// New starts a gateway.
+func New(core Core, t Transport, o Options) *Gateway {
+	o = o.withDefaults()
+	g := &Gateway{
+		core: core, transport: t, o: o, start: time.Now(),
+		budget: newBudget(o.Bytes),
+		kick:   make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	g.mu.lanes = make(map[ident.Partition]*lane)
+	g.out = newSender(g)
+	g.subs = newSubscriptions(g)
+	g.server = newRelayServer(g)
+	g.wg.Add(2)
+	go g.keep()
+	go g.out.run()
+	return g
+}
+
+// Close ends all subscriptions, answers every put that is still waiting, and
+// returns when the gateway's goroutines have ended. Completions that come later
+// are ignored.
+func (g *Gateway) Close() error {
+	g.mu.Lock()
+	if g.mu.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.mu.closed = true
+	g.mu.Unlock()
+	g.subs.close()
+	g.server.close()
+	close(g.done)
+	g.wg.Wait()
+	for _, l := range g.allLanes() {
+		g.answer(l.abandon())
+	}
+	return nil
+}
+
+// HandleFrame takes a frame of ClassForward or ClassRelay from a peer. It is
+// called on the peer's reader goroutine, in order, and does not block.
+func (g *Gateway) HandleFrame(from ident.Node, inc ident.Incarnation, f rpc.Received) {
+	var err error
+	switch f.Class {
+	case rpc.ClassForward:
+		err = g.handleForward(from, f)
+	case rpc.ClassRelay:
+		err = g.handleRelay(from, inc, f)
+	default:
+		return
+	}
+	if err != nil {
+		g.o.Log.WithError(err).WithField("node", from).Warn("a frame of a peer was not understood")
+	}
+}
+
+// PeerDown says that a node does not answer any more: what was sent to it and
+// not answered is tried again, and its streams are kept for a while.
+func (g *Gateway) PeerDown(node ident.Node) {
+	for _, l := range g.allLanes() {
+		l.lostAttempts(func(to Leadership) bool { return to.Node == node })
+	}
+	g.subs.peerDown(node)
+	g.server.peerDown(node)
+	g.wake()
+}
+
+// wake makes the keeper look now.
+func (g *Gateway) wake() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// now is the time since the gateway began: monotonic, so it may be compared.
+func (g *Gateway) now() time.Duration { return time.Since(g.start) }
+
+func (g *Gateway) allLanes() []*lane {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	lanes := make([]*lane, 0, len(g.mu.lanes))
+	for _, l := range g.mu.lanes {
+		lanes = append(lanes, l)
+	}
+	return lanes
+}

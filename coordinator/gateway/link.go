@@ -1,0 +1,270 @@
+package gateway
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// pullBatch bounds what one stream gets in one round, so that all get some.
+const pullBatch = 128
+
+// link is all streams that one broker has open here. Its goroutine is started
+// by the first opening and ends when the gateway closes; it alone pulls and
+// sends deliveries, for all streams together.
+type link struct {
+	g      *Gateway
+	node   ident.Node
+	wakeUp chan struct{} // capacity 1, shared by all its subscribers
+	stop   chan struct{}
+
+	mu struct {
+		sync.Mutex
+		streams map[uint64]*stream
+		order   []*stream // replaced, never changed: run walks it unlocked
+	}
+	// Of the goroutine alone, reused from round to round.
+	pulled  []edge.Delivery
+	taken   []ident.Sequence
+	records []byte
+	pieces  [][]byte
+	count   int
+	size    int
+}
+
+func newLink(g *Gateway, node ident.Node) *link {
+	l := &link{g: g, node: node, wakeUp: make(chan struct{}, 1), stop: make(chan struct{})}
+	l.mu.streams = make(map[uint64]*stream)
+	return l
+}
+
+// run serves the link until it is stopped.
+func (l *link) run() {
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-l.wakeUp:
+		}
+		for l.round() {
+		}
+	}
+}
+
+// round lets each stream have its turn and reports whether any got something.
+func (l *link) round() bool {
+	l.mu.Lock()
+	order := l.mu.order
+	l.mu.Unlock()
+	more := false
+	for _, s := range order {
+		if err := s.channel.Err(s.subscriber); err != nil {
+			l.say(verb{Kind: gone(err), Stream: s.id})
+			l.drop(s.id, true)
+			continue
+		}
+		if !l.sayTaken(s) {
+			return false
+		}
+		room := l.room(s)
+		if room <= 0 {
+			continue
+		}
+		l.pulled = s.channel.Pull(s.subscriber, room, l.pulled[:0])
+		more = more || len(l.pulled) > 0
+		if !l.gather(s) {
+			return false
+		}
+	}
+	return l.flush() && more
+}
+
+// room is how many more deliveries the stream may have under way.
+func (l *link) room(s *stream) int {
+	l.mu.Lock()
+	credit, cutOff := s.credit, s.cutOff
+	l.mu.Unlock()
+	if cutOff {
+		return 0
+	}
+	return min(credit-s.channel.InFlight(s.subscriber), pullBatch)
+}
+
+// sayTaken tells what timed out. It goes the way of the deliveries, or a second
+// delivery could overtake the end of the first.
+func (l *link) sayTaken(s *stream) bool {
+	l.taken = s.channel.TakenBack(s.subscriber, l.taken[:0])
+	if len(l.taken) == 0 {
+		return true
+	}
+	if !l.flush() {
+		return false
+	}
+	var table []byte
+	for _, seq := range l.taken {
+		table = appendVerb(table, verb{Kind: verbTaken, Stream: s.id, Sequence: seq})
+	}
+	header := relayHeader{Kind: frameVerbs, Count: len(l.taken)}
+	return l.send(rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{table}})
+}
+
+// gather adds what was pulled to the frame, and sends the frame when it is full.
+func (l *link) gather(s *stream) bool {
+	for i := range l.pulled {
+		d := &l.pulled[i]
+		l.records = appendDelivery(l.records, s.id, d)
+		if len(d.Message.Header) > 0 {
+			l.pieces = append(l.pieces, d.Message.Header)
+		}
+		l.pieces = append(l.pieces, d.Message.Body)
+		l.count++
+		l.size += deliverSize + len(d.Message.Header) + len(d.Message.Body)
+		if (l.count >= maxFrameItems || l.size >= maxFrameBytes) && !l.flush() {
+			return false
+		}
+	}
+	clear(l.pulled)
+	return true
+}
+
+// flush sends the gathered frame. The transport keeps the pieces, so they are
+// made afresh.
+func (l *link) flush() bool {
+	if l.count == 0 {
+		return true
+	}
+	header := relayHeader{Kind: frameDeliver, Count: l.count}
+	payload := slices.Insert(l.pieces, 0, l.records)
+	n := len(payload)
+	l.records, l.pieces = make([]byte, 0, len(l.records)), make([][]byte, 0, n+1)
+	l.count, l.size = 0, 0
+	return l.send(rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: payload})
+}
+
+// send waits for room in the peer's window; false when the link is broken: what
+// was pulled stays in flight until the edge opens again or the reclaim time ends.
+func (l *link) send(f rpc.Frame) bool {
+	for {
+		err := l.g.transport.Send(l.node, f)
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, rpc.ErrWindow) {
+			l.cut()
+			return false
+		}
+		pause := time.NewTimer(windowPause)
+		select {
+		case <-pause.C:
+		case <-l.stop:
+			pause.Stop()
+			return false
+		}
+	}
+}
+
+// say sends one verb by the sender.
+func (l *link) say(v verb) { l.g.out.relay(l.node, relayItem{verb: v}) }
+
+func (l *link) nudge() {
+	select {
+	case l.wakeUp <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) add(s *stream) {
+	l.mu.Lock()
+	l.mu.streams[s.id] = s
+	l.mu.order = append(l.mu.order[:len(l.mu.order):len(l.mu.order)], s)
+	l.mu.Unlock()
+	l.nudge()
+}
+
+func (l *link) find(id uint64) *stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.streams[id]
+}
+
+// setCredit sets a stream's credit; false if it is unknown or was cut off, for
+// then the edge must open it again.
+func (l *link) setCredit(id uint64, credit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.mu.streams[id]
+	if s == nil || s.cutOff {
+		return false
+	}
+	s.credit = credit
+	return true
+}
+
+// drop detaches a stream, if it is there.
+func (l *link) drop(id uint64, requeue bool) {
+	l.mu.Lock()
+	s := l.mu.streams[id]
+	delete(l.mu.streams, id)
+	if s != nil {
+		l.mu.order = slices.DeleteFunc(slices.Clone(l.mu.order), func(o *stream) bool { return o == s })
+	}
+	l.mu.Unlock()
+	if s != nil {
+		s.channel.Detach(s.subscriber, requeue)
+	}
+}
+
+func (l *link) dropAll() {
+	l.mu.Lock()
+	all := l.mu.order
+	l.mu.Unlock()
+	for _, s := range all {
+		l.drop(s.id, true)
+	}
+}
+
+// cut marks all streams: nothing is sent on them any more. What their clients
+// hold stays in flight for the reclaim time.
+func (l *link) cut() {
+	now := l.g.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.mu.order {
+		if !s.cutOff {
+			s.cutOff, s.since = true, now
+		}
+	}
+}
+
+// expire drops streams that were cut off too long ago. It reports whether any
+// stream is left.
+func (l *link) expire(now time.Duration) bool {
+	l.mu.Lock()
+	var late []uint64
+	for _, s := range l.mu.order {
+		if s.cutOff && now-s.since >= l.g.o.Reclaim {
+			late = append(late, s.id)
+		}
+	}
+	left := len(l.mu.order) - len(late)
+	l.mu.Unlock()
+	for _, id := range late {
+		l.drop(id, true)
+	}
+	return left > 0
+}
+
+// describe is the client behind a stream as statistics show it.
+func (l *link) describe(s *stream) edge.ClientStats {
+	c := s.client
+	c.InFlightCount = int64(s.channel.InFlight(s.subscriber))
+	l.mu.Lock()
+	c.ReadyCount = int64(s.credit)
+	l.mu.Unlock()
+	return c
+}

@@ -1,0 +1,251 @@
+package gateway
+
+import (
+	"context"
+	"hash/fnv"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// maxProbes bounds the search for a partition that is led here.
+const maxProbes = 32
+
+var _ edge.Publisher = (*Gateway)(nil)
+
+// Admit waits until the puts without an answer leave room for bytes more, and
+// until the topic exists. It reserves nothing: Publish counts what really
+// came, so a client that hangs up in between costs nothing. Connections that
+// were admitted together may overshoot the limit by one body each; at twice the
+// limit Publish refuses.
+func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
+	if err := g.budget.wait(ctx, g.done, int64(bytes)); err != nil {
+		return err
+	}
+	if _, ok := g.core.Topic(topic); ok {
+		return nil
+	}
+	return g.ensuring.do(ctx, topic, func() error {
+		_, err := g.core.EnsureTopic(ctx, topic)
+		return err
+	})
+}
+
+// Publish takes one put; see edge.Publisher.
+func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a edge.Answerer) {
+	if err := g.publish(topic, key, d, a); err != nil {
+		a.Answer(edge.PutResult{Err: err})
+	}
+}
+
+// publish returns an error only if the put was not taken: nothing was stored.
+func (g *Gateway) publish(topic string, key []byte, d queue.Draft, a edge.Answerer) error {
+	t, ok := g.core.Topic(topic)
+	if !ok || t.Partitions == 0 {
+		return edge.ErrNoLeader
+	}
+	size := int64(d.Size())
+	if !g.budget.take(size) {
+		return edge.ErrBusy
+	}
+	d.Request.Producer = uint64(g.core.Incarnation())
+	p := &put{gateway: g, draft: d, answerer: a, born: g.now()}
+	if !g.enqueue(p, t, g.choose(t, key)) {
+		g.budget.give(size)
+		return edge.ErrExiting
+	}
+	p.lane.pump()
+	return nil
+}
+
+// enqueue parks the put on its lane; false once the gateway is closed.
+func (g *Gateway) enqueue(p *put, t Topic, id ident.Partition) bool {
+	for {
+		p.lane = g.lane(t.Name, id)
+		if p.lane == nil {
+			return false
+		}
+		g.mu.RLock()
+		ok := !g.mu.closed && p.lane.add(p)
+		closed := g.mu.closed
+		g.mu.RUnlock()
+		if closed {
+			return false
+		}
+		if ok {
+			if g.pending.Add(1) == 1 {
+				g.wake() // the keeper slept: there are deadlines again
+			}
+			return true
+		}
+	}
+}
+
+// lane finds or makes the lane of a partition; nil once the gateway is closed.
+func (g *Gateway) lane(topic string, id ident.Partition) *lane {
+	g.mu.RLock()
+	l := g.mu.lanes[id]
+	g.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.closed {
+		return nil
+	}
+	if l = g.mu.lanes[id]; l == nil {
+		l = &lane{gateway: g, topic: topic, id: id}
+		l.mu.byN = make(map[uint64]*put)
+		g.mu.lanes[id] = l
+	}
+	return l
+}
+
+// choose picks the partition of a new put: by the key's FNV-1a hash, else one
+// that is led here, else one that has a leader, in turn.
+func (g *Gateway) choose(t Topic, key []byte) ident.Partition {
+	if key != nil {
+		h := fnv.New64a()
+		_, _ = h.Write(key)
+		return t.Partition(int(h.Sum64() % uint64(t.Partitions)))
+	}
+	if t.Partitions == 1 {
+		return t.Partition(0)
+	}
+	start := int(g.turn.Add(1) % uint32(t.Partitions))
+	best, found := t.Partition(start), false
+	for i := range min(t.Partitions, maxProbes) {
+		id := t.Partition((start + i) % t.Partitions)
+		if g.core.Leads(id) {
+			return id
+		}
+		if !found {
+			if _, found = g.core.Leader(id); found {
+				best = id
+			}
+		}
+	}
+	return best
+}
+
+// route says where the lane's puts go now. A peer's hint counts while it knows
+// a higher epoch than our metadata.
+func (g *Gateway) route(l *lane) route {
+	if g.core.Leads(l.id) {
+		return route{ok: true, local: true}
+	}
+	to, ok := g.core.Leader(l.id)
+	if h := l.hint(); h.Epoch > to.Epoch {
+		to, ok = h, true
+	}
+	ok = ok && to.Node != g.core.Self() && g.transport.Up(to.Node)
+	return route{ok: ok, target: to}
+}
+
+// launch starts one attempt; the pump calls it in order and without a lock.
+func (g *Gateway) launch(l *lane, a attempt) {
+	if !a.local {
+		g.out.forward(a)
+		return
+	}
+	d := a.put.draft
+	if a.clone {
+		d = d.Clone()
+	}
+	g.core.Propose(l.id, d, a.put)
+}
+
+// settle takes the outcome of an attempt; see lane.settle.
+func (g *Gateway) settle(p *put, n uint32, o replica.Outcome, first ident.Sequence) {
+	if a, last := p.lane.settle(p, n, o, first); last {
+		g.answer([]answer{a})
+	}
+	if _, waiting := p.lane.due(); waiting {
+		g.wake()
+	}
+}
+
+// answer gives results to their Answerers and the room back.
+func (g *Gateway) answer(answers []answer) {
+	for _, a := range answers {
+		g.pending.Add(-1)
+		g.budget.give(int64(a.put.draft.Size()))
+		a.put.answerer.Answer(a.result)
+	}
+}
+
+// keep is the keeper: started by New, ends with Close. It owns nothing; it
+// retries what waits, gives up what is late, and re-attaches subscriptions.
+func (g *Gateway) keep() {
+	defer g.wg.Done()
+	timer := time.NewTimer(g.o.Retry)
+	defer timer.Stop()
+	changed := g.core.Changed()
+	for {
+		select {
+		case <-g.done:
+			return
+		case <-changed:
+			changed = g.core.Changed() // before looking: the next change is not missed
+			g.clusterChanged()
+		case <-g.kick:
+		case <-timer.C:
+		}
+		pause, needed := g.tend()
+		if needed {
+			timer.Reset(pause)
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// clusterChanged ends the pauses, and the attempts whose leader was replaced.
+func (g *Gateway) clusterChanged() {
+	for _, l := range g.allLanes() {
+		l.changed()
+		if to, ok := g.core.Leader(l.id); ok {
+			l.lostAttempts(func(old Leadership) bool {
+				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
+			})
+		}
+		if t, ok := g.core.Topic(l.topic); !ok || t.ID != l.id.Topic {
+			g.drop(l)
+		}
+	}
+	g.subs.changed()
+}
+
+// drop takes an empty lane of a deleted topic out of the table.
+func (g *Gateway) drop(l *lane) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.retire() {
+		delete(g.mu.lanes, l.id)
+	}
+}
+
+// tend does what is due and says how long the keeper may rest, and whether
+// anything needs it at all.
+func (g *Gateway) tend() (time.Duration, bool) {
+	now, pause := g.now(), g.o.Retry
+	needed := g.subs.tend(now)
+	needed = g.server.tend(now) || needed
+	needed = g.budget.nudge() || needed
+	if g.pending.Load() == 0 {
+		return pause, needed
+	}
+	for _, l := range g.allLanes() {
+		l.unanswered(now)
+		g.answer(l.expire(now))
+		l.pump()
+		if at, waiting := l.due(); waiting && at > now {
+			pause = min(pause, at-now)
+		}
+	}
+	return max(pause, time.Millisecond), true
+}

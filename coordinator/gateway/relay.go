@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// handleRelay takes a frame about streams: those that a peer has open here, and
+// those that we have open there.
+func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Received) error {
+	var h relayHeader
+	if err := rpc.Unmarshal(f.Header, &h); err != nil {
+		return fmt.Errorf("relay header: %w", err)
+	}
+	switch h.Kind {
+	case frameDeliver:
+		return g.subs.deliver(f.Payload, h.Count)
+	case frameOpen:
+		held, err := verbs(f.Payload, h.Count)
+		if err != nil {
+			return err
+		}
+		if h.Open == nil || len(h.Open.TopicName) > maxStreamName || len(h.Open.Channel) > maxStreamName {
+			return fmt.Errorf("%w: opening", errFrame)
+		}
+		g.server.open(from, h.Open, held)
+		return nil
+	case frameVerbs:
+		list, err := verbs(f.Payload, h.Count)
+		if err != nil {
+			return err
+		}
+		for _, v := range list {
+			if v.Kind >= verbTaken {
+				g.subs.hear(v)
+			} else {
+				g.server.hear(from, v)
+			}
+		}
+		g.server.wake(from)
+		return nil
+	}
+	return fmt.Errorf("%w: relay kind %d", errFrame, h.Kind)
+}
+
+// deliver puts what arrived into the buffers of its streams.
+func (s *subscriptions) deliver(payload []byte, count int) error {
+	records, rest, err := table(payload, count, deliverSize)
+	if err != nil {
+		return err
+	}
+	var run []edge.Delivery // deliveries of one stream, one after the other
+	var stream uint64
+	for ; len(records) > 0; records = records[deliverSize:] {
+		id, d, after, err := decodeDelivery(records, rest)
+		if err != nil {
+			return err
+		}
+		if id != stream {
+			s.arrive(stream, run)
+			stream, run = id, run[:0]
+		}
+		run, rest = append(run, d), after
+	}
+	s.arrive(stream, run)
+	return nil
+}
+
+// arrive adds deliveries to a stream's buffer. A stream that was given up is
+// unknown; its leader hears that it is closed.
+func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
+	if len(run) == 0 {
+		return
+	}
+	h := s.find(stream)
+	if h == nil {
+		return
+	}
+	h.sub.mu.Lock()
+	defer h.sub.mu.Unlock()
+	r := h.remote
+	if r == nil || r.stream != stream || len(r.buffer)+len(run) > 2*maxCredit {
+		return
+	}
+	if len(r.buffer) == 0 {
+		r.buffer = r.buffer[:0:0] // the old array was consumed from the front
+	}
+	for i := range run {
+		run[i].Partition = h.id
+		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
+	}
+	r.buffer = append(r.buffer, run...)
+	h.sub.nudge()
+}
+
+// hear takes a leader's words about one of our streams.
+func (s *subscriptions) hear(v verb) {
+	h := s.find(v.Stream)
+	if h == nil {
+		return
+	}
+	sub := h.sub
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if h.remote == nil || h.remote.stream != v.Stream || sub.mu.over {
+		return
+	}
+	switch {
+	case v.Kind&verbRefused != 0:
+		delete(h.held, v.Sequence)
+		v.Kind &^= verbRefused
+		h.refuse(v, edge.ErrNotInFlight)
+		sub.nudge()
+	case v.Kind == verbTaken:
+		h.takenLocked(v.Sequence)
+	case v.Kind == verbGone:
+		h.goneLocked(v)
+	case v.Kind == verbDeleted:
+		sub.endLocked()
+	}
+}
+
+// takenLocked: the leader took a delivery back (timed out, emptied).
+func (h *share) takenLocked(seq ident.Sequence) {
+	delete(h.held, seq)
+	b := h.remote.buffer
+	for i := range b {
+		if b[i].Message.Seq == seq {
+			h.remote.buffer = append(b[:i], b[i+1:]...)
+			break
+		}
+	}
+	h.sub.nudge()
+}
+
+// goneLocked: the stream is not there any more. What the leader could not carry
+// out comes back in the argument and is said again after the next opening.
+func (h *share) goneLocked(v verb) {
+	if kind := verbKind(v.Argument & 0xff); kind != 0 {
+		h.keepLocked(verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
+	}
+	h.failedLocked(h.sub.g.now())
+}
+
+// createEphemeral makes an ephemeral channel: not replicated, so it does not wait.
+func createEphemeral(p *nsqd.Partition, name string) (*nsqd.Channel, error) {
+	return p.CreateChannel(context.Background(), name, nsqd.ChannelOptions{Origin: nsqd.FromLatest})
+}

@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// windowPause is how long a relay frame waits for room in the peer's window.
+const windowPause = 2 * time.Millisecond
+
+// sender gathers what is to be said to each peer and sends it in few frames:
+// while one round is encoded, the next gathers. Its goroutine is started by New
+// and ends with Close.
+type sender struct {
+	g    *Gateway
+	kick chan struct{} // capacity 1
+	room []byte        // zeros: a batch header's room; never written
+
+	mu struct {
+		sync.Mutex
+		peers map[ident.Node]*outbox
+	}
+}
+
+// outbox is what waits for one peer. The three kinds need no order among them.
+type outbox struct {
+	puts    []attempt
+	replies []reply
+	hints   []hint
+	relay   []relayItem
+}
+
+// relayItem is a verb, or an opening with the list of what is held.
+type relayItem struct {
+	verb
+	opening *opening
+	held    []verb
+}
+
+func newSender(g *Gateway) *sender {
+	s := &sender{g: g, kick: make(chan struct{}, 1), room: make([]byte, queue.HeaderSize)}
+	s.mu.peers = make(map[ident.Node]*outbox)
+	return s
+}
+
+func (s *sender) forward(a attempt) {
+	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
+}
+
+func (s *sender) reply(to ident.Node, r reply, h *hint) {
+	s.post(to, func(o *outbox) {
+		o.replies = append(o.replies, r)
+		if h != nil && len(o.hints) < maxFrameItems {
+			o.hints = append(o.hints, *h)
+		}
+	})
+}
+
+func (s *sender) relay(to ident.Node, items ...relayItem) {
+	s.post(to, func(o *outbox) { o.relay = append(o.relay, items...) })
+}
+
+// post adds to the peer's outbox under the lock; add must not block.
+func (s *sender) post(to ident.Node, add func(*outbox)) {
+	s.mu.Lock()
+	o := s.mu.peers[to]
+	if o == nil {
+		o = &outbox{}
+		s.mu.peers[to] = o
+	}
+	add(o)
+	s.mu.Unlock()
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (s *sender) run() {
+	defer s.g.wg.Done()
+	again := time.NewTimer(windowPause)
+	defer again.Stop()
+	for {
+		select {
+		case <-s.g.done:
+			s.flush() // the last words: subscriptions say goodbye
+			return
+		case <-s.kick:
+		case <-again.C:
+		}
+		if s.flush() {
+			again.Reset(windowPause)
+		}
+	}
+}
+
+// flush sends what has gathered and reports whether something had to stay.
+func (s *sender) flush() (stayed bool) {
+	s.mu.Lock()
+	full := s.mu.peers
+	s.mu.peers = make(map[ident.Node]*outbox, len(full))
+	s.mu.Unlock()
+	for to, o := range full {
+		s.sendPuts(to, o.puts)
+		s.sendReplies(to, o.replies, o.hints)
+		if left := s.sendRelay(to, o.relay); len(left) > 0 {
+			stayed = true
+			s.putBack(to, left)
+		}
+	}
+	return stayed
+}
+
+// putBack returns relay items to the front of the outbox.
+func (s *sender) putBack(to ident.Node, left []relayItem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.mu.peers[to]
+	if o == nil {
+		o = &outbox{}
+		s.mu.peers[to] = o
+	}
+	o.relay = append(left[:len(left):len(left)], o.relay...)
+}
+
+func (s *sender) sendPuts(to ident.Node, puts []attempt) {
+	for len(puts) > 0 {
+		n, frame := s.putFrame(puts)
+		if err := s.g.transport.Send(to, frame); err != nil {
+			for _, a := range puts {
+				a.put.lane.unsent(a.put, a.n)
+			}
+			s.g.wake()
+			return
+		}
+		puts = puts[n:]
+	}
+}
+
+// putFrame takes as many puts as fit into one frame, at least one.
+func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
+	n, size := 0, 0
+	for n < len(puts) && n < maxFrameItems && (n == 0 || size+puts[n].put.draft.Size() <= maxFrameBytes) {
+		size += puts[n].put.draft.Size()
+		n++
+	}
+	records := make([]byte, 0, n*putSize)
+	pieces := make([][]byte, 1, 1+2*n)
+	for _, a := range puts[:n] {
+		d := &a.put.draft
+		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed meanwhile
+		records = appendPut(records, putRecord{
+			Request: d.Request, Partition: a.put.lane.id, Epoch: a.target.Epoch, Attempt: a.n,
+			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)),
+		})
+		pieces = append(pieces, s.room, payload)
+	}
+	pieces[0] = records
+	return n, rpc.Frame{Class: rpc.ClassForward, Header: forwardHeader{Kind: framePuts, Count: n}, Payload: pieces}
+}
+
+// sendReplies drops what cannot be sent: the edge asks again.
+func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) {
+	for len(replies) > 0 {
+		n := min(len(replies), maxFrameItems)
+		records := make([]byte, 0, n*replySize)
+		for _, r := range replies[:n] {
+			records = appendReply(records, r)
+		}
+		header := forwardHeader{Kind: frameReplies, Count: n, Hints: hints}
+		frame := rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
+		if err := s.g.transport.Send(to, frame); err != nil {
+			return
+		}
+		replies, hints = replies[n:], nil
+	}
+}
+
+// sendRelay keeps the order. It returns what has to wait for the window; what
+// finds no connection is given back to the subscriptions.
+func (s *sender) sendRelay(to ident.Node, items []relayItem) (left []relayItem) {
+	for len(items) > 0 {
+		n, frame := relayFrame(items)
+		err := s.g.transport.Send(to, frame)
+		if errors.Is(err, rpc.ErrWindow) {
+			return items
+		}
+		if err != nil {
+			s.g.subs.unsent(items)
+			return nil
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+// relayFrame takes one opening, or the run of verbs up to the next.
+func relayFrame(items []relayItem) (int, rpc.Frame) {
+	if first := items[0]; first.opening != nil {
+		records := make([]byte, 0, len(first.held)*verbSize)
+		for _, v := range first.held {
+			records = appendVerb(records, v)
+		}
+		header := relayHeader{Kind: frameOpen, Count: len(first.held), Open: first.opening}
+		return 1, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
+	}
+	n := 0
+	var records []byte
+	for n < len(items) && n < maxFrameItems && items[n].opening == nil {
+		records = appendVerb(records, items[n].verb)
+		n++
+	}
+	header := relayHeader{Kind: frameVerbs, Count: n}
+	return n, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
+}

@@ -1,0 +1,387 @@
+package gateway
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// share is a subscription's part in one partition. At most one of local and
+// remote is set; with neither, the partition is not served anywhere we know.
+// All fields are guarded by the subscription's lock.
+type share struct {
+	sub  *subscription
+	id   ident.Partition
+	held map[ident.Sequence]holding // what the client was given
+	// backlog is what the client said and no leader has heard: finishes and
+	// requeues. Each was in held, which bounds it.
+	backlog []verb
+	local   *local
+	remote  *remote
+	last    uint64        // the stream opened last: the next one takes its place
+	nextTry time.Duration // no new attachment before
+	missing time.Duration // since when a serving leader does not know the channel; 0 = no
+}
+
+// holding is one delivery in the client's hands.
+type holding struct {
+	epoch    ident.Epoch
+	attempts uint16
+	deadline time.Duration // forgotten then; 0 = never
+}
+
+// local is an attachment to a channel served by this broker.
+type local struct {
+	channel    *nsqd.Channel
+	subscriber *nsqd.Subscriber
+}
+
+// remote is a stream open at another broker.
+type remote struct {
+	stream uint64
+	to     Leadership
+	credit int
+	// buffer is what arrived and was not pulled: in flight for the leader, not
+	// in the client's hands.
+	buffer []edge.Delivery
+}
+
+// pull takes deliveries for the client. It is called without the lock.
+func (h *share) pull(credit int, dst []edge.Delivery) []edge.Delivery {
+	s := h.sub
+	s.mu.Lock()
+	if r := h.remote; r != nil {
+		n := min(credit, len(r.buffer))
+		from := len(dst)
+		dst = append(dst, r.buffer[:n]...)
+		clear(r.buffer[:n]) // the bodies' frame may go
+		r.buffer = r.buffer[n:]
+		h.holdLocked(dst[from:])
+		s.mu.Unlock()
+		return dst
+	}
+	l := h.local
+	s.mu.Unlock()
+	if l == nil {
+		return dst
+	}
+	from := len(dst)
+	dst = l.channel.Pull(l.subscriber, credit, dst)
+	if len(dst) == from {
+		return dst
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.local != l { // lost meanwhile: whoever serves now delivers them
+		return dst[:from]
+	}
+	h.holdLocked(dst[from:])
+	return dst
+}
+
+func (h *share) holdLocked(d []edge.Delivery) {
+	deadline := h.deadline()
+	for i := range d {
+		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, attempts: d[i].Message.Attempts, deadline: deadline}
+	}
+}
+
+// deadline is when a delivery of now is forgotten.
+func (h *share) deadline() time.Duration {
+	if h.sub.request.MsgTimeoutMS <= 0 {
+		return 0
+	}
+	return h.sub.g.now() + time.Duration(h.sub.request.MsgTimeoutMS)*time.Millisecond + sweepGrace
+}
+
+// sayLocked passes on what the client says about a delivery it holds.
+func (h *share) sayLocked(v verb) error {
+	held, ok := h.held[v.Sequence]
+	if !ok {
+		return edge.ErrNotInFlight
+	}
+	v.Epoch = held.epoch
+	if v.Kind == verbTouch {
+		held.deadline = h.deadline()
+		h.held[v.Sequence] = held
+	} else {
+		delete(h.held, v.Sequence)
+	}
+	switch {
+	case h.local != nil && h.local.channel.Err(h.local.subscriber) == nil:
+		return apply(h.local.channel, h.local.subscriber, v)
+	case h.remote != nil:
+		v.Stream = h.remote.stream
+		h.sub.g.out.relay(h.remote.to.Node, relayItem{verb: v})
+	default:
+		h.keepLocked(v)
+	}
+	return nil
+}
+
+// keepLocked keeps a verb for the next leader. A touch needs no keeping: the
+// next opening starts the timeouts again.
+func (h *share) keepLocked(v verb) {
+	if v.Kind == verbFinish || v.Kind == verbRequeue {
+		h.backlog = append(h.backlog, v)
+	}
+}
+
+// apply carries a verb out at a channel.
+func apply(c *nsqd.Channel, s *nsqd.Subscriber, v verb) error {
+	switch v.Kind {
+	case verbFinish:
+		return c.Finish(s, v.Sequence, v.Epoch)
+	case verbRequeue:
+		return c.Requeue(s, v.Sequence, v.Argument)
+	default:
+		return c.Touch(s, v.Sequence)
+	}
+}
+
+func (h *share) inFlightLocked() int {
+	if h.local != nil {
+		return h.local.channel.InFlight(h.local.subscriber)
+	}
+	return len(h.held)
+}
+
+// reconcileLocked attaches the share where its partition is served now.
+func (h *share) reconcileLocked(now time.Duration) {
+	core := h.sub.g.core
+	leads := core.Leads(h.id)
+	to, known := core.Leader(h.id)
+	known = known && to.Node != core.Self()
+	if h.attachedLocked(leads, to, known) || h.sub.mu.over || now < h.nextTry {
+		return
+	}
+	switch {
+	case leads:
+		h.attachLocked(now)
+	case known && h.sub.g.transport.Up(to.Node):
+		h.openLocked(to)
+	}
+}
+
+// attachedLocked reports whether the present attachment is still the right one,
+// and ends it if it is not.
+func (h *share) attachedLocked(leads bool, to Leadership, known bool) bool {
+	switch {
+	case h.local != nil:
+		err := h.local.channel.Err(h.local.subscriber)
+		if errors.Is(err, nsqd.ErrDeleted) {
+			h.sub.endLocked()
+			return false
+		}
+		if err == nil && (leads || !known) {
+			return true
+		}
+		h.leaveLocked()
+	case h.remote != nil:
+		r := h.remote
+		same := !known || r.to.Node == to.Node && r.to.Incarnation == to.Incarnation
+		if !leads && same && h.sub.g.transport.Up(r.to.Node) {
+			return true
+		}
+		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: 1}})
+		h.leaveLocked()
+	}
+	return false
+}
+
+// attachLocked attaches to the channel of this broker, and takes back into
+// flight what the client still holds.
+func (h *share) attachLocked(now time.Duration) {
+	s := h.sub
+	channel := findChannel(s.g.core, h.id, s.request.Channel)
+	if channel == nil {
+		h.missingLocked(now)
+		return
+	}
+	subscriber := &nsqd.Subscriber{
+		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true,
+	}
+	if s.request.Client != nil {
+		subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{s.request.Client()} }
+	}
+	if err := channel.Attach(subscriber); err != nil {
+		h.nextTry = now + s.g.o.Retry
+		return
+	}
+	h.local, h.missing = &local{channel: channel, subscriber: subscriber}, 0
+	for _, seq := range reclaim(channel, subscriber, h.heldLocked()) {
+		delete(h.held, seq)
+	}
+	for _, v := range h.backlog {
+		if err := apply(channel, subscriber, v); err != nil {
+			h.refuse(v, err)
+		}
+	}
+	h.backlog = nil
+	s.nudge()
+}
+
+// reclaim asks a channel for what is held; it returns what is not to be had.
+func reclaim(c *nsqd.Channel, s *nsqd.Subscriber, held []verb) []ident.Sequence {
+	if len(held) == 0 {
+		return nil
+	}
+	list := make([]nsqd.Held, len(held))
+	for i, v := range held {
+		list[i] = nsqd.Held{Sequence: v.Sequence, Attempts: uint16(v.Argument)}
+	}
+	return c.Reclaim(s, list)
+}
+
+// findChannel looks a channel up here. An ephemeral one is made anew: it is not
+// replicated, and after a change of leader its clients are all that is left.
+func findChannel(core Core, id ident.Partition, name string) *nsqd.Channel {
+	p, ok := core.Queue(id)
+	if !ok {
+		return nil
+	}
+	if c, ok := p.Channel(name); ok {
+		return c
+	}
+	if strings.HasSuffix(name, "#ephemeral") {
+		if c, err := createEphemeral(p, name); err == nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// missingLocked: the partition is served but the channel is not known there.
+// If that lasts, the channel was deleted while we were not attached.
+func (h *share) missingLocked(now time.Duration) {
+	h.nextTry = now + h.sub.g.o.Retry
+	if h.missing == 0 {
+		h.missing = now
+	} else if now-h.missing >= missingGrace {
+		h.sub.endLocked()
+	}
+}
+
+// heldLocked lists what must be in flight to us: what the client holds and what
+// it has spoken of without being heard.
+func (h *share) heldLocked() []verb {
+	out := make([]verb, 0, len(h.held)+len(h.backlog))
+	for seq, v := range h.held {
+		out = append(out, verb{Kind: verbHeld, Sequence: seq, Epoch: v.epoch, Argument: int64(v.attempts)})
+	}
+	for _, v := range h.backlog {
+		out = append(out, verb{Kind: verbHeld, Sequence: v.Sequence, Epoch: v.Epoch, Argument: 1})
+	}
+	slices.SortFunc(out, func(a, b verb) int { return int(a.Sequence) - int(b.Sequence) })
+	return out
+}
+
+// openLocked opens a stream at the leader.
+func (h *share) openLocked(to Leadership) {
+	s, id := h.sub, h.sub.g.subs.register(h)
+	credit := s.creditLocked()
+	open := &opening{
+		Stream: id, Replaces: h.last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
+		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
+		Credit: credit,
+	}
+	if s.request.Client != nil {
+		open.Client = s.request.Client()
+	}
+	items := []relayItem{{opening: open, held: h.heldLocked()}}
+	for _, v := range h.backlog {
+		v.Stream = id
+		items = append(items, relayItem{verb: v})
+	}
+	h.backlog = nil
+	h.last = id
+	h.remote = &remote{stream: id, to: to, credit: credit}
+	s.g.out.relay(to.Node, items...)
+}
+
+// setCreditLocked changes the stream's credit. Without credit, what was sent
+// ahead goes back: the stream is opened afresh with only what the client holds.
+func (h *share) setCreditLocked(n int) {
+	r := h.remote
+	if r == nil || r.credit == n {
+		return
+	}
+	if n == 0 && len(r.buffer) > 0 {
+		h.leaveLocked()
+		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: 1}})
+		h.openLocked(r.to)
+		return
+	}
+	r.credit = n
+	h.sayCreditLocked()
+}
+
+func (h *share) sayCreditLocked() {
+	if r := h.remote; r != nil {
+		v := verb{Kind: verbCredit, Stream: r.stream, Argument: int64(r.credit)}
+		h.sub.g.out.relay(r.to.Node, relayItem{verb: v})
+	}
+}
+
+// leaveLocked ends the attachment. What the client holds stays held.
+func (h *share) leaveLocked() {
+	if h.local != nil {
+		h.local.channel.Detach(h.local.subscriber, true)
+		h.local = nil
+	}
+	if h.remote != nil {
+		h.sub.g.subs.unregister(h.remote.stream)
+		h.remote = nil
+	}
+	h.sub.nudge() // the in-flight count may be another now
+}
+
+// failedLocked ends an attachment that did not work; the next waits a little.
+func (h *share) failedLocked(now time.Duration) {
+	h.leaveLocked()
+	h.nextTry = now + h.sub.g.o.Retry
+}
+
+func (h *share) closeLocked(requeue bool) {
+	if h.local != nil {
+		h.local.channel.Detach(h.local.subscriber, requeue)
+		h.local = nil
+	}
+	if r := h.remote; r != nil {
+		v := verb{Kind: verbClose, Stream: r.stream}
+		if requeue {
+			v.Argument = 1
+		}
+		h.sub.g.out.relay(r.to.Node, relayItem{verb: v})
+		h.sub.g.subs.unregister(r.stream)
+		h.remote = nil
+	}
+	clear(h.held)
+	h.backlog = nil
+}
+
+// sweepLocked forgets what is long past its timeout. It reports whether
+// anything was.
+func (h *share) sweepLocked(now time.Duration) (freed bool) {
+	for seq, v := range h.held {
+		if v.deadline > 0 && now >= v.deadline {
+			delete(h.held, seq)
+			freed = true
+		}
+	}
+	return freed
+}
+
+// refuse tells the client of a late "no", unless too many wait already.
+func (h *share) refuse(v verb, err error) {
+	r := edge.Refusal{ID: nsqd.ID(h.id, v.Sequence), Verb: v.Kind.String(), Err: err}
+	select {
+	case h.sub.refused <- r:
+	default:
+	}
+}

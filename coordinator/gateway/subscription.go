@@ -1,0 +1,281 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+const (
+	// maxCredit bounds one stream's deliveries under way, whatever RDY says.
+	maxCredit = 1 << 16
+	// refusals is how many late "no"s wait for the connection; more are dropped,
+	// as the client learns nothing from them that a redelivery does not show.
+	refusals = 64
+	// sweepGrace is how long after its timeout a delivery is forgotten here, if
+	// the leader did not say so itself.
+	sweepGrace = time.Second
+	// missingGrace is how long a serving leader may not know the channel before
+	// the subscription ends.
+	missingGrace = 2 * time.Second
+)
+
+// subscription is one client's view of a channel over all partitions. It
+// outlives leaders: each share attaches again wherever its partition is served.
+// It has no goroutine; the keeper reconciles it.
+type subscription struct {
+	g       *Gateway
+	request edge.SubscribeRequest
+	topic   Topic
+	wakeUp  chan struct{}
+	refused chan edge.Refusal
+	ended   chan struct{}
+
+	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may
+	// read a disk, is called without it.
+	mu struct {
+		sync.Mutex
+		over   bool
+		ready  int
+		turn   int // where the next Pull begins
+		shares map[uint16]*share
+		order  []*share
+	}
+}
+
+func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription {
+	s := &subscription{
+		g: g, request: r, topic: t,
+		wakeUp:  make(chan struct{}, 1),
+		refused: make(chan edge.Refusal, refusals),
+		ended:   make(chan struct{}),
+	}
+	s.mu.shares = make(map[uint16]*share)
+	return s
+}
+
+// Wake implements edge.Subscription.
+func (s *subscription) Wake() <-chan struct{} { return s.wakeUp }
+
+// Refused implements edge.Subscription.
+func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
+
+// Closed implements edge.Subscription.
+func (s *subscription) Closed() <-chan struct{} { return s.ended }
+
+// Pull implements edge.Subscription. It begins at another partition each time,
+// so that a small credit reaches all of them.
+func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
+	s.mu.Lock()
+	order := s.mu.order
+	if s.mu.over || len(order) == 0 {
+		s.mu.Unlock()
+		return dst
+	}
+	s.mu.turn = (s.mu.turn + 1) % len(order)
+	first := s.mu.turn
+	s.mu.Unlock()
+	limit := len(dst) + credit
+	for i := range order {
+		if len(dst) >= limit {
+			break
+		}
+		dst = order[(first+i)%len(order)].pull(limit-len(dst), dst)
+	}
+	return dst
+}
+
+// Finish implements edge.Subscription.
+func (s *subscription) Finish(id edge.MessageID) error {
+	return s.say(id, verb{Kind: verbFinish})
+}
+
+// Requeue implements edge.Subscription.
+func (s *subscription) Requeue(id edge.MessageID, delayMS int64) error {
+	return s.say(id, verb{Kind: verbRequeue, Argument: delayMS})
+}
+
+// Touch implements edge.Subscription.
+func (s *subscription) Touch(id edge.MessageID) error {
+	return s.say(id, verb{Kind: verbTouch})
+}
+
+// say judges a verb against what is held here and passes it to the share.
+func (s *subscription) say(id edge.MessageID, v verb) error {
+	place, ok := nsqd.ParseID(id)
+	if !ok || place.Nonce != nsqd.Nonce(s.topic.ID) {
+		return edge.ErrNotInFlight
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.mu.shares[place.Partition]
+	if h == nil || s.mu.over {
+		return edge.ErrNotInFlight
+	}
+	v.Sequence = place.Sequence
+	return h.sayLocked(v)
+}
+
+// InFlight implements edge.Subscription.
+func (s *subscription) InFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, h := range s.mu.order {
+		n += h.inFlightLocked()
+	}
+	return n
+}
+
+// SetReady implements edge.Subscription. A consumer that takes nothing more
+// gives back what was sent ahead of its credit.
+func (s *subscription) SetReady(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.over || s.mu.ready == n {
+		return
+	}
+	s.mu.ready = n
+	credit := s.creditLocked()
+	for _, h := range s.mu.order {
+		h.setCreditLocked(credit)
+	}
+	s.nudge()
+}
+
+// creditLocked is one stream's part of RDY: never 0 while RDY is not, or a
+// partition would starve.
+func (s *subscription) creditLocked() int {
+	if s.mu.ready <= 0 || len(s.mu.order) == 0 {
+		return 0
+	}
+	return min(max(s.mu.ready/len(s.mu.order), 1), maxCredit)
+}
+
+// Close implements edge.Subscription.
+func (s *subscription) Close(requeue bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closeLocked(requeue)
+}
+
+func (s *subscription) closeLocked(requeue bool) {
+	if s.mu.over {
+		return
+	}
+	s.mu.over = true
+	for _, h := range s.mu.order {
+		h.closeLocked(requeue)
+	}
+	s.g.subs.remove(s)
+}
+
+// endLocked closes the subscription because the channel is no more.
+func (s *subscription) endLocked() {
+	if !s.mu.over {
+		s.closeLocked(true)
+		close(s.ended)
+	}
+}
+
+// nudge wakes the connection's writer.
+func (s *subscription) nudge() {
+	select {
+	case s.wakeUp <- struct{}{}:
+	default:
+	}
+}
+
+// reconcile attaches every share where its partition is served. changed: the
+// cluster is different, so failed attempts need not wait.
+func (s *subscription) reconcile(changed bool) {
+	t, ok := s.g.core.Topic(s.request.Topic)
+	now := s.g.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.over {
+		return
+	}
+	if !ok || t.ID != s.topic.ID {
+		s.endLocked()
+		return
+	}
+	s.growLocked(t)
+	for _, h := range s.mu.order {
+		if changed {
+			h.nextTry = 0
+		}
+		h.reconcileLocked(now)
+		if s.mu.over {
+			return
+		}
+	}
+}
+
+// growLocked adds shares for partitions that are new.
+func (s *subscription) growLocked(t Topic) {
+	had := len(s.mu.order)
+	for n := range t.Partitions {
+		if s.request.Partition >= 0 && s.request.Partition != n || s.mu.shares[uint16(n)] != nil {
+			continue
+		}
+		h := &share{sub: s, id: t.Partition(n), held: make(map[ident.Sequence]holding)}
+		s.mu.shares[uint16(n)] = h
+		// A new slice: Pull walks the old one without the lock.
+		s.mu.order = append(s.mu.order[:len(s.mu.order):len(s.mu.order)], h)
+	}
+	if len(s.mu.order) == had {
+		return
+	}
+	for _, h := range s.mu.order {
+		h.setCreditLocked(s.creditLocked())
+	}
+}
+
+// detach ends the streams that match without a word to their leader.
+func (s *subscription) detach(which func(*remote) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.mu.order {
+		if h.remote != nil && which(h.remote) {
+			h.leaveLocked()
+		}
+	}
+}
+
+// sweep forgets deliveries whose timeout is long past.
+func (s *subscription) sweep(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	freed := false
+	for _, h := range s.mu.order {
+		freed = h.sweepLocked(now) || freed
+	}
+	if freed {
+		s.nudge()
+	}
+}
+
+// sayCredit repeats the credit of every stream.
+func (s *subscription) sayCredit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.mu.order {
+		h.sayCreditLocked()
+	}
+}
+
+// returned takes back an item of a stream that could not be sent.
+func (s *subscription) returned(h *share, stream uint64, item relayItem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if item.opening == nil {
+		h.keepLocked(item.verb)
+	}
+	if h.remote != nil && h.remote.stream == stream {
+		h.failedLocked(s.g.now())
+	}
+}

@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// keepAlive is how often a stream's credit is said again: a leader that has
+// forgotten the stream answers "gone", so no loss lasts longer.
+const keepAlive = time.Second
+
+var _ edge.Subscribers = (*Gateway)(nil)
+
+// Subscribe opens a subscription; see edge.Subscribers.
+func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
+	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered); err != nil {
+		return nil, err
+	}
+	t, ok := g.core.Topic(r.Topic)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	if r.Partition >= t.Partitions {
+		return nil, fmt.Errorf("%w: topic has %d partitions", edge.ErrInvalid, t.Partitions)
+	}
+	s := newSubscription(g, r, t)
+	if !g.subs.add(s) {
+		return nil, edge.ErrExiting
+	}
+	s.reconcile(true)
+	g.wake() // the keeper may have slept
+	return s, nil
+}
+
+// subscriptions is the edge's side: every subscription of this broker's
+// clients, and the streams they have open at other brokers.
+type subscriptions struct {
+	g      *Gateway
+	stream atomic.Uint64 // the last stream number given out
+	spoke  time.Duration // keeper only: when the credits were last said
+
+	mu struct {
+		sync.RWMutex
+		closed  bool
+		all     map[*subscription]struct{}
+		streams map[uint64]*share
+	}
+}
+
+func newSubscriptions(g *Gateway) *subscriptions {
+	s := &subscriptions{g: g}
+	// Another run of this process must not be taken for this one.
+	s.stream.Store(rand.Uint64() >> 1)
+	s.mu.all = make(map[*subscription]struct{})
+	s.mu.streams = make(map[uint64]*share)
+	return s
+}
+
+func (s *subscriptions) add(sub *subscription) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return false
+	}
+	s.mu.all[sub] = struct{}{}
+	return true
+}
+
+func (s *subscriptions) remove(sub *subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.all, sub)
+}
+
+// register gives the share's new stream a number.
+func (s *subscriptions) register(h *share) uint64 {
+	id := s.stream.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.streams[id] = h
+	return id
+}
+
+func (s *subscriptions) unregister(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.streams, id)
+}
+
+func (s *subscriptions) find(id uint64) *share {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.mu.streams[id]
+}
+
+func (s *subscriptions) list() []*subscription {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]*subscription, 0, len(s.mu.all))
+	for sub := range s.mu.all {
+		out = append(out, sub)
+	}
+	return out
+}
+
+// changed re-attaches what a change of leadership cut off.
+func (s *subscriptions) changed() {
+	for _, sub := range s.list() {
+		sub.reconcile(true)
+	}
+}
+
+// peerDown detaches the streams of a peer; what the clients hold stays theirs.
+func (s *subscriptions) peerDown(node ident.Node) {
+	for _, sub := range s.list() {
+		sub.detach(func(r *remote) bool { return r.to.Node == node })
+	}
+}
+
+// tend repairs what no change announced, and keeps streams alive. It reports
+// whether there is any subscription.
+func (s *subscriptions) tend(now time.Duration) bool {
+	all := s.list()
+	speak := now-s.spoke >= keepAlive
+	if speak {
+		s.spoke = now
+	}
+	for _, sub := range all {
+		sub.reconcile(false)
+		if speak {
+			sub.sweep(now)
+			sub.sayCredit()
+		}
+	}
+	return len(all) > 0
+}
+
+// unsent takes back what found no connection: finishes and requeues are kept
+// and said again after the next opening.
+func (s *subscriptions) unsent(items []relayItem) {
+	for _, item := range items {
+		id := item.Stream
+		if item.opening != nil {
+			id = item.opening.Stream
+		}
+		if item.opening == nil && item.Kind > verbTouch {
+			continue // a leader's words, or said again anyway
+		}
+		if h := s.find(id); h != nil {
+			h.sub.returned(h, id, item)
+		}
+	}
+}
+
+func (s *subscriptions) close() {
+	s.mu.Lock()
+	s.mu.closed = true
+	s.mu.Unlock()
+	for _, sub := range s.list() {
+		sub.Close(true)
+	}
+}
