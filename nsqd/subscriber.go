@@ -28,15 +28,20 @@ type Subscriber struct {
 	Direct bool
 
 	// Guarded by Channel.mu from Attach on.
-	channel  *Channel
-	err      error
-	flights  *flight // in flight to it, linked
-	inFlight int
-	want     int  // unmet credit of its last Pull
-	waiting  bool // in one of Channel.hungry
-	offered  bool // woken, has not pulled since
-	taken    []ident.Sequence
+	channel    *Channel // nil before Attach and after it ended
+	err        error
+	flights    *flight // in flight to it, linked
+	inFlight   int
+	want       int         // unmet credit of its last Pull
+	hungry     bool        // in one of the channel's lists of hungry ones
+	hungryNext *Subscriber // in that list
+	hungryPrev *Subscriber
+	offered    bool // woken, has not pulled since
+	taken      []ident.Sequence
 }
+
+// maxTaken bounds what is remembered for a relay that does not ask.
+const maxTaken = 1 << 16
 
 // wake signals without blocking: one pending signal is as good as ten.
 func (s *Subscriber) wake() {
@@ -44,4 +49,101 @@ func (s *Subscriber) wake() {
 	case s.Wake <- struct{}{}:
 	default:
 	}
+}
+
+// tookBack tells a relay that a delivery is not its own any more, and anybody
+// that there is credit again.
+func (s *Subscriber) tookBack(seq ident.Sequence) {
+	if !s.Direct && len(s.taken) < maxTaken {
+		s.taken = append(s.taken, seq)
+	}
+	s.wake()
+}
+
+// Attach makes s a subscriber of the channel. Its first Pull is due at once.
+// ErrNotLeader, ErrDeleted, ErrAttached.
+func (c *Channel) Attach(s *Subscriber) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return ErrDeleted
+	case !c.serving:
+		return ErrNotLeader
+	case s.channel != nil || s.err != nil:
+		return ErrAttached
+	}
+	if s.Wake == nil {
+		s.Wake = make(chan struct{}, 1)
+	}
+	if s.Lost == nil {
+		s.Lost = make(chan struct{})
+	}
+	s.channel = c
+	c.subs[s] = struct{}{}
+	s.wake()
+	return nil
+}
+
+// Detach ends the subscription. requeue: what is in flight to it goes back at
+// once; otherwise it waits for its timeout. The last one to leave an ephemeral
+// channel takes it along. A subscriber cannot be attached again.
+func (c *Channel) Detach(s *Subscriber, requeue bool) {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	if s.channel != c {
+		c.mu.Unlock()
+		return
+	}
+	for s.flights != nil {
+		f := s.flights
+		if requeue {
+			c.backLocked(f)
+		} else {
+			c.flights.disown(f)
+		}
+	}
+	c.answeredLocked(s)
+	c.forgetLocked(s)
+	s.err = ErrAttached
+	last := c.ephemeral && len(c.subs) == 0
+	c.offerLocked(now)
+	c.mu.Unlock()
+	if last {
+		c.p.dropEphemeral(c)
+	}
+}
+
+// forgetLocked takes s out of everything but the flights.
+func (c *Channel) forgetLocked(s *Subscriber) {
+	if s.hungry {
+		c.listLocked(s).remove(s)
+	}
+	s.channel, s.want, s.offered = nil, 0, false
+	delete(c.subs, s)
+}
+
+// InFlight is the number of deliveries to s that are neither finished, requeued,
+// nor timed out.
+func (c *Channel) InFlight(s *Subscriber) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.inFlight
+}
+
+// Err says why s.Lost is closed: ErrNotLeader or ErrDeleted.
+func (c *Channel) Err(s *Subscriber) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.err
+}
+
+// TakenBack appends to dst the sequences that the channel took back from a
+// relayed subscriber (timed out, emptied) since the last call. s.Wake tells.
+func (c *Channel) TakenBack(s *Subscriber, dst []ident.Sequence) []ident.Sequence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	dst = append(dst, s.taken...)
+	s.taken = s.taken[:0]
+	return dst
 }

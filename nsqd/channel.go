@@ -1,0 +1,223 @@
+package nsqd
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Channel is one channel of one partition: a cursor on the shared log, and on
+// the leader also what is in flight. It has no goroutine: subscribers pull,
+// Partition.Expire drives its deadlines, Partition.Flush its replication.
+type Channel struct {
+	p         *Partition
+	name      string
+	ordered   bool
+	ephemeral bool
+	born      *change // its creation; nil = long ago
+
+	// mu is never held over I/O, an RPC or a callback.
+	mu sync.Mutex
+
+	// All below is guarded by mu.
+	cursor  cursor
+	paused  bool
+	serving bool // this broker leads
+	closed  bool // deleted
+	epoch   ident.Epoch
+	limit   ident.Sequence // nothing at or above it may be delivered
+
+	// Reading. Every sequence below next was settled or delivered; [next,
+	// fetched) was read, and what is deliverable of it lies in ahead.
+	next    ident.Sequence
+	fetched ident.Sequence
+	scouted ident.Sequence // below it all delayed messages are put aside
+	ahead   window
+	redo    window // bodies of the front of the ready queue
+	redoing bool   // it is the ready queue's turn
+	reading bool   // somebody reads the log without the lock
+	stalled int64  // unix ns; do not read before: the last try gave nothing
+	readErr error  // of the last try
+	// generation counts what makes a read that is under way void.
+	generation uint64
+
+	flights    flights
+	confirming bool // ordered: the last finish is not on all replicas yet
+
+	subs          map[*Subscriber]struct{}
+	hungryDirect  subscriberList
+	hungryRelayed subscriberList
+	offered       int // credit of those who were woken and have not pulled since
+	offeredDirect int
+	offeredAt     int64
+
+	skipped  uint64 // dropped by retention before they were read
+	requeues uint64
+	timeouts uint64
+	latency  *latency // nil = not measured
+}
+
+// ephemeralSuffix marks channels (and topics) that live as long as their clients.
+const ephemeralSuffix = "#ephemeral"
+
+// IsEphemeral reports whether a channel or topic of this name is ephemeral.
+func IsEphemeral(name string) bool { return strings.HasSuffix(name, ephemeralSuffix) }
+
+func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Channel {
+	c := &Channel{
+		p: p, name: name, ordered: ordered, ephemeral: IsEphemeral(name),
+		cursor:  cursorAt(at),
+		subs:    make(map[*Subscriber]struct{}),
+		latency: newLatency(p.o),
+	}
+	c.cursor.silent = c.ephemeral
+	return c
+}
+
+// Name is the channel's name.
+func (c *Channel) Name() string { return c.name }
+
+// Ordered reports whether the channel delivers one message at a time, in order.
+func (c *Channel) Ordered() bool { return c.ordered }
+
+// lead starts serving from the state.
+func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	again := c.serving
+	c.serving, c.epoch, c.limit = true, epoch, max(c.limit, limit)
+	if again { // the leader took a new epoch after a rollback: deliveries go on
+		c.offerLocked(now)
+		return
+	}
+	c.limit = limit
+	c.rewindLocked()
+	c.cursor.clean()
+	c.cursor.aside.expire(now)
+	c.p.lower(c.cursor.aside.next())
+	c.offerLocked(now)
+}
+
+// unlead forgets what is in flight: for the state it is unfinished, and its
+// attempts are those before this delivery.
+func (c *Channel) unlead(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving = false
+	c.closed = c.closed || why == ErrDeleted
+	c.confirming = false
+	c.dropFlightsLocked()
+	c.cursor.aside.ground()
+	c.cursor.clean()
+	for s := range c.subs {
+		c.forgetLocked(s)
+		s.err = why
+		close(s.Lost)
+		s.wake()
+	}
+	c.offered, c.offeredDirect = 0, 0
+	c.rewindLocked()
+}
+
+// rewindLocked starts reading again at the confirmed end; a read under way is void.
+func (c *Channel) rewindLocked() {
+	c.generation++
+	c.next, c.fetched, c.scouted = c.cursor.confirmed, c.cursor.confirmed, c.cursor.confirmed
+	c.ahead.reset()
+	c.redo.reset()
+	c.stalled, c.readErr = 0, nil
+}
+
+// dropFlightsLocked takes all deliveries back without a trace in the state.
+func (c *Channel) dropFlightsLocked() {
+	for len(c.flights.heap) > 0 {
+		f := c.flights.heap[len(c.flights.heap)-1]
+		c.flights.remove(f)
+		f.sub.tookBack(f.seq)
+	}
+}
+
+// seek moves the cursor, also back; all deliveries and exceptions are forgotten.
+func (c *Channel) seek(to ident.Sequence) {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropFlightsLocked()
+	c.cursor.seek(to)
+	c.rewindLocked()
+	for s := range c.subs {
+		s.wake() // what was in flight to it frees credit
+	}
+	c.offerLocked(now)
+}
+
+// pause stops or resumes delivery; what is in flight may be finished.
+func (c *Channel) pause(on bool) {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.paused = on
+	c.offerLocked(now)
+}
+
+// advance raises the limit and wakes whom that serves.
+func (c *Channel) advance(limit ident.Sequence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if limit <= c.limit {
+		return
+	}
+	if c.ephemeral {
+		c.discardLocked(limit)
+	}
+	c.limit = limit
+	if c.hungryDirect.empty() && c.hungryRelayed.empty() {
+		return
+	}
+	c.offerLocked(c.p.o.Now())
+}
+
+// discardLocked bounds an ephemeral channel: what comes on top of a full one is
+// discarded, as NSQ does with its memory queue.
+func (c *Channel) discardLocked(limit ident.Sequence) {
+	room := c.p.o.EphemeralDepth - c.depthLocked()
+	if keep := c.limit + ident.Sequence(max(room, 0)); keep < limit {
+		c.cursor.settle(span{keep, limit})
+	}
+}
+
+// depthLocked counts what waits to be delivered: not in flight, not deferred, not
+// finished.
+func (c *Channel) depthLocked() int64 {
+	published := int64(c.limit) - int64(c.cursor.start)
+	fresh := c.flights.len() - c.cursor.aside.inFlight()
+	unread := published - int64(c.cursor.settledCount()) - int64(fresh)
+	return max(unread, 0) + int64(c.cursor.aside.due)
+}
+
+// availableLocked is how many messages may be delivered now.
+func (c *Channel) availableLocked(now int64) int {
+	if !c.opensLocked(now) || now < c.stalled {
+		return 0
+	}
+	if c.ordered {
+		return int(min(c.depthLocked(), 1))
+	}
+	return int(c.depthLocked())
+}
+
+// opensLocked reports whether anything may be delivered at all.
+func (c *Channel) opensLocked(now int64) bool {
+	if !c.serving || c.paused || c.p.fenced(now) {
+		return false
+	}
+	return !c.ordered || !c.confirming && c.flights.len() == 0
+}
+
+// changedLocked notes that Flush has something to say.
+func (c *Channel) changedLocked() {
+	if !c.ephemeral {
+		c.p.dirty.Store(true)
+	}
+}

@@ -1,0 +1,247 @@
+package nsqd
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Partition is all channels of one partition on this broker. On a follower it
+// only holds their state (Apply, Replace, Snapshot); Lead makes it serve.
+//
+// Lock order: emit → mu → Channel.mu; waiting.mu is a leaf.
+type Partition struct {
+	topic  string
+	id     ident.Partition
+	source Log
+	rep    Replicator
+	o      Options
+
+	dirty atomic.Bool  // Flush has something to say
+	due   atomic.Int64 // unix ns: Expire has something to do
+	until atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
+
+	// emit makes working out a delta and handing it to the Replicator one step, so
+	// that deltas leave in the order in which they apply.
+	emit sync.Mutex
+
+	mu sync.RWMutex
+
+	// All below is guarded by mu.
+	channels  map[string]*Channel
+	leading   bool
+	epoch     ident.Epoch
+	committed ident.Position
+	paused    bool           // topic pause: nothing at or above barrier reaches channels
+	barrier   ident.Sequence // with paused
+	keep      ident.Sequence // what the topic keeps while it has no channels
+
+	waiting waiting
+}
+
+// NewPartition makes a follower without channels.
+func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o Options) *Partition {
+	p := &Partition{
+		topic: topic, id: id, source: log, rep: rep, o: o.withDefaults(),
+		channels: make(map[string]*Channel),
+	}
+	p.due.Store(never)
+	return p
+}
+
+// Topic is the topic's name.
+func (p *Partition) Topic() string { return p.topic }
+
+// ID names the partition.
+func (p *Partition) ID() ident.Partition { return p.id }
+
+// Lead starts serving: the marker of the epoch is committed. What is unfinished
+// and not deferred can be delivered again, with the attempts it had before the
+// deliveries that were under way.
+func (p *Partition) Lead(epoch ident.Epoch) {
+	now := p.o.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leading, p.epoch, p.committed = true, epoch, p.source.Committed()
+	p.waiting.open()
+	for _, c := range p.channels {
+		c.lead(epoch, p.limitLocked(), now)
+	}
+}
+
+// Unlead stops serving at once: deliveries are forgotten, Lost of all
+// subscribers is closed, changes that wait fail with ErrNotLeader. Ephemeral
+// channels end.
+func (p *Partition) Unlead() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leading = false
+	p.waiting.close()
+	for name, c := range p.channels {
+		c.unlead(ErrNotLeader)
+		if c.ephemeral {
+			delete(p.channels, name)
+		}
+	}
+	p.dirty.Store(false)
+	p.due.Store(never)
+}
+
+// Advance tells a leader that the committed end has moved; subscribers wake.
+func (p *Partition) Advance(committed ident.Position) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.leading || committed.Sequence < p.committed.Sequence {
+		return
+	}
+	p.committed = committed
+	limit := p.limitLocked()
+	for _, c := range p.channels {
+		c.advance(limit)
+	}
+}
+
+// limitLocked is where deliveries end.
+func (p *Partition) limitLocked() ident.Sequence {
+	if p.paused {
+		return min(p.barrier, p.committed.Sequence)
+	}
+	return p.committed.Sequence
+}
+
+// Extend lets deliveries go on until then (unix ns) and no longer: a leader that
+// hears nothing from its replicas must fall silent. Until the first call there is
+// no such fence.
+func (p *Partition) Extend(untilNS int64) {
+	before := p.until.Swap(untilNS)
+	now := p.o.Now()
+	if before == 0 || now < before {
+		return
+	}
+	for _, c := range p.list() { // it was closed: nobody was woken meanwhile
+		c.mu.Lock()
+		c.offerLocked(now)
+		c.mu.Unlock()
+	}
+}
+
+func (p *Partition) fenced(now int64) bool {
+	until := p.until.Load()
+	return until != 0 && now >= until
+}
+
+// Due is when Expire has something to do next (unix ns, MaxInt64 = never). It may
+// become earlier at any time; reading it is cheap.
+func (p *Partition) Due() int64 { return p.due.Load() }
+
+// Dirty reports whether Flush has something to say. Reading it is cheap.
+func (p *Partition) Dirty() bool { return p.dirty.Load() }
+
+// lower moves Due to an earlier time.
+func (p *Partition) lower(deadline int64) {
+	for {
+		due := p.due.Load()
+		if deadline >= due || p.due.CompareAndSwap(due, deadline) {
+			return
+		}
+	}
+}
+
+// Expire takes back deliveries that timed out and makes deferred messages
+// deliverable whose time has come. It returns the new Due.
+func (p *Partition) Expire(nowNS int64) (nextNS int64) {
+	p.due.Store(never) // before looking: what lowers it meanwhile is kept
+	for _, c := range p.list() {
+		p.lower(c.expire(nowNS))
+	}
+	return p.due.Load()
+}
+
+func (c *Channel) expire(now int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.serving {
+		return never
+	}
+	for c.flights.next() <= now {
+		f := c.flights.heap[0]
+		c.timeouts++
+		f.sub.tookBack(f.seq)
+		c.backLocked(f)
+	}
+	c.cursor.aside.expire(now)
+	if c.stalled <= now {
+		c.stalled = 0
+	}
+	lapse := c.lapseLocked(now)
+	c.offerLocked(now)
+	next := min(lapse, c.flights.next(), c.cursor.aside.next())
+	if c.stalled != 0 {
+		next = min(next, c.stalled)
+	}
+	return next
+}
+
+// Channel finds a channel by name.
+func (p *Partition) Channel(name string) (*Channel, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	c, ok := p.channels[name]
+	return c, ok
+}
+
+// Channels lists the names, sorted.
+func (p *Partition) Channels() []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Sorted(maps.Keys(p.channels))
+}
+
+// list gives the channels sorted by name.
+func (p *Partition) list() []*Channel {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if len(p.channels) == 0 {
+		return nil
+	}
+	all := make([]*Channel, 0, len(p.channels))
+	for _, c := range p.channels {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *Channel) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+// LowWater is the least sequence that any channel may still need, deferred
+// messages included: what lies below may go. Ephemeral channels hold nothing. A
+// topic without channels keeps everything since its last channel was deleted.
+func (p *Partition) LowWater() ident.Sequence {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	low, durable := MaxSequence, false
+	for _, c := range p.channels {
+		if c.ephemeral {
+			continue
+		}
+		durable = true
+		c.mu.Lock()
+		low = min(low, c.cursor.lowWater())
+		c.mu.Unlock()
+	}
+	if !durable {
+		return p.keep
+	}
+	return low
+}
+
+// report logs a fault of one channel.
+func (p *Partition) report(channel, what string, err error) {
+	if p.o.Log != nil {
+		p.o.Log.WithField("topic", p.topic).WithField("partition", p.id.Number).
+			WithField("channel", channel).WithError(err).Error(what)
+	}
+}

@@ -1,0 +1,228 @@
+package nsqd
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// Stats describes the partition as a topic of its own, with the channel named
+// (all if empty) and, if wanted, its clients. Numbers of one channel belong to
+// one moment: depth + in flight + deferred + Finished = message count. Add sums
+// partitions.
+func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
+	t := p.topicStats()
+	for _, c := range p.list() {
+		if channel == "" || c.name == channel {
+			c.scout()
+			t.Channels = append(t.Channels, c.stats(clients))
+		}
+	}
+	return t
+}
+
+func (p *Partition) topicStats() edge.TopicStats {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	end := p.committed.Sequence
+	t := edge.TopicStats{
+		TopicName:    p.topic,
+		Channels:     []edge.ChannelStats{},
+		MessageCount: uint64(end),
+		MessageBytes: uint64(p.committed.Offset),
+		Paused:       p.paused,
+		E2E:          (*latency)(nil).result(0),
+	}
+	// The depth of a topic is what no channel has been given.
+	switch {
+	case p.paused:
+		t.Depth = int64(end - min(p.barrier, end))
+	case len(p.channels) == 0:
+		t.Depth = int64(end - min(p.keep, end))
+	}
+	t.BackendDepth = t.Depth
+	return t
+}
+
+func (c *Channel) stats(clients bool) edge.ChannelStats {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	depth := c.depthLocked()
+	s := edge.ChannelStats{
+		ChannelName:   c.name,
+		Depth:         depth,
+		BackendDepth:  max(depth-int64(len(c.ahead.messages)-c.ahead.head), 0),
+		InFlightCount: c.flights.len(),
+		DeferredCount: len(c.cursor.aside.heap),
+		MessageCount:  c.publishedLocked(),
+		RequeueCount:  c.requeues,
+		TimeoutCount:  c.timeouts,
+		Clients:       []edge.ClientStats{},
+		Paused:        c.paused,
+		E2E:           c.latency.result(now),
+	}
+	var ask []func() []edge.ClientStats
+	for sub := range c.subs {
+		if sub.Client != nil {
+			ask = append(ask, sub.Client)
+		}
+	}
+	s.ClientCount = len(c.subs)
+	c.mu.Unlock()
+	if clients {
+		for _, f := range ask { // without the lock
+			s.Clients = append(s.Clients, f()...)
+		}
+		slices.SortFunc(s.Clients, func(a, b edge.ClientStats) int { return cmp.Compare(a.RemoteAddress, b.RemoteAddress) })
+	}
+	return s
+}
+
+// publishedLocked is how many messages the channel was given since it began.
+func (c *Channel) publishedLocked() uint64 {
+	return uint64(max(c.limit, c.cursor.confirmed) - c.cursor.start)
+}
+
+// Finished is how many messages of the channel are finished for good, those that
+// sampling, emptying or an ephemeral channel's bound discarded included.
+func (c *Channel) Finished() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cursor.finishedCount()
+}
+
+// Skipped is how many messages retention took before the channel had read them.
+func (c *Channel) Skipped() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.skipped
+}
+
+// Deferred is one delayed message.
+type Deferred struct {
+	ID         edge.MessageID
+	Sequence   ident.Sequence
+	DeadlineNS int64
+	Attempts   uint16
+}
+
+// Deferred lists at most max of the delayed messages, by deadline.
+func (c *Channel) Deferred(max int) []Deferred {
+	c.scout()
+	c.mu.Lock()
+	waiting := slices.Clone(c.cursor.aside.heap)
+	all := make([]Deferred, len(waiting))
+	for i, d := range waiting {
+		all[i] = Deferred{
+			ID: ID(c.p.id, d.seq), Sequence: d.seq, DeadlineNS: d.deadline,
+			Attempts: c.cursor.aside.index[d.seq].attempts,
+		}
+	}
+	c.mu.Unlock()
+	slices.SortFunc(all, func(a, b Deferred) int {
+		return cmp.Or(cmp.Compare(a.DeadlineNS, b.DeadlineNS), cmp.Compare(a.Sequence, b.Sequence))
+	})
+	return all[:min(len(all), max)]
+}
+
+// scoutMessages bounds how far one look at a channel reads ahead of its consumers.
+const scoutMessages = 1 << 16
+
+// scout finds delayed messages that no consumer has come to yet: they are
+// deferred, not depth. Each message is looked at once; only statistics and
+// listings ask for it, since delivery finds delayed messages when it gets there.
+func (c *Channel) scout() {
+	var read []queue.Message
+	for looked := 0; looked < scoutMessages; looked += len(read) {
+		c.mu.Lock()
+		from := max(c.scouted, c.fetched)
+		generation, more := c.generation, c.serving && from < c.limit
+		c.mu.Unlock()
+		if !more {
+			return
+		}
+		read, _ = c.p.source.Read(from, readAheadMessages, read[:0])
+		if len(read) == 0 || !c.scoutedThrough(read, generation) {
+			return
+		}
+	}
+}
+
+func (c *Channel) scoutedThrough(read []queue.Message, generation uint64) bool {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if generation != c.generation || !c.serving {
+		return false
+	}
+	for i := range read {
+		m := &read[i]
+		if m.Seq >= c.limit {
+			break
+		}
+		c.scouted = m.Seq + 1
+		if m.DeliverAt > now && m.Seq >= c.fetched && !c.cursor.settled(m.Seq) {
+			c.cursor.putAside(entry{seq: m.Seq, deadline: m.DeliverAt})
+			c.changedLocked()
+		}
+	}
+	c.p.lower(c.cursor.aside.next())
+	return true
+}
+
+// Add sums the statistics of another partition of the same topic into t.
+func Add(t *edge.TopicStats, o edge.TopicStats) {
+	t.Depth += o.Depth
+	t.BackendDepth += o.BackendDepth
+	t.MessageCount += o.MessageCount
+	t.MessageBytes += o.MessageBytes
+	t.Paused = t.Paused || o.Paused
+	addLatency(&t.E2E, o.E2E)
+	for _, c := range o.Channels {
+		i := slices.IndexFunc(t.Channels, func(x edge.ChannelStats) bool { return x.ChannelName == c.ChannelName })
+		if i < 0 {
+			t.Channels = append(t.Channels, c)
+			continue
+		}
+		addChannel(&t.Channels[i], c)
+	}
+}
+
+// addChannel leaves clients out that are there already: one connection subscribes
+// to every partition.
+func addChannel(c *edge.ChannelStats, o edge.ChannelStats) {
+	c.Depth += o.Depth
+	c.BackendDepth += o.BackendDepth
+	c.InFlightCount += o.InFlightCount
+	c.DeferredCount += o.DeferredCount
+	c.MessageCount += o.MessageCount
+	c.RequeueCount += o.RequeueCount
+	c.TimeoutCount += o.TimeoutCount
+	c.ClientCount = max(c.ClientCount, o.ClientCount)
+	c.Paused = c.Paused || o.Paused
+	addLatency(&c.E2E, o.E2E)
+	for _, x := range o.Clients {
+		known := func(y edge.ClientStats) bool {
+			return x.RemoteAddress == y.RemoteAddress && x.ClientID == y.ClientID && x.ConnectTime == y.ConnectTime
+		}
+		if !slices.ContainsFunc(c.Clients, known) {
+			c.Clients = append(c.Clients, x)
+		}
+	}
+}
+
+// addLatency keeps the worse of two values: percentiles cannot be summed.
+func addLatency(l *edge.E2ELatency, o edge.E2ELatency) {
+	l.Count += o.Count
+	for _, q := range o.Percentiles {
+		i := slices.IndexFunc(l.Percentiles, func(x edge.Percentile) bool { return x.Quantile == q.Quantile })
+		if i < 0 {
+			l.Percentiles = append(l.Percentiles, q)
+		} else {
+			l.Percentiles[i].Value = max(l.Percentiles[i].Value, q.Value)
+		}
+	}
+}
