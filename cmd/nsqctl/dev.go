@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+)
+
+const (
+	readyTimeout = 30 * time.Second
+	stopTimeout  = 15 * time.Second
+)
+
+func newDev() *cobra.Command {
+	var cfg devcluster.Config
+	cmd := &cobra.Command{
+		Use:   "dev [-- flags for every nsqd]",
+		Short: "run a cluster on loopback until Ctrl-C",
+		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
+"ready" when puts are accepted. It forwards nothing and restarts nothing: kill
+a broker with the pid of cluster.json and see what happens. Ctrl-C stops all.
+
+Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, RPC +3, etcd
+client +4, etcd peer +5.`,
+		Example: `  nsqctl dev --nodes 3 --data-dir ./data
+  nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
+  nsqctl dev start n2 --data-dir ./data           # start a killed broker again`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg.Args = args
+			return runDev(cmd, cfg)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&cfg.Nodes, "nodes", 3, "number of brokers")
+	f.IntVar(&cfg.BasePort, "base-port", 4150, "first port")
+	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
+	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
+	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", "./data", "where the brokers keep their data, logs and cluster.json")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "start NAME",
+		Short: "start a broker of a dev cluster again",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := devcluster.Load(cfg.DataDir)
+			if err != nil {
+				return err
+			}
+			if err := c.Start(args[0]); err != nil {
+				return err
+			}
+			b, err := c.Broker(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), readyTimeout)
+			defer cancel()
+			if err := devcluster.WaitReady(ctx, b.HTTP); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", b.Name, b.PID)
+			return nil
+		},
+	})
+	return cmd
+}
+
+func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
+	binary, err := findBroker(cfg.NSQD)
+	if err != nil {
+		return err
+	}
+	cfg.NSQD = binary
+	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
+		return err
+	}
+	c, err := devcluster.New(cfg)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if err := c.StartAll(); err != nil {
+		_ = c.StopAll(stopTimeout)
+		return err
+	}
+	for _, b := range c.Brokers {
+		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s.log\n", b.Name, b.PID, b.TCP, b.HTTP, b.DataDir)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), readyTimeout)
+	defer cancel()
+	if err := c.Ready(ctx); err != nil {
+		_ = c.StopAll(stopTimeout)
+		return err
+	}
+	fmt.Fprintln(out, "ready")
+	<-cmd.Context().Done()
+	fmt.Fprintln(out, "stopping")
+	return c.StopAll(stopTimeout)
+}
+
+// findBroker looks beside this binary, then in PATH.
+func findBroker(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "nsqd")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("nsqd")
+	if err != nil {
+		return "", fmt.Errorf("no nsqd beside nsqctl and none in PATH: build it with `make build`, or name it with --nsqd")
+	}
+	return path, nil
+}

@@ -1,0 +1,63 @@
+// Command nsqctl publishes, consumes, inspects and administers a Lockstep
+// cluster, and starts one on loopback for development. It speaks only the NSQ
+// protocol and the brokers' HTTP API; most commands work against stock nsqd too.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is what --version prints; the Makefile sets it.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := newRoot().ExecuteContext(ctx); err != nil {
+		if !errors.Is(err, errSilent) {
+			fmt.Fprintln(os.Stderr, "nsqctl:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// errSilent ends with exit code 1 and no further text: the command said it all.
+var errSilent = errors.New("failed")
+
+// target is where the commands find a broker; any one of the cluster will do.
+type target struct {
+	tcp    []string
+	http   string
+	output string
+}
+
+func newRoot() *cobra.Command {
+	t := &target{}
+	root := &cobra.Command{
+		Use:   "nsqctl",
+		Short: "publish, consume, inspect and administer a Lockstep cluster",
+		Long: `nsqctl talks to any broker of a cluster: every broker takes every put, serves
+every channel and answers for the whole cluster.`,
+		Example: `  nsqctl dev --nodes 3 --data-dir ./data          # a cluster on loopback
+  nsqctl pub --topic records records.jsonl        # one message a line
+  nsqctl tail --topic records -n 10
+  nsqctl cluster status
+  nsqctl check records                            # are the replicas equal?`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := root.PersistentFlags()
+	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{"127.0.0.1:4150"}, "TCP address of a broker; may be repeated, the next is used when one fails")
+	f.StringVar(&t.http, "nsqd-http-address", "127.0.0.1:4151", "HTTP address of any broker")
+	f.StringVarP(&t.output, "output", "o", "text", "text or json")
+	root.AddCommand(newDev(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newCheck(t), newBench(t))
+	return root
+}

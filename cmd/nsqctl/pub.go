@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	nsq "github.com/nsqio/go-nsq"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+)
+
+// maxLine bounds one line of input: the default largest message of NSQ.
+const maxLine = 1 << 20
+
+type pubOptions struct {
+	topic  string
+	batch  int
+	window int
+	retry  time.Duration
+	quiet  bool
+}
+
+func newPub(t *target) *cobra.Command {
+	var o pubOptions
+	cmd := &cobra.Command{
+		Use:   "pub --topic TOPIC [FILE]",
+		Short: "publish a file or standard input, a message a line",
+		Long: `pub publishes every non-empty line as one message and ends when all are
+answered OK. A put that fails is tried again (on the next address, if several
+are given) until --retry is over; a put whose fate is in doubt may then be
+stored twice, which is counted and reported.`,
+		Example: `  nsqctl pub --topic records records.jsonl
+  seq 1000 | nsqctl pub --topic numbers --batch 100`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, size, err := openInput(args)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			return publish(cmd, t, o, in, size)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.topic, "topic", "", "topic to publish to (required)")
+	f.IntVar(&o.batch, "batch", 1, "lines in one multi-put; 1 = single puts")
+	f.IntVar(&o.window, "window", 500, "puts under way at once")
+	f.DurationVar(&o.retry, "retry", 30*time.Second, "how long a failing put is tried again")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	_ = cmd.MarkFlagRequired("topic")
+	return cmd
+}
+
+func openInput(args []string) (io.ReadCloser, int64, error) {
+	if len(args) == 0 || args[0] == "-" {
+		return io.NopCloser(os.Stdin), -1, nil
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+// put is one PUB or MPUB on its way.
+type put struct {
+	bodies [][]byte
+	bytes  int
+	since  time.Time
+	tries  int
+}
+
+// publisher keeps a window of puts under way over one producer at a time.
+type publisher struct {
+	o         pubOptions
+	addresses []string
+	at        int
+	producer  *nsq.Producer
+	answers   chan *nsq.ProducerTransaction
+	underway  int
+	acked     int64
+	retried   int64
+	bar       *progressbar.ProgressBar
+}
+
+func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int64) error {
+	if o.batch < 1 || o.window < 1 {
+		return errors.New("--batch and --window must be at least 1")
+	}
+	p := &publisher{o: o, addresses: t.tcp, answers: make(chan *nsq.ProducerTransaction, o.window)}
+	if err := p.connect(); err != nil {
+		return err
+	}
+	defer func() { p.producer.Stop() }()
+	p.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowBytes(true),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetVisibility(!o.quiet), progressbar.OptionClearOnFinish())
+	start := time.Now()
+	if err := p.run(cmd.Context(), in); err != nil {
+		return fmt.Errorf("%w (%d messages were answered OK)", err, p.acked)
+	}
+	_ = p.bar.Finish()
+	took := time.Since(start)
+	fmt.Fprintf(cmd.OutOrStdout(), "%d messages answered OK in %s (%.0f/s), %d puts tried again\n",
+		p.acked, took.Round(time.Millisecond), float64(p.acked)/took.Seconds(), p.retried)
+	return nil
+}
+
+func (p *publisher) run(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	next := &put{}
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		next.bodies = append(next.bodies, append([]byte(nil), lines.Bytes()...))
+		next.bytes += len(lines.Bytes()) + 1
+		if len(next.bodies) < p.o.batch {
+			continue
+		}
+		if err := p.send(ctx, next); err != nil {
+			return err
+		}
+		next = &put{}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the input: %w", err)
+	}
+	if len(next.bodies) > 0 {
+		if err := p.send(ctx, next); err != nil {
+			return err
+		}
+	}
+	for p.underway > 0 {
+		if err := p.answer(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send puts one under way, after making room in the window.
+func (p *publisher) send(ctx context.Context, x *put) error {
+	for p.underway >= p.o.window {
+		if err := p.answer(ctx); err != nil {
+			return err
+		}
+	}
+	x.since = time.Now()
+	p.underway++
+	return p.try(ctx, x)
+}
+
+func (p *publisher) try(ctx context.Context, x *put) error {
+	for {
+		x.tries++
+		var err error
+		if len(x.bodies) == 1 {
+			err = p.producer.PublishAsync(p.o.topic, x.bodies[0], p.answers, x)
+		} else {
+			err = p.producer.MultiPublishAsync(p.o.topic, x.bodies, p.answers, x)
+		}
+		if err == nil {
+			return nil
+		}
+		if err := p.again(ctx, x, err); err != nil {
+			return err
+		}
+	}
+}
+
+// answer takes one answer; what failed goes again.
+func (p *publisher) answer(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case a := <-p.answers:
+		x := a.Args[0].(*put)
+		if a.Error == nil {
+			p.underway--
+			p.acked += int64(len(x.bodies))
+			_ = p.bar.Add(x.bytes)
+			return nil
+		}
+		if err := p.again(ctx, x, a.Error); err != nil {
+			return err
+		}
+		return p.try(ctx, x)
+	}
+}
+
+// again decides whether a put is tried once more, and takes the next broker if
+// this one does not answer.
+func (p *publisher) again(ctx context.Context, x *put, cause error) error {
+	if time.Since(x.since) > p.o.retry {
+		return fmt.Errorf("a put failed %d times, last: %w", x.tries, cause)
+	}
+	p.retried++
+	var refused nsq.ErrProtocol
+	if errors.As(cause, &refused) {
+		return nil // the broker answered: it is alive
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(50 * time.Millisecond):
+	}
+	if len(p.addresses) > 1 {
+		p.at++
+		go p.producer.Stop() // fails what is outstanding into p.answers; ends by itself
+		return p.connect()
+	}
+	return nil
+}
+
+func (p *publisher) connect() error {
+	cfg := nsq.NewConfig()
+	cfg.UserAgent = "nsqctl/" + version
+	producer, err := nsq.NewProducer(p.addresses[p.at%len(p.addresses)], cfg)
+	if err != nil {
+		return err
+	}
+	producer.SetLoggerLevel(nsq.LogLevelMax)
+	p.producer = producer
+	return nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+func newTopic(t *target) *cobra.Command {
+	cmd := &cobra.Command{Use: "topic", Short: "create, describe, pause, empty and delete topics"}
+	create := &cobra.Command{
+		Use:     "create TOPIC",
+		Short:   "create a topic; answers the effective values",
+		Example: `  nsqctl topic create orders --partitions 8 --replication-factor 3 --min-in-sync 2`,
+		Args:    cobra.ExactArgs(1),
+	}
+	settings := []string{"partitions", "replication-factor", "min-in-sync"}
+	for _, s := range settings {
+		create.Flags().Int(s, 0, "0 = the cluster's default")
+	}
+	create.RunE = func(cmd *cobra.Command, args []string) error {
+		q := url.Values{"topic": args}
+		for _, s := range settings {
+			if n, _ := cmd.Flags().GetInt(s); n != 0 {
+				q.Set(underscored(s), fmt.Sprint(n))
+			}
+		}
+		if _, err := call(cmd.Context(), http.MethodPost, t.http, "/topic/create", q); err != nil {
+			return err
+		}
+		return describeTopic(cmd, t, args[0])
+	}
+	describe := &cobra.Command{
+		Use:   "describe TOPIC",
+		Short: "leaders, replicas and ends of every partition",
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
+	}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "the names of all topics",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var v struct {
+				Topics []string `json:"topics"`
+			}
+			if err := get(cmd.Context(), t.http, "/topics", nil, &v); err != nil {
+				return err
+			}
+			if t.output == "json" {
+				return printJSON(cmd.OutOrStdout(), v.Topics)
+			}
+			for _, name := range v.Topics {
+				fmt.Fprintln(cmd.OutOrStdout(), name)
+			}
+			return nil
+		},
+	}
+	cmd.AddCommand(create, describe, list)
+	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
+		cmd.AddCommand(&cobra.Command{
+			Use:   verb + " TOPIC",
+			Short: verb + " a topic",
+			Args:  cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				_, err := call(cmd.Context(), http.MethodPost, t.http, "/topic/"+verb, url.Values{"topic": args})
+				return err
+			},
+		})
+	}
+	return cmd
+}
+
+func underscored(flag string) string {
+	b := []byte(flag)
+	for i := range b {
+		if b[i] == '-' {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+func describeTopic(cmd *cobra.Command, t *target, topic string) error {
+	var v edge.ClusterView
+	if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+		return err
+	}
+	for _, x := range v.Topics {
+		if x.Topic != topic {
+			continue
+		}
+		if t.output == "json" {
+			return printJSON(cmd.OutOrStdout(), x)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "topic %s, id %s, replication factor %d, min in sync %d\n", x.Topic, x.ID, x.ReplicationFactor, x.MinInSync)
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		printTopics(w, []edge.TopicView{x})
+		return w.Flush()
+	}
+	return fmt.Errorf("no topic %q", topic)
+}
+
+func newChannel(t *target) *cobra.Command {
+	cmd := &cobra.Command{Use: "channel", Short: "create, pause, empty and delete channels"}
+	for _, verb := range []string{"create", "pause", "unpause", "empty", "delete"} {
+		cmd.AddCommand(&cobra.Command{
+			Use:   verb + " TOPIC CHANNEL",
+			Short: verb + " a channel",
+			Args:  cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, url.Values{"topic": args[:1], "channel": args[1:]})
+				return err
+			},
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,49 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clockTicks is USER_HZ, which Linux fixes at 100 for user space.
+const clockTicks = 100
+
+// CPU sums the user and system time that processes used so far. Processes that
+// are gone count nothing.
+func CPU(pids []int) (total time.Duration) {
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		s := string(b)
+		f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+		if len(f) < 13 {
+			continue
+		}
+		user, _ := strconv.Atoi(f[11])
+		system, _ := strconv.Atoi(f[12])
+		total += time.Duration(user+system) * time.Second / clockTicks
+	}
+	return total
+}
+
+// PeakMemory sums the peak resident sizes in bytes.
+func PeakMemory(pids []int) (total int64) {
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue
+		}
+		for _, line := range strings.Split(string(b), "\n") {
+			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+				total += kb << 10
+			}
+		}
+	}
+	return total
+}

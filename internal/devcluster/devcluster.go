@@ -1,0 +1,318 @@
+// Package devcluster starts and stops broker processes on loopback: for
+// `nsqctl dev`, and for the tests that kill real processes. It restarts
+// nothing, forwards nothing and knows nothing of what the brokers do.
+//
+// Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, RPC +3, etcd
+// client +4, etcd peer +5. DIR/cluster.json lists the brokers; DIR/<name> is a
+// broker's data path and DIR/<name>.log what it says.
+package devcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Broker is one process of the cluster, as cluster.json lists it.
+type Broker struct {
+	Name    string `json:"name"`
+	PID     int    `json:"pid"`
+	TCP     string `json:"tcp"`
+	HTTP    string `json:"http"`
+	RPC     string `json:"rpc"`
+	Etcd    string `json:"etcd"`
+	DataDir string `json:"data_dir"`
+}
+
+// Config says what to start.
+type Config struct {
+	Nodes         int
+	DataDir       string
+	BasePort      int
+	NSQD          string   // the broker's binary
+	EtcdEndpoints string   // use this etcd instead of embedding one
+	Args          []string // more flags for every broker
+}
+
+// Cluster is a set of brokers under one data directory.
+type Cluster struct {
+	Brokers []Broker `json:"brokers"`
+	cfg     Config
+	running map[string]*exec.Cmd
+}
+
+// saved is what `dev start` needs to start a broker as it was started first.
+type saved struct {
+	NSQD string   `json:"nsqd"`
+	Args []string `json:"args"`
+}
+
+// New lays out a cluster; nothing is started.
+func New(cfg Config) (*Cluster, error) {
+	if cfg.Nodes < 1 || cfg.Nodes > 9 {
+		return nil, fmt.Errorf("devcluster: %d brokers: choose 1 to 9", cfg.Nodes)
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil {
+		return nil, fmt.Errorf("devcluster: %w", err)
+	}
+	c := &Cluster{cfg: cfg, running: map[string]*exec.Cmd{}}
+	addr := func(i, plus int) string { return fmt.Sprintf("127.0.0.1:%d", cfg.BasePort+100*i+plus) }
+	var members []string
+	for i := range cfg.Nodes {
+		name := fmt.Sprintf("n%d", i+1)
+		c.Brokers = append(c.Brokers, Broker{
+			Name: name, TCP: addr(i, 0), HTTP: addr(i, 1), RPC: addr(i, 3), Etcd: addr(i, 4),
+			DataDir: filepath.Join(cfg.DataDir, name),
+		})
+		members = append(members, fmt.Sprintf("%s=http://%s", name, addr(i, 5)))
+	}
+	for i, b := range c.Brokers {
+		args := []string{
+			"--node-name=" + b.Name, "--data-path=" + b.DataDir, "--tcp-address=" + b.TCP, "--http-address=" + b.HTTP,
+			"--rpc-address=" + b.RPC, "--broadcast-address=127.0.0.1",
+		}
+		if cfg.EtcdEndpoints != "" {
+			args = append(args, "--etcd-endpoints="+cfg.EtcdEndpoints, fmt.Sprintf("--replication-factor=%d", min(cfg.Nodes, 3)))
+		} else {
+			args = append(args, "--etcd-client-address="+b.Etcd, "--etcd-peer-address="+addr(i, 5),
+				"--etcd-initial-cluster="+strings.Join(members, ","))
+		}
+		if err := os.MkdirAll(b.DataDir, 0o755); err != nil {
+			return nil, fmt.Errorf("devcluster: %w", err)
+		}
+		if err := writeJSON(c.commandFile(b.Name), saved{NSQD: cfg.NSQD, Args: append(args, cfg.Args...)}); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.save()
+}
+
+// Load reads the cluster.json of a data directory.
+func Load(dataDir string) (*Cluster, error) {
+	b, err := os.ReadFile(filepath.Join(dataDir, "cluster.json"))
+	if err != nil {
+		return nil, fmt.Errorf("devcluster: no cluster in %s: %w", dataDir, err)
+	}
+	c := &Cluster{cfg: Config{DataDir: dataDir}, running: map[string]*exec.Cmd{}}
+	if err := json.Unmarshal(b, c); err != nil {
+		return nil, fmt.Errorf("devcluster: %s is damaged: %w", filepath.Join(dataDir, "cluster.json"), err)
+	}
+	return c, nil
+}
+
+// Broker finds a broker by name.
+func (c *Cluster) Broker(name string) (*Broker, error) {
+	for i := range c.Brokers {
+		if c.Brokers[i].Name == name {
+			return &c.Brokers[i], nil
+		}
+	}
+	return nil, fmt.Errorf("devcluster: no broker %q in %s", name, c.cfg.DataDir)
+}
+
+// StartAll starts every broker.
+func (c *Cluster) StartAll() error {
+	for _, b := range c.Brokers {
+		if err := c.Start(b.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start starts one broker, as it was started first. It outlives this process
+// unless Stop is called.
+func (c *Cluster) Start(name string) error {
+	b, err := c.Broker(name)
+	if err != nil {
+		return err
+	}
+	if b.PID != 0 && alive(b.PID) {
+		return fmt.Errorf("devcluster: %s runs already (pid %d)", name, b.PID)
+	}
+	var how saved
+	raw, err := os.ReadFile(c.commandFile(name))
+	if err == nil {
+		err = json.Unmarshal(raw, &how)
+	}
+	if err != nil {
+		return fmt.Errorf("devcluster: how to start %s: %w", name, err)
+	}
+	log, err := os.OpenFile(filepath.Join(c.cfg.DataDir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("devcluster: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(how.NSQD, how.Args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only us: we stop them in order
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("devcluster: %w", err)
+	}
+	b.PID = cmd.Process.Pid
+	c.running[name] = cmd
+	return c.save()
+}
+
+// Signal sends a signal to one broker.
+func (c *Cluster) Signal(name string, sig syscall.Signal) error {
+	b, err := c.Broker(name)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(b.PID, sig)
+}
+
+// Kill ends one broker with SIGKILL and waits until it is gone.
+func (c *Cluster) Kill(name string) error {
+	if err := c.Signal(name, syscall.SIGKILL); err != nil {
+		return err
+	}
+	return c.wait(name, 10*time.Second)
+}
+
+// Stop ends one broker with SIGTERM and waits; after the timeout it is killed
+// and an error tells so.
+func (c *Cluster) Stop(name string, timeout time.Duration) error {
+	if err := c.Signal(name, syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := c.wait(name, timeout); err != nil {
+		return errors.Join(err, c.Kill(name))
+	}
+	return nil
+}
+
+// StopAll ends every broker that runs, all at once.
+func (c *Cluster) StopAll(timeout time.Duration) error {
+	if fresh, err := Load(c.cfg.DataDir); err == nil {
+		c.Brokers = fresh.Brokers // `dev start` may have started one again
+	}
+	var errs []error
+	for _, b := range c.Brokers {
+		if b.PID != 0 && alive(b.PID) {
+			errs = append(errs, c.Signal(b.Name, syscall.SIGTERM))
+		}
+	}
+	for _, b := range c.Brokers {
+		if b.PID == 0 || !alive(b.PID) {
+			continue
+		}
+		if err := c.wait(b.Name, timeout); err != nil {
+			errs = append(errs, err, c.Kill(b.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wait reaps the process, or watches it if another process started it.
+func (c *Cluster) wait(name string, timeout time.Duration) error {
+	b, err := c.Broker(name)
+	if err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	if cmd := c.running[name]; cmd != nil && cmd.Process.Pid == b.PID {
+		delete(c.running, name)
+		go func() { _ = cmd.Wait(); close(gone) }() // ends with the process
+	} else {
+		pid := b.PID
+		go func() { // ends with the process or shortly after the timeout
+			for end := time.Now().Add(timeout + time.Second); alive(pid) && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			close(gone)
+		}()
+	}
+	select {
+	case <-gone:
+		return nil
+	case <-time.After(timeout):
+		return fmt.Errorf("devcluster: %s did not stop within %s", name, timeout)
+	}
+}
+
+// Ready waits until every broker answers /readyz with 200.
+func (c *Cluster) Ready(ctx context.Context) error {
+	for _, b := range c.Brokers {
+		if err := WaitReady(ctx, b.HTTP); err != nil {
+			return fmt.Errorf("devcluster: %s (%s) is not ready: %w; see %s.log", b.Name, b.HTTP, err, b.DataDir)
+		}
+	}
+	return nil
+}
+
+// WaitReady waits until the broker at an HTTP address is ready.
+func WaitReady(ctx context.Context, address string) error {
+	client := &http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	var last error
+	for {
+		resp, err := client.Get("http://" + address + "/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = fmt.Errorf("/readyz answered %s", resp.Status)
+		}
+		last = err
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Dead lists the brokers of this cluster that do not run.
+func (c *Cluster) Dead() (names []string) {
+	for _, b := range c.Brokers {
+		if b.PID == 0 || !alive(b.PID) {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+func (c *Cluster) commandFile(name string) string {
+	return filepath.Join(c.cfg.DataDir, name+".command.json")
+}
+
+func (c *Cluster) save() error { return writeJSON(filepath.Join(c.cfg.DataDir, "cluster.json"), c) }
+
+// writeJSON replaces a file as a whole: readers never see half of it.
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("devcluster: %w", err)
+	}
+	if err := os.WriteFile(path+".tmp", append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("devcluster: %w", err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("devcluster: %w", err)
+	}
+	return nil
+}
+
+// alive: the process exists and is no zombie.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true // not Linux: believe the signal
+	}
+	rest := string(stat[strings.LastIndexByte(string(stat), ')')+1:])
+	return !strings.HasPrefix(strings.TrimSpace(rest), "Z")
+}
