@@ -27,9 +27,16 @@ var handle = newHandle()
 
 // Encoders and decoders are kept: making one costs more than most headers.
 var (
-	encoders = sync.Pool{New: func() any { return codec.NewEncoderBytes(new([]byte), handle) }}
+	encoders = sync.Pool{New: func() any { return &encoder{codec: codec.NewEncoder(nil, handle)} }}
 	decoders = sync.Pool{New: func() any { return codec.NewDecoderBytes(nil, handle) }}
 )
+
+// encoder keeps the slice that its codec writes to beside it, or each call would
+// have to allocate one.
+type encoder struct {
+	codec *codec.Encoder
+	out   []byte
+}
 
 // Marshal encodes v as msgpack: structs as arrays of their exported fields in
 // order of declaration.
@@ -37,11 +44,11 @@ func Marshal(v any) ([]byte, error) { return appendMarshal(nil, v) }
 
 // appendMarshal encodes v into the capacity of b, from its beginning.
 func appendMarshal(b []byte, v any) ([]byte, error) {
-	e := encoders.Get().(*codec.Encoder)
-	e.ResetBytes(&b)
-	err := e.Encode(v)
-	var none []byte
-	e.ResetBytes(&none) // or the pool would hold the caller's bytes
+	e := encoders.Get().(*encoder)
+	e.out = b
+	e.codec.ResetBytes(&e.out)
+	err := e.codec.Encode(v)
+	b, e.out = e.out, nil
 	encoders.Put(e)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: encode %T: %w", v, err)

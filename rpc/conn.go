@@ -64,13 +64,16 @@ func (c *conn) close(why error) {
 	})
 }
 
-// run reads until the connection ends, hands over what arrives, and returns when
-// the writer and all requests being served have ended too.
+// run belongs to p while it reads: until the connection ends it hands over what
+// arrives. It returns when the writer and all requests being served have ended
+// too; p has forgotten the connection before that, for a request may take long.
 func (c *conn) run(ctx context.Context, p *peer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
 	own.Go(c.write)
+	p.attach(c)
 	c.close(c.read(ctx, p, &own))
+	p.detach(c)
 	cancel()
 	own.Wait()
 	return c.cause

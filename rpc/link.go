@@ -27,24 +27,22 @@ func (p *peer) link(ctx context.Context) {
 // connect makes one connection and stays with it; it returns how long it lasted,
 // 0 if there was none.
 func (p *peer) connect(ctx context.Context) time.Duration {
-	c, err := p.dial(ctx)
+	p.mu.Lock()
+	address := p.mu.address
+	p.mu.Unlock()
+	c, err := p.dial(ctx, address)
 	if err != nil {
-		p.failed(ctx, err)
+		p.failed(ctx, address, err)
 		return 0
 	}
 	began := time.Now()
-	p.attach(c)
 	cause := c.run(ctx, p)
-	p.detach(c)
 	p.complain(ctx, "connection to peer ended", cause)
 	return time.Since(began)
 }
 
 // dial connects and shakes hands.
-func (p *peer) dial(ctx context.Context) (*conn, error) {
-	p.mu.Lock()
-	address := p.mu.address
-	p.mu.Unlock()
+func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
 	raw, err := p.t.dialTCP(ctx, address)
 	if err != nil {
 		return nil, err
@@ -109,9 +107,9 @@ func (c *conn) shake(side func(handshake) (Hello, error)) (Hello, error) {
 
 // failed notes a refusal: it proves the process dead only at the address where
 // the peer was last connected, and only while it is the latest answer.
-func (p *peer) failed(ctx context.Context, err error) {
+func (p *peer) failed(ctx context.Context, address string, err error) {
 	p.mu.Lock()
-	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && p.mu.address == p.mu.reached
+	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && address == p.mu.reached && address == p.mu.address
 	p.updateLocked()
 	p.mu.Unlock()
 	p.complain(ctx, "cannot connect to peer", err)

@@ -196,8 +196,8 @@ func (p *peer) tellLocked(up, refused bool) {
 	p.t.o.Handler.Peer(p.node, p.mu.incarnation, up, refused)
 }
 
-// check closes what is silent for too long and reports a silence. Called by the
-// watch.
+// check closes what is silent for too long and reports that a silence began or
+// ended. Called by the watch.
 func (p *peer) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +206,7 @@ func (p *peer) check() {
 			c.close(errSilent)
 		}
 	}
-	if p.mu.up && !p.answersLocked() {
+	if p.mu.up != p.answersLocked() {
 		p.updateLocked()
 	}
 }

@@ -220,9 +220,7 @@ func (t *Transport) serve(raw net.Conn) {
 		t.logRefused(c, err)
 		return
 	}
-	p.attach(c)
 	cause := c.run(t.ctx, p)
-	p.detach(c)
 	if errors.Is(cause, errMalformed) {
 		p.log.WithError(cause).Warn("peer sent a malformed frame, connection closed")
 	}

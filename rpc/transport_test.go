@@ -64,11 +64,23 @@ func (r *recorder) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 }
 
 func (r *recorder) Serve(ctx context.Context, from ident.Node, method string, req []byte) (any, error) {
-	if r.answer == nil {
+	r.mu.Lock()
+	answer := r.answer
+	r.mu.Unlock()
+	if answer == nil {
 		return nil, ErrMethod
 	}
-	return r.answer(ctx, from, method, req)
+	return answer(ctx, from, method, req)
 }
+
+func (r *recorder) answerWith(f func(context.Context, ident.Node, string, []byte) (any, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
+}
+
+// calls gives what was seen so far.
+func (r *recorder) calls() []seen { return r.wait("nothing", func([]seen) bool { return true }) }
 
 // wait blocks until ok holds for what was seen so far.
 func (r *recorder) wait(what string, ok func([]seen) bool) []seen {
@@ -235,7 +247,7 @@ func TestFramesSentBeforeTheWayBackStandsArriveAfterUp(t *testing.T) {
 	introduce(b, a)
 	require.Eventually(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) == nil }, patience, time.Millisecond)
 	b.waitFrames(1)
-	require.True(t, b.told[0].up, "up comes before the first frame")
+	require.True(t, b.calls()[0].up, "up comes before the first frame")
 }
 
 func TestSendToUnknownPeer(t *testing.T) {
@@ -248,7 +260,7 @@ func TestSendToUnknownPeer(t *testing.T) {
 
 func TestCall(t *testing.T) {
 	a, b := pair(t)
-	b.answer = func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
+	b.answerWith(func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
 		var n note
 		if err := Unmarshal(req, &n); err != nil {
 			return nil, err
@@ -258,7 +270,7 @@ func TestCall(t *testing.T) {
 		}
 		n.Text = string(from) + method
 		return n, nil
-	}
+	})
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
@@ -283,11 +295,11 @@ func TestCall(t *testing.T) {
 func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.MaxServe = 2 })
 	serving := make(chan struct{}, 8)
-	b.answer = func(ctx context.Context, _ ident.Node, _ string, _ []byte) (any, error) {
+	b.answerWith(func(ctx context.Context, _ ident.Node, _ string, _ []byte) (any, error) {
 		serving <- struct{}{}
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := a.Call(ctx, "b", "hang", 1, nil)
@@ -318,6 +330,15 @@ func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 
 func TestKilledPeerIsDeadAtOnce(t *testing.T) {
 	a, b := pair(t)
+	serving, hang := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(hang) }) // before a.Close, which waits for it
+	a.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
+		close(serving)
+		<-hang // a request that heeds nothing must not delay the news
+		return nil, nil
+	})
+	go func() { _ = b.Call(context.Background(), "a", "hang", 1, nil) }()
+	<-serving
 	began := time.Now()
 	require.NoError(t, b.Close()) // what the kernel does for a killed process
 	a.waitPeer("b", 1, false, true)
@@ -362,7 +383,6 @@ func TestRemovedPeerIsRefused(t *testing.T) {
 
 func TestWindow(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.Windows.Bulk = 1 << 20 })
-	hold := make(chan struct{})
 	b.mu.Lock() // the reader of b stands still in its Handler
 	var err error
 	for i := 0; i < 1000 && err == nil; i++ {
@@ -372,14 +392,13 @@ func TestWindow(t *testing.T) {
 	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}), "each class has its own window")
 	require.LessOrEqual(t, a.Queued("b", ClassBulk), 1<<20)
 	b.mu.Unlock()
-	close(hold)
 	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), ErrTooLarge)
 }
 
 func TestReplicaOvertakesBulk(t *testing.T) {
 	a, b := pair(t)
 	b.mu.Lock()
-	const bulk = 12
+	const bulk = 15
 	for i := range bulk {
 		require.NoError(t, a.Send("b", Frame{ClassBulk, i, [][]byte{make([]byte, 1<<20)}}))
 	}

@@ -1,0 +1,83 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+// counter counts frames and keeps none.
+type counter struct {
+	flight chan struct{} // frames on their way; its capacity is the window
+	up     chan struct{}
+}
+
+func (c *counter) Frame(ident.Node, ident.Incarnation, Received) {
+	<-c.flight
+}
+
+func (c *counter) Peer(_ ident.Node, _ ident.Incarnation, up, _ bool) {
+	if up {
+		c.up <- struct{}{}
+	}
+}
+
+func (c *counter) Serve(_ context.Context, _ ident.Node, _ string, req []byte) (any, error) {
+	return len(req), nil
+}
+
+func benchPair(b *testing.B, window int) (*broker, *counter) {
+	b.Helper()
+	c := &counter{flight: make(chan struct{}, window), up: make(chan struct{}, 8)}
+	handle := func(o *Options) { o.Handler = c }
+	x, y := newBroker(b, "a", handle), newBroker(b, "b", handle)
+	introduce(x, y)
+	<-c.up
+	<-c.up
+	return x, c
+}
+
+// appendHeader is about what an append carries.
+type appendHeader struct {
+	Partition ident.Partition
+	Kind      uint8
+	Epoch     ident.Epoch
+	To, Store ident.StoreID
+	Prev      ident.Position
+	CRC       uint32
+	Committed ident.Position
+}
+
+func BenchmarkSend(b *testing.B) {
+	for _, size := range []int{100, 4 << 10, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			x, c := benchPair(b, min(4096, 8<<20/size))
+			payload := [][]byte{make([]byte, size)}
+			h := &appendHeader{Partition: ident.Partition{Topic: 1 << 60, Number: 3}, Kind: 1, Epoch: 12, To: 1 << 61, Store: 1 << 62}
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				c.flight <- struct{}{}
+				if err := x.Send("b", Frame{ClassReplica, h, payload}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range cap(c.flight) { // until the last has arrived
+				c.flight <- struct{}{}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
+		})
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	x, _ := benchPair(b, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		var n int
+		require.NoError(b, x.Call(b.Context(), "b", "len", []byte("hello"), &n))
+	}
+}

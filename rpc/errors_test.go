@@ -1,0 +1,47 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryRowSurvivesTheWire(t *testing.T) {
+	codes := map[Code]bool{CodeUnknown: true, 0: true}
+	for _, r := range rows {
+		require.False(t, codes[r.code], "number %d is used twice", r.code)
+		codes[r.code] = true
+		wrapped := fmt.Errorf("step: %w", r.err)
+		b, err := Marshal(FromError(wrapped))
+		require.NoError(t, err)
+		var got Error
+		require.NoError(t, Unmarshal(b, &got))
+		back := got.Err()
+		require.ErrorIs(t, back, r.err)
+		require.EqualError(t, back, wrapped.Error())
+		require.Equal(t, r.class, ClassOf(back))
+		for _, other := range rows {
+			require.Equal(t, other.err == r.err, errors.Is(back, other.err))
+		}
+		require.Equal(t, &got, FromError(back), "a second hop changes nothing")
+	}
+}
+
+func TestErrorsWithoutARow(t *testing.T) {
+	require.Nil(t, FromError(nil))
+	require.NoError(t, FromError(nil).Err())
+	require.NoError(t, (&Error{}).Err())
+	require.Zero(t, ClassOf(nil))
+	odd := FromError(errors.New("odd"))
+	require.Equal(t, InDoubt, odd.Class)
+	require.NotErrorIs(t, odd.Err(), edge.ErrInDoubt)
+	// A broker of a newer version sends a number this one does not know.
+	newer := &Error{Code: 9999, Class: Definite, Text: "new"}
+	require.Equal(t, Definite, ClassOf(fmt.Errorf("wrapped: %w", newer.Err())))
+	require.Len(t, FromError(errors.New(string(make([]byte, 5000)))).Text, maxErrorText)
+	require.Equal(t, "rolled back", RolledBack.String())
+	require.Equal(t, "class(9)", ErrorClass(9).String())
+}

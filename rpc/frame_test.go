@@ -1,0 +1,162 @@
+package rpc
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+// wire gives the bytes of frames as one connection would write them.
+func wire(t testing.TB, frames ...*outFrame) []byte {
+	t.Helper()
+	o := newOutbox(Options{}.withDefaults().Windows)
+	var b burst
+	var out bytes.Buffer
+	for _, f := range frames {
+		require.NoError(t, o.push(f))
+	}
+	for o.take(&b) {
+		for _, part := range b.iov {
+			out.Write(part)
+		}
+		b.reset()
+	}
+	return out.Bytes()
+}
+
+func frameOf(k kind, c Class, header string, payload ...[]byte) *outFrame {
+	f := newOutFrame(k, c, payload)
+	f.header = append(f.header, header...)
+	return f
+}
+
+// The bytes brokers of other versions read and write.
+func TestGoldenBytes(t *testing.T) {
+	frame := wire(t, frameOf(kindFrame, ClassReplica, "head", []byte("pay"), []byte("load")))
+	require.Equal(t, "4c46010101000000"+"04000000"+"07000000"+"07000000"+"075e05fb"+
+		hex.EncodeToString([]byte("headpayload")), hex.EncodeToString(frame))
+
+	hello, err := Marshal(helloHeader{Hello{"c", "n1", 300, 1, 5}, "n2", []byte{1, 2}})
+	require.NoError(t, err)
+	require.Equal(t, "93"+"95"+"a163"+"a26e31"+"d1012c"+"01"+"05"+"a26e32"+"c4020102", hex.EncodeToString(hello))
+}
+
+func TestHeadersGrowAtTheEnd(t *testing.T) {
+	type older struct{ A int }
+	type newer struct {
+		A int
+		B string
+		C []ident.Member
+	}
+	b, err := Marshal(newer{1, "x", []ident.Member{{Node: "n", Store: 3}}})
+	require.NoError(t, err)
+	var o older
+	require.NoError(t, Unmarshal(b, &o))
+	require.Equal(t, older{1}, o)
+	b, err = Marshal(older{2})
+	require.NoError(t, err)
+	var n newer
+	require.NoError(t, Unmarshal(b, &n))
+	require.Equal(t, newer{A: 2}, n)
+}
+
+func TestUnmarshalSharesNoMemory(t *testing.T) {
+	b, err := Marshal([]byte("abc"))
+	require.NoError(t, err)
+	var got []byte
+	require.NoError(t, Unmarshal(b, &got))
+	clear(b)
+	require.Equal(t, "abc", string(got))
+}
+
+func TestReaderRefuses(t *testing.T) {
+	good := wire(t, frameOf(kindFrame, ClassReplica, "head", []byte("payload")))
+	long := wire(t, frameOf(kindFrame, ClassBulk, "head", make([]byte, 2*pieceBytes)))
+	first := preludeBytes + 4 + pieceBytes
+	tests := map[string]func() []byte{
+		"magic":             func() []byte { return edit(good, 0, 'X') },
+		"format version":    func() []byte { return edit(good, 2, 9) },
+		"unknown kind":      func() []byte { return edit(good, 3, 99) },
+		"unknown class":     func() []byte { return edit(good, 4, 6) },
+		"no class":          func() []byte { return edit(good, 4, 0) },
+		"long header":       func() []byte { return edit(good, 11, 1) },
+		"long payload":      func() []byte { return edit(good, 15, 0xff) },
+		"piece differs":     func() []byte { return edit(good, 16, 1) },
+		"crc of prelude":    func() []byte { return edit(good, 5, 1) },
+		"crc of header":     func() []byte { return edit(good, preludeBytes, 'X') },
+		"rest out of place": func() []byte { return long[first:] },
+		"rest of another":   func() []byte { return edit(long, first+4, byte(ClassRelay)) },
+		"frame in a frame":  func() []byte { return append(bytes.Clone(long[:first]), long...) },
+		"rest too short":    func() []byte { return edit(long, first+16, 1) },
+	}
+	for name, bytesOf := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := newFrameReader(bytes.NewReader(bytesOf())).next()
+			require.ErrorIs(t, err, errMalformed)
+		})
+	}
+	_, err := newFrameReader(bytes.NewReader(nil)).next()
+	require.Equal(t, io.EOF, err)
+	_, err = newFrameReader(bytes.NewReader(long[:first+30])).next()
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+func edit(b []byte, at int, value byte) []byte {
+	b = bytes.Clone(b)
+	b[at] = value
+	return b
+}
+
+// FuzzReader: any bytes make frames or an error, never a panic; and what is read
+// survives another trip.
+func FuzzReader(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(wire(f, frameOf(kindHeartbeat, 0, "")))
+	f.Add(wire(f, frameOf(kindFrame, ClassReplica, "head", []byte("payload")), frameOf(kindRequest, ClassControl, "x")))
+	cut := wire(f, frameOf(kindFrame, ClassBulk, "h", make([]byte, pieceBytes+3)))
+	f.Add(cut)
+	f.Add(cut[preludeBytes+1+pieceBytes:])
+	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes)})
+	f.Add(appendPiece(nil, prelude{kind: kindHello}, hello))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := newFrameReader(bytes.NewReader(b))
+		for {
+			a, err := r.next()
+			if err != nil {
+				require.True(t, errors.Is(err, errMalformed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+				return
+			}
+			decodeAll(a.header)
+			again, err := newFrameReader(bytes.NewReader(wire(t, frameOf(a.kind, a.class, string(a.header), a.payload)))).next()
+			require.NoError(t, err)
+			require.Equal(t, a.kind, again.kind)
+			require.Equal(t, a.header, again.header)
+			require.Equal(t, a.payload, again.payload)
+		}
+	})
+}
+
+// decodeAll tries a header as everything this package takes it for.
+func decodeAll(header []byte) {
+	var hello helloHeader
+	_ = Unmarshal(header, &hello)
+	var q requestHeader
+	_ = Unmarshal(header, &q)
+	var r responseHeader
+	_ = Unmarshal(header, &r)
+	var s string
+	_ = Unmarshal(header, &s)
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes)})
+	f.Add(hello)
+	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Add(bytes.Repeat([]byte{0x91}, 200))
+	f.Fuzz(func(_ *testing.T, b []byte) { decodeAll(b) })
+}

@@ -1,0 +1,153 @@
+package rpc
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+// proxy passes bytes on, or holds them back while it is paused.
+type proxy struct {
+	listener net.Listener
+	target   string
+	own      sync.WaitGroup
+
+	mu     sync.Mutex
+	cond   *sync.Cond
+	paused bool
+	closed bool
+	conns  []net.Conn
+}
+
+func newProxy(t *testing.T, target string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{listener: l, target: target}
+	p.cond = sync.NewCond(&p.mu)
+	p.own.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *proxy) accept() {
+	for {
+		in, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, in, out)
+		p.mu.Unlock()
+		p.own.Go(func() { p.pass(in, out) })
+		p.own.Go(func() { p.pass(out, in) })
+	}
+}
+
+func (p *proxy) pass(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	b := make([]byte, 4096)
+	for {
+		n, err := from.Read(b)
+		p.mu.Lock()
+		for p.paused && !p.closed {
+			p.cond.Wait()
+		}
+		p.mu.Unlock()
+		if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) pause(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = on
+	p.cond.Broadcast()
+}
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.cond.Broadcast()
+	p.mu.Unlock()
+	p.own.Wait()
+}
+
+// behindProxies connects two brokers so that nothing passes while both proxies
+// are paused: the peer neither speaks nor refuses.
+func behindProxies(t *testing.T, times Times) (a, b *broker, pause func(bool)) {
+	t.Helper()
+	set := func(o *Options) { o.Times = times }
+	a, b = newBroker(t, "a", set), newBroker(t, "b", set)
+	toA, toB := newProxy(t, a.address), newProxy(t, b.address)
+	a.SetPeers(map[ident.Node]string{"b": toB.listener.Addr().String()})
+	b.SetPeers(map[ident.Node]string{"a": toA.listener.Addr().String()})
+	waitUp(a, b)
+	return a, b, func(on bool) { toA.pause(on); toB.pause(on) }
+}
+
+func TestSilentPeerGoesDownAndComesBackWithNothingLost(t *testing.T) {
+	a, b, pause := behindProxies(t, Times{Heartbeat: 5 * time.Millisecond, Silent: 100 * time.Millisecond, Dead: time.Minute})
+	pause(true)
+	a.waitPeer("b", 1, false, false)
+	b.waitPeer("a", 1, false, false)
+	a.forget()
+	b.forget()
+	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, [][]byte{[]byte("kept")}}), "still connected")
+	pause(false)
+	a.waitPeer("b", 1, true, false)
+	require.Equal(t, "kept", string(b.waitFrames(1)[0].f.Payload))
+	require.True(t, b.calls()[0].up, "up is told before the frame that ended the silence")
+}
+
+func TestSilentConnectionIsClosedAndDialledAgain(t *testing.T) {
+	a, b, pause := behindProxies(t, Times{
+		Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond,
+		Handshake: 100 * time.Millisecond,
+	})
+	first := a.sender("b")
+	pause(true)
+	select {
+	case <-first.done:
+	case <-time.After(patience):
+		t.Fatal("the silent connection stays open")
+	}
+	require.True(t, errors.Is(first.cause, errSilent) || errors.Is(first.cause, io.EOF), "%v", first.cause)
+	require.Eventually(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) != nil }, patience, time.Millisecond)
+	a.forget()
+	b.forget()
+	pause(false)
+	a.waitPeer("b", 1, true, false)
+	b.waitPeer("a", 1, true, false)
+	for _, s := range a.calls() {
+		require.False(t, s.refused, "a silent process is not a dead one")
+	}
+}
+
+func TestOwnStopIsNotThePeersSilence(t *testing.T) {
+	a := &Transport{start: time.Now().Add(-time.Hour)}
+	c := &conn{t: a}
+	now := a.now()
+	c.heard.Store(now - int64(time.Minute))
+	require.Greater(t, a.silence(c), 30*time.Second)
+	a.resumed.Store(now)
+	require.Less(t, a.silence(c), 30*time.Second)
+}
