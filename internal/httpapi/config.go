@@ -1,0 +1,54 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/julienschmidt/httprouter"
+)
+
+// option names the option of a /config/:opt request.
+func option(r *http.Request) string {
+	return httprouter.ParamsFromContext(r.Context()).ByName("opt")
+}
+
+// getConfig: GET /config/:opt. Strings are sent as they are, all else as JSON.
+func (a *api) getConfig(r *http.Request) (any, error) {
+	if a.b.Config != nil {
+		if v, ok := a.b.Config.Get(option(r)); ok {
+			return v, nil
+		}
+	}
+	return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
+}
+
+// putConfig: PUT /config/:opt changes one of the two options that NSQ lets
+// change at run time, and answers the new value.
+func (a *api) putConfig(r *http.Request) (any, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, a.opts.MaxMsgSize+1))
+	if err != nil {
+		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
+	}
+	if len(body) == 0 || int64(len(body)) > a.opts.MaxMsgSize {
+		return nil, fail(http.StatusRequestEntityTooLarge, "INVALID_VALUE")
+	}
+	if a.b.Config == nil {
+		return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
+	}
+	switch option(r) {
+	case "nsqlookupd_tcp_addresses":
+		var addresses []string
+		if err = json.Unmarshal(body, &addresses); err == nil {
+			err = a.b.Config.SetLookupdAddresses(addresses)
+		}
+	case "log_level":
+		err = a.b.Config.SetLogLevel(string(body))
+	default:
+		return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
+	}
+	if err != nil {
+		return nil, fail(http.StatusBadRequest, "INVALID_VALUE")
+	}
+	return a.getConfig(r)
+}

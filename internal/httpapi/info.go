@@ -1,0 +1,43 @@
+package httpapi
+
+import "net/http"
+
+// ping: GET /ping and /healthz. It fails when the broker cannot store.
+func (a *api) ping() (int, string) {
+	if text := a.health(); text != "OK" {
+		return http.StatusInternalServerError, text
+	}
+	return http.StatusOK, "OK"
+}
+
+func (a *api) health() string {
+	if err := a.b.Stats.Health(); err != nil {
+		return "NOK - " + err.Error()
+	}
+	return "OK"
+}
+
+// info: GET /info. Durations are nanoseconds, as in NSQ.
+func (a *api) info(*http.Request) (any, error) {
+	o := &a.opts
+	return struct {
+		Version                string `json:"version"`
+		BroadcastAddress       string `json:"broadcast_address"`
+		Hostname               string `json:"hostname"`
+		HTTPPort               int    `json:"http_port"`
+		TCPPort                int    `json:"tcp_port"`
+		StartTime              int64  `json:"start_time"`
+		MaxHeartbeatInterval   int64  `json:"max_heartbeat_interval"`
+		MaxOutputBufferSize    int64  `json:"max_output_buffer_size"`
+		MaxOutputBufferTimeout int64  `json:"max_output_buffer_timeout"`
+		MaxDeflateLevel        int    `json:"max_deflate_level"`
+		TopologyZone           string `json:"topology_zone"`
+		TopologyRegion         string `json:"topology_region"`
+		NodeName               string `json:"node_name"`
+		Durability             string `json:"durability"`
+	}{
+		o.Version, o.BroadcastAddress, o.Hostname, o.HTTPPort, o.TCPPort, o.StartTime.Unix(),
+		int64(o.MaxHeartbeatInterval), o.MaxOutputBufferSize, int64(o.MaxOutputBufferTimeout),
+		o.MaxDeflateLevel, o.TopologyZone, o.TopologyRegion, o.NodeName, o.Durability,
+	}, nil
+}

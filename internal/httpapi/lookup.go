@@ -1,0 +1,203 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// lookupOnly adds the endpoints that only nsqlookupd has.
+func (a *api) lookupOnly(get, post func(string, endpoint)) {
+	get("/lookup", a.lookup)
+	get("/topics", a.topics)
+	get("/channels", a.channels)
+	get("/nodes", a.nodes)
+	get("/debug", a.registrations)
+	post("/topic/tombstone", a.tombstone)
+}
+
+// lookup: GET /lookup?topic=.
+func (a *api) lookup(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	if err != nil {
+		return nil, err
+	}
+	channels, producers, err := a.b.Directory.Lookup(r.Context(), topic)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Channels  []string        `json:"channels"`
+		Producers []edge.Producer `json:"producers"`
+	}{list(channels), list(producers)}, nil
+}
+
+// list makes an empty list where null would surprise clients.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}
+
+// topics: GET /topics.
+func (a *api) topics(*http.Request) (any, error) {
+	return map[string][]string{"topics": list(a.b.Directory.Topics())}, nil
+}
+
+// channels: GET /channels?topic=.
+func (a *api) channels(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]string{"channels": list(a.b.Directory.Channels(topic))}, nil
+}
+
+// nodes: GET /nodes. Tools index tombstones by the index of the topic.
+func (a *api) nodes(*http.Request) (any, error) {
+	nodes := list(a.b.Directory.Nodes())
+	for i := range nodes {
+		n := &nodes[i]
+		n.Topics = list(n.Topics)
+		tombstones := make([]bool, len(n.Topics))
+		copy(tombstones, n.Tombstones)
+		n.Tombstones = tombstones
+	}
+	return map[string][]edge.NodeEntry{"producers": nodes}, nil
+}
+
+// registration is one producer in GET /debug.
+type registration struct {
+	ID               string `json:"id"`
+	Hostname         string `json:"hostname"`
+	BroadcastAddress string `json:"broadcast_address"`
+	TCPPort          int    `json:"tcp_port"`
+	HTTPPort         int    `json:"http_port"`
+	Version          string `json:"version"`
+	TopologyZone     string `json:"topology_zone"`
+	TopologyRegion   string `json:"topology_region"`
+	LastUpdate       int64  `json:"last_update"` // unix ns
+	Tombstoned       bool   `json:"tombstoned"`
+	TombstonedAt     int64  `json:"tombstoned_at"` // unix ns; not kept, 0
+}
+
+// registrations: GET /debug, nsqlookupd's table "category:key:subkey".
+func (a *api) registrations(*http.Request) (any, error) {
+	table := map[string][]registration{}
+	now := time.Now().UnixNano() // brokers are dropped at once when they die
+	for _, n := range a.b.Directory.Nodes() {
+		entry := registration{
+			ID: n.RemoteAddress, Hostname: n.Hostname, BroadcastAddress: n.BroadcastAddress,
+			TCPPort: n.TCPPort, HTTPPort: n.HTTPPort, Version: n.Version,
+			TopologyZone: n.TopologyZone, TopologyRegion: n.TopologyRegion, LastUpdate: now,
+		}
+		table["client::"] = append(table["client::"], entry)
+		for i, topic := range n.Topics {
+			entry.Tombstoned = i < len(n.Tombstones) && n.Tombstones[i]
+			key := fmt.Sprintf("topic:%s:", topic)
+			table[key] = append(table[key], entry)
+			for _, channel := range a.b.Directory.Channels(topic) {
+				key := fmt.Sprintf("channel:%s:%s", topic, channel)
+				table[key] = append(table[key], entry)
+			}
+		}
+	}
+	return table, nil
+}
+
+// tombstone: POST /topic/tombstone?topic=&node=.
+func (a *api) tombstone(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	if err != nil {
+		return nil, err
+	}
+	node, err := required(values, "node", "MISSING_ARG_NODE")
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.b.Directory.Tombstone(topic, node)
+}
+
+// lookupdInfo: GET /info of nsqlookupd.
+func (a *api) lookupdInfo(*http.Request) (any, error) {
+	return map[string]string{"version": a.opts.Version}, nil
+}
+
+// lookupdCreateTopic: POST /topic/create of nsqlookupd.
+func (a *api) lookupdCreateTopic(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	topic, err := checked(values, "topic")
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "topic.create", Topic: topic, Args: arguments(values)})
+}
+
+// lookupdDeleteTopic: POST /topic/delete of nsqlookupd forgets registrations
+// there; here there is nothing to forget, and messages are never deleted by it.
+func (a *api) lookupdDeleteTopic(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = required(values, "topic", "MISSING_ARG_TOPIC")
+	return nil, err
+}
+
+// lookupdCreateChannel: POST /channel/create of nsqlookupd creates the topic
+// too.
+func (a *api) lookupdCreateChannel(r *http.Request) (any, error) {
+	op, err := channelArguments(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "topic.create", Topic: op.Topic}); err != nil {
+		return nil, err
+	}
+	op.Verb = "channel.create"
+	return nil, a.b.Admin.Do(r.Context(), op)
+}
+
+// lookupdDeleteChannel: POST /channel/delete of nsqlookupd; see
+// lookupdDeleteTopic.
+func (a *api) lookupdDeleteChannel(r *http.Request) (any, error) {
+	op, err := channelArguments(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, channel := range a.b.Directory.Channels(op.Topic) {
+		if channel == op.Channel {
+			return nil, nil
+		}
+	}
+	return nil, edge.ErrChannelNotFound
+}
+
+// cluster: GET /v1/cluster.
+func (a *api) cluster(*http.Request) (any, error) { return a.b.Directory.Cluster(), nil }
+
+// ready: GET /readyz.
+func (a *api) ready() (int, string) {
+	if err := a.b.Directory.Ready(); err != nil {
+		return http.StatusServiceUnavailable, err.Error()
+	}
+	return http.StatusOK, "OK"
+}

@@ -1,0 +1,247 @@
+package httpapi
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// waiter hands the fate of one put to the request that waits for it.
+type waiter chan edge.PutResult
+
+func (w waiter) Answer(r edge.PutResult) { w <- r } // capacity 1, called once
+
+// pub: POST /pub?topic=&defer=, the body is the message. The order of the
+// checks is NSQ's.
+func (a *api) pub(r *http.Request) (any, error) {
+	limit := a.opts.MaxMsgSize
+	if r.ContentLength > limit {
+		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
+	case int64(len(body)) > limit:
+		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+	case len(body) == 0:
+		return nil, fail(http.StatusBadRequest, "MSG_EMPTY")
+	}
+	topic, values, err := putTopic(r)
+	if err != nil {
+		return nil, err
+	}
+	deliverAt, err := a.deliverAt(values)
+	if err != nil {
+		return nil, err
+	}
+	draft := queue.NewDraft(len(body))
+	if err := draft.AddMessage(queue.Message{Body: body, DeliverAt: deliverAt}); err != nil {
+		return nil, err
+	}
+	return a.put(r, topic, draft)
+}
+
+// maxHint bounds the memory taken on the word of a Content-Length.
+const maxHint = 256 << 10
+
+// mpub: POST /mpub?topic=&binary=&defer=, one message per line or length-
+// prefixed messages.
+func (a *api) mpub(r *http.Request) (any, error) {
+	if r.ContentLength > a.opts.MaxBodySize {
+		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+	}
+	topic, values, err := putTopic(r)
+	if err != nil {
+		return nil, err
+	}
+	deliverAt, err := a.deliverAt(values)
+	if err != nil {
+		return nil, err
+	}
+	m := multi{api: a, in: bufio.NewReader(r.Body), deliverAt: deliverAt, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
+	if values.Has("binary") && flag(values, "binary", true) {
+		err = m.binary()
+	} else {
+		err = m.lines()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.draft.Count() == 0 {
+		return "OK", nil
+	}
+	return a.put(r, topic, m.draft)
+}
+
+// putTopic reads and checks the topic of a put.
+func putTopic(r *http.Request) (string, url.Values, error) {
+	values, err := query(r)
+	if err != nil {
+		return "", nil, err
+	}
+	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	if err != nil {
+		return "", nil, err
+	}
+	if !protocol.ValidName(topic) {
+		return "", nil, fail(http.StatusBadRequest, "INVALID_TOPIC")
+	}
+	return topic, values, nil
+}
+
+// deliverAt turns ?defer= (milliseconds) into a deadline; 0 = at once.
+func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
+	if !values.Has("defer") {
+		return 0, nil
+	}
+	ms, err := strconv.ParseInt(values.Get("defer"), 10, 64)
+	if err != nil || ms < 0 || ms > a.opts.MaxDeferTimeout.Milliseconds() {
+		return 0, fail(http.StatusBadRequest, "INVALID_DEFER")
+	}
+	if ms == 0 {
+		return 0, nil
+	}
+	return time.Now().Add(time.Duration(ms) * time.Millisecond).UnixNano(), nil
+}
+
+// put publishes and waits for the fate; the Publisher bounds that wait.
+func (a *api) put(r *http.Request, topic string, draft *queue.DraftBuilder) (any, error) {
+	if err := a.b.Publisher.Admit(r.Context(), topic, draft.Size()); err != nil {
+		return nil, putFailure(err)
+	}
+	w := make(waiter, 1)
+	a.b.Publisher.Publish(topic, nil, draft.Draft(ident.RequestID{}), w)
+	if result := <-w; result.Err != nil {
+		return nil, putFailure(result.Err)
+	}
+	return "OK", nil
+}
+
+// putFailure tells apart what a producer must tell apart: nothing is stored
+// (503, try again) and it may be stored (504).
+func putFailure(err error) error {
+	switch {
+	case errors.Is(err, edge.ErrInDoubt):
+		return &failure{status: http.StatusGatewayTimeout, message: err.Error()}
+	case errors.Is(err, edge.ErrExiting):
+		return known(err)
+	}
+	return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
+}
+
+// multi reads the body of /mpub.
+type multi struct {
+	api       *api
+	in        *bufio.Reader
+	deliverAt int64
+	draft     *queue.DraftBuilder
+	read      int64
+	scratch   []byte // of the present line
+}
+
+// lines takes one message per line; empty lines are skipped.
+func (m *multi) lines() error {
+	for {
+		line, err := m.line()
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if len(line) > 0 {
+			if addErr := m.add(line); addErr != nil {
+				return addErr
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// line reads one line without its newline. It stops as soon as a limit is
+// passed, so that a line without end costs nothing.
+func (m *multi) line() ([]byte, error) {
+	line := m.scratch[:0]
+	for {
+		part, err := m.in.ReadSlice('\n')
+		line = append(line, part...)
+		m.read += int64(len(part))
+		if m.read > m.api.opts.MaxBodySize {
+			return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+		}
+		m.scratch = line
+		switch {
+		case err == nil:
+			return line[:len(line)-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			return line, io.EOF
+		}
+		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
+	}
+}
+
+func (m *multi) add(body []byte) error {
+	if int64(len(body)) > m.api.opts.MaxMsgSize {
+		return fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+	}
+	return m.draft.AddMessage(queue.Message{Body: body, DeliverAt: m.deliverAt})
+}
+
+// binary takes a count, then length-prefixed messages.
+func (m *multi) binary() error {
+	count, err := m.size()
+	if err != nil || count <= 0 || int64(count) > (m.api.opts.MaxBodySize-4)/5 {
+		return fail(http.StatusRequestEntityTooLarge, "BAD_BODY")
+	}
+	for range count {
+		size, err := m.size()
+		if err != nil || size <= 0 || int64(size) > m.api.opts.MaxMsgSize {
+			return fail(http.StatusRequestEntityTooLarge, "BAD_MESSAGE")
+		}
+		if m.read += int64(size); m.read > m.api.opts.MaxBodySize {
+			return fail(http.StatusRequestEntityTooLarge, "BAD_BODY")
+		}
+		if err := m.message(int(size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// message reads one message; without a deadline straight into the batch.
+func (m *multi) message(size int) error {
+	if m.deliverAt == 0 {
+		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
+	}
+	body := make([]byte, size)
+	if err := badMessage(io.ReadFull(m.in, body)); err != nil {
+		return err
+	}
+	return m.add(body)
+}
+
+func badMessage(_ int, err error) error {
+	if err != nil {
+		return fail(http.StatusRequestEntityTooLarge, "BAD_MESSAGE")
+	}
+	return nil
+}
+
+func (m *multi) size() (int32, error) {
+	var b [4]byte
+	m.read += 4
+	_, err := io.ReadFull(m.in, b[:])
+	return int32(binary.BigEndian.Uint32(b[:])), err
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// statsReply is GET /stats?format=json, in NSQ's key order.
+type statsReply struct {
+	Version   string             `json:"version"`
+	Health    string             `json:"health"`
+	StartTime int64              `json:"start_time"`
+	Topics    []edge.TopicStats  `json:"topics"`
+	Memory    *Memory            `json:"memory,omitempty"`
+	Producers []edge.ClientStats `json:"producers"`
+}
+
+// stats: GET /stats?format=&topic=&channel=&include_clients=&include_mem=.
+func (a *api) stats(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	reply := a.gather(values)
+	if values.Get("format") == "json" {
+		return reply, nil
+	}
+	return a.statsText(reply), nil
+}
+
+func (a *api) gather(values url.Values) statsReply {
+	topic, clients := values.Get("topic"), flag(values, "include_clients", true)
+	reply := statsReply{
+		Version: a.opts.Version, Health: a.health(), StartTime: a.opts.StartTime.Unix(),
+		Topics: a.b.Stats.Topics(topic, values.Get("channel"), clients),
+	}
+	reply.Topics = normal(reply.Topics, clients, topic != "")
+	if flag(values, "include_mem", true) {
+		m := ReadMemory()
+		reply.Memory = &m
+	}
+	if clients {
+		reply.Producers = []edge.ClientStats{}
+		if a.b.Producers != nil {
+			reply.Producers = append(reply.Producers, a.b.Producers()...)
+		}
+	}
+	return reply
+}
+
+// normal gives empty lists the form that NSQ's tools know: no topics at all is
+// [], a filter that found nothing is null, clients that were not asked for are
+// null.
+func normal(topics []edge.TopicStats, clients, filtered bool) []edge.TopicStats {
+	if len(topics) == 0 {
+		if filtered {
+			return nil
+		}
+		return []edge.TopicStats{}
+	}
+	for i := range topics {
+		topics[i].Channels = list(topics[i].Channels)
+		for j := range topics[i].Channels {
+			ch := &topics[i].Channels[j]
+			if clients {
+				ch.Clients = list(ch.Clients)
+			} else {
+				ch.Clients = nil
+			}
+		}
+	}
+	return topics
+}

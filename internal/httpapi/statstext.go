@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// statsText is GET /stats for people.
+func (a *api) statsText(s statsReply) string {
+	w := &strings.Builder{}
+	fmt.Fprintf(w, "nsqd v%s (built w/%s)\n", s.Version, runtime.Version())
+	fmt.Fprintf(w, "start_time %s\n", a.opts.StartTime.Format(time.RFC3339))
+	fmt.Fprintf(w, "uptime %s\n", time.Since(a.opts.StartTime).Round(time.Second))
+	fmt.Fprintf(w, "\nHealth: %s\n", s.Health)
+	if s.Memory != nil {
+		writeMemory(w, s.Memory)
+	}
+	if len(s.Topics) == 0 {
+		fmt.Fprint(w, "\nTopics: None\n")
+	} else {
+		fmt.Fprint(w, "\nTopics:")
+	}
+	for i := range s.Topics {
+		writeTopic(w, &s.Topics[i])
+	}
+	if len(s.Producers) == 0 {
+		fmt.Fprint(w, "\nProducers: None\n")
+	} else {
+		fmt.Fprint(w, "\nProducers:\n")
+	}
+	for i := range s.Producers {
+		writeProducer(w, &s.Producers[i])
+	}
+	return w.String()
+}
+
+func writeMemory(w io.Writer, m *Memory) {
+	fmt.Fprint(w, "\nMemory:\n")
+	for _, row := range []struct {
+		name  string
+		value uint64
+	}{
+		{"heap_objects", m.HeapObjects}, {"heap_idle_bytes", m.HeapIdleBytes},
+		{"heap_in_use_bytes", m.HeapInUseBytes}, {"heap_released_bytes", m.HeapReleasedBytes},
+		{"gc_pause_usec_100", m.GCPauseUsec100}, {"gc_pause_usec_99", m.GCPauseUsec99},
+		{"gc_pause_usec_95", m.GCPauseUsec95}, {"next_gc_bytes", m.NextGCBytes},
+		{"gc_total_runs", uint64(m.GCTotalRuns)},
+	} {
+		fmt.Fprintf(w, "   %-25s\t%d\n", row.name, row.value)
+	}
+}
+
+func writeTopic(w io.Writer, t *edge.TopicStats) {
+	fmt.Fprintf(w, "\n%s[%-15s] depth: %-5d be-depth: %-5d msgs: %-8d e2e%%: %s\n",
+		pauseMark(t.Paused), t.TopicName, t.Depth, t.BackendDepth, t.MessageCount, latency(t.E2E))
+	for i := range t.Channels {
+		ch := &t.Channels[i]
+		fmt.Fprintf(w, "   %s[%-25s] depth: %-5d be-depth: %-5d inflt: %-4d def: %-4d re-q: %-5d timeout: %-5d msgs: %-8d e2e%%: %s\n",
+			pauseMark(ch.Paused), ch.ChannelName, ch.Depth, ch.BackendDepth, ch.InFlightCount,
+			ch.DeferredCount, ch.RequeueCount, ch.TimeoutCount, ch.MessageCount, latency(ch.E2E))
+		for j := range ch.Clients {
+			c := &ch.Clients[j]
+			fmt.Fprintf(w, "        [%s %-21s] state: %d inflt: %-4d rdy: %-4d fin: %-8d re-q: %-8d msgs: %-8d connected: %s\n",
+				c.Version, c.ClientID, c.State, c.InFlightCount, c.ReadyCount, c.FinishCount,
+				c.RequeueCount, c.MessageCount, connected(c))
+		}
+	}
+}
+
+func writeProducer(w io.Writer, c *edge.ClientStats) {
+	var msgs uint64
+	for _, p := range c.PubCounts {
+		msgs += p.Count
+	}
+	fmt.Fprintf(w, "   [%s %-21s] msgs: %-8d connected: %s\n", c.Version, c.ClientID, msgs, connected(c))
+	for _, p := range c.PubCounts {
+		fmt.Fprintf(w, "      [%-15s] msgs: %-8d\n", p.Topic, p.Count)
+	}
+}
+
+func pauseMark(paused bool) string {
+	if paused {
+		return "*P "
+	}
+	return "   "
+}
+
+func latency(e edge.E2ELatency) string {
+	parts := make([]string, 0, len(e.Percentiles))
+	for _, p := range e.Percentiles {
+		parts = append(parts, fmt.Sprintf("%v: %s", p.Quantile, time.Duration(p.Value)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func connected(c *edge.ClientStats) time.Duration {
+	return time.Since(time.Unix(c.ConnectTime, 0)).Round(time.Second)
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// maxAcceptDelay bounds the pause after an accept that failed for want of file
+// descriptors or memory.
+const maxAcceptDelay = time.Second
+
+// acceptTCP hands connections over, each on a goroutine of its own, until the
+// listener is closed.
+func (s *Server) acceptTCP(ctx context.Context) {
+	delay := time.Duration(0)
+	for {
+		conn, err := s.tcp.Accept()
+		switch {
+		case err == nil:
+			delay = 0
+			s.wg.Go(func() { s.tcpHandler.Serve(ctx, conn) })
+		case errors.Is(err, net.ErrClosed):
+			return
+		case transient(err):
+			delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
+			s.opts.Log.WithError(err).Warn("cannot accept a client, trying again")
+			if !pause(ctx, delay) {
+				return
+			}
+		default:
+			s.fail(fmt.Errorf("server: accept on %s: %w", s.tcp.Addr(), err))
+			return
+		}
+	}
+}
+
+// transient reports whether an accept may succeed later.
+func transient(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits; false means that ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// listen binds host:port, or the path of a unix socket. The file of a socket
+// that nobody serves any more is replaced.
+func listen(address string) (net.Listener, error) {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return net.Listen("tcp", address)
+	}
+	l, err := net.Listen("unix", address)
+	if !errors.Is(err, syscall.EADDRINUSE) || !abandoned(address) {
+		return l, err
+	}
+	if err := os.Remove(address); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", address)
+}
+
+// abandoned reports whether the path is a unix socket without a server.
+func abandoned(path string) bool {
+	stat, err := os.Lstat(path)
+	if err != nil || stat.Mode()&os.ModeSocket == 0 {
+		return false
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
