@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// Do carries out an administrative operation (edge.Admin), on whatever broker
+// it was asked for.
+func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
+	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
+	defer cancel()
+	switch op.Verb {
+	case "topic.create":
+		return b.createExplicitly(ctx, op)
+	case "topic.delete":
+		return b.deleteTopic(ctx, op.Topic)
+	case verbTopicPause:
+		return b.pauseTopic(ctx, op.Topic, true)
+	case verbTopicUnpause:
+		return b.pauseTopic(ctx, op.Topic, false)
+	case verbChannelCreate:
+		return b.CreateChannel(ctx, op.Topic, op.Channel, op.Args["from"], op.Args["ordered"] == "true")
+	case verbChannelDelete:
+		return b.deleteChannel(ctx, op.Topic, op.Channel)
+	case verbChannelPause:
+		return b.pauseChannel(ctx, op.Topic, op.Channel, true)
+	case verbChannelUnpause:
+		return b.pauseChannel(ctx, op.Topic, op.Channel, false)
+	case verbChannelEmpty, verbTopicEmpty:
+		return b.empty(ctx, op)
+	}
+	return fmt.Errorf("%w: verb %q", edge.ErrInvalid, op.Verb)
+}
+
+func (b *Broker) empty(ctx context.Context, op edge.AdminOp) error {
+	t, ok := b.catalog.topic(op.Topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	return b.onLeaders(ctx, t, queueOp{Verb: op.Verb, Channel: op.Channel})
+}
+
+// createExplicitly makes a topic as asked. One that exists is left as it is.
+func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
+	s := topicSpec{name: op.Topic, explicit: true, ordered: op.Args["ordered"] == "true"}
+	for key, to := range map[string]*int{
+		"partitions": &s.partitions, "replication_factor": &s.replicas, "min_in_sync": &s.minInSync,
+	} {
+		text := op.Args[key]
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%w: %s must be a positive number", edge.ErrInvalid, key)
+		}
+		*to = n
+	}
+	s, err := b.spec(s)
+	if err != nil {
+		return err
+	}
+	_, err = b.createTopic(ctx, s)
+	return err
+}

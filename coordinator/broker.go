@@ -1,0 +1,226 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/sirupsen/logrus"
+)
+
+// maxLoops bounds the core loops; more do not help, a partition is on one.
+const maxLoops = 4
+
+// Broker is one broker of a cluster. Start makes one; Stop ends it gently, Close
+// abruptly.
+type Broker struct {
+	o       Options
+	log     logrus.FieldLogger
+	self    ident.Node
+	keys    meta.Keys
+	meta    meta.Store
+	store   *store.Store
+	catalog *catalog
+	session *session
+	members *membership
+	rpc     *rpc.Transport
+	gateway *gateway.Gateway
+
+	loops    []*loop
+	reader   *reader
+	proposer *proposer
+	moved    *signal
+	creating *flights
+	hidden   *tombstones
+	placed   *placedChannels
+	failed   chan error // capacity 1
+	stopping atomic.Bool
+	contact  contact
+
+	ctx    context.Context //nolint:containedctx // the broker's life, cancelled by Close
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	mu     struct {
+		sync.RWMutex
+		closed bool
+		hosts  map[ident.Partition]*hosted
+	}
+}
+
+// Start opens the store, registers, and serves. Edges may be opened when it
+// returns. ctx bounds the start alone.
+func Start(ctx context.Context, o Options) (*Broker, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	b := newBroker(o)
+	if err := b.start(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func newBroker(o Options) *Broker {
+	b := &Broker{
+		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
+		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime),
+		failed: make(chan error, 1),
+	}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.mu.hosts = map[ident.Partition]*hosted{}
+	b.catalog = newCatalog(b.keys, b.log)
+	b.members = newMembership(b)
+	b.session = &session{
+		store: o.Meta, keys: b.keys, node: o.Node, log: b.log,
+		ttl: max(1, int64((o.SessionTTL+time.Second-1)/time.Second)),
+	}
+	return b
+}
+
+// start is the order in which a broker comes up; Close undoes it backwards.
+func (b *Broker) start(ctx context.Context) error {
+	// 1. Is this data path what the cluster knows of it, or a restored one?
+	path := nodeFile{fs: b.o.FS, dir: b.o.Dir}
+	local, err := path.load(b.self)
+	if err != nil {
+		return err
+	}
+	restored, err := b.session.announce(ctx, local, func(boot int64) error { return path.save(b.self, boot) })
+	if err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	// 2. What is on the disk.
+	if err := b.openStore(restored); err != nil {
+		return err
+	}
+	// 3. Who we are in this run: the incarnation.
+	if err := b.session.registerUntil(ctx); err != nil {
+		return err
+	}
+	// 4. The other brokers.
+	b.rpc = rpc.New(rpc.Options{
+		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.incarnation()},
+		Listen: b.o.Listen, Handler: b.members, TLS: b.o.TLS, Token: b.o.Token, Times: b.o.RPC, Log: b.log,
+	})
+	b.gateway = gateway.New(b, b.rpc, b.o.Gateway)
+	// 5. The machines and what drives them.
+	b.startLoops()
+	b.background(b.watch)
+	b.background(b.keepRegistered)
+	b.background(b.keepTime)
+	b.background(b.keepContact)
+	b.background(b.runController)
+	return b.awaitCatalog(ctx)
+}
+
+func (b *Broker) startLoops() {
+	b.reader = newReader()
+	b.proposer = &proposer{
+		store: b.meta, keys: b.keys, self: b.self, inc: b.session.incarnation,
+		catalog: b.catalog, post: b.post, log: b.log,
+	}
+	b.proposer.start()
+	for range min(maxLoops, runtime.GOMAXPROCS(0)) {
+		l := newLoop(loop{
+			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
+			moved: b.moved, log: b.log, failed: b.fail,
+		})
+		b.loops = append(b.loops, l)
+		go l.run()
+	}
+}
+
+// awaitCatalog waits for the first state of the watch with this broker in it.
+func (b *Broker) awaitCatalog(ctx context.Context) error {
+	return b.await(ctx, func() bool {
+		r, ok := b.catalog.liveNode(b.self)
+		return ok && r.Incarnation == b.Incarnation()
+	})
+}
+
+// await waits until ok, which is asked again after each change.
+func (b *Broker) await(ctx context.Context, ok func() bool) error {
+	for {
+		changed := b.Changed()
+		if ok() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.ctx.Done():
+			return context.Canceled
+		}
+	}
+}
+
+// background runs f in a goroutine that Close waits for; f ends with its ctx.
+func (b *Broker) background(f func(ctx context.Context)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.mu.closed {
+		b.done.Go(func() { f(b.ctx) })
+	}
+}
+
+// fail reports that the broker cannot go on.
+func (b *Broker) fail(err error) {
+	select {
+	case b.failed <- err:
+		b.log.WithError(err).Error("the store has failed, this broker must go")
+	default:
+	}
+}
+
+// Failed tells once why the broker cannot go on: the process should end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
+// loopOf is where a partition lives, for ever.
+func (b *Broker) loopOf(p ident.Partition) *loop {
+	return b.loops[hash(p)%uint64(len(b.loops))]
+}
+
+// post hands an event to the machine of a partition, if it is hosted.
+func (b *Broker) post(p ident.Partition, ev replica.Event) { b.loopOf(p).post(p, ev) }
+
+// host finds a partition hosted here.
+func (b *Broker) host(p ident.Partition) (*hosted, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	h, ok := b.mu.hosts[p]
+	return h, ok
+}
+
+// hosted lists the partitions hosted here, sorted.
+func (b *Broker) hosted() []*hosted {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	out := make([]*hosted, 0, len(b.mu.hosts))
+	for _, h := range b.mu.hosts {
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(x, y *hosted) int { return comparePartitions(x.id, y.id) })
+	return out
+}
+
+func hash(p ident.Partition) uint64 { return hashText(p.String()) }
+
+func hashText(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s)) // never fails
+	return h.Sum64()
+}

@@ -1,0 +1,238 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	// channelTimeout bounds the wait for all leaders of a topic.
+	channelTimeout = 5 * time.Second
+	ephemeral      = "#ephemeral"
+)
+
+// CreateChannel makes a channel exist, and which is a topic's first, by one
+// transaction; it returns when every partition's leader has replicated the
+// position, so that nothing published later is missed. Idempotent.
+func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
+	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
+	defer cancel()
+	if _, err := b.EnsureTopic(ctx, topic); err != nil {
+		return err
+	}
+	op := queueOp{Verb: verbChannelCreate, Channel: channel, From: from, Ordered: ordered}
+	if strings.HasSuffix(channel, ephemeral) {
+		t, ok := b.catalog.topic(topic)
+		if !ok {
+			return edge.ErrTopicNotFound
+		}
+		return b.onLeaders(ctx, t, op)
+	}
+	t, c, err := b.ensureChannel(ctx, topic, channel, meta.ChannelState{From: from, Ordered: ordered})
+	if err != nil {
+		return err
+	}
+	if b.placed.has(t.ID, channel, c.ID) {
+		return nil
+	}
+	op.From, op.First, op.Ordered, op.Paused = c.From, c.First, c.Ordered, c.Paused
+	if err := b.onLeaders(ctx, t, op); err != nil {
+		return err
+	}
+	b.placed.add(t.ID, channel, c.ID)
+	return nil
+}
+
+// ensureChannel finds or writes the channel's key.
+func (b *Broker) ensureChannel(ctx context.Context, topic, channel string, c meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
+	for {
+		t, ok := b.catalog.topic(topic)
+		if !ok {
+			return t, c, edge.ErrTopicNotFound
+		}
+		if known, ok := b.catalog.channels(t.ID)[channel]; ok {
+			return t, known, nil
+		}
+		err := b.tryChannel(ctx, topic, channel, t, c)
+		if err != nil {
+			return t, c, fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
+		}
+		if err := b.await(ctx, func() bool {
+			now, ok := b.catalog.topic(topic)
+			_, there := b.catalog.channels(t.ID)[channel]
+			return there || !ok || now.Revision != t.Revision
+		}); err != nil {
+			return t, c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+}
+
+// tryChannel writes the channel's key if topic and channel are as known; the
+// topic's key moves only when this is its first channel.
+func (b *Broker) tryChannel(ctx context.Context, topic, channel string, t meta.TopicState, c meta.ChannelState) error {
+	c.V, c.ID, c.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
+	key := b.keys.Channel(t.ID, channel)
+	puts := []meta.Put{{Key: key, Value: meta.Encode(c)}}
+	if c.First {
+		t.V, t.FirstChannel = meta.Version, channel
+		puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
+	}
+	cmp := []meta.Compare{{Key: key}, {Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
+	_, _, err := b.meta.Txn(ctx, cmp, puts)
+	if errors.Is(err, meta.ErrUnknown) {
+		return nil // the watch tells whether it landed; if not, the caller's time runs out
+	}
+	return err
+}
+
+// deleteChannel removes the key, then the channel at every leader. A topic that
+// loses its last channel has no first one any more: the next begins at what the
+// topic kept.
+func (b *Broker) deleteChannel(ctx context.Context, topic, channel string) error {
+	t, ok := b.catalog.topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	channels := b.catalog.channels(t.ID)
+	if _, ok := channels[channel]; ok {
+		puts := []meta.Put{{Key: b.keys.Channel(t.ID, channel), Delete: true}}
+		if len(channels) == 1 {
+			t.V, t.FirstChannel = meta.Version, ""
+			puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
+		}
+		cmp := []meta.Compare{{Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
+		if ok, _, err := b.meta.Txn(ctx, cmp, puts); err != nil || !ok {
+			return fmt.Errorf("%w: delete channel %s: moved=%t: %w", edge.ErrUnavailable, channel, !ok, errors.Join(err))
+		}
+	} else if !strings.HasSuffix(channel, ephemeral) {
+		return edge.ErrChannelNotFound
+	}
+	if err := b.onLeaders(ctx, t, queueOp{Verb: verbChannelDelete, Channel: channel}); err != nil {
+		return err
+	}
+	return b.await(ctx, func() bool { _, ok := b.catalog.channels(t.ID)[channel]; return !ok })
+}
+
+// pauseChannel replicates a pause at every leader; the key remembers it for
+// partitions that come later.
+func (b *Broker) pauseChannel(ctx context.Context, topic, channel string, paused bool) error {
+	t, ok := b.catalog.topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	if !strings.HasSuffix(channel, ephemeral) {
+		if err := b.notePause(ctx, b.keys.Channel(t.ID, channel), paused); err != nil {
+			return err
+		}
+	}
+	verb := verbChannelUnpause
+	if paused {
+		verb = verbChannelPause
+	}
+	return b.onLeaders(ctx, t, queueOp{Verb: verb, Channel: channel})
+}
+
+// notePause writes a pause into the channel's key as it is now.
+func (b *Broker) notePause(ctx context.Context, key string, paused bool) error {
+	for {
+		e, err := b.meta.Get(ctx, key)
+		if errors.Is(err, meta.ErrNotFound) {
+			return edge.ErrChannelNotFound
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		c, err := meta.DecodeChannel(e)
+		if err != nil || c.Paused == paused {
+			return err
+		}
+		c.V, c.Paused = meta.Version, paused
+		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(c)}})
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		if ok {
+			return nil
+		}
+	}
+}
+
+// pauseTopic notes the pause in the topic's key, then at every leader.
+func (b *Broker) pauseTopic(ctx context.Context, topic string, paused bool) error {
+	for {
+		t, ok := b.catalog.topic(topic)
+		if !ok {
+			return edge.ErrTopicNotFound
+		}
+		if t.Paused == paused {
+			verb := verbTopicUnpause
+			if paused {
+				verb = verbTopicPause
+			}
+			return b.onLeaders(ctx, t, queueOp{Verb: verb})
+		}
+		next := t
+		next.V, next.Paused = meta.Version, paused
+		if _, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}},
+			[]meta.Put{{Key: b.keys.Topic(topic), Value: meta.Encode(next)}}); err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(topic); return now.Revision != t.Revision }); err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+}
+
+// onLeaders carries out an operation at the leader of every partition.
+func (b *Broker) onLeaders(ctx context.Context, t meta.TopicState, op queueOp) error {
+	results := make(chan error, t.Partitions)
+	for n := range t.Partitions {
+		op := op
+		op.Topic, op.Number = uint64(t.ID), uint16(n)
+		go func() { results <- b.atLeader(ctx, op) }()
+	}
+	var all []error
+	for range t.Partitions {
+		all = append(all, <-results)
+	}
+	return errors.Join(all...)
+}
+
+// atLeader finds the leader of a partition, and the next one if it moved, until
+// the operation is done or ctx ends.
+func (b *Broker) atLeader(ctx context.Context, op queueOp) error {
+	p := ident.Partition{Topic: ident.TopicID(op.Topic), Number: op.Number}
+	var err error = edge.ErrNoLeader
+	for {
+		changed := b.Changed()
+		if l, ok := b.Leader(p); ok {
+			err = b.call(ctx, l.Node, methodQueue, op, &none{})
+			if err == nil || !retryable(err) {
+				return err
+			}
+		}
+		if !waitFor(ctx, changed, createRetry) {
+			return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, err)
+		}
+	}
+}
+
+func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}

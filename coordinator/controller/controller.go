@@ -1,0 +1,148 @@
+// Package controller plans what one broker of a cluster does for all of them:
+// it drops tombstones that have done their work, gives leaderships back to the
+// preferred replica, and adds the replicas that a topic lacks.
+//
+// It is pure: a snapshot of the metadata in, actions out. Who carries them out
+// holds the controller's key, and compares it in every transaction. Nothing
+// here is on the path of a failover: the members of an in-sync set elect their
+// leader themselves.
+//
+// # Invariants
+//
+//  1. Every action is idempotent and fenced by a revision of the snapshot; a
+//     stale plan fails, it does not harm.
+//  2. At most Options.Moves actions that move data or leaders are planned at
+//     once.
+//  3. A leadership is given only to a live member of the in-sync set, and a
+//     replica is added only where the in-sync set is whole or cannot be.
+package controller
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Snapshot is the metadata at one moment.
+type Snapshot struct {
+	NowMS      int64
+	Topics     []Topic
+	Partitions []Partition
+	Live       []placement.Broker // with their load
+}
+
+// Topic is a topic's key, tombstones included.
+type Topic struct {
+	Name  string
+	State meta.TopicState
+}
+
+// Partition is a partition's key.
+type Partition struct {
+	ID    ident.Partition
+	State meta.PartitionState
+}
+
+// Options bound the plans. Zero values take the defaults.
+type Options struct {
+	TombstoneMS int64 // 60,000: how long a deleted topic's key stays
+	Moves       int   // 8
+}
+
+// Action is one step; the set is closed.
+type Action interface{ action() }
+
+type (
+	// DropTombstone removes the key of a deleted topic.
+	DropTombstone struct {
+		Name     string
+		Revision int64
+	}
+	// HandOver asks a partition's leader to give its place to the preferred one.
+	HandOver struct {
+		Partition ident.Partition
+		From, To  ident.Node
+	}
+	// AddReplica names one more broker in a partition's key; it joins the in-sync
+	// set when it has caught up.
+	AddReplica struct {
+		Partition ident.Partition
+		State     meta.PartitionState // to be written at State.Revision
+	}
+)
+
+func (DropTombstone) action() {}
+func (HandOver) action()      {}
+func (AddReplica) action()    {}
+
+// Plan lists what should be done now.
+func Plan(s Snapshot, o Options) []Action {
+	if o.TombstoneMS == 0 {
+		o.TombstoneMS = 60_000
+	}
+	if o.Moves == 0 {
+		o.Moves = 8
+	}
+	var out []Action
+	factor := map[ident.TopicID]int{}
+	for _, t := range s.Topics {
+		if !t.State.Deleted {
+			factor[t.State.ID] = t.State.ReplicationFactor
+		} else if s.NowMS-t.State.DeletedAtMS > o.TombstoneMS {
+			out = append(out, DropTombstone{Name: t.Name, Revision: t.State.Revision})
+		}
+	}
+	moves := 0
+	for _, p := range s.Partitions {
+		if moves == o.Moves {
+			break
+		}
+		if a := s.planPartition(p, factor[p.ID.Topic]); a != nil {
+			out = append(out, a)
+			moves++
+		}
+	}
+	return out
+}
+
+func (s Snapshot) planPartition(p Partition, factor int) Action {
+	if len(p.State.Replicas) < factor {
+		return s.addReplica(p)
+	}
+	preferred := p.State.Replicas[0]
+	inSync := slices.ContainsFunc(p.State.ISR, func(m ident.Member) bool { return m.Node == preferred })
+	if p.State.Leader != preferred && inSync && s.live(preferred) && s.live(p.State.Leader) {
+		return HandOver{Partition: p.ID, From: p.State.Leader, To: preferred}
+	}
+	return nil
+}
+
+// addReplica chooses as placement does, among the brokers that have none.
+func (s Snapshot) addReplica(p Partition) Action {
+	zones := map[string]int{}
+	var free []placement.Broker
+	for _, b := range s.Live {
+		if slices.Contains(p.State.Replicas, b.Node) {
+			zones[b.Zone]++
+		} else {
+			free = append(free, b)
+		}
+	}
+	fresh := slices.DeleteFunc(slices.Clone(free), func(b placement.Broker) bool { return zones[b.Zone] > 0 })
+	if len(fresh) > 0 {
+		free = fresh
+	}
+	chosen, err := placement.Place(free, placement.Topic{Partitions: 1, Replicas: 1})
+	if err != nil {
+		return nil // nobody is free
+	}
+	next := p.State.Clone()
+	next.Replicas = append(next.Replicas, chosen[0][0])
+	return AddReplica{Partition: p.ID, State: next}
+}
+
+func (s Snapshot) live(n ident.Node) bool {
+	return slices.ContainsFunc(s.Live, func(b placement.Broker) bool { return b.Node == n })
+}

@@ -1,0 +1,97 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// Publisher and Subscribers are what the edges use.
+func (b *Broker) Publisher() edge.Publisher { return b.gateway }
+
+// Subscribers opens subscriptions on any topic.
+func (b *Broker) Subscribers() edge.Subscribers { return b.gateway }
+
+// Self is this broker's name.
+func (b *Broker) Self() ident.Node { return b.self }
+
+// Incarnation is that of the present registration, 0 while there is none.
+func (b *Broker) Incarnation() ident.Incarnation { return b.session.incarnation() }
+
+// Topic finds a topic in the watched metadata.
+func (b *Broker) Topic(name string) (gateway.Topic, bool) {
+	t, ok := b.catalog.topic(name)
+	if !ok {
+		return gateway.Topic{}, false
+	}
+	return gateway.Topic{Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered}, true
+}
+
+// Leader is who leads a partition as the metadata says; false while that
+// incarnation is not live.
+func (b *Broker) Leader(p ident.Partition) (gateway.Leadership, bool) {
+	s, ok := b.catalog.partition(p)
+	if !ok {
+		return gateway.Leadership{}, false
+	}
+	r, live := b.catalog.liveNode(s.Leader)
+	l := gateway.Leadership{Node: s.Leader, Incarnation: s.LeaderIncarnation, Epoch: s.Epoch}
+	return l, live && r.Incarnation == s.LeaderIncarnation
+}
+
+// Leads reports whether this broker serves the partition now.
+func (b *Broker) Leads(p ident.Partition) bool {
+	h, ok := b.host(p)
+	return ok && h.Leading()
+}
+
+// Propose posts a put to the partition's loop; c is completed exactly once.
+func (b *Broker) Propose(p ident.Partition, d queue.Draft, c gateway.Completer) {
+	if !b.loopOf(p).mail.post(work{kind: workPropose, id: p, draft: d, done: c}) {
+		c.Complete(replica.Completion{Outcome: replica.NotLeader})
+	}
+}
+
+// Queue is the channels of a replica hosted here.
+func (b *Broker) Queue(p ident.Partition) (*nsqd.Partition, bool) {
+	h, ok := b.host(p)
+	if !ok {
+		return nil, false
+	}
+	return h.queue, true
+}
+
+// Changed is closed at the next change of metadata, leadership or peers.
+func (b *Broker) Changed() <-chan struct{} { return b.moved.changed() }
+
+// keepRegistered waits for the registration to be lost, tells the machines to
+// stop leading, and registers anew. The machines hear of the new incarnation by
+// the watch. Started by start, ends with the broker.
+func (b *Broker) keepRegistered(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.session.gone():
+		}
+		if b.stopping.Load() {
+			return
+		}
+		b.log.Warn("REGISTRATION lost: this broker leads nothing until it has a new one")
+		b.session.inc.Store(0)
+		for _, h := range b.hosted() {
+			b.post(h.id, replica.Live{Node: b.self})
+		}
+		b.moved.notify()
+		if b.session.registerUntil(ctx) != nil {
+			return
+		}
+		b.rpc.SetIncarnation(b.Incarnation())
+		b.log.WithField("incarnation", b.Incarnation()).Info("REGISTERED anew")
+	}
+}

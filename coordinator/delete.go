@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// tombstoneKey marks a topic id as deleted for good, also after the name was
+// taken again: a broker that was away still learns that its folder may go.
+func (b *Broker) tombstoneKey(id ident.TopicID) string {
+	return b.keys.Audit("deleted-topics/" + id.String())
+}
+
+// deleteTopic writes the tombstone and removes the partition keys in one
+// transaction, then the channels' keys. It returns when this broker has seen it.
+func (b *Broker) deleteTopic(ctx context.Context, name string) error {
+	for {
+		t, ok := b.catalog.record(name)
+		recent := time.Since(time.UnixMilli(t.DeletedAtMS)) < deleteRepeat
+		switch {
+		case ok && recent:
+			return nil // the same delete, repeated on another broker
+		case !ok || t.Deleted:
+			return edge.ErrTopicNotFound
+		}
+		done, err := b.tryDelete(ctx, name, t)
+		if err != nil {
+			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, err)
+		}
+		if done {
+			break
+		}
+		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(name); return now.Revision != t.Revision }); err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+	return b.await(ctx, func() bool { _, ok := b.catalog.topic(name); return !ok })
+}
+
+func (b *Broker) tryDelete(ctx context.Context, name string, t meta.TopicState) (bool, error) {
+	gone := t
+	gone.V, gone.Deleted, gone.DeletedAtMS, gone.FirstChannel = meta.Version, true, time.Now().UnixMilli(), ""
+	puts := []meta.Put{
+		{Key: b.keys.Topic(name), Value: meta.Encode(gone)},
+		{Key: b.tombstoneKey(t.ID), Value: meta.Encode(gone)},
+	}
+	for n := range t.Partitions {
+		puts = append(puts, meta.Put{Key: b.keys.Partition(ident.Partition{Topic: t.ID, Number: uint16(n)}), Delete: true})
+	}
+	ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: b.keys.Topic(name), Create: -1, Mod: t.Revision}}, puts)
+	if err != nil || !ok {
+		return false, err
+	}
+	return true, b.deleteChannelKeys(ctx, t.ID)
+}
+
+// deleteChannelKeys removes what is left of a deleted topic, a transaction's
+// worth at a time.
+func (b *Broker) deleteChannelKeys(ctx context.Context, id ident.TopicID) error {
+	entries, _, err := b.meta.List(ctx, b.keys.Channels(id))
+	if err != nil {
+		return err
+	}
+	for len(entries) > 0 {
+		n := min(len(entries), meta.MaxTxn)
+		var puts []meta.Put
+		for _, e := range entries[:n] {
+			puts = append(puts, meta.Put{Key: e.Key, Delete: true})
+		}
+		if _, _, err := b.meta.Txn(ctx, nil, puts); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// sweep trashes folders of topics that were deleted while this broker was away,
+// on the word of their tombstones alone.
+func (b *Broker) sweep(ctx context.Context) {
+	for _, st := range b.store.Partitions() {
+		p := st.ID()
+		if _, ok := b.catalog.partition(p); ok || ctx.Err() != nil {
+			continue
+		}
+		get, cancel := context.WithTimeout(ctx, metaTimeout)
+		_, err := b.meta.Get(get, b.tombstoneKey(p.Topic))
+		cancel()
+		if err == nil {
+			b.trash(p, "its topic was deleted while this broker was away")
+		}
+	}
+}
+
+// keyIsAbsent reads a key linearizably; an error is not absence.
+func (b *Broker) keyIsAbsent(ctx context.Context, key string) bool {
+	_, err := b.meta.Get(ctx, key)
+	return errors.Is(err, meta.ErrNotFound)
+}

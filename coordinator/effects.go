@@ -1,0 +1,136 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+)
+
+// finish carries out the effects of a pass, in their order over all machines:
+// every write is handed to the store before anything is sent, read, proposed or
+// answered.
+func (l *loop) finish() {
+	for _, h := range l.touched {
+		l.flush(h)
+	}
+	l.submit()
+	for _, h := range l.touched {
+		l.deliver(h)
+	}
+	moved := false
+	for _, h := range l.touched {
+		moved = l.settle(h) || moved
+	}
+	clear(l.touched)
+	l.touched = l.touched[:0]
+	l.keepActive()
+	if moved {
+		l.moved.notify()
+	}
+}
+
+// submit hands the writes of all machines to the journal as one submission. The
+// journal copies what it needs before it returns.
+func (l *loop) submit() {
+	subs := l.subs[:0]
+	var parts []machineToken
+	for _, h := range l.touched {
+		if len(h.out.Write) > 0 {
+			subs = append(subs, store.Submission{Partition: h.store, Writes: h.out.Write})
+			parts = append(parts, machineToken{h: h, token: h.out.Token})
+		}
+	}
+	if len(subs) == 0 {
+		return
+	}
+	l.token++
+	l.passes = append(l.passes, pass{token: l.token, parts: parts})
+	l.journal.Submit(subs, l, l.token)
+	clear(subs)
+	l.subs = subs
+}
+
+// Synced is called by the journal's goroutine.
+func (l *loop) Synced(token uint64, err error) {
+	l.mail.post(work{kind: workSynced, ticket: token, err: err})
+}
+
+// deliver does what leaves the machine: messages, reads, compare-and-swaps.
+func (l *loop) deliver(h *hosted) {
+	for i := range h.out.Send {
+		env := &h.out.Send[i]
+		// A frame that cannot go now is lost like one on a broken connection: the
+		// machine sends again.
+		_ = l.peers.Send(env.To, encodeMessage(h.id, env))
+	}
+	for _, r := range h.out.Read {
+		l.reader.read(h, r)
+	}
+	if c := h.out.CAS; c != nil {
+		l.proposer.propose(h.id, *c)
+	}
+}
+
+// settle answers, publishes, and empties the effects for the next pass. The
+// view goes out before the answers: who is told "committed" may read it.
+func (l *loop) settle(h *hosted) (moved bool) {
+	moved = h.publish()
+	for _, c := range h.out.Done {
+		h.complete(c)
+	}
+	if h.out.Alarm != nil {
+		l.log.WithError(h.out.Alarm).WithFields(fields(h)).Error("replication alarm")
+	}
+	if moved {
+		v := h.view.Load()
+		l.log.WithFields(fields(h)).WithField("epoch", v.Epoch).WithField("leader", v.Leader).
+			Infof("PARTITION is %s", v.Role)
+	}
+	clear(h.out.Write) // or the arrays would keep batches alive
+	clear(h.out.Send)
+	h.out.Reset()
+	h.touched = false
+	if !h.active && !h.machine.Idle() {
+		h.active = true
+		l.active = append(l.active, h)
+	}
+	return moved
+}
+
+// keepActive drops the machines that need no ticks.
+func (l *loop) keepActive() {
+	kept := l.active[:0]
+	for _, h := range l.active {
+		if h.active = l.hosts[h.id] == h && !h.machine.Idle(); h.active {
+			kept = append(kept, h)
+		}
+	}
+	clear(l.active[len(kept):])
+	l.active = kept
+}
+
+func fields(h *hosted) map[string]any {
+	return map[string]any{"topic": h.topic, "partition": h.id.Number}
+}
+
+// newLoop makes a loop; run starts it.
+func newLoop(l loop) *loop {
+	l.mail = newMailbox()
+	l.hosts = map[ident.Partition]*hosted{}
+	l.ended, l.quit = make(chan struct{}), make(chan struct{})
+	l.started = time.Now()
+	return &l
+}
+
+// post hands an event to a partition's machine.
+func (l *loop) post(p ident.Partition, ev replica.Event) {
+	l.mail.post(work{kind: workEvent, id: p, event: ev})
+}
+
+// stop ends run and waits for it; everything that waits has been answered then.
+func (l *loop) stop() {
+	close(l.quit)
+	<-l.ended
+}

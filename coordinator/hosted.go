@@ -1,0 +1,148 @@
+package coordinator
+
+import (
+	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// machine is what a loop needs of replica.Machine.
+type machine interface {
+	Step(ev replica.Event, out *replica.Effects)
+	View() replica.View
+	Idle() bool
+}
+
+// ticket is who waits for a Completion: a put's Completer, or nsqd with its own
+// number for a change of channel state.
+type ticket struct {
+	put    Completer
+	change uint64
+}
+
+// hosted is one partition on this broker: its machine, its store, its channels.
+// All fields of the first group are set before the loop gets it and never
+// change (queue, store and view may be used by any goroutine); those of the
+// second belong to the loop's goroutine.
+type hosted struct {
+	id    ident.Partition
+	topic string
+	loop  *loop
+	store *store.Partition
+	queue *nsqd.Partition
+	view  atomic.Pointer[replica.View]
+
+	machine    machine
+	out        replica.Effects
+	puts       []replica.Put // of this pass, not yet proposed
+	putBytes   int
+	tickets    map[uint64]ticket
+	lastTicket uint64
+	tickMS     int64 // of the last Tick
+	touched    bool  // something was stepped in this pass
+	active     bool  // needs ticks
+	leads      ident.Epoch
+
+	told []ident.Node // replicas the machine was told of; the watcher's
+}
+
+// View is the machine's last published view; any goroutine.
+func (h *hosted) View() *replica.View { return h.view.Load() }
+
+// Leading reports whether this broker serves the partition; any goroutine.
+func (h *hosted) Leading() bool { return h.view.Load().Role == replica.Leader }
+
+// newTicket remembers who waits. Tickets start at 1: 0 asks for no answer.
+func (h *hosted) newTicket(t ticket) uint64 {
+	h.lastTicket++
+	h.tickets[h.lastTicket] = t
+	return h.lastTicket
+}
+
+// complete answers one ticket.
+func (h *hosted) complete(c replica.Completion) {
+	t, ok := h.tickets[c.Ticket]
+	if !ok {
+		return
+	}
+	delete(h.tickets, c.Ticket)
+	if t.put != nil {
+		t.put.Complete(c)
+		return
+	}
+	h.queue.Completed(t.change, c.Outcome == replica.Committed)
+}
+
+// abandon answers everything that still waits when the machine goes: what was
+// written may be committed by a later leader.
+func (h *hosted) abandon() {
+	for n := range h.tickets {
+		h.complete(replica.Completion{Ticket: n, Outcome: replica.InDoubt})
+	}
+	if h.leads != 0 {
+		h.leads = 0
+		h.queue.Unlead()
+	}
+	h.view.Store(&replica.View{Role: replica.Stopped})
+}
+
+// publish shows the machine's view and tells the channels what moved. It
+// reports whether leadership or the key, as readers see it, changed.
+func (h *hosted) publish() bool {
+	v, old := h.machine.View(), h.view.Load()
+	if old.Role == replica.Leader && (v.Role != replica.Leader || v.Epoch != h.leads) {
+		h.leads = 0
+		h.view.Store(&v)
+		h.queue.Unlead()
+	}
+	h.view.Store(&v)
+	if v.Committed != old.Committed {
+		h.queue.Advance(v.Committed)
+	}
+	if v.Role == replica.Leader && h.leads == 0 {
+		h.leads = v.Epoch
+		h.queue.Lead(v.Epoch)
+	}
+	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
+}
+
+// Change posts a delta of the channels to the machine (nsqd.Replicator).
+func (h *hosted) Change(_ *nsqd.Partition, delta []byte, number uint64) {
+	if !h.loop.mail.post(work{kind: workChange, id: h.id, delta: delta, ticket: number, hosted: h}) && number != 0 {
+		h.queue.Completed(number, false)
+	}
+}
+
+// Committed, Start and Read are the log as the channels read it (nsqd.Log).
+func (h *hosted) Committed() ident.Position { return h.view.Load().Committed }
+
+// Start is the first position that the store still holds.
+func (h *hosted) Start() ident.Position { return h.store.Start() }
+
+// readBytes is how much of the log one Read of a channel asks the store for.
+const readBytes = 256 << 10
+
+// Read appends messages from a sequence on, never beyond the committed end.
+func (h *hosted) Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
+	end := h.Committed()
+	if from >= end.Sequence || max <= 0 {
+		return dst, nil
+	}
+	max = min(max, int(end.Sequence-from))
+	batches, err := h.store.ReadSequence(from, readBytes)
+	want := len(dst) + max
+	for i := range batches {
+		if batches[i].End.Offset > end.Offset || len(dst) >= want {
+			break
+		}
+		dst = batches[i].Messages(from, want-len(dst), dst)
+	}
+	if len(dst) > want-max {
+		return dst, nil
+	}
+	return dst, err
+}

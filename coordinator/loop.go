@@ -1,0 +1,241 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	// tickEvery is the granularity of a machine's time.
+	tickEvery = 10 * time.Millisecond
+	// groupBytes bounds the puts of one Propose event.
+	groupBytes = 1 << 20
+)
+
+// journal is what a loop needs of the store.
+type journal interface {
+	Submit(subs []store.Submission, sink store.Sink, token uint64)
+}
+
+// sender is what a loop needs of the transport.
+type sender interface {
+	Send(to ident.Node, f rpc.Frame) error
+}
+
+// loop steps the machines of some partitions: it takes all its mail, steps each
+// machine, and carries out what came of it in one go – one submission to the
+// journal, frames, reads, compare-and-swaps, answers, views.
+//
+// Started by Broker, ends at stop, owns its machines. It does no I/O.
+type loop struct {
+	mail     *mailbox
+	journal  journal
+	peers    sender
+	reader   *reader
+	proposer *proposer
+	moved    *signal // leadership or a key changed
+	log      logrus.FieldLogger
+	failed   func(error) // the store failed; called once or more
+	ended    chan struct{}
+	quit     chan struct{}
+
+	// Owned by run.
+	hosts   map[ident.Partition]*hosted
+	active  []*hosted // need ticks
+	touched []*hosted // of this pass
+	nowMS   int64
+	token   uint64
+	passes  []pass // submitted, not yet synced
+	subs    []store.Submission
+	started time.Time
+}
+
+// pass is one submission and the tokens of the machines in it.
+type pass struct {
+	token uint64
+	parts []machineToken
+}
+
+type machineToken struct {
+	h     *hosted
+	token uint64
+}
+
+func (l *loop) run() {
+	defer close(l.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	armed := false
+	var mail []work
+	for {
+		due := false
+		select {
+		case <-l.mail.wake:
+		case <-timer.C:
+			due, armed = true, false
+		case <-l.quit:
+			l.shut()
+			return
+		}
+		l.nowMS = time.Since(l.started).Milliseconds()
+		mail = l.mail.take(mail)
+		for i := range mail {
+			l.handle(&mail[i])
+		}
+		if due {
+			l.tick()
+		}
+		l.finish()
+		if !armed && len(l.active) > 0 {
+			timer.Reset(tickEvery)
+			armed = true
+		}
+	}
+}
+
+func (l *loop) handle(w *work) {
+	switch w.kind {
+	case workSynced:
+		l.synced(w.ticket, w.err)
+		return
+	case workAdd:
+		l.hosts[w.id] = w.hosted
+		l.touch(w.hosted)
+		return
+	}
+	h := l.hosts[w.id]
+	if h == nil {
+		l.refuse(w)
+		return
+	}
+	switch w.kind {
+	case workEvent:
+		l.step(h, w.event)
+	case workPropose:
+		l.propose(h, w)
+	case workChange:
+		l.step(h, replica.Change{Delta: w.delta, Ticket: h.changeTicket(w.ticket)})
+	case workRetire:
+		l.retire(h)
+		close(w.ack)
+	}
+}
+
+// refuse answers mail for a partition that is not hosted here.
+func (l *loop) refuse(w *work) {
+	switch w.kind {
+	case workPropose:
+		w.done.Complete(replica.Completion{Outcome: replica.NotLeader})
+	case workChange:
+		if w.hosted != nil && w.ticket != 0 {
+			w.hosted.queue.Completed(w.ticket, false)
+		}
+	case workRetire:
+		close(w.ack)
+	}
+}
+
+// step moves one machine, after telling it the time if that is stale: a machine
+// that got no ticks for an hour would otherwise find every deadline passed.
+func (l *loop) step(h *hosted, ev replica.Event) {
+	l.flush(h)
+	l.touch(h)
+	h.machine.Step(ev, &h.out)
+}
+
+func (l *loop) touch(h *hosted) {
+	if h.touched {
+		return
+	}
+	h.touched = true
+	l.touched = append(l.touched, h)
+	if l.nowMS-h.tickMS >= tickEvery.Milliseconds() {
+		h.tickMS = l.nowMS
+		h.machine.Step(replica.Tick{NowMS: l.nowMS}, &h.out)
+	}
+}
+
+// propose gathers the puts of one partition into one event.
+func (l *loop) propose(h *hosted, w *work) {
+	if h.putBytes > 0 && h.putBytes+w.draft.Size() > groupBytes {
+		l.flush(h)
+	}
+	l.touch(h)
+	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(ticket{put: w.done})})
+	h.putBytes += w.draft.Size()
+}
+
+func (l *loop) flush(h *hosted) {
+	if len(h.puts) == 0 {
+		return
+	}
+	puts := h.puts
+	h.puts, h.putBytes = nil, 0 // the machine may keep them
+	h.machine.Step(replica.Propose{Puts: puts, TimeNS: time.Now().UnixNano()}, &h.out)
+}
+
+// tick gives the time to the machines that need it and drops those that do not
+// any more.
+func (l *loop) tick() {
+	for _, h := range l.active {
+		l.touch(h)
+	}
+}
+
+// synced tells the machines of all submissions up to token.
+func (l *loop) synced(token uint64, err error) {
+	n := 0
+	for n < len(l.passes) && l.passes[n].token <= token {
+		for _, part := range l.passes[n].parts {
+			if l.hosts[part.h.id] == part.h {
+				l.step(part.h, replica.Synced{Token: part.token, Err: err})
+			}
+		}
+		l.passes[n].parts = nil
+		n++
+	}
+	l.passes = append(l.passes[:0], l.passes[n:]...)
+	if err != nil {
+		l.failed(err)
+	}
+}
+
+// retire ends hosting: what waits is answered, the machine is dropped.
+func (l *loop) retire(h *hosted) {
+	l.flush(h)
+	h.abandon()
+	delete(l.hosts, h.id)
+	l.moved.notify()
+}
+
+// shut answers everything at the end of the loop.
+func (l *loop) shut() {
+	for _, w := range l.mail.close() {
+		w := w
+		if w.kind == workAdd {
+			l.hosts[w.id] = w.hosted
+			continue
+		}
+		l.refuse(&w)
+	}
+	for _, h := range l.hosts {
+		for _, p := range h.puts {
+			h.complete(replica.Completion{Ticket: p.Ticket, Outcome: replica.NotLeader})
+		}
+		h.puts = nil
+		h.abandon()
+	}
+}
+
+// changeTicket wraps nsqd's number; 0 stays 0, nobody waits.
+func (h *hosted) changeTicket(number uint64) uint64 {
+	if number == 0 {
+		return 0
+	}
+	return h.newTicket(ticket{change: number})
+}

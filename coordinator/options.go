@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/sirupsen/logrus"
+)
+
+// Options of a broker. Meta, Listen, FS, Dir and Node.Name must be given.
+type Options struct {
+	Cluster string
+	// Node is how the broker presents itself: name, addresses, zone, version.
+	Node meta.NodeState
+
+	FS     vfs.FS
+	Dir    string // the data path, locked by the caller
+	BootID string // the machine's; a new one means its page cache is gone
+	NoSync bool   // durability "replicated" for everything
+
+	Meta   meta.Store   // owned by the caller, closed after the broker
+	Listen net.Listener // for other brokers; owned by the broker from Start on
+	TLS    *tls.Config  // both ways; nil = plain
+	Token  []byte       // of the cluster
+
+	SessionTTL        time.Duration // 3 s
+	Partitions        int           // of a topic made without saying; 1
+	ReplicationFactor int           // likewise; the configured size of the cluster
+	MinInSync         int           // likewise; 0 = by DefaultMinInSync
+	Durability        meta.Durability
+	NoAutoCreate      bool
+	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
+	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
+	TrashGrace        time.Duration // how long a deleted topic's files are kept
+
+	Replica replica.Options // the times; identities are filled in
+	Queue   nsqd.Options
+	Gateway gateway.Options
+	RPC     rpc.Times
+	Log     logrus.FieldLogger
+}
+
+// DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
+// fail of three, none of two – an OK means two disks.
+func DefaultMinInSync(replicationFactor int) int {
+	if replicationFactor <= 2 {
+		return replicationFactor
+	}
+	return replicationFactor/2 + 1
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Meta == nil || o.Listen == nil || o.FS == nil || o.Dir == "" || o.Node.Name == "" {
+		return o, errors.New("coordinator: Meta, Listen, FS, Dir and Node.Name must be given")
+	}
+	def(&o.Cluster, "lockstep")
+	def(&o.SessionTTL, 3*time.Second)
+	def(&o.Partitions, 1)
+	def(&o.ReplicationFactor, 1)
+	def(&o.MinInSync, DefaultMinInSync(o.ReplicationFactor))
+	def(&o.Durability, meta.DurabilitySync)
+	def(&o.Hold, 3*time.Second)
+	def(&o.TombstoneLifetime, 45*time.Second)
+	def(&o.TrashGrace, time.Hour)
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
+	if o.Node.RPCAddress == "" {
+		o.Node.RPCAddress = o.Listen.Addr().String()
+	}
+	o.Replica = replicaDefaults(o.Replica)
+	return o, nil
+}
+
+// replicaDefaults are the times and sizes of DESIGN.md 4.7.
+func replicaDefaults(o replica.Options) replica.Options {
+	def(&o.LagMS, 500)
+	def(&o.ISRMS, 1000)
+	def(&o.HoldMS, 3000)
+	def(&o.WriteMS, 3000)
+	def(&o.GraceMS, 2000)
+	def(&o.RetryMS, 200)
+	def(&o.ElectionMS, 50)
+	def(&o.WindowBytes, 8<<20)
+	def(&o.GroupBytes, 1<<20)
+	def(&o.TailBytes, 16<<20)
+	def(&o.HeldBytes, 64<<20)
+	return o
+}
+
+// def sets *v where it is zero.
+func def[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}

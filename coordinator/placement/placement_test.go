@@ -1,0 +1,63 @@
+package placement_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+func brokers(zones ...string) []placement.Broker {
+	var out []placement.Broker
+	for i, z := range zones {
+		out = append(out, placement.Broker{Node: ident.Node(fmt.Sprintf("n%d", i+1)), Zone: z})
+	}
+	return out
+}
+
+func TestPlaceRefusesTooFewBrokers(t *testing.T) {
+	_, err := placement.Place(brokers("", ""), placement.Topic{Partitions: 1, Replicas: 3})
+	require.ErrorIs(t, err, placement.ErrTooFewBrokers)
+}
+
+func TestPlaceDealsReplicasAndLeadersEvenly(t *testing.T) {
+	got, err := placement.Place(brokers("", "", "", ""), placement.Topic{Partitions: 8, Replicas: 3})
+	require.NoError(t, err)
+	replicas, leads := map[ident.Node]int{}, map[ident.Node]int{}
+	for _, nodes := range got {
+		require.Len(t, nodes, 3)
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(nodes))), 3, "a broker holds one replica of a partition")
+		leads[nodes[0]]++
+		for _, n := range nodes {
+			replicas[n]++
+		}
+	}
+	for _, n := range []ident.Node{"n1", "n2", "n3", "n4"} {
+		require.Equal(t, 6, replicas[n], n)
+		require.Equal(t, 2, leads[n], n)
+	}
+}
+
+func TestPlaceSpreadsOverZonesFirst(t *testing.T) {
+	load := brokers("a", "a", "a", "b", "c")
+	load[3].Replicas, load[4].Replicas = 50, 50 // full, and still the only ones in their zones
+	got, err := placement.Place(load, placement.Topic{Partitions: 3, Replicas: 3})
+	require.NoError(t, err)
+	for _, nodes := range got {
+		require.Contains(t, nodes, ident.Node("n4"))
+		require.Contains(t, nodes, ident.Node("n5"))
+	}
+}
+
+func TestPlaceDoesNotDependOnTheOrderOfTheList(t *testing.T) {
+	load := brokers("a", "b", "c", "a", "b")
+	want, err := placement.Place(load, placement.Topic{Partitions: 5, Replicas: 3})
+	require.NoError(t, err)
+	slices.Reverse(load)
+	got, err := placement.Place(load, placement.Topic{Partitions: 5, Replicas: 3})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}

@@ -1,0 +1,120 @@
+package coordinator
+
+import (
+	"context"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// The methods of Calls between brokers.
+const (
+	methodPrepare  = "replica.prepare"
+	methodRelease  = "replica.release"
+	methodQueue    = "queue.do"
+	methodEnds     = "partition.ends"
+	methodDigest   = "partition.digest"
+	methodHandOver = "partition.handover"
+)
+
+// prepareRequest asks a broker for stores of some partitions of a topic that is
+// about to be created; the answer has one store id for each.
+type prepareRequest struct {
+	Name       string
+	Topic      uint64
+	Partitions []uint16
+}
+
+type prepareResponse struct{ Stores []uint64 }
+
+// prepared are the stores that brokers made, by node and partition number.
+type prepared map[ident.Node]map[int]ident.StoreID
+
+func (p prepared) of(n ident.Node, partition int) (ident.StoreID, bool) {
+	id, ok := p[n][partition]
+	return id, ok
+}
+
+// prepareReplicas asks all chosen live brokers at once. Who does not answer in
+// time is left out.
+func (b *Broker) prepareReplicas(ctx context.Context, name string, id ident.TopicID, places [][]ident.Node) prepared {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	out := prepared{}
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	for node, numbers := range byNode(places) {
+		if _, live := b.catalog.liveNode(node); !live {
+			continue
+		}
+		calls.Go(func() {
+			var resp prepareResponse
+			req := prepareRequest{Name: name, Topic: uint64(id), Partitions: numbers}
+			if err := b.call(ctx, node, methodPrepare, req, &resp); err != nil || len(resp.Stores) != len(numbers) {
+				b.log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[node] = map[int]ident.StoreID{}
+			for i, n := range numbers {
+				out[node][int(n)] = ident.StoreID(resp.Stores[i])
+			}
+		})
+	}
+	calls.Wait()
+	return out
+}
+
+// releaseReplicas tells the brokers that a creation came to nothing.
+func (b *Broker) releaseReplicas(ctx context.Context, name string, id ident.TopicID, places [][]ident.Node) {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	for node, numbers := range byNode(places) {
+		req := prepareRequest{Name: name, Topic: uint64(id), Partitions: numbers}
+		_ = b.call(ctx, node, methodRelease, req, &prepareResponse{}) // an empty folder is left, no more
+	}
+}
+
+func byNode(places [][]ident.Node) map[ident.Node][]uint16 {
+	out := map[ident.Node][]uint16{}
+	for n, nodes := range places {
+		for _, node := range nodes {
+			out[node] = append(out[node], uint16(n))
+		}
+	}
+	return out
+}
+
+// servePrepare creates the stores on this broker.
+func (b *Broker) servePrepare(req prepareRequest) (prepareResponse, error) {
+	var resp prepareResponse
+	for _, n := range req.Partitions {
+		st, err := b.prepare(req.Name, ident.Partition{Topic: ident.TopicID(req.Topic), Number: n})
+		if err != nil {
+			return resp, err
+		}
+		resp.Stores = append(resp.Stores, uint64(st.StoreID()))
+	}
+	return resp, nil
+}
+
+// serveRelease trashes stores that were prepared and never used: no key names
+// the partition, read linearizably, and nothing was ever promised or written.
+func (b *Broker) serveRelease(ctx context.Context, req prepareRequest) error {
+	for _, n := range req.Partitions {
+		p := ident.Partition{Topic: ident.TopicID(req.Topic), Number: n}
+		st, ok := b.store.Partition(p)
+		if _, hosted := b.host(p); !ok || hosted {
+			continue
+		}
+		r := st.Restored()
+		if r.Epoch != 0 || r.End != (ident.Position{}) || !b.keyIsAbsent(ctx, b.keys.Partition(p)) {
+			continue
+		}
+		if err := b.store.Trash(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	proposers = 2
+	// electionsPerTxn is how many partitions that lost the same leader one
+	// transaction moves: each takes a put and a compare, three are shared.
+	electionsPerTxn = meta.MaxTxn - 3
+	txnTimeout      = time.Second
+	rereadEvery     = 100 * time.Millisecond
+)
+
+// proposal is one machine's compare-and-swap.
+type proposal struct {
+	id  ident.Partition
+	cas replica.CAS
+}
+
+// proposer carries out compare-and-swaps on partition keys and answers the
+// machines. A transaction compares the partition's ModRevision, the proposer's
+// own registration, and what the machine said of the old leader and of the heir.
+//
+// Its goroutines are started by start and end at stop.
+type proposer struct {
+	store   meta.Store
+	keys    meta.Keys
+	self    ident.Node
+	inc     func() ident.Incarnation
+	catalog *catalog
+	post    func(ident.Partition, replica.Event)
+	log     logrus.FieldLogger
+
+	ctx    context.Context //nolint:containedctx // the goroutines' life, cancelled by stop
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	wake   chan struct{} // capacity proposers
+	mu     struct {
+		sync.Mutex
+		queue []proposal
+	}
+}
+
+// start starts the goroutines of a proposer whose first group of fields is set.
+func (p *proposer) start() {
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wake = make(chan struct{}, proposers)
+	for range proposers {
+		p.done.Go(p.run)
+	}
+}
+
+// propose queues a compare-and-swap. Its answer is posted as replica.CASDone.
+func (p *proposer) propose(id ident.Partition, c replica.CAS) {
+	p.mu.Lock()
+	p.mu.queue = append(p.mu.queue, proposal{id, c})
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *proposer) stop() {
+	p.cancel()
+	p.done.Wait()
+}
+
+func (p *proposer) run() {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-p.wake:
+		}
+		for burst := p.take(); len(burst) > 0; burst = p.take() {
+			p.carryOut(burst)
+		}
+	}
+}
+
+// take gives the next proposal, and with it those elections behind it that one
+// dead node caused.
+func (p *proposer) take() []proposal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mu.queue) == 0 || p.ctx.Err() != nil {
+		return nil
+	}
+	burst, rest := p.mu.queue[:1:1], p.mu.queue[:0:0]
+	for _, c := range p.mu.queue[1:] {
+		if len(burst) < electionsPerTxn && sameElection(burst[0].cas, c.cas) {
+			burst = append(burst, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	p.mu.queue = rest
+	return burst
+}
+
+// sameElection reports whether two proposals replace the same dead leader by
+// the same heir.
+func sameElection(a, b replica.CAS) bool {
+	return a.LeaderGone != nil && b.LeaderGone != nil && *a.LeaderGone == *b.LeaderGone && sameHeir(a.Heir, b.Heir)
+}
+
+func sameHeir(a, b *replica.Peer) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Node == b.Node && a.Incarnation == b.Incarnation
+}
+
+// carryOut tries a burst in one transaction, and each alone if that fails: one
+// partition whose key moved must not hold up the others.
+func (p *proposer) carryOut(burst []proposal) {
+	err := p.try(burst)
+	if len(burst) == 1 || err == nil || errors.Is(err, meta.ErrUnknown) {
+		p.answer(burst, err)
+		return
+	}
+	for i := range burst {
+		p.answer(burst[i:i+1], p.try(burst[i:i+1]))
+	}
+}
+
+// errCompare means that a compare did not hold: nothing was written.
+var errCompare = errors.New("coordinator: a compare of the transaction failed")
+
+// try runs one transaction and fills in the revisions on success.
+func (p *proposer) try(burst []proposal) error {
+	cmp, err := p.preconditions(&burst[0].cas)
+	if err != nil {
+		return err
+	}
+	var puts []meta.Put
+	for _, b := range burst {
+		key := p.keys.Partition(b.id)
+		cmp = append(cmp, meta.Compare{Key: key, Create: -1, Mod: b.cas.State.Revision})
+		b.cas.State.V = meta.Version
+		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(b.cas.State)})
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, txnTimeout)
+	defer cancel()
+	ok, rev, err := p.store.Txn(ctx, cmp, puts)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errCompare
+	}
+	for i := range burst {
+		burst[i].cas.State.V, burst[i].cas.State.Revision = meta.Version, rev
+	}
+	return nil
+}
+
+// preconditions are the compares that do not concern the partition's own key.
+func (p *proposer) preconditions(c *replica.CAS) ([]meta.Compare, error) {
+	out := []meta.Compare{{Key: p.keys.Live(p.self), Create: int64(p.inc()), Mod: -1}}
+	if h := c.Heir; h != nil && h.Node != p.self {
+		out = append(out, meta.Compare{Key: p.keys.Live(h.Node), Create: int64(h.Incarnation), Mod: -1})
+	}
+	if c.LeaderGone == nil {
+		return out, nil
+	}
+	gone, err := p.goneCompare(*c.LeaderGone)
+	return append(out, gone), err
+}
+
+// goneCompare pins the old leader's registration to what is known of it: absent,
+// of another run, or handing over. It fails if that run is alive and stays.
+func (p *proposer) goneCompare(old replica.Peer) (meta.Compare, error) {
+	r, ok := p.catalog.liveNode(old.Node)
+	key := p.keys.Live(old.Node)
+	switch {
+	case !ok:
+		return meta.Compare{Key: key, Create: 0, Mod: 0}, nil
+	case r.Incarnation != old.Incarnation, r.HandingOver:
+		return meta.Compare{Key: key, Create: int64(r.Incarnation), Mod: r.Mod}, nil
+	default:
+		return meta.Compare{}, errCompare
+	}
+}
+
+// answer posts the outcome of a transaction to the machines of a burst.
+func (p *proposer) answer(burst []proposal, err error) {
+	for _, b := range burst {
+		switch {
+		case err == nil:
+			p.post(b.id, replica.CASDone{Token: b.cas.Token, OK: true, State: b.cas.State})
+		case errors.Is(err, meta.ErrUnknown):
+			p.post(b.id, replica.CASDone{Token: b.cas.Token, Unknown: true})
+			p.done.Go(func() { p.reread(b.id) })
+		default:
+			p.log.WithError(err).WithField("partition", b.id).Debug("proposal failed")
+			s, _ := p.read(b.id) // Revision 0 if that fails: the watch will tell
+			p.post(b.id, replica.CASDone{Token: b.cas.Token, State: s})
+		}
+	}
+}
+
+// read gets a partition's key linearizably.
+func (p *proposer) read(id ident.Partition) (meta.PartitionState, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, txnTimeout)
+	defer cancel()
+	e, err := p.store.Get(ctx, p.keys.Partition(id))
+	if err != nil {
+		return meta.PartitionState{}, err
+	}
+	return meta.DecodePartition(e)
+}
+
+// reread reads the key until that works and posts what is there. A revision
+// that did not move proves nothing; the machine knows that.
+func (p *proposer) reread(id ident.Partition) {
+	retry := time.NewTicker(rereadEvery)
+	defer retry.Stop()
+	for p.ctx.Err() == nil {
+		s, err := p.read(id)
+		if err == nil {
+			p.post(id, replica.Meta{State: s})
+		}
+		if err == nil || errors.Is(err, meta.ErrNotFound) {
+			return
+		}
+		select {
+		case <-retry.C:
+		case <-p.ctx.Done():
+		}
+	}
+}

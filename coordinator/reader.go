@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"sync"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+)
+
+// readers is the number of goroutines that read for followers that catch up.
+const readers = 2
+
+// reader reads batches for the machines. Each machine has few reads
+// outstanding, so the queue is bounded by them.
+//
+// Its goroutines are started by newReader and end at stop.
+type reader struct {
+	done sync.WaitGroup
+	mu   struct {
+		sync.Mutex
+		wake   *sync.Cond
+		queue  []readJob
+		closed bool
+	}
+}
+
+type readJob struct {
+	h   *hosted
+	req replica.ReadRequest
+}
+
+func newReader() *reader {
+	r := &reader{}
+	r.mu.wake = sync.NewCond(&r.mu)
+	for range readers {
+		r.done.Go(r.run)
+	}
+	return r
+}
+
+// read queues a request; its answer is posted to the machine as replica.Read.
+func (r *reader) read(h *hosted, req replica.ReadRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.queue = append(r.mu.queue, readJob{h, req})
+	r.mu.wake.Signal()
+}
+
+func (r *reader) run() {
+	for {
+		job, ok := r.next()
+		if !ok {
+			return
+		}
+		batches, err := job.h.store.ReadAt(job.req.From, job.req.Max)
+		job.h.loop.post(job.h.id, replica.Read{Token: job.req.Token, Batches: batches, Err: err})
+	}
+}
+
+func (r *reader) next() (readJob, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.mu.queue) == 0 && !r.mu.closed {
+		r.mu.wake.Wait()
+	}
+	if r.mu.closed {
+		return readJob{}, false
+	}
+	job := r.mu.queue[0]
+	r.mu.queue = r.mu.queue[1:]
+	return job, true
+}
+
+// stop drops what is queued and waits for the goroutines.
+func (r *reader) stop() {
+	r.mu.Lock()
+	r.mu.closed = true
+	r.mu.wake.Broadcast()
+	r.mu.Unlock()
+	r.done.Wait()
+}

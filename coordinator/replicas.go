@@ -1,0 +1,207 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/sirupsen/logrus"
+)
+
+func (b *Broker) openStore(restored bool) error {
+	s, err := store.Open(store.Options{
+		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, NoSync: b.o.NoSync, Log: b.log, Fold: fold,
+	})
+	if err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	b.store = s
+	if restored {
+		b.log.Warn("this data path is older than what the cluster knows of this broker: its replicas start as new members")
+	}
+	return nil
+}
+
+// watch owns the catalog: it applies every change of the metadata and tells the
+// machines. Started by start, ends with the broker.
+func (b *Broker) watch(ctx context.Context) {
+	for ch := range b.meta.Watch(ctx, b.keys.Root()) {
+		c := b.catalog.apply(ch)
+		b.rpc.SetPeers(b.addressBook())
+		for _, n := range c.live {
+			b.tellReplicas(n, b.liveEvent(n))
+		}
+		for _, p := range c.partitions {
+			b.partitionChanged(p)
+		}
+		for _, name := range c.topics {
+			b.topicChanged(name)
+		}
+		b.moved.notify()
+	}
+}
+
+func (b *Broker) liveEvent(n ident.Node) replica.Event {
+	r, _ := b.catalog.liveNode(n)
+	return replica.Live{Node: n, Incarnation: r.Incarnation, HandingOver: r.HandingOver}
+}
+
+// partitionChanged opens a replica that is placed here, tells one that is open,
+// and lets go of one that was moved away.
+func (b *Broker) partitionChanged(p ident.Partition) {
+	s, ok := b.catalog.partition(p)
+	h, open := b.host(p)
+	switch {
+	case !ok:
+		return // gone: only the topic's tombstone says what that means
+	case slices.Contains(s.Replicas, b.self):
+		if !open {
+			var err error
+			if h, err = b.open(p, s); err != nil {
+				b.log.WithError(err).WithField("partition", p).Error("cannot open a replica")
+				return
+			}
+		}
+		b.introduce(h, s)
+		b.post(p, replica.Meta{State: s})
+	case open:
+		b.post(p, replica.Meta{State: s})
+		b.background(func(ctx context.Context) { b.moveAway(ctx, p) })
+	}
+}
+
+// introduce tells a machine about its replicas' brokers, once for each.
+func (b *Broker) introduce(h *hosted, s meta.PartitionState) {
+	if slices.Equal(h.told, s.Replicas) {
+		return
+	}
+	h.told = s.Replicas
+	for _, n := range s.Replicas {
+		b.post(h.id, b.liveEvent(n))
+	}
+	if !slices.Contains(s.Replicas, s.Leader) && s.Leader != "" {
+		b.post(h.id, b.liveEvent(s.Leader))
+	}
+	b.members.introduce(h.id, s.Replicas)
+}
+
+// open makes the machine of a partition from its store, which is created if
+// this broker does not have it.
+func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error) {
+	topic, ok := b.catalog.name(p.Topic)
+	if !ok {
+		return nil, fmt.Errorf("partition %s has no topic", p)
+	}
+	st, err := b.prepare(topic, p)
+	if err != nil {
+		return nil, err
+	}
+	h := &hosted{id: p, topic: topic, loop: b.loopOf(p), store: st, tickets: map[uint64]ticket{}}
+	h.view.Store(&replica.View{})
+	h.queue = nsqd.NewPartition(topic, p, h, h, b.o.Queue)
+	replay(h.queue, st.Confirms())
+	o := b.o.Replica
+	o.Partition, o.Seed = p, hashText(p.String()+string(b.self))
+	o.Self = replica.Peer{Node: b.self, Incarnation: b.Incarnation(), Store: st.StoreID()}
+	h.machine = replica.New(st.Restored(), st.Index(), h.queue, o)
+	b.mu.Lock()
+	b.mu.hosts[p] = h
+	b.mu.Unlock()
+	h.loop.mail.post(work{kind: workAdd, id: p, hosted: h})
+	return h, nil
+}
+
+// replay brings channels to the state that the store kept.
+func replay(q *nsqd.Partition, confirms []queue.Confirm) {
+	for _, c := range confirms {
+		if c.Full {
+			q.Replace(c.Delta)
+		} else {
+			q.Apply(c.Delta)
+		}
+	}
+}
+
+// fold makes one full version of the channel state for a checkpoint. No channel
+// of it ever serves, so it needs neither a log nor other replicas.
+func fold(topic string, id ident.Partition, confirms []queue.Confirm) ([]byte, bool) {
+	q := nsqd.NewPartition(topic, id, nil, nil, nsqd.Options{})
+	replay(q, confirms)
+	return q.Snapshot(), true
+}
+
+// prepare finds or creates the store of a partition.
+func (b *Broker) prepare(topic string, p ident.Partition) (*store.Partition, error) {
+	if st, ok := b.store.Partition(p); ok {
+		return st, nil
+	}
+	st, err := b.store.Create(topic, p)
+	if err != nil {
+		return nil, fmt.Errorf("create the store of %s: %w", p, err)
+	}
+	return st, nil
+}
+
+// close stops hosting a partition; nothing of it runs afterwards. Its files stay.
+func (b *Broker) close(p ident.Partition) {
+	b.mu.Lock()
+	h, ok := b.mu.hosts[p]
+	delete(b.mu.hosts, p)
+	b.mu.Unlock()
+	if !ok {
+		return
+	}
+	ack := make(chan struct{})
+	if h.loop.mail.post(work{kind: workRetire, id: p, ack: ack}) {
+		<-ack
+	}
+}
+
+// topicChanged drops what a tombstone names.
+func (b *Broker) topicChanged(name string) {
+	t, ok := b.catalog.record(name)
+	if !ok || !t.Deleted {
+		return
+	}
+	for _, st := range b.store.Partitions() {
+		if st.ID().Topic == t.ID {
+			b.trash(st.ID(), "its topic was deleted")
+		}
+	}
+}
+
+func (b *Broker) trash(p ident.Partition, why string) {
+	b.close(p)
+	log := b.log.WithFields(logrus.Fields{"topic_id": p.Topic, "partition": p.Number})
+	if err := b.store.Trash(p); err != nil {
+		log.WithError(err).Error("cannot trash a replica")
+		return
+	}
+	log.Infof("REPLICA trashed: %s", why)
+}
+
+// moveAway trashes a replica whose partition's key, read linearizably, names
+// this broker no more.
+func (b *Broker) moveAway(ctx context.Context, p ident.Partition) {
+	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
+	defer cancel()
+	e, err := b.meta.Get(ctx, b.keys.Partition(p))
+	if err != nil {
+		return
+	}
+	s, err := meta.DecodePartition(e)
+	if err != nil || slices.Contains(s.Replicas, b.self) || holdsMember(s, b.self) {
+		return
+	}
+	b.trash(p, "it was moved to other brokers")
+}
+
+func holdsMember(s meta.PartitionState, n ident.Node) bool {
+	return slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == n })
+}

@@ -1,0 +1,160 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	metaTimeout   = 2 * time.Second
+	registerRetry = 100 * time.Millisecond
+)
+
+// session is this broker's registration: the lease, the live key under it, and
+// the incarnation, which is the key's CreateRevision.
+type session struct {
+	store meta.Store
+	keys  meta.Keys
+	node  meta.NodeState // as registered; Lease and Boot are filled in here
+	ttl   int64          // seconds
+	log   logrus.FieldLogger
+
+	inc atomic.Int64
+	mu  struct {
+		sync.Mutex
+		lease int64
+		lost  <-chan struct{}
+	}
+}
+
+// incarnation is that of the present registration, 0 while there is none.
+func (s *session) incarnation() ident.Incarnation { return ident.Incarnation(s.inc.Load()) }
+
+// announce writes the permanent key and raises the boot counter in it. local is
+// the counter in the data path, raised and synced by save before the key is:
+// a crash in between leaves the path ahead, which is harmless. It reports
+// whether the path is behind the key, that is, was restored from older data.
+func (s *session) announce(ctx context.Context, local int64, save func(boot int64) error) (restored bool, err error) {
+	key := s.keys.Node(s.node.Name)
+	for {
+		var known meta.NodeState
+		e, err := s.store.Get(ctx, key)
+		if err == nil {
+			known, err = meta.DecodeNode(e)
+		}
+		if err != nil && !errors.Is(err, meta.ErrNotFound) {
+			return false, fmt.Errorf("read %s: %w", key, err)
+		}
+		s.node.Boot = max(local, known.Boot) + 1
+		if err := save(s.node.Boot); err != nil {
+			return false, err
+		}
+		s.node.V = meta.Version
+		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
+		ok, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, put)
+		if err != nil {
+			return false, fmt.Errorf("write %s: %w", key, err)
+		}
+		if ok {
+			return local < known.Boot, nil
+		}
+	}
+}
+
+// register takes a lease and writes the live key under it. A registration of an
+// earlier run of this broker is revoked first: its process is gone, this one
+// holds the data path.
+func (s *session) register(ctx context.Context) error {
+	if err := s.revokeOld(ctx); err != nil {
+		return err
+	}
+	lease, lost, err := s.store.Lease(ctx, s.ttl)
+	if err != nil {
+		return fmt.Errorf("take a lease: %w", err)
+	}
+	state := s.node
+	state.V, state.Lease, state.Boot = meta.Version, lease, 0
+	key := s.keys.Live(state.Name)
+	ok, rev, err := s.store.Txn(ctx, []meta.Compare{{Key: key}}, []meta.Put{{Key: key, Value: meta.Encode(state), Lease: lease}})
+	if err != nil || !ok {
+		_ = s.store.Revoke(ctx, lease)
+		return fmt.Errorf("write %s: taken=%t: %w", key, !ok, errors.Join(err))
+	}
+	s.mu.Lock()
+	s.mu.lease, s.mu.lost = lease, lost
+	s.mu.Unlock()
+	s.inc.Store(rev)
+	return nil
+}
+
+// leaseID is the lease of the present registration.
+func (s *session) leaseID() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.lease
+}
+
+// gone is closed when the store says that the lease is gone.
+func (s *session) gone() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.lost
+}
+
+func (s *session) revokeOld(ctx context.Context) error {
+	e, err := s.store.Get(ctx, s.keys.Live(s.node.Name))
+	if errors.Is(err, meta.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read own registration: %w", err)
+	}
+	if err := s.store.Revoke(ctx, e.Lease); err != nil {
+		return fmt.Errorf("revoke the lease of an earlier run: %w", err)
+	}
+	return nil
+}
+
+// registerUntil retries register until it works or ctx ends.
+func (s *session) registerUntil(ctx context.Context) error {
+	retry := time.NewTicker(registerRetry)
+	defer retry.Stop()
+	for {
+		try, cancel := context.WithTimeout(ctx, metaTimeout)
+		err := s.register(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		s.log.WithError(err).Warn("cannot register, trying again")
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("register: %w", err)
+		case <-retry.C:
+		}
+	}
+}
+
+// handingOver tells the others that this broker wants its leaderships taken.
+func (s *session) handingOver(ctx context.Context) error {
+	state := s.node
+	state.V, state.Lease, state.Boot, state.HandingOver = meta.Version, s.leaseID(), 0, true
+	key := s.keys.Live(state.Name)
+	_, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: s.inc.Load(), Mod: -1}},
+		[]meta.Put{{Key: key, Value: meta.Encode(state), Lease: state.Lease}})
+	return err
+}
+
+// leave ends the registration.
+func (s *session) leave(ctx context.Context) error {
+	s.inc.Store(0)
+	return s.store.Revoke(ctx, s.leaseID())
+}

@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// Topics gives the statistics of what is led here (edge.Stats): only leaders
+// report, or tools that sum over brokers would count each message RF times.
+// Partitions of one topic are added up.
+func (s statistics) Topics(topic, channel string, clients bool) []edge.TopicStats {
+	byName := map[string]*edge.TopicStats{}
+	for _, h := range s.broker.hosted() {
+		if !h.Leading() || topic != "" && h.topic != topic {
+			continue
+		}
+		part := h.queue.Stats(channel, clients)
+		if sum, ok := byName[h.topic]; ok {
+			addTopic(sum, part)
+		} else {
+			byName[h.topic] = &part
+		}
+	}
+	out := make([]edge.TopicStats, 0, len(byName))
+	for name, t := range byName {
+		t.TopicName = name
+		if state, ok := s.broker.catalog.topic(name); ok {
+			t.Paused = state.Paused
+		}
+		slices.SortFunc(t.Channels, func(a, b edge.ChannelStats) int { return cmp.Compare(a.ChannelName, b.ChannelName) })
+		out = append(out, *t)
+	}
+	slices.SortFunc(out, func(a, b edge.TopicStats) int { return cmp.Compare(a.TopicName, b.TopicName) })
+	return out
+}
+
+// Health is nil or why the broker cannot store (edge.Stats).
+func (s statistics) Health() error { return s.broker.Health() }
+
+// statistics is a Broker as edge.Stats; its Topics is another one than the
+// Directory's.
+type statistics struct{ broker *Broker }
+
+// Stats is the broker as the statistics endpoints see it.
+func (b *Broker) Stats() edge.Stats { return statistics{b} }
+
+// Health is nil or why the broker cannot store.
+func (b *Broker) Health() error {
+	if err := b.store.Err(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+func addTopic(sum *edge.TopicStats, part edge.TopicStats) {
+	sum.Depth += part.Depth
+	sum.BackendDepth += part.BackendDepth
+	sum.MessageCount += part.MessageCount
+	sum.MessageBytes += part.MessageBytes
+	for _, c := range part.Channels {
+		i := slices.IndexFunc(sum.Channels, func(x edge.ChannelStats) bool { return x.ChannelName == c.ChannelName })
+		if i < 0 {
+			sum.Channels = append(sum.Channels, c)
+			continue
+		}
+		addChannel(&sum.Channels[i], c)
+	}
+}
+
+// addChannel adds one partition's numbers. A consumer is attached to every
+// partition, so it appears once for each: clients are told apart by address.
+func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
+	sum.Depth += part.Depth
+	sum.BackendDepth += part.BackendDepth
+	sum.InFlightCount += part.InFlightCount
+	sum.DeferredCount += part.DeferredCount
+	sum.MessageCount += part.MessageCount
+	sum.RequeueCount += part.RequeueCount
+	sum.TimeoutCount += part.TimeoutCount
+	sum.Paused = sum.Paused || part.Paused
+	for _, c := range part.Clients {
+		if !slices.ContainsFunc(sum.Clients, func(x edge.ClientStats) bool { return x.RemoteAddress == c.RemoteAddress }) {
+			sum.Clients = append(sum.Clients, c)
+		}
+	}
+	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
+}

@@ -1,0 +1,93 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// leaveTimeout bounds the revocation of the registration at the end.
+const leaveTimeout = time.Second
+
+// HandOver gives every partition led here to another live member of its in-sync
+// set, and returns when that is done or ctx ends: what is left is elected by the
+// others once this broker is gone. The edges still serve meanwhile.
+func (b *Broker) HandOver(ctx context.Context) {
+	if b.stopping.Swap(true) {
+		return
+	}
+	b.log.Info("STOPPING, handing leaderships over")
+	_ = b.await(ctx, func() bool {
+		left := 0
+		for _, h := range b.hosted() {
+			v := h.View()
+			if v.Leader != b.self || v.Role != replica.Leader && v.Role != replica.Electing {
+				continue
+			}
+			if to, ok := b.heir(v); ok {
+				left++
+				b.post(h.id, replica.HandOver{To: to})
+			}
+		}
+		return left == 0
+	})
+}
+
+// heir is a live in-sync member other than this broker.
+func (b *Broker) heir(v *replica.View) (ident.Node, bool) {
+	for _, m := range v.ISR {
+		if m.Node != b.self && b.alive(m.Node) {
+			return m.Node, true
+		}
+	}
+	return "", false
+}
+
+// Stop hands leaderships over, leaves the cluster, and closes. The caller closes
+// the edges between HandOver and Stop, or after.
+func (b *Broker) Stop(ctx context.Context) {
+	b.HandOver(ctx)
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	if err := b.session.leave(leave); err != nil {
+		b.log.WithError(err).Warn("cannot end the registration, it will run out")
+	}
+	b.Close()
+}
+
+// Close ends everything at once, in the reverse order of the start. Every put
+// that waits is answered. It may be called again.
+func (b *Broker) Close() {
+	b.stopping.Store(true)
+	b.mu.Lock()
+	if b.mu.closed {
+		b.mu.Unlock()
+		return
+	}
+	b.mu.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	if b.gateway != nil {
+		_ = b.gateway.Close()
+	}
+	if b.rpc != nil {
+		_ = b.rpc.Close()
+	} else {
+		_ = b.o.Listen.Close()
+	}
+	b.done.Wait()
+	for _, l := range b.loops {
+		l.stop()
+	}
+	if b.proposer != nil {
+		b.proposer.stop()
+		b.reader.stop()
+	}
+	if b.store != nil {
+		if err := b.store.Close(); err != nil {
+			b.log.WithError(err).Error("cannot close the store")
+		}
+	}
+}

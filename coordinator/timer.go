@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	// silence is how long a leader may serve after it last reached the metadata or
+	// enough replicas: a successor may be at work.
+	silence = time.Second
+	// stall is a gap between two ticks after which nothing that this process
+	// believes of its peers is trusted until it had time to hear them again.
+	stall = 300 * time.Millisecond
+	// probeEvery is how often the metadata is asked while replicas are missing.
+	probeEvery = 200 * time.Millisecond
+)
+
+// keepTime drives the channels led here: what is due, the deltas of what
+// changed, and the fence of a leader that nobody hears. Started by start, ends
+// with the broker.
+func (b *Broker) keepTime(ctx context.Context) {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	last, trusted := time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		if now.Sub(last) > stall {
+			trusted = now.Add(stall)
+		}
+		last = now
+		for _, h := range b.hosted() {
+			if h.Leading() {
+				b.drive(h, now, now.After(trusted))
+			}
+		}
+	}
+}
+
+func (b *Broker) drive(h *hosted, now time.Time, trusted bool) {
+	if trusted {
+		b.extend(h, now)
+	}
+	if h.queue.Due() <= now.UnixNano() {
+		h.queue.Expire(now.UnixNano())
+	}
+	if h.queue.Dirty() {
+		h.queue.Flush()
+	}
+}
+
+// extend lets a partition serve on while enough of its in-sync set answers, or
+// else while the metadata does.
+func (b *Broker) extend(h *hosted, now time.Time) {
+	v, reached := h.View(), 0
+	for _, m := range v.ISR {
+		if b.members.up(m.Node) {
+			reached++
+		}
+	}
+	if reached >= v.MinInSync {
+		h.queue.Extend(now.Add(silence).UnixNano())
+		return
+	}
+	b.contact.wanted.Store(now.UnixNano())
+	if at := b.contact.at.Load(); at != 0 {
+		h.queue.Extend(at + silence.Nanoseconds())
+	}
+}
+
+// contact is when the metadata last answered with this broker's registration in
+// it. It is asked only while somebody wants to know.
+type contact struct{ wanted, at atomic.Int64 } // unix ns
+
+// keepContact asks the metadata while a partition led here misses replicas.
+// Started by start, ends with the broker.
+func (b *Broker) keepContact(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked := time.Now()
+		if asked.UnixNano()-b.contact.wanted.Load() > 2*probeEvery.Nanoseconds() {
+			continue
+		}
+		get, cancel := context.WithTimeout(ctx, silence/2)
+		e, err := b.meta.Get(get, b.keys.Live(b.self))
+		cancel()
+		if err == nil && ident.Incarnation(e.Create) == b.Incarnation() {
+			b.contact.at.Store(asked.UnixNano())
+		}
+	}
+}

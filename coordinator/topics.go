@@ -1,0 +1,224 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+const (
+	// prepareTimeout bounds one broker's answer; who is slower is not in the
+	// first in-sync set.
+	prepareTimeout = time.Second
+	createRetry    = 50 * time.Millisecond
+	// deleteRepeat is how long a repeated delete is taken for the same one:
+	// nsqadmin posts it to every broker.
+	deleteRepeat = 10 * time.Second
+)
+
+// topicSpec is what a topic is made with.
+type topicSpec struct {
+	name                            string
+	partitions, replicas, minInSync int
+	ordered                         bool
+	explicit                        bool // asked for by name, not by a put
+	durability                      meta.Durability
+}
+
+// spec fills in the defaults and checks; errors wrap edge.ErrInvalid.
+func (b *Broker) spec(s topicSpec) (topicSpec, error) {
+	def(&s.partitions, b.o.Partitions)
+	if s.replicas == 0 {
+		s.replicas = b.o.ReplicationFactor
+		def(&s.minInSync, b.o.MinInSync)
+	}
+	def(&s.minInSync, DefaultMinInSync(s.replicas))
+	def(&s.durability, b.o.Durability)
+	limit := min(nsqd.MaxPartitions, meta.MaxTxn-2)
+	switch {
+	case s.partitions < 1 || s.partitions > limit:
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, limit)
+	case s.replicas < 1:
+		return s, fmt.Errorf("%w: replication_factor must be at least 1", edge.ErrInvalid)
+	case s.minInSync < 1 || s.minInSync > s.replicas:
+		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", edge.ErrInvalid, s.replicas)
+	}
+	return s, nil
+}
+
+// EnsureTopic finds a topic, or makes it with the defaults if that is allowed.
+func (b *Broker) EnsureTopic(ctx context.Context, name string) (gateway.Topic, error) {
+	if t, ok := b.Topic(name); ok {
+		return t, nil
+	}
+	if b.o.NoAutoCreate {
+		return gateway.Topic{}, edge.ErrTopicNotFound
+	}
+	s, err := b.spec(topicSpec{name: name})
+	if err != nil {
+		return gateway.Topic{}, err
+	}
+	return b.createTopic(ctx, s)
+}
+
+// createTopic returns when the topic is known here. Whoever creates it first
+// wins, on whatever broker; the others find it.
+func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, error) {
+	leave, err := b.creating.enter(ctx, s.name)
+	if err != nil {
+		return gateway.Topic{}, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, b.o.Hold)
+	defer cancel()
+	for {
+		if t, ok := b.Topic(s.name); ok {
+			return t, nil
+		}
+		err := b.tryCreate(ctx, s)
+		if errors.Is(err, edge.ErrInvalid) {
+			return gateway.Topic{}, err
+		}
+		if err == nil {
+			if err = b.await(ctx, func() bool { _, ok := b.Topic(s.name); return ok }); err == nil {
+				continue
+			}
+		}
+		b.log.WithError(err).WithField("topic", s.name).Info("TOPIC cannot be created yet")
+		if !b.pause(ctx, createRetry) {
+			return gateway.Topic{}, fmt.Errorf("%w: create topic %s: %w", edge.ErrUnavailable, s.name, err)
+		}
+	}
+}
+
+// pause waits for a change or for d; false when ctx is over.
+func (b *Broker) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-b.Changed():
+	case <-ctx.Done():
+		return false
+	}
+	return ctx.Err() == nil
+}
+
+// tryCreate chooses brokers, has them prepare replicas, and writes the topic and
+// all its partition keys in one transaction. nil means that the topic exists.
+func (b *Broker) tryCreate(ctx context.Context, s topicSpec) error {
+	old, _ := b.catalog.record(s.name)
+	if live := len(b.catalog.lives()); live < s.minInSync {
+		return fmt.Errorf("%d of %d brokers are there", live, s.minInSync)
+	}
+	brokers := b.candidates(s.replicas)
+	places, err := placement.Place(brokers, placement.Topic{Partitions: s.partitions, Replicas: s.replicas})
+	if err != nil {
+		return err
+	}
+	id := ident.NewTopicID()
+	stores := b.prepareReplicas(ctx, s.name, id, places)
+	puts, err := b.creation(s, id, old, places, stores)
+	if err == nil {
+		err = b.writeTopic(ctx, s.name, id, old.Revision, puts)
+	}
+	if err != nil {
+		b.background(func(ctx context.Context) { b.releaseReplicas(ctx, s.name, id, places) })
+	}
+	return err
+}
+
+// creation makes the values of a new topic: the in-sync set of a partition is
+// who has prepared a replica, and the first of them leads.
+func (b *Broker) creation(s topicSpec, id ident.TopicID, old meta.TopicState, places [][]ident.Node, stores prepared) ([]meta.Put, error) {
+	t := meta.TopicState{V: meta.Version, ID: id, Partitions: s.partitions, ReplicationFactor: s.replicas,
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered}
+	if !s.explicit {
+		t.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
+	}
+	puts := []meta.Put{{Key: b.keys.Topic(s.name), Value: meta.Encode(t)}}
+	for n, nodes := range places {
+		p := ident.Partition{Topic: id, Number: uint16(n)}
+		state := meta.PartitionState{V: meta.Version, Replicas: nodes, Epoch: 1, MinInSync: s.minInSync, Durability: s.durability}
+		for _, node := range nodes {
+			st, ok := stores.of(node, n)
+			r, live := b.catalog.liveNode(node)
+			if !ok || !live {
+				continue
+			}
+			if state.Leader == "" {
+				state.Leader, state.LeaderIncarnation = node, r.Incarnation
+			}
+			state.ISR = append(state.ISR, ident.Member{Node: node, Store: st})
+		}
+		if len(state.ISR) < s.minInSync {
+			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), s.minInSync, n)
+		}
+		puts = append(puts, meta.Put{Key: b.keys.Partition(p), Value: meta.Encode(state)})
+	}
+	return puts, nil
+}
+
+// errTaken means that somebody else created the topic at the same time.
+var errTaken = errors.New("coordinator: the topic was created by another broker")
+
+// writeTopic runs the transaction; an unknown answer is read back.
+func (b *Broker) writeTopic(ctx context.Context, name string, id ident.TopicID, revision int64, puts []meta.Put) error {
+	key := b.keys.Topic(name)
+	ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
+	if errors.Is(err, meta.ErrInvalid) {
+		return fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+	}
+	if err == nil && ok {
+		return nil
+	}
+	e, readErr := b.meta.Get(ctx, key)
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	if t, decodeErr := meta.DecodeTopic(e); decodeErr == nil && t.ID == id {
+		return nil
+	}
+	return errors.Join(errTaken, err)
+}
+
+// candidates are the brokers to choose from, with their load: the live ones, or
+// if these are fewer than the replicas wanted, all that ever registered. The
+// factor never shrinks to who happens to be up; a dead broker's replica joins
+// the in-sync set when it is back.
+func (b *Broker) candidates(replicas int) []placement.Broker {
+	load := map[ident.Node]*placement.Broker{}
+	for _, n := range b.catalog.nodes() {
+		load[n.Name] = &placement.Broker{Node: n.Name, Zone: n.Zone}
+	}
+	for _, p := range b.catalog.partitions() {
+		s, _ := b.catalog.partition(p)
+		for i, n := range s.Replicas {
+			if c := load[n]; c != nil {
+				c.Replicas++
+				if i == 0 {
+					c.Leads++
+				}
+			}
+		}
+	}
+	var live, all []placement.Broker
+	for _, c := range load {
+		all = append(all, *c)
+		if r, ok := b.catalog.liveNode(c.Node); ok && !r.HandingOver {
+			live = append(live, *c)
+		}
+	}
+	if len(live) >= replicas {
+		return live
+	}
+	return all
+}
