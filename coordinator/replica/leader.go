@@ -318,14 +318,16 @@ func (m *Machine) handOverTick() {
 	}
 }
 
-// giveAway proposes the heir when it has everything.
+// giveAway proposes the heir when it has everything, as long as its store is a
+// member: it may have been proposed out since the hand-over began.
 func (m *Machine) giveAway() bool {
 	l := m.lead
 	if l.heir == "" {
 		return false
 	}
 	f, n := l.follower(l.heir), m.node(l.heir)
-	if f == nil || !n.known || n.incarnation == 0 || len(l.pending) > 0 ||
+	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) ||
+		!n.known || n.incarnation == 0 || len(l.pending) > 0 ||
 		m.committed.Offset != m.log.end.Offset || f.match.Offset != m.log.end.Offset || f.confirmAcked != l.confirmN {
 		return false
 	}
