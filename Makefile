@@ -1,0 +1,90 @@
+# Lockstep. `make help` lists the targets. Needs Go, make and a C compiler (race).
+
+GO ?= go
+STATICCHECK ?= $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+DATA ?= data
+BASE_PORT ?= 4150
+NODES ?= 3
+FUZZTIME ?= 30s
+SEEDS ?= 50000
+SEQUENCES ?= 200000
+ROUNDS ?= 200
+BENCHTIME ?= 1s
+
+PACKAGES = ./...
+STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue
+
+.DEFAULT_GOAL := help
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench sim chaos model storage-faults fuzz conformance clean
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/nsqd and bin/nsqctl
+	$(GO) build -o bin/ ./cmd/nsqd ./cmd/nsqctl
+
+run: build ## three brokers on this machine until Ctrl-C (NODES, BASE_PORT, DATA)
+	bin/nsqctl dev --nodes $(NODES) --base-port $(BASE_PORT) --data-dir $(DATA)
+
+check: fmt-check vet staticcheck lint test-short ## before every commit: at most three minutes
+
+fmt-check:
+	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	if [ -n "$$bad" ]; then echo "gofmt wanted:"; echo "$$bad"; exit 1; fi
+
+vet:
+	$(GO) vet $(PACKAGES)
+
+staticcheck:
+	$(STATICCHECK) $(PACKAGES)
+
+lint: # layers, package comments, constructs we do without
+	$(GO) test -count=1 ./internal/lint
+
+test-short:
+	$(GO) test -short -timeout 170s $(PACKAGES)
+
+test: build ## everything that proves a change: also clusters of real processes
+	$(GO) test -timeout 30m $(PACKAGES)
+
+test-race: build ## the same under the race detector
+	$(GO) test -race -timeout 60m $(PACKAGES)
+
+test-long: ## hours: all of the long runs below, one after the other
+	$(MAKE) test-race
+	$(MAKE) sim
+	$(MAKE) storage-faults
+	$(MAKE) model
+	$(MAKE) fuzz FUZZTIME=10m
+	$(MAKE) conformance
+	$(MAKE) chaos
+
+bench: build ## benchmarks of the hot paths, with allocations (BENCHTIME)
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
+
+sim: ## simulated clusters under faults (SEEDS)
+	$(GO) test -count=1 -timeout 24h ./internal/sim -sim.seeds=$(SEEDS)
+
+storage-faults: ## storage on a crashing disk (SEQUENCES)
+	LOCKSTEP_SEQUENCES=$(SEQUENCES) $(GO) test -count=1 -timeout 24h $(STORAGE)
+
+model: ## the protocol's model, explored without a limit on states
+	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 24h -run Model $(PACKAGES)
+
+chaos: build ## real processes killed, stopped and cut off (ROUNDS)
+	LOCKSTEP_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 24h -run Chaos $(PACKAGES)
+
+conformance: build ## stock clients' own suites, and every pair of implementations
+	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
+
+fuzz: ## every fuzz target in turn (FUZZTIME each)
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+			echo "$$(dirname $$file) $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+		done; \
+	done
+
+clean: ## remove what was built (data stays)
+	rm -rf bin
+	$(GO) clean -testcache
