@@ -51,6 +51,8 @@ type conn struct {
 	starved  atomic.Bool   // the writer waits for credit
 	settings chan settings // capacity 1: of the first IDENTIFY
 	stopping atomic.Bool   // set by Stop
+	// dismissed: the writer ended the connection, but the client may be sending.
+	dismissed atomic.Bool
 
 	// Shared with /stats.
 	since     time.Time // never changes
@@ -118,7 +120,7 @@ func (c *conn) serve(ctx context.Context) {
 	c.ready.Store(0)
 	c.fifo.push(lastAnswer(err))
 	<-written
-	if err != nil {
+	if err != nil || c.dismissed.Load() {
 		linger(c.raw)
 	}
 	if c.sub != nil {
@@ -130,9 +132,9 @@ func (c *conn) serve(ctx context.Context) {
 // with an error frame if there is an error to tell.
 func lastAnswer(err error) answer {
 	if cmd := (*commandError)(nil); errors.As(err, &cmd) {
-		return answer{kind: frameError, text: []byte(cmd.text), last: true}
+		return answer{kind: frameError, text: []byte(cmd.text), last: true, half: true}
 	}
-	return answer{last: true}
+	return answer{last: true, half: err != nil}
 }
 
 // read handles commands until the client leaves (nil) or errs.
@@ -140,8 +142,11 @@ func (c *conn) read(ctx context.Context) error {
 	for ctx.Err() == nil {
 		c.arm()
 		line, err := c.in.line()
+		if errors.Is(err, errLineTooLong) {
+			return err
+		}
 		if err != nil {
-			return nil // gone, silent for too long, or a line without end: closed without a frame
+			return nil // gone, or silent for too long: closed without a frame
 		}
 		c.params = splitParams(line, c.params[:0])
 		err = c.command(ctx)
@@ -178,6 +183,15 @@ func (c *conn) interrupt() { _ = c.raw.SetReadDeadline(time.Unix(1, 0)) }
 func (c *conn) stop() {
 	c.stopping.Store(true)
 	c.interrupt()
+}
+
+// dismiss ends the connection from the writer's side, without a frame.
+func (c *conn) dismiss() {
+	c.out.mu.Lock()
+	c.out.closeWriteLocked()
+	c.out.mu.Unlock()
+	c.dismissed.Store(true)
+	c.stop()
 }
 
 // handOver tells a consumer that understands it to finish what it has and to

@@ -44,6 +44,7 @@ type answer struct {
 	err   error             // of a put
 	count int               // so many frames: gathered puts are answered one by one
 	last  bool              // the connection ends after it
+	half  bool              // with last: the client may still be sending
 	start edge.Subscription // delivery begins after it
 }
 

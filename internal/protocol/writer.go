@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -10,6 +11,9 @@ import (
 // maxBurst bounds the messages of one burst, so that answers do not wait
 // behind a long backlog.
 const maxBurst = 256
+
+// errDeleted ends a consumer's connection: its channel is gone.
+var errDeleted = errors.New("protocol: the channel was deleted")
 
 // writer is the state of a connection's writing goroutine.
 type writer struct {
@@ -41,6 +45,10 @@ func (c *conn) write(ctx context.Context) {
 		if err == nil {
 			err = w.wait(ctx, heartbeat)
 		}
+		if errors.Is(err, errDeleted) {
+			c.dismiss()
+			return
+		}
 		if err != nil {
 			_ = c.raw.Close() // the reader learns of it by its next read
 			return
@@ -67,7 +75,7 @@ func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 			heartbeat.Stop()
 		}
 	case <-w.closed:
-		return edge.ErrChannelNotFound
+		return errDeleted
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -88,7 +96,7 @@ func (w *writer) burst() (last bool, err error) {
 		}
 		if a.last {
 			err := o.flushLocked()
-			if err == nil && a.text != nil {
+			if err == nil && a.half {
 				o.closeWriteLocked()
 			}
 			return true, err

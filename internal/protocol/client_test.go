@@ -1,0 +1,235 @@
+package protocol_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of these tests.
+const patience = 10 * time.Second
+
+// broker is a handler on a listener of its own, with a fake cluster behind it.
+type broker struct {
+	t       testing.TB
+	cluster *edgetest.Cluster
+	handler *protocol.Handler
+	network string
+	address string
+}
+
+type setup struct {
+	options protocol.Options
+	backend protocol.Backend
+	unix    bool
+}
+
+func newBroker(t testing.TB, change ...func(*setup)) *broker {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	cluster := edgetest.New()
+	s := setup{
+		options: protocol.DefaultOptions(),
+		backend: protocol.Backend{Publisher: cluster, Subscribers: cluster, Log: log},
+	}
+	for _, f := range change {
+		f(&s)
+	}
+	cluster.MaxConsumers = s.options.MaxChannelConsumers
+	cluster.MaxMsgTimeout = s.options.MaxMsgTimeout
+	network, address := "tcp", "127.0.0.1:0"
+	if s.unix {
+		network, address = "unix", filepath.Join(t.TempDir(), "s")
+	}
+	l, err := net.Listen(network, address)
+	require.NoError(t, err)
+	b := &broker{
+		t: t, cluster: cluster, handler: protocol.New(s.options, s.backend),
+		network: network, address: l.Addr().String(),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { b.handler.Serve(ctx, conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		cancel()
+		wg.Wait()
+		cluster.Close()
+	})
+	return b
+}
+
+// client speaks V2 and fails the test when something else than expected
+// happens.
+type client struct {
+	t    testing.TB
+	conn net.Conn
+	r    io.Reader
+	w    io.Writer
+}
+
+func (b *broker) dial() *client { return b.dialMagic("  V2") }
+
+func (b *broker) publishOne(topic, body string) { b.dial().publish(topic, body) }
+
+func (b *broker) dialMagic(magic string) *client {
+	b.t.Helper()
+	conn, err := net.DialTimeout(b.network, b.address, patience)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(b.t, conn.SetDeadline(time.Now().Add(patience)))
+	c := &client{t: b.t, conn: conn, r: bufio.NewReader(conn), w: conn}
+	c.send(magic)
+	return c
+}
+
+func (c *client) send(s string) {
+	c.t.Helper()
+	_, err := io.WriteString(c.w, s)
+	require.NoError(c.t, err)
+	if f, ok := c.w.(interface{ Flush() error }); ok {
+		require.NoError(c.t, f.Flush())
+	}
+}
+
+// sized is a body with its length before it.
+func sized(body string) string {
+	return string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + body
+}
+
+// multi is the body of an MPUB.
+func multi(bodies ...string) string {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(bodies)))
+	for _, body := range bodies {
+		b = append(b, sized(body)...)
+	}
+	return sized(string(b))
+}
+
+type frame struct {
+	kind uint32
+	data string
+}
+
+// next reads one frame, heartbeats included.
+func (c *client) next() (frame, error) {
+	var h [8]byte
+	if _, err := io.ReadFull(c.r, h[:]); err != nil {
+		return frame{}, err
+	}
+	data := make([]byte, binary.BigEndian.Uint32(h[:])-4)
+	_, err := io.ReadFull(c.r, data)
+	return frame{binary.BigEndian.Uint32(h[4:]), string(data)}, err
+}
+
+func (c *client) read() frame {
+	c.t.Helper()
+	f, err := c.next()
+	require.NoError(c.t, err)
+	return f
+}
+
+func (c *client) response(want string) {
+	c.t.Helper()
+	require.Equal(c.t, frame{0, want}, c.read())
+}
+
+func (c *client) error(want string) {
+	c.t.Helper()
+	require.Equal(c.t, frame{1, want}, c.read())
+}
+
+// fatal expects an error and the end of the connection.
+func (c *client) fatal(want string) {
+	c.t.Helper()
+	c.error(want)
+	c.closed()
+}
+
+// closed expects the end of the connection without another frame.
+func (c *client) closed() {
+	c.t.Helper()
+	f, err := c.next()
+	require.ErrorIs(c.t, err, io.EOF, "got %v", f)
+}
+
+type message struct {
+	timeNS   int64
+	attempts uint16
+	id, body string
+}
+
+func (c *client) message() message {
+	c.t.Helper()
+	f := c.read()
+	require.Equal(c.t, uint32(2), f.kind, "%q", f.data)
+	b := []byte(f.data)
+	return message{
+		timeNS: int64(binary.BigEndian.Uint64(b)), attempts: binary.BigEndian.Uint16(b[8:]),
+		id: string(b[10:26]), body: string(b[26:]),
+	}
+}
+
+// identify sends IDENTIFY and returns the reply.
+func (c *client) identify(json string) string {
+	c.t.Helper()
+	c.send("IDENTIFY\n" + sized(json))
+	f := c.read()
+	require.Equal(c.t, uint32(0), f.kind, "%s", f.data)
+	return f.data
+}
+
+func (c *client) subscribe(topic, channel string, ready string) {
+	c.t.Helper()
+	c.send("SUB " + topic + " " + channel + "\n")
+	c.response("OK")
+	c.send("RDY " + ready + "\n")
+}
+
+func (c *client) publish(topic string, bodies ...string) {
+	c.t.Helper()
+	for _, body := range bodies {
+		c.send("PUB " + topic + "\n" + sized(body))
+		c.response("OK")
+	}
+}
+
+// quiet expects that nothing but the answer to a put comes: what the client was
+// not to get would have come before it.
+func (c *client) quiet() {
+	c.t.Helper()
+	c.send("PUB quiet\n" + sized("q"))
+	c.response("OK")
+}
+
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	require.Eventually(t, f, patience, time.Millisecond, what)
+}
+
+func repeat(s string, n int) string { return strings.Repeat(s, n) }

@@ -1,0 +1,197 @@
+package protocol_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+func (b *broker) admin(op edge.AdminOp) {
+	b.t.Helper()
+	require.NoError(b.t, b.cluster.Do(b.t.Context(), op))
+}
+
+func TestSizeLimits(t *testing.T) {
+	b := newBroker(t, small)
+	c := b.dial()
+	c.publish("t", repeat("x", 95), repeat("x", 100))
+	c.send("MPUB t\n" + multi(repeat("x", 100), repeat("y", 100)))
+	c.response("OK")
+	require.Equal(t, []int{1, 1, 2}, b.cluster.Puts())
+}
+
+func TestExtraParametersAreIgnored(t *testing.T) {
+	c := newBroker(t).dial()
+	c.send("PUB t x y\r\n" + sized("1") + "MPUB t x\n" + multi("2") + "DPUB t 0 x\n" + sized("3") + "NOP x\n")
+	for range 3 {
+		c.response("OK")
+	}
+	c.send("SUB t ch x y\n")
+	c.response("OK")
+	c.send("RDY 3 x\n")
+	require.Equal(t, "1", c.message().body)
+	require.Equal(t, "2", c.message().body)
+	require.Equal(t, "3", c.message().body)
+}
+
+// Pipelined PUBs of one topic become one put, each with its own OK; nothing is
+// lost or reordered at the borders of runs.
+func TestPipelinedPutsAreGathered(t *testing.T) {
+	const n = 3000
+	b := newBroker(t)
+	c := b.dial()
+	var s strings.Builder
+	for i := range n {
+		topic := "t"
+		if i%1000 == 999 {
+			topic = "other"
+		}
+		fmt.Fprintf(&s, "PUB %s\n%s", topic, sized(fmt.Sprint(i)))
+	}
+	c.send(s.String())
+	for range n {
+		c.response("OK")
+	}
+	puts := b.cluster.Puts()
+	total := 0
+	for _, count := range puts {
+		require.LessOrEqual(t, count, 256)
+		total += count
+	}
+	require.Equal(t, n, total)
+	require.Less(t, len(puts), n/4, "many messages in one put")
+	c.subscribe("t", "ch", "2500")
+	for i := range n {
+		if i%1000 == 999 {
+			continue
+		}
+		m := c.message()
+		require.Equal(t, fmt.Sprint(i), m.body)
+		c.send("FIN " + m.id + "\n")
+	}
+}
+
+// A bad PUB behind good ones in one buffer is refused alone.
+func TestRunStopsAtABadPut(t *testing.T) {
+	b := newBroker(t, small)
+	c := b.dial()
+	c.send("PUB t\n" + sized("1") + "PUB t\n" + sized("2") + "PUB t\n" + sized(repeat("x", 101)))
+	c.response("OK")
+	c.response("OK")
+	c.fatal("E_BAD_MESSAGE PUB message too big 101 > 100")
+}
+
+// Answers keep the order of the commands although the fates are known in
+// another order; the reader does not wait for them.
+func TestAnswersKeepTheOrder(t *testing.T) {
+	b := newBroker(t)
+	b.cluster.Hold()
+	c := b.dial()
+	c.send("PUB a\n" + sized("1") + "MPUB b\n" + multi("2", "3") + "DPUB a 0\n" + sized("4"))
+	eventually(t, "all three are on their way", func() bool { return b.cluster.Held() == 3 })
+	b.cluster.FailPuts(edge.ErrRolledBack)
+	c.send("PUB a\n" + sized("5") + "X\n")
+	eventually(t, "the fourth as well", func() bool { return b.cluster.Held() == 4 })
+	b.cluster.Release()
+	c.response("OK")
+	c.response("OK")
+	c.response("OK")
+	c.error("E_PUB_FAILED PUB failed rolled back, not stored")
+	c.fatal("E_INVALID invalid command X")
+}
+
+func TestFailedPutsLeaveTheConnectionOpen(t *testing.T) {
+	for _, err := range []error{
+		edge.ErrRolledBack, edge.ErrInDoubt, edge.ErrExiting, edge.ErrNoLeader, edge.ErrDiskFull, edge.ErrTopicFull, edge.ErrBusy,
+		edge.ErrNotEnough,
+	} {
+		for _, how := range []string{"admission", "fate"} {
+			t.Run(how+" "+err.Error(), func(t *testing.T) {
+				b := newBroker(t)
+				if how == "fate" {
+					b.cluster.FailPuts(err)
+				} else {
+					b.cluster.FailAdmit(err)
+				}
+				c := b.dial()
+				c.send("PUB t\n" + sized("1") + "PUB t\n" + sized("2") + "MPUB t\n" + multi("3") + "DPUB t 5\n" + sized("4"))
+				c.error("E_PUB_FAILED PUB failed " + err.Error())
+				c.error("E_PUB_FAILED PUB failed " + err.Error())
+				c.error("E_MPUB_FAILED MPUB failed " + err.Error())
+				c.error("E_DPUB_FAILED DPUB failed " + err.Error())
+				b.cluster.FailPuts(nil)
+				b.cluster.FailAdmit(nil)
+				c.publish("t", "5")
+			})
+		}
+	}
+}
+
+// With too much unanswered the client is not read any further, until some of
+// it is answered.
+func TestBackPressure(t *testing.T) {
+	b := newBroker(t, func(s *setup) { s.options.MaxPendingBytes = 10_000 })
+	b.cluster.Hold()
+	c := b.dial()
+	for range 8 {
+		c.send("MPUB t\n" + multi(repeat("x", 4000)))
+	}
+	eventually(t, "puts up to the limit", func() bool { return b.cluster.Held() == 3 })
+	c.send("NOP\n")
+	require.Equal(t, 3, b.cluster.Held())
+	b.cluster.Release()
+	for range 8 {
+		c.response("OK")
+	}
+}
+
+// A client that closes its sending half still gets all its answers.
+func TestHalfClose(t *testing.T) {
+	b := newBroker(t)
+	b.cluster.Hold()
+	c := b.dial()
+	c.send("PUB t\n" + sized("1"))
+	require.NoError(t, c.conn.(interface{ CloseWrite() error }).CloseWrite())
+	eventually(t, "the put is on its way", func() bool { return b.cluster.Held() == 1 })
+	b.cluster.Release()
+	c.response("OK")
+	c.closed()
+}
+
+func TestStop(t *testing.T) {
+	b := newBroker(t)
+	b.cluster.Hold()
+	producer, consumer := b.dial(), b.dial()
+	producer.send("PUB t\n" + sized("1"))
+	consumer.identify(`{"user_agent":"go-nsq/1.1.0"}`)
+	consumer.subscribe("u", "ch", "1")
+	eventually(t, "the put is on its way", func() bool { return b.cluster.Held() == 1 })
+	done := make(chan struct{})
+	go func() { defer close(done); b.handler.Stop(t.Context()) }()
+	consumer.response("CLOSE_WAIT")
+	require.NoError(t, consumer.conn.Close())
+	b.cluster.Release()
+	producer.response("OK")
+	producer.closed()
+	<-done
+	c := b.dial()
+	_, err := c.next()
+	require.Error(t, err, "no new clients")
+}
+
+func TestProducers(t *testing.T) {
+	b := newBroker(t)
+	c := b.dial()
+	c.identify(`{"client_id":"id","hostname":"h","user_agent":"ua"}`)
+	require.Empty(t, b.handler.Producers())
+	c.publish("t", "1", "2")
+	c.publish("second", "3")
+	p := b.handler.Producers()
+	require.Len(t, p, 1)
+	require.Equal(t, []edge.PubCount{{Topic: "t", Count: 2}}, p[0].PubCounts)
+	require.Equal(t, []string{"id", "h", "ua", "V2"}, []string{p[0].ClientID, p[0].Hostname, p[0].UserAgent, p[0].Version})
+}
