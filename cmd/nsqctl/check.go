@@ -1,7 +1,214 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newCheck(t *target) *cobra.Command { return &cobra.Command{Use: "check TOPIC"} }
+// replicaDigest is one page of GET /v1/partition/digest.
+type replicaDigest struct {
+	Store     string `json:"store"`
+	Role      string `json:"role"`
+	Start     int64  `json:"start"`
+	Committed int64  `json:"committed"`
+	End       int64  `json:"end"`
+	Next      int64  `json:"next"`
+	Batches   []struct {
+		Offset int64  `json:"offset"`
+		Bytes  int64  `json:"bytes"`
+		Epoch  uint64 `json:"epoch"`
+		CRC    uint32 `json:"crc"`
+	} `json:"batches"`
+}
+
+// finding is what check says of one partition.
+type finding struct {
+	Topic     string   `json:"topic"`
+	Partition int      `json:"partition"`
+	Compared  int64    `json:"compared_bytes"`
+	Replicas  []string `json:"replicas"`
+	Equal     bool     `json:"equal"`
+	Problem   string   `json:"problem,omitempty"`
+}
+
+func newCheck(t *target) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "check TOPIC",
+		Short: "compare the replicas of a topic batch by batch",
+		Long: `check reads what every live replica holds, batch by batch, up to the least
+committed end, and says where they differ. Exit code 0: all equal and every
+replica there; 1: a difference, or a replica that is missing or behind.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return check(cmd, t, args[0], wait)
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 5*time.Second, "how long replicas that are behind may take to catch up")
+	return cmd
+}
+
+func check(cmd *cobra.Command, t *target, topic string, wait time.Duration) error {
+	ctx := cmd.Context()
+	deadline := time.Now().Add(wait)
+	for {
+		found, err := compareTopic(ctx, t, topic)
+		if err != nil {
+			return err
+		}
+		good := true
+		for _, f := range found {
+			good = good && f.Equal
+		}
+		if good || time.Now().After(deadline) {
+			return reportFindings(cmd, t, found, good)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func reportFindings(cmd *cobra.Command, t *target, found []finding, good bool) error {
+	out := cmd.OutOrStdout()
+	if t.output == "json" {
+		if err := printJSON(out, found); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range found {
+			verdict := "equal"
+			if !f.Equal {
+				verdict = f.Problem
+			}
+			fmt.Fprintf(out, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, verdict)
+		}
+	}
+	if !good {
+		return errSilent
+	}
+	return nil
+}
+
+func compareTopic(ctx context.Context, t *target, topic string) ([]finding, error) {
+	var v edge.ClusterView
+	if err := get(ctx, t.http, "/v1/cluster", nil, &v); err != nil {
+		return nil, err
+	}
+	address := map[ident.Node]string{}
+	for _, b := range v.Brokers {
+		if b.Alive {
+			address[b.Name] = b.HTTPAddress
+		}
+	}
+	for _, x := range v.Topics {
+		if x.Topic != topic {
+			continue
+		}
+		var found []finding
+		for _, p := range x.Partitions {
+			found = append(found, comparePartition(ctx, topic, p, address))
+		}
+		return found, nil
+	}
+	return nil, fmt.Errorf("no topic %q", topic)
+}
+
+// comparePartition walks all replicas in step. Each batch's checksum covers the
+// one before it, so equal checksums at the end mean equal bytes from the first
+// batch that both still hold.
+func comparePartition(ctx context.Context, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
+	f := finding{Topic: topic, Partition: p.Partition}
+	var cursors []*digestCursor
+	for _, n := range p.Replicas {
+		f.Replicas = append(f.Replicas, string(n))
+		if address[n] == "" {
+			f.Problem = fmt.Sprintf("%s is not alive", n)
+			return f
+		}
+		cursors = append(cursors, &digestCursor{node: string(n), address: address[n], topic: topic, partition: p.Partition})
+	}
+	problem, compared, err := compare(ctx, cursors)
+	f.Compared = compared
+	switch {
+	case err != nil:
+		f.Problem = err.Error()
+	default:
+		f.Problem, f.Equal = problem, problem == ""
+	}
+	return f
+}
+
+// digestCursor reads one replica's digest page by page.
+type digestCursor struct {
+	node, address, topic string
+	partition            int
+	page                 replicaDigest
+	at                   int
+	from                 int64
+	begun                bool
+}
+
+var errEndOfLog = errors.New("end of the log")
+
+// next makes the batch at c.at valid.
+func (c *digestCursor) next(ctx context.Context) error {
+	if c.begun && c.at < len(c.page.Batches) {
+		return nil
+	}
+	if c.begun && c.page.Next >= c.page.Committed {
+		return errEndOfLog
+	}
+	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(c.from)}}
+	c.page, c.at = replicaDigest{}, 0
+	if err := get(ctx, c.address, "/v1/partition/digest", q, &c.page); err != nil {
+		return fmt.Errorf("%s: %w", c.node, err)
+	}
+	c.from, c.begun = c.page.Next, true
+	if len(c.page.Batches) == 0 {
+		return errEndOfLog
+	}
+	return nil
+}
+
+// compare returns the first difference, "" if there is none.
+func compare(ctx context.Context, cursors []*digestCursor) (problem string, compared int64, err error) {
+	for {
+		ended := 0
+		for _, c := range cursors {
+			switch err := c.next(ctx); {
+			case errors.Is(err, errEndOfLog):
+				ended++
+			case err != nil:
+				return "", compared, err
+			}
+		}
+		if ended == len(cursors) {
+			return "", compared, nil
+		}
+		first := cursors[0]
+		for _, c := range cursors {
+			if c.at >= len(c.page.Batches) {
+				return fmt.Sprintf("%s ends at %d, others go on", c.node, c.page.Committed), compared, nil
+			}
+			if c.page.Batches[c.at] != first.page.Batches[first.at] {
+				return fmt.Sprintf("%s and %s differ at offset %d: %+v, %+v", first.node, c.node,
+					first.page.Batches[first.at].Offset, first.page.Batches[first.at], c.page.Batches[c.at]), compared, nil
+			}
+		}
+		compared += first.page.Batches[first.at].Bytes
+		for _, c := range cursors {
+			c.at++
+		}
+	}
+}
