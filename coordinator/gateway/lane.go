@@ -133,9 +133,7 @@ func (l *lane) settle(p *put, n uint32, o replica.Outcome, first ident.Sequence)
 		return l.finishLocked(p, edge.PutResult{Err: edge.ErrRolledBack}), true
 	case tryAgain:
 		l.parkLocked(p)
-		if o != replica.InDoubt && o != replica.RolledBack {
-			l.suspectLocked(now)
-		}
+		l.suspectLocked(now)
 	}
 	return answer{}, false
 }
