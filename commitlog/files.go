@@ -108,15 +108,27 @@ func (l *Log) loadEpochs(v view) bool {
 	return true
 }
 
+// loadTail reads the newest records of the newest file with one call.
 func (l *Log) loadTail(v view) bool {
-	for n := max(v.begin, v.end-cachedRecords); n < v.end; n++ {
-		r, ok := v.read(n)
-		if !ok {
+	f := v.disk[len(v.disk)-1]
+	n := min(cachedRecords, f.count)
+	h, err := l.files.Open(f.name)
+	if err != nil {
+		return false
+	}
+	defer h.Release()
+	b := make([]byte, n*RecordSize)
+	if _, err := h.ReadAt(b, (f.count-n)*RecordSize); err != nil {
+		return false
+	}
+	for ; len(b) > 0; b = b[RecordSize:] {
+		r, err := Decode(b)
+		if err != nil {
 			return false
 		}
 		l.mu.tail = append(l.mu.tail, r)
 	}
-	l.mu.tailFrom -= int64(len(l.mu.tail))
+	l.mu.tailFrom -= n
 	return true
 }
 
@@ -296,4 +308,16 @@ func (l *Log) TrimHead(p ident.Position) error {
 		}
 	}
 	return nil
+}
+
+// Close lets the files go.
+func (l *Log) Close() error {
+	l.mu.RLock()
+	disk := l.mu.disk
+	l.mu.RUnlock()
+	var err error
+	for _, f := range disk {
+		err = errors.Join(err, l.files.Forget(f.name))
+	}
+	return err
 }

@@ -1,0 +1,116 @@
+package journal
+
+import (
+	"fmt"
+)
+
+const (
+	// maxFree bounds the files kept for reuse.
+	maxFree = 8
+	// zeroChunk is how much is zeroed with one call.
+	zeroChunk = 1 << 20
+)
+
+// rotate makes a free file the current one; it waits if none is ready yet.
+func (j *Journal) rotate() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.mu.free) == 0 && j.mu.err == nil {
+		j.room.Wait()
+	}
+	if j.mu.err != nil {
+		return j.mu.err
+	}
+	f := j.mu.free[0]
+	j.mu.free = j.mu.free[1:]
+	j.mu.used = append(j.mu.used, f)
+	if j.file != nil {
+		j.gen++
+	}
+	j.file, j.pos = f, 0
+	j.room.Broadcast()
+	return nil
+}
+
+// prepare keeps one free file ready, so that the writer need not zero one.
+// Started by Start, ends with Close or an error.
+func (j *Journal) prepare() {
+	defer j.done.Done()
+	for {
+		j.mu.Lock()
+		for len(j.mu.free) > 0 && !j.mu.closing && j.mu.err == nil {
+			j.room.Wait()
+		}
+		// At closing the writer may still need a file for what is queued.
+		stop := j.mu.err != nil || j.mu.closing && (len(j.mu.free) > 0 || j.mu.n == j.mu.taken && len(j.mu.used) > 0)
+		number := j.mu.created
+		j.mu.created++
+		j.mu.Unlock()
+		if stop {
+			return
+		}
+		f, err := j.create(number)
+		if err != nil {
+			j.Fail(err)
+			return
+		}
+		j.mu.Lock()
+		j.mu.free = append(j.mu.free, f)
+		j.room.Broadcast()
+		j.mu.Unlock()
+	}
+}
+
+// create makes a file of zeroes. Written, not allocated: syncing a write into
+// blocks that were only allocated costs nearly twice as much (DESIGN.md 3).
+func (j *Journal) create(number uint64) (*logFile, error) {
+	name := fileName(j.o.Dir, number)
+	f, err := j.o.FS.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	zeroes := make([]byte, min(zeroChunk, j.o.FileBytes))
+	for at := int64(0); at < j.o.FileBytes; at += int64(len(zeroes)) {
+		n := min(int64(len(zeroes)), j.o.FileBytes-at)
+		if _, err := f.WriteAt(zeroes[:n], at); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("journal: zero %s: %w", name, err)
+		}
+	}
+	if err = f.Sync(); err == nil {
+		err = j.o.FS.SyncDir(j.o.Dir)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("journal: sync %s: %w", name, err)
+	}
+	return &logFile{File: f, name: name}, nil
+}
+
+// Release says that a durable checkpoint holds all groups up to group: files
+// with nothing newer are used again.
+func (j *Journal) Release(group uint64) error {
+	j.mu.Lock()
+	var drop []*logFile
+	for len(j.mu.used) > 1 && j.mu.used[0].last <= group {
+		f := j.mu.used[0]
+		j.mu.used = j.mu.used[1:]
+		if len(j.mu.free) < maxFree {
+			j.mu.free = append(j.mu.free, f)
+		} else {
+			drop = append(drop, f)
+		}
+	}
+	j.room.Broadcast()
+	j.mu.Unlock()
+	for _, f := range drop {
+		err := f.Close()
+		if err == nil {
+			err = j.o.FS.Remove(f.name)
+		}
+		if err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	return nil
+}

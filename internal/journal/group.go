@@ -1,0 +1,90 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+const (
+	headerSize  = 48
+	groupAlign  = 512
+	pageBytes   = 4096
+	groupMagic  = 0x314a4b4c // "LKJ1" read little-endian
+	maxBodySize = 1 << 30
+)
+
+// ErrCorrupt means that bytes which were acknowledged cannot be read.
+var ErrCorrupt = errors.New("journal: corrupt")
+
+// errNoGroup means that there is no whole group here: the end, or a torn tail.
+var errNoGroup = errors.New("journal: no group here")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Header is what stands in front of a group.
+type Header struct {
+	Length     uint32 // bytes of the body
+	BodyCRC    uint32
+	PrevCRC    uint32 // header crc of the group before
+	Generation uint64
+	Group      uint64
+	Synced     uint64 // all groups up to this were durable when the group was written
+	CRC        uint32
+}
+
+// put fills b[:headerSize] and returns the header crc.
+func (h Header) put(b []byte) uint32 {
+	le := binary.LittleEndian
+	clear(b[:headerSize])
+	le.PutUint32(b, groupMagic)
+	le.PutUint32(b[4:], h.Length)
+	le.PutUint32(b[8:], h.BodyCRC)
+	le.PutUint32(b[12:], h.PrevCRC)
+	le.PutUint64(b[16:], h.Generation)
+	le.PutUint64(b[24:], h.Group)
+	le.PutUint64(b[32:], h.Synced)
+	crc := crc32.Checksum(b[:44], castagnoli)
+	le.PutUint32(b[44:], crc)
+	return crc
+}
+
+// decodeHeader reads and checks a header alone.
+func decodeHeader(b []byte) (Header, error) {
+	le := binary.LittleEndian
+	if len(b) < headerSize || le.Uint32(b) != groupMagic {
+		return Header{}, errNoGroup
+	}
+	h := Header{
+		Length: le.Uint32(b[4:]), BodyCRC: le.Uint32(b[8:]), PrevCRC: le.Uint32(b[12:]),
+		Generation: le.Uint64(b[16:]), Group: le.Uint64(b[24:]), Synced: le.Uint64(b[32:]),
+		CRC: le.Uint32(b[44:]),
+	}
+	if got := crc32.Checksum(b[:44], castagnoli); got != h.CRC {
+		return Header{}, fmt.Errorf("%w: header checksum %08x, computed %08x", errNoGroup, h.CRC, got)
+	}
+	if h.Length > maxBodySize || h.Synced >= h.Group {
+		return Header{}, fmt.Errorf("%w: impossible header", errNoGroup)
+	}
+	return h, nil
+}
+
+// DecodeGroup reads the first group of b and checks it whole. The body aliases
+// b; n is where the next group may begin.
+func DecodeGroup(b []byte) (h Header, body []byte, n int, err error) {
+	if h, err = decodeHeader(b); err != nil {
+		return Header{}, nil, 0, err
+	}
+	end := headerSize + int(h.Length)
+	if end > len(b) {
+		return h, nil, 0, fmt.Errorf("%w: group %d is cut short", errNoGroup, h.Group)
+	}
+	body = b[headerSize:end:end]
+	if got := crc32.Checksum(body, castagnoli); got != h.BodyCRC {
+		return h, nil, 0, fmt.Errorf("%w: group %d: body checksum %08x, computed %08x", errNoGroup, h.Group, h.BodyCRC, got)
+	}
+	return h, body, alignUp(end, groupAlign), nil
+}
+
+func alignUp(n, unit int) int { return (n + unit - 1) / unit * unit }

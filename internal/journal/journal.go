@@ -1,0 +1,297 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// keepBufferBytes bounds the group buffers kept between groups.
+const keepBufferBytes = 8 << 20
+
+// ErrClosed answers what is submitted after Close.
+var ErrClosed = errors.New("journal: closed")
+
+// Appender encodes a submission at the end of b.
+type Appender interface{ AppendTo(b []byte) []byte }
+
+// Durable says that all submissions up to number N are durable, the last of them
+// in Group, whose header crc is CRC.
+type Durable struct {
+	N     uint64
+	Group uint64
+	CRC   uint32
+}
+
+// Options of a journal.
+type Options struct {
+	FS        vfs.FS
+	Dir       string
+	FileBytes int64 // of one file, a multiple of 4096
+	NoSync    bool  // leave syncing to the kernel: --durability=replicated
+}
+
+// Journal is an open journal. Its goroutines are started by Start and end in
+// Close.
+type Journal struct {
+	o       Options
+	durable func(Durable, error)
+	mu      struct {
+		sync.Mutex
+		buf     []byte // the group that fills: room for its header, then bodies
+		n       uint64 // submissions so far
+		taken   uint64 // submissions that the writer has taken
+		err     error  // final
+		closing bool
+		free    []*logFile // ready to be written
+		used    []*logFile // oldest first; the last is the writer's
+		created uint64     // number for the next new file
+		mark    Mark       // the newest durable group
+		written int64      // bytes written by this run
+	}
+	wake sync.Cond // on mu: something was submitted, closing, error
+	room sync.Cond // on mu: free files changed
+	done sync.WaitGroup
+
+	// The writer's own.
+	spare  []byte
+	file   *logFile
+	pos    int64
+	gen    uint64
+	synced uint64
+	next   uint64
+	crc    uint32
+}
+
+type logFile struct {
+	vfs.File
+	name string
+	last uint64 // highest group in it
+}
+
+// Open replays the groups after the mark. The journal accepts submissions, but
+// writes nothing before Start: by then the caller must have everything replayed
+// in a durable checkpoint, because the files are used again from the beginning.
+func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recovery, error) {
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return nil, Recovery{}, fmt.Errorf("journal: %w", err)
+	}
+	images, err := readImages(o.FS, o.Dir)
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	r := &replayer{next: from.Group + 1, crc: from.CRC, synced: from.Synced, highest: from.Synced}
+	if err := r.replay(images, visit); err != nil {
+		return nil, r.Recovery, err
+	}
+	j := &Journal{o: o, gen: r.gen + 1, crc: r.crc}
+	// The number of a torn group whose header is lost too is not used again.
+	j.next = max(r.next, r.highest+1) + 1
+	j.synced = j.next - 1
+	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
+	j.wake.L, j.room.L = &j.mu, &j.mu
+	j.mu.buf = make([]byte, headerSize)
+	for _, im := range images {
+		j.mu.created = max(j.mu.created, im.number+1)
+		if err := j.adopt(im); err != nil {
+			return nil, r.Recovery, err
+		}
+	}
+	return j, r.Recovery, nil
+}
+
+// adopt takes a file of an earlier run for use, unless its size is odd.
+func (j *Journal) adopt(im *image) error {
+	name := fileName(j.o.Dir, im.number)
+	if int64(len(im.data)) != j.o.FileBytes {
+		return nil // removed by Start: until then it may be needed again
+	}
+	f, err := j.o.FS.Open(name)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.mu.free = append(j.mu.free, &logFile{File: f, name: name})
+	return nil
+}
+
+// Start begins to write. durable is called from the journal's goroutine and must
+// not block; its error is final and is repeated for all that follows.
+func (j *Journal) Start(durable func(Durable, error)) error {
+	j.durable = durable
+	if err := j.dropStrays(); err != nil {
+		return err
+	}
+	j.done.Add(2)
+	go j.write()
+	go j.prepare()
+	return nil
+}
+
+// dropStrays removes files of another size: an oversized group, a changed
+// option, or a creation that a crash interrupted.
+func (j *Journal) dropStrays() error {
+	known := map[string]bool{}
+	for _, f := range j.mu.free {
+		known[f.name] = true
+	}
+	images, err := j.o.FS.List(j.o.Dir)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	for _, name := range images {
+		if name = j.o.Dir + "/" + name; !known[name] {
+			if err := j.o.FS.Remove(name); err != nil {
+				return fmt.Errorf("journal: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Submit adds a submission to the next group and returns its number. It never
+// blocks: the caller's admission bounds what is queued.
+func (j *Journal) Submit(a Appender) uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.buf = a.AppendTo(j.mu.buf)
+	j.mu.n++
+	j.wake.Signal()
+	return j.mu.n
+}
+
+// Fail stops the journal with an error that happened elsewhere in the store.
+func (j *Journal) Fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.mu.err == nil {
+		j.mu.err = err
+	}
+	j.wake.Signal()
+	j.room.Broadcast()
+}
+
+// Err is the error that stopped the journal.
+func (j *Journal) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.err
+}
+
+// Mark is the newest durable group; right after Open, what the first
+// checkpoint must say.
+func (j *Journal) Mark() Mark {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.mark
+}
+
+// Written is how many bytes this run has written.
+func (j *Journal) Written() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.written
+}
+
+// Close writes what is queued, waits for the goroutines and closes the files.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	j.mu.closing = true
+	j.wake.Signal()
+	j.room.Broadcast()
+	j.mu.Unlock()
+	j.done.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var err error
+	for _, f := range append(j.mu.free, j.mu.used...) {
+		err = errors.Join(err, f.Close())
+	}
+	j.mu.free, j.mu.used = nil, nil
+	if j.mu.err == nil {
+		j.mu.err = ErrClosed
+	}
+	return err
+}
+
+// write is the journal's goroutine: take all, write, sync, tell, repeat. Started
+// by Start, ends when Close has been called and nothing is queued.
+func (j *Journal) write() {
+	defer j.done.Done()
+	for {
+		buf, n, err, ok := j.take()
+		if !ok {
+			return
+		}
+		d := Durable{N: n}
+		if err == nil {
+			if err = j.writeGroup(buf); err != nil {
+				j.Fail(err)
+			}
+			d.Group, d.CRC = j.next-1, j.crc
+		}
+		if cap(buf) > keepBufferBytes {
+			buf = make([]byte, 0, headerSize)
+		}
+		j.spare = buf[:0]
+		j.durable(d, err)
+	}
+}
+
+// take waits for submissions and takes them all.
+func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.mu.n == j.mu.taken && !j.mu.closing {
+		j.wake.Wait()
+	}
+	if j.mu.n == j.mu.taken {
+		return nil, 0, nil, false
+	}
+	buf = j.mu.buf
+	j.mu.buf = append(j.spare[:0], make([]byte, headerSize)...)
+	j.mu.taken = j.mu.n
+	return buf, j.mu.n, j.mu.err, true
+}
+
+// writeGroup writes and syncs one group. buf has room for the header in front.
+func (j *Journal) writeGroup(buf []byte) error {
+	size := len(buf)
+	if j.file == nil || (j.pos > 0 && j.pos+int64(size) > j.o.FileBytes) {
+		if err := j.rotate(); err != nil {
+			return err
+		}
+	}
+	h := Header{
+		Length: uint32(size - headerSize), BodyCRC: crc32.Checksum(buf[headerSize:], castagnoli),
+		PrevCRC: j.crc, Generation: j.gen, Group: j.next, Synced: j.synced,
+	}
+	crc := h.put(buf)
+	end := alignUp(int(j.pos)+size, pageBytes) - int(j.pos)
+	var page [pageBytes]byte
+	buf = append(buf, page[:end-size]...)
+	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
+		return fmt.Errorf("journal: write group %d: %w", j.next, err)
+	}
+	if !j.o.NoSync {
+		if err := j.file.Sync(); err != nil {
+			return fmt.Errorf("journal: sync group %d: %w", j.next, err)
+		}
+		j.synced = j.next
+	}
+	j.pos = int64(alignUp(int(j.pos)+size, groupAlign))
+	j.crc = crc
+	j.noteGroup(int64(len(buf)))
+	return nil
+}
+
+func (j *Journal) noteGroup(bytes int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.file.last = j.next
+	j.mu.mark = Mark{Group: j.next, CRC: j.crc, Synced: j.synced}
+	j.mu.written += bytes
+	j.next++
+}

@@ -1,0 +1,167 @@
+package journal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// Mark is a place in the journal: all groups up to Group are in the checkpoint.
+// Synced is the highest group known to be durable when the mark was made; it may
+// be above Group.
+type Mark struct {
+	Group  uint64
+	CRC    uint32 // header crc of Group; 0 if there was none
+	Synced uint64
+}
+
+// Recovery says what Open found.
+type Recovery struct {
+	Groups int   // replayed
+	Bytes  int64 // of their bodies
+	Torn   bool  // an unacknowledged group was cut
+	// Corrupt is not nil if acknowledged groups cannot be read: the data of this
+	// directory is then doubtful as a whole. It wraps ErrCorrupt.
+	Corrupt error
+}
+
+const fileSuffix = ".log"
+
+func fileName(dir string, number uint64) string {
+	return path.Join(dir, fmt.Sprintf("%016x%s", number, fileSuffix))
+}
+
+// image is a file with its content.
+type image struct {
+	number     uint64
+	data       []byte
+	first      Header // of the group at its beginning, if found
+	found      bool
+	generation uint64 // highest seen in it
+}
+
+func readImages(fs vfs.FS, dir string) ([]*image, error) {
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var images []*image
+	for _, name := range names {
+		digits, ok := strings.CutSuffix(name, fileSuffix)
+		number, err := strconv.ParseUint(digits, 16, 64)
+		if !ok || err != nil {
+			continue
+		}
+		data, err := readFile(fs, path.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		im := &image{number: number, data: data}
+		im.first, err = decodeHeader(data)
+		im.found = err == nil
+		images = append(images, im)
+	}
+	slices.SortFunc(images, func(a, b *image) int { return cmp.Compare(a.first.Group, b.first.Group) })
+	return images, nil
+}
+
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, 0); err != nil && !(errors.Is(err, io.EOF) && n == len(b)) {
+		return nil, fmt.Errorf("journal: read %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// replayer walks the groups after a mark.
+type replayer struct {
+	next    uint64 // the group looked for
+	crc     uint32 // header crc of the one before
+	synced  uint64 // highest group that any header says is durable
+	highest uint64 // highest group that any header names
+	gen     uint64 // highest generation
+	Recovery
+}
+
+// replay gives the bodies of the groups after the mark to visit, in order, until
+// the first that is not whole, and judges why it is not (invariant 1).
+func (r *replayer) replay(images []*image, visit func(body []byte) error) error {
+	for _, im := range images {
+		r.survey(im.data)
+	}
+	for again := true; again; {
+		again = false
+		for _, im := range images {
+			if im.found && r.covers(im) {
+				before := r.next
+				if err := r.walk(im, visit); err != nil {
+					return err
+				}
+				again = again || r.next > before
+			}
+		}
+	}
+	r.Torn = r.highest >= r.next
+	if r.synced >= r.next {
+		r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
+	}
+	return nil
+}
+
+// covers reports whether the file may hold the next group: it begins with it, or
+// (the first file after a mark) with an earlier one.
+func (r *replayer) covers(im *image) bool {
+	return im.first.Group == r.next || (r.Groups == 0 && im.first.Group < r.next)
+}
+
+// walk visits the groups of one file from r.next on.
+func (r *replayer) walk(im *image, visit func([]byte) error) error {
+	number := im.first.Group
+	for at := 0; at < len(im.data); number++ {
+		h, body, n, err := DecodeGroup(im.data[at:])
+		if err != nil || h.Group != number || h.Generation != im.first.Generation {
+			return nil // the end of this file's groups, or damage: judged by the caller
+		}
+		at += n
+		if number < r.next {
+			continue
+		}
+		if h.PrevCRC != r.crc {
+			return nil
+		}
+		if err := visit(body); err != nil {
+			return err
+		}
+		r.next, r.crc = number+1, h.CRC
+		r.Groups++
+		r.Bytes += int64(len(body))
+	}
+	return nil
+}
+
+// survey looks at every place where a header may be, for what was acknowledged.
+func (r *replayer) survey(data []byte) {
+	for at := 0; at+headerSize <= len(data); at += groupAlign {
+		if h, err := decodeHeader(data[at:]); err == nil {
+			r.synced = max(r.synced, h.Synced)
+			r.highest = max(r.highest, h.Group)
+			r.gen = max(r.gen, h.Generation)
+		}
+	}
+}

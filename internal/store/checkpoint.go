@@ -1,0 +1,149 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"path"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// The checkpoint file, little-endian:
+//
+//	offset size field
+//	     0    4 magic "LKP1"
+//	     4    4 crc (CRC-32C of everything after it)
+//	     8   24 journal: group held, group synced, crc of the group, zero
+//	    32    4 number of entries
+//	    36    4 length of the boot id
+//	    40      entries of 80 bytes, then the boot id
+//
+// Entry: slot, epoch, start offset, start sequence, end offset, end sequence,
+// committed offset, committed sequence, time of the newest batch (8 bytes each),
+// header crc of the newest batch (4), header crc before the start (4).
+const (
+	checkpointMagic      = 0x31504b4c
+	checkpointHeaderSize = 40
+	checkpointEntrySize  = 80
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type checkpoint struct {
+	mark    journal.Mark
+	bootID  string
+	entries map[uint64]entry // by slot
+}
+
+// entry is the state of one partition at a group of the journal.
+type entry struct {
+	epoch          ident.Epoch
+	start, end     ident.Position
+	committed      ident.Position
+	lastTimeNS     int64
+	lastCRC        uint32
+	startCRC       uint32 // what the first batch continues from
+	lastCRCUnknown bool   // in memory only: after a cut, until the segments were asked
+}
+
+func (c *checkpoint) encode(order []uint64) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, checkpointHeaderSize, checkpointHeaderSize+len(order)*checkpointEntrySize+len(c.bootID))
+	le.PutUint32(b, checkpointMagic)
+	le.PutUint64(b[8:], c.mark.Group)
+	le.PutUint64(b[16:], c.mark.Synced)
+	le.PutUint32(b[24:], c.mark.CRC)
+	le.PutUint32(b[32:], uint32(len(order)))
+	le.PutUint32(b[36:], uint32(len(c.bootID)))
+	for _, slot := range order {
+		e := c.entries[slot]
+		for _, n := range [...]uint64{
+			slot, uint64(e.epoch), uint64(e.start.Offset), uint64(e.start.Sequence), uint64(e.end.Offset), uint64(e.end.Sequence),
+			uint64(e.committed.Offset), uint64(e.committed.Sequence), uint64(e.lastTimeNS), uint64(e.lastCRC) | uint64(e.startCRC)<<32,
+		} {
+			b = le.AppendUint64(b, n)
+		}
+	}
+	b = append(b, c.bootID...)
+	le.PutUint32(b[4:], crc32.Checksum(b[8:], castagnoli))
+	return b
+}
+
+func decodeCheckpoint(b []byte) (*checkpoint, error) {
+	le := binary.LittleEndian
+	if len(b) < checkpointHeaderSize || le.Uint32(b) != checkpointMagic || le.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
+		return nil, fmt.Errorf("%w: checkpoint of %d bytes", ErrCorrupt, len(b))
+	}
+	c := &checkpoint{entries: map[uint64]entry{}}
+	c.mark = journal.Mark{Group: le.Uint64(b[8:]), Synced: le.Uint64(b[16:]), CRC: le.Uint32(b[24:])}
+	count, boot := uint64(le.Uint32(b[32:])), uint64(le.Uint32(b[36:]))
+	if uint64(len(b)) != checkpointHeaderSize+count*checkpointEntrySize+boot {
+		return nil, fmt.Errorf("%w: checkpoint of %d bytes with %d entries", ErrCorrupt, len(b), count)
+	}
+	b = b[checkpointHeaderSize:]
+	for ; count > 0; count-- {
+		var n [10]uint64
+		for i := range n {
+			n[i] = le.Uint64(b[8*i:])
+		}
+		c.entries[n[0]] = entry{
+			epoch: ident.Epoch(n[1]),
+			start: position(n[2], n[3]), end: position(n[4], n[5]), committed: position(n[6], n[7]),
+			lastTimeNS: int64(n[8]), lastCRC: uint32(n[9]), startCRC: uint32(n[9] >> 32),
+		}
+		b = b[checkpointEntrySize:]
+	}
+	c.bootID = string(b)
+	return c, nil
+}
+
+func position(offset, sequence uint64) ident.Position {
+	return ident.Position{Offset: ident.Offset(offset), Sequence: ident.Sequence(sequence)}
+}
+
+// writeFile replaces a small file durably: whole, or not at all.
+func writeFile(fs vfs.FS, name string, b []byte) error {
+	temporary := name + ".tmp"
+	f, err := fs.Create(temporary)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fs.Rename(temporary, name)
+	}
+	if err == nil {
+		err = fs.SyncDir(path.Dir(name))
+	}
+	if err != nil {
+		return fmt.Errorf("store: replace %s: %w", name, err)
+	}
+	return nil
+}
+
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	var b bytes.Buffer
+	if _, err := io.Copy(&b, io.NewSectionReader(f, 0, size)); err != nil {
+		return nil, fmt.Errorf("store: read %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,253 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+const (
+	identityName   = "store.json"
+	identityFormat = 1
+)
+
+// identity is store.json. Store is renewed when the bytes become doubtful, Slot
+// stays: the journal and the checkpoint know the folder by it.
+type identity struct {
+	Format int           `json:"format"`
+	Store  ident.StoreID `json:"store"`
+	Slot   ident.StoreID `json:"slot"`
+}
+
+func (s *Store) writeIdentity(p *Partition) error {
+	b, err := json.Marshal(identity{Format: identityFormat, Store: p.storeID, Slot: ident.StoreID(p.slot)})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return writeFile(s.o.FS, path.Join(p.dir, identityName), append(b, '\n'))
+}
+
+func (s *Store) readIdentity(p *Partition) error {
+	b, err := readFile(s.o.FS, path.Join(p.dir, identityName))
+	if err != nil {
+		return err
+	}
+	var id identity
+	if err := json.Unmarshal(b, &id); err != nil || id.Format != identityFormat || id.Store == 0 || id.Slot == 0 {
+		return fmt.Errorf("%w: %s", ErrCorrupt, path.Join(p.dir, identityName))
+	}
+	p.storeID, p.slot = id.Store, uint64(id.Slot)
+	return nil
+}
+
+// newPartition opens the files of a folder.
+func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, error) {
+	p := &Partition{id: id, topic: topic, dir: s.partitionDir(topic, id), tailMax: s.o.TailBytes}
+	var err error
+	if p.segments, err = queue.OpenSegments(s.o.FS, s.files, p.dir, s.o.SegmentBytes); err != nil {
+		return nil, err
+	}
+	if p.index, err = commitlog.Open(s.o.FS, s.files, p.dir); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Create makes an empty partition with a new store id, durable on return. A
+// folder that an interrupted Create left is used.
+func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
+	if _, ok := s.Partition(id); ok {
+		return nil, fmt.Errorf("%w: %s", ErrExists, id)
+	}
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	p, err := s.create(topic, id)
+	if err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.mu.partitions[id]; ok {
+		return nil, fmt.Errorf("%w: %s", ErrExists, id)
+	}
+	s.mu.partitions[id] = p
+	return p, nil
+}
+
+func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
+	dir := s.partitionDir(topic, id)
+	if err := s.o.FS.MkdirAll(dir); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	p, err := s.newPartition(topic, id)
+	if err != nil {
+		return nil, err
+	}
+	p.storeID, p.slot = ident.NewStoreID(), uint64(ident.NewStoreID())
+	p.durable.dirty = true
+	if err := s.writeIdentity(p); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{path.Dir(dir), s.topicsDir()} {
+		if err := s.o.FS.SyncDir(d); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// Trash takes a partition away: its folder is renamed into the trash, durably.
+// Nothing may be submitted for it any more.
+func (s *Store) Trash(id ident.Partition) error {
+	s.mu.Lock()
+	p, ok := s.mu.partitions[id]
+	delete(s.mu.partitions, id)
+	s.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("%w: %s", ErrUnknown, id)
+	}
+	p.files.Lock()
+	defer p.files.Unlock()
+	p.trashed = true
+	clear(p.durable.pending)
+	p.durable.pending = nil
+	err := errors.Join(p.segments.Close(), p.index.Close())
+	to := fmt.Sprintf("%s.%s.%d.%d", p.topic, id.Topic, id.Number, time.Now().UnixNano())
+	if err == nil {
+		err = s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to))
+	}
+	for _, d := range []string{path.Dir(p.dir), s.trashDir()} {
+		if err == nil {
+			err = s.o.FS.SyncDir(d)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("store: trash %s: %w", id, err)
+		s.fail(err)
+	}
+	return err
+}
+
+// EmptyTrash deletes for good what was taken away longer ago than the grace
+// time.
+func (s *Store) EmptyTrash(olderThan time.Duration) error {
+	names, err := s.o.FS.List(s.trashDir())
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	limit := time.Now().Add(-olderThan).UnixNano()
+	for _, name := range names {
+		at, err := strconv.ParseInt(name[strings.LastIndexByte(name, '.')+1:], 10, 64)
+		if err != nil || at > limit {
+			continue
+		}
+		if err := s.o.FS.RemoveAll(path.Join(s.trashDir(), name)); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+	}
+	return nil
+}
+
+// TrimHead removes the segments that lie wholly below a position: retention.
+// The newest segment always stays.
+func (p *Partition) TrimHead(below ident.Position) error {
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.trashed {
+		return nil
+	}
+	trimmed, err := p.segments.TrimHead(below.Offset)
+	if err != nil || !trimmed {
+		return err
+	}
+	first, prevCRC := p.firstOnDisk()
+	p.durable.start, p.durable.startCRC, p.durable.dirty = first, prevCRC, true
+	p.mu.Lock()
+	p.mu.first = first
+	p.mu.Unlock()
+	return p.index.TrimHead(first)
+}
+
+// firstOnDisk is the position at which the first segment begins, and the
+// checksum that its first batch continues from.
+func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
+	o, ok := p.segments.Start()
+	if !ok {
+		return p.durable.end, p.durable.lastCRC
+	}
+	first = ident.Position{Offset: o, Sequence: p.durable.start.Sequence}
+	_, err := p.segments.Headers(o, p.segments.End(), func(b queue.Batch) bool {
+		first.Sequence, prevCRC = b.At.Sequence, b.PrevCRC
+		return false
+	})
+	if r, ok := p.index.AtOffset(o); err != nil && ok {
+		first.Sequence = r.First
+	}
+	return first, prevCRC
+}
+
+// forEachFolder visits the partition folders on disk.
+func (s *Store) forEachFolder(visit func(topic string, id ident.Partition) error) error {
+	topics, err := s.o.FS.List(s.topicsDir())
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	for _, folder := range topics {
+		dot := strings.LastIndexByte(folder, '.')
+		topicID, err := strconv.ParseUint(folder[dot+1:], 16, 64)
+		if dot <= 0 || err != nil {
+			s.o.Log.WithField("folder", folder).Warn("store: not a topic's folder, left alone")
+			continue
+		}
+		numbers, err := s.o.FS.List(path.Join(s.topicsDir(), folder))
+		if err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		for _, name := range numbers {
+			n, err := strconv.ParseUint(name, 10, 16)
+			if err != nil {
+				continue
+			}
+			if err := visit(folder[:dot], ident.Partition{Topic: ident.TopicID(topicID), Number: uint16(n)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// load opens one folder found at start; nil if an interrupted Create left it.
+func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful bool, err error) {
+	if p, err = s.newPartition(topic, id); err != nil {
+		return nil, false, err
+	}
+	err = s.readIdentity(p)
+	_, hasSegments := p.segments.Start()
+	switch {
+	case errors.Is(err, vfs.ErrNotExist) && !hasSegments:
+		return nil, false, nil
+	case errors.Is(err, vfs.ErrNotExist) || errors.Is(err, ErrCorrupt):
+		s.o.Log.WithError(err).WithField("topic", topic).WithField("partition", id.Number).
+			Error("store: the folder's identity is lost: it gets a new one, what the journal held for it is missing")
+		p.storeID, p.slot, doubtful = ident.NewStoreID(), uint64(ident.NewStoreID()), true
+	case err != nil:
+		return nil, false, err
+	}
+	if p.durable.history, err = readSnapshot(s.o.FS, p.dir); errors.Is(err, ErrCorrupt) {
+		s.o.Log.WithError(err).WithField("topic", topic).WithField("partition", id.Number).
+			Error("store: the channel snapshot is damaged: the channels start from what the journal holds")
+		return p, true, nil
+	}
+	return p, doubtful, err
+}

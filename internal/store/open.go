@@ -1,0 +1,198 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// Open recovers a data directory and starts the store. The caller holds the lock
+// on the directory. A damaged directory opens: what is doubtful has a new store
+// id, so that the cluster does not count on it, and the log says so.
+func Open(o Options) (*Store, error) {
+	s := &Store{o: o.withDefaults(), failed: make(chan struct{})}
+	s.files = vfs.NewCache(s.o.FS, openFiles)
+	s.works.New = func() any { return &work{} }
+	s.mu.partitions = map[ident.Partition]*Partition{}
+	if err := s.open(); err != nil {
+		if s.journal != nil {
+			_ = s.journal.Close()
+		}
+		_ = s.files.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return s, nil
+}
+
+func (o Options) withDefaults() Options {
+	o.SegmentBytes = orDefault(o.SegmentBytes, DefaultSegmentBytes)
+	o.JournalBytes = orDefault(o.JournalBytes, DefaultJournalBytes)
+	o.CheckpointBytes = orDefault(o.CheckpointBytes, DefaultCheckpointBytes)
+	o.TailBytes = int(orDefault(int64(o.TailBytes), DefaultTailBytes))
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
+	return o
+}
+
+func orDefault(n, otherwise int64) int64 {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// open: folders, checkpoint, partitions, journal; then everything is written
+// anew, and only then does the journal take over.
+func (s *Store) open() error {
+	for _, dir := range []string{s.topicsDir(), s.trashDir(), s.journalDir()} {
+		if err := s.o.FS.MkdirAll(dir); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+	}
+	if err := s.o.FS.SyncDir(s.o.Dir); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	last, err := readCheckpoint(s.o.FS, s.checkpointName())
+	if err != nil {
+		return err
+	}
+	r := &reopening{s: s, last: last, slots: map[uint64]*recovery{}}
+	if err := r.run(); err != nil {
+		return err
+	}
+	mark := s.journal.Mark()
+	s.writer.s = s
+	if err := s.writer.checkpoint(mark); err != nil {
+		return err
+	}
+	s.writer.start(s, mark)
+	if err := s.journal.Start(s.synced); err != nil {
+		s.fail(err)
+		_ = s.writer.close() // ends with the error just set
+		return err
+	}
+	return nil
+}
+
+// reopening is the recovery of all partitions.
+type reopening struct {
+	s        *Store
+	last     *checkpoint // nil: there was none
+	slots    map[uint64]*recovery
+	order    []*recovery
+	doubtful map[*recovery]bool
+	doubt    error // about the whole directory
+}
+
+func (r *reopening) run() error {
+	r.doubtful = map[*recovery]bool{}
+	if err := r.s.forEachFolder(r.load); err != nil {
+		return err
+	}
+	mark := journal.Mark{}
+	if r.last != nil {
+		mark = r.last.mark
+	} else if len(r.order) > 0 {
+		r.doubt = fmt.Errorf("%w: the checkpoint is lost", ErrCorrupt)
+	}
+	o := journal.Options{FS: r.s.o.FS, Dir: r.s.journalDir(), FileBytes: (r.s.o.JournalBytes + 4095) &^ 4095, NoSync: r.s.o.NoSync}
+	j, found, err := journal.Open(o, mark, r.group)
+	if err != nil {
+		return err
+	}
+	r.s.journal = j
+	r.judge(found)
+	for _, p := range r.order {
+		if err := r.finish(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reopening) load(topic string, id ident.Partition) error {
+	p, doubtful, err := r.s.load(topic, id)
+	if p == nil || err != nil {
+		return err
+	}
+	rec := newRecovery(p, entry{})
+	if r.last != nil {
+		if e, ok := r.last.entries[p.slot]; ok {
+			rec = newRecovery(p, e)
+		}
+	}
+	if doubtful && rec.cut == (ident.Position{}) || r.last == nil {
+		start, prevCRC := p.firstOnDisk() // nothing else says where it begins and ends
+		end, last := scanChain(p)
+		rec = newRecovery(p, entry{start: start, startCRC: prevCRC, end: end, committed: start, lastCRC: last.crc, lastTimeNS: last.time})
+		rec.touched = true
+	}
+	r.slots[p.slot] = rec
+	r.doubtful[rec] = doubtful
+	r.order = append(r.order, rec)
+	return nil
+}
+
+// group takes one group of the journal.
+func (r *reopening) group(body []byte) error {
+	for len(body) > 0 {
+		rec, n, err := DecodeRecord(body)
+		if err != nil {
+			return err
+		}
+		if p := r.slots[rec.Slot]; p != nil { // else it is in the trash
+			if err := p.apply(rec); err != nil {
+				return err
+			}
+		}
+		body = body[n:]
+	}
+	return nil
+}
+
+// judge decides whether the directory as a whole is doubtful.
+func (r *reopening) judge(found journal.Recovery) {
+	log := r.s.o.Log.WithFields(logrus.Fields{"groups": found.Groups, "bytes": found.Bytes})
+	switch {
+	case found.Corrupt != nil:
+		r.doubt = found.Corrupt
+	case r.s.o.NoSync && r.last != nil && r.last.bootID != r.s.o.BootID:
+		r.doubt = fmt.Errorf("store: the machine was started anew and nothing is synced in this mode")
+	}
+	if r.doubt != nil {
+		log.WithError(r.doubt).Error("store: acknowledged data may be missing: all partitions get a new store id")
+		return
+	}
+	if found.Torn {
+		log.Info("store: the journal's last group is torn: it was not acknowledged, and is cut")
+	}
+}
+
+// finish rebuilds one partition and renews its store id if need be.
+func (r *reopening) finish(rec *recovery) error {
+	p := rec.p
+	if err := rec.finish(); err != nil {
+		return err
+	}
+	p.restore()
+	if rec.broken != nil {
+		r.s.o.Log.WithError(rec.broken).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
+			Error("store: acknowledged data is missing: the partition gets a new store id")
+	}
+	if rec.broken != nil || r.doubt != nil || r.doubtful[rec] {
+		p.storeID = ident.NewStoreID()
+		if err := r.s.writeIdentity(p); err != nil {
+			return err
+		}
+	}
+	r.s.mu.partitions[p.id] = p
+	return nil
+}

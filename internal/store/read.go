@@ -1,0 +1,171 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// readAttempts bounds how often a read looks again when the log is cut under it.
+const readAttempts = 8
+
+// ReadAt gives whole batches that begin at or after from: about max bytes, at
+// least one batch if there is any, from memory or from the segments. A range
+// that cannot be read is a *queue.Damage. Any goroutine.
+//
+// It may give what is not committed yet, or not even durable: the caller knows
+// how far it may look.
+func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
+	return p.read(max, func() (ident.Offset, int) {
+		i := sort.Search(len(p.mu.tail), func(i int) bool { return p.mu.tail[i].At.Offset >= from })
+		return from, i
+	}, func() (ident.Offset, bool) { return p.borderAt(from) })
+}
+
+// ReadSequence is ReadAt from the batch that holds message n on, or from the
+// start of the log if n is older.
+func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
+	return p.read(max, func() (ident.Offset, int) {
+		i := sort.Search(len(p.mu.tail), func(i int) bool { return p.mu.tail[i].End.Sequence > n })
+		if i == 0 && len(p.mu.tail) > 0 && n < p.mu.tail[0].At.Sequence {
+			return p.mu.tail[0].At.Offset - 1, 0 // older than the tail
+		}
+		if len(p.mu.tail) == 0 {
+			return p.mu.end.Offset - 1, 0
+		}
+		return p.mu.tail[0].At.Offset, i
+	}, func() (ident.Offset, bool) { return p.borderOf(n) })
+}
+
+// read tries the memory: inTail, called under the lock, gives an offset, which
+// decides whether the tail covers what is asked, and the place in it. Otherwise
+// it reads the segments from what border finds.
+func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func() (ident.Offset, bool)) ([]queue.Batch, error) {
+	for range readAttempts {
+		p.mu.RLock()
+		start, cuts := p.tailStartLocked(), p.mu.cuts
+		at, i := inTail()
+		if at >= start {
+			b := p.fromTailLocked(i, max)
+			p.mu.RUnlock()
+			return b, nil
+		}
+		p.mu.RUnlock()
+		var b []queue.Batch
+		var err error
+		if from, ok := border(); ok && from < start {
+			b, err = p.segments.ReadAt(from, start, max)
+		} else if ok {
+			b, err = p.ReadAt(from, max)
+		}
+		if p.unchanged(cuts) {
+			return b, p.refine(err)
+		}
+	}
+	return nil, fmt.Errorf("store: %s: the log was cut during each of %d reads", p.id, readAttempts)
+}
+
+func (p *Partition) unchanged(cuts uint64) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.mu.cuts == cuts
+}
+
+func (p *Partition) fromTailLocked(i, max int) []queue.Batch {
+	j, bytes := i, 0
+	for j < len(p.mu.tail) && (j == i || bytes+len(p.mu.tail[j].Bytes) <= max) {
+		bytes += len(p.mu.tail[j].Bytes)
+		j++
+	}
+	if i >= j {
+		return nil
+	}
+	return p.mu.tail[i:j:j] // elements are never changed in place
+}
+
+// borderAt finds where the first batch at or after o begins.
+func (p *Partition) borderAt(o ident.Offset) (ident.Offset, bool) {
+	o = max(o, p.Start().Offset)
+	if r, ok := p.index.AtOffset(o); ok {
+		if r.Offset == o {
+			return o, true
+		}
+		return r.End().Offset, true
+	}
+	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
+}
+
+// borderOf finds where the batch begins that holds message n.
+func (p *Partition) borderOf(n ident.Sequence) (ident.Offset, bool) {
+	if start := p.Start(); n < start.Sequence {
+		return start.Offset, true
+	}
+	if r, ok := p.index.AtSequence(n); ok {
+		return r.Offset, true
+	}
+	from, ok := p.segments.Start()
+	for _, base := range p.segments.Bases() {
+		_, _ = p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
+			if b.At.Sequence <= n {
+				from = base
+			}
+			return false
+		})
+	}
+	if !ok {
+		return 0, false
+	}
+	return p.scan(from, func(b queue.Batch) bool { return b.End.Sequence > n })
+}
+
+// scan looks through the headers of one segment and what follows when the index
+// has no answer.
+func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
+	base, ok := p.segments.Base(o)
+	if !ok {
+		return 0, false
+	}
+	hit := false
+	at, err := p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
+		hit = found(b)
+		return !hit
+	})
+	if err != nil {
+		return at, true // the read there names the damage
+	}
+	return at, hit
+}
+
+// refine gives the exact end of a damaged range if the index knows it.
+func (p *Partition) refine(err error) error {
+	var d *queue.Damage
+	if !errors.As(err, &d) {
+		return err
+	}
+	if r, ok := p.index.AtOffset(d.From); ok && r.Offset == d.From {
+		d.To = r.End().Offset
+	}
+	return fmt.Errorf("store: %s/%d: %w", p.topic, p.id.Number, d)
+}
+
+// lastBefore finds the header of the batch that ends at end in the segments.
+func (p *Partition) lastBefore(end ident.Offset) (queue.Batch, bool) {
+	var head queue.Batch
+	visit := func(b queue.Batch) bool {
+		head = b
+		return b.End.Offset < end
+	}
+	if r, ok := p.index.AtOffset(end - 1); ok && r.End().Offset == end {
+		_, _ = p.segments.Headers(r.Offset, end, visit)
+		if head.End.Offset == end {
+			return head, true
+		}
+	}
+	if base, ok := p.segments.Base(end - 1); ok {
+		_, _ = p.segments.Headers(base, end, visit)
+	}
+	return head, head.End.Offset == end
+}

@@ -1,0 +1,83 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// ErrCorrupt means that a file of the store does not hold what it should.
+var ErrCorrupt = errors.New("store: corrupt")
+
+const (
+	recordHeaderSize = 48
+	flagFull         = 1
+)
+
+// Record is one write as it lies in the journal.
+type Record struct {
+	Slot    uint64
+	Kind    queue.WriteKind
+	Epoch   ident.Epoch
+	At      ident.Position
+	PrevCRC uint32
+	Confirm queue.Confirm
+	Batches []byte
+}
+
+// appendRecord encodes a write at the end of b.
+func appendRecord(b []byte, slot uint64, w *queue.Write) []byte {
+	at := len(b)
+	le := binary.LittleEndian
+	epoch, sequence, flags := uint64(w.Epoch), uint64(w.At.Sequence), byte(0)
+	if w.Kind == queue.WriteConfirm {
+		epoch, sequence = uint64(w.Confirm.Epoch), w.Confirm.N
+		if w.Confirm.Full {
+			flags = flagFull
+		}
+	}
+	b = append(b, 0, 0, 0, 0, byte(w.Kind), flags, 0, 0)
+	b = le.AppendUint64(b, slot)
+	b = le.AppendUint64(b, epoch)
+	b = le.AppendUint64(b, uint64(w.At.Offset))
+	b = le.AppendUint64(b, sequence)
+	b = le.AppendUint32(b, w.PrevCRC)
+	b = append(b, 0, 0, 0, 0)
+	if w.Kind == queue.WriteConfirm {
+		b = append(b, w.Confirm.Delta...)
+	}
+	for i := range w.Batches {
+		b = append(b, w.Batches[i].Bytes...)
+	}
+	le.PutUint32(b[at:], uint32(len(b)-at))
+	return b
+}
+
+// DecodeRecord reads the first record of a group's body and returns its length.
+// The record aliases b.
+func DecodeRecord(b []byte) (Record, int, error) {
+	if len(b) < recordHeaderSize {
+		return Record{}, 0, fmt.Errorf("%w: %d bytes are no record", ErrCorrupt, len(b))
+	}
+	le := binary.LittleEndian
+	n := int(le.Uint32(b))
+	if n < recordHeaderSize || n > len(b) {
+		return Record{}, 0, fmt.Errorf("%w: record of %d bytes in %d", ErrCorrupt, n, len(b))
+	}
+	r := Record{
+		Slot: le.Uint64(b[8:]), Kind: queue.WriteKind(b[4]), Epoch: ident.Epoch(le.Uint64(b[16:])),
+		At:      ident.Position{Offset: ident.Offset(le.Uint64(b[24:])), Sequence: ident.Sequence(le.Uint64(b[32:]))},
+		PrevCRC: le.Uint32(b[40:]), Batches: b[recordHeaderSize:n:n],
+	}
+	if r.Kind < queue.WriteAppend || r.Kind > queue.WriteRestart || b[5]&^flagFull != 0 {
+		return Record{}, 0, fmt.Errorf("%w: record of kind %d", ErrCorrupt, r.Kind)
+	}
+	if r.Kind == queue.WriteConfirm {
+		r.Confirm = queue.Confirm{Epoch: r.Epoch, N: uint64(r.At.Sequence), Full: b[5] == flagFull, Delta: r.Batches}
+		r.Batches, r.At = nil, ident.Position{}
+	}
+	return r, n, nil
+}

@@ -1,0 +1,318 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// recovery rebuilds one partition: what the segments hold below the lowest cut
+// since the checkpoint, and after it what the journal holds.
+type recovery struct {
+	p       *Partition
+	cut     ident.Position // the segments are good up to here
+	below   link           // the batch that ends at cut
+	keep    bool           // false: a restart, nothing in the segments counts
+	touched bool           // the journal says something about the partition
+	batches []queue.Batch  // from cut on, without gaps
+	broken  error          // the first break of the chain; nothing is taken after it
+}
+
+// link is what the chain continues from.
+type link struct {
+	crc   uint32
+	time  int64
+	known bool // false: below a cut, only the segments know
+}
+
+func newRecovery(p *Partition, e entry) *recovery {
+	p.durable.entry = e
+	return &recovery{p: p, cut: e.end, keep: true, below: link{crc: e.lastCRC, time: e.lastTimeNS, known: true}}
+}
+
+// apply takes one record of the journal.
+func (r *recovery) apply(rec Record) error {
+	d := &r.p.durable
+	r.touched = true
+	switch rec.Kind {
+	case queue.WriteConfirm:
+		rec.Confirm.Delta = bytes.Clone(rec.Confirm.Delta) // it would hold a whole journal file in memory
+		d.history, d.historyDirty = addConfirm(d.history, rec.Confirm), true
+		return nil
+	case queue.WriteCommitted:
+		d.committed = rec.At
+		return nil
+	}
+	d.epoch = max(d.epoch, rec.Epoch)
+	if r.broken != nil {
+		return nil
+	}
+	switch rec.Kind {
+	case queue.WriteTruncate, queue.WriteReset:
+		r.truncate(rec.At)
+	case queue.WriteRestart:
+		r.keep, r.cut, r.batches = false, rec.At, nil
+		r.below = link{crc: rec.PrevCRC, known: true}
+		d.start, d.end, d.committed, d.startCRC = rec.At, rec.At, rec.At, rec.PrevCRC
+	}
+	return r.append(rec.Batches)
+}
+
+func (r *recovery) truncate(at ident.Position) {
+	d := &r.p.durable
+	if at.Offset >= d.end.Offset {
+		return
+	}
+	n := len(r.batches)
+	for n > 0 && r.batches[n-1].At.Offset >= at.Offset {
+		n--
+	}
+	r.batches = r.batches[:n]
+	d.end = at
+	if at.Offset < r.cut.Offset {
+		r.cut, r.below = at, link{}
+	}
+	if at.Offset == d.start.Offset {
+		r.below = link{crc: d.startCRC, known: true}
+	}
+}
+
+// last is the end of the chain so far.
+func (r *recovery) last() link {
+	if n := len(r.batches); n > 0 {
+		return link{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time, known: true}
+	}
+	return r.below
+}
+
+// append takes the batches of a record as long as the chain holds.
+func (r *recovery) append(b []byte) error {
+	d := &r.p.durable
+	for len(b) > 0 {
+		batch, n, err := queue.Decode(b)
+		if err != nil {
+			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum held: not decay
+		}
+		if last := r.last(); batch.At != d.end || last.known && batch.PrevCRC != last.crc {
+			r.broken = fmt.Errorf("%w: the chain breaks at offset %d: a batch for offset %d follows", ErrCorrupt, d.end.Offset, batch.At.Offset)
+			return nil
+		}
+		r.batches = append(r.batches, batch)
+		d.end, d.epoch = batch.End, max(d.epoch, batch.Epoch)
+		b = b[n:]
+	}
+	return nil
+}
+
+// finish writes the partition anew and judges it: r.broken then says which
+// acknowledged bytes are missing or doubtful.
+func (r *recovery) finish() error {
+	p, d := r.p, &r.p.durable
+	if !r.touched && p.segments.End() == r.cut.Offset {
+		r.rebuildIndex() // nothing happened since the checkpoint synced it
+		return nil
+	}
+	d.dirty = true
+	if r.keep {
+		r.checkSegments()
+	} else if err := p.segments.Reset(); err != nil {
+		return err
+	}
+	if err := p.segments.Truncate(r.cut.Offset); err != nil {
+		return err
+	}
+	if err := p.segments.Write(r.batches); err != nil {
+		return err
+	}
+	if o, ok := p.segments.Start(); ok && o > d.start.Offset {
+		d.start, d.startCRC = p.firstOnDisk()
+	}
+	if d.committed.Offset > d.end.Offset {
+		d.committed = d.end
+	}
+	last := r.last()
+	d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = last.crc, last.time, !last.known
+	r.rebuildIndex()
+	d.resolveCRC(p)
+	return nil
+}
+
+// checkSegments compares the segments at the cut with what follows. A header
+// that cannot be read proves nothing and cuts nothing.
+func (r *recovery) checkSegments() {
+	p, d := r.p, &r.p.durable
+	if end := max(p.segments.End(), d.start.Offset); end < r.cut.Offset {
+		r.broken = fmt.Errorf("%w: the segments end at offset %d, %d was acknowledged", ErrCorrupt, end, r.cut.Offset)
+		r.batches = nil
+		r.cut, r.below = scanChain(p)
+		d.end = r.cut
+		return
+	}
+	want := r.below
+	if len(r.batches) > 0 {
+		want = link{crc: r.batches[0].PrevCRC, known: true}
+	}
+	head, ok := p.lastBefore(r.cut.Offset)
+	if !ok || r.cut.Offset == d.start.Offset {
+		return
+	}
+	if want.known && head.CRC != want.crc {
+		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, want.crc)
+		r.batches, d.end = nil, r.cut
+	}
+	r.below = link{crc: head.CRC, time: head.Time, known: true}
+}
+
+// scanChain finds where the segments' batches end when nothing else says it: the
+// headers of the last file are followed as far as they continue each other.
+func scanChain(p *Partition) (end ident.Position, last link) {
+	bases := p.segments.Bases()
+	for i := len(bases) - 1; i >= 0; i-- {
+		_, _ = p.segments.Headers(bases[i], p.segments.End(), func(b queue.Batch) bool {
+			if last.known && (b.PrevCRC != last.crc || b.At != end) {
+				return false
+			}
+			end, last = b.End, link{crc: b.CRC, time: b.Time, known: true}
+			return true
+		})
+		if last.known {
+			return end, last
+		}
+	}
+	return p.durable.start, link{crc: p.durable.startCRC, known: true}
+}
+
+// rebuildIndex makes the commit log agree with the log: it keeps the records up
+// to the newest that names the very batch in the segments (equal checksums mean
+// equal prefixes), and reads the rest from the headers.
+func (r *recovery) rebuildIndex() {
+	p, d := r.p, &r.p.durable
+	p.index.Truncate(r.cut.Offset)
+	if start := p.index.Start(); start.Offset > d.start.Offset || !r.keep || p.index.End().Offset < d.start.Offset {
+		p.index.Restart(d.start)
+	}
+	for step := ident.Offset(1); ; step *= 2 {
+		last, ok := p.index.Last()
+		if !ok || r.agrees(last) {
+			break
+		}
+		if r2, ok := p.index.AtOffset(max(d.start.Offset, last.Offset-step)); ok {
+			last = r2
+		}
+		p.index.Truncate(last.Offset)
+	}
+	if p.index.End().Offset <= d.start.Offset {
+		p.index.Restart(d.start)
+	} else if err := p.index.TrimHead(d.start); err != nil {
+		p.index.Restart(d.start)
+	}
+	for at := p.index.End().Offset; at < d.end.Offset; {
+		next, err := p.segments.Headers(at, d.end.Offset, func(b queue.Batch) bool {
+			p.index.Append(indexRecord(b))
+			d.dirty = true
+			return true
+		})
+		if err == nil {
+			break
+		}
+		if at = nextBase(p, next); at <= next {
+			break
+		}
+	}
+}
+
+// nextBase is where the segment after offset o begins, 0 if o is in the last.
+func nextBase(p *Partition, o ident.Offset) ident.Offset {
+	for _, base := range p.segments.Bases() {
+		if base > o {
+			return base
+		}
+	}
+	return 0
+}
+
+func (r *recovery) agrees(last commitlog.Record) bool {
+	end := last.End().Offset
+	if end == r.cut.Offset && r.below.known {
+		return last.CRC == r.below.crc
+	}
+	agrees := false
+	_, _ = r.p.segments.Headers(last.Offset, end, func(b queue.Batch) bool {
+		agrees = b.CRC == last.CRC && b.End == last.End()
+		return false
+	})
+	return agrees
+}
+
+func indexRecord(b queue.Batch) commitlog.Record {
+	return commitlog.Record{
+		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
+		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, TimeMS: b.Time / 1e6,
+	}
+}
+
+const (
+	recentPuts  = 1 << 16
+	recentNS    = 60e9
+	recentBytes = 256 << 20 // bounds what start-up reads for it
+)
+
+// restore fills what the replica's machine is to know.
+func (p *Partition) restore() {
+	d := &p.durable
+	d.pending = nil
+	p.confirms = d.history
+	p.restored = queue.Restored{
+		Epoch: d.epoch, End: d.end, LastCRC: d.lastCRC, KnownCommitted: d.committed,
+		Epochs: p.index.Epochs(), Recent: p.recent(), LastTimeNS: d.lastTimeNS,
+	}
+	if n := len(d.history); n > 0 {
+		p.restored.Confirm = d.history[n-1]
+	}
+	p.mu.first, p.mu.end, p.mu.written = d.start, d.end, d.end.Offset
+}
+
+// recent gathers the request ids of the newest puts.
+func (p *Partition) recent() []queue.RecentPut {
+	d := &p.durable
+	from := max(d.start.Offset, d.end.Offset-recentBytes)
+	if r, ok := p.index.AtTime((d.lastTimeNS - recentNS) / 1e6); ok {
+		from = max(from, r.Offset)
+	}
+	from, ok := p.borderAt(from)
+	if !ok || from >= d.end.Offset {
+		return nil
+	}
+	var puts []queue.RecentPut
+	// Damage ends the list early: a repeat is then not recognised.
+	_, _ = p.segments.Headers(from, d.end.Offset, func(b queue.Batch) bool {
+		if !b.Request.IsZero() {
+			puts = append(puts, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End, TimeNS: b.Time})
+		}
+		return true
+	})
+	if len(puts) > recentPuts {
+		puts = append([]queue.RecentPut(nil), puts[len(puts)-recentPuts:]...)
+	}
+	return puts
+}
+
+func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
+	b, err := readFile(fs, name)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := decodeCheckpoint(b)
+	if errors.Is(err, ErrCorrupt) {
+		return nil, nil // as good as lost; the caller says so
+	}
+	return c, err
+}

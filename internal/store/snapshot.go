@@ -1,0 +1,86 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// channels.snap, little-endian: magic "LKC1" (4), crc of everything after it
+// (4), then confirms, the first of them full: epoch (8), number (8), full (1),
+// zero (3), length (4), the delta.
+const (
+	snapshotName       = "channels.snap"
+	snapshotMagic      = 0x31434b4c
+	snapshotHeaderSize = 8
+	snapshotEntrySize  = 24
+)
+
+func encodeSnapshot(confirms []queue.Confirm) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, snapshotHeaderSize)
+	le.PutUint32(b, snapshotMagic)
+	for _, c := range confirms {
+		full := byte(0)
+		if c.Full {
+			full = 1
+		}
+		b = le.AppendUint64(b, uint64(c.Epoch))
+		b = le.AppendUint64(b, c.N)
+		b = append(b, full, 0, 0, 0)
+		b = le.AppendUint32(b, uint32(len(c.Delta)))
+		b = append(b, c.Delta...)
+	}
+	le.PutUint32(b[4:], crc32.Checksum(b[8:], castagnoli))
+	return b
+}
+
+func decodeSnapshot(b []byte) ([]queue.Confirm, error) {
+	le := binary.LittleEndian
+	if len(b) < snapshotHeaderSize || le.Uint32(b) != snapshotMagic || le.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
+		return nil, fmt.Errorf("%w: channel snapshot of %d bytes", ErrCorrupt, len(b))
+	}
+	var confirms []queue.Confirm
+	for b = b[snapshotHeaderSize:]; len(b) > 0; {
+		if len(b) < snapshotEntrySize || uint64(len(b)) < snapshotEntrySize+uint64(le.Uint32(b[20:])) {
+			return nil, fmt.Errorf("%w: channel snapshot is cut short", ErrCorrupt)
+		}
+		n := snapshotEntrySize + int(le.Uint32(b[20:]))
+		confirms = append(confirms, queue.Confirm{
+			Epoch: ident.Epoch(le.Uint64(b)), N: le.Uint64(b[8:]), Full: b[16] == 1, Delta: b[snapshotEntrySize:n:n],
+		})
+		b = b[n:]
+	}
+	return confirms, nil
+}
+
+func readSnapshot(fs vfs.FS, dir string) ([]queue.Confirm, error) {
+	b, err := readFile(fs, dir+"/"+snapshotName)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeSnapshot(b)
+}
+
+// addConfirm adds a version to a history that begins with a full one. What is
+// there already (the snapshot may be newer than the checkpoint) is left out.
+func addConfirm(history []queue.Confirm, c queue.Confirm) []queue.Confirm {
+	if n := len(history); n > 0 {
+		last := history[n-1]
+		if c.Epoch < last.Epoch || c.Epoch == last.Epoch && c.N <= last.N && !(c.Full && c.N == last.N) {
+			return history
+		}
+	}
+	if c.Full {
+		return append(history[:0:0], c)
+	}
+	return append(history, c)
+}

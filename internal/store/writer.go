@@ -1,0 +1,315 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+const (
+	// gatherBytes is how much of a partition gathers before it is written to the
+	// segments.
+	gatherBytes = 64 << 10
+	// foldBytes of deltas above the size of the full version, or foldDeltas of
+	// them, are folded at a checkpoint.
+	foldBytes  = 256 << 10
+	foldDeltas = 4096
+)
+
+// writer owns the goroutine that brings durable work into the segments.
+type writer struct {
+	s       *Store
+	scratch []*work // the journal goroutine's
+	mu      struct {
+		sync.Mutex
+		queue    []*work
+		mark     journal.Mark // of the newest work in queue, or applied
+		requests []chan error
+		closing  bool
+	}
+	wake    sync.Cond
+	done    sync.WaitGroup
+	last    journal.Mark // in the newest checkpoint
+	written int64        // Journal.Written at the newest checkpoint
+}
+
+func (w *writer) start(s *Store, mark journal.Mark) {
+	w.s, w.last, w.mu.mark = s, mark, mark
+	w.wake.L = &w.mu
+	w.done.Add(1)
+	go w.run()
+}
+
+// add takes over works that are durable; mark is the journal's place after them.
+func (w *writer) add(works []*work, mark journal.Mark) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.queue = append(w.mu.queue, works...)
+	w.mu.mark = mark
+	w.wake.Signal()
+}
+
+// request asks for a checkpoint and waits for it.
+func (w *writer) request() error {
+	answer := make(chan error, 1)
+	w.mu.Lock()
+	if w.mu.closing {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	w.mu.requests = append(w.mu.requests, answer)
+	w.wake.Signal()
+	w.mu.Unlock()
+	return <-answer
+}
+
+// close lets the goroutine finish with a last checkpoint.
+func (w *writer) close() error {
+	w.mu.Lock()
+	w.mu.closing = true
+	w.wake.Signal()
+	w.mu.Unlock()
+	w.done.Wait()
+	if err := w.s.Err(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// run applies and checkpoints until close. Started by Store.Open.
+func (w *writer) run() {
+	defer w.done.Done()
+	var spare []*work
+	for {
+		w.mu.Lock()
+		for len(w.mu.queue) == 0 && len(w.mu.requests) == 0 && !w.mu.closing {
+			w.wake.Wait()
+		}
+		works, mark, requests, closing := w.mu.queue, w.mu.mark, w.mu.requests, w.mu.closing
+		w.mu.queue, w.mu.requests = spare[:0], nil
+		w.mu.Unlock()
+		err := w.s.Err()
+		for _, work := range works {
+			if err == nil {
+				err = w.apply(work)
+			}
+			w.s.recycle(work)
+		}
+		clear(works)
+		spare = works
+		due := w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
+		if err == nil && (due || closing || len(requests) > 0) {
+			err = w.checkpoint(mark)
+		}
+		if err != nil && w.s.Err() == nil {
+			w.s.fail(err)
+		}
+		for _, r := range requests {
+			r <- err
+		}
+		if closing {
+			return
+		}
+	}
+}
+
+func (w *writer) apply(work *work) error {
+	for i := range work.ops {
+		o := &work.ops[i]
+		if err := o.p.apply(o, work.batches[o.from:o.to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply brings one durable write into the state and the segments.
+func (p *Partition) apply(o *op, batches []queue.Batch) error {
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.trashed {
+		return nil
+	}
+	d := &p.durable
+	d.dirty = true
+	w := &o.write
+	switch w.Kind {
+	case queue.WriteEpoch:
+		d.epoch = max(d.epoch, w.Epoch)
+	case queue.WriteConfirm:
+		d.history, d.historyDirty = addConfirm(d.history, w.Confirm), true
+	case queue.WriteCommitted:
+		d.committed = w.At
+	case queue.WriteTruncate, queue.WriteReset:
+		d.epoch = max(d.epoch, w.Epoch)
+		if err := p.truncate(w.At); err != nil {
+			return err
+		}
+	case queue.WriteRestart:
+		d.epoch = max(d.epoch, w.Epoch)
+		if err := p.restart(w.At, w.PrevCRC); err != nil {
+			return err
+		}
+	}
+	for i := range batches {
+		d.add(batches[i])
+	}
+	d.cuts = o.cuts
+	if d.pendingBytes >= gatherBytes {
+		return p.flush()
+	}
+	return nil
+}
+
+func (d *durableState) add(b queue.Batch) {
+	d.pending = append(d.pending, b)
+	d.pendingBytes += len(b.Bytes)
+	d.end, d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = b.End, b.CRC, b.Time, false
+	d.epoch = max(d.epoch, b.Epoch)
+}
+
+// truncate cuts what is pending and the segments.
+func (p *Partition) truncate(at ident.Position) error {
+	d := &p.durable
+	if at.Offset >= d.end.Offset {
+		return nil
+	}
+	for n := len(d.pending); n > 0 && d.pending[n-1].At.Offset >= at.Offset; n-- {
+		d.pendingBytes -= len(d.pending[n-1].Bytes)
+		d.pending = d.pending[:n-1]
+	}
+	d.end, d.lastCRCUnknown = at, true
+	if p.segments.End() <= at.Offset {
+		return nil
+	}
+	return p.segments.Truncate(at.Offset)
+}
+
+func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
+	d := &p.durable
+	clear(d.pending)
+	d.pending, d.pendingBytes = d.pending[:0], 0
+	d.start, d.end, d.committed = at, at, at
+	d.lastCRC, d.startCRC, d.lastCRCUnknown = prevCRC, prevCRC, false
+	return p.segments.Reset()
+}
+
+// flush writes what is pending to the segments' page cache.
+func (p *Partition) flush() error {
+	d := &p.durable
+	if len(d.pending) == 0 {
+		return nil
+	}
+	if err := p.segments.Write(d.pending); err != nil {
+		return err
+	}
+	clear(d.pending)
+	d.pending, d.pendingBytes = d.pending[:0], 0
+	p.wroteUpTo(d.end.Offset, d.cuts)
+	return nil
+}
+
+// checkpoint makes everything up to mark durable outside the journal.
+func (w *writer) checkpoint(mark journal.Mark) error {
+	s := w.s
+	written := s.journal.Written()
+	c := &checkpoint{mark: mark, bootID: s.o.BootID, entries: map[uint64]entry{}}
+	var order []uint64
+	for _, p := range s.Partitions() {
+		e, ok, err := p.sync(s)
+		if err != nil {
+			return fmt.Errorf("store: checkpoint of %s/%d: %w", p.topic, p.id.Number, err)
+		}
+		if ok {
+			c.entries[p.slot] = e
+			order = append(order, p.slot)
+		}
+	}
+	slices.Sort(order)
+	c.mark.Synced = max(c.mark.Group, s.journal.Mark().Synced)
+	if err := writeFile(s.o.FS, s.checkpointName(), c.encode(order)); err != nil {
+		return err
+	}
+	w.last, w.written = mark, written
+	return s.journal.Release(mark.Group)
+}
+
+// sync makes the partition's own files durable and gives its entry.
+func (p *Partition) sync(s *Store) (entry, bool, error) {
+	p.files.Lock()
+	defer p.files.Unlock()
+	d := &p.durable
+	if p.trashed {
+		return entry{}, false, nil
+	}
+	if !d.dirty {
+		return d.entry, true, nil
+	}
+	if err := p.flush(); err != nil {
+		return entry{}, false, err
+	}
+	d.resolveCRC(p)
+	if err := p.segments.Sync(); err != nil {
+		return entry{}, false, err
+	}
+	if err := p.index.Flush(d.end.Offset); err != nil {
+		return entry{}, false, err
+	}
+	if err := p.index.Sync(); err != nil {
+		return entry{}, false, err
+	}
+	if err := p.writeSnapshot(s); err != nil {
+		return entry{}, false, err
+	}
+	d.dirty = false
+	return d.entry, true, nil
+}
+
+// resolveCRC asks the segments which batch is the last one after a cut.
+func (d *durableState) resolveCRC(p *Partition) {
+	if !d.lastCRCUnknown {
+		return
+	}
+	if d.end.Offset == d.start.Offset {
+		d.lastCRC, d.lastCRCUnknown = d.startCRC, false
+	} else if b, ok := p.lastBefore(d.end.Offset); ok {
+		d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = b.CRC, b.Time, false
+	}
+}
+
+func (p *Partition) writeSnapshot(s *Store) error {
+	d := &p.durable
+	if !d.historyDirty {
+		return nil
+	}
+	d.history = s.fold(p, d.history)
+	if err := writeFile(s.o.FS, p.dir+"/"+snapshotName, encodeSnapshot(d.history)); err != nil {
+		return err
+	}
+	d.historyDirty = false
+	return nil
+}
+
+// fold shortens a history that has grown long.
+func (s *Store) fold(p *Partition, history []queue.Confirm) []queue.Confirm {
+	if s.o.Fold == nil || len(history) < 2 || !history[0].Full {
+		return history
+	}
+	bytes := -2 * len(history[0].Delta)
+	for _, c := range history {
+		bytes += len(c.Delta)
+	}
+	if bytes < foldBytes && len(history) < foldDeltas {
+		return history
+	}
+	full, ok := s.o.Fold(p.topic, p.id, history)
+	if !ok {
+		return history
+	}
+	last := history[len(history)-1]
+	return []queue.Confirm{{Epoch: last.Epoch, N: last.N, Full: true, Delta: full}}
+}
