@@ -33,6 +33,7 @@ type ledger struct {
 	batches   []queue.Batch
 	placed    map[ident.RequestID]ident.Sequence
 	confirmed channels
+	epoch     ident.Epoch // the highest that has confirmed a change
 }
 
 func (l *ledger) end() ident.Position {
@@ -56,9 +57,13 @@ func (c *checker) changed(h *host, old *replica.View) {
 	}
 }
 
-// leads: a machine begins to serve, so it must know what was confirmed.
+// leads: a machine begins to serve, so it must know what was confirmed up to
+// its epoch. A process that slept may still begin an epoch that is long over.
 func (c *checker) leads(h *host) {
 	known := &c.w.ledgers[h.part].confirmed
+	if h.view.Epoch < c.w.ledgers[h.part].epoch {
+		return
+	}
 	if n, missing := h.channels.lacks(known); missing {
 		c.w.failf("confirmed change lost", h.part, "%s leads epoch %d without change %d", h.n.name, h.view.Epoch, n)
 	}
@@ -194,6 +199,9 @@ func (c *checker) metadata(part int, old, s meta.PartitionState) {
 	moved := old.Leader != s.Leader || old.LeaderIncarnation != s.LeaderIncarnation
 	if s.Epoch != old.Epoch && s.Epoch != old.Epoch+1 || moved && s.Epoch == old.Epoch {
 		c.w.failf("epoch", part, "%s after %s", stateText{s}, stateText{old})
+	}
+	if moved && !slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == s.Leader }) {
+		c.w.failf("leader outside the ISR", part, "%s after %s", stateText{s}, stateText{old})
 	}
 	c.w.cover.transition(c.w, old, s)
 	c.everyMemberHolds(part, s.ISR)

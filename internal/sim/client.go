@@ -184,8 +184,9 @@ func (c *changer) next() {
 		c.n++
 		delta := encodeChange(c.n, c.n)
 		h.change(delta, func(done replica.Completion) {
-			if done.Outcome == replica.Committed {
-				c.w.ledgers[c.part].confirmed.Apply(delta)
+			if l := &c.w.ledgers[c.part]; done.Outcome == replica.Committed {
+				l.confirmed.Apply(delta)
+				l.epoch = max(l.epoch, h.view.Epoch)
 			}
 		})
 	})

@@ -112,7 +112,8 @@ func (c *Coverage) transition(w *world, old, s meta.PartitionState) {
 		c[StateSwap]++
 	}
 	for _, m := range s.ISR {
-		if !slices.Contains(old.ISR, m) && slices.Contains(w.replaced, m.Store) {
+		if i := slices.Index(w.replaced, m.Store); i >= 0 {
+			w.replaced = slices.Delete(w.replaced, i, i+1)
 			c[StateWipedRejoin]++
 		}
 	}

@@ -58,6 +58,11 @@ func (d *disk) submit(h *host, token uint64, writes []queue.Write) {
 }
 
 func (d *disk) start() {
+	if d.busy && d.failed {
+		gen := d.generation
+		d.n.w.after(0, func() { d.synced(gen) })
+		return
+	}
 	if d.busy || len(d.queued) == 0 {
 		return
 	}
@@ -88,18 +93,22 @@ func (d *disk) synced(gen int) {
 		w.after(d.stallUntil-w.now, func() { d.synced(gen) })
 		return
 	}
+	if d.failed {
+		d.refuse()
+		return
+	}
 	done := d.syncing
 	d.syncing, d.busy = nil, false
-	var err error
-	if d.failed {
-		err = errDisk
-	} else {
-		d.persist(done)
-	}
-	d.n.post(d.n.boot, func() { tellSynced(done, err) })
-	if !d.failed {
-		d.start()
-	}
+	d.persist(done)
+	d.n.post(d.n.boot, func() { tellSynced(done, nil) })
+	d.start()
+}
+
+// refuse answers everything with the error that stopped the store. What was
+// written stays where it is: some of it may have reached the platter.
+func (d *disk) refuse() {
+	all := append(slices.Clone(d.syncing), d.queued...)
+	d.n.post(d.n.boot, func() { tellSynced(all, errDisk) })
 }
 
 func (d *disk) persist(subs []submission) {

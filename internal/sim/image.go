@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -9,6 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
+
+var errTrimmed = errors.New("sim: not retained")
 
 // image is the content of one partition's store: what its journal records add
 // up to. Slices are shared between copies and cut with a full slice expression,
@@ -128,7 +131,7 @@ func (m *image) trim(o ident.Offset) {
 // read returns whole batches from o on, about limit bytes, at least one.
 func (m *image) read(o ident.Offset, limit int) ([]queue.Batch, error) {
 	if o < m.start.Offset {
-		return nil, fmt.Errorf("offset %d is below the first retained, %d", o, m.start.Offset)
+		return nil, fmt.Errorf("%w: offset %d is below the first retained, %d", errTrimmed, o, m.start.Offset)
 	}
 	from := m.index(o)
 	to, size := from, 0

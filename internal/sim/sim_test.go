@@ -44,7 +44,7 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds in %.1f s\n%s", seeds, time.Since(began).Seconds(), s)
 	for i, f := range s.failed {
 		if i == 3 {
-			t.Logf("and %d more seeds failed", len(s.failed)-i)
+			t.Logf("and %d more seeds failed:\n%s", len(s.failed)-i, list(s.failed[i:]))
 			break
 		}
 		explain(t, Config{Seed: f.Seed, Check: true}, f)
@@ -135,6 +135,14 @@ func runSeries(c Config, start uint64, n int) *series {
 		s.add(r)
 	}
 	return s
+}
+
+func list(failed []Result) string {
+	var b strings.Builder
+	for _, r := range failed {
+		fmt.Fprintf(&b, "seed %d (%s): %v\n", r.Seed, r.Profile, r.Failure)
+	}
+	return b.String()
 }
 
 func one(t *testing.T, c Config) {

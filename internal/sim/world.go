@@ -358,4 +358,4 @@ func (w *world) result() Result {
 }
 
 // expected: alarms that a fault explains.
-func (w *world) expected(err error) bool { return errors.Is(err, errDisk) }
+func (w *world) expected(err error) bool { return errors.Is(err, errDisk) || errors.Is(err, errTrimmed) }
