@@ -11,8 +11,7 @@ import (
 
 // Stats describes the partition as a topic of its own, with the channel named
 // (all if empty) and, if wanted, its clients. Numbers of one channel belong to
-// one moment: depth + in flight + deferred + Finished = message count. Add sums
-// partitions.
+// one moment: depth + in flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
 	t := p.topicStats()
 	for _, c := range p.list() {
@@ -171,58 +170,4 @@ func (c *Channel) scoutedThrough(read []queue.Message, generation uint64) bool {
 	}
 	c.p.lower(c.cursor.aside.next())
 	return true
-}
-
-// Add sums the statistics of another partition of the same topic into t.
-func Add(t *edge.TopicStats, o edge.TopicStats) {
-	t.Depth += o.Depth
-	t.BackendDepth += o.BackendDepth
-	t.MessageCount += o.MessageCount
-	t.MessageBytes += o.MessageBytes
-	t.Paused = t.Paused || o.Paused
-	addLatency(&t.E2E, o.E2E)
-	for _, c := range o.Channels {
-		i := slices.IndexFunc(t.Channels, func(x edge.ChannelStats) bool { return x.ChannelName == c.ChannelName })
-		if i < 0 {
-			t.Channels = append(t.Channels, c)
-			continue
-		}
-		addChannel(&t.Channels[i], c)
-	}
-}
-
-// addChannel leaves clients out that are there already: one connection subscribes
-// to every partition.
-func addChannel(c *edge.ChannelStats, o edge.ChannelStats) {
-	c.Depth += o.Depth
-	c.BackendDepth += o.BackendDepth
-	c.InFlightCount += o.InFlightCount
-	c.DeferredCount += o.DeferredCount
-	c.MessageCount += o.MessageCount
-	c.RequeueCount += o.RequeueCount
-	c.TimeoutCount += o.TimeoutCount
-	c.ClientCount = max(c.ClientCount, o.ClientCount)
-	c.Paused = c.Paused || o.Paused
-	addLatency(&c.E2E, o.E2E)
-	for _, x := range o.Clients {
-		known := func(y edge.ClientStats) bool {
-			return x.RemoteAddress == y.RemoteAddress && x.ClientID == y.ClientID && x.ConnectTime == y.ConnectTime
-		}
-		if !slices.ContainsFunc(c.Clients, known) {
-			c.Clients = append(c.Clients, x)
-		}
-	}
-}
-
-// addLatency keeps the worse of two values: percentiles cannot be summed.
-func addLatency(l *edge.E2ELatency, o edge.E2ELatency) {
-	l.Count += o.Count
-	for _, q := range o.Percentiles {
-		i := slices.IndexFunc(l.Percentiles, func(x edge.Percentile) bool { return x.Quantile == q.Quantile })
-		if i < 0 {
-			l.Percentiles = append(l.Percentiles, q)
-		} else {
-			l.Percentiles[i].Value = max(l.Percentiles[i].Value, q.Value)
-		}
-	}
 }

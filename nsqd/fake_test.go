@@ -1,0 +1,199 @@
+package nsqd
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// memoryLog is a Log in memory.
+type memoryLog struct {
+	mu       sync.Mutex
+	start    ident.Sequence
+	messages []queue.Message
+	fail     error
+	reads    int
+}
+
+func (l *memoryLog) publish(m ...queue.Message) ident.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range m {
+		x.Seq = ident.Sequence(len(l.messages))
+		l.messages = append(l.messages, x)
+	}
+	return l.endLocked()
+}
+
+func (l *memoryLog) endLocked() ident.Position {
+	n := len(l.messages)
+	return ident.Position{Offset: ident.Offset(100 * n), Sequence: ident.Sequence(n)}
+}
+
+func (l *memoryLog) Committed() ident.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.endLocked()
+}
+
+func (l *memoryLog) Start() ident.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return ident.Position{Sequence: l.start}
+}
+
+func (l *memoryLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
+	if l.fail != nil {
+		return dst, l.fail
+	}
+	if from < l.start {
+		from = l.start
+	}
+	for i := int(from); i < len(l.messages) && max > 0; i, max = i+1, max-1 {
+		dst = append(dst, l.messages[i])
+	}
+	return dst, nil
+}
+
+// replicas takes deltas and answers tickets at once, unless held.
+type replicas struct {
+	mu     sync.Mutex
+	deltas [][]byte
+	held   []uint64
+	hold   bool
+}
+
+func (r *replicas) Change(p *Partition, delta []byte, ticket uint64) {
+	r.mu.Lock()
+	r.deltas = append(r.deltas, delta)
+	if r.hold && ticket != 0 {
+		r.held = append(r.held, ticket)
+		ticket = 0
+	}
+	r.mu.Unlock()
+	if ticket != 0 {
+		p.Completed(ticket, true)
+	}
+}
+
+// answer completes what was held.
+func (r *replicas) answer(p *Partition, ok bool) {
+	r.mu.Lock()
+	held := r.held
+	r.held = nil
+	r.mu.Unlock()
+	for _, t := range held {
+		p.Completed(t, ok)
+	}
+}
+
+// clock is a clock that tests move.
+type clock struct {
+	mu sync.Mutex
+	ns int64
+}
+
+func (c *clock) now() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ns
+}
+
+func (c *clock) add(ns int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ns += ns
+	return c.ns
+}
+
+var testID = ident.Partition{Topic: 0xabcdef0123456789, Number: 3}
+
+// rig is a leading partition on fakes.
+type rig struct {
+	*Partition
+	log   *memoryLog
+	rep   *replicas
+	clock *clock
+}
+
+func newRig(o Options) *rig {
+	r := &rig{log: &memoryLog{}, rep: &replicas{}, clock: &clock{ns: 1_000_000_000}}
+	o.Now = r.clock.now
+	r.Partition = NewPartition("orders", testID, r.log, r.rep, o)
+	r.Lead(1)
+	return r
+}
+
+func (r *rig) publish(bodies ...string) {
+	for _, b := range bodies {
+		r.log.publish(queue.Message{Time: r.clock.now(), Body: []byte(b)})
+	}
+	r.Advance(r.log.Committed())
+}
+
+func (r *rig) publishN(n int) {
+	for range n {
+		r.log.publish(queue.Message{Time: r.clock.now(), Body: []byte("body")})
+	}
+	r.Advance(r.log.Committed())
+}
+
+func (r *rig) postpone(ns int64, body string) {
+	r.log.publish(queue.Message{Time: r.clock.now(), DeliverAt: r.clock.now() + ns, Body: []byte(body)})
+	r.Advance(r.log.Committed())
+}
+
+func (r *rig) tick(ms int64) { r.Expire(r.clock.add(ms * nsPerMS)) }
+
+func (r *rig) channel(t testing.TB, name string, o ChannelOptions) *Channel {
+	t.Helper()
+	c, err := r.CreateChannel(t.Context(), name, o)
+	require.NoError(t, err)
+	return c
+}
+
+// failover gives the state to another partition object that leads the next epoch.
+func (r *rig) failover() *rig {
+	n := &rig{log: r.log, rep: &replicas{}, clock: r.clock}
+	n.Partition = NewPartition("orders", testID, r.log, n.rep, r.o)
+	n.Replace(r.Snapshot())
+	r.Unlead()
+	n.Lead(r.epoch + 1)
+	return n
+}
+
+func subscribe(t testing.TB, c *Channel) *Subscriber {
+	t.Helper()
+	s := &Subscriber{Direct: true}
+	require.NoError(t, c.Attach(s))
+	return s
+}
+
+func bodies(d []edge.Delivery) []string {
+	out := []string{}
+	for _, x := range d {
+		out = append(out, string(x.Message.Body))
+	}
+	return out
+}
+
+// counts is what /stats says of a channel.
+type counts struct{ depth, inFlight, deferred, finished, published int }
+
+func countsOf(p *Partition, c *Channel) counts {
+	s := p.Stats(c.name, false).Channels[0]
+	return counts{int(s.Depth), s.InFlightCount, s.DeferredCount, int(c.Finished()), int(s.MessageCount)}
+}
+
+func requireExact(t require.TestingT, p *Partition, c *Channel) {
+	n := countsOf(p, c)
+	require.Equal(t, n.published, n.depth+n.inFlight+n.deferred+n.finished, "%+v", n)
+}
