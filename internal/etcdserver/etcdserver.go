@@ -1,9 +1,9 @@
 // Package etcdserver runs an etcd member inside the broker's process: the
 // metadata store of a cluster whose operators have none of their own.
 //
-// It knows nothing of what Lockstep keeps there (coordinator/meta does), gives
-// no client, and decides nothing about membership: it starts the member it is
-// told to be.
+// It knows nothing of what Lockstep keeps there (coordinator/meta does) and
+// gives no client. It starts the member it is told to be, and changes the
+// membership only to bring a member back that lost its directory (Rejoin).
 //
 // Invariants:
 //
@@ -60,6 +60,7 @@ type Server struct {
 	etcd     *embed.Etcd
 	clients  *listeners
 	endpoint string
+	tls      TLS
 	failed   chan error
 	stop     sync.Once
 	stopped  chan struct{} // closed when Stop has begun
@@ -93,7 +94,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
 	s := &Server{
-		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(),
+		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), tls: o.TLS,
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.watch()

@@ -26,7 +26,10 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))
 }
 
-const deadline = 20 * time.Second
+const (
+	deadline  = 20 * time.Second
+	pollEvery = 20 * time.Millisecond
+)
 
 func options(t *testing.T, name string) etcdserver.Options {
 	log, _ := logtest.NewNullLogger()
@@ -97,23 +100,29 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 	require.Less(t, time.Since(began), 3*time.Second)
 }
 
-func TestThreeMembersSurviveTheirLeader(t *testing.T) {
-	members := map[string]etcdserver.Options{}
+// startThree starts a cluster of three and waits until all are ready.
+func startThree(t *testing.T) (members []etcdserver.Options, servers []*etcdserver.Server) {
 	var cluster []string
 	for i := range 3 {
 		o := options(t, fmt.Sprintf("n%d", i+1))
-		members[o.Name] = o
+		members = append(members, o)
 		cluster = append(cluster, o.Name+"=http://"+o.PeerAddress)
 	}
-	var servers []*etcdserver.Server
-	for _, o := range members {
-		o.InitialCluster = strings.Join(cluster, ",")
-		servers = append(servers, start(t, o))
+	for i := range members {
+		members[i].InitialCluster = strings.Join(cluster, ",")
+		servers = append(servers, start(t, members[i]))
 	}
+	for _, s := range servers {
+		wait(t, s)
+	}
+	return members, servers
+}
+
+func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	_, servers := startThree(t)
 	var leader *etcdserver.Server
 	var rest []*etcdserver.Server
 	for _, s := range servers {
-		wait(t, s)
 		if s.Leads() {
 			leader = s
 		} else {
@@ -125,7 +134,7 @@ func TestThreeMembersSurviveTheirLeader(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	c := client(t, rest[0])
-	require.Eventually(t, func() bool { _, err := c.Put(ctx, "k", "v"); return err == nil }, deadline, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := c.Put(ctx, "k", "v"); return err == nil }, deadline, pollEvery)
 }
 
 func TestWaitSaysWhatIsMissing(t *testing.T) {

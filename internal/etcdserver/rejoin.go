@@ -1,0 +1,226 @@
+package etcdserver
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+const (
+	// askTimeout bounds one question to one member.
+	askTimeout = 2 * time.Second
+	// membershipRetry separates attempts at a change that etcd refuses for now
+	// (it has just lost or gained somebody, or the learner is still behind).
+	membershipRetry = 200 * time.Millisecond
+	// maxMembersReply bounds what a stranger on a peer port can make us read.
+	maxMembersReply = 1 << 20
+)
+
+// member is one line of what etcd answers at a peer address under /members.
+type member struct {
+	ID         uint64   `json:"id"`
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs"` // empty until it has run once
+	IsLearner  bool     `json:"isLearner"`
+}
+
+// admission is how a member without a directory comes into its cluster.
+type admission uint8
+
+const (
+	admitNew     admission = iota // the cluster is being made: start as configured
+	admitAdd                      // the cluster runs without this member
+	admitReplace                  // this member ran before and lost its directory
+	admitJoin                     // it was added already, and then died before it started
+)
+
+// Rejoin prepares the start of a member whose directory is gone. A member that
+// voted must not come back empty under its old identity: it could deny votes it
+// gave. So the old one is removed, a learner is added, and the options are
+// returned with which to start it; call Promote afterwards. In all other cases,
+// and when none of the others answers, o comes back as it is.
+func Rejoin(ctx context.Context, o Options) (Options, error) {
+	if Exists(o.Dir) || o.InitialCluster == "" {
+		return o, nil
+	}
+	own, err := memberURL(o.InitialCluster, o.Name)
+	if err != nil {
+		return o, err
+	}
+	security, err := o.TLS.client()
+	if err != nil {
+		return o, err
+	}
+	members := askOthers(ctx, o, security)
+	old, how := admit(members, own.String())
+	if how == admitNew {
+		return o, nil
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: clientURLs(members, own.String()), TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	if err != nil {
+		return o, fmt.Errorf("etcdserver: rejoin: %w", err)
+	}
+	defer c.Close()
+	if how == admitReplace {
+		err = insist(ctx, func() error { _, err := c.MemberRemove(ctx, old.ID); return err })
+		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+			return o, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
+		}
+	}
+	if how != admitJoin {
+		err = insist(ctx, func() error { _, err := c.MemberAddAsLearner(ctx, []string{own.String()}); return err })
+		if err != nil {
+			return o, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
+		}
+	}
+	o.Join = true
+	o.InitialCluster = clusterOf(members, o.Name, own.String())
+	return o, nil
+}
+
+// admit decides from what the other members say; nil means that none answered.
+func admit(members []member, peerURL string) (old member, how admission) {
+	running := false
+	listed := false
+	for _, m := range members {
+		if slices.Contains(m.PeerURLs, peerURL) {
+			old, listed = m, true
+		} else if len(m.ClientURLs) > 0 {
+			running = true
+		}
+	}
+	switch {
+	case !running:
+		return old, admitNew
+	case !listed:
+		return old, admitAdd
+	case len(old.ClientURLs) > 0:
+		return old, admitReplace
+	case old.IsLearner:
+		return old, admitJoin
+	}
+	return old, admitNew // a founding member that is late
+}
+
+// askOthers gives the membership as the first reachable other member has it.
+func askOthers(ctx context.Context, o Options, security *tls.Config) []member {
+	transport := &http.Transport{TLSClientConfig: security}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: askTimeout}
+	for item := range strings.SplitSeq(o.InitialCluster, ",") {
+		name, address, ok := strings.Cut(strings.TrimSpace(item), "=")
+		if !ok || name == o.Name {
+			continue
+		}
+		if members, err := ask(ctx, client, address); err == nil {
+			return members
+		}
+	}
+	return nil
+}
+
+func ask(ctx context.Context, client *http.Client, peerURL string) ([]member, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(peerURL, "/")+"/members", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcdserver: %s: %s", peerURL, resp.Status)
+	}
+	var members []member
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&members)
+	return members, err
+}
+
+func clientURLs(members []member, except string) (urls []string) {
+	for _, m := range members {
+		if !slices.Contains(m.PeerURLs, except) {
+			urls = append(urls, m.ClientURLs...)
+		}
+	}
+	return urls
+}
+
+// clusterOf writes the present membership, with this member, as an initial
+// cluster.
+func clusterOf(members []member, name, peerURL string) string {
+	parts := []string{name + "=" + peerURL}
+	for _, m := range members {
+		if len(m.PeerURLs) > 0 && !slices.Contains(m.PeerURLs, peerURL) {
+			parts = append(parts, m.Name+"="+m.PeerURLs[0])
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// Promote makes a learner that has caught up a voter, and waits until it has.
+// For a voter it does nothing.
+func (s *Server) Promote(ctx context.Context) error {
+	if !s.etcd.Server.IsLearner() {
+		return nil
+	}
+	var others []string
+	for _, m := range s.etcd.Server.Cluster().Members() {
+		if m.ID != s.etcd.Server.MemberID() {
+			others = append(others, m.ClientURLs...)
+		}
+	}
+	security, err := s.tls.client()
+	if err != nil {
+		return err
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: others, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	if err != nil {
+		return fmt.Errorf("etcdserver: promote: %w", err)
+	}
+	defer c.Close()
+	err = insist(ctx, func() error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
+	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotLearner) {
+		return fmt.Errorf("etcdserver: promote: %w", err)
+	}
+	return nil
+}
+
+// insist repeats a membership change while etcd says "not now".
+func insist(ctx context.Context, change func() error) error {
+	for {
+		err := change()
+		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !errors.Is(err, rpctypes.ErrTooManyLearners) {
+			return err
+		}
+		select {
+		case <-time.After(membershipRetry):
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", ctx.Err(), err)
+		}
+	}
+}
+
+// client gives what a client of the cluster needs; nil for plain text.
+func (t TLS) client() (*tls.Config, error) {
+	if t == (TLS{}) {
+		return nil, nil
+	}
+	c, err := t.transport().ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("etcdserver: TLS files: %w", err)
+	}
+	return c, nil
+}
