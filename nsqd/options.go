@@ -109,6 +109,7 @@ type ChannelOptions struct {
 	Origin   Origin
 	Sequence ident.Sequence // with FromSequence
 	// Ordered: one message in flight, the next after the finish is on all
-	// in-sync replicas.
+	// in-sync replicas. Messages come in the order of the log; only those that
+	// were put with a delay come when they are due.
 	Ordered bool
 }

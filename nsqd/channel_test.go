@@ -1,0 +1,363 @@
+package nsqd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+func TestChannelsBeginWhereTheyShould(t *testing.T) {
+	r := newRig(Options{})
+	r.publishN(10)
+	for name, c := range map[string]struct {
+		options ChannelOptions
+		depth   int
+	}{
+		"first":   {ChannelOptions{Origin: FromBacklog}, 10},
+		"later":   {ChannelOptions{}, 0},
+		"replay":  {ChannelOptions{Origin: FromEarliest}, 10},
+		"at-four": {ChannelOptions{Origin: FromSequence, Sequence: 4}, 6},
+		"beyond":  {ChannelOptions{Origin: FromSequence, Sequence: 400}, 0},
+	} {
+		ch := r.channel(t, name, c.options)
+		require.Equal(t, c.depth, countsOf(r.Partition, ch).depth, name)
+	}
+	again, err := r.CreateChannel(t.Context(), "first", ChannelOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 10, again.stats(false).Depth)
+	_, err = r.CreateChannel(t.Context(), "", ChannelOptions{})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+}
+
+func TestTopicWithoutChannelsKeepsWhatCameSinceTheLastWasDeleted(t *testing.T) {
+	r := newRig(Options{})
+	r.publishN(5)
+	require.Zero(t, r.LowWater())
+	r.channel(t, "c", ChannelOptions{Origin: FromBacklog})
+	require.NoError(t, r.DeleteChannel(t.Context(), "c"))
+	require.ErrorIs(t, r.DeleteChannel(t.Context(), "c"), edge.ErrChannelNotFound)
+	r.publishN(2)
+	require.EqualValues(t, 5, r.LowWater())
+	require.EqualValues(t, 2, r.Stats("", false).Depth)
+	n := r.failover()
+	require.EqualValues(t, 2, countsOf(n.Partition, n.channel(t, "d", ChannelOptions{Origin: FromBacklog})).depth)
+	require.NoError(t, n.DeleteChannel(t.Context(), "d"))
+	require.NoError(t, n.EmptyTopic(t.Context()))
+	require.Zero(t, n.Stats("", false).Depth)
+}
+
+func TestRequeuedMessagesTakeTurnsWithNewOnes(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publish("poison", "a", "b", "c")
+	var got []string
+	for range 6 { // one at a time; the poison is always given back
+		d := c.Pull(s, 1, nil)
+		require.Len(t, d, 1)
+		got = append(got, fmt.Sprintf("%s/%d", d[0].Message.Body, d[0].Message.Attempts))
+		if string(d[0].Message.Body) == "poison" {
+			require.NoError(t, c.Requeue(s, d[0].Message.Seq, 0))
+		} else {
+			require.NoError(t, c.Finish(s, d[0].Message.Seq, 1))
+		}
+	}
+	require.Equal(t, []string{"poison/1", "poison/2", "a/1", "poison/3", "b/1", "poison/4"}, got)
+	require.EqualValues(t, 4, c.stats(false).RequeueCount)
+}
+
+func TestTimeoutGivesTheMessageBack(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s, other := &Subscriber{MsgTimeoutMS: 100}, subscribe(t, c)
+	require.NoError(t, c.Attach(s))
+	r.publish("a")
+	d := c.Pull(s, 1, nil)
+	require.Len(t, d, 1)
+	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
+	require.ErrorIs(t, c.Finish(other, 0, 1), edge.ErrNotOwner)
+	r.tick(60)
+	require.NoError(t, c.Touch(s, 0))
+	r.tick(60)
+	require.Equal(t, 1, c.InFlight(s))
+	r.tick(40)
+	require.Zero(t, c.InFlight(s))
+	require.Equal(t, []ident.Sequence{0}, c.TakenBack(s, nil))
+	require.Empty(t, c.TakenBack(s, nil))
+	require.ErrorIs(t, c.Finish(s, 0, 1), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Touch(s, 0), edge.ErrNotInFlight)
+	d = c.Pull(other, 1, nil)
+	require.EqualValues(t, 2, d[0].Message.Attempts)
+	require.EqualValues(t, 1, c.stats(false).TimeoutCount)
+}
+
+func TestDeferredMessages(t *testing.T) {
+	r := newRig(Options{MaxReqTimeoutMS: 1000})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.postpone(500*nsPerMS, "later")
+	r.publish("now")
+	require.Equal(t, counts{depth: 1, deferred: 1, published: 2}, countsOf(r.Partition, c))
+	require.Equal(t, []string{"now"}, bodies(c.Pull(s, 5, nil)))
+	require.NoError(t, c.Requeue(s, 1, 3_600_000)) // clamped to a second
+	require.Equal(t, r.clock.now()+500*nsPerMS, r.Due())
+	list := c.Deferred(10)
+	require.Len(t, list, 2)
+	require.Equal(t, ID(testID, 0), list[0].ID)
+	require.EqualValues(t, 1, list[1].Attempts)
+
+	n := r.failover()
+	c, _ = n.Channel("c")
+	s = subscribe(t, c)
+	require.Empty(t, c.Pull(s, 5, nil))
+	<-s.Wake
+	n.tick(500)
+	<-s.Wake
+	d := c.Pull(s, 5, nil)
+	require.Equal(t, []string{"later"}, bodies(d))
+	require.EqualValues(t, 1, d[0].Message.Attempts)
+	require.EqualValues(t, 0, n.LowWater())
+	require.NoError(t, n.CancelDeferred(t.Context(), "c", []ident.Sequence{0, 1, 7}))
+	require.Equal(t, counts{inFlight: 1, finished: 1, published: 2}, countsOf(n.Partition, c))
+	n.tick(5000)
+	require.Empty(t, c.Deferred(10))
+}
+
+func TestOrderedChannelWaitsForTheReplicas(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Ordered: true})
+	s := subscribe(t, c)
+	r.publish("a", "b", "c")
+	<-s.Wake
+	require.Equal(t, []string{"a"}, bodies(c.Pull(s, 5, nil)))
+	require.Empty(t, c.Pull(s, 5, nil), "one in flight")
+	r.rep.hold = true
+	require.NoError(t, c.Finish(s, 0, 1))
+	require.Empty(t, c.Pull(s, 5, nil), "the finish is not confirmed")
+	r.rep.answer(r.Partition, true)
+	<-s.Wake
+	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
+	require.NoError(t, c.Finish(s, 1, 1))
+	r.rep.answer(r.Partition, false)
+	d := c.Pull(s, 5, nil)
+	require.Equal(t, []string{"b"}, bodies(d), "back to the last confirmed")
+	require.EqualValues(t, 1, d[0].Message.Attempts)
+	require.NoError(t, c.Requeue(s, 1, 500))
+	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)), "the delay would let c pass")
+	requireExact(t, r.Partition, c)
+}
+
+func TestEphemeralChannel(t *testing.T) {
+	r := newRig(Options{EphemeralDepth: 10})
+	r.rep.deltas = nil
+	c := r.channel(t, "c#ephemeral", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(30)
+	require.Equal(t, counts{depth: 10, finished: 20, published: 30}, countsOf(r.Partition, c))
+	require.Len(t, c.Pull(s, 100, nil), 10)
+	require.NoError(t, c.Finish(s, 3, 1))
+	require.NoError(t, c.Requeue(s, 4, 10))
+	r.Flush()
+	require.Empty(t, r.rep.deltas, "it is not replicated")
+	require.Zero(t, r.LowWater())
+	require.NotContains(t, string(r.Snapshot()), "ephemeral")
+	c.Detach(s, true)
+	_, ok := r.Channel("c#ephemeral")
+	require.False(t, ok)
+	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrDeleted)
+}
+
+func TestSamplingDiscardsForTheWholeChannel(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := &Subscriber{SampleRate: 10}
+	require.NoError(t, c.Attach(s))
+	r.publishN(5000)
+	n := len(c.Pull(s, 5000, nil))
+	require.InDelta(t, 550, n, 150) // 11 of 100
+	require.Equal(t, counts{inFlight: n, finished: 5000 - n, published: 5000}, countsOf(r.Partition, c))
+}
+
+func TestUnleadEndsEverything(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publish("a")
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	r.rep.hold = true
+	failed := make(chan error, 1)
+	go func() { failed <- r.PauseChannel(t.Context(), "c") }()
+	require.Eventually(t, func() bool {
+		r.rep.mu.Lock()
+		defer r.rep.mu.Unlock()
+		return len(r.rep.held) == 1
+	}, waitLong, waitStep)
+	r.Unlead()
+	require.ErrorIs(t, <-failed, ErrNotLeader)
+	<-s.Lost
+	require.ErrorIs(t, c.Err(s), ErrNotLeader)
+	require.ErrorIs(t, c.Finish(s, 0, 1), ErrNotLeader)
+	require.Empty(t, c.Pull(s, 1, nil))
+	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrNotLeader)
+	require.ErrorIs(t, r.EmptyChannel(t.Context(), "c"), ErrNotLeader)
+	r.rep.answer(r.Partition, true) // too late, and no harm
+}
+
+func TestDeleteClosesSubscribers(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	require.NoError(t, r.DeleteChannel(t.Context(), "c"))
+	<-s.Lost
+	require.ErrorIs(t, c.Err(s), ErrDeleted)
+	c.Detach(s, true)
+}
+
+func TestFinishesOfAnEarlierLeader(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(6)
+	require.Len(t, c.Pull(s, 6, nil), 6)
+	require.NoError(t, c.Requeue(s, 5, 60_000))
+	r.Flush()
+	n := r.failover()
+	c, _ = n.Channel("c")
+	s, other := subscribe(t, c), subscribe(t, c)
+	require.NoError(t, c.Finish(s, 3, 1), "not delivered again")
+	require.Empty(t, c.Reclaim(s, []Held{{2, 1}, {4, 3}}))
+	require.Equal(t, 2, c.InFlight(s))
+	d := c.Pull(other, 10, nil)
+	require.Len(t, d, 2) // 0 and 1; 2 and 4 are reclaimed, 3 finished, 5 deferred
+	require.ErrorIs(t, c.Finish(s, 0, 1), edge.ErrNotOwner, "delivered again")
+	require.ErrorIs(t, c.Finish(s, 5, 1), edge.ErrNotInFlight, "taken back")
+	require.ErrorIs(t, c.Finish(s, 99, 1), edge.ErrNotInFlight)
+	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []Held{{0, 1}, {3, 1}, {5, 1}}))
+	require.NoError(t, c.Finish(s, 2, 1))
+	require.NoError(t, c.Finish(s, 2, 1), "known already")
+	require.ErrorIs(t, c.Finish(s, 2, 2), edge.ErrNotInFlight)
+	require.NoError(t, c.Requeue(s, 4, 0))
+	d = c.Pull(other, 10, nil)
+	require.EqualValues(t, 4, d[0].Message.Attempts)
+	require.Equal(t, counts{inFlight: 3, deferred: 1, finished: 2, published: 6}, countsOf(n.Partition, c))
+}
+
+func TestRetentionUnderAChannel(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(10)
+	require.Len(t, c.Pull(s, 2, nil), 2)
+	require.NoError(t, c.Requeue(s, 0, 0))
+	r.log.start = 5
+	require.NoError(t, r.SeekChannel(t.Context(), "c", 1))
+	require.Equal(t, 5, countsOf(r.Partition, c).depth, "a seek stays within the log")
+	r.log.start = 8
+	require.Len(t, c.Pull(s, 10, nil), 2)
+	require.EqualValues(t, 3, c.Skipped())
+	require.NoError(t, c.Requeue(s, 8, 0))
+	r.log.start = 9
+	require.Empty(t, c.Pull(s, 10, nil))
+	requireExact(t, r.Partition, c)
+}
+
+func TestUnreadableLogIsTriedAgain(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(3)
+	<-s.Wake
+	r.log.fail = errors.New("bad sector")
+	require.Empty(t, c.Pull(s, 3, nil))
+	reads := r.log.reads
+	require.Empty(t, c.Pull(s, 3, nil))
+	require.Equal(t, reads, r.log.reads, "not at once")
+	require.Empty(t, s.Wake)
+	r.log.fail = nil
+	r.tick(100)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 3, nil), 3)
+}
+
+func TestFence(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	<-s.Wake
+	r.publishN(3)
+	r.Extend(r.clock.now() + 100)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	r.clock.add(100)
+	require.Empty(t, c.Pull(s, 1, nil))
+	r.Extend(r.clock.now() + 100)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 1, nil), 1)
+}
+
+func TestTopicPauseIsABarrier(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publish("before")
+	require.NoError(t, r.PauseTopic(t.Context()))
+	r.publish("after")
+	require.EqualValues(t, 1, r.Stats("", false).Depth)
+	n := r.failover()
+	c, _ = n.Channel("c")
+	s = subscribe(t, c)
+	require.Equal(t, []string{"before"}, bodies(c.Pull(s, 9, nil)))
+	require.NoError(t, n.EmptyTopic(t.Context()))
+	n.publish("last")
+	require.Empty(t, c.Pull(s, 9, nil))
+	require.NoError(t, n.UnpauseTopic(t.Context()))
+	require.Equal(t, []string{"last"}, bodies(c.Pull(s, 9, nil)))
+	requireExact(t, n.Partition, c)
+}
+
+func TestChangesEndWithTheirContext(t *testing.T) {
+	r := newRig(Options{})
+	r.rep.hold = true
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := r.CreateChannel(ctx, "c", ChannelOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	r.rep.answer(r.Partition, false)
+	_, err = r.CreateChannel(t.Context(), "c", ChannelOptions{})
+	require.ErrorIs(t, err, ErrNotReplicated)
+}
+
+func TestLatencyPercentiles(t *testing.T) {
+	r := newRig(Options{Percentiles: []float64{0.5, 1}, PercentileWindowMS: 1000})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	for i := range 100 {
+		r.log.publish(queue.Message{Time: r.clock.now() - int64(i)*nsPerMS})
+	}
+	r.Advance(r.log.Committed())
+	for _, d := range c.Pull(s, 100, nil) {
+		require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+	}
+	e := c.stats(false).E2E
+	require.Equal(t, 100, e.Count)
+	require.InDelta(t, 50*nsPerMS, e.Percentiles[0].Value, float64(3*nsPerMS))
+	require.InDelta(t, 99*nsPerMS, e.Percentiles[1].Value, float64(nsPerMS))
+	r.clock.add(5000 * nsPerMS)
+	require.Zero(t, c.stats(false).E2E.Count)
+}
+
+func TestMessageIDs(t *testing.T) {
+	id := ID(testID, 12345)
+	require.Equal(t, "78900c0000003039", string(id[:]))
+	place, ok := ParseID(id)
+	require.True(t, ok)
+	require.Equal(t, Place{Nonce: Nonce(testID.Topic), Partition: 3, Sequence: 12345}, place)
+	_, ok = ParseID(edge.MessageID([]byte("78900C0000003039")))
+	require.False(t, ok)
+}

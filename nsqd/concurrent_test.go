@@ -1,0 +1,262 @@
+package nsqd
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	waitLong = 20 * time.Second
+	waitStep = time.Millisecond
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// consume pulls whenever woken until everything is finished; it gives some back.
+func consume(c *Channel, s *Subscriber, seed uint64, got func(edge.Delivery), stop <-chan struct{}) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	var buffer []edge.Delivery
+	for {
+		select {
+		case <-stop:
+			return
+		case <-s.Wake:
+		}
+		for {
+			credit := 1 + random.IntN(20)
+			buffer = c.Pull(s, credit, buffer[:0])
+			for _, d := range buffer {
+				if random.IntN(50) == 0 {
+					_ = c.Requeue(s, d.Message.Seq, int64(random.IntN(2)))
+					continue
+				}
+				if c.Finish(s, d.Message.Seq, 1) == nil {
+					got(d)
+				}
+			}
+			if len(buffer) < credit {
+				break // hungry: the next wake-up is owed to us
+			}
+		}
+	}
+}
+
+func TestConcurrentSubscribersLoseNoWakeUpAndNoMessage(t *testing.T) {
+	const total, consumers = 20_000, 8
+	r := newRig(Options{})
+	r.o.Now = func() int64 { return time.Now().UnixNano() }
+	c := r.channel(t, "c", ChannelOptions{})
+	var mu sync.Mutex
+	seen := map[ident.Sequence]int{}
+	all, stop := make(chan struct{}), make(chan struct{})
+	got := func(d edge.Delivery) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[d.Message.Seq]++
+		if len(seen) == total {
+			close(all)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range consumers {
+		s := &Subscriber{Direct: i%2 == 0}
+		require.NoError(t, c.Attach(s))
+		wg.Go(func() { consume(c, s, uint64(i), got, stop) })
+	}
+	wg.Go(func() { // the broker's timer
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				r.Expire(time.Now().UnixNano())
+				r.Flush()
+				_ = r.Snapshot()
+				requireExactQuietly(c)
+			}
+		}
+	})
+	for range total / 10 {
+		r.publishN(10)
+	}
+	select {
+	case <-all:
+	case <-time.After(waitLong):
+		t.Errorf("stuck: %+v", countsOf(r.Partition, c))
+	}
+	close(stop)
+	wg.Wait()
+	for seq, n := range seen {
+		require.Equal(t, 1, n, "message %d was finished %d times", seq, n)
+	}
+	require.Equal(t, counts{finished: total, published: total}, countsOf(r.Partition, c))
+}
+
+// requireExactQuietly panics: it runs outside the test's goroutine.
+func requireExactQuietly(c *Channel) {
+	s := c.stats(false)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if int(s.Depth)+s.InFlightCount+s.DeferredCount > int(c.publishedLocked()) {
+		panic("more messages than were published")
+	}
+}
+
+func TestEachHungrySubscriberIsWoken(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	var all []*Subscriber
+	for range 5 {
+		s := subscribe(t, c)
+		<-s.Wake
+		require.Empty(t, c.Pull(s, 2, nil))
+		all = append(all, s)
+	}
+	r.publishN(3) // needs two of them
+	woken := 0
+	for _, s := range all {
+		woken += len(s.Wake)
+	}
+	require.Equal(t, 2, woken)
+	// Neither takes the offer: the others are woken when it lapses.
+	require.LessOrEqual(t, r.Due(), r.clock.now()+offerNS)
+	r.tick(5)
+	r.tick(5)
+	r.tick(5)
+	for _, s := range all {
+		require.Len(t, s.Wake, 1)
+	}
+	require.Len(t, c.Pull(all[4], 2, nil), 2)
+	require.Len(t, c.Pull(all[3], 2, nil), 1)
+}
+
+func TestDirectSubscribersComeBeforeRelayed(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	relayed := &Subscriber{}
+	require.NoError(t, c.Attach(relayed))
+	<-relayed.Wake
+	require.Empty(t, c.Pull(relayed, 10, nil))
+	direct := subscribe(t, c)
+	<-direct.Wake
+	require.Empty(t, c.Pull(direct, 10, nil))
+	r.publishN(4)
+	require.Len(t, direct.Wake, 1)
+	require.Empty(t, relayed.Wake)
+	require.Empty(t, c.Pull(relayed, 10, nil), "promised to the other")
+	r.publishN(10)
+	require.Len(t, c.Pull(relayed, 10, nil), 4, "more than it has credit for")
+	require.Len(t, c.Pull(direct, 10, nil), 10)
+}
+
+func TestCreditTakenBackPassesTheOfferOn(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	a, b := subscribe(t, c), subscribe(t, c)
+	for _, s := range []*Subscriber{a, b} {
+		<-s.Wake
+		require.Empty(t, c.Pull(s, 1, nil))
+	}
+	r.publishN(1)
+	<-a.Wake
+	require.Empty(t, b.Wake)
+	require.Empty(t, c.Pull(a, 0, nil))
+	<-b.Wake
+	require.Empty(t, c.Pull(a, 0, nil))
+	require.Len(t, c.Pull(b, 1, nil), 1)
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
+	const n = 1 << 20
+	before := heapBytes()
+	var c cursor
+	c.silent = true
+	for i := range n {
+		c.putAside(entry{seq: ident.Sequence(i), deadline: int64(rand.N(1 << 40)), attempts: 1})
+	}
+	each := float64(heapBytes()-before) / n
+	t.Logf("%.1f bytes a message", each)
+	require.LessOrEqual(t, each, 64.0)
+	require.LessOrEqual(t, len(appendProgress(nil, c.whole())), 16*n+64)
+	require.Equal(t, n, c.aside.expire(1<<41))
+	for i := range n {
+		c.finish(ident.Sequence(i))
+	}
+	require.EqualValues(t, n, c.finishedCount())
+}
+
+func TestMillionFinishesInRandomOrder(t *testing.T) {
+	const n = 1 << 20
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(n)
+	before := heapBytes()
+	var buffer []edge.Delivery
+	for got := 0; got < n; got += len(buffer) {
+		buffer = c.Pull(s, 1000, buffer[:0])
+		require.NotEmpty(t, buffer)
+	}
+	most := 0
+	for i, seq := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
+		require.NoError(t, c.Finish(s, ident.Sequence(seq), 1))
+		if i%(n/64) == 0 {
+			most = max(most, c.cursor.ranges.spans)
+			requireExact(t, r.Partition, c)
+			r.Flush()
+			r.rep.deltas = nil
+		}
+	}
+	require.LessOrEqual(t, most, n/3)
+	require.Zero(t, c.cursor.ranges.spans)
+	require.EqualValues(t, n, c.cursor.confirmed)
+	require.Equal(t, counts{finished: n, published: n}, countsOf(r.Partition, c))
+	t.Logf("at most %d ranges, %.1f MiB left", most, float64(heapBytes()-before)/(1<<20))
+}
+
+func BenchmarkPullFinish(b *testing.B) {
+	for _, credit := range []int{1, 100, 1000} {
+		b.Run(map[int]string{1: "credit1", 100: "credit100", 1000: "credit1000"}[credit], func(b *testing.B) {
+			r := newRig(Options{})
+			r.o.Now = func() int64 { return time.Now().UnixNano() }
+			c := r.channel(b, "c", ChannelOptions{})
+			s := subscribe(b, c)
+			const ring = 1 << 20
+			r.publishN(min(b.N, ring))
+			var buffer []edge.Delivery
+			b.ReportAllocs()
+			b.ResetTimer()
+			for done := 0; done < b.N; {
+				buffer = c.Pull(s, min(credit, b.N-done), buffer[:0])
+				if len(buffer) == 0 {
+					b.StopTimer()
+					_ = r.SeekChannel(b.Context(), "c", 0)
+					b.StartTimer()
+				}
+				for i := range buffer {
+					_ = c.Finish(s, buffer[i].Message.Seq, 1)
+				}
+				done += len(buffer)
+			}
+		})
+	}
+}
