@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -80,4 +81,50 @@ func BenchmarkCall(b *testing.B) {
 		var n int
 		require.NoError(b, x.Call(b.Context(), "b", "len", []byte("hello"), &n))
 	}
+}
+
+// BenchmarkAppendUnderBulk is one append at a time, to its arrival, while
+// catch-up keeps the same connection full.
+func BenchmarkAppendUnderBulk(b *testing.B) {
+	c := &splitter{live: make(chan struct{}, 1), bulk: make(chan struct{}, 8)}
+	c.up = make(chan struct{}, 8)
+	use := func(o *Options) { o.Handler = c }
+	x, y := newBroker(b, "a", use), newBroker(b, "b", use)
+	introduce(x, y)
+	<-c.up
+	<-c.up
+	stop := make(chan struct{})
+	var own sync.WaitGroup
+	own.Go(func() {
+		piece := [][]byte{make([]byte, 1<<20)}
+		for {
+			select {
+			case <-stop:
+				return
+			case c.bulk <- struct{}{}:
+				_ = x.Send("b", Frame{ClassBulk, 0, piece})
+			}
+		}
+	})
+	for b.Loop() {
+		if err := x.Send("b", Frame{ClassReplica, 0, [][]byte{make([]byte, 100)}}); err != nil {
+			b.Fatal(err)
+		}
+		<-c.live
+	}
+	close(stop)
+	own.Wait()
+}
+
+type splitter struct {
+	counter
+	live, bulk chan struct{}
+}
+
+func (s *splitter) Frame(_ ident.Node, _ ident.Incarnation, f Received) {
+	if f.Class == ClassBulk {
+		<-s.bulk
+		return
+	}
+	s.live <- struct{}{}
 }

@@ -73,7 +73,7 @@ func (c *calls) complete(a arrival) error {
 }
 
 // Call asks one broker and waits for its answer, decoded into resp (a pointer;
-// nil = not wanted). Calls overlap and their answers come in any order. Errors:
+// nil = not wanted). A broker does not call itself. Calls overlap and their answers come in any order. Errors:
 // ErrDown and ErrWindow (nothing was sent), ErrBroken or ctx's own (in doubt),
 // or what the peer's Serve returned, as an *Error.
 func (t *Transport) Call(ctx context.Context, to ident.Node, method string, req, resp any) error {

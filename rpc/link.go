@@ -35,6 +35,7 @@ func (p *peer) connect(ctx context.Context) time.Duration {
 		p.failed(ctx, address, err)
 		return 0
 	}
+	p.t.counts.connects.Add(1)
 	began := time.Now()
 	cause := c.run(ctx, p)
 	p.complain(ctx, "connection to peer ended", cause)

@@ -85,7 +85,7 @@ func (p *peer) attach(c *conn) {
 	case p.mu.removed:
 		c.close(errRemoved)
 		return
-	case p.t.ctx.Err() != nil:
+	case p.t.closed.Load():
 		c.close(errClosed)
 		return
 	case c.self != *p.t.self.Load():
@@ -188,7 +188,7 @@ func (p *peer) answersLocked() bool {
 func (p *peer) tellLocked(up, refused bool) {
 	p.mu.up = up
 	p.isUp.Store(up)
-	if p.t.ctx.Err() != nil {
+	if p.t.closed.Load() {
 		return // closing: the Handler is not interested any more
 	}
 	p.log.WithFields(logrus.Fields{"up": up, "refused": refused, "incarnation": p.mu.incarnation}).

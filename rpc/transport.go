@@ -31,8 +31,9 @@ type Transport struct {
 	}
 	resumed atomic.Int64 // when the watch last found that this process had been stopped
 
-	ctx    context.Context // life of the Transport; ended by Close
-	cancel context.CancelFunc
+	counts counts
+	closed atomic.Bool        // set by Close, first of all
+	cancel context.CancelFunc // ends accept, watch and the accepted connections
 	own    sync.WaitGroup
 }
 
@@ -51,9 +52,10 @@ func New(o Options) *Transport {
 	}
 	t.self.Store(&o.Self)
 	t.peers.Store(&map[ident.Node]*peer{})
-	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.own.Go(t.accept)
-	t.own.Go(t.watch)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
+	t.own.Go(func() { t.accept(ctx) })
+	t.own.Go(func() { t.watch(ctx) })
 	return t
 }
 
@@ -63,7 +65,7 @@ func New(o Options) *Transport {
 func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 	t.book.Lock()
 	defer t.book.Unlock()
-	if t.ctx.Err() != nil {
+	if t.closed.Load() {
 		return
 	}
 	old, next := *t.peers.Load(), make(map[ident.Node]*peer, len(addresses))
@@ -76,7 +78,7 @@ func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 			next[node] = p
 			continue
 		}
-		ctx, stop := context.WithCancel(t.ctx)
+		ctx, stop := context.WithCancel(context.Background()) // stopped by removal or Close
 		p := newPeer(t, node, address, stop)
 		next[node] = p
 		t.own.Go(func() { p.link(ctx) })
@@ -113,12 +115,21 @@ func (t *Transport) Send(to ident.Node, f Frame) error {
 	if f.Class == 0 || f.Class >= classes {
 		panic("rpc: frame of " + f.Class.String())
 	}
+	err := t.send(to, f)
+	if err != nil {
+		t.counts.dropped[f.Class].Add(1)
+	} else {
+		t.counts.sent[f.Class].Add(1)
+	}
+	return err
+}
+
+func (t *Transport) send(to ident.Node, f Frame) (err error) {
 	c := t.sender(to)
 	if c == nil {
 		return ErrDown
 	}
 	out := newOutFrame(kindFrame, f.Class, f.Payload)
-	var err error
 	if out.header, err = appendMarshal(out.header, f.Header); err != nil {
 		out.free()
 		return err
@@ -148,21 +159,15 @@ func (t *Transport) Peer(n ident.Node) (Hello, bool) {
 	return Hello{}, false
 }
 
-// Queued gives the bytes of a class that wait to be written to a peer.
-func (t *Transport) Queued(n ident.Node, c Class) int {
-	if s := t.sender(n); s != nil && int(c) < classes {
-		return s.out.waiting(c)
-	}
-	return 0
-}
-
 // Close ends all connections and waits for all goroutines, requests being served
 // included. Frames that wait are dropped. The Handler is not called afterwards.
 func (t *Transport) Close() error {
 	t.book.Lock()
+	t.closed.Store(true)
 	t.cancel()
 	err := t.o.Listen.Close()
 	for _, p := range *t.peers.Load() {
+		p.stop()
 		p.end(errClosed)
 	}
 	t.book.Unlock()
@@ -171,10 +176,10 @@ func (t *Transport) Close() error {
 }
 
 // accept takes connections. Started by New, ends when Close closes the listener.
-func (t *Transport) accept() {
+func (t *Transport) accept(ctx context.Context) {
 	for {
 		raw, err := t.o.Listen.Accept()
-		if errors.Is(err, net.ErrClosed) || t.ctx.Err() != nil {
+		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
 			if err == nil {
 				_ = raw.Close()
 			}
@@ -182,14 +187,14 @@ func (t *Transport) accept() {
 		}
 		if err != nil {
 			t.log.WithError(err).Error("cannot accept connections")
-			t.pause(t.o.Times.BackoffMax) // no descriptors, most likely
+			pause(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
 			continue
 		}
 		select {
 		case t.slots <- struct{}{}:
 			t.own.Go(func() {
 				defer func() { <-t.slots }()
-				t.serve(raw)
+				t.serve(ctx, raw)
 			})
 		default:
 			_ = raw.Close()
@@ -199,13 +204,13 @@ func (t *Transport) accept() {
 }
 
 // serve shakes hands with whoever connected and reads the connection to its end.
-func (t *Transport) serve(raw net.Conn) {
+func (t *Transport) serve(ctx context.Context, raw net.Conn) {
 	tune(raw)
 	c := t.newConn(raw, false)
 	if t.o.TLS != nil {
 		c.nc = tls.Server(raw, t.o.TLS)
 	}
-	stop := context.AfterFunc(t.ctx, func() { c.close(errClosed) })
+	stop := context.AfterFunc(ctx, func() { c.close(errClosed) })
 	defer stop()
 	var p *peer
 	var err error
@@ -220,7 +225,7 @@ func (t *Transport) serve(raw net.Conn) {
 		t.logRefused(c, err)
 		return
 	}
-	cause := c.run(t.ctx, p)
+	cause := c.run(ctx, p)
 	if errors.Is(cause, errMalformed) {
 		p.log.WithError(cause).Warn("peer sent a malformed frame, connection closed")
 	}
@@ -236,7 +241,7 @@ func (t *Transport) admit(h Hello) (*peer, error) {
 }
 
 func (t *Transport) logRefused(c *conn, err error) {
-	if t.ctx.Err() != nil || errors.Is(err, io.EOF) {
+	if t.closed.Load() || errors.Is(err, io.EOF) {
 		return // a probe of the port that said nothing
 	}
 	t.refusals.Lock()
@@ -250,14 +255,14 @@ func (t *Transport) logRefused(c *conn, err error) {
 
 // watch looks at all peers often enough to notice a silence in time. Started by
 // New, ends with Close.
-func (t *Transport) watch() {
+func (t *Transport) watch(ctx context.Context) {
 	every := t.o.Times.Silent / 10
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	last := t.now()
 	for {
 		select {
-		case <-t.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -281,11 +286,11 @@ func (t *Transport) silence(c *conn) time.Duration {
 	return time.Duration(t.now() - max(c.heard.Load(), t.resumed.Load()))
 }
 
-func (t *Transport) pause(d time.Duration) {
+func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-t.ctx.Done():
+	case <-ctx.Done():
 	}
 }

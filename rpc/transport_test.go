@@ -214,6 +214,8 @@ func TestFrameArrivesAsSent(t *testing.T) {
 		want = append(want, p...)
 	}
 	require.Equal(t, want, got.f.Payload)
+	require.Equal(t, uint64(1), a.Counters().Sent[ClassForward])
+	require.Equal(t, uint64(1), a.Counters().Connects)
 	hello, ok := a.Transport.Peer("b")
 	require.True(t, ok)
 	require.Equal(t, uint16(Version), hello.Version)
@@ -253,6 +255,7 @@ func TestFramesSentBeforeTheWayBackStandsArriveAfterUp(t *testing.T) {
 func TestSendToUnknownPeer(t *testing.T) {
 	a := newBroker(t, "a")
 	require.ErrorIs(t, a.Send("x", Frame{Class: ClassReplica}), ErrDown)
+	require.Equal(t, uint64(1), a.Counters().Dropped[ClassReplica])
 	require.ErrorIs(t, a.Call(t.Context(), "x", "m", 1, nil), ErrDown)
 	require.False(t, a.Up("x"))
 	require.Panics(t, func() { _ = a.Send("x", Frame{}) })
