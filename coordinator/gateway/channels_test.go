@@ -2,13 +2,119 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-func (b *broker) unlead(ident.Partition)                                            {}
-func (b *broker) serve(ident.Partition, ident.Epoch)                                {}
-func (b *broker) advance(ident.Partition)                                           {}
-func (b *broker) Queue(ident.Partition) (*nsqd.Partition, bool)                     { return nil, false }
-func (b *broker) CreateChannel(context.Context, string, string, string, bool) error { return nil }
+// sharedLog is the nsqd.Log of every replica.
+
+func (l *sharedLog) Start() ident.Position { return ident.Position{} }
+
+func (l *sharedLog) Committed() ident.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return ident.Position{Offset: l.size, Sequence: ident.Sequence(len(l.messages))}
+}
+
+func (l *sharedLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := int(from); i < len(l.messages) && max > 0; i, max = i+1, max-1 {
+		dst = append(dst, l.messages[i])
+	}
+	return dst, nil
+}
+
+// replicator applies a leader's changes on the other brokers and says so.
+type replicator struct{ b *broker }
+
+func (r replicator) Change(p *nsqd.Partition, delta []byte, ticket uint64) {
+	r.b.loop.post(func() {
+		for _, other := range r.b.w.brokers {
+			if other != r.b {
+				other.queue(p.Topic(), p.ID()).Apply(delta)
+			}
+		}
+		if ticket != 0 {
+			p.Completed(ticket, true)
+		}
+	})
+}
+
+// queue finds or makes the broker's replica of a partition.
+func (b *broker) queue(topic string, p ident.Partition) *nsqd.Partition {
+	b.w.mu.Lock()
+	log := b.w.logs[p]
+	b.w.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.queues[p]
+	if q == nil {
+		q = nsqd.NewPartition(topic, p, log, replicator{b}, nsqd.Options{})
+		b.queues[p] = q
+	}
+	return q
+}
+
+func (b *broker) all() []*nsqd.Partition {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []*nsqd.Partition
+	for _, q := range b.queues {
+		out = append(out, q)
+	}
+	return out
+}
+
+func (b *broker) Queue(p ident.Partition) (*nsqd.Partition, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q, ok := b.queues[p]
+	return q, ok
+}
+
+func (b *broker) unlead(p ident.Partition) {
+	if q, ok := b.Queue(p); ok {
+		q.Unlead()
+	}
+}
+
+func (b *broker) serve(topic string, p ident.Partition, epoch ident.Epoch) {
+	b.queue(topic, p).Lead(epoch)
+}
+
+func (b *broker) advance(p ident.Partition) {
+	if q, ok := b.Queue(p); ok {
+		q.Advance(b.w.logs[p].Committed())
+	}
+}
+
+func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, ordered bool) error {
+	t, _ := b.Topic(topic)
+	for n := range t.Partitions {
+		l, _ := b.Leader(t.Partition(n))
+		o := nsqd.ChannelOptions{Origin: nsqd.FromEarliest, Ordered: ordered}
+		if _, err := b.w.brokers[l.Node].queue(topic, t.Partition(n)).CreateChannel(ctx, channel, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tick is the brokers' timers: it lets time pass and does what is due.
+func (w *world) tick(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+		for _, b := range w.brokers {
+			for _, q := range b.all() {
+				if l, ok := b.Leader(q.ID()); ok && l.Node == b.name {
+					q.Flush()
+					q.Expire(time.Now().UnixNano())
+				}
+			}
+		}
+	}
+}

@@ -180,12 +180,18 @@ func (w *world) lead(p ident.Partition, leader ident.Node) {
 		w.leaders[p] = Leadership{Node: leader, Incarnation: w.brokers[leader].inc, Epoch: epoch}
 	}
 	before := w.brokers[old.Node]
+	name := ""
+	for _, t := range w.topics {
+		if t.ID == p.Topic {
+			name = t.Name
+		}
+	}
 	w.mu.Unlock()
 	if before != nil {
 		before.unlead(p)
 	}
 	if leader != "" {
-		w.brokers[leader].serve(p, epoch)
+		w.brokers[leader].serve(name, p, epoch)
 	}
 	w.tell()
 }

@@ -23,9 +23,13 @@ type share struct {
 	backlog []verb
 	local   *local
 	remote  *remote
-	last    uint64        // the stream opened last: the next one takes its place
-	nextTry time.Duration // no new attachment before
-	missing time.Duration // since when a serving leader does not know the channel; 0 = no
+	last    uint64 // the stream opened last: the next one takes its place
+	// spare is the buffer of a stream whose link broke. If the same leader takes
+	// the next stream, the deliveries go on with their attempts as they are.
+	spare     []edge.Delivery
+	spareFrom Leadership
+	nextTry   time.Duration // no new attachment before
+	missing   time.Duration // since when a serving leader does not know the channel; 0 = no
 }
 
 // holding is one delivery in the client's hands.
@@ -203,6 +207,7 @@ func (h *share) attachLocked(now time.Duration) {
 		h.missingLocked(now)
 		return
 	}
+	h.spare = nil // the channel delivers them again
 	subscriber := &nsqd.Subscriber{
 		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true,
 	}
@@ -270,7 +275,11 @@ func (h *share) missingLocked(now time.Duration) {
 // heldLocked lists what must be in flight to us: what the client holds and what
 // it has spoken of without being heard.
 func (h *share) heldLocked() []verb {
-	out := make([]verb, 0, len(h.held)+len(h.backlog))
+	out := make([]verb, 0, len(h.held)+len(h.backlog)+len(h.spare))
+	for i := range h.spare {
+		m := &h.spare[i].Message
+		out = append(out, verb{Kind: verbHeld, Sequence: m.Seq, Epoch: h.spare[i].Epoch, Argument: int64(m.Attempts)})
+	}
 	for seq, v := range h.held {
 		out = append(out, verb{Kind: verbHeld, Sequence: seq, Epoch: v.epoch, Argument: int64(v.attempts)})
 	}
@@ -293,6 +302,9 @@ func (h *share) openLocked(to Leadership) {
 	if s.request.Client != nil {
 		open.Client = s.request.Client()
 	}
+	if h.spareFrom != to {
+		h.spare = nil // another leader delivers them again
+	}
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
 		v.Stream = id
@@ -300,7 +312,8 @@ func (h *share) openLocked(to Leadership) {
 	}
 	h.backlog = nil
 	h.last = id
-	h.remote = &remote{stream: id, to: to, credit: credit}
+	h.remote = &remote{stream: id, to: to, credit: credit, buffer: h.spare}
+	h.spare = nil
 	s.g.out.relay(to.Node, items...)
 }
 
@@ -313,6 +326,7 @@ func (h *share) setCreditLocked(n int) {
 	}
 	if n == 0 && len(r.buffer) > 0 {
 		h.leaveLocked()
+		h.spare = nil
 		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: 1}})
 		h.openLocked(r.to)
 		return
@@ -334,9 +348,9 @@ func (h *share) leaveLocked() {
 		h.local.channel.Detach(h.local.subscriber, true)
 		h.local = nil
 	}
-	if h.remote != nil {
-		h.sub.g.subs.unregister(h.remote.stream)
-		h.remote = nil
+	if r := h.remote; r != nil {
+		h.sub.g.subs.unregister(r.stream)
+		h.spare, h.spareFrom, h.remote = r.buffer, r.to, nil
 	}
 	h.sub.nudge() // the in-flight count may be another now
 }
