@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"path"
 
 	"github.com/sirupsen/logrus"
 
@@ -52,6 +54,15 @@ func orDefault(n, otherwise int64) int64 {
 // open: folders, checkpoint, partitions, journal; then everything is written
 // anew, and only then does the journal take over.
 func (s *Store) open() error {
+	if _, err := s.o.FS.Stat(s.o.Dir); errors.Is(err, vfs.ErrNotExist) {
+		err = s.o.FS.MkdirAll(s.o.Dir)
+		if err == nil {
+			err = s.o.FS.SyncDir(path.Dir(path.Clean(s.o.Dir)))
+		}
+		if err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+	}
 	for _, dir := range []string{s.topicsDir(), s.trashDir(), s.journalDir()} {
 		if err := s.o.FS.MkdirAll(dir); err != nil {
 			return fmt.Errorf("store: %w", err)

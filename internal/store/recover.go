@@ -113,6 +113,9 @@ func (r *recovery) append(b []byte) error {
 // acknowledged bytes are missing or doubtful.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
+	if o, ok := p.segments.Start(); ok && r.keep && o > d.start.Offset && o <= r.cut.Offset {
+		d.start, d.startCRC = p.firstOnDisk() // retention went on after the checkpoint
+	}
 	if !r.touched && p.segments.End() == r.cut.Offset {
 		r.rebuildIndex() // nothing happened since the checkpoint synced it
 		return nil
@@ -128,9 +131,6 @@ func (r *recovery) finish() error {
 	}
 	if err := p.segments.Write(r.batches); err != nil {
 		return err
-	}
-	if o, ok := p.segments.Start(); ok && o > d.start.Offset {
-		d.start, d.startCRC = p.firstOnDisk()
 	}
 	if d.committed.Offset > d.end.Offset {
 		d.committed = d.end

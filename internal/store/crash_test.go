@@ -1,0 +1,117 @@
+package store
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// cut is a disk as a power cut left it, and what was promised by then.
+type cut struct {
+	fs               *vfs.Memory
+	acked, submitted int
+}
+
+// cutter takes the power away before every sync.
+type cutter struct {
+	mu   sync.Mutex
+	rng  *rand.Rand
+	mem  *vfs.Memory
+	w    *world
+	cuts []cut
+}
+
+func (c *cutter) hook(op vfs.Op) error {
+	if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+		c.take()
+	}
+	return nil
+}
+
+func (c *cutter) take() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.w == nil {
+		return
+	}
+	acked := c.w.acked() // read before the clone, submitted after it: never too strict
+	clone := c.mem.CrashClone(c.rng)
+	c.cuts = append(c.cuts, cut{clone, acked, c.w.submitted()})
+}
+
+func (c *cutter) arm(w *world) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w = w
+}
+
+// TestPowerCut cuts the power before every sync of random histories and at
+// random moments. Everything acknowledged must be there afterwards, in all
+// partitions as of one moment, and no store id may change.
+func TestPowerCut(t *testing.T) {
+	points := 0
+	for seed := uint64(1); seed <= 12; seed++ {
+		c := &cutter{mem: vfs.NewMemory(), rng: rand.New(rand.NewPCG(seed, 2))}
+		w, err := newWorld(t, seed, vfs.Wrap(c.mem, c.hook))
+		require.NoError(t, err)
+		c.arm(w)
+		for range 6 {
+			require.NoError(t, w.run(8))
+			c.take()
+		}
+		c.arm(nil)
+		require.NoError(t, w.store.Close())
+		ids := storeIDs(w)
+		for _, cut := range c.cuts {
+			check(t, cut.fs, w.history, ids, cut.acked, cut.submitted)
+		}
+		last := w.submitted()
+		check(t, c.mem, w.history, ids, last, last)
+		points += len(c.cuts)
+	}
+	t.Logf("%d power cuts", points)
+	require.Greater(t, points, 400)
+}
+
+// TestPowerCutInRecovery cuts the power again while a store recovers, at every
+// sync of the recovery.
+func TestPowerCutInRecovery(t *testing.T) {
+	for seed := uint64(100); seed < 104; seed++ {
+		mem := vfs.NewMemory()
+		w, err := newWorld(t, seed, mem)
+		require.NoError(t, err)
+		require.NoError(t, w.run(25))
+		rng := rand.New(rand.NewPCG(seed, 3))
+		left := mem.CrashClone(rng)
+		last := w.submitted()
+		require.NoError(t, w.store.Close())
+		var again []*vfs.Memory
+		var mu sync.Mutex
+		fs := vfs.Wrap(left, func(op vfs.Op) error {
+			if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+				mu.Lock()
+				defer mu.Unlock()
+				again = append(again, left.CrashClone(rng))
+			}
+			return nil
+		})
+		check(t, fs, w.history, storeIDs(w), last, last)
+		require.NotEmpty(t, again)
+		for _, fs := range again {
+			check(t, fs, w.history, storeIDs(w), last, last)
+		}
+	}
+}
+
+func storeIDs(w *world) []ident.StoreID {
+	ids := make([]ident.StoreID, len(w.models))
+	for i, m := range w.models {
+		ids[i] = m.p.StoreID()
+	}
+	return ids
+}
