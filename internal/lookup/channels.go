@@ -1,0 +1,66 @@
+package lookup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Channels asks every daemon, over HTTP, which channels it knows of a topic:
+// those must exist before a new topic's first message. It returns what it
+// heard, sorted, also when some daemons did not answer.
+func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error) {
+	dialer := &net.Dialer{Timeout: orDefault(r.opts.ConnectTimeout, 2*time.Second)}
+	client := &http.Client{
+		Timeout:   orDefault(r.opts.RequestTimeout, 5*time.Second),
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+	}
+	var all []string
+	var failed error
+	for _, p := range r.peers() {
+		address := p.http.Load()
+		if address == nil {
+			continue // never reached: its HTTP address is not known
+		}
+		channels, err := ask(ctx, client, "http://"+*address+"/channels?topic="+url.QueryEscape(topic))
+		all = append(all, channels...)
+		failed = errors.Join(failed, err)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), failed
+}
+
+func ask(ctx context.Context, client *http.Client, address string) ([]string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/vnd.nsq; version=1.0")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("lookup: %s: status %d", address, resp.StatusCode)
+	}
+	var answer struct {
+		Channels []string `json:"channels"`
+	}
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer)
+	return answer.Channels, err
+}
+
+func orDefault(d, byDefault time.Duration) time.Duration {
+	if d == 0 {
+		return byDefault
+	}
+	return d
+}

@@ -1,0 +1,187 @@
+package lookup
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	dialTimeout     = time.Second
+	exchangeTimeout = time.Second
+	maxAnswer       = 1 << 20 // bytes
+	maxRetry        = 15 * time.Second
+)
+
+// peer is one nsqlookupd. All but the last group of fields belongs to its
+// goroutine.
+type peer struct {
+	opts    Options
+	address string
+	conn    net.Conn // nil = not connected
+	in      *bufio.Reader
+	known   map[registration]bool // told on this connection
+	used    time.Time             // last exchange
+	failing bool                  // already logged
+
+	wake   chan struct{} // capacity 1
+	http   atomic.Pointer[string]
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func startPeer(o Options, address string) *peer {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &peer{opts: o, address: address, wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	go p.run(ctx)
+	return p
+}
+
+func (p *peer) notify() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *peer) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// run brings the daemon up to date, again and again.
+func (p *peer) run(ctx context.Context) {
+	defer close(p.done)
+	defer p.disconnect()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	retry := p.opts.Refresh
+	for {
+		if err := p.update(ctx); err == nil {
+			retry, p.failing = p.opts.Refresh, false
+			timer.Reset(p.opts.Refresh)
+		} else {
+			p.failed(err)
+			timer.Reset(retry)
+			retry = min(2*retry, maxRetry)
+		}
+		if !pause(ctx, timer, p.wake) {
+			return
+		}
+	}
+}
+
+func (p *peer) failed(err error) {
+	p.disconnect()
+	if !p.failing {
+		p.failing = true
+		p.opts.Log.WithError(err).WithField("nsqlookupd", p.address).Warn("cannot register topics")
+	}
+}
+
+func (p *peer) disconnect() {
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	p.conn, p.known = nil, nil
+}
+
+// update makes the daemon know what Source says.
+func (p *peer) update(ctx context.Context) error {
+	if p.conn == nil {
+		if err := p.connect(ctx); err != nil {
+			return err
+		}
+	}
+	want := wanted(p.opts.Source)
+	for r := range p.known {
+		if !want[r] {
+			if err := p.tell("UNREGISTER", r); err != nil {
+				return err
+			}
+			delete(p.known, r)
+		}
+	}
+	for r := range want {
+		if !p.known[r] {
+			if err := p.tell("REGISTER", r); err != nil {
+				return err
+			}
+			p.known[r] = true
+		}
+	}
+	if time.Since(p.used) >= p.opts.Ping {
+		return p.expectOK("PING\n")
+	}
+	return nil
+}
+
+// connect dials and introduces the broker.
+func (p *peer) connect(ctx context.Context) error {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", p.address)
+	if err != nil {
+		return err
+	}
+	p.conn, p.in, p.known = conn, bufio.NewReader(conn), map[registration]bool{}
+	body, err := json.Marshal(p.opts.Identity)
+	if err != nil {
+		return err
+	}
+	request := binary.BigEndian.AppendUint32([]byte("  V1IDENTIFY\n"), uint32(len(body)))
+	answer, err := p.exchange(append(request, body...))
+	if err != nil {
+		return err
+	}
+	var daemon Identity
+	if err := json.Unmarshal(answer, &daemon); err != nil {
+		return fmt.Errorf("lookup: IDENTIFY was answered %q", answer)
+	}
+	address := net.JoinHostPort(daemon.BroadcastAddress, fmt.Sprint(daemon.HTTPPort))
+	p.http.Store(&address)
+	return nil
+}
+
+func (p *peer) tell(verb string, r registration) error {
+	line := verb + " " + r.topic
+	if r.channel != "" {
+		line += " " + r.channel
+	}
+	return p.expectOK(line + "\n")
+}
+
+func (p *peer) expectOK(request string) error {
+	answer, err := p.exchange([]byte(request))
+	if err == nil && string(answer) != "OK" {
+		err = fmt.Errorf("lookup: %q was answered %q", request, answer)
+	}
+	return err
+}
+
+// exchange sends a request and reads the answer: a length and that many bytes.
+func (p *peer) exchange(request []byte) ([]byte, error) {
+	p.used = time.Now()
+	if err := p.conn.SetDeadline(p.used.Add(exchangeTimeout)); err != nil {
+		return nil, err
+	}
+	if _, err := p.conn.Write(request); err != nil {
+		return nil, err
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(p.in, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxAnswer {
+		return nil, fmt.Errorf("lookup: answer of %d bytes", n)
+	}
+	answer := make([]byte, n)
+	_, err := io.ReadFull(p.in, answer)
+	return answer, err
+}

@@ -1,0 +1,140 @@
+package lookup
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Identity is what a broker tells of itself. The ports are those that clients
+// are to use.
+type Identity struct {
+	Version          string `json:"version"`
+	TCPPort          int    `json:"tcp_port"`
+	HTTPPort         int    `json:"http_port"`
+	Hostname         string `json:"hostname"`
+	BroadcastAddress string `json:"broadcast_address"`
+	TopologyZone     string `json:"topology_zone"`
+	TopologyRegion   string `json:"topology_region"`
+}
+
+// Source says what is to be registered: the channels of each topic that this
+// broker leads. It is called by any goroutine.
+type Source func() map[string][]string
+
+// Options say what to register and how often.
+type Options struct {
+	Identity Identity
+	Source   Source
+	// Refresh is how often Source is asked without a Notify (default 1 s), Ping
+	// how often a quiet connection is used (default 15 s).
+	Refresh, Ping time.Duration
+	// ConnectTimeout and RequestTimeout are for the HTTP questions of Channels;
+	// the TCP exchanges have one second each.
+	ConnectTimeout, RequestTimeout time.Duration
+	Log                            logrus.FieldLogger
+}
+
+// Registrar keeps nsqlookupds informed.
+type Registrar struct {
+	opts Options
+	mu   struct {
+		sync.Mutex
+		peers  map[string]*peer
+		closed bool
+	}
+}
+
+// New starts to inform the daemons at these addresses (host:port).
+func New(o Options, addresses []string) *Registrar {
+	if o.Refresh == 0 {
+		o.Refresh = time.Second
+	}
+	if o.Ping == 0 {
+		o.Ping = 15 * time.Second
+	}
+	r := &Registrar{opts: o}
+	r.mu.peers = map[string]*peer{}
+	r.SetAddresses(addresses)
+	return r
+}
+
+// SetAddresses changes the daemons: connections to those not named end, which
+// makes them forget this broker.
+func (r *Registrar) SetAddresses(addresses []string) {
+	wanted := map[string]bool{}
+	r.mu.Lock()
+	if r.mu.closed {
+		addresses = nil
+	}
+	for _, a := range addresses {
+		wanted[a] = true
+		if r.mu.peers[a] == nil {
+			r.mu.peers[a] = startPeer(r.opts, a)
+		}
+	}
+	var gone []*peer
+	for a, p := range r.mu.peers {
+		if !wanted[a] {
+			gone = append(gone, p)
+			delete(r.mu.peers, a)
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range gone {
+		p.stop()
+	}
+}
+
+// Notify makes every daemon learn of a change at once.
+func (r *Registrar) Notify() {
+	for _, p := range r.peers() {
+		p.notify()
+	}
+}
+
+// Close ends all connections.
+func (r *Registrar) Close() {
+	r.mu.Lock()
+	r.mu.closed = true
+	r.mu.Unlock()
+	r.SetAddresses(nil)
+}
+
+func (r *Registrar) peers() []*peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	peers := make([]*peer, 0, len(r.mu.peers))
+	for _, p := range r.mu.peers {
+		peers = append(peers, p)
+	}
+	return peers
+}
+
+// registration is a topic, or a channel of it.
+type registration struct{ topic, channel string }
+
+// wanted is what Source says, as registrations.
+func wanted(source Source) map[registration]bool {
+	set := map[registration]bool{}
+	for topic, channels := range source() {
+		set[registration{topic: topic}] = true
+		for _, c := range channels {
+			set[registration{topic, c}] = true
+		}
+	}
+	return set
+}
+
+// pause waits; false means that ctx ended.
+func pause(ctx context.Context, timer *time.Timer, wake <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-wake:
+	}
+	return true
+}

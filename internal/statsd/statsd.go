@@ -1,0 +1,213 @@
+// Package statsd sends a broker's statistics to a statsd daemon over UDP, with
+// the names and units of stock nsqd.
+//
+// It measures nothing itself and keeps only the counters of its last push, to
+// send differences.
+//
+// # Invariants
+//
+//  1. A counter's first push is its total; later ones are what was added since.
+//     A counter that fell (a topic was made again, or another broker led it
+//     meanwhile) starts over with its total.
+//  2. No packet is longer than the limit, unless a single line is.
+package statsd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// Options are the --statsd-* flags.
+type Options struct {
+	Address  string // host:port
+	Prefix   string // may contain one %s, which becomes Host
+	Host     string // broadcast_address:http_port
+	Interval time.Duration
+	// PacketSize bounds a packet in bytes; 508 passes everywhere unfragmented.
+	PacketSize       int
+	MemStats         bool
+	ExcludeEphemeral bool
+	Log              logrus.FieldLogger
+}
+
+// Memory gives the heap's gauges by their statsd names, and the total of
+// garbage collections.
+type Memory func() (gauges []Gauge, collections uint64)
+
+// Gauge is one measured value.
+type Gauge struct {
+	Name  string
+	Value uint64
+}
+
+// Pusher sends statistics until its context ends.
+type Pusher struct {
+	opts   Options
+	stats  edge.Stats
+	memory Memory
+	prefix string
+	last   map[string]uint64
+}
+
+// New makes a pusher. memory may be nil.
+func New(o Options, s edge.Stats, memory Memory) *Pusher {
+	host := strings.NewReplacer(".", "_", ":", "_").Replace(o.Host)
+	prefix := strings.Replace(o.Prefix, "%s", host, 1)
+	if prefix != "" && !strings.HasSuffix(prefix, ".") {
+		prefix += "."
+	}
+	return &Pusher{opts: o, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}}
+}
+
+// Run pushes every interval until ctx ends.
+func (p *Pusher) Run(ctx context.Context) {
+	ticker := time.NewTicker(p.opts.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := p.push(ctx); err != nil && ctx.Err() == nil {
+				p.opts.Log.WithError(err).Warn("cannot push to statsd")
+			}
+		}
+	}
+}
+
+// push sends everything once. The packets are spread over the interval, short
+// of its last second, so that a burst does not overrun the receiver.
+func (p *Pusher) push(ctx context.Context) error {
+	conn, err := net.Dial("udp", p.opts.Address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	packets := pack(p.lines(), p.opts.PacketSize)
+	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
+	for i, packet := range packets {
+		if i > 0 && !pause(ctx, gap) {
+			return ctx.Err()
+		}
+		if _, err := conn.Write(packet); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pack joins lines to packets of at most size bytes.
+func pack(lines []string, size int) [][]byte {
+	var packets [][]byte
+	var packet []byte
+	for _, line := range lines {
+		if len(packet) > 0 && len(packet)+1+len(line) > size {
+			packets = append(packets, bytes.Clone(packet))
+			packet = packet[:0]
+		}
+		if len(packet) > 0 {
+			packet = append(packet, '\n')
+		}
+		packet = append(packet, line...)
+	}
+	if len(packet) > 0 {
+		packets = append(packets, packet)
+	}
+	return packets
+}
+
+// lines is one push.
+func (p *Pusher) lines() []string {
+	l := &lines{prefix: p.prefix, last: p.last, next: map[string]uint64{}}
+	for _, t := range p.stats.Topics("", "", false) {
+		if !p.excluded(t.TopicName) {
+			p.topic(l, &t)
+		}
+	}
+	if p.opts.MemStats && p.memory != nil {
+		gauges, collections := p.memory()
+		for _, g := range gauges {
+			l.gauge("mem."+g.Name, g.Value)
+		}
+		l.counter("mem.gc_runs", collections)
+	}
+	p.last = l.next
+	return l.out
+}
+
+func (p *Pusher) excluded(name string) bool {
+	return p.opts.ExcludeEphemeral && strings.HasSuffix(name, "#ephemeral")
+}
+
+func (p *Pusher) topic(l *lines, t *edge.TopicStats) {
+	key := "topic." + t.TopicName + "."
+	l.counter(key+"message_count", t.MessageCount)
+	l.counter(key+"message_bytes", t.MessageBytes)
+	l.gauge(key+"depth", uint64(t.Depth))
+	l.gauge(key+"backend_depth", uint64(t.BackendDepth))
+	l.latencies(key, t.E2E)
+	for i := range t.Channels {
+		if c := &t.Channels[i]; !p.excluded(c.ChannelName) {
+			channel(l, key+"channel."+c.ChannelName+".", c)
+		}
+	}
+}
+
+func channel(l *lines, key string, c *edge.ChannelStats) {
+	l.counter(key+"message_count", c.MessageCount)
+	l.gauge(key+"depth", uint64(c.Depth))
+	l.gauge(key+"backend_depth", uint64(c.BackendDepth))
+	l.gauge(key+"in_flight_count", uint64(c.InFlightCount))
+	l.gauge(key+"deferred_count", uint64(c.DeferredCount))
+	l.counter(key+"requeue_count", c.RequeueCount)
+	l.counter(key+"timeout_count", c.TimeoutCount)
+	l.gauge(key+"clients", uint64(c.ClientCount))
+	l.latencies(key, c.E2E)
+}
+
+// lines collects the lines of one push.
+type lines struct {
+	prefix     string
+	last, next map[string]uint64
+	out        []string
+}
+
+func (l *lines) gauge(name string, v uint64) {
+	l.out = append(l.out, fmt.Sprintf("%s%s:%d|g", l.prefix, name, v))
+}
+
+func (l *lines) counter(name string, total uint64) {
+	l.next[name] = total
+	added := total
+	if before := l.last[name]; before <= total {
+		added = total - before
+	}
+	l.out = append(l.out, fmt.Sprintf("%s%s:%d|c", l.prefix, name, added))
+}
+
+// latencies are gauges in nanoseconds, named by the percentile: 0.99 is
+// e2e_processing_latency_99.
+func (l *lines) latencies(key string, e edge.E2ELatency) {
+	for _, p := range e.Percentiles {
+		l.gauge(fmt.Sprintf("%se2e_processing_latency_%.0f", key, p.Quantile*100), uint64(p.Value))
+	}
+}
