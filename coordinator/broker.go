@@ -48,10 +48,11 @@ type Broker struct {
 	stopping atomic.Bool
 	contact  contact
 
-	ctx    context.Context //nolint:containedctx // the broker's life, cancelled by Close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	mu     struct {
+	ctx     context.Context //nolint:containedctx // the broker's life, cancelled by Close
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	opening sync.Mutex // held over store.Create
+	mu      struct {
 		sync.RWMutex
 		closed bool
 		hosts  map[ident.Partition]*hosted
@@ -98,13 +99,17 @@ func (b *Broker) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restored, err := b.session.announce(ctx, local, func(boot int64) error { return path.save(b.self, boot) })
+	restored, err := b.session.restored(ctx, local)
 	if err != nil {
-		return fmt.Errorf("announce: %w", err)
+		return err
 	}
-	// 2. What is on the disk.
+	// 2. What is on the disk. Only when that is settled does the path count as
+	// started: a crash before asks the same question again.
 	if err := b.openStore(restored); err != nil {
 		return err
+	}
+	if err := b.session.announce(ctx, local, func(boot int64) error { return path.save(b.self, boot) }); err != nil {
+		return fmt.Errorf("announce: %w", err)
 	}
 	// 3. Who we are in this run: the incarnation.
 	if err := b.session.registerUntil(ctx); err != nil {

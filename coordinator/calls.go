@@ -73,7 +73,7 @@ func (m *membership) Serve(ctx context.Context, _ ident.Node, method string, raw
 	case methodEnds:
 		return b.serveEnds(), nil
 	case methodDigest:
-		return serve(raw, func(req DigestRequest) (any, error) { return b.digest(req) })
+		return serve(raw, func(req DigestRequest) (any, error) { return b.Digest(req) })
 	case methodHandOver:
 		return serve(raw, func(req handOverRequest) (any, error) { return none{}, b.serveHandOver(req) })
 	}

@@ -35,7 +35,7 @@ func (b *Broker) runController(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if b.stopping.Load() || b.Incarnation() == 0 {
+		if b.stopping.Load() || b.session.incarnation() == 0 {
 			continue
 		}
 		round, cancel := context.WithTimeout(ctx, metaTimeout)

@@ -20,8 +20,9 @@ func (b *Broker) Subscribers() edge.Subscribers { return b.gateway }
 // Self is this broker's name.
 func (b *Broker) Self() ident.Node { return b.self }
 
-// Incarnation is that of the present registration, 0 while there is none.
-func (b *Broker) Incarnation() ident.Incarnation { return b.session.incarnation() }
+// Incarnation is that of the newest registration. It is kept while that is gone:
+// request ids carry it, and two brokers must never use the same.
+func (b *Broker) Incarnation() ident.Incarnation { return ident.Incarnation(b.session.last.Load()) }
 
 // Topic finds a topic in the watched metadata.
 func (b *Broker) Topic(name string) (gateway.Topic, bool) {

@@ -47,9 +47,9 @@ type BatchDigest struct {
 	CRC    uint32 `json:"crc"`
 }
 
-// digest reads the replica of a partition on this broker. Errors wrap
+// Digest reads the replica of a partition on this broker. Errors wrap
 // edge.ErrTopicNotFound.
-func (b *Broker) digest(req DigestRequest) (Digest, error) {
+func (b *Broker) Digest(req DigestRequest) (Digest, error) {
 	t, ok := b.catalog.topic(req.Topic)
 	if !ok {
 		return Digest{}, edge.ErrTopicNotFound
@@ -98,7 +98,7 @@ func (b *Broker) ServeDigest(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
 		return
 	}
-	d, err := b.digest(DigestRequest{Topic: q.Get("topic"), Partition: uint16(partition), From: from})
+	d, err := b.Digest(DigestRequest{Topic: q.Get("topic"), Partition: uint16(partition), From: from})
 	switch {
 	case errors.Is(err, edge.ErrTopicNotFound):
 		answer(w, http.StatusNotFound, map[string]string{"message": "TOPIC_NOT_FOUND"})

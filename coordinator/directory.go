@@ -145,7 +145,7 @@ func (b *Broker) Tombstone(topic, node string) error {
 
 // Ready is nil when the broker is registered and serves.
 func (b *Broker) Ready() error {
-	if b.Incarnation() == 0 || b.stopping.Load() {
+	if b.session.incarnation() == 0 || b.stopping.Load() {
 		return errNotRegistered
 	}
 	return b.Health()

@@ -168,7 +168,11 @@ func (p *proposer) try(burst []proposal) error {
 
 // preconditions are the compares that do not concern the partition's own key.
 func (p *proposer) preconditions(c *replica.CAS) ([]meta.Compare, error) {
-	out := []meta.Compare{{Key: p.keys.Live(p.self), Create: int64(p.inc()), Mod: -1}}
+	inc := p.inc()
+	if inc == 0 { // and a compare with 0 would mean "not registered"
+		return nil, errCompare
+	}
+	out := []meta.Compare{{Key: p.keys.Live(p.self), Create: int64(inc), Mod: -1}}
 	if h := c.Heir; h != nil && h.Node != p.self {
 		out = append(out, meta.Compare{Key: p.keys.Live(h.Node), Create: int64(h.Incarnation), Mod: -1})
 	}

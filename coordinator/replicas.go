@@ -138,6 +138,8 @@ func fold(topic string, id ident.Partition, confirms []queue.Confirm) ([]byte, b
 
 // prepare finds or creates the store of a partition.
 func (b *Broker) prepare(topic string, p ident.Partition) (*store.Partition, error) {
+	b.opening.Lock()
+	defer b.opening.Unlock()
 	if st, ok := b.store.Partition(p); ok {
 		return st, nil
 	}

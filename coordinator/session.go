@@ -27,8 +27,9 @@ type session struct {
 	ttl   int64          // seconds
 	log   logrus.FieldLogger
 
-	inc atomic.Int64
-	mu  struct {
+	inc  atomic.Int64 // 0 while there is no registration
+	last atomic.Int64 // of the newest registration, gone or not
+	mu   struct {
 		sync.Mutex
 		lease int64
 		lost  <-chan struct{}
@@ -38,33 +39,50 @@ type session struct {
 // incarnation is that of the present registration, 0 while there is none.
 func (s *session) incarnation() ident.Incarnation { return ident.Incarnation(s.inc.Load()) }
 
+// restored reports whether a data path, started `local` times, is older than what
+// the cluster knows of this broker: it was restored from a copy.
+func (s *session) restored(ctx context.Context, local int64) (bool, error) {
+	known, _, err := s.known(ctx)
+	return local < known.Boot, err
+}
+
+// known reads this broker's permanent key; the zero value if there is none.
+func (s *session) known(ctx context.Context) (n meta.NodeState, revision int64, err error) {
+	key := s.keys.Node(s.node.Name)
+	e, err := s.store.Get(ctx, key)
+	if errors.Is(err, meta.ErrNotFound) {
+		return n, 0, nil
+	}
+	if err == nil {
+		n, err = meta.DecodeNode(e)
+	}
+	if err != nil {
+		return n, 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	return n, e.Mod, nil
+}
+
 // announce writes the permanent key and raises the boot counter in it. local is
 // the counter in the data path, raised and synced by save before the key is:
-// a crash in between leaves the path ahead, which is harmless. It reports
-// whether the path is behind the key, that is, was restored from older data.
-func (s *session) announce(ctx context.Context, local int64, save func(boot int64) error) (restored bool, err error) {
+// a crash in between leaves the path ahead, which is harmless.
+func (s *session) announce(ctx context.Context, local int64, save func(boot int64) error) error {
 	key := s.keys.Node(s.node.Name)
 	for {
-		var known meta.NodeState
-		e, err := s.store.Get(ctx, key)
-		if err == nil {
-			known, err = meta.DecodeNode(e)
-		}
-		if err != nil && !errors.Is(err, meta.ErrNotFound) {
-			return false, fmt.Errorf("read %s: %w", key, err)
-		}
-		s.node.Boot = max(local, known.Boot) + 1
-		if err := save(s.node.Boot); err != nil {
-			return false, err
-		}
-		s.node.V = meta.Version
-		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
-		ok, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, put)
+		known, revision, err := s.known(ctx)
 		if err != nil {
-			return false, fmt.Errorf("write %s: %w", key, err)
+			return err
+		}
+		s.node.V, s.node.Boot = meta.Version, max(local, known.Boot)+1
+		if err := save(s.node.Boot); err != nil {
+			return err
+		}
+		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
+		ok, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, put)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", key, err)
 		}
 		if ok {
-			return local < known.Boot, nil
+			return nil
 		}
 	}
 }
@@ -92,6 +110,7 @@ func (s *session) register(ctx context.Context) error {
 	s.mu.lease, s.mu.lost = lease, lost
 	s.mu.Unlock()
 	s.inc.Store(rev)
+	s.last.Store(rev)
 	return nil
 }
 

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/sirupsen/logrus"
+)
+
+// timeLayout is that of NSQ's log lines.
+const timeLayout = "2006/01/02 15:04:05.000000"
+
+// newLog makes the process's log, on stderr.
+func newLog(o config.Options) *logrus.Logger {
+	log := logrus.New()
+	log.SetFormatter(lineFormat{prefix: o.LogPrefix})
+	level, err := logrus.ParseLevel(o.LogLevel)
+	if err != nil {
+		level = logrus.InfoLevel // Load has checked it
+	}
+	log.SetLevel(level)
+	return log
+}
+
+// lineFormat writes NSQ's lines, with the fields behind the text:
+//
+//	[nsqd] 2026/11/20 16:01:33.489500 INFO: text  node=n1 topic=orders
+type lineFormat struct{ prefix string }
+
+// Format implements logrus.Formatter.
+func (f lineFormat) Format(e *logrus.Entry) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s%s %s: %s", f.prefix, e.Time.Format(timeLayout), levelName(e.Level), e.Message)
+	keys := slices.SortedFunc(maps.Keys(e.Data), cmp.Compare[string])
+	for i, k := range keys {
+		if i == 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, " %s=%v", k, quoted(e.Data[k]))
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+func levelName(l logrus.Level) string {
+	return strings.ToUpper(l.String())
+}
+
+func quoted(v any) any {
+	if s := fmt.Sprint(v); strings.ContainsAny(s, " \n\"=") {
+		return fmt.Sprintf("%q", s)
+	}
+	return v
+}

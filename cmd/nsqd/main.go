@@ -1,0 +1,94 @@
+// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol in front, a
+// replicated log behind, metadata in etcd, which it embeds unless it is given
+// one.
+//
+// Exit codes: 0 stopped as asked; 1 could not start, or had to stop (the log
+// says why); 2 wrong command line.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	// startTimeout bounds the wait for a majority of etcd and the registration.
+	startTimeout = 5 * time.Minute
+	// handOverTimeout and drainTimeout bound a planned stop.
+	handOverTimeout = 5 * time.Second
+	drainTimeout    = 5 * time.Second
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run is the life of the process; every step is undone in reverse order.
+func run(args []string) int {
+	// 1. Settings.
+	o, warnings, err := config.Load(config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile})
+	switch {
+	case errors.Is(err, config.ErrHelp):
+		return report(config.Help(os.Stdout))
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		return config.ExitCode(err)
+	case o.Version:
+		fmt.Println(versionLine())
+		return 0
+	}
+	log := newLog(o)
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	log.Info(versionLine())
+
+	// 2. Signals: the first one stops gently, the second at once.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+
+	// 3. Start, serve, stop.
+	p := &process{o: o, log: log}
+	start, cancel := context.WithTimeout(ctx, startTimeout)
+	err = p.start(start)
+	cancel()
+	if err == nil {
+		err = p.wait(ctx)
+	} else if ctx.Err() != nil {
+		err = nil // told to stop before the start was done
+	}
+	exitOnSecondSignal(log)
+	p.stop()
+	if err != nil {
+		log.Error(err)
+		return 1
+	}
+	log.Info("stopped")
+	return 0
+}
+
+// exitOnSecondSignal ends the process at once when it is told again. The
+// goroutine ends with the process.
+func exitOnSecondSignal(log logrus.FieldLogger) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-again
+		log.Warn("told twice, exiting at once")
+		os.Exit(1)
+	}()
+}
+
+func report(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+// openMeta connects to the external etcd, or starts the embedded member and
+// waits until its cluster has a leader.
+func (p *process) openMeta(ctx context.Context) error {
+	c := meta.Config{Endpoints: p.o.EtcdEndpoints, Username: p.o.EtcdUsername}
+	var err error
+	if p.o.EmbedsEtcd() {
+		if err = p.startEtcd(ctx); err != nil {
+			return err
+		}
+		c.Endpoints = p.etcd.Endpoints()
+		c.TLS, err = loadTLS(p.o.RPCTLSCert, p.o.RPCTLSKey, p.o.RPCTLSCA)
+	} else {
+		c.TLS, err = loadTLS(p.o.EtcdTLSCert, p.o.EtcdTLSKey, p.o.EtcdTLSCA)
+	}
+	if err != nil {
+		return err
+	}
+	if p.o.EtcdPasswordFile != "" {
+		secret, err := readSecret(p.o.EtcdPasswordFile)
+		if err != nil {
+			return err
+		}
+		c.Password = string(secret)
+	}
+	p.meta, err = meta.DialEtcd(ctx, c)
+	return err
+}
+
+func (p *process) startEtcd(ctx context.Context) (err error) {
+	p.etcd, err = etcdserver.Start(ctx, etcdserver.Options{
+		Name: p.o.NodeName, Dir: filepath.Join(p.dir, "etcd"),
+		ClientAddress: p.o.EtcdClientAddress, PeerAddress: p.o.EtcdPeerAddress,
+		InitialCluster: p.o.EtcdInitialCluster, ClusterToken: p.o.ClusterName,
+		TLS:       etcdserver.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
+		Heartbeat: p.o.EtcdHeartbeat, Election: p.o.EtcdElectionTimeout, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.log.Info("waiting for a majority of the embedded etcd")
+	return p.etcd.Wait(ctx)
+}
+
+// loadTLS makes a configuration for both ends of a connection; nil without
+// files.
+func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
+	if certFile == "" && caFile == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if certFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("load certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("load authority: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("load authority %s: no certificate in it", caFile)
+		}
+		c.RootCAs, c.ClientCAs, c.ClientAuth = pool, pool, tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}
+
+// readSecret reads a token or password; white space around it does not count.
+func readSecret(name string) ([]byte, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	secret := strings.TrimSpace(string(b))
+	if secret == "" {
+		return nil, errors.New(name + " is empty")
+	}
+	return []byte(secret), nil
+}

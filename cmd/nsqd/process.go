@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/gofrs/flock"
+	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/sirupsen/logrus"
+)
+
+// process is everything that runs, in the order in which it was started.
+type process struct {
+	o   config.Options
+	log *logrus.Logger
+
+	dir     string
+	lock    *flock.Flock
+	tls     *server.TLS // nil without certificates
+	sockets *server.Server
+	peers   net.Listener
+	node    meta.NodeState
+	etcd    *etcdserver.Server // nil with an external one
+	meta    *meta.Etcd
+	metrics *metrics.Recorder
+	broker  *coordinator.Broker
+	tcp     *protocol.Handler
+}
+
+// start is the numbered story of a start. What was begun when it fails is ended
+// by stop.
+func (p *process) start(ctx context.Context) error {
+	// 1. The data path is this process's alone.
+	if err := p.lockDataPath(); err != nil {
+		return err
+	}
+	// 2. Sockets first: a port that is taken is found before anything moves.
+	if err := p.listen(); err != nil {
+		return err
+	}
+	// 3. Metadata: the embedded member or the external cluster.
+	if err := p.openMeta(ctx); err != nil {
+		return err
+	}
+	// 4. The broker: store, registration, replicas.
+	p.metrics = metrics.New(p.o.MetricsMaxSeries)
+	options, err := p.brokerOptions()
+	if err != nil {
+		return err
+	}
+	p.node = options.Node
+	if p.broker, err = coordinator.Start(ctx, options); err != nil {
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	p.peers = nil // the broker's now
+	// 5. Clients.
+	p.serve()
+	p.log.WithFields(logrus.Fields{"node": p.broker.Self(), "incarnation": p.broker.Incarnation()}).
+		Infof("READY, TCP on %s, HTTP on %s", addr(p.sockets.TCPAddr()), addr(p.sockets.HTTPAddr()))
+	return nil
+}
+
+// wait returns when the process is told to stop, or has to.
+func (p *process) wait(ctx context.Context) error {
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	var died <-chan error
+	if p.etcd != nil {
+		died = p.etcd.Err()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-died:
+			return err
+		case err := <-p.broker.Failed():
+			return err
+		case err := <-p.sockets.Failed():
+			return err
+		case <-reload:
+			p.reload()
+		}
+	}
+}
+
+// reload reads the certificates again (SIGHUP).
+func (p *process) reload() {
+	if p.tls == nil {
+		return
+	}
+	if err := p.tls.Reload(); err != nil {
+		p.log.WithError(err).Error("certificates were not reloaded, the old ones stay")
+		return
+	}
+	p.log.Info("certificates reloaded")
+}
+
+// stop ends what start began, in reverse: leaderships go first, while clients
+// are still served, then the clients, then the registration.
+func (p *process) stop() {
+	if p.broker != nil {
+		hand, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+		p.broker.HandOver(hand)
+		cancel()
+	}
+	if p.sockets != nil {
+		drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		p.sockets.Stop(drain)
+		cancel()
+	}
+	if p.broker != nil {
+		p.broker.Stop(context.Background())
+	}
+	if p.peers != nil {
+		_ = p.peers.Close()
+	}
+	if p.meta != nil {
+		_ = p.meta.Close()
+	}
+	if p.etcd != nil {
+		p.etcd.Stop()
+	}
+	if p.lock != nil {
+		_ = p.lock.Unlock()
+	}
+}
+
+// lockDataPath makes the directory, refuses one of a stock nsqd, and locks it.
+func (p *process) lockDataPath() error {
+	p.dir = p.o.DataPath
+	if p.dir == "" {
+		p.dir = "."
+	}
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return fmt.Errorf("data path: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, "nsqd.dat")); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): bring them over with "+
+			"`nsqctl import-nsqd`, or choose another --data-path", p.dir)
+	}
+	p.lock = flock.New(filepath.Join(p.dir, "nsqd.lock"))
+	ok, err := p.lock.TryLock()
+	if err == nil && !ok {
+		err = errors.New("another process uses it")
+	}
+	if err != nil {
+		p.lock = nil
+		return fmt.Errorf("lock data path %s: %w", p.dir, err)
+	}
+	return nil
+}
+
+func addr(a net.Addr) string {
+	if a == nil {
+		return "none"
+	}
+	return a.String()
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/sirupsen/logrus"
+)
+
+// version is what IDENTIFY, /info and /lookup say; clients parse it and compare
+// it with NSQ's releases.
+const version = "1.3.0"
+
+func versionLine() string {
+	return fmt.Sprintf("nsqd v%s (lockstep, built w/%s)", version, runtime.Version())
+}
+
+// listen binds the sockets of clients and of the other brokers.
+func (p *process) listen() (err error) {
+	if p.o.TLSCert != "" {
+		p.tls, err = server.LoadTLS(server.TLSOptions{
+			CertFile: p.o.TLSCert, KeyFile: p.o.TLSKey, RootCAFile: p.o.TLSRootCAFile,
+			ClientAuthPolicy: p.o.TLSClientAuthPolicy, MinVersion: p.o.TLSMinVersion,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	p.sockets, err = server.Listen(server.Options{
+		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
+		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.peers, err = net.Listen("tcp", p.o.RPCAddress)
+	return err
+}
+
+// brokerOptions turns the settings into the coordinator's.
+func (p *process) brokerOptions() (coordinator.Options, error) {
+	o := p.o
+	size := o.ClusterSize()
+	peerTLS, err := loadTLS(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA)
+	if err != nil {
+		return coordinator.Options{}, err
+	}
+	var token []byte
+	if o.ClusterTokenFile != "" {
+		if token, err = readSecret(o.ClusterTokenFile); err != nil {
+			return coordinator.Options{}, err
+		}
+	}
+	return coordinator.Options{
+		Cluster: o.ClusterName, Node: p.nodeState(),
+		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
+		Meta: p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
+		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
+		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
+		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
+		Replica: replica.Options{
+			LagMS: o.PeerTimeout.Milliseconds(), ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
+			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace.Milliseconds(),
+		},
+		Queue: nsqd.Options{
+			MsgTimeoutMS: o.MsgTimeout.Milliseconds(), MaxMsgTimeoutMS: o.MaxMsgTimeout.Milliseconds(),
+			MaxReqTimeoutMS: o.MaxReqTimeout.Milliseconds(), EphemeralDepth: o.MemQueueSize,
+			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
+		},
+		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, Log: p.log},
+		RPC:     rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
+		Log:     p.log,
+	}, nil
+}
+
+// nodeState is how this broker presents itself in the metadata.
+func (p *process) nodeState() meta.NodeState {
+	host, _ := os.Hostname() // "" is shown as such
+	return meta.NodeState{
+		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
+		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
+		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
+		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: version,
+	}
+}
+
+// peerAddress is where other brokers find this one: where it listens, or at the
+// broadcast address if it listens everywhere.
+func (p *process) peerAddress() string {
+	host, port, err := net.SplitHostPort(p.peers.Addr().String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort(p.o.BroadcastAddress, port)
+	}
+	return p.peers.Addr().String()
+}
+
+func portOr(told int, a net.Addr) int {
+	if told != 0 {
+		return told
+	}
+	return server.Port(a)
+}
+
+// bootID tells one start of the machine from the next; "" where it is not known.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // not there: not known
+	return strings.TrimSpace(string(b))
+}
+
+// serve opens the edges.
+func (p *process) serve() {
+	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
+		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(), Log: p.log,
+	})
+	backend := httpapi.Backend{
+		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Directory: p.broker,
+		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log}, Metrics: p.metrics.Handler(), Log: p.log,
+		Routes: []httpapi.Route{{
+			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),
+		}},
+	}
+	options := p.httpOptions()
+	h := server.Handlers{TCP: p.tcp, HTTP: httpapi.NSQD(options, backend), Lookup: httpapi.Lookup(options, backend)}
+	h.HTTPS = h.HTTP
+	if p.o.TLSRequired == config.TLSRequiredAll {
+		h.HTTP = httpapi.RequireTLS(options.HTTPSPort)
+	}
+	p.sockets.Start(h)
+}
+
+// authorizer is nil without auth services, and then an untyped nil.
+func (p *process) authorizer() protocol.Authorizer {
+	if len(p.o.AuthHTTPAddress) == 0 {
+		return nil
+	}
+	return auth.New(auth.Options{
+		Addresses: p.o.AuthHTTPAddress, Method: p.o.AuthHTTPMethod,
+		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
+	})
+}
+
+func (p *process) protocolOptions() protocol.Options {
+	o, src := protocol.DefaultOptions(), p.o
+	o.Version = version
+	o.MaxMsgSize, o.MaxBodySize = src.MaxMsgSize, src.MaxBodySize
+	o.MsgTimeout, o.MaxMsgTimeout = src.MsgTimeout, src.MaxMsgTimeout
+	o.MaxReqTimeout, o.MaxDeferTimeout = src.MaxReqTimeout, src.MaxDeferTimeout
+	o.MaxHeartbeatInterval, o.MaxRdyCount = src.MaxHeartbeatInterval, src.MaxRdyCount
+	o.MaxChannelConsumers = src.MaxChannelConsumers
+	o.MaxOutputBufferSize, o.MaxOutputBufferTimeout = src.MaxOutputBufferSize, src.MaxOutputBufferTimeout
+	o.MinOutputBufferTimeout, o.OutputBufferTimeout = src.MinOutputBufferTimeout, src.OutputBufferTimeout
+	o.Deflate, o.MaxDeflate, o.Snappy = src.Deflate, src.MaxDeflateLevel, src.Snappy
+	o.TopologyRegion, o.TopologyZone = src.TopologyRegion, src.TopologyZone
+	o.RequeueOnDisconnect = src.RequeueOnDisconnect
+	switch src.TLSRequired {
+	case config.TLSRequiredAll:
+		o.TLSRequired = protocol.TLSRequired
+	case config.TLSRequiredExceptHTTP:
+		o.TLSRequired = protocol.TLSRequiredExceptHTTP
+	}
+	if p.tls != nil {
+		o.TLS = p.tls.Config()
+	}
+	return o
+}
+
+func (p *process) httpOptions() httpapi.Options {
+	node := p.node
+	return httpapi.Options{
+		Version: version, NodeName: p.o.NodeName, Durability: p.o.Durability,
+		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: node.TCPPort, HTTPPort: node.HTTPPort,
+		HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
+		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: p.o.MaxDeferTimeout,
+		MaxHeartbeatInterval: p.o.MaxHeartbeatInterval, MaxOutputBufferSize: p.o.MaxOutputBufferSize,
+		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,
+		TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
+	}
+}
+
+// liveConfig is what /config/:opt reads and changes.
+type liveConfig struct {
+	o   config.Options
+	log *logrus.Logger
+}
+
+// Get reads an option by its name in the file.
+func (c *liveConfig) Get(name string) (any, bool) {
+	if name == "log_level" {
+		return c.log.GetLevel().String(), true
+	}
+	return c.o.ByKey(name)
+}
+
+// SetLogLevel changes the level at run time.
+func (c *liveConfig) SetLogLevel(level string) error {
+	l, err := logrus.ParseLevel(level)
+	if err == nil {
+		c.log.SetLevel(l)
+	}
+	return err
+}
+
+// SetLookupdAddresses is refused: external nsqlookupds are chosen at the start.
+func (c *liveConfig) SetLookupdAddresses([]string) error {
+	return fmt.Errorf("nsqlookupd addresses cannot be changed while running")
+}

@@ -1,0 +1,219 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPutOnEveryBrokerOfACluster(t *testing.T) {
+	c := newCluster(t, 3)
+	for i, on := range []string{"n1", "n2", "n3"} {
+		require.NoError(t, c.put(on, "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.whole("orders")
+	v, ok := c.view("n1", "orders")
+	require.True(t, ok)
+	require.EqualValues(t, 3, v.Partitions[0].CommittedSequence)
+	require.Equal(t, 3, v.ReplicationFactor)
+	require.Equal(t, 2, v.MinInSync)
+	require.Len(t, c.drain("n2", "orders", 3), 3)
+}
+
+func TestFirstPutOfATopicIsFast(t *testing.T) {
+	c := newCluster(t, 3)
+	start := time.Now()
+	require.NoError(t, c.put("n1", "orders", "first"))
+	took := time.Since(start)
+	t.Logf("first put of a new topic: %s", took)
+	require.Less(t, took, 900*time.Millisecond, "three times the goal")
+}
+
+func TestLoneBrokerKeepsWhatItAnswered(t *testing.T) {
+	c := newCluster(t, 1)
+	for i := range 10 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.kill("n1")
+	c.restart("n1")
+	require.Len(t, c.drain("n1", "orders", 10), 10)
+	require.NoError(t, c.put("n1", "orders", "after"))
+}
+
+func TestPutsGoOnWhenTheLeaderDies(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	leader := c.leader("orders")
+	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.kill(leader)
+	start := time.Now()
+	for i := 1; i <= 20; i++ {
+		require.NoError(t, c.put(survivor, "orders", fmt.Sprintf("m%d", i)))
+		if i == 1 {
+			t.Logf("first put after the leader's death: %s", time.Since(start))
+		}
+	}
+	require.NotEqual(t, leader, c.leader("orders"))
+	c.restart(leader)
+	c.whole("orders")
+	require.Len(t, c.drain(leader, "orders", 21), 21)
+}
+
+func TestPutsGoOnWhenAFollowerDies(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	leader := c.leader("orders")
+	follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.kill(follower)
+	start := time.Now()
+	require.NoError(t, c.put(leader, "orders", "m1"))
+	t.Logf("first put after a follower's death: %s", time.Since(start))
+	c.restart(follower)
+	c.whole("orders")
+}
+
+func TestEverythingIsThereAfterAllBrokersDied(t *testing.T) {
+	c := newCluster(t, 3)
+	for i := range 50 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	names := []string{"n1", "n2", "n3"}
+	for _, n := range names {
+		c.kill(n)
+	}
+	for _, n := range names {
+		c.restart(n)
+	}
+	require.NoError(t, c.put("n2", "orders", "after"))
+	c.whole("orders")
+	require.Len(t, c.drain("n3", "orders", 51), 51)
+}
+
+func TestBrokerWithoutItsRegistrationStopsLeading(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	leader := c.leader("orders")
+	before := c.nodes[leader].Incarnation()
+	c.expire(leader)
+	c.eventually(func() bool { return c.nodes[leader].Incarnation() != before }, "no new registration")
+	for i := 1; i <= 5; i++ {
+		require.NoError(t, c.put(leader, "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.whole("orders")
+	require.Len(t, c.drain(leader, "orders", 6), 6)
+}
+
+func TestStopHandsLeadershipsOver(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	leader := c.leader("orders")
+	stop, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c.nodes[leader].HandOver(stop)
+	require.NoError(t, stop.Err())
+	require.NotEqual(t, leader, c.leader("orders"))
+	require.NoError(t, c.put(leader, "orders", "m1"), "its edges still serve")
+	c.nodes[leader].Stop(stop)
+	delete(c.nodes, leader)
+	require.NoError(t, c.put(c.leader("orders"), "orders", "m2"))
+}
+
+func TestTopicsAreDeletedOnAllBrokers(t *testing.T) {
+	c := newCluster(t, 3)
+	ctx := context.Background()
+	require.NoError(t, c.put("n1", "orders", "old"))
+	old, _ := c.nodes["n1"].Topic("orders")
+	require.NoError(t, c.nodes["n2"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}))
+	c.eventually(func() bool {
+		for _, b := range c.nodes {
+			if _, ok := b.Topic("orders"); ok {
+				return false
+			}
+			if _, ok := b.Queue(old.Partition(0)); ok {
+				return false
+			}
+		}
+		return true
+	}, "the topic stays")
+	require.NoError(t, c.nodes["n3"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}), "nsqadmin asks every broker")
+	require.ErrorIs(t, c.nodes["n3"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "other"}), edge.ErrTopicNotFound)
+
+	require.NoError(t, c.put("n1", "orders", "new"))
+	again, _ := c.nodes["n1"].Topic("orders")
+	require.NotEqual(t, old.ID, again.ID)
+	require.Equal(t, map[string]int{"new": 1}, c.drain("n2", "orders", 1))
+}
+
+func TestFolderOfATopicDeletedWhileAwayIsTrashed(t *testing.T) {
+	c := newCluster(t, 3)
+	ctx := context.Background()
+	require.NoError(t, c.put("n1", "orders", "old"))
+	c.whole("orders")
+	away := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[c.leader("orders")]
+	c.kill(away)
+	require.NoError(t, c.nodes[c.leader("orders")].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}))
+	c.restart(away)
+	c.eventually(func() bool {
+		names, err := c.disks[away].List("/data/trash")
+		return err == nil && len(names) == 1
+	}, "nothing in the trash")
+}
+
+func TestConcurrentCreatorsConverge(t *testing.T) {
+	c := newCluster(t, 3)
+	errs := make(chan error)
+	for _, n := range []string{"n1", "n2", "n3"} {
+		go func() { errs <- c.put(n, "orders", n) }()
+	}
+	for range 3 {
+		require.NoError(t, <-errs)
+	}
+	require.Len(t, c.drain("n1", "orders", 3), 3)
+}
+
+func TestTopicIsNotMadeWithFewerReplicasThanConfigured(t *testing.T) {
+	c := newCluster(t, 1)
+	ctx := context.Background()
+	err := c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders", Args: map[string]string{"replication_factor": "3"}})
+	require.ErrorIs(t, err, edge.ErrUnavailable)
+	err = c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders",
+		Args: map[string]string{"replication_factor": "1", "min_in_sync": "2"}})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+}
+
+func TestChannelsOfATopic(t *testing.T) {
+	c := newCluster(t, 3)
+	ctx := context.Background()
+	do := func(verb, channel string) error {
+		return c.nodes["n2"].Do(ctx, edge.AdminOp{Verb: verb, Topic: "orders", Channel: channel})
+	}
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	require.NoError(t, do("channel.create", "first"))
+	require.NoError(t, do("channel.create", "second"))
+	require.Equal(t, []string{"first", "second"}, c.nodes["n2"].Channels("orders"))
+	stats := c.nodes[c.leader("orders")].Stats().Topics("orders", "", false)
+	require.Len(t, stats, 1)
+	require.EqualValues(t, 1, stats[0].Channels[0].Depth, "the first channel has what was there")
+	require.EqualValues(t, 0, stats[0].Channels[1].Depth, "the second begins at the end")
+
+	require.NoError(t, do("channel.pause", "first"))
+	require.NoError(t, do("channel.unpause", "first"))
+	require.NoError(t, do("channel.delete", "first"))
+	require.ErrorIs(t, do("channel.delete", "first"), edge.ErrChannelNotFound)
+	require.Equal(t, []string{"second"}, c.nodes["n2"].Channels("orders"))
+}
+
+func TestLookupNamesTheLeaderAndASurvivor(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	_, producers, err := c.nodes["n3"].Lookup(context.Background(), "orders")
+	require.NoError(t, err)
+	require.Len(t, producers, 2)
+	_, _, err = c.nodes["n3"].Lookup(context.Background(), "other")
+	require.ErrorIs(t, err, edge.ErrTopicNotFound)
+}

@@ -1,0 +1,231 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of these tests; nothing here takes as long.
+const patience = 20 * time.Second
+
+// cluster is some brokers in one process: one memory store of metadata, a
+// memory file system for each broker, real sockets between them.
+type cluster struct {
+	t     *testing.T
+	meta  *meta.Memory
+	log   *logrus.Logger
+	size  int
+	disks map[string]*vfs.Memory
+	nodes map[string]*coordinator.Broker
+}
+
+func newCluster(t *testing.T, size int) *cluster {
+	c := &cluster{
+		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
+		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
+	}
+	c.log.SetOutput(io.Discard)
+	if os.Getenv("LOCKSTEP_TEST_LOG") != "" {
+		c.log.SetOutput(os.Stderr)
+		c.log.SetLevel(logrus.DebugLevel)
+	}
+	t.Cleanup(func() {
+		for name := range c.nodes {
+			c.kill(name)
+		}
+		require.NoError(t, c.meta.Close())
+	})
+	var starts sync.WaitGroup
+	var mu sync.Mutex
+	for i := range size {
+		name := fmt.Sprintf("n%d", i+1)
+		c.disks[name] = vfs.NewMemory()
+		starts.Go(func() {
+			b := c.launch(name)
+			mu.Lock()
+			defer mu.Unlock()
+			c.nodes[name] = b
+		})
+	}
+	starts.Wait()
+	return c
+}
+
+// launch starts a broker on its disk.
+func (c *cluster) launch(name string) *coordinator.Broker {
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(c.t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	b, err := coordinator.Start(ctx, coordinator.Options{
+		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
+		FS: c.disks[name], Dir: "/data", BootID: "boot", Meta: c.meta.Session(), Listen: listen,
+		ReplicationFactor: c.size, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
+	})
+	require.NoError(c.t, err)
+	return b
+}
+
+// kill ends a broker as a crash does, as far as the others can see: its sockets
+// close, its registration stays until somebody revokes it.
+func (c *cluster) kill(name string) {
+	if b := c.nodes[name]; b != nil {
+		delete(c.nodes, name)
+		b.Close()
+	}
+}
+
+func (c *cluster) restart(name string) {
+	c.nodes[name] = c.launch(name)
+}
+
+// eventually waits for a condition.
+func (c *cluster) eventually(ok func() bool, what string, args ...any) {
+	c.t.Helper()
+	require.Eventually(c.t, ok, patience, 5*time.Millisecond, what, args)
+}
+
+// leader waits until one broker serves partition 0 of a topic.
+func (c *cluster) leader(topic string) string {
+	c.t.Helper()
+	var found string
+	c.eventually(func() bool {
+		for name, b := range c.nodes {
+			if t, ok := b.Topic(topic); ok && b.Leads(t.Partition(0)) {
+				found = name
+				return true
+			}
+		}
+		return false
+	}, "nobody leads %s", topic)
+	return found
+}
+
+// answers collects the answers of puts.
+type answers chan edge.PutResult
+
+func (a answers) Answer(r edge.PutResult) { a <- r }
+
+// put publishes one message on a broker and waits for its answer.
+func (c *cluster) put(on, topic, body string) error {
+	c.t.Helper()
+	p := c.nodes[on].Publisher()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.Admit(ctx, topic, len(body)); err != nil {
+		return err
+	}
+	d := queue.NewDraft(len(body))
+	d.Add([]byte(body))
+	a := make(answers, 1)
+	p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
+	select {
+	case r := <-a:
+		return r.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// view is a topic as a broker shows it in /v1/cluster.
+func (c *cluster) view(on, topic string) (edge.TopicView, bool) {
+	for _, t := range c.nodes[on].Cluster().Topics {
+		if t.Topic == topic {
+			return t, true
+		}
+	}
+	return edge.TopicView{}, false
+}
+
+// whole waits until all replicas of a topic are in sync again and hold the same
+// bytes.
+func (c *cluster) whole(topic string) {
+	c.t.Helper()
+	c.eventually(func() bool {
+		var first *coordinator.Digest
+		for name, b := range c.nodes {
+			v, ok := c.view(name, topic)
+			if !ok || v.Partitions[0].UnderReplicated || v.Partitions[0].Leader == "" {
+				return false
+			}
+			d, err := b.Digest(coordinator.DigestRequest{Topic: topic})
+			if err != nil || d.Next != d.Committed || d.Committed != d.End {
+				return false
+			}
+			if first == nil {
+				first = &d
+			} else if !equalBatches(first.Batches, d.Batches) {
+				return false
+			}
+		}
+		return first != nil && len(c.nodes) == c.size
+	}, "%s does not heal", topic)
+}
+
+func equalBatches(a, b []coordinator.BatchDigest) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// drain reads all messages of a topic through a broker and finishes them.
+func (c *cluster) drain(on, topic string, want int) map[string]int {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, edge.SubscribeRequest{
+		Topic: topic, Channel: "drain", Partition: -1, Client: func() edge.ClientStats { return edge.ClientStats{} },
+	})
+	require.NoError(c.t, err)
+	defer sub.Close(true)
+	sub.SetReady(100)
+	got := map[string]int{}
+	for {
+		for _, d := range sub.Pull(100-sub.InFlight(), nil) {
+			got[string(d.Message.Body)]++
+			require.NoError(c.t, sub.Finish(d.ID))
+		}
+		if len(got) >= want {
+			return got
+		}
+		select {
+		case <-sub.Wake():
+		case <-ctx.Done():
+			require.FailNow(c.t, "not everything arrived", "%d of %d", len(got), want)
+		}
+	}
+}
+
+// expire takes a broker's registration away, as the metadata store does when it
+// has not heard of it for the session's TTL.
+func (c *cluster) expire(name string) {
+	c.t.Helper()
+	e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	require.NoError(c.t, err)
+	c.meta.Expire(e.Lease)
+}
