@@ -23,6 +23,9 @@ const (
 	// membershipRetry separates attempts at a change that etcd refuses for now
 	// (it has just lost or gained somebody, or the learner is still behind).
 	membershipRetry = 200 * time.Millisecond
+	// appliedPoll separates looks at this member's own state, which etcd does not
+	// announce.
+	appliedPoll = 10 * time.Millisecond
 	// maxMembersReply bounds what a stranger on a peer port can make us read.
 	maxMembersReply = 1 << 20
 )
@@ -194,6 +197,23 @@ func (s *Server) Promote(ctx context.Context) error {
 	err = insist(ctx, func() error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotLearner) {
 		return fmt.Errorf("etcdserver: promote: %w", err)
+	}
+	return s.untilVoter(ctx)
+}
+
+// untilVoter waits until this member has applied its own promotion; before that
+// it refuses clients.
+func (s *Server) untilVoter(ctx context.Context) error {
+	tick := time.NewTicker(appliedPoll)
+	defer tick.Stop()
+	for s.etcd.Server.IsLearner() {
+		select {
+		case <-tick.C:
+		case <-s.etcd.Server.StopNotify():
+			return ErrStopped
+		case <-ctx.Done():
+			return fmt.Errorf("etcdserver: promotion is not applied yet: %w", ctx.Err())
+		}
 	}
 	return nil
 }
