@@ -169,7 +169,7 @@ func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	defer p.emit.Unlock()
 	c, at, err := p.insert(name, o)
 	if err == nil && !at.found && c.born != nil {
-		p.post(c.born, record{kind: kindCreate, channel: name, flags: flag(c.ordered, flagOrdered), at: at.sequence})
+		p.post(c.born, record{kind: kindCreate, channel: name, flags: flagIf(c.ordered, flagOrdered), at: at.sequence})
 	}
 	return c, err
 }
@@ -353,7 +353,7 @@ func (p *Partition) dropEphemeral(c *Channel) {
 	c.unlead(ErrDeleted)
 }
 
-func flag(on bool, f byte) byte {
+func flagIf(on bool, f byte) byte {
 	if on {
 		return f
 	}

@@ -196,6 +196,17 @@ func (c *Channel) depthLocked() int64 {
 	return max(unread, 0) + int64(c.cursor.aside.due)
 }
 
+// lowWater is the least sequence whose message may still be needed.
+func (c *Channel) lowWater() ident.Sequence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	low := c.cursor.aside.low(c.cursor.confirmed)
+	for _, f := range c.flights.heap {
+		low = min(low, f.seq)
+	}
+	return low
+}
+
 // availableLocked is how many messages may be delivered now.
 func (c *Channel) availableLocked(now int64) int {
 	if !c.opensLocked(now) || now < c.stalled {

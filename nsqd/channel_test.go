@@ -31,7 +31,7 @@ func TestChannelsBeginWhereTheyShould(t *testing.T) {
 	}
 	again, err := r.CreateChannel(t.Context(), "first", ChannelOptions{})
 	require.NoError(t, err)
-	require.EqualValues(t, 10, again.stats(false).Depth)
+	require.EqualValues(t, 10, again.stats(false, &merged{}).Depth)
 	_, err = r.CreateChannel(t.Context(), "", ChannelOptions{})
 	require.ErrorIs(t, err, edge.ErrInvalid)
 }
@@ -70,7 +70,7 @@ func TestRequeuedMessagesTakeTurnsWithNewOnes(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"poison/1", "poison/2", "a/1", "poison/3", "b/1", "poison/4"}, got)
-	require.EqualValues(t, 4, c.stats(false).RequeueCount)
+	require.EqualValues(t, 4, c.stats(false, &merged{}).RequeueCount)
 }
 
 func TestTimeoutGivesTheMessageBack(t *testing.T) {
@@ -95,7 +95,7 @@ func TestTimeoutGivesTheMessageBack(t *testing.T) {
 	require.ErrorIs(t, c.Touch(s, 0), edge.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.EqualValues(t, 1, c.stats(false).TimeoutCount)
+	require.EqualValues(t, 1, c.stats(false, &merged{}).TimeoutCount)
 }
 
 func TestDeferredMessages(t *testing.T) {
@@ -344,12 +344,12 @@ func TestLatencyPercentiles(t *testing.T) {
 	for _, d := range c.Pull(s, 100, nil) {
 		require.NoError(t, c.Finish(s, d.Message.Seq, 1))
 	}
-	e := c.stats(false).E2E
+	e := c.stats(false, &merged{}).E2E
 	require.Equal(t, 100, e.Count)
 	require.InDelta(t, 50*nsPerMS, e.Percentiles[0].Value, float64(3*nsPerMS))
 	require.InDelta(t, 99*nsPerMS, e.Percentiles[1].Value, float64(nsPerMS))
 	r.clock.add(5000 * nsPerMS)
-	require.Zero(t, c.stats(false).E2E.Count)
+	require.Zero(t, c.stats(false, &merged{}).E2E.Count)
 }
 
 func TestMessageIDs(t *testing.T) {

@@ -105,7 +105,7 @@ func TestConcurrentSubscribersLoseNoWakeUpAndNoMessage(t *testing.T) {
 
 // requireExactQuietly panics: it runs outside the test's goroutine.
 func requireExactQuietly(c *Channel) {
-	s := c.stats(false)
+	s := c.stats(false, &merged{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if int(s.Depth)+s.InFlightCount+s.DeferredCount > int(c.publishedLocked()) {

@@ -158,6 +158,3 @@ func (c *cursor) seek(to ident.Sequence) {
 	c.aside.reset()
 	c.clean()
 }
-
-// lowWater is the least sequence whose message may still be needed.
-func (c *cursor) lowWater() ident.Sequence { return c.aside.low(c.confirmed) }

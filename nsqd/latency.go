@@ -55,18 +55,40 @@ func (l *latency) turn(at int64) {
 	}
 }
 
-// result gives the percentiles of the window, in nanoseconds.
-func (l *latency) result(at int64) edge.E2ELatency {
-	if l == nil {
-		return edge.E2ELatency{Percentiles: []edge.Percentile{}}
-	}
+// merge adds the window's values to another stream of the same targets.
+func (l *latency) merge(all *quantile.Stream, at int64) {
 	l.turn(at)
-	all := quantile.NewTargeted(l.targets)
 	all.Merge(l.now.Samples())
 	all.Merge(l.old.Samples())
-	r := edge.E2ELatency{Count: l.now.Count() + l.old.Count()}
-	for _, q := range l.quantiles {
-		r.Percentiles = append(r.Percentiles, edge.Percentile{Quantile: q, Value: all.Query(q)})
+}
+
+// merged is the estimate over several channels.
+type merged struct {
+	quantiles []float64
+	all       *quantile.Stream // nil: nothing was measured
+	count     int
+}
+
+func (m *merged) add(l *latency, at int64) {
+	if l == nil {
+		return
+	}
+	if m.all == nil {
+		m.quantiles, m.all = l.quantiles, quantile.NewTargeted(l.targets)
+	}
+	l.merge(m.all, at)
+	m.count += l.now.Count() + l.old.Count()
+}
+
+// result gives the percentiles in nanoseconds; none (JSON null) if they are not
+// measured.
+func (m *merged) result() edge.E2ELatency {
+	r := edge.E2ELatency{Count: m.count}
+	if m.all == nil {
+		return r
+	}
+	for _, q := range m.quantiles {
+		r.Percentiles = append(r.Percentiles, edge.Percentile{Quantile: q, Value: m.all.Query(q)})
 	}
 	return r
 }

@@ -228,9 +228,7 @@ func (p *Partition) LowWater() ident.Sequence {
 			continue
 		}
 		durable = true
-		c.mu.Lock()
-		low = min(low, c.cursor.lowWater())
-		c.mu.Unlock()
+		low = min(low, c.lowWater())
 	}
 	if !durable {
 		return p.keep

@@ -6,7 +6,7 @@ import "github.com/lockstepmq/lockstep/internal/ident"
 // said yet: deltas hold absolute values, so applying them on top does no harm.
 func (p *Partition) Snapshot() []byte {
 	p.mu.RLock()
-	s := snapshot{flags: flag(p.paused, flagPaused), barrier: p.barrier, keep: p.keep}
+	s := snapshot{flags: flagIf(p.paused, flagPaused), barrier: p.barrier, keep: p.keep}
 	p.mu.RUnlock()
 	for _, c := range p.list() {
 		if c.ephemeral {
@@ -15,7 +15,7 @@ func (p *Partition) Snapshot() []byte {
 		c.mu.Lock()
 		s.channels = append(s.channels, saved{
 			name:     c.name,
-			flags:    flag(c.ordered, flagOrdered) | flag(c.paused, flagPaused),
+			flags:    flagIf(c.ordered, flagOrdered) | flagIf(c.paused, flagPaused),
 			start:    c.cursor.start,
 			progress: c.cursor.whole(),
 		})

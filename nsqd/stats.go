@@ -14,12 +14,14 @@ import (
 // one moment: depth + in flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
 	t := p.topicStats()
+	var all merged
 	for _, c := range p.list() {
 		if channel == "" || c.name == channel {
 			c.scout()
-			t.Channels = append(t.Channels, c.stats(clients))
+			t.Channels = append(t.Channels, c.stats(clients, &all))
 		}
 	}
+	t.E2E = all.result()
 	return t
 }
 
@@ -33,7 +35,6 @@ func (p *Partition) topicStats() edge.TopicStats {
 		MessageCount: uint64(end),
 		MessageBytes: uint64(p.committed.Offset),
 		Paused:       p.paused,
-		E2E:          (*latency)(nil).result(0),
 	}
 	// The depth of a topic is what no channel has been given.
 	switch {
@@ -46,11 +47,34 @@ func (p *Partition) topicStats() edge.TopicStats {
 	return t
 }
 
-func (c *Channel) stats(clients bool) edge.ChannelStats {
+// stats adds the channel's latencies to those of its topic.
+func (c *Channel) stats(clients bool, topic *merged) edge.ChannelStats {
+	s, ask := c.numbers(topic)
+	if clients {
+		s.Clients = []edge.ClientStats{}
+		for _, f := range ask { // without the lock
+			s.Clients = append(s.Clients, f()...)
+		}
+		slices.SortFunc(s.Clients, func(a, b edge.ClientStats) int { return cmp.Compare(a.RemoteAddress, b.RemoteAddress) })
+	}
+	return s
+}
+
+// numbers are of one moment; ask are the subscribers' descriptions of themselves.
+func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []edge.ClientStats) {
 	now := c.p.o.Now()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	depth := c.depthLocked()
-	s := edge.ChannelStats{
+	var own merged
+	own.add(c.latency, now)
+	topic.add(c.latency, now)
+	for sub := range c.subs {
+		if sub.Client != nil {
+			ask = append(ask, sub.Client)
+		}
+	}
+	return edge.ChannelStats{
 		ChannelName:   c.name,
 		Depth:         depth,
 		BackendDepth:  max(depth-int64(len(c.ahead.messages)-c.ahead.head), 0),
@@ -59,25 +83,10 @@ func (c *Channel) stats(clients bool) edge.ChannelStats {
 		MessageCount:  c.publishedLocked(),
 		RequeueCount:  c.requeues,
 		TimeoutCount:  c.timeouts,
-		Clients:       []edge.ClientStats{},
+		ClientCount:   len(c.subs),
 		Paused:        c.paused,
-		E2E:           c.latency.result(now),
-	}
-	var ask []func() []edge.ClientStats
-	for sub := range c.subs {
-		if sub.Client != nil {
-			ask = append(ask, sub.Client)
-		}
-	}
-	s.ClientCount = len(c.subs)
-	c.mu.Unlock()
-	if clients {
-		for _, f := range ask { // without the lock
-			s.Clients = append(s.Clients, f()...)
-		}
-		slices.SortFunc(s.Clients, func(a, b edge.ClientStats) int { return cmp.Compare(a.RemoteAddress, b.RemoteAddress) })
-	}
-	return s
+		E2E:           own.result(),
+	}, ask
 }
 
 // publishedLocked is how many messages the channel was given since it began.
