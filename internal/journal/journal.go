@@ -45,6 +45,7 @@ type Journal struct {
 		n       uint64 // submissions so far
 		taken   uint64 // submissions that the writer has taken
 		err     error  // final
+		told    bool   // the owner knows of err
 		closing bool
 		free    []*logFile // ready to be written
 		used    []*logFile // oldest first; the last is the writer's
@@ -169,7 +170,7 @@ func (j *Journal) Fail(err error) {
 	if j.mu.err == nil {
 		j.mu.err = err
 	}
-	j.wake.Signal()
+	j.wake.Signal() // the writer tells the owner even if nothing is submitted
 	j.room.Broadcast()
 }
 
@@ -205,7 +206,7 @@ func (j *Journal) Close() error {
 	j.done.Wait()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var err error
+	err := j.mu.err
 	for _, f := range append(j.mu.free, j.mu.used...) {
 		err = errors.Join(err, f.Close())
 	}
@@ -244,12 +245,13 @@ func (j *Journal) write() {
 func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.mu.n == j.mu.taken && !j.mu.closing {
+	for j.mu.n == j.mu.taken && !j.mu.closing && (j.mu.err == nil || j.mu.told) {
 		j.wake.Wait()
 	}
-	if j.mu.n == j.mu.taken {
+	if j.mu.n == j.mu.taken && (j.mu.err == nil || j.mu.told) {
 		return nil, 0, nil, false
 	}
+	j.mu.told = j.mu.err != nil
 	buf = j.mu.buf
 	j.mu.buf = append(j.spare[:0], make([]byte, headerSize)...)
 	j.mu.taken = j.mu.n

@@ -251,3 +251,14 @@ func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful b
 	}
 	return p, doubtful, err
 }
+
+// Repair puts a batch that a peer gave over a damaged place. The caller has
+// proved by the chain of checksums that it is the batch that was there.
+func (p *Partition) Repair(b queue.Batch) error {
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.trashed {
+		return ErrUnknown
+	}
+	return p.segments.Repair(b)
+}

@@ -197,9 +197,8 @@ func (m *model) write(rng *rand.Rand) queue.Write {
 		}
 		return queue.Write{Kind: queue.WriteConfirm, Confirm: m.confirm}
 	case k <= 8:
-		m.committed = m.borders[rng.IntN(len(m.borders))].at
-		if m.committed.Offset < m.start.Offset {
-			m.committed = m.start
+		if at := m.borders[rng.IntN(len(m.borders))].at; at.Offset > m.committed.Offset {
+			m.committed = at
 		}
 		return queue.Write{Kind: queue.WriteCommitted, At: m.committed}
 	case k == 9 && rng.IntN(3) == 0:
@@ -247,8 +246,7 @@ func (w *world) run(n int) error {
 				return err
 			}
 		case 5:
-			m := w.models[w.rng.IntN(len(w.models))]
-			if err := m.p.TrimHead(m.borders[0].at); err != nil {
+			if err := w.trim(w.models[w.rng.IntN(len(w.models))]); err != nil {
 				return err
 			}
 		}
@@ -257,6 +255,20 @@ func (w *world) run(n int) error {
 		}
 	}
 	return w.settle()
+}
+
+// trim lets retention go up to the committed end.
+func (w *world) trim(m *model) error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if err := m.p.TrimHead(m.committed); err != nil {
+		return err
+	}
+	for m.borders[0].at.Offset < m.p.Start().Offset {
+		m.borders = m.borders[1:]
+	}
+	return nil
 }
 
 // readSome reads from a random border and compares with the model.

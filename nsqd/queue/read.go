@@ -53,7 +53,7 @@ func (s *Segments) readFirst(g segment, head []byte, from, end ident.Offset) ([]
 }
 
 func (s *Segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, error) {
-	h, err := s.files.Open(s.name(g.base))
+	h, err := s.files.Open(s.Name(g.base))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (s *Segments) Repair(b Batch) error {
 	if !ok || b.End.Offset > g.end() {
 		return fmt.Errorf("queue: repair: offset %d is not in the segments", b.At.Offset)
 	}
-	h, err := s.files.Open(s.name(g.base))
+	h, err := s.files.Open(s.Name(g.base))
 	if err != nil {
 		return fmt.Errorf("queue: repair: %w", err)
 	}

@@ -86,7 +86,8 @@ func OpenSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*Seg
 	return s, nil
 }
 
-func (s *Segments) name(base ident.Offset) string {
+// Name is the path of the file that begins at base.
+func (s *Segments) Name(base ident.Offset) string {
 	return path.Join(s.dir, fmt.Sprintf("%020d%s", int64(base), segmentSuffix))
 }
 
@@ -139,7 +140,7 @@ func (s *Segments) Write(batches []Batch) error {
 			panic(fmt.Sprintf("queue: write at %d into segments that end at %d", at, list[len(list)-1].end()))
 		}
 		if len(list) == 0 || list[len(list)-1].size >= s.maxBytes {
-			h, err := s.files.Create(s.name(at))
+			h, err := s.files.Create(s.Name(at))
 			if err != nil {
 				return fmt.Errorf("queue: %w", err)
 			}
@@ -169,14 +170,14 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 		}
 		b = s.buf
 	}
-	h, err := s.files.Open(s.name(last.base))
+	h, err := s.files.Open(s.Name(last.base))
 	if err != nil {
 		return 0, fmt.Errorf("queue: %w", err)
 	}
 	defer h.Release()
 	s.unsynced[last.base] = struct{}{}
 	if _, err := h.WriteAt(b, last.size); err != nil {
-		return 0, fmt.Errorf("queue: write %s: %w", s.name(last.base), err)
+		return 0, fmt.Errorf("queue: write %s: %w", s.Name(last.base), err)
 	}
 	h.StartWriteback(last.size, int64(len(b))) // so that a checkpoint's sync finds little to do
 	list = slices.Clone(list)
@@ -200,14 +201,14 @@ func (s *Segments) Truncate(end ident.Offset) error {
 	if n := len(list); n > 0 && list[n-1].end() > end {
 		list[n-1].size = int64(end - list[n-1].base)
 		s.set(list)
-		h, err := s.files.Open(s.name(list[n-1].base))
+		h, err := s.files.Open(s.Name(list[n-1].base))
 		if err != nil {
 			return fmt.Errorf("queue: %w", err)
 		}
 		defer h.Release()
 		s.unsynced[list[n-1].base] = struct{}{}
 		if err := h.Truncate(list[n-1].size); err != nil {
-			return fmt.Errorf("queue: cut %s: %w", s.name(list[n-1].base), err)
+			return fmt.Errorf("queue: cut %s: %w", s.Name(list[n-1].base), err)
 		}
 	}
 	return nil
@@ -219,9 +220,9 @@ func (s *Segments) Reset() error { return s.Truncate(-1) }
 func (s *Segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
-	err := s.files.Forget(s.name(base))
+	err := s.files.Forget(s.Name(base))
 	if err == nil {
-		err = s.fs.Remove(s.name(base))
+		err = s.fs.Remove(s.Name(base))
 	}
 	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
 		return fmt.Errorf("queue: %w", err)
@@ -266,13 +267,13 @@ func (s *Segments) Sync() error {
 }
 
 func (s *Segments) syncFile(base ident.Offset) error {
-	h, err := s.files.Open(s.name(base))
+	h, err := s.files.Open(s.Name(base))
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
 	defer h.Release()
 	if err := h.Sync(); err != nil {
-		return fmt.Errorf("queue: sync %s: %w", s.name(base), err)
+		return fmt.Errorf("queue: sync %s: %w", s.Name(base), err)
 	}
 	return nil
 }
@@ -281,7 +282,7 @@ func (s *Segments) syncFile(base ident.Offset) error {
 func (s *Segments) Close() error {
 	var err error
 	for _, g := range s.segments() {
-		err = errors.Join(err, s.files.Forget(s.name(g.base)))
+		err = errors.Join(err, s.files.Forget(s.Name(g.base)))
 	}
 	return err
 }

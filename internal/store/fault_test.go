@@ -1,0 +1,280 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// TestEveryCallFails fails each I/O call of a history once. The store must stop
+// (or have been able to do without, for a read), and whether the process is
+// killed or the power goes too: what was acknowledged is there afterwards.
+func TestEveryCallFails(t *testing.T) {
+	const seed, steps = 5, 30
+	var calls atomic.Int64
+	count := vfs.Wrap(vfs.NewMemory(), func(vfs.Op) error { calls.Add(1); return nil })
+	w, err := newWorld(t, seed, count)
+	require.NoError(t, err)
+	require.NoError(t, w.run(steps))
+	require.NoError(t, w.store.Close())
+	total := calls.Load()
+	t.Logf("%d calls", total)
+	for n := int64(1); n <= total; n++ {
+		for i, fault := range []error{syscall.EIO, syscall.ENOSPC, vfs.ErrShort} {
+			if i != int(n)%3 && testing.Short() {
+				continue
+			}
+			failOnce(t, seed, steps, n, fault)
+		}
+	}
+}
+
+func failOnce(t *testing.T, seed uint64, steps int, n int64, fault error) {
+	t.Helper()
+	mem := vfs.NewMemory()
+	var calls atomic.Int64
+	var failed atomic.Value
+	w, err := newWorld(t, seed, vfs.Wrap(mem, func(op vfs.Op) error {
+		if calls.Add(1) == n {
+			failed.Store(op)
+			return fault
+		}
+		return nil
+	}))
+	if err != nil {
+		require.ErrorIs(t, err, fault)
+		return
+	}
+	runErr := w.run(steps)
+	acked := w.acked()
+	power := mem.CrashClone(rand.New(rand.NewPCG(seed, uint64(n))))
+	closeErr := w.store.Close()
+	name := fmt.Sprintf("call %d: %+v: %v", n, failed.Load(), fault)
+	if op, ok := failed.Load().(vfs.Op); ok && op.Call != vfs.CallRead && op.Call != vfs.CallOpen {
+		require.Error(t, firstError(runErr, closeErr, w.store.Err()), name)
+	}
+	t.Run(name, func(t *testing.T) {
+		check(t, power, w.history, storeIDs(w), acked, w.submitted())
+		check(t, mem, w.history, storeIDs(w), acked, w.submitted())
+	})
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filled runs a history, closes the store, and gives the disk and the ids.
+func filled(t *testing.T, steps int) (*vfs.Memory, *world) {
+	t.Helper()
+	mem := vfs.NewMemory()
+	w, err := newWorld(t, 77, mem)
+	require.NoError(t, err)
+	require.NoError(t, w.run(steps))
+	return mem, w
+}
+
+func reopen(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := Open(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func requireIDs(t *testing.T, s *Store, ids []ident.StoreID, same bool) {
+	t.Helper()
+	for i, p := range s.Partitions() {
+		if same {
+			require.Equal(t, ids[i], p.StoreID())
+		} else {
+			require.NotEqual(t, ids[i], p.StoreID())
+		}
+	}
+}
+
+// TestFlippedBitInJournal: a group that was acknowledged cannot be read, and a
+// later one says so: every store id is renewed.
+func TestFlippedBitInJournal(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes = 1 << 20
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), store: s, models: []*model{{p: p, borders: []border{{}}}}}
+	w.cond.L = &w.mu
+	w.note()
+	for range 5 {
+		w.note()
+		s.Submit([]Submission{{p, []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{w.models[0].batch(w.rng, w.models[0].draft(w.rng))}}}}}, w, uint64(w.submitted()))
+		require.NoError(t, w.settle())
+	}
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	names, err := disk.List("data/journal")
+	require.NoError(t, err)
+	for _, name := range names {
+		_ = disk.Flip("data/journal/"+name, 4096+600, 3) // in the body of the second group or later
+	}
+	o.FS = disk
+	again := reopen(t, o)
+	requireIDs(t, again, storeIDs(w), false)
+	end := again.Partitions()[0].Restored().End
+	require.Less(t, end.Offset, w.models[0].end().at.Offset)
+	checkLog(t, again.Partitions()[0], expected{end: border{at: end, crc: again.Partitions()[0].Restored().LastCRC}})
+	ids := []ident.StoreID{again.Partitions()[0].StoreID()}
+	require.NoError(t, again.Close())
+	requireIDs(t, reopen(t, o), ids, true)
+}
+
+// TestFlippedBitInSegment: the range is named and not served, nothing is cut, no
+// id changes, and a peer's bytes repair it.
+func TestFlippedBitInSegment(t *testing.T) {
+	mem, w := filled(t, 40)
+	require.NoError(t, w.store.Close())
+	m := w.models[1]
+	var victim ident.Offset
+	for _, b := range m.borders[:len(m.borders)-1] {
+		if b.at.Offset >= m.p.Start().Offset {
+			victim = b.at.Offset
+			break
+		}
+	}
+	base, ok := m.p.segments.Base(victim)
+	require.True(t, ok)
+	s := reopen(t, testOptions(mem))
+	good, err := s.Partitions()[1].ReadAt(victim, 1)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, mem.Flip(m.p.segments.Name(base), int64(victim-base)+queue.HeaderSize+3, 1))
+	s = reopen(t, testOptions(mem))
+	requireIDs(t, s, storeIDs(w), true)
+	p := s.Partitions()[1]
+	require.Equal(t, m.end().at, p.Restored().End)
+	_, err = p.ReadAt(victim, 1000)
+	var damage *queue.Damage
+	require.ErrorAs(t, err, &damage)
+	require.ErrorIs(t, err, queue.ErrCorrupt)
+	require.Equal(t, good[0].At.Offset, damage.From)
+	require.Equal(t, good[0].End.Offset, damage.To)
+	next, err := p.ReadAt(damage.To, 1000)
+	require.NoError(t, err)
+	require.NotEmpty(t, next)
+	require.NoError(t, p.Repair(good[0]))
+	_, err = p.ReadAt(victim, 1000)
+	require.NoError(t, err)
+}
+
+// TestLostCheckpoint: without it the journal and the ends are in doubt. Nothing
+// is deleted, every id is renewed.
+func TestLostCheckpoint(t *testing.T) {
+	mem, w := filled(t, 30)
+	require.NoError(t, w.store.Close())
+	require.NoError(t, mem.Remove("data/checkpoint"))
+	s := reopen(t, testOptions(mem))
+	requireIDs(t, s, storeIDs(w), false)
+	for i, p := range s.Partitions() {
+		require.Equal(t, w.models[i].end().at, p.Restored().End)
+	}
+}
+
+// TestLostIndex: it is derived, so it is rebuilt, whole or in part.
+func TestLostIndex(t *testing.T) {
+	for _, damage := range []string{"remove", "flip", "truncate"} {
+		t.Run(damage, func(t *testing.T) {
+			mem, w := filled(t, 40)
+			require.NoError(t, w.store.Close())
+			names, err := mem.List(w.models[0].p.dir)
+			require.NoError(t, err)
+			for _, name := range names {
+				if len(name) < 4 || name[len(name)-4:] != ".idx" {
+					continue
+				}
+				name = w.models[0].p.dir + "/" + name
+				switch damage {
+				case "remove":
+					require.NoError(t, mem.Remove(name))
+				case "flip":
+					require.NoError(t, mem.Flip(name, 20, 1))
+				case "truncate":
+					f, err := mem.Open(name)
+					require.NoError(t, err)
+					require.NoError(t, f.Truncate(100))
+				}
+			}
+			last := w.submitted()
+			check(t, mem, w.history, storeIDs(w), last, last)
+		})
+	}
+}
+
+// TestLostIdentity: a folder without a readable store.json keeps its log under a
+// new id.
+func TestLostIdentity(t *testing.T) {
+	mem, w := filled(t, 30)
+	require.NoError(t, w.store.Close())
+	require.NoError(t, mem.Flip(w.models[2].p.dir+"/store.json", 3, 1))
+	s := reopen(t, testOptions(mem))
+	list := s.Partitions()
+	require.Equal(t, w.models[0].p.StoreID(), list[0].StoreID())
+	require.NotEqual(t, w.models[2].p.StoreID(), list[2].StoreID())
+	require.Equal(t, w.models[2].end().at, list[2].Restored().End)
+}
+
+// TestUnsyncedOperation: a killed process keeps its page cache, and so the ids; a
+// machine started anew does not.
+func TestUnsyncedOperation(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.NoSync = true
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	id := p.StoreID()
+	require.NoError(t, s.Close())
+	s = reopen(t, o)
+	require.Equal(t, id, s.Partitions()[0].StoreID())
+	require.NoError(t, s.Close())
+	o.BootID = "another"
+	require.NotEqual(t, id, reopen(t, o).Partitions()[0].StoreID())
+}
+
+// TestTrash: a partition taken away stays away, its journal records too, and a
+// new one in its place is another store.
+func TestTrash(t *testing.T) {
+	mem, w := filled(t, 20)
+	id, old := w.models[0].p.ID(), w.models[0].p.StoreID()
+	require.NoError(t, w.store.Trash(id))
+	require.ErrorIs(t, w.store.Trash(id), ErrUnknown)
+	p, err := w.store.Create("t0", id)
+	require.NoError(t, err)
+	require.NotEqual(t, old, p.StoreID())
+	_, err = w.store.Create("t0", id)
+	require.ErrorIs(t, err, ErrExists)
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	require.NoError(t, w.store.Close())
+	s := reopen(t, testOptions(disk))
+	again, ok := s.Partition(id)
+	require.True(t, ok)
+	require.Equal(t, p.StoreID(), again.StoreID())
+	require.Zero(t, again.Restored().End)
+	names, err := disk.List("data/trash")
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	require.NoError(t, s.EmptyTrash(0))
+	names, err = disk.List("data/trash")
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
