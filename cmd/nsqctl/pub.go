@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"time"
 
@@ -73,10 +74,11 @@ func openInput(args []string) (io.ReadCloser, int64, error) {
 
 // put is one PUB or MPUB on its way.
 type put struct {
-	bodies [][]byte
-	bytes  int
-	since  time.Time
-	tries  int
+	bodies   [][]byte
+	bytes    int
+	since    time.Time
+	tries    int
+	producer *nsq.Producer // that it went to last
 }
 
 // publisher keeps a window of puts under way over one producer at a time.
@@ -163,6 +165,7 @@ func (p *publisher) send(ctx context.Context, x *put) error {
 func (p *publisher) try(ctx context.Context, x *put) error {
 	for {
 		x.tries++
+		x.producer = p.producer
 		var err error
 		if len(x.bodies) == 1 {
 			err = p.producer.PublishAsync(p.o.topic, x.bodies[0], p.answers, x)
@@ -214,9 +217,10 @@ func (p *publisher) again(ctx context.Context, x *put, cause error) error {
 		return ctx.Err()
 	case <-time.After(50 * time.Millisecond):
 	}
-	if len(p.addresses) > 1 {
+	if len(p.addresses) > 1 && x.producer == p.producer {
 		p.at++
-		go p.producer.Stop() // fails what is outstanding into p.answers; ends by itself
+		old := p.producer
+		go old.Stop() // fails what is outstanding into p.answers; ends by itself
 		return p.connect()
 	}
 	return nil
@@ -229,7 +233,7 @@ func (p *publisher) connect() error {
 	if err != nil {
 		return err
 	}
-	producer.SetLoggerLevel(nsq.LogLevelMax)
+	producer.SetLogger(log.New(io.Discard, "", 0), nsq.LogLevelError) // errors come back as results
 	p.producer = producer
 	return nil
 }

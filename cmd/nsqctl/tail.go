@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"log"
 	"math/rand/v2"
 	"sync"
 
@@ -34,7 +35,7 @@ takes messages away from the other consumers of that channel.`,
 			if err != nil {
 				return err
 			}
-			consumer.SetLoggerLevel(nsq.LogLevelMax)
+			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
 			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{})}
 			consumer.AddHandler(p)
 			if lookupd != "" {
