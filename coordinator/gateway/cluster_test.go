@@ -232,6 +232,18 @@ func (w *world) setDown(name ident.Node, down bool) {
 	w.tell()
 }
 
+func (b *broker) proposed() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.n
+}
+
+func (p *pipe) setLose(lose func(rpc.Frame) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lose = lose
+}
+
 func (w *world) pipe(from, to ident.Node) *pipe { return w.pipes[[2]ident.Node{from, to}] }
 
 // wire is a broker's Transport.

@@ -95,10 +95,11 @@ func (l *link) room(s *stream) int {
 	return min(credit-s.channel.InFlight(s.subscriber), pullBatch)
 }
 
-// sayTaken tells what timed out. It goes the way of the deliveries, or a second
+// sayTaken tells what timed out or could not be reclaimed. It goes the way of the deliveries, or a second
 // delivery could overtake the end of the first.
 func (l *link) sayTaken(s *stream) bool {
-	l.taken = s.channel.TakenBack(s.subscriber, l.taken[:0])
+	l.taken = s.channel.TakenBack(s.subscriber, append(l.taken[:0], s.refused...))
+	s.refused = nil
 	if len(l.taken) == 0 {
 		return true
 	}

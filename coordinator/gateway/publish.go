@@ -25,6 +25,12 @@ func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	if err := g.budget.wait(ctx, g.done, int64(bytes)); err != nil {
 		return err
 	}
+	return g.ensureTopic(ctx, topic)
+}
+
+// ensureTopic makes sure that the topic is known here. Of many callers one at a
+// time creates it.
+func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 	if _, ok := g.core.Topic(topic); ok {
 		return nil
 	}
@@ -161,11 +167,12 @@ func (g *Gateway) launch(l *lane, a attempt) {
 
 // settle takes the outcome of an attempt; see lane.settle.
 func (g *Gateway) settle(p *put, n uint32, o replica.Outcome, first ident.Sequence) {
-	if a, last := p.lane.settle(p, n, o, first); last {
+	a, last := p.lane.settle(p, n, o, first)
+	if last {
 		g.answer([]answer{a})
-	}
-	if _, waiting := p.lane.due(); waiting {
-		g.wake()
+		p.lane.pump() // there is room in the window again
+	} else {
+		g.wake() // the keeper minds the pause
 	}
 }
 

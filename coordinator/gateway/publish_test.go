@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +73,7 @@ func TestChangeOfLeaderDuringPuts(t *testing.T) {
 		top := w.topic("orders", "n1")
 		a := &answers{}
 		// The first leader commits what it gets, but its answers are lost.
-		w.pipe("n1", "n2").lose = func(rpc.Frame) bool { return true }
+		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { return true })
 		for _, body := range numbers(100) {
 			w.brokers["n2"].put(a, "orders", body)
 		}
@@ -96,7 +97,7 @@ func TestChangeOfLeaderToThisBroker(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		a := &answers{}
-		w.pipe("n2", "n1").lose = func(rpc.Frame) bool { return true }
+		w.pipe("n2", "n1").setLose(func(rpc.Frame) bool { return true })
 		w.brokers["n2"].put(a, "orders", "x")
 		synctest.Wait()
 		w.lead(top.Partition(0), "n2") // n1 is up and deposed
@@ -109,7 +110,7 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		lost := 0
-		w.pipe("n1", "n2").lose = func(rpc.Frame) bool { lost++; return lost == 1 }
+		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { lost++; return lost == 1 })
 		a := &answers{}
 		w.brokers["n2"].put(a, "orders", "x")
 		time.Sleep(3 * time.Second)
@@ -211,9 +212,10 @@ func TestHintOfAPeerIsFollowed(t *testing.T) {
 func TestOnePutGoesAheadWhenTheLeaderIsUnwilling(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.topic("orders", "n1")
-		unwilling := true
+		var unwilling atomic.Bool
+		unwilling.Store(true)
 		w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) {
-			if unwilling {
+			if unwilling.Load() {
 				return replica.NotLeader, true
 			}
 			return 0, true
@@ -223,8 +225,9 @@ func TestOnePutGoesAheadWhenTheLeaderIsUnwilling(t *testing.T) {
 			w.brokers["n2"].put(a, "orders", body)
 		}
 		time.Sleep(time.Second)
-		require.Less(t, w.brokers["n1"].n, 150, "not all of them again and again")
-		unwilling = false
+		synctest.Wait()
+		require.Less(t, w.brokers["n1"].proposed(), 150, "not all of them again and again")
+		unwilling.Store(false)
 		time.Sleep(200 * time.Millisecond)
 		requireOK(t, a, 100)
 	})
@@ -234,7 +237,7 @@ func TestCloseAnswersEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "n1", "n2", "n3")
 		top := w.topic("orders", "n1")
-		w.pipe("n1", "n2").lose = func(rpc.Frame) bool { return true }
+		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { return true })
 		sent, held := &answers{}, &answers{}
 		w.brokers["n2"].put(sent, "orders", "x")
 		synctest.Wait()

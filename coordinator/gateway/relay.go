@@ -107,7 +107,14 @@ func (s *subscriptions) hear(v verb) {
 	sub := h.sub
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	if h.remote == nil || h.remote.stream != v.Stream || sub.mu.over {
+	if sub.mu.over {
+		return
+	}
+	if v.Kind == verbGone {
+		h.goneLocked(v)
+		return
+	}
+	if h.remote == nil || h.remote.stream != v.Stream {
 		return
 	}
 	switch {
@@ -118,8 +125,6 @@ func (s *subscriptions) hear(v verb) {
 		sub.nudge()
 	case v.Kind == verbTaken:
 		h.takenLocked(v.Sequence)
-	case v.Kind == verbGone:
-		h.goneLocked(v)
 	case v.Kind == verbDeleted:
 		sub.endLocked()
 	}
@@ -144,7 +149,9 @@ func (h *share) goneLocked(v verb) {
 	if kind := verbKind(v.Argument & 0xff); kind != 0 {
 		h.keepLocked(verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
 	}
-	h.failedLocked(h.sub.g.now())
+	if h.remote != nil && h.remote.stream == v.Stream {
+		h.failedLocked(h.sub.g.now())
+	}
 }
 
 // createEphemeral makes an ephemeral channel: not replicated, so it does not wait.

@@ -29,6 +29,7 @@ type stream struct {
 	channel    *nsqd.Channel
 	subscriber *nsqd.Subscriber
 	client     edge.ClientStats
+	refused    []ident.Sequence // could not be reclaimed; the link's goroutine says so
 
 	// Guarded by link.mu.
 	credit int
@@ -104,9 +105,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 		l.say(verb{Kind: gone(err), Stream: o.Stream})
 		return
 	}
-	for _, seq := range reclaim(channel, s.subscriber, held) {
-		l.say(verb{Kind: verbTaken, Stream: s.id, Sequence: seq})
-	}
+	s.refused = reclaim(channel, s.subscriber, held)
 	l.add(s)
 }
 

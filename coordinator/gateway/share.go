@@ -117,8 +117,11 @@ func (h *share) sayLocked(v verb) error {
 		delete(h.held, v.Sequence)
 	}
 	switch {
-	case h.local != nil && h.local.channel.Err(h.local.subscriber) == nil:
-		return apply(h.local.channel, h.local.subscriber, v)
+	case h.local != nil:
+		if err := apply(h.local.channel, h.local.subscriber, v); !errors.Is(err, nsqd.ErrNotLeader) {
+			return err
+		}
+		h.keepLocked(v)
 	case h.remote != nil:
 		v.Stream = h.remote.stream
 		h.sub.g.out.relay(h.remote.to.Node, relayItem{verb: v})
@@ -219,6 +222,7 @@ func (h *share) attachLocked(now time.Duration) {
 		return
 	}
 	h.local, h.missing = &local{channel: channel, subscriber: subscriber}, 0
+	s.g.subs.unregister(h.last)
 	for _, seq := range reclaim(channel, subscriber, h.heldLocked()) {
 		delete(h.held, seq)
 	}
@@ -292,15 +296,14 @@ func (h *share) heldLocked() []verb {
 
 // openLocked opens a stream at the leader.
 func (h *share) openLocked(to Leadership) {
-	s, id := h.sub, h.sub.g.subs.register(h)
+	s := h.sub
+	last, id := h.last, s.g.subs.register(h)
+	s.g.subs.unregister(last) // until now: it may have been giving back what it could not do
 	credit := s.creditLocked()
 	open := &opening{
-		Stream: id, Replaces: h.last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
+		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
-		Credit: credit,
-	}
-	if s.request.Client != nil {
-		open.Client = s.request.Client()
+		Credit: credit, Client: s.client,
 	}
 	if h.spareFrom != to {
 		h.spare = nil // another leader delivers them again
@@ -349,7 +352,6 @@ func (h *share) leaveLocked() {
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
-		h.sub.g.subs.unregister(r.stream)
 		h.spare, h.spareFrom, h.remote = r.buffer, r.to, nil
 	}
 	h.sub.nudge() // the in-flight count may be another now
@@ -372,9 +374,9 @@ func (h *share) closeLocked(requeue bool) {
 			v.Argument = 1
 		}
 		h.sub.g.out.relay(r.to.Node, relayItem{verb: v})
-		h.sub.g.subs.unregister(r.stream)
 		h.remote = nil
 	}
+	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
 	h.backlog = nil
 }

@@ -305,12 +305,12 @@ func TestLostDeliveriesComeAgain(t *testing.T) {
 		s := w.brokers["n2"].subscribe(t, "orders", 10)
 		w.tick(100 * time.Millisecond)
 		pipe := w.pipe("n1", "n2")
-		pipe.lose = func(f rpc.Frame) bool { return true }
+		pipe.setLose(func(rpc.Frame) bool { return true })
 		a := &answers{}
 		w.brokers["n1"].put(a, "orders", "x")
 		w.tick(100 * time.Millisecond)
 		require.Empty(t, s.Pull(1, nil))
-		pipe.lose = nil
+		pipe.setLose(nil)
 		w.brokers["n1"].gw.PeerDown("n2") // the broken connection is noticed on one side only
 		require.Equal(t, 1, w.consume(s, 10, 1, 3*time.Second, func(edge.Delivery) {}))
 	})

@@ -30,6 +30,7 @@ type subscription struct {
 	g       *Gateway
 	request edge.SubscribeRequest
 	topic   Topic
+	client  edge.ClientStats // the connection as it was at SUB, for leaders elsewhere
 	wakeUp  chan struct{}
 	refused chan edge.Refusal
 	ended   chan struct{}
@@ -54,6 +55,9 @@ func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription
 		ended:   make(chan struct{}),
 	}
 	s.mu.shares = make(map[uint16]*share)
+	if r.Client != nil {
+		s.client = r.Client() // here, as it may ask the subscription: never under mu
+	}
 	return s
 }
 

@@ -20,7 +20,7 @@ var _ edge.Subscribers = (*Gateway)(nil)
 
 // Subscribe opens a subscription; see edge.Subscribers.
 func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
-	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered); err != nil {
+	if err := g.ensureTopic(ctx, r.Topic); err != nil {
 		return nil, err
 	}
 	t, ok := g.core.Topic(r.Topic)
@@ -29,6 +29,9 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 	}
 	if r.Partition >= t.Partitions {
 		return nil, fmt.Errorf("%w: topic has %d partitions", edge.ErrInvalid, t.Partitions)
+	}
+	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered || t.Ordered); err != nil {
+		return nil, err
 	}
 	s := newSubscription(g, r, t)
 	if !g.subs.add(s) {
