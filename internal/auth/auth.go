@@ -117,3 +117,10 @@ func (a *Authorization) compile() error {
 	}
 	return nil
 }
+
+// ExpiringAt returns a copy that must be renewed from that time on.
+func (s *State) ExpiringAt(t time.Time) *State {
+	c := *s
+	c.expires = t
+	return &c
+}

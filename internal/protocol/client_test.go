@@ -32,12 +32,14 @@ type broker struct {
 	handler *protocol.Handler
 	network string
 	address string
+	pipe    func() net.Conn // instead of an address
 }
 
 type setup struct {
 	options protocol.Options
 	backend protocol.Backend
 	unix    bool
+	pipe    bool // no sockets: for tests with synctest's clock
 }
 
 func newBroker(t testing.TB, change ...func(*setup)) *broker {
@@ -54,34 +56,56 @@ func newBroker(t testing.TB, change ...func(*setup)) *broker {
 	}
 	cluster.MaxConsumers = s.options.MaxChannelConsumers
 	cluster.MaxMsgTimeout = s.options.MaxMsgTimeout
+	b := &broker{t: t, cluster: cluster, handler: protocol.New(s.options, s.backend)}
+	if s.pipe {
+		b.servePipes()
+	} else {
+		b.serveSocket(s.unix)
+	}
+	return b
+}
+
+// serve runs the handler on the connections that it is given, until the test
+// ends.
+func (b *broker) serve(stopAccepting func()) (handle func(net.Conn), started *sync.WaitGroup) {
+	ctx, cancel := context.WithCancel(context.Background())
+	wg := &sync.WaitGroup{}
+	b.t.Cleanup(func() {
+		stopAccepting()
+		cancel()
+		wg.Wait()
+		b.cluster.Close()
+	})
+	return func(conn net.Conn) { wg.Go(func() { b.handler.Serve(ctx, conn) }) }, wg
+}
+
+func (b *broker) servePipes() {
+	handle, _ := b.serve(func() {})
+	b.pipe = func() net.Conn {
+		server, client := net.Pipe()
+		handle(server)
+		return client
+	}
+}
+
+func (b *broker) serveSocket(unix bool) {
 	network, address := "tcp", "127.0.0.1:0"
-	if s.unix {
-		network, address = "unix", filepath.Join(t.TempDir(), "s")
+	if unix {
+		network, address = "unix", filepath.Join(b.t.TempDir(), "s")
 	}
 	l, err := net.Listen(network, address)
-	require.NoError(t, err)
-	b := &broker{
-		t: t, cluster: cluster, handler: protocol.New(s.options, s.backend),
-		network: network, address: l.Addr().String(),
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
+	require.NoError(b.t, err)
+	b.network, b.address = network, l.Addr().String()
+	handle, wg := b.serve(func() { _ = l.Close() })
 	wg.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			wg.Go(func() { b.handler.Serve(ctx, conn) })
+			handle(conn)
 		}
 	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		cancel()
-		wg.Wait()
-		cluster.Close()
-	})
-	return b
 }
 
 // client speaks V2 and fails the test when something else than expected
@@ -97,10 +121,19 @@ func (b *broker) dial() *client { return b.dialMagic("  V2") }
 
 func (b *broker) publishOne(topic, body string) { b.dial().publish(topic, body) }
 
-func (b *broker) dialMagic(magic string) *client {
+func (b *broker) connect() net.Conn {
 	b.t.Helper()
+	if b.pipe != nil {
+		return b.pipe()
+	}
 	conn, err := net.DialTimeout(b.network, b.address, patience)
 	require.NoError(b.t, err)
+	return conn
+}
+
+func (b *broker) dialMagic(magic string) *client {
+	b.t.Helper()
+	conn := b.connect()
 	b.t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(b.t, conn.SetDeadline(time.Now().Add(patience)))
 	c := &client{t: b.t, conn: conn, r: bufio.NewReader(conn), w: conn}

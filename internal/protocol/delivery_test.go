@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,7 +106,11 @@ func TestDPUB(t *testing.T) {
 // The client's msg_timeout counts; a FIN after it is refused, with the
 // connection open.
 func TestClientMsgTimeout(t *testing.T) {
-	b := newBroker(t)
+	synctest.Test(t, func(t *testing.T) { clientMsgTimeout(newBroker(t, piped)) })
+}
+
+func clientMsgTimeout(b *broker) {
+	t := b.t
 	b.publishOne("t", "m")
 	c := b.dial()
 	require.Contains(t, c.identify(`{"feature_negotiation":true,"msg_timeout":1000}`), `"msg_timeout":1000,`)

@@ -1,0 +1,352 @@
+package protocol_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/s2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+)
+
+// certificate makes a certificate that signs itself.
+func certificate(t testing.TB, name string) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func withTLS(t testing.TB, change func(*tls.Config)) func(*setup) {
+	return func(s *setup) {
+		s.options.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t, "server")}}
+		if change != nil {
+			change(s.options.TLS)
+		}
+	}
+}
+
+// startTLS upgrades the client; the server must say OK inside.
+func (c *client) startTLS(config *tls.Config) {
+	c.t.Helper()
+	config.InsecureSkipVerify = true
+	conn := tls.Client(c.conn, config)
+	require.NoError(c.t, conn.Handshake())
+	c.r, c.w = bufio.NewReader(conn), conn
+	c.response("OK")
+}
+
+func TestIdentifyReply(t *testing.T) {
+	b := newBroker(t)
+	require.Equal(t, "OK", b.dial().identify(`{"snappy":true}`))
+	require.Equal(t, `{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,`+
+		`"tls_v1":false,"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,`+
+		`"auth_required":false,"output_buffer_size":16384,"output_buffer_timeout":250,"topology_region":"","topology_zone":""}`,
+		b.dial().identify(`{"feature_negotiation":true,"tls_v1":true,"short_id":"x"}`))
+}
+
+// IDENTIFY may be repeated before SUB.
+func TestOutputBufferingValidity(t *testing.T) {
+	c := newBroker(t).dial()
+	require.Contains(t, c.identify(`{"feature_negotiation":true,"output_buffer_size":65536,"output_buffer_timeout":30000}`),
+		`"output_buffer_size":65536,"output_buffer_timeout":30000,`)
+	require.Contains(t, c.identify(`{"feature_negotiation":true,"output_buffer_size":-1,"output_buffer_timeout":-1}`),
+		`"output_buffer_size":1,"output_buffer_timeout":0,`)
+	require.Contains(t, c.identify(`{"feature_negotiation":true}`), `"output_buffer_size":16384,"output_buffer_timeout":250,`)
+	c.publish("t", "m")
+	c.subscribe("t", "ch", "1")
+	c.message()
+}
+
+// exercise puts and consumes something large through whatever was negotiated.
+func (c *client) exercise() {
+	c.t.Helper()
+	body := make([]byte, 128<<10)
+	_, _ = rand.Read(body) // never fails
+	c.publish("t", string(body), repeat("a", 100_000), "short")
+	c.subscribe("t", "ch", "3")
+	require.Equal(c.t, string(body), c.message().body)
+	require.Equal(c.t, repeat("a", 100_000), c.message().body)
+	require.Equal(c.t, "short", c.message().body)
+}
+
+func TestCompressionAndTLS(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for _, compression := range []string{"none", "snappy", "deflate"} {
+			t.Run(fmt.Sprintf("tls=%t %s", secure, compression), func(t *testing.T) {
+				c := newBroker(t, withTLS(t, nil)).dial()
+				reply := c.identify(fmt.Sprintf(
+					`{"feature_negotiation":true,"tls_v1":%t,"snappy":%t,"deflate":%t,"deflate_level":9}`,
+					secure, compression == "snappy", compression == "deflate"))
+				require.Contains(t, reply, fmt.Sprintf(`"tls_v1":%t,"deflate":%t,"deflate_level":6,"max_deflate_level":6,"snappy":%t,`,
+					secure, compression == "deflate", compression == "snappy"))
+				if secure {
+					c.startTLS(&tls.Config{})
+				}
+				c.compress(compression)
+				c.exercise()
+			})
+		}
+	}
+}
+
+func (c *client) compress(how string) {
+	c.t.Helper()
+	switch how {
+	case "none":
+		return
+	case "snappy":
+		c.w, c.r = s2.NewWriter(c.w, s2.WriterSnappyCompat(), s2.WriterConcurrency(1)), s2.NewReader(c.r)
+	case "deflate":
+		w, err := flate.NewWriter(c.w, 6)
+		require.NoError(c.t, err)
+		c.w, c.r = w, flate.NewReader(c.r)
+	}
+	c.response("OK")
+}
+
+func TestTLSRequired(t *testing.T) {
+	b := newBroker(t, withTLS(t, nil), func(s *setup) { s.options.TLSRequired = protocol.TLSRequired })
+	for _, verb := range []string{"SUB", "NOP", "PUB", "X"} {
+		c := b.dial()
+		c.send(verb + " t c\n")
+		c.fatal("E_INVALID cannot " + verb + " in current state (TLS required)")
+	}
+	c := b.dial()
+	c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
+	c.startTLS(&tls.Config{})
+	c.exercise()
+}
+
+func TestTLSClientCertificates(t *testing.T) {
+	mine := certificate(t, "client.example")
+	leaf, err := x509.ParseCertificate(mine.Certificate[0])
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	b := newBroker(t, withTLS(t, func(c *tls.Config) {
+		c.ClientAuth, c.ClientCAs, c.MaxVersion = tls.RequireAndVerifyClientCert, pool, tls.VersionTLS12
+	}))
+	for _, config := range []*tls.Config{
+		{InsecureSkipVerify: true},
+		{InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate(t, "stranger")}},
+	} {
+		c := b.dial()
+		c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
+		require.Error(t, tls.Client(c.conn, config).Handshake())
+	}
+	c := b.dial()
+	c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
+	c.startTLS(&tls.Config{Certificates: []tls.Certificate{mine}})
+	c.publish("t", "m")
+	p := b.handler.Producers()
+	require.True(t, p[0].TLS)
+	require.Equal(t, "TLS1.2", p[0].TLSVersion)
+}
+
+// The tests of time run on a clock of their own, over pipes.
+func piped(s *setup) { s.pipe = true }
+
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBroker(t, piped).dial()
+		c.identify(`{"heartbeat_interval":1000}`)
+		start := time.Now()
+		for range 5 { // the NOPs keep it alive past the deadline of 2 s
+			c.response("_heartbeat_")
+			c.send("NOP\n")
+		}
+		require.Equal(t, 5*time.Second, time.Since(start))
+	})
+}
+
+// Without IDENTIFY the interval is 30 s.
+func TestDefaultHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBroker(t, piped).dial()
+		require.NoError(t, c.conn.SetDeadline(time.Time{}))
+		start := time.Now()
+		c.response("_heartbeat_")
+		require.Equal(t, 30*time.Second, time.Since(start))
+	})
+}
+
+// A silent client is closed after twice the interval, without an error frame
+// if it is between two commands; half a command is silence too.
+func TestClientTimeout(t *testing.T) {
+	for half, want := range map[string]string{
+		"":                          "",
+		"PUB t":                     "",
+		"PUB t\n\x00\x00\x00\x05ab": "E_BAD_MESSAGE PUB failed to read message body",
+		"NOP\nNOP\nPUB t\n\x00\x00": "E_BAD_MESSAGE PUB failed to read message body size",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newBroker(t, piped).dial()
+			c.identify(`{"heartbeat_interval":1000}`)
+			start := time.Now()
+			if half != "" {
+				c.send(half)
+			}
+			for f, err := c.next(); ; f, err = c.next() {
+				if err != nil {
+					break
+				}
+				if f.data != "_heartbeat_" {
+					require.Equal(t, frame{1, want}, f)
+				}
+			}
+			require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
+			require.LessOrEqual(t, time.Since(start), 3*time.Second)
+		})
+	}
+}
+
+func TestHeartbeatDisabled(t *testing.T) {
+	c := newBroker(t).dial()
+	c.identify(`{"heartbeat_interval":-1}`)
+	c.publish("t", "m")
+	c.send("SUB t ch\n")
+	c.fatal("E_INVALID cannot SUB with heartbeats disabled")
+}
+
+func TestMaxHeartbeatInterval(t *testing.T) {
+	b := newBroker(t, func(s *setup) { s.options.MaxHeartbeatInterval = 5 * time.Minute })
+	b.dial().identify(`{"heartbeat_interval":300000}`)
+	c := b.dial()
+	c.send("IDENTIFY\n" + sized(`{"heartbeat_interval":300001}`))
+	c.fatal("E_BAD_BODY IDENTIFY heartbeat interval (300001) is invalid")
+}
+
+// authService answers like an auth service and remembers what it was asked.
+type authService struct {
+	*httptest.Server
+	answer atomic.Pointer[string]
+	asked  atomic.Pointer[url.Values]
+}
+
+func newAuthService(t *testing.T, answer string) (*authService, func(*setup)) {
+	a := &authService{}
+	a.answer.Store(&answer)
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		a.asked.Store(&q)
+		_, _ = w.Write([]byte(*a.answer.Load()))
+	}))
+	t.Cleanup(a.Close)
+	return a, func(s *setup) {
+		s.backend.Auth = auth.New(auth.Options{
+			Addresses: []string{a.URL}, ConnectTimeout: patience, RequestTimeout: patience,
+		})
+	}
+}
+
+func TestAuth(t *testing.T) {
+	service, with := newAuthService(t, `{"ttl":60,"identity":"me","identity_url":"http://me","authorizations":[`+
+		`{"topic":"^t$","channels":["^c$"],"permissions":["subscribe"]},`+
+		`{"topic":"^p$","channels":[".*"],"permissions":["publish"]}]}`)
+	b := newBroker(t, with)
+	authorized := func() *client {
+		c := b.dial()
+		require.Contains(t, c.identify(`{"feature_negotiation":true}`), `"auth_required":true`)
+		c.send("AUTH\n" + sized("s3cret"))
+		c.response(`{"identity":"me","identity_url":"http://me","permission_count":2}`)
+		return c
+	}
+	c := authorized()
+	require.Equal(t, url.Values{"remote_ip": {"127.0.0.1"}, "tls": {"false"}, "secret": {"s3cret"}, "common_name": {""}},
+		*service.asked.Load())
+	c.publish("p", "m")
+	c.send("SUB t c\n")
+	c.response("OK")
+	for send, want := range map[string]string{
+		"SUB t d\n":                    `E_UNAUTHORIZED AUTH failed for SUB on "t" "d"`,
+		"PUB t\n" + sized("m"):         `E_UNAUTHORIZED AUTH failed for PUB on "t" ""`,
+		"DPUB t 1\n" + sized("m"):      `E_UNAUTHORIZED AUTH failed for DPUB on "t" ""`,
+		"MPUB t\n" + multi("m"):        `E_UNAUTHORIZED AUTH failed for MPUB on "t" ""`,
+		"AUTH\n" + sized("s3cret"):     `E_INVALID AUTH already set`,
+		"PUB t\n" + "\x00\x00\x00\x00": `E_BAD_MESSAGE PUB invalid message body size 0`,
+	} {
+		c := authorized()
+		c.send(send)
+		c.fatal(want)
+	}
+	for verb, send := range map[string]string{
+		"SUB": "SUB t c\n", "PUB": "PUB p\n" + sized("m"), "DPUB": "DPUB p 1\n" + sized("m"), "MPUB": "MPUB p\n" + multi("m"),
+	} {
+		c := b.dial()
+		c.send(send)
+		c.fatal("E_AUTH_FIRST AUTH required before " + verb)
+	}
+}
+
+func TestAuthRefused(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"ttl":60,"authorizations":[]}`: "E_UNAUTHORIZED AUTH no authorizations found",
+		`{"ttl":0,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`:     "E_AUTH_FAILED AUTH failed",
+		`{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["everything"]}]}`: "E_AUTH_FAILED AUTH failed",
+		`{"ttl":60,"authorizations":[{"topic":"(","channels":[".*"],"permissions":["publish"]}]}`:     "E_AUTH_FAILED AUTH failed",
+		`x`: "E_AUTH_FAILED AUTH failed",
+	} {
+		_, with := newAuthService(t, answer)
+		c := newBroker(t, with).dial()
+		c.send("AUTH\n" + sized("s"))
+		c.fatal(want)
+	}
+}
+
+// expiring gives states that have expired at once.
+type expiring struct {
+	queries atomic.Int32
+	inner   protocol.Authorizer
+}
+
+func (e *expiring) Query(ctx context.Context, r auth.Request) (*auth.State, error) {
+	if e.queries.Add(1) == 3 {
+		return nil, errors.New("gone")
+	}
+	s, err := e.inner.Query(ctx, r)
+	if err == nil {
+		s = s.ExpiringAt(time.Now())
+	}
+	return s, err
+}
+
+func TestAuthIsAskedAgain(t *testing.T) {
+	_, with := newAuthService(t, `{"ttl":1,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
+	e := &expiring{}
+	b := newBroker(t, with, func(s *setup) { e.inner, s.backend.Auth = s.backend.Auth, e })
+	c := b.dial()
+	c.send("AUTH\n" + sized("s"))
+	c.read()
+	c.publish("t", "m")
+	require.Equal(t, int32(2), e.queries.Load())
+	c.send("PUB t\n" + sized("m"))
+	c.fatal("E_AUTH_FAILED AUTH failed")
+}
