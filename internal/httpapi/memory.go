@@ -41,3 +41,16 @@ func percentile(sorted []uint64, percent int) uint64 {
 	}
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
+
+// Each calls f for every value but the number of collections, in the order and
+// by the names of /stats and statsd.
+func (m *Memory) Each(f func(name string, value uint64)) {
+	f("heap_objects", m.HeapObjects)
+	f("heap_idle_bytes", m.HeapIdleBytes)
+	f("heap_in_use_bytes", m.HeapInUseBytes)
+	f("heap_released_bytes", m.HeapReleasedBytes)
+	f("gc_pause_usec_100", m.GCPauseUsec100)
+	f("gc_pause_usec_99", m.GCPauseUsec99)
+	f("gc_pause_usec_95", m.GCPauseUsec95)
+	f("next_gc_bytes", m.NextGCBytes)
+}

@@ -41,18 +41,9 @@ func (a *api) statsText(s statsReply) string {
 
 func writeMemory(w io.Writer, m *Memory) {
 	fmt.Fprint(w, "\nMemory:\n")
-	for _, row := range []struct {
-		name  string
-		value uint64
-	}{
-		{"heap_objects", m.HeapObjects}, {"heap_idle_bytes", m.HeapIdleBytes},
-		{"heap_in_use_bytes", m.HeapInUseBytes}, {"heap_released_bytes", m.HeapReleasedBytes},
-		{"gc_pause_usec_100", m.GCPauseUsec100}, {"gc_pause_usec_99", m.GCPauseUsec99},
-		{"gc_pause_usec_95", m.GCPauseUsec95}, {"next_gc_bytes", m.NextGCBytes},
-		{"gc_total_runs", uint64(m.GCTotalRuns)},
-	} {
-		fmt.Fprintf(w, "   %-25s\t%d\n", row.name, row.value)
-	}
+	row := func(name string, value uint64) { fmt.Fprintf(w, "   %-25s\t%d\n", name, value) }
+	m.Each(row)
+	row("gc_total_runs", uint64(m.GCTotalRuns))
 }
 
 func writeTopic(w io.Writer, t *edge.TopicStats) {
