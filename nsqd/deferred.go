@@ -80,7 +80,7 @@ func (a *asideSet) makeReady(seq ident.Sequence, attempts uint16) {
 func (a *asideSet) peek() (ident.Sequence, bool) {
 	for a.ready.len() > 0 {
 		seq := a.ready.front()
-		if e, ok := a.index[seq]; ok && e.at == placeReady {
+		if a.isReady(seq) {
 			return seq, true
 		}
 		a.ready.pop()
@@ -178,6 +178,11 @@ func (a *asideSet) active() []ident.Sequence {
 // inFlight counts the entries that are delivered again.
 func (a *asideSet) inFlight() int { return len(a.index) - len(a.heap) - a.due }
 
+func (a *asideSet) isReady(seq ident.Sequence) bool {
+	e, ok := a.index[seq]
+	return ok && e.at == placeReady
+}
+
 // next is the earliest deadline, or never.
 func (a *asideSet) next() int64 {
 	if len(a.heap) == 0 {
@@ -274,37 +279,4 @@ func (a *asideSet) down(i int, d deferral) {
 		i = child
 	}
 	a.set(i, d)
-}
-
-// seqQueue is a first-in-first-out queue of sequences.
-type seqQueue struct {
-	items []ident.Sequence
-	head  int
-}
-
-func (q *seqQueue) len() int              { return len(q.items) - q.head }
-func (q *seqQueue) front() ident.Sequence { return q.items[q.head] }
-
-func (q *seqQueue) push(s ident.Sequence) {
-	if q.head > 64 && q.head*2 > len(q.items) {
-		q.items = q.items[:copy(q.items, q.items[q.head:])]
-		q.head = 0
-	}
-	q.items = append(q.items, s)
-}
-
-func (q *seqQueue) pop() {
-	q.head++
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
-	}
-}
-
-// run is how many sequences from the front on follow each other, at most max.
-func (q *seqQueue) run(max int) int {
-	n := 1
-	for n < max && n < q.len() && q.items[q.head+n] == q.items[q.head]+ident.Sequence(n) {
-		n++
-	}
-	return n
 }

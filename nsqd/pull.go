@@ -160,13 +160,12 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	if c.reading || now < c.stalled {
 		return false
 	}
-	from, most := c.fetched, min(readAheadMessages, readAheadBytes/max(w.average, 1))
-	if w == &c.redo {
-		seq, ok := c.cursor.aside.peek()
-		if !ok {
-			return false
+	from, most := c.rangeLocked(w)
+	if from >= c.limit {
+		if w == &c.redo { // kept by a follower whose log was not that long yet
+			c.restLocked(from, now)
 		}
-		from, most = seq, c.cursor.aside.ready.run(redoMessages)
+		return true // look again
 	}
 	generation, room := c.generation, w.messages[:0]
 	w.messages, w.head = nil, 0
@@ -184,6 +183,18 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 		return c.tookRedoLocked(from, most, read, start, err, now)
 	}
 	return c.tookAheadLocked(read, start, err, now)
+}
+
+// rangeLocked is what the window needs next: from where, and how many at most.
+func (c *Channel) rangeLocked(w *window) (from ident.Sequence, most int) {
+	if w == &c.redo {
+		from, _ = c.cursor.aside.peek()
+		return from, c.cursor.aside.ready.run(redoMessages)
+	}
+	// Pass over what is settled without reading it: an ephemeral channel may have
+	// discarded gigabytes.
+	c.fetched = c.cursor.ranges.after(c.fetched)
+	return c.fetched, min(readAheadMessages, readAheadBytes/max(w.average, 1))
 }
 
 // tookAheadLocked keeps what is deliverable of a run read at fetched.
@@ -229,6 +240,9 @@ func (c *Channel) skipLocked(to ident.Sequence) {
 
 // tookRedoLocked keeps the bodies of a run of the ready queue.
 func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Message, start ident.Sequence, err error, now int64) bool {
+	if !c.cursor.aside.isReady(from) {
+		return true // finished or reclaimed meanwhile
+	}
 	if from < start || len(read) > 0 && read[0].Seq > from {
 		c.cursor.finish(from) // retention has taken it
 		c.changedLocked()
@@ -237,12 +251,17 @@ func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Mess
 	if len(read) == 0 || err != nil {
 		// Unlike a fault at the cursor it need not hold up the others.
 		c.logReadErrorLocked(err)
-		e, _ := c.cursor.aside.get(from)
-		c.cursor.aside.wait(from, now+stallNS, e.attempts)
+		c.restLocked(from, now)
 		return true
 	}
 	c.redo.messages = read[:min(len(read), run)]
 	return true
+}
+
+// restLocked puts a ready message that cannot be read now off for a moment.
+func (c *Channel) restLocked(seq ident.Sequence, now int64) {
+	e, _ := c.cursor.aside.get(seq)
+	c.cursor.aside.wait(seq, now+stallNS, e.attempts)
 }
 
 // stallLocked lets the channel rest after a read that gave nothing. Expire wakes

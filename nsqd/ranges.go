@@ -54,6 +54,17 @@ func (r *rangeSet) contains(seq ident.Sequence) bool {
 	return ok && s.from <= seq
 }
 
+// after is the first sequence at or above seq that is not in the set.
+func (r *rangeSet) after(seq ident.Sequence) ident.Sequence {
+	if seq >= r.end() {
+		return seq
+	}
+	if s, _ := r.at(r.find(seq + 1)); s.from <= seq {
+		return s.to
+	}
+	return seq
+}
+
 func (r *rangeSet) at(block, i int) (span, bool) {
 	if block >= len(r.blocks) {
 		return span{}, false
@@ -133,25 +144,6 @@ func (r *rangeSet) takeFrom(low ident.Sequence) ident.Sequence {
 		r.remove(0, 0)
 	}
 	return low
-}
-
-// subtract takes the sequences of s out.
-func (r *rangeSet) subtract(s span) {
-	for s.from < s.to {
-		block, i := r.find(s.from + 1)
-		old, ok := r.at(block, i)
-		if !ok || old.from >= s.to {
-			return
-		}
-		block, i = r.remove(block, i)
-		if old.to > s.to {
-			r.insert(block, i, span{s.to, old.to})
-			block, i = r.find(s.from)
-		}
-		if old.from < s.from {
-			r.insert(block, i, span{old.from, s.from})
-		}
-	}
 }
 
 // each calls f with every span in order.
