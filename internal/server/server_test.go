@@ -1,0 +1,269 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// broker is every edge over a fake cluster, on ports of its own.
+type broker struct {
+	*server.Server
+	cluster *edgetest.Cluster
+	tls     *server.TLS
+	files   server.TLSOptions
+}
+
+func start(t *testing.T) *broker {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	b := &broker{cluster: edgetest.New(), files: writeCertificate(t, t.TempDir(), 1)}
+	var err error
+	b.tls, err = server.LoadTLS(b.files)
+	require.NoError(t, err)
+	const any = "127.0.0.1:0"
+	b.Server, err = server.Listen(server.Options{
+		TCPAddress: any, HTTPAddress: any, HTTPSAddress: any, LookupHTTPAddress: any, TLS: b.tls, Log: log,
+	})
+	require.NoError(t, err)
+	po := protocol.DefaultOptions()
+	po.TLS = b.tls.Config()
+	ho := httpapi.Options{Version: "1.3.0", MaxMsgSize: po.MaxMsgSize, MaxBodySize: po.MaxBodySize}
+	hb := httpapi.Backend{
+		Publisher: b.cluster, Stats: b.cluster, Admin: b.cluster, Directory: b.cluster.Directory(), Log: log,
+	}
+	b.Start(server.Handlers{
+		TCP:  protocol.New(po, protocol.Backend{Publisher: b.cluster, Subscribers: b.cluster, Log: log}),
+		HTTP: httpapi.NSQD(ho, hb), HTTPS: httpapi.NSQD(ho, hb), Lookup: httpapi.Lookup(ho, hb),
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		b.Stop(ctx)
+		b.cluster.Close()
+	})
+	return b
+}
+
+// writeCertificate puts a self-signed pair into dir.
+func writeCertificate(t *testing.T, dir string, serial int64) server.TLSOptions {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "broker"},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour), // expired: not the server's business
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	der, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	o := server.TLSOptions{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	write := func(path, kind string, b []byte) {
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600))
+	}
+	write(o.CertFile, "CERTIFICATE", cert)
+	write(o.KeyFile, "EC PRIVATE KEY", der)
+	return o
+}
+
+func get(t *testing.T, url string) (int, string) {
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	r, err := client.Get(url)
+	require.NoError(t, err)
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	return r.StatusCode, string(body)
+}
+
+func TestPorts(t *testing.T) {
+	b := start(t)
+	for _, url := range []string{
+		"http://" + b.HTTPAddr().String() + "/ping",
+		"https://" + b.HTTPSAddr().String() + "/ping",
+		"http://" + b.LookupAddr().String() + "/ping",
+	} {
+		status, body := get(t, url)
+		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
+	}
+	require.Positive(t, server.Port(b.TCPAddr()))
+	require.Equal(t, -1, server.Port(nil))
+}
+
+func TestReload(t *testing.T) {
+	b := start(t)
+	serial := func() int64 {
+		conn, err := tls.Dial("tcp", b.HTTPSAddr().String(), &tls.Config{InsecureSkipVerify: true})
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	require.Equal(t, int64(1), serial())
+	writeCertificate(t, filepath.Dir(b.files.CertFile), 2)
+	require.NoError(t, b.tls.Reload())
+	require.Equal(t, int64(2), serial())
+	require.NoError(t, os.WriteFile(b.files.CertFile, []byte("x"), 0o600))
+	require.Error(t, b.tls.Reload())
+	require.Equal(t, int64(2), serial(), "what was loaded before stays")
+}
+
+// All addresses or none.
+func TestListenFailure(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	_, err = server.Listen(server.Options{TCPAddress: "127.0.0.1:0", HTTPAddress: taken.Addr().String()})
+	require.ErrorContains(t, err, "listen for HTTP")
+}
+
+// The file that a killed broker left behind does not stop the next one.
+func TestAbandonedUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	_, err = server.Listen(server.Options{TCPAddress: path})
+	require.Error(t, err, "somebody serves it")
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	s, err := server.Listen(server.Options{TCPAddress: path})
+	require.NoError(t, err)
+	s.Stop(t.Context())
+}
+
+// silent keeps go-nsq quiet.
+type silent struct{}
+
+func (silent) Output(int, string) error { return nil }
+
+// The unmodified Go client, through every kind of stream.
+func TestGoNSQ(t *testing.T) {
+	b := start(t)
+	for name, change := range map[string]func(*nsq.Config){
+		"plain":       func(*nsq.Config) {},
+		"snappy":      func(c *nsq.Config) { c.Snappy = true },
+		"deflate":     func(c *nsq.Config) { c.Deflate = true },
+		"tls":         func(c *nsq.Config) { c.TlsV1 = true },
+		"tls_snappy":  func(c *nsq.Config) { c.TlsV1, c.Snappy = true, true },
+		"tls_deflate": func(c *nsq.Config) { c.TlsV1, c.Deflate = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := nsq.NewConfig()
+			config.TlsConfig = &tls.Config{InsecureSkipVerify: true}
+			config.MaxInFlight = 100
+			change(config)
+			b.roundTrip(t, name, config)
+		})
+	}
+}
+
+func (b *broker) roundTrip(t *testing.T, topic string, config *nsq.Config) {
+	const n = 500
+	p, err := nsq.NewProducer(b.TCPAddr().String(), config)
+	require.NoError(t, err)
+	p.SetLogger(silent{}, nsq.LogLevelError)
+	defer p.Stop()
+	require.NoError(t, p.Ping())
+	answers := make(chan *nsq.ProducerTransaction, n)
+	for i := range n {
+		require.NoError(t, p.PublishAsync(topic, []byte(fmt.Sprint(i)), answers))
+	}
+	for range n {
+		require.NoError(t, (<-answers).Error)
+	}
+	require.NoError(t, p.MultiPublish(topic, [][]byte{[]byte("a"), []byte("b")}))
+	require.NoError(t, p.DeferredPublish(topic, time.Millisecond, []byte("c")))
+	require.Error(t, p.Publish("bad$topic", []byte("x")))
+	// It connects again once it has noticed the end of the connection.
+	require.Eventually(t, func() bool { return p.Publish(topic, []byte("d")) == nil }, patience, time.Millisecond)
+
+	c, err := nsq.NewConsumer(topic, "ch", config)
+	require.NoError(t, err)
+	c.SetLogger(silent{}, nsq.LogLevelError)
+	var got atomic.Int32
+	c.AddConcurrentHandlers(nsq.HandlerFunc(func(m *nsq.Message) error {
+		if m.Attempts == 1 && string(m.Body) == "a" {
+			m.RequeueWithoutBackoff(0)
+			return nil
+		}
+		got.Add(1)
+		return nil
+	}), 4)
+	require.NoError(t, c.ConnectToNSQD(b.TCPAddr().String()))
+	require.Eventually(t, func() bool { return got.Load() == n+4 }, patience, time.Millisecond)
+	c.Stop()
+	<-c.StopChan
+}
+
+// A client of the NSQ protocol on the HTTP port gets an HTTP answer.
+func TestV2OnTheHTTPPort(t *testing.T) {
+	b := start(t)
+	conn, err := net.Dial("tcp", b.HTTPAddr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "  V2IDENTIFY\n\x00\x00\x00\x02{}")
+	require.NoError(t, err)
+	answer := make([]byte, 12)
+	_, err = io.ReadFull(conn, answer)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 400", string(answer))
+}
+
+// Stop answers what is pending and ends idle clients.
+func TestStop(t *testing.T) {
+	b := start(t)
+	b.cluster.Hold()
+	idle, err := net.Dial("tcp", b.TCPAddr().String())
+	require.NoError(t, err)
+	defer func() { _ = idle.Close() }()
+	conn, err := net.Dial("tcp", b.TCPAddr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "  V2PUB t\n\x00\x00\x00\x01m")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return b.cluster.Held() == 1 }, patience, time.Millisecond)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); b.Stop(context.Background()) }()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", b.TCPAddr().String())
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, patience, time.Millisecond)
+	b.cluster.Release()
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Equal(t, "\x00\x00\x00\x06\x00\x00\x00\x00OK", string(answer))
+	<-stopped
+}
