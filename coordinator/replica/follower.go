@@ -83,9 +83,8 @@ func (m *Machine) reject(to ident.Node, e ident.Epoch) {
 // batches: compare where they join, skip what is here already, cut what
 // conflicts, write the rest.
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
-	at, ok := m.borderAt(msg.Prev.Offset)
-	joins := ok && (m.crcAt(at.Offset) == msg.PrevCRC || m.broken(BreakDupCRC))
-	if !joins && msg.Restart && msg.Prev.Offset >= m.committed.Offset {
+	at, joins := m.joins(msg)
+	if !joins && msg.Restart && msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset {
 		m.restartAt(msg.Prev, msg.PrevCRC)
 		m.write(queue.Write{Kind: queue.WriteRestart, Epoch: m.promised, At: msg.Prev, PrevCRC: msg.PrevCRC})
 		at, joins = msg.Prev, true
@@ -96,7 +95,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 	for i := range msg.Batches {
 		b := &msg.Batches[i]
-		if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) && !m.broken(BreakDupCRC) {
+		if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) && !m.joinsAtStart(at, b) && !m.broken(BreakDupCRC) {
 			m.alarm(fmt.Errorf("replica: batch at %d of %s does not join the one before it", b.At.Offset, from))
 			return
 		}
@@ -119,6 +118,27 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	m.follow.verified = greatest(m.follow.verified, at)
 	m.followCommitted(msg.Committed)
 	m.acknowledge()
+}
+
+// joins finds where an append continues this log.
+func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
+	if at, ok = m.borderAt(msg.Prev.Offset); !ok {
+		return at, false
+	}
+	if m.crcAt(at.Offset) == msg.PrevCRC || m.broken(BreakDupCRC) {
+		return at, true
+	}
+	return at, len(msg.Batches) > 0 && m.joinsAtStart(at, &msg.Batches[0])
+}
+
+// joinsAtStart: the batch before the first retained one is not known any more,
+// but that one's own checksum covers it.
+func (m *Machine) joinsAtStart(at ident.Position, b *queue.Batch) bool {
+	if at != m.index.Start() || at.Offset == m.log.end.Offset {
+		return false
+	}
+	same, _ := m.holds(b)
+	return same
 }
 
 // extend adds a batch to this Step's submission, joined to the record before it

@@ -17,6 +17,7 @@ const maxEpochs = 256
 type log struct {
 	end     ident.Position
 	lastCRC uint32
+	base    base
 	timeNS  int64 // of the newest batch: time never goes back
 	epochs  []commitlog.EpochEnd
 
@@ -27,6 +28,13 @@ type log struct {
 	tail      []queue.Batch // from head on contiguous, up to end; leaders only
 	head      int
 	tailBytes int
+}
+
+// base is a place before which nothing is held, and the checksum that the chain
+// continues from there.
+type base struct {
+	offset ident.Offset
+	crc    uint32
 }
 
 // submission is what is durable once its token is.
@@ -127,6 +135,7 @@ func (m *Machine) truncate(p ident.Position) {
 func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
+	l.base = base{p.Offset, prevCRC}
 	l.clamp(p)
 	m.committed, m.follow.verified = p, least(m.follow.verified, p)
 	m.index.Restart(p)
@@ -145,11 +154,13 @@ func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if b := m.log.tailFrom(o); b != nil {
 		return b[0].PrevCRC
 	}
-	r, ok := m.index.AtOffset(o - 1)
-	if !ok || r.End().Offset != o {
-		return 0
+	if r, ok := m.index.AtOffset(o - 1); ok && r.End().Offset == o {
+		return r.CRC
 	}
-	return r.CRC
+	if o == m.log.base.offset {
+		return m.log.base.crc
+	}
+	return 0
 }
 
 // borderAt completes an offset that is a border within the log; false if it is

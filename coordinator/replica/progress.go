@@ -204,6 +204,9 @@ func (m *Machine) replicate() {
 
 // sendFrom sends one append from f.next on, out of the tail, or asks for a read.
 func (m *Machine) sendFrom(f *follower) {
+	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
+		f.next, f.probing = first, true
+	}
 	if f.next.Offset == m.log.end.Offset {
 		m.appendTo(f, nil, false)
 		return

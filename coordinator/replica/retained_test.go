@@ -1,0 +1,75 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// chain seals n small batches from p on.
+func chain(p ident.Position, crc uint32, n int) (bs []queue.Batch) {
+	for range n {
+		b := queue.NewDraft(8)
+		b.Add([]byte("message"))
+		d := b.Draft(ident.RequestID{})
+		bs = append(bs, d.Seal(p, 1, crc, 1))
+		p, crc = bs[len(bs)-1].End, bs[len(bs)-1].CRC
+	}
+	return bs
+}
+
+// A "begin afresh" that arrives twice must not take back what was acknowledged
+// since the first.
+func TestRestartArrivesTwice(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	b := c.at(2)
+	from := Peer{Node: "n1", Incarnation: 1, Store: 101}
+	start := ident.Position{Offset: 8715, Sequence: 77}
+	batches := chain(start, 4711, 5)
+	last := batches[4].End
+	again := Received{From: from, Msg: Message{
+		Kind: MsgAppend, Epoch: 1, To: 102, Store: 101, Prev: start, PrevCRC: 4711, Restart: true, Batches: batches[:3],
+	}}
+	c.step(b, again)
+	c.step(b, Received{From: from, Msg: Message{
+		Kind: MsgAppend, Epoch: 1, To: 102, Store: 101, Prev: batches[2].End, PrevCRC: batches[2].CRC, Batches: batches[3:],
+	}})
+	c.settle()
+	require.Equal(t, last, b.m.View().End)
+	c.step(b, again)
+	require.Equal(t, last, b.m.View().End, "acknowledged batches are forgotten")
+}
+
+// A follower whose acknowledged end retention has passed begins afresh instead
+// of being read for, for ever.
+func TestRetentionPassesFollower(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leader, behind := c.at(1), c.at(3)
+	c.put(leader, 1, "a")
+	c.settle()
+	behind.cut = true
+	c.down("n3", true)
+	for i := range 5 {
+		c.put(leader, uint64(10+i), "b")
+		c.settle()
+	}
+	leader.m.log.dropTail()
+	first := leader.m.View().Committed
+	x := leader.m.index.(*memoryIndex)
+	x.start, x.records = first, nil
+	for i := range leader.log {
+		if leader.log[i].At.Offset >= first.Offset {
+			leader.log = leader.log[i:]
+			break
+		}
+	}
+	behind.cut = false
+	c.up("n3")
+	c.put(leader, 20, "c")
+	c.pass(2000)
+	require.Equal(t, leader.m.View().End, behind.m.View().End)
+	require.Len(t, leader.m.View().ISR, 3)
+}
