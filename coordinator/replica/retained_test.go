@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,8 +68,14 @@ func TestRetentionPassesFollower(t *testing.T) {
 		}
 	}
 	behind.cut = false
-	c.up("n3")
-	c.put(leader, 20, "c")
+	f := leader.m.lead.follower("n3") // its catch-up was under way when retention passed it
+	f.next, f.matched, f.probing, f.readToken = f.match, true, false, 99
+	for _, b := range c.brokers {
+		c.step(b, PeerState{Node: "n3", Up: true})
+	}
+	c.wire = nil // what coming back has caused
+	f.probing, f.readToken = false, 99
+	c.step(leader, Read{Token: 99, Err: errors.New("not retained")})
 	c.pass(2000)
 	require.Equal(t, leader.m.View().End, behind.m.View().End)
 	require.Len(t, leader.m.View().ISR, 3)
