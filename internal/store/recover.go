@@ -113,10 +113,8 @@ func (r *recovery) append(b []byte) error {
 // acknowledged bytes are missing or doubtful.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
-	if o, ok := p.segments.Start(); ok && r.keep && o > d.start.Offset && o <= r.cut.Offset {
-		d.start, d.startCRC = p.firstOnDisk() // retention went on after the checkpoint
-	}
 	if !r.touched && p.segments.End() == r.cut.Offset {
+		r.moveStart()
 		r.rebuildIndex() // nothing happened since the checkpoint synced it
 		return nil
 	}
@@ -137,9 +135,18 @@ func (r *recovery) finish() error {
 	}
 	last := r.last()
 	d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = last.crc, last.time, !last.known
+	r.moveStart()
 	r.rebuildIndex()
 	d.resolveCRC(p)
 	return nil
+}
+
+// moveStart follows a retention that went on after the checkpoint.
+func (r *recovery) moveStart() {
+	p, d := r.p, &r.p.durable
+	if o, ok := p.segments.Start(); !ok || o > d.start.Offset {
+		d.start, d.startCRC = p.firstOnDisk()
+	}
 }
 
 // checkSegments compares the segments at the cut with what follows. A header

@@ -190,7 +190,10 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 // cut may leave more or, after later writes, others: recovery cuts again.
 func (s *Segments) Truncate(end ident.Offset) error {
 	list := slices.Clone(s.segments())
-	for len(list) > 0 && list[len(list)-1].base >= end {
+	for n := len(list); n > 0 && list[n-1].base >= end; n-- {
+		if n == 1 && list[0].base == end {
+			break // an empty file says where the log begins: retention removed the rest
+		}
 		base := list[len(list)-1].base
 		list = list[:len(list)-1]
 		s.set(slices.Clone(list))
