@@ -57,8 +57,9 @@ func newCluster(t *testing.T, size int) *cluster {
 	var starts sync.WaitGroup
 	var mu sync.Mutex
 	for i := range size {
-		name := fmt.Sprintf("n%d", i+1)
-		c.disks[name] = vfs.NewMemory()
+		c.disks[fmt.Sprintf("n%d", i+1)] = vfs.NewMemory()
+	}
+	for name := range c.disks {
 		starts.Go(func() {
 			b := c.launch(name)
 			mu.Lock()
@@ -79,7 +80,7 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
 		FS: c.disks[name], Dir: "/data", BootID: "boot", Meta: c.meta.Session(), Listen: listen,
-		ReplicationFactor: c.size, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 	require.NoError(c.t, err)
 	return b

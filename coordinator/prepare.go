@@ -37,19 +37,19 @@ func (p prepared) of(n ident.Node, partition int) (ident.StoreID, bool) {
 
 // prepareReplicas asks all chosen live brokers at once. Who does not answer in
 // time is left out.
-func (b *Broker) prepareReplicas(ctx context.Context, name string, id ident.TopicID, places [][]ident.Node) prepared {
+func (b *Broker) prepareReplicas(ctx context.Context, c *creation) prepared {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	out := prepared{}
 	var mu sync.Mutex
 	var calls sync.WaitGroup
-	for node, numbers := range byNode(places) {
+	for node, numbers := range byNode(c.places) {
 		if _, live := b.catalog.liveNode(node); !live {
 			continue
 		}
 		calls.Go(func() {
 			var resp prepareResponse
-			req := prepareRequest{Name: name, Topic: uint64(id), Partitions: numbers}
+			req := prepareRequest{Name: c.spec.name, Topic: uint64(c.id), Partitions: numbers}
 			if err := b.call(ctx, node, methodPrepare, req, &resp); err != nil || len(resp.Stores) != len(numbers) {
 				b.log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
 				return
@@ -66,13 +66,20 @@ func (b *Broker) prepareReplicas(ctx context.Context, name string, id ident.Topi
 	return out
 }
 
-// releaseReplicas tells the brokers that a creation came to nothing.
-func (b *Broker) releaseReplicas(ctx context.Context, name string, id ident.TopicID, places [][]ident.Node) {
+// releaseReplicas tells the brokers that a creation came to nothing. They ask
+// the metadata before they drop anything.
+func (b *Broker) releaseReplicas(ctx context.Context, c *creation) {
+	if c.written || len(c.stores) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	for node, numbers := range byNode(places) {
-		req := prepareRequest{Name: name, Topic: uint64(id), Partitions: numbers}
-		_ = b.call(ctx, node, methodRelease, req, &prepareResponse{}) // an empty folder is left, no more
+	for node, stores := range c.stores {
+		req := prepareRequest{Name: c.spec.name, Topic: uint64(c.id)}
+		for n := range stores {
+			req.Partitions = append(req.Partitions, uint16(n))
+		}
+		_ = b.call(ctx, node, methodRelease, req, &none{}) // an empty folder is left, no more
 	}
 }
 

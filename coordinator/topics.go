@@ -79,100 +79,103 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, b.o.Hold)
 	defer cancel()
+	c := &creation{spec: s, id: ident.NewTopicID()}
+	defer func() { b.background(func(ctx context.Context) { b.releaseReplicas(ctx, c) }) }()
 	for {
 		if t, ok := b.Topic(s.name); ok {
 			return t, nil
 		}
-		err := b.tryCreate(ctx, s)
+		err := b.tryCreate(ctx, c)
+		if err == nil {
+			err = b.await(ctx, func() bool { _, ok := b.Topic(s.name); return ok })
+		}
 		if errors.Is(err, edge.ErrInvalid) {
 			return gateway.Topic{}, err
 		}
-		if err == nil {
-			if err = b.await(ctx, func() bool { _, ok := b.Topic(s.name); return ok }); err == nil {
-				continue
-			}
-		}
-		b.log.WithError(err).WithField("topic", s.name).Info("TOPIC cannot be created yet")
-		if !b.pause(ctx, createRetry) {
+		if err != nil && !waitFor(ctx, b.Changed(), createRetry) {
 			return gateway.Topic{}, fmt.Errorf("%w: create topic %s: %w", edge.ErrUnavailable, s.name, err)
 		}
 	}
 }
 
-// pause waits for a change or for d; false when ctx is over.
-func (b *Broker) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-b.Changed():
-	case <-ctx.Done():
-		return false
-	}
-	return ctx.Err() == nil
+// creation is a topic on its way: the id under which stores are prepared, over
+// all attempts, and where.
+type creation struct {
+	spec    topicSpec
+	id      ident.TopicID
+	places  [][]ident.Node
+	stores  prepared
+	written bool // or perhaps
 }
 
 // tryCreate chooses brokers, has them prepare replicas, and writes the topic and
 // all its partition keys in one transaction. nil means that the topic exists.
-func (b *Broker) tryCreate(ctx context.Context, s topicSpec) error {
-	old, _ := b.catalog.record(s.name)
-	if live := len(b.catalog.lives()); live < s.minInSync {
-		return fmt.Errorf("%d of %d brokers are there", live, s.minInSync)
+func (b *Broker) tryCreate(ctx context.Context, c *creation) (err error) {
+	old, _ := b.catalog.record(c.spec.name)
+	if live := len(b.catalog.lives()); live < c.spec.minInSync {
+		return fmt.Errorf("%d of %d brokers are there", live, c.spec.minInSync)
 	}
-	brokers := b.candidates(s.replicas)
-	places, err := placement.Place(brokers, placement.Topic{Partitions: s.partitions, Replicas: s.replicas})
+	if c.places == nil {
+		want := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
+		if c.places, err = placement.Place(b.candidates(c.spec.replicas), want); err != nil {
+			return err
+		}
+	}
+	c.stores = b.prepareReplicas(ctx, c)
+	puts, err := b.topicPuts(c, old)
 	if err != nil {
+		c.places = nil // perhaps other brokers can
 		return err
 	}
-	id := ident.NewTopicID()
-	stores := b.prepareReplicas(ctx, s.name, id, places)
-	puts, err := b.creation(s, id, old, places, stores)
-	if err == nil {
-		err = b.writeTopic(ctx, s.name, id, old.Revision, puts)
-	}
-	if err != nil {
-		b.background(func(ctx context.Context) { b.releaseReplicas(ctx, s.name, id, places) })
-	}
+	err = b.writeTopic(ctx, c, old.Revision, puts)
+	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
 	return err
 }
 
-// creation makes the values of a new topic: the in-sync set of a partition is
+// topicPuts makes the values of a new topic: the in-sync set of a partition is
 // who has prepared a replica, and the first of them leads.
-func (b *Broker) creation(s topicSpec, id ident.TopicID, old meta.TopicState, places [][]ident.Node, stores prepared) ([]meta.Put, error) {
-	t := meta.TopicState{V: meta.Version, ID: id, Partitions: s.partitions, ReplicationFactor: s.replicas,
+func (b *Broker) topicPuts(c *creation, old meta.TopicState) ([]meta.Put, error) {
+	s := c.spec
+	t := meta.TopicState{V: meta.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
 		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered}
 	if !s.explicit {
 		t.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}
 	puts := []meta.Put{{Key: b.keys.Topic(s.name), Value: meta.Encode(t)}}
-	for n, nodes := range places {
-		p := ident.Partition{Topic: id, Number: uint16(n)}
-		state := meta.PartitionState{V: meta.Version, Replicas: nodes, Epoch: 1, MinInSync: s.minInSync, Durability: s.durability}
-		for _, node := range nodes {
-			st, ok := stores.of(node, n)
-			r, live := b.catalog.liveNode(node)
-			if !ok || !live {
-				continue
-			}
-			if state.Leader == "" {
-				state.Leader, state.LeaderIncarnation = node, r.Incarnation
-			}
-			state.ISR = append(state.ISR, ident.Member{Node: node, Store: st})
-		}
+	for n, nodes := range c.places {
+		state := b.firstState(c, n, nodes)
 		if len(state.ISR) < s.minInSync {
 			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), s.minInSync, n)
 		}
-		puts = append(puts, meta.Put{Key: b.keys.Partition(p), Value: meta.Encode(state)})
+		key := b.keys.Partition(ident.Partition{Topic: c.id, Number: uint16(n)})
+		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(state)})
 	}
 	return puts, nil
+}
+
+func (b *Broker) firstState(c *creation, n int, nodes []ident.Node) meta.PartitionState {
+	state := meta.PartitionState{V: meta.Version, Replicas: nodes, Epoch: 1,
+		MinInSync: c.spec.minInSync, Durability: c.spec.durability}
+	for _, node := range nodes {
+		st, ok := c.stores.of(node, n)
+		r, live := b.catalog.liveNode(node)
+		if !ok || !live {
+			continue
+		}
+		if state.Leader == "" {
+			state.Leader, state.LeaderIncarnation = node, r.Incarnation
+		}
+		state.ISR = append(state.ISR, ident.Member{Node: node, Store: st})
+	}
+	return state
 }
 
 // errTaken means that somebody else created the topic at the same time.
 var errTaken = errors.New("coordinator: the topic was created by another broker")
 
 // writeTopic runs the transaction; an unknown answer is read back.
-func (b *Broker) writeTopic(ctx context.Context, name string, id ident.TopicID, revision int64, puts []meta.Put) error {
-	key := b.keys.Topic(name)
+func (b *Broker) writeTopic(ctx context.Context, c *creation, revision int64, puts []meta.Put) error {
+	key := b.keys.Topic(c.spec.name)
 	ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
 	if errors.Is(err, meta.ErrInvalid) {
 		return fmt.Errorf("%w: %w", edge.ErrInvalid, err)
@@ -184,7 +187,7 @@ func (b *Broker) writeTopic(ctx context.Context, name string, id ident.TopicID, 
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
-	if t, decodeErr := meta.DecodeTopic(e); decodeErr == nil && t.ID == id {
+	if t, decodeErr := meta.DecodeTopic(e); decodeErr == nil && t.ID == c.id {
 		return nil
 	}
 	return errors.Join(errTaken, err)
