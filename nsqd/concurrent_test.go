@@ -260,3 +260,87 @@ func BenchmarkPullFinish(b *testing.B) {
 		})
 	}
 }
+
+// follow is a client whose broker loses and regains the leadership: it attaches
+// again whenever it is told to.
+func follow(p *Partition, finished func(ident.Sequence), stop <-chan struct{}) {
+	var buffer []edge.Delivery
+	for {
+		c, _ := p.Channel("c")
+		s := &Subscriber{Direct: true}
+		if c.Attach(s) != nil {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.Gosched()
+				continue
+			}
+		}
+		for lost := false; !lost; {
+			select {
+			case <-stop:
+				c.Detach(s, true)
+				return
+			case <-s.Lost:
+				lost = true
+			case <-s.Wake:
+				for buffer = c.Pull(s, 7, buffer[:0]); len(buffer) > 0; buffer = c.Pull(s, 7, buffer[:0]) {
+					for _, d := range buffer {
+						if c.Finish(s, d.Message.Seq, d.Epoch) == nil {
+							finished(d.Message.Seq)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestLeadershipComesAndGoesUnderConsumers(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		const total = 3000
+		r := newRig(Options{})
+		r.o.Now = func() int64 { return time.Now().UnixNano() }
+		r.channel(t, "c", ChannelOptions{Ordered: ordered})
+		var mu sync.Mutex
+		seen := map[ident.Sequence]int{}
+		all, stop := make(chan struct{}), make(chan struct{})
+		finished := func(seq ident.Sequence) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[seq]++
+			if len(seen) == total && seen[seq] == 1 {
+				close(all)
+			}
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { follow(r.Partition, finished, stop) })
+		}
+		for i := range total / 10 {
+			r.publishN(10)
+			r.Expire(time.Now().UnixNano())
+			r.Flush()
+			if i%10 == 9 {
+				r.Unlead()
+				r.Apply(encodeDelta(nil))
+				r.Lead(ident.Epoch(2 + i))
+			}
+		}
+		require.Eventually(t, func() bool {
+			r.Expire(time.Now().UnixNano())
+			select {
+			case <-all:
+				return true
+			default:
+				return false
+			}
+		}, waitLong, waitStep)
+		close(stop)
+		wg.Wait()
+		for seq, n := range seen {
+			require.Equal(t, 1, n, "the state was never lost, so message %d is finished once", seq)
+		}
+	}
+}

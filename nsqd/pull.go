@@ -59,9 +59,19 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 		return dst
 	}
 	c.answeredLocked(s)
-	want := max(credit, 0)
-	kept := want - c.shareLocked(s, want, now) // left for clients connected here
-	want -= kept
+	credit = max(credit, 0)
+	had := len(dst)
+	dst = c.takeLocked(s, c.shareLocked(s, credit, now), now, dst)
+	c.p.lower(min(c.flights.next(), c.cursor.aside.next()))
+	if s.channel == c { // it was not lost while the log was read
+		c.demandLocked(s, credit-(len(dst)-had))
+	}
+	c.offerLocked(now)
+	return dst
+}
+
+// takeLocked delivers up to want messages. It may let go of the lock to read.
+func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) []edge.Delivery {
 	for want > 0 && s.channel == c && c.opensLocked(now) {
 		from := c.sourceLocked()
 		if from == nil {
@@ -79,11 +89,6 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 			want--
 		}
 	}
-	c.p.lower(min(c.flights.next(), c.cursor.aside.next()))
-	if s.channel == c {
-		c.demandLocked(s, want+kept)
-	}
-	c.offerLocked(now)
 	return dst
 }
 

@@ -23,8 +23,7 @@ type Subscriber struct {
 	// SampleRate: 0 = off; otherwise a message is kept if rand(0..99) <= rate and
 	// is discarded for the whole channel if not (NSQ's rule).
 	SampleRate int32
-	// Direct: the client is connected here. Relayed subscribers come after it,
-	// and learn of expired deliveries through Channel.TakenBack.
+	// Direct: the client is connected here. Relayed subscribers come after it.
 	Direct bool
 
 	// Guarded by Channel.mu from Attach on.
@@ -40,8 +39,9 @@ type Subscriber struct {
 	taken      []ident.Sequence
 }
 
-// maxTaken bounds what is remembered for a relay that does not ask.
-const maxTaken = 1 << 16
+// maxTaken bounds what is remembered for a subscriber that does not ask; it is
+// above NSQ's largest RDY.
+const maxTaken = 4096
 
 // wake signals without blocking: one pending signal is as good as ten.
 func (s *Subscriber) wake() {
@@ -51,10 +51,10 @@ func (s *Subscriber) wake() {
 	}
 }
 
-// tookBack tells a relay that a delivery is not its own any more, and anybody
-// that there is credit again.
+// tookBack notes that a delivery is not the subscriber's own any more; it wakes
+// because there is credit again.
 func (s *Subscriber) tookBack(seq ident.Sequence) {
-	if !s.Direct && len(s.taken) < maxTaken {
+	if len(s.taken) < maxTaken {
 		s.taken = append(s.taken, seq)
 	}
 	s.wake()
@@ -138,8 +138,8 @@ func (c *Channel) Err(s *Subscriber) error {
 	return s.err
 }
 
-// TakenBack appends to dst the sequences that the channel took back from a
-// relayed subscriber (timed out, emptied) since the last call. s.Wake tells.
+// TakenBack appends to dst the sequences that the channel took back from s (timed
+// out, emptied) since the last call. s.Wake tells.
 func (c *Channel) TakenBack(s *Subscriber, dst []ident.Sequence) []ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
