@@ -1,0 +1,242 @@
+package journal
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type text string
+
+func (s text) AppendTo(b []byte) []byte { return append(b, s...) }
+
+// owner waits for submissions.
+type owner struct {
+	mu   sync.Mutex
+	cond sync.Cond
+	n    uint64
+	mark Mark
+	err  error
+}
+
+func newOwner() *owner {
+	o := &owner{}
+	o.cond.L = &o.mu
+	return o
+}
+
+func (o *owner) durable(d Durable, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.n, o.err = d.N, err; err == nil {
+		o.mark = Mark{Group: d.Group, CRC: d.CRC}
+	}
+	o.cond.Broadcast()
+}
+
+func (o *owner) wait(n uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.n < n && o.err == nil {
+		o.cond.Wait()
+	}
+	return o.err
+}
+
+func open(t *testing.T, fs vfs.FS, from Mark) (*Journal, []string, Recovery) {
+	t.Helper()
+	var got []string
+	j, r, err := Open(Options{FS: fs, Dir: "j", FileBytes: 16 << 10}, from, func(body []byte) error {
+		got = append(got, string(body))
+		return nil
+	})
+	require.NoError(t, err)
+	return j, got, r
+}
+
+// begin is the mark of a journal that was never used: a new one skips a number,
+// as after any recovery, and the first checkpoint says so.
+var begin = Mark{Group: 1, Synced: 1}
+
+// fill writes n groups, each awaited, and leaves the journal running.
+func fill(t *testing.T, fs vfs.FS, n int) (*Journal, *owner, []string) {
+	t.Helper()
+	j, got, _ := open(t, fs, Mark{})
+	require.Empty(t, got)
+	require.Equal(t, begin, j.Mark())
+	require.NoError(t, fs.SyncDir("."))
+	o := newOwner()
+	require.NoError(t, j.Start(o.durable))
+	var want []string
+	for i := range n {
+		s := fmt.Sprintf("%d %s", i, strings.Repeat("x", i*37%3000))
+		want = append(want, s)
+		require.NoError(t, o.wait(j.Submit(text(s))))
+	}
+	return j, o, want
+}
+
+func TestReplay(t *testing.T) {
+	fs := vfs.NewMemory()
+	j, _, want := fill(t, fs, 60)
+	require.NoError(t, j.Close())
+	_, got, r := open(t, fs, begin)
+	require.Equal(t, want, got)
+	require.Equal(t, 60, r.Groups)
+	require.NoError(t, r.Corrupt)
+	require.False(t, r.Torn)
+}
+
+func TestOversizedGroup(t *testing.T) {
+	fs := vfs.NewMemory()
+	j, o, want := fill(t, fs, 3)
+	big := strings.Repeat("y", 100<<10)
+	for _, s := range []string{big, "after"} {
+		require.NoError(t, o.wait(j.Submit(text(s))))
+		want = append(want, s)
+	}
+	require.NoError(t, j.Close())
+	_, got, _ := open(t, fs, begin)
+	require.Equal(t, want, got)
+}
+
+// TestRecycling: released files are used again, and their old groups are never
+// taken for new ones.
+func TestRecycling(t *testing.T) {
+	fs := vfs.NewMemory()
+	j, o, _ := fill(t, fs, 100)
+	mark := o.mark
+	require.NoError(t, j.Release(mark.Group))
+	for i := range 3 {
+		require.NoError(t, o.wait(j.Submit(text(fmt.Sprint("new ", i)))))
+	}
+	names, err := fs.List("j")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(names), maxFree+2)
+	clone := fs.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	require.NoError(t, j.Close())
+	again, got, r := open(t, clone, mark)
+	require.Equal(t, []string{"new 0", "new 1", "new 2"}, got)
+	require.NoError(t, r.Corrupt)
+	require.Greater(t, again.next, mark.Group+3)
+}
+
+// TestBreak: what a damaged group means depends on whether a later one exists.
+func TestBreak(t *testing.T) {
+	fs := vfs.NewMemory()
+	j, _, want := fill(t, fs, 3) // bodies below a page: groups at 0, 512, 1024
+	mark := j.Mark()
+	require.NoError(t, j.Close())
+	clone := func() *vfs.Memory { return fs.CrashClone(rand.New(rand.NewPCG(1, 1))) }
+	name := fileName("j", 0)
+
+	torn := clone()
+	require.NoError(t, torn.Flip(name, 1024+headerSize+1, 0))
+	_, got, r := open(t, torn, begin)
+	require.Equal(t, want[:2], got)
+	require.True(t, r.Torn)
+	require.NoError(t, r.Corrupt)
+
+	_, _, r = open(t, torn, Mark{Group: 1, Synced: mark.Group})
+	require.ErrorIs(t, r.Corrupt, ErrCorrupt, "the checkpoint knows that it was acknowledged")
+
+	for _, at := range []int64{512, 512 + headerSize} {
+		corrupt := clone()
+		require.NoError(t, corrupt.Flip(name, at, 0))
+		_, got, r = open(t, corrupt, begin)
+		require.Equal(t, want[:1], got)
+		require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+	}
+
+	lost := clone()
+	require.NoError(t, lost.Remove(name))
+	_, _, r = open(t, lost, Mark{Group: 1, Synced: mark.Group})
+	require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+}
+
+// TestFailingSync: the first error is final and told to everybody, once the
+// submission is there and also to those who come later.
+func TestFailingSync(t *testing.T) {
+	for _, call := range []vfs.Call{vfs.CallSync, vfs.CallWrite} {
+		var broken bool
+		var mu sync.Mutex
+		fs := vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if broken && op.Call == call {
+				return syscall.EIO
+			}
+			return nil
+		})
+		j, o, _ := fill(t, fs, 3)
+		mu.Lock()
+		broken = true
+		mu.Unlock()
+		require.ErrorIs(t, o.wait(j.Submit(text("lost"))), syscall.EIO)
+		mu.Lock()
+		broken = false
+		mu.Unlock()
+		require.ErrorIs(t, o.wait(j.Submit(text("refused"))), syscall.EIO)
+		require.ErrorIs(t, j.Err(), syscall.EIO)
+		require.ErrorIs(t, j.Close(), syscall.EIO)
+	}
+}
+
+func TestReplayError(t *testing.T) {
+	fs := vfs.NewMemory()
+	j, _, _ := fill(t, fs, 3)
+	require.NoError(t, j.Close())
+	stop := errors.New("stop")
+	_, _, err := Open(Options{FS: fs, Dir: "j", FileBytes: 16 << 10}, begin, func([]byte) error { return stop })
+	require.ErrorIs(t, err, stop)
+}
+
+func TestGolden(t *testing.T) {
+	body := "hello"
+	b := make([]byte, headerSize)
+	b = append(b, body...)
+	h := Header{Length: 5, BodyCRC: 0x9a71bb4c, PrevCRC: 0x01020304, Generation: 2, Group: 10, Synced: 9}
+	h.put(b)
+	golden, err := os.ReadFile("testdata/group.hex")
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSpace(string(golden)), hex.EncodeToString(b))
+	got, gotBody, n, err := DecodeGroup(b)
+	require.NoError(t, err)
+	require.Equal(t, body, string(gotBody))
+	require.Equal(t, groupAlign, n)
+	require.Equal(t, uint64(10), got.Group)
+}
+
+func FuzzDecodeGroup(f *testing.F) {
+	b := append(make([]byte, headerSize), "hello"...)
+	Header{Length: 5, BodyCRC: 0x9a71bb4c, Generation: 2, Group: 10, Synced: 9}.put(b)
+	f.Add(b)
+	f.Add(b[:20])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, body, n, err := DecodeGroup(b)
+		if err == nil {
+			require.Len(t, body, int(h.Length))
+			require.Zero(t, n%groupAlign)
+			require.Less(t, h.Synced, h.Group)
+		}
+		r := &replayer{next: 1}
+		im := &image{data: b}
+		im.first, err = decodeHeader(b)
+		im.found = err == nil
+		require.NoError(t, r.replay([]*image{im}, func([]byte) error { return nil }))
+	})
+}
