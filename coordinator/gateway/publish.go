@@ -243,6 +243,9 @@ func (g *Gateway) tend() (time.Duration, bool) {
 	needed := g.subs.tend(now)
 	needed = g.server.tend(now) || needed
 	needed = g.budget.nudge() || needed
+	if at := time.Duration(g.subs.next.Load()); at > 0 {
+		pause = min(pause, max(at-now, time.Millisecond))
+	}
 	if g.pending.Load() == 0 {
 		return pause, needed
 	}

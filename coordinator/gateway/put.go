@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -161,6 +160,3 @@ func (l *putList) remove(p *put) {
 	}
 	p.next, p.prev = nil, nil
 }
-
-// partitionOf names the partition in logs and frames.
-func (p *put) partition() ident.Partition { return p.lane.id }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -95,6 +94,7 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
 	}
 	r.buffer = append(r.buffer, run...)
+	h.pause, h.missing = 0, 0
 	h.sub.nudge()
 }
 
@@ -127,6 +127,10 @@ func (s *subscriptions) hear(v verb) {
 		h.takenLocked(v.Sequence)
 	case v.Kind == verbDeleted:
 		sub.endLocked()
+	case v.Kind == verbMissing:
+		now := h.sub.g.now()
+		h.failedLocked(now)
+		h.missingLocked(now)
 	}
 }
 
@@ -150,11 +154,7 @@ func (h *share) goneLocked(v verb) {
 		h.keepLocked(verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {
+		h.missing = 0
 		h.failedLocked(h.sub.g.now())
 	}
-}
-
-// createEphemeral makes an ephemeral channel: not replicated, so it does not wait.
-func createEphemeral(p *nsqd.Partition, name string) (*nsqd.Channel, error) {
-	return p.CreateChannel(context.Background(), name, nsqd.ChannelOptions{Origin: nsqd.FromLatest})
 }

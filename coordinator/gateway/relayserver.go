@@ -95,7 +95,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 	}
 	channel := findChannel(r.g.core, id, o.Channel)
 	if channel == nil {
-		l.say(verb{Kind: verbGone, Stream: o.Stream})
+		l.say(verb{Kind: verbMissing, Stream: o.Stream})
 		return
 	}
 	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit)}

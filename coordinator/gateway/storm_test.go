@@ -157,6 +157,11 @@ func (s *storm) check(t *testing.T) {
 		}
 	}
 	require.Greater(t, ok, len(s.fates)/2)
+	again := 0
+	for _, n := range s.seen {
+		again += n - 1
+	}
+	t.Logf("%d puts, %d OK, %d stored, %d deliveries more than once", len(s.fates), ok, len(stored), again)
 	for b := range stored {
 		require.NotZero(t, s.seen[b], "%s was never delivered", b)
 	}

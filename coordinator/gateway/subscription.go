@@ -21,6 +21,10 @@ const (
 	// missingGrace is how long a serving leader may not know the channel before
 	// the subscription ends.
 	missingGrace = 2 * time.Second
+	// firstAttach and maxAttach bound the pause between attachments that fail
+	// while nothing in the cluster changes.
+	firstAttach = 10 * time.Millisecond
+	maxAttach   = 500 * time.Millisecond
 )
 
 // subscription is one client's view of a channel over all partitions. It
@@ -210,7 +214,7 @@ func (s *subscription) reconcile(changed bool) {
 	s.growLocked(t)
 	for _, h := range s.mu.order {
 		if changed {
-			h.nextTry = 0
+			h.nextTry, h.pause = 0, 0
 		}
 		h.reconcileLocked(now)
 		if s.mu.over {

@@ -48,6 +48,7 @@ type subscriptions struct {
 	g      *Gateway
 	stream atomic.Uint64 // the last stream number given out
 	spoke  time.Duration // keeper only: when the credits were last said
+	next   atomic.Int64  // when the first share wants to attach again; 0 = none does
 
 	mu struct {
 		sync.RWMutex
@@ -130,6 +131,7 @@ func (s *subscriptions) peerDown(node ident.Node) {
 // tend repairs what no change announced, and keeps streams alive. It reports
 // whether there is any subscription.
 func (s *subscriptions) tend(now time.Duration) bool {
+	s.next.Store(0) // before looking: what asks meanwhile is kept
 	all := s.list()
 	speak := now-s.spoke >= keepAlive
 	if speak {
@@ -143,6 +145,17 @@ func (s *subscriptions) tend(now time.Duration) bool {
 		}
 	}
 	return len(all) > 0
+}
+
+// lookAt has the keeper look at the subscriptions at that time, the next time
+// it goes to rest.
+func (s *subscriptions) lookAt(at time.Duration) {
+	for {
+		next := s.next.Load()
+		if next != 0 && next <= int64(at) || s.next.CompareAndSwap(next, int64(at)) {
+			return
+		}
+	}
 }
 
 // unsent takes back what found no connection: finishes and requeues are kept

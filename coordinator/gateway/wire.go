@@ -150,15 +150,16 @@ func decodeReply(b []byte) reply {
 type verbKind uint8
 
 const (
-	verbFinish  verbKind = 1 // edge → leader
-	verbRequeue verbKind = 2 // edge → leader; argument: delay in ms
-	verbTouch   verbKind = 3 // edge → leader
-	verbHeld    verbKind = 4 // in an opening; argument: attempts
-	verbCredit  verbKind = 5 // edge → leader; argument: the credit
-	verbClose   verbKind = 6 // edge → leader; argument: 1 = requeue at once
-	verbTaken   verbKind = 7 // leader → edge: timed out or emptied, no longer the client's
-	verbGone    verbKind = 8 // leader → edge: no such stream here; open it again
-	verbDeleted verbKind = 9 // leader → edge: the channel does not exist
+	verbFinish  verbKind = 1  // edge → leader
+	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms
+	verbTouch   verbKind = 3  // edge → leader
+	verbHeld    verbKind = 4  // in an opening; argument: attempts
+	verbCredit  verbKind = 5  // edge → leader; argument: the credit
+	verbClose   verbKind = 6  // edge → leader; argument: 1 = requeue at once
+	verbTaken   verbKind = 7  // leader → edge: timed out or emptied, no longer the client's
+	verbGone    verbKind = 8  // leader → edge: no such stream here; open it again
+	verbDeleted verbKind = 9  // leader → edge: the channel was deleted
+	verbMissing verbKind = 10 // leader → edge: the channel is not known here (yet, or any more)
 	// verbRefused is added to a finish, requeue or touch that was not possible.
 	verbRefused verbKind = 16
 )
