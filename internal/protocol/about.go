@@ -3,6 +3,7 @@ package protocol
 import (
 	"crypto/tls"
 	"net"
+	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -21,8 +22,8 @@ type about struct {
 
 // pubCount counts what a connection published to its first topic.
 type pubCount struct {
-	topic string
-	count uint64
+	topic string // never changes
+	count atomic.Uint64
 }
 
 func defaultAbout(raw net.Conn) *about {
@@ -45,11 +46,12 @@ func (c *conn) describe(change func(*about)) {
 // the first topic only.
 func (c *conn) countPublished(n int) {
 	p := c.published.Load()
-	switch {
-	case p == nil:
-		c.published.Store(&pubCount{topic: c.topic, count: uint64(n)})
-	case p.topic == c.topic:
-		c.published.Store(&pubCount{topic: p.topic, count: p.count + uint64(n)})
+	if p == nil {
+		p = &pubCount{topic: c.topic}
+		c.published.Store(p)
+	}
+	if p.topic == c.topic {
+		p.count.Add(uint64(n))
 	}
 }
 
@@ -67,7 +69,7 @@ func (c *conn) stats() edge.ClientStats {
 		s.InFlightCount = int64((*sub).InFlight())
 	}
 	if p := c.published.Load(); p != nil {
-		s.PubCounts = []edge.PubCount{{Topic: p.topic, Count: p.count}}
+		s.PubCounts = []edge.PubCount{{Topic: p.topic, Count: p.count.Load()}}
 	}
 	if a.auth != nil {
 		s.Authed, s.AuthIdentity, s.AuthIdentityURL = true, a.auth.Identity, a.auth.IdentityURL
@@ -76,7 +78,8 @@ func (c *conn) stats() edge.ClientStats {
 		s.TLSCipherSuite = tls.CipherSuiteName(a.tlsState.CipherSuite)
 		s.TLSVersion = tlsVersionName(a.tlsState.Version)
 		s.TLSNegotiatedProtocol = a.tlsState.NegotiatedProtocol
-		s.TLSNegotiatedProtocolIsMutual = a.tlsState.NegotiatedProtocolIsMutual //nolint:staticcheck // stock NSQ's field
+		//lint:ignore SA1019 stock NSQ has the field
+		s.TLSNegotiatedProtocolIsMutual = a.tlsState.NegotiatedProtocolIsMutual
 	}
 	return s
 }

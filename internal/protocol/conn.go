@@ -197,7 +197,8 @@ func (c *conn) dismiss() {
 // handOver tells a consumer that understands it to finish what it has and to
 // go. It reports whether this is such a consumer.
 func (c *conn) handOver() bool {
-	if c.state.Load() != stateSubscribed || !strings.HasPrefix(c.about.Load().userAgent, "go-nsq/") {
+	if !strings.HasPrefix(c.about.Load().userAgent, "go-nsq/") ||
+		!c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return false
 	}
 	c.ready.Store(0)

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -226,6 +227,25 @@ func TestClientTimeout(t *testing.T) {
 			require.LessOrEqual(t, time.Since(start), 3*time.Second)
 		})
 	}
+}
+
+// A client that never reads is closed when a write has taken longer than the
+// heartbeat interval.
+func TestClientThatNeverReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, piped)
+		c := b.dial()
+		c.identify(`{"heartbeat_interval":1000}`)
+		start := time.Now()
+		var err error
+		for err == nil {
+			_, err = io.WriteString(c.conn, "PUB t\n"+sized("m"))
+		}
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		require.InDelta(t, 1, time.Since(start).Seconds(), 0.1)
+		synctest.Wait()
+		require.Zero(t, b.handler.Connections())
+	})
 }
 
 func TestHeartbeatDisabled(t *testing.T) {

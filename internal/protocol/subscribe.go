@@ -86,10 +86,9 @@ func (c *conn) grant(n int) {
 
 // startClose: CLS\n. The client may still finish what it has, and closes.
 func (c *conn) startClose() error {
-	if c.state.Load() != stateSubscribed {
+	if !c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return fatal(codeInvalid, "cannot CLS in current state")
 	}
-	c.state.Store(stateClosing)
 	c.grant(0)
 	c.respond(responseCloseWait)
 	return nil

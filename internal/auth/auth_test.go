@@ -1,0 +1,87 @@
+package auth
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const answer = `{"ttl":10,"identity":"me","authorizations":[` +
+	`{"topic":"^logs","channels":["^a$","b"],"permissions":["subscribe"]},` +
+	`{"topic":"metrics","channels":[".*"],"permissions":["publish","subscribe"]},` +
+	`{"topic":"odd","channels":["x"],"permissions":["publish"]}]}`
+
+func client(method string, addresses ...string) *Client {
+	return New(Options{Addresses: addresses, Method: method, ConnectTimeout: 5 * time.Second, RequestTimeout: 5 * time.Second})
+}
+
+func TestAllows(t *testing.T) {
+	s := &State{}
+	require.NoError(t, json.Unmarshal([]byte(answer), s))
+	now := time.Now()
+	require.NoError(t, s.compile(now))
+	for _, row := range []struct {
+		topic, channel string
+		want           bool
+	}{
+		{"logs", "a", true}, {"logs-2", "a", true}, {"my-logs", "a", false}, {"logs", "aa", false}, {"logs", "abc", true},
+		{"logs", "", false}, {"metrics", "", true}, {"my-metrics", "c", true},
+		{"odd", "", false}, // to publish, a channel pattern must match the empty name
+	} {
+		require.Equal(t, row.want, s.Allows(row.topic, row.channel), "%s %s", row.topic, row.channel)
+	}
+	require.False(t, s.Expired(now.Add(9*time.Second)))
+	require.True(t, s.Expired(now.Add(10*time.Second)))
+}
+
+func TestQueryForms(t *testing.T) {
+	var method, contentType, accept, path, asked string
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		method, contentType, accept, path = r.Method, r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.URL.Path
+		asked = r.URL.RawQuery + string(body)
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer service.Close()
+	host := strings.TrimPrefix(service.URL, "http://")
+	r := Request{RemoteIP: "1.2.3.4", TLS: true, CommonName: "cn", Secret: "s&s"}
+
+	s, err := client("get", host).Query(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, "me", s.Identity)
+	require.Equal(t, []string{"GET", "/auth", "common_name=cn&remote_ip=1.2.3.4&secret=s%26s&tls=true"}, []string{method, path, asked})
+	require.Equal(t, "application/vnd.nsq; version=1.0", accept)
+
+	_, err = client("post", service.URL+"/check").Query(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, []string{"POST", "/check", "application/json"}, []string{method, path, contentType})
+	require.JSONEq(t, `{"remote_ip":["1.2.3.4"],"tls":["true"],"secret":["s&s"],"common_name":["cn"]}`, asked)
+}
+
+// A service that is down or talks nonsense is passed over.
+func TestQueryTriesEveryAddress(t *testing.T) {
+	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+	defer good.Close()
+	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	defer bad.Close()
+	down := httptest.NewServer(nil)
+	down.Close()
+	for range 10 { // the start is random
+		_, err := client("get", bad.URL, down.URL, good.URL).Query(t.Context(), Request{})
+		require.NoError(t, err)
+	}
+	_, err := client("get", bad.URL, down.URL).Query(t.Context(), Request{})
+	require.ErrorIs(t, err, ErrInvalidAnswer)
+	require.ErrorContains(t, err, down.URL)
+	_, err = client("get").Query(t.Context(), Request{})
+	require.Error(t, err)
+}
