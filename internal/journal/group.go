@@ -7,9 +7,11 @@ import (
 	"hash/crc32"
 )
 
+// Align is what the places of groups are multiples of, in bytes.
+const Align = 512
+
 const (
 	headerSize  = 48
-	groupAlign  = 512
 	pageBytes   = 4096
 	groupMagic  = 0x314a4b4c // "LKJ1" read little-endian
 	maxBodySize = 1 << 30
@@ -84,7 +86,7 @@ func DecodeGroup(b []byte) (h Header, body []byte, n int, err error) {
 	if got := crc32.Checksum(body, castagnoli); got != h.BodyCRC {
 		return h, nil, 0, fmt.Errorf("%w: group %d: body checksum %08x, computed %08x", errNoGroup, h.Group, h.BodyCRC, got)
 	}
-	return h, body, alignUp(end, groupAlign), nil
+	return h, body, alignUp(end, Align), nil
 }
 
 func alignUp(n, unit int) int { return (n + unit - 1) / unit * unit }

@@ -283,7 +283,7 @@ func (j *Journal) writeGroup(buf []byte) error {
 		}
 		j.synced = j.next
 	}
-	j.pos = int64(alignUp(int(j.pos)+size, groupAlign))
+	j.pos = int64(alignUp(int(j.pos)+size, Align))
 	j.crc = crc
 	j.noteGroup(int64(len(buf)))
 	return nil

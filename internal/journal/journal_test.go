@@ -216,7 +216,7 @@ func TestGolden(t *testing.T) {
 	got, gotBody, n, err := DecodeGroup(b)
 	require.NoError(t, err)
 	require.Equal(t, body, string(gotBody))
-	require.Equal(t, groupAlign, n)
+	require.Equal(t, Align, n)
 	require.Equal(t, uint64(10), got.Group)
 }
 
@@ -230,7 +230,7 @@ func FuzzDecodeGroup(f *testing.F) {
 		h, body, n, err := DecodeGroup(b)
 		if err == nil {
 			require.Len(t, body, int(h.Length))
-			require.Zero(t, n%groupAlign)
+			require.Zero(t, n%Align)
 			require.Less(t, h.Synced, h.Group)
 		}
 		r := &replayer{next: 1}

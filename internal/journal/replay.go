@@ -157,7 +157,7 @@ func (r *replayer) walk(im *image, visit func([]byte) error) error {
 
 // survey looks at every place where a header may be, for what was acknowledged.
 func (r *replayer) survey(data []byte) {
-	for at := 0; at+headerSize <= len(data); at += groupAlign {
+	for at := 0; at+headerSize <= len(data); at += Align {
 		if h, err := decodeHeader(data[at:]); err == nil {
 			r.synced = max(r.synced, h.Synced)
 			r.highest = max(r.highest, h.Group)
