@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 const (
@@ -186,6 +187,9 @@ func heapBytes() int64 {
 }
 
 func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const n = 1 << 20
 	before := heapBytes()
 	var c cursor
@@ -205,6 +209,9 @@ func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
 }
 
 func TestMillionFinishesInRandomOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const n = 1 << 20
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
@@ -231,34 +238,6 @@ func TestMillionFinishesInRandomOrder(t *testing.T) {
 	require.EqualValues(t, n, c.cursor.confirmed)
 	require.Equal(t, counts{finished: n, published: n}, countsOf(r.Partition, c))
 	t.Logf("at most %d ranges, %.1f MiB left", most, float64(heapBytes()-before)/(1<<20))
-}
-
-func BenchmarkPullFinish(b *testing.B) {
-	for _, credit := range []int{1, 100, 1000} {
-		b.Run(map[int]string{1: "credit1", 100: "credit100", 1000: "credit1000"}[credit], func(b *testing.B) {
-			r := newRig(Options{})
-			r.o.Now = func() int64 { return time.Now().UnixNano() }
-			c := r.channel(b, "c", ChannelOptions{})
-			s := subscribe(b, c)
-			const ring = 1 << 20
-			r.publishN(min(b.N, ring))
-			var buffer []edge.Delivery
-			b.ReportAllocs()
-			b.ResetTimer()
-			for done := 0; done < b.N; {
-				buffer = c.Pull(s, min(credit, b.N-done), buffer[:0])
-				if len(buffer) == 0 {
-					b.StopTimer()
-					_ = r.SeekChannel(b.Context(), "c", 0)
-					b.StartTimer()
-				}
-				for i := range buffer {
-					_ = c.Finish(s, buffer[i].Message.Seq, 1)
-				}
-				done += len(buffer)
-			}
-		})
-	}
 }
 
 // follow is a client whose broker loses and regains the leadership: it attaches
@@ -343,4 +322,45 @@ func TestLeadershipComesAndGoesUnderConsumers(t *testing.T) {
 			require.Equal(t, 1, n, "the state was never lost, so message %d is finished once", seq)
 		}
 	}
+}
+
+// slowLog lets a test hold a read up.
+type slowLog struct {
+	*memoryLog
+	entered, release chan struct{}
+}
+
+func (l *slowLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
+	l.entered <- struct{}{}
+	<-l.release
+	return l.memoryLog.Read(from, max, dst)
+}
+
+func TestAReadFromDiskHoldsNobodyUp(t *testing.T) {
+	r := newRig(Options{})
+	slow := &slowLog{r.log, make(chan struct{}), make(chan struct{})}
+	r.source = slow
+	c := r.channel(t, "c", ChannelOptions{})
+	a, b := subscribe(t, c), subscribe(t, c)
+	<-b.Wake
+	r.publishN(3)
+	pulled := make(chan []edge.Delivery)
+	go func() { pulled <- c.Pull(a, 1, nil) }()
+	<-slow.entered
+	require.Empty(t, c.Pull(b, 5, nil), "somebody else reads: do not wait")
+	r.publishN(1)
+	r.tick(1)
+	require.Empty(t, b.Wake, "nothing to be had before the read is done")
+	slow.release <- struct{}{}
+	require.Len(t, <-pulled, 1)
+	<-b.Wake
+	require.Len(t, c.Pull(b, 3, nil), 3, "read ahead")
+	r.publishN(2)
+	go func() { pulled <- c.Pull(b, 5, nil) }()
+	<-slow.entered
+	require.NoError(t, r.EmptyChannel(t.Context(), "c"))
+	slow.release <- struct{}{}
+	require.Empty(t, <-pulled, "the position moved while it was read")
+	require.Zero(t, c.InFlight(b))
+	require.Equal(t, counts{finished: 6, published: 6}, countsOf(r.Partition, c))
 }

@@ -139,6 +139,7 @@ func (c *cursor) apply(p progress) {
 	for _, s := range p.settled {
 		c.settle(s)
 	}
+	c.aside.grow(len(p.aside))
 	for _, e := range p.aside {
 		c.settle(span{e.seq, e.seq + 1})
 		c.aside.wait(e.seq, e.deadline, e.attempts)

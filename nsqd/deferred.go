@@ -52,6 +52,14 @@ type asideSet struct {
 	due int
 }
 
+// grow makes room for n messages in an empty set.
+func (a *asideSet) grow(n int) {
+	if n > 0 && len(a.index) == 0 {
+		a.index = make(map[ident.Sequence]aside, n)
+		a.heap = make([]deferral, 0, n)
+	}
+}
+
 func (a *asideSet) len() int { return len(a.index) }
 
 // wait puts seq aside until the deadline; it must not be in the heap.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -85,7 +86,17 @@ func appendProgress(b []byte, p progress) []byte {
 	return b
 }
 
+// size is the encoded length of p.
+func (p *progress) size() int {
+	return 8 + 3*4 + 16*len(p.settled) + 16*len(p.aside) + 8*len(p.finished)
+}
+
 func appendSnapshot(b []byte, s snapshot) []byte {
+	size := 2 + 8 + 8 + 4
+	for i := range s.channels {
+		size += 1 + 1 + len(s.channels[i].name) + 8 + s.channels[i].progress.size()
+	}
+	b = slices.Grow(b, size) // a million deferred messages are 16 MiB
 	le := binary.LittleEndian
 	b = append(b, stateVersion, s.flags)
 	b = le.AppendUint64(b, uint64(s.barrier))
@@ -202,7 +213,9 @@ func (d *decoder) progress() (p progress) {
 		}
 		p.settled = append(p.settled, s)
 	}
-	for n := d.count(16); n > 0; n-- {
+	n := d.count(16)
+	p.aside = slices.Grow(p.aside, n)
+	for ; n > 0; n-- {
 		w := d.uint64()
 		e := entry{seq: ident.Sequence(w >> 16), attempts: uint16(w), deadline: int64(d.uint64())}
 		if e.seq >= MaxSequence {

@@ -1,0 +1,74 @@
+package nsqd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+func BenchmarkPullFinish(b *testing.B) {
+	for _, credit := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("credit%d", credit), func(b *testing.B) {
+			r := newRig(Options{})
+			r.o.Now = func() int64 { return time.Now().UnixNano() }
+			c := r.channel(b, "c", ChannelOptions{})
+			s := subscribe(b, c)
+			const ring = 1 << 20
+			r.publishN(min(b.N, ring))
+			var buffer []edge.Delivery
+			b.ReportAllocs()
+			b.ResetTimer()
+			for done := 0; done < b.N; {
+				buffer = c.Pull(s, min(credit, b.N-done), buffer[:0])
+				if len(buffer) == 0 {
+					b.StopTimer()
+					_ = r.SeekChannel(b.Context(), "c", 0)
+					b.StartTimer()
+				}
+				for i := range buffer {
+					_ = c.Finish(s, buffer[i].Message.Seq, 1)
+				}
+				done += len(buffer)
+			}
+		})
+	}
+}
+
+func BenchmarkDeferredMillion(b *testing.B) {
+	const n = 1 << 20
+	r := newRig(Options{})
+	c := r.channel(b, "c", ChannelOptions{})
+	for i := range n {
+		c.cursor.putAside(entry{seq: ident.Sequence(i), deadline: int64(rand.N(1 << 40))})
+	}
+	c.cursor.clean()
+	full := r.Snapshot()
+	b.Run("snapshot", func(b *testing.B) {
+		for range b.N {
+			_ = r.Snapshot()
+		}
+	})
+	b.Run("replace", func(b *testing.B) {
+		p := NewPartition("orders", testID, r.log, nil, Options{})
+		for range b.N {
+			p.Replace(full)
+		}
+	})
+	b.Run("lowwater", func(b *testing.B) {
+		for range b.N {
+			_ = r.LowWater()
+		}
+	})
+	b.Run("requeue-due", func(b *testing.B) {
+		for i := range b.N {
+			seq := ident.Sequence(n + i)
+			c.cursor.aside.wait(seq, int64(i), 1)
+			c.cursor.aside.expire(int64(i))
+			c.cursor.aside.drop(seq)
+		}
+	})
+}
