@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,8 @@ type broker struct {
 	inc  ident.Incarnation
 	gw   *Gateway
 	loop *mailbox
+
+	electing atomic.Bool // named by the metadata, serves nothing
 
 	mu     sync.Mutex
 	judge  func(n int, d queue.Draft) (replica.Outcome, bool) // overrides the n-th proposal's fate; false = silence
@@ -312,7 +315,7 @@ func (b *broker) Leader(p ident.Partition) (Leadership, bool) {
 
 func (b *broker) Leads(p ident.Partition) bool {
 	l, ok := b.Leader(p)
-	return ok && l.Node == b.name
+	return ok && l.Node == b.name && !b.electing.Load()
 }
 
 func (b *broker) Changed() <-chan struct{} {

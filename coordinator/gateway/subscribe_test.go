@@ -353,3 +353,23 @@ func TestCloseGivesBackAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestLeaderThatDoesNotServeYet(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		a := &answers{}
+		w.brokers["n1"].put(a, "orders", "x")
+		w.tick(50 * time.Millisecond)
+		w.brokers["n3"].electing.Store(true) // the metadata names it, its marker is not committed
+		w.lead(top.Partition(0), "n3")
+		w.tick(300 * time.Millisecond)
+		require.Empty(t, s.Pull(1, nil))
+		w.brokers["n3"].electing.Store(false)
+		start := time.Now()
+		require.Equal(t, 1, w.consume(s, 10, 1, time.Second, func(d edge.Delivery) {
+			require.NoError(t, s.Finish(d.ID))
+		}))
+		require.Less(t, time.Since(start), 400*time.Millisecond)
+	})
+}
