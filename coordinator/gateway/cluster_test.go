@@ -118,7 +118,7 @@ type sharedLog struct {
 	messages []queue.Message
 	size     ident.Offset
 	byID     map[ident.RequestID]ident.Sequence
-	order    []uint64 // request numbers, as they were committed
+	recent   []ident.RequestID // those in byID: the last 4096, as a leader keeps them
 }
 
 func newWorld(t testing.TB, names ...ident.Node) *world {
@@ -362,7 +362,11 @@ func (w *world) commit(p ident.Partition, d queue.Draft) replica.Completion {
 	log.messages = batch.Messages(first, int(d.Count), log.messages)
 	log.size = batch.End.Offset
 	log.byID[d.Request] = first
-	log.order = append(log.order, d.Request.N)
+	log.recent = append(log.recent, d.Request)
+	if len(log.recent) > 4096 {
+		delete(log.byID, log.recent[0])
+		log.recent = log.recent[1:]
+	}
 	return replica.Completion{Outcome: replica.Committed, First: first}
 }
 

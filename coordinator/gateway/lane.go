@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// laneWindow bounds the attempts under way to one partition. A leader
-	// recognises the last 4096 requests of a producer; with fewer under way a
-	// retry is always recognised.
+	// laneWindow is how many places a put may be ahead of the oldest one under
+	// way. A leader recognises the last 4096 requests of a producer; an answer
+	// that is lost while others flow must still find its put among them when it
+	// is tried again.
 	laneWindow = 2048
 	// firstPause is the pause after the first fruitless attempt; it doubles up
 	// to Options.Retry and starts again when something changes.
@@ -29,7 +30,8 @@ type lane struct {
 
 	mu struct {
 		sync.Mutex
-		parked  putList // waiting for an attempt, by request number
+		places  uint64  // given out
+		parked  putList // waiting for an attempt
 		out     putList // with an attempt under way
 		byN     map[uint64]*put
 		pumping bool
@@ -68,7 +70,9 @@ func (l *lane) add(p *put) bool {
 	}
 	p.draft.Request.N = l.gateway.requests.Add(1) // under the lock: numbers rise along the lane
 	p.parked = true
-	l.mu.parked.pushBack(p)
+	l.mu.places++
+	p.place = l.mu.places
+	l.mu.parked.insertNew(p)
 	l.mu.byN[p.draft.Request.N] = p
 	return true
 }
@@ -97,18 +101,29 @@ func (l *lane) take(r route) (attempt, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.mu.parked.head
-	busy := l.mu.out.n >= laneWindow || (l.mu.suspect && (l.mu.out.n > 0 || now < l.mu.nextTry))
-	if p == nil || !r.ok || busy {
+	if p == nil || !r.ok || !l.roomLocked(p, now) {
 		l.mu.pumping = false
 		return attempt{}, false
 	}
 	l.mu.parked.remove(p)
-	l.mu.out.pushBack(p)
+	l.mu.out.insertNew(p)
 	p.parked, p.local, p.current, p.sent = false, r.local, r.target, now
 	p.attempt++
 	a := attempt{put: p, n: p.attempt, local: r.local, clone: r.local && p.sealed, target: r.target}
 	p.sealed = p.sealed || r.local
 	return a, true
+}
+
+// roomLocked reports whether p, the oldest parked put, may be launched.
+func (l *lane) roomLocked(p *put, now time.Duration) bool {
+	oldest := l.mu.out.head
+	switch {
+	case l.mu.suspect:
+		return oldest == nil && now >= l.mu.nextTry
+	case oldest != nil:
+		return p.place < oldest.place+laneWindow
+	}
+	return true
 }
 
 // settle takes the outcome of attempt n (0 = the present, local one) and
@@ -265,7 +280,7 @@ func (l *lane) retire() bool {
 func (l *lane) parkLocked(p *put) {
 	l.mu.out.remove(p)
 	p.parked = true
-	l.mu.parked.insert(p)
+	l.mu.parked.insertOld(p)
 }
 
 func (l *lane) finishLocked(p *put, r edge.PutResult) answer {

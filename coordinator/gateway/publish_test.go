@@ -328,3 +328,22 @@ func TestAdmitCreatesTheTopicOnce(t *testing.T) {
 		requireOK(t, a, 1)
 	})
 }
+
+func TestLostAnswerAmongManyPuts(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		lost := 0
+		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { lost++; return lost == 1 })
+		a := &answers{}
+		w.brokers["n2"].put(a, "orders", "first")
+		synctest.Wait()
+		for _, m := range numbers(10_000) {
+			w.brokers["n2"].put(a, "orders", m)
+			synctest.Wait()
+		}
+		require.Less(t, len(a.all()), 4096, "not so far ahead that the leader forgets the first")
+		time.Sleep(3 * time.Second)
+		requireOK(t, a, 10_001)
+		require.Equal(t, append([]string{"first"}, numbers(10_000)...), w.bodies(top.Partition(0)))
+	})
+}

@@ -19,6 +19,7 @@ type put struct {
 	born     time.Duration
 
 	next, prev *put
+	place      uint64 // counts the lane's puts
 	history
 	current Leadership    // whom the present attempt went to
 	sent    time.Duration // when
@@ -111,21 +112,28 @@ type answer struct {
 	result edge.PutResult
 }
 
-// putList is an intrusive list; a put is in at most one.
+// putList is an intrusive list, ordered by place; a put is in at most one.
 type putList struct {
 	head, tail *put
 	n          int
 }
 
-// pushBack adds p at the end.
-func (l *putList) pushBack(p *put) { l.insertAfter(l.tail, p) }
-
-// insert puts p before the first put that is younger. Retried puts are usually
-// the oldest, so the search begins at the head.
-func (l *putList) insert(p *put) {
+// insertOld adds p by its place. The search begins at the head: p is given back
+// and probably among the oldest.
+func (l *putList) insertOld(p *put) {
 	var after *put
-	for q := l.head; q != nil && q.draft.Request.N < p.draft.Request.N; q = q.next {
+	for q := l.head; q != nil && q.place < p.place; q = q.next {
 		after = q
+	}
+	l.insertAfter(after, p)
+}
+
+// insertNew adds p by its place. The search begins at the tail: p is probably
+// the newest.
+func (l *putList) insertNew(p *put) {
+	after := l.tail
+	for after != nil && after.place > p.place {
+		after = after.prev
 	}
 	l.insertAfter(after, p)
 }

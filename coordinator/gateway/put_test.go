@@ -53,18 +53,21 @@ func TestFinal(t *testing.T) {
 	require.Equal(t, edge.ErrInDoubt, h.final(true, edge.ErrNoLeader))
 }
 
-func TestPutListKeepsTheOrderOfTheNumbers(t *testing.T) {
+func TestPutListKeepsTheOrder(t *testing.T) {
 	var l putList
-	for _, n := range []uint64{5, 1, 3, 4, 2} {
-		p := &put{}
-		p.draft.Request.N = n
-		l.insert(p)
+	for i, n := range []uint64{5, 1, 3, 4, 2} {
+		p := &put{place: n}
+		if i%2 == 0 {
+			l.insertOld(p)
+		} else {
+			l.insertNew(p)
+		}
 	}
 	l.remove(l.head.next) // 2
 	l.remove(l.tail)      // 5
 	var got []uint64
 	for p := l.head; p != nil; p = p.next {
-		got = append(got, p.draft.Request.N)
+		got = append(got, p.place)
 	}
 	require.Equal(t, []uint64{1, 3, 4}, got)
 	require.Equal(t, 3, l.n)

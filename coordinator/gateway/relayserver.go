@@ -107,6 +107,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 	}
 	s.refused = reclaim(channel, s.subscriber, held)
 	l.add(s)
+	r.g.wake() // the keeper may have slept
 }
 
 // gone says in one verb why a stream cannot be served.

@@ -107,17 +107,18 @@ func (s *sender) flush() (stayed bool) {
 	s.mu.Unlock()
 	for to, o := range full {
 		s.sendPuts(to, o.puts)
-		s.sendReplies(to, o.replies, o.hints)
-		if left := s.sendRelay(to, o.relay); len(left) > 0 {
+		replies := s.sendReplies(to, o.replies, o.hints)
+		relay := s.sendRelay(to, o.relay)
+		if len(replies)+len(relay) > 0 {
 			stayed = true
-			s.putBack(to, left)
+			s.putBack(to, replies, relay)
 		}
 	}
 	return stayed
 }
 
-// putBack returns relay items to the front of the outbox.
-func (s *sender) putBack(to ident.Node, left []relayItem) {
+// putBack returns what found no room in the window to the front of the outbox.
+func (s *sender) putBack(to ident.Node, replies []reply, relay []relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.mu.peers[to]
@@ -125,7 +126,8 @@ func (s *sender) putBack(to ident.Node, left []relayItem) {
 		o = &outbox{}
 		s.mu.peers[to] = o
 	}
-	o.relay = append(left[:len(left):len(left)], o.relay...)
+	o.replies = append(replies[:len(replies):len(replies)], o.replies...)
+	o.relay = append(relay[:len(relay):len(relay)], o.relay...)
 }
 
 func (s *sender) sendPuts(to ident.Node, puts []attempt) {
@@ -164,8 +166,9 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	return n, rpc.Frame{Class: rpc.ClassForward, Header: forwardHeader{Kind: framePuts, Count: n}, Payload: pieces}
 }
 
-// sendReplies drops what cannot be sent: the edge asks again.
-func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) {
+// sendReplies returns what has to wait for the window. What finds no connection
+// is dropped: the edge asks again.
+func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) (left []reply) {
 	for len(replies) > 0 {
 		n := min(len(replies), maxFrameItems)
 		records := make([]byte, 0, n*replySize)
@@ -174,11 +177,14 @@ func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) {
 		}
 		header := forwardHeader{Kind: frameReplies, Count: n, Hints: hints}
 		frame := rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
-		if err := s.g.transport.Send(to, frame); err != nil {
-			return
+		if err := s.g.transport.Send(to, frame); errors.Is(err, rpc.ErrWindow) {
+			return replies
+		} else if err != nil {
+			return nil
 		}
 		replies, hints = replies[n:], nil
 	}
+	return nil
 }
 
 // sendRelay keeps the order. It returns what has to wait for the window; what
