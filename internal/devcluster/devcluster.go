@@ -40,6 +40,7 @@ type Config struct {
 	NSQD          string   // the broker's binary
 	EtcdEndpoints string   // use this etcd instead of embedding one
 	Args          []string // more flags for every broker
+	Tied          bool     // the kernel kills the brokers when this process dies (Linux)
 }
 
 // Cluster is a set of brokers under one data directory.
@@ -129,7 +130,7 @@ func (c *Cluster) StartAll() error {
 }
 
 // Start starts one broker, as it was started first. It outlives this process
-// unless Stop is called.
+// unless Stop is called or the cluster is tied to it.
 func (c *Cluster) Start(name string) error {
 	b, err := c.Broker(name)
 	if err != nil {
@@ -153,7 +154,7 @@ func (c *Cluster) Start(name string) error {
 	defer log.Close()
 	cmd := exec.Command(how.NSQD, how.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only us: we stop them in order
+	cmd.SysProcAttr = processGroup(c.cfg.Tied)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("devcluster: %w", err)
 	}

@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	startLimit = 60 * time.Second // a broker answers /readyz; generous, it is not what is tested
+	waitLimit  = 60 * time.Second // any other condition
+	pollEvery  = 10 * time.Millisecond
+)
+
+// cluster is a set of broker processes of one test. Only the test's own
+// goroutine may call it, except for the addresses, which never change.
+type cluster struct {
+	*devcluster.Cluster
+	t    *testing.T
+	http *http.Client
+	dir  string
+	down outages
+}
+
+// start runs brokers and waits until all of them take puts.
+func start(t *testing.T, brokers int, flags ...string) *cluster {
+	t.Helper()
+	processes(t)
+	dir := directory(t)
+	d, err := devcluster.New(devcluster.Config{
+		Nodes: brokers, DataDir: dir, BasePort: freePorts(t, brokers),
+		NSQD: built.path("nsqd"), Args: flags, Tied: true,
+	})
+	require.NoError(t, err)
+	c := &cluster{Cluster: d, t: t, dir: dir, http: &http.Client{Timeout: 3 * time.Second}}
+	t.Cleanup(c.end)
+	require.NoError(t, c.StartAll())
+	c.ready()
+	return c
+}
+
+// directory is the test's own, kept if LOCKSTEP_KEEP names a place for it.
+func directory(t *testing.T) string {
+	keep := os.Getenv("LOCKSTEP_KEEP")
+	if keep == "" {
+		return t.TempDir()
+	}
+	dir := filepath.Join(keep, strings.ReplaceAll(t.Name(), "/", "_")+time.Now().Format("-150405"))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	return dir
+}
+
+// end kills what still runs, continues it first if it was stopped, and shows the
+// ends of the logs of a failed test.
+func (c *cluster) end() {
+	for _, b := range c.Brokers {
+		if b.PID != 0 {
+			_ = syscall.Kill(-b.PID, syscall.SIGKILL) // the whole group; gone already is fine
+		}
+	}
+	for _, name := range names(c) {
+		_ = c.Kill(name)
+	}
+	c.http.CloseIdleConnections()
+	if c.t.Failed() {
+		for _, name := range names(c) {
+			c.t.Logf("%s.log ends:\n%s", name, tail(filepath.Join(c.dir, name+".log"), 8<<10))
+		}
+	}
+}
+
+func tail(path string, bytes int) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-bytes):])
+}
+
+func names(c *cluster) (all []string) {
+	for _, b := range c.Brokers {
+		all = append(all, b.Name)
+	}
+	return all
+}
+
+// ready waits until every broker takes puts.
+func (c *cluster) ready() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	require.NoError(c.t, c.Ready(ctx))
+}
+
+// kill ends a broker with SIGKILL; what clients of it see from now on is excused.
+func (c *cluster) kill(name string) {
+	c.t.Helper()
+	c.down.begin(name)
+	require.NoError(c.t, c.Kill(name))
+}
+
+// restart starts a broker that was killed or stopped, and waits until it is ready.
+func (c *cluster) restart(name string) {
+	c.t.Helper()
+	require.NoError(c.t, c.Start(name))
+	b, err := c.Broker(name)
+	require.NoError(c.t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	require.NoError(c.t, devcluster.WaitReady(ctx, b.HTTP))
+	c.down.end(name)
+}
+
+// killAll ends every broker with SIGKILL, without waiting for one before the next.
+func (c *cluster) killAll() {
+	c.t.Helper()
+	for _, name := range names(c) {
+		c.down.begin(name)
+		require.NoError(c.t, c.Signal(name, syscall.SIGKILL))
+	}
+	for _, name := range names(c) {
+		require.NoError(c.t, c.Kill(name))
+	}
+}
+
+// get asks one broker for JSON.
+func (c *cluster) get(b devcluster.Broker, path string, into any) error {
+	resp, err := c.http.Get("http://" + b.HTTP + path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", path, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+// create makes a topic and its channel, and waits until it is whole.
+func (c *cluster) create(topic, channel string, partitions int) {
+	c.t.Helper()
+	c.post("/topic/create", url.Values{"topic": {topic}, "partitions": {fmt.Sprint(partitions)}})
+	c.post("/channel/create", url.Values{"topic": {topic}, "channel": {channel}})
+	c.whole(topic)
+}
+
+func (c *cluster) post(path string, q url.Values) {
+	c.t.Helper()
+	resp, err := c.http.Post("http://"+c.Brokers[0].HTTP+path+"?"+q.Encode(), "", nil)
+	require.NoError(c.t, err)
+	_ = resp.Body.Close()
+	require.Equal(c.t, http.StatusOK, resp.StatusCode, path)
+}
+
+// topic is the view of a topic by the first broker that answers and shows it.
+func (c *cluster) topic(name string) (edge.TopicView, bool) {
+	for _, b := range c.Brokers {
+		var v edge.ClusterView
+		if c.down.isDown(b.Name) || c.get(b, "/v1/cluster", &v) != nil {
+			continue
+		}
+		for _, t := range v.Topics {
+			if t.Topic == name {
+				return t, true
+			}
+		}
+	}
+	return edge.TopicView{}, false
+}
+
+// leader is the leader of a topic's first partition, waited for.
+func (c *cluster) leader(topic string) (name string) {
+	c.t.Helper()
+	c.until("a leader of "+topic, func() bool {
+		v, ok := c.topic(topic)
+		if !ok || v.Partitions[0].Leader == "" {
+			return false
+		}
+		name = string(v.Partitions[0].Leader)
+		return !c.down.isDown(name)
+	})
+	return name
+}
+
+// follower is a broker that does not lead the topic's first partition.
+func (c *cluster) follower(topic string) string {
+	leader := c.leader(topic)
+	for _, name := range names(c) {
+		if name != leader {
+			return name
+		}
+	}
+	c.t.Fatalf("no follower beside %s", leader)
+	return ""
+}
+
+// whole waits until every replica of a topic is in sync.
+func (c *cluster) whole(topic string) {
+	c.t.Helper()
+	c.until("all replicas of "+topic+" in sync", func() bool {
+		v, ok := c.topic(topic)
+		for _, p := range v.Partitions {
+			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor
+		}
+		return ok
+	})
+}
+
+// until waits for a condition, looking often.
+func (c *cluster) until(what string, condition func() bool) {
+	c.t.Helper()
+	within(c.t, waitLimit, what, condition)
+}
+
+func within(t *testing.T, limit time.Duration, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s in vain for %s", limit, what)
+		}
+		pause(pollEvery)
+	}
+}
+
+// pause is the time between two looks at a condition.
+func pause(d time.Duration) { <-time.After(d) }
+
+// check runs `nsqctl check`: the replicas are equal, byte by byte.
+func (c *cluster) check(topic string) {
+	c.t.Helper()
+	out, err := c.nsqctl("check", topic, "--wait", "20s")
+	require.NoError(c.t, err, "nsqctl check %s: %s", topic, out)
+}
+
+func (c *cluster) nsqctl(args ...string) (string, error) {
+	cmd := exec.Command(built.path("nsqctl"), append(args, "--nsqd-http-address", c.Brokers[0].HTTP)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// counters adds up what the live brokers count since they started.
+func (c *cluster) counters() (sum edge.CounterTotals) {
+	for _, b := range c.Brokers {
+		var v edge.ClusterView
+		if c.get(b, "/v1/cluster", &v) != nil {
+			continue
+		}
+		sum.Elections += v.Counters.Elections
+		sum.Rollbacks += v.Counters.Rollbacks
+		sum.RolledBack += v.Counters.RolledBack
+		sum.InDoubt += v.Counters.InDoubt
+		sum.Truncations += v.Counters.Truncations
+		sum.Shrinks += v.Counters.Shrinks
+		sum.Grows += v.Counters.Grows
+		sum.Swaps += v.Counters.Swaps
+	}
+	return sum
+}
+
+// drained waits until a channel has nothing left anywhere.
+func (c *cluster) drained(topic, channel string) {
+	c.t.Helper()
+	c.until("an empty channel "+channel, func() bool {
+		var depth int64
+		found := 0
+		for _, b := range c.Brokers {
+			var s struct{ Topics []edge.TopicStats }
+			if c.get(b, "/stats?format=json&topic="+url.QueryEscape(topic), &s) != nil {
+				return false
+			}
+			for _, t := range s.Topics {
+				for _, ch := range t.Channels {
+					if ch.ChannelName == channel {
+						found++
+						depth += ch.Depth + int64(ch.InFlightCount) + int64(ch.DeferredCount)
+					}
+				}
+			}
+		}
+		return found > 0 && depth == 0
+	})
+}
+
+// leads says which partitions of a topic a broker leads.
+func leads(v edge.TopicView, name string) (n int) {
+	for _, p := range v.Partitions {
+		if p.Leader == ident.Node(name) {
+			n++
+		}
+	}
+	return n
+}

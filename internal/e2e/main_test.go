@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// binaries are built once for all tests of this package.
+type binaries struct{ dir string }
+
+func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
+
+// built is set before any test runs and never changed.
+var built binaries
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		os.Exit(m.Run())
+	}
+	dir, err := os.MkdirTemp("", "lockstep-e2e-")
+	if err == nil {
+		built = binaries{dir}
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: build the binaries:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+func build(dir string) error {
+	args := []string{"build", "-o", dir + "/"}
+	if os.Getenv("LOCKSTEP_RACE") != "" {
+		args = append(args, "-race")
+	}
+	const module = "github.com/lockstepmq/lockstep/"
+	cmd := exec.Command("go", append(args, module+"cmd/nsqd", module+"cmd/nsqctl")...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
+}
+
+func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
+
+// rounds is how often a test repeats itself.
+func rounds(usual, many int) int {
+	if long() {
+		return many
+	}
+	return usual
+}
+
+// slack is what a promised duration is multiplied by before it is asserted:
+// machines that test are busy.
+func slack(promised time.Duration) time.Duration {
+	n, err := strconv.ParseFloat(os.Getenv("LOCKSTEP_SLACK"), 64)
+	if err != nil {
+		n = 3
+	}
+	return time.Duration(n * float64(promised))
+}
+
+// processes skips a test that needs brokers.
+func processes(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts broker processes; left out with -short")
+	}
+}

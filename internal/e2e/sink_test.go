@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/e2e/history"
+)
+
+// sink is a go-nsq consumer that finds the brokers through /lookup on all of
+// them and finishes every message.
+type sink struct {
+	c          *cluster
+	consumer   *nsq.Consumer
+	mu         sync.Mutex
+	deliveries []history.Delivery
+	bodies     map[string]bool
+}
+
+// consume attaches a consumer; it is stopped at the end of the test.
+func (c *cluster) consume(topic, channel string) *sink {
+	c.t.Helper()
+	s := &sink{c: c, bodies: map[string]bool{}}
+	s.attach(topic, channel)
+	c.t.Cleanup(s.stop)
+	return s
+}
+
+// attach connects a new consumer that goes on where the last one was stopped.
+func (s *sink) attach(topic, channel string) {
+	s.c.t.Helper()
+	cfg := nsq.NewConfig()
+	cfg.LookupdPollInterval, cfg.LookupdPollJitter = 250*time.Millisecond, 0
+	cfg.MaxInFlight, cfg.MaxAttempts = 300, 0
+	consumer, err := nsq.NewConsumer(topic, channel, cfg)
+	require.NoError(s.c.t, err)
+	consumer.SetLogger(log.New(io.Discard, "", 0), nsq.LogLevelError)
+	consumer.AddConcurrentHandlers(nsq.HandlerFunc(s.handle), 16)
+	var lookups []string
+	for _, b := range s.c.Brokers {
+		lookups = append(lookups, b.HTTP)
+	}
+	require.NoError(s.c.t, consumer.ConnectToNSQLookupds(lookups))
+	s.consumer = consumer
+}
+
+func (s *sink) handle(m *nsq.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body := string(m.Body)
+	s.deliveries = append(s.deliveries, history.Delivery{ID: string(m.ID[:]), Body: body, Attempts: m.Attempts, Finished: true})
+	s.bodies[body] = true
+	return nil
+}
+
+// stop ends the consumer; twice is fine.
+func (s *sink) stop() {
+	s.consumer.Stop()
+	<-s.consumer.StopChan
+}
+
+func (s *sink) all() []history.Delivery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.deliveries)
+}
+
+func (s *sink) distinct() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bodies)
+}
+
+// waitDistinct waits until n different bodies arrived.
+func (s *sink) waitDistinct(n int) {
+	s.c.t.Helper()
+	deadline := time.Now().Add(waitLimit)
+	for s.distinct() < n {
+		if time.Now().After(deadline) {
+			s.c.t.Errorf("%d of %d different bodies arrived within %s", s.distinct(), n, waitLimit)
+			return // the judgement of the history says which are missing
+		}
+		pause(pollEvery)
+	}
+}
+
+// checksum is one number for the distinct bodies, whatever their order.
+func (s *sink) checksum() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]string, 0, len(s.bodies))
+	for body := range s.bodies {
+		all = append(all, body)
+	}
+	return checksum(all)
+}
+
+func checksum(bodies []string) string {
+	sorted := slices.Sorted(slices.Values(bodies))
+	h := sha256.New()
+	for _, body := range sorted {
+		fmt.Fprintln(h, body)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
