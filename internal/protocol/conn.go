@@ -79,7 +79,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 		settings:   make(chan settings, 1),
 		since:      time.Now(),
 	}
-	c.out = newOutput(raw, c.heartbeat)
+	c.out = newOutput(raw, c.heartbeat, &h.buffers)
 	c.in = newInput(nudging{c, raw})
 	c.about.Store(defaultAbout(raw))
 	return c

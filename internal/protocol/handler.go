@@ -33,6 +33,7 @@ type Backend struct {
 type Handler struct {
 	opts    Options
 	backend Backend
+	buffers buffers
 
 	mu struct {
 		sync.Mutex
@@ -55,7 +56,7 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	defer func() { _ = raw.Close() }()
 	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer release()
-	if !checkMagic(raw) {
+	if !h.checkMagic(raw) {
 		return
 	}
 	c := newConn(h, raw)
@@ -67,7 +68,7 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 }
 
 // checkMagic reads the four bytes that choose the protocol.
-func checkMagic(raw net.Conn) bool {
+func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
 	if _, err := io.ReadFull(raw, magic[:]); err != nil {
 		return false
@@ -75,7 +76,7 @@ func checkMagic(raw net.Conn) bool {
 	if string(magic[:]) == magicV2 {
 		return true
 	}
-	o := newOutput(raw, maxClientTimeout/2)
+	o := newOutput(raw, maxClientTimeout/2, &h.buffers)
 	if o.frameLocked(frameError, []byte("E_BAD_PROTOCOL")) == nil && o.flushLocked() == nil {
 		o.closeWriteLocked()
 		linger(raw)

@@ -88,7 +88,7 @@ func (c *conn) identify(ctx context.Context) error {
 	if err := c.fifo.drained(ctx); err != nil {
 		return err
 	}
-	if err := c.upgrade(ctx, &id, &t, reply); err != nil {
+	if err := c.upgrade(ctx, &t, reply); err != nil {
 		return fatal(codeIdentifyFailed, "IDENTIFY failed %s", err)
 	}
 	return nil

@@ -33,7 +33,7 @@ func (c *conn) mpub(ctx context.Context) error {
 	case int64(size) > c.h.opts.MaxBodySize:
 		return fatal(codeBadBody, "MPUB body too big %d > %d", size, c.h.opts.MaxBodySize)
 	}
-	refused := c.h.backend.Publisher.Admit(ctx, c.topic, int(size))
+	refused := c.admit(ctx, int(size))
 	draft, err := c.readMulti(int(size))
 	if err != nil {
 		return err

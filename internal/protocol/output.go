@@ -37,7 +37,9 @@ var (
 type output struct {
 	mu       sync.Mutex
 	conn     net.Conn
-	buf      *bufio.Writer
+	buf      *bufio.Writer // nil = nothing was written since the last flush
+	size     int           // of buf
+	buffers  *buffers
 	sink     io.Writer     // what buf writes to: conn or the compressor
 	compress flusher       // nil = none
 	deadline time.Duration // of one write; 0 = none
@@ -49,24 +51,52 @@ type flusher interface {
 	Flush() error
 }
 
-func newOutput(conn net.Conn, deadline time.Duration) *output {
-	o := &output{deadline: deadline}
-	o.switchLocked(conn, nil, defaultOutputBuffer)
+// buffers lends output buffers of the default size: ten thousand quiet
+// connections share a few.
+type buffers struct{ pool sync.Pool }
+
+func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
+	o := &output{deadline: deadline, size: defaultOutputBuffer, buffers: shared}
+	o.switchLocked(conn, nil)
 	return o
 }
 
 // switchLocked sends through another connection or compressor from now on.
-// What was buffered must have been flushed.
-func (o *output) switchLocked(conn net.Conn, compress flusher, size int) {
-	o.conn, o.compress, o.sink = conn, compress, io.Writer(conn)
+// What was written must have been flushed.
+func (o *output) switchLocked(conn net.Conn, compress flusher) {
+	o.conn, o.compress, o.sink, o.buf = conn, compress, io.Writer(conn), nil
 	if compress != nil {
 		o.sink = compress
 	}
-	o.buf = bufio.NewWriterSize(o.sink, size)
 }
 
-// resizeLocked changes the size of the buffer, which must be empty.
-func (o *output) resizeLocked(size int) { o.buf = bufio.NewWriterSize(o.sink, size) }
+// resizeLocked changes the size of the buffer. What was written must have been
+// flushed.
+func (o *output) resizeLocked(size int) { o.size, o.buf = size, nil }
+
+// borrowLocked makes sure that there is a buffer.
+func (o *output) borrowLocked() {
+	if o.buf != nil {
+		return
+	}
+	if o.size == defaultOutputBuffer {
+		if b, ok := o.buffers.pool.Get().(*bufio.Writer); ok {
+			b.Reset(o.sink)
+			o.buf = b
+			return
+		}
+	}
+	o.buf = bufio.NewWriterSize(o.sink, o.size)
+}
+
+// returnLocked gives the empty buffer back.
+func (o *output) returnLocked() {
+	if o.size == defaultOutputBuffer {
+		o.buf.Reset(nil)
+		o.buffers.pool.Put(o.buf)
+		o.buf = nil
+	}
+}
 
 func (o *output) frameLocked(kind frameType, data []byte) error {
 	h := o.header[:frameHeader]
@@ -86,6 +116,7 @@ func (o *output) messageLocked(d *edge.Delivery) error {
 }
 
 func (o *output) writeLocked(header, body []byte) error {
+	o.borrowLocked()
 	if o.buf.Available() < len(header)+len(body) {
 		o.armLocked() // this write reaches the socket
 	}
@@ -98,10 +129,14 @@ func (o *output) writeLocked(header, body []byte) error {
 
 // flushLocked sends everything that is buffered.
 func (o *output) flushLocked() error {
+	if o.buf == nil {
+		return nil
+	}
 	o.armLocked()
 	if err := o.buf.Flush(); err != nil {
 		return err
 	}
+	o.returnLocked()
 	if o.compress != nil {
 		return o.compress.Flush()
 	}

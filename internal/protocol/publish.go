@@ -30,7 +30,7 @@ func (c *conn) pub(ctx context.Context) error {
 		return err
 	}
 	count, total := c.pubRun(size)
-	if err := c.h.backend.Publisher.Admit(ctx, c.topic, total); err != nil {
+	if err := c.admit(ctx, total); err != nil {
 		return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
 	}
 	draft := queue.NewDraft(total + count*messageOverhead)
@@ -68,7 +68,7 @@ func (c *conn) dpub(ctx context.Context) error {
 	if err := c.authorizePut(ctx, "DPUB", size); err != nil {
 		return err
 	}
-	if err := c.h.backend.Publisher.Admit(ctx, c.topic, size); err != nil {
+	if err := c.admit(ctx, size); err != nil {
 		return c.refusePut(ctx, "DPUB", 1, c.in.skip(int64(size)), err)
 	}
 	draft, err := c.deferredDraft(size, time.Duration(ms)*time.Millisecond)
@@ -92,6 +92,16 @@ func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder
 	}
 	draft := queue.NewDraft(size + 2*messageOverhead)
 	return draft, draft.AddMessage(m)
+}
+
+// admit waits for room for a put to c.topic. That may take longer than the
+// client has to send what is still missing, so its time starts anew.
+func (c *conn) admit(ctx context.Context, size int) error {
+	err := c.h.backend.Publisher.Admit(ctx, c.topic, size)
+	if len(c.in.buffered()) < size {
+		c.arm()
+	}
+	return err
 }
 
 // putStart checks the parameters of PUB and reads the length of the message.

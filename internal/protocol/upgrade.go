@@ -21,11 +21,12 @@ const snappyBlock = 64 << 10
 
 // upgrade answers IDENTIFY and switches the stream: TLS first, compression
 // inside it, an OK after each step. The writer is kept out until it is done.
-func (c *conn) upgrade(ctx context.Context, id *identity, t *tuning, reply *negotiated) error {
+func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error {
 	o := c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.deadline = t.heartbeat
+	o.resizeLocked(t.outputSize)
 	if t.heartbeat == 0 {
 		_ = o.conn.SetWriteDeadline(time.Time{}) // heartbeats are off, and deadlines with them
 	}
@@ -33,7 +34,6 @@ func (c *conn) upgrade(ctx context.Context, id *identity, t *tuning, reply *nego
 		if err := o.respondLocked(responseOK); err != nil {
 			return err
 		}
-		o.resizeLocked(t.outputSize)
 		return nil
 	}
 	text, err := json.Marshal(reply)
@@ -44,16 +44,16 @@ func (c *conn) upgrade(ctx context.Context, id *identity, t *tuning, reply *nego
 		return err
 	}
 	if reply.TLSv1 {
-		if err := c.startTLSLocked(ctx, t); err != nil {
+		if err := c.startTLSLocked(ctx); err != nil {
 			return err
 		}
 	}
-	return c.startCompressionLocked(t, reply)
+	return c.startCompressionLocked(reply)
 }
 
 // startTLSLocked takes what was read too far as the beginning of the handshake:
 // nothing sent in the clear is ever taken for a command sent inside TLS.
-func (c *conn) startTLSLocked(ctx context.Context, t *tuning) error {
+func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
@@ -64,18 +64,18 @@ func (c *conn) startTLSLocked(ctx context.Context, t *tuning) error {
 	state := conn.ConnectionState()
 	c.describe(func(a *about) { a.tls, a.tlsState = true, state })
 	c.in.reset(nudging{c, conn})
-	c.out.switchLocked(conn, nil, t.outputSize)
+	c.out.switchLocked(conn, nil)
 	return c.out.respondLocked(responseOK)
 }
 
-func (c *conn) startCompressionLocked(t *tuning, reply *negotiated) error {
+func (c *conn) startCompressionLocked(reply *negotiated) error {
 	conn := c.out.conn
 	source := io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn)
 	switch {
 	case reply.Snappy:
 		w := s2.NewWriter(conn, s2.WriterSnappyCompat(), s2.WriterConcurrency(1), s2.WriterBlockSize(snappyBlock))
 		c.in.reset(nudging{c, s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock))})
-		c.out.switchLocked(conn, w, t.outputSize)
+		c.out.switchLocked(conn, w)
 		c.describe(func(a *about) { a.snappy = true })
 	case reply.Deflate:
 		w, err := flate.NewWriter(conn, reply.DeflateLevel)
@@ -83,10 +83,9 @@ func (c *conn) startCompressionLocked(t *tuning, reply *negotiated) error {
 			return err
 		}
 		c.in.reset(nudging{c, flate.NewReader(source)})
-		c.out.switchLocked(conn, w, t.outputSize)
+		c.out.switchLocked(conn, w)
 		c.describe(func(a *about) { a.deflate = true })
 	default:
-		c.out.resizeLocked(t.outputSize)
 		return nil
 	}
 	return c.out.respondLocked(responseOK)
