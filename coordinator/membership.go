@@ -55,7 +55,6 @@ func (m *membership) Frame(from ident.Node, inc ident.Incarnation, f rpc.Receive
 
 // Peer takes a change of a peer's connection (rpc.Handler).
 func (m *membership) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
-	m.log.WithFields(logrus.Fields{"node": n, "incarnation": inc, "up": up, "refused": refused}).Info("PEER changed")
 	m.mu.Lock()
 	s := peerState{incarnation: inc, up: up, dead: refused && !up}
 	m.mu.peers[n] = s
@@ -72,15 +71,24 @@ func (m *membership) Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 
 // bury revokes the lease of a process that is known to be dead, so that nobody
 // has to wait for it to run out. Another incarnation of the node is left alone.
+// A request is lost if the dead one led etcd too: it is sent again until the
+// registration is gone.
 func (m *membership) bury(ctx context.Context, n ident.Node, inc ident.Incarnation) {
-	r, ok := m.broker.catalog.liveNode(n)
-	if !ok || r.Incarnation != inc || r.Lease == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.broker.o.SessionTTL)
 	defer cancel()
-	if err := m.broker.meta.Revoke(ctx, r.Lease); err != nil {
-		m.log.WithError(err).WithField("node", n).Warn("cannot revoke the lease of a dead broker, it will run out")
+	for ctx.Err() == nil {
+		changed := m.broker.Changed()
+		r, ok := m.broker.catalog.liveNode(n)
+		if !ok || r.Incarnation != inc || r.Lease == 0 {
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, txnTimeout)
+		err := m.broker.meta.Revoke(try, r.Lease)
+		cancel()
+		if err != nil {
+			m.log.WithError(err).WithField("node", n).Info("cannot revoke the lease of a dead broker yet")
+		}
+		waitFor(ctx, changed, createRetry)
 	}
 }
 

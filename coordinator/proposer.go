@@ -17,8 +17,12 @@ const (
 	// electionsPerTxn is how many partitions that lost the same leader one
 	// transaction moves: each takes a put and a compare, three are shared.
 	electionsPerTxn = meta.MaxTxn - 3
-	txnTimeout      = time.Second
-	rereadEvery     = 100 * time.Millisecond
+	// txnTimeout is short because etcd forgets what was under way when its leader
+	// died: it is back after 0.3 to 0.4 s, and who waits longer for an answer waits
+	// for nothing. What lands later is seen by the watch.
+	txnTimeout  = 200 * time.Millisecond
+	readTimeout = time.Second
+	rereadEvery = 100 * time.Millisecond
 )
 
 // proposal is one machine's compare-and-swap.
@@ -217,7 +221,7 @@ func (p *proposer) answer(burst []proposal, err error) {
 
 // read gets a partition's key linearizably.
 func (p *proposer) read(id ident.Partition) (meta.PartitionState, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, txnTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, readTimeout)
 	defer cancel()
 	e, err := p.store.Get(ctx, p.keys.Partition(id))
 	if err != nil {

@@ -19,6 +19,7 @@ const (
 	// first in-sync set.
 	prepareTimeout = time.Second
 	createRetry    = 50 * time.Millisecond
+	connectWait    = 200 * time.Millisecond
 	// deleteRepeat is how long a repeated delete is taken for the same one:
 	// nsqadmin posts it to every broker.
 	deleteRepeat = 10 * time.Second
@@ -121,6 +122,7 @@ func (b *Broker) tryCreate(ctx context.Context, c *creation) (err error) {
 			return err
 		}
 	}
+	b.awaitPeers(ctx, c.places)
 	c.stores = b.prepareReplicas(ctx, c)
 	puts, err := b.topicPuts(c, old)
 	if err != nil {
@@ -130,6 +132,22 @@ func (b *Broker) tryCreate(ctx context.Context, c *creation) (err error) {
 	err = b.writeTopic(ctx, c, old.Revision, puts)
 	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
 	return err
+}
+
+// awaitPeers gives the chosen brokers that are registered a moment to be
+// connected: right after a start they are not, and would miss the first in-sync
+// set for no reason.
+func (b *Broker) awaitPeers(ctx context.Context, places [][]ident.Node) {
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	_ = b.await(ctx, func() bool {
+		for n := range byNode(places) {
+			if _, live := b.catalog.liveNode(n); live && !b.members.up(n) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // topicPuts makes the values of a new topic: the in-sync set of a partition is
@@ -176,7 +194,9 @@ var errTaken = errors.New("coordinator: the topic was created by another broker"
 // writeTopic runs the transaction; an unknown answer is read back.
 func (b *Broker) writeTopic(ctx context.Context, c *creation, revision int64, puts []meta.Put) error {
 	key := b.keys.Topic(c.spec.name)
-	ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
+	short, cancel := context.WithTimeout(ctx, 2*txnTimeout)
+	ok, _, err := b.meta.Txn(short, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
+	cancel()
 	if errors.Is(err, meta.ErrInvalid) {
 		return fmt.Errorf("%w: %w", edge.ErrInvalid, err)
 	}
