@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -114,7 +113,7 @@ func findChannel(core Core, id ident.Partition, name string) *nsqd.Channel {
 	if c, ok := p.Channel(name); ok {
 		return c
 	}
-	if strings.HasSuffix(name, "#ephemeral") {
+	if nsqd.IsEphemeral(name) {
 		// It does not wait: nothing is replicated.
 		c, err := p.CreateChannel(context.Background(), name, nsqd.ChannelOptions{Origin: nsqd.FromLatest})
 		if err == nil {

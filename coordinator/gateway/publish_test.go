@@ -347,3 +347,27 @@ func TestLostAnswerAmongManyPuts(t *testing.T) {
 		require.Equal(t, append([]string{"first"}, numbers(10_000)...), w.bodies(top.Partition(0)))
 	})
 }
+
+func TestUnansweredForwardIsADoubt(t *testing.T) {
+	for name, after := range map[string]func(w *world, p ident.Partition){
+		"the leader dies":     func(w *world, p ident.Partition) { w.lead(p, ""); w.kill("n1") },
+		"the peer goes down":  func(w *world, _ ident.Partition) { w.setDown("n1", true) },
+		"the leader is mute":  func(w *world, p ident.Partition) { w.pipe("n2", "n1").setLose(func(rpc.Frame) bool { return true }) },
+		"nobody else may say": func(w *world, p ident.Partition) { w.lead(p, "n3") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				top := w.topic("orders", "n1")
+				w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }
+				w.brokers["n3"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.RolledBack, true }
+				a := &answers{}
+				w.brokers["n2"].put(a, "orders", "x")
+				synctest.Wait()
+				after(w, top.Partition(0))
+				time.Sleep(10 * time.Second)
+				require.Len(t, a.all(), 1)
+				require.ErrorIs(t, a.all()[0].Err, edge.ErrInDoubt)
+			})
+		})
+	}
+}
