@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -28,7 +29,7 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if r.ContentLength > limit {
 		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	body, err := readUpTo(r, limit+1)
 	switch {
 	case err != nil:
 		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
@@ -50,6 +51,14 @@ func (a *api) pub(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return a.put(r, topic, draft)
+}
+
+// readUpTo reads the body, at most n bytes of it.
+func readUpTo(r *http.Request, n int64) ([]byte, error) {
+	var body bytes.Buffer
+	body.Grow(int(min(max(0, r.ContentLength), maxHint)) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(r.Body, n))
+	return body.Bytes(), err
 }
 
 // maxHint bounds the memory taken on the word of a Content-Length.

@@ -17,6 +17,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -215,4 +217,17 @@ func TestChannels(t *testing.T) {
 	channels, err := r.Channels(t.Context(), "x#ephemeral")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b", "x#ephemeral"}, channels)
+}
+
+// leading is a broker that leads one topic.
+type leading struct{}
+
+func (leading) Health() error { return nil }
+
+func (leading) Topics(string, string, bool) []edge.TopicStats {
+	return []edge.TopicStats{{TopicName: "t", Channels: []edge.ChannelStats{{ChannelName: "a"}, {ChannelName: "b"}}}}
+}
+
+func TestFromStats(t *testing.T) {
+	require.Equal(t, map[string][]string{"t": {"a", "b"}}, FromStats(leading{})())
 }

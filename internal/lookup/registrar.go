@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // Identity is what a broker tells of itself. The ports are those that clients
@@ -23,6 +25,21 @@ type Identity struct {
 // Source says what is to be registered: the channels of each topic that this
 // broker leads. It is called by any goroutine.
 type Source func() map[string][]string
+
+// FromStats is a Source of the topics that a broker leads.
+func FromStats(s edge.Stats) Source {
+	return func() map[string][]string {
+		set := map[string][]string{}
+		for _, t := range s.Topics("", "", false) {
+			channels := make([]string, len(t.Channels))
+			for i := range t.Channels {
+				channels[i] = t.Channels[i].ChannelName
+			}
+			set[t.TopicName] = channels
+		}
+		return set
+	}
+}
 
 // Options say what to register and how often.
 type Options struct {

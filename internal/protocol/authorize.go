@@ -35,10 +35,10 @@ func (c *conn) auth(ctx context.Context) error {
 	if len(state.Authorizations) == 0 {
 		return fatal(codeUnauthorized, "AUTH no authorizations found")
 	}
-	return c.authorized(state, string(secret))
+	return c.authorized(ctx, state, string(secret))
 }
 
-func (c *conn) authorized(state *auth.State, secret string) error {
+func (c *conn) authorized(ctx context.Context, state *auth.State, secret string) error {
 	reply, err := json.Marshal(struct {
 		Identity    string `json:"identity"`
 		IdentityURL string `json:"identity_url"`
@@ -49,8 +49,7 @@ func (c *conn) authorized(state *auth.State, secret string) error {
 	}
 	c.authState, c.secret = state, secret
 	c.describe(func(a *about) { a.auth = state })
-	c.respond(reply)
-	return nil
+	return c.respond(ctx, reply)
 }
 
 // authRequest describes the client to the auth service.

@@ -151,8 +151,9 @@ func (c *conn) read(ctx context.Context) error {
 		c.params = splitParams(line, c.params[:0])
 		err = c.command(ctx)
 		if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
-			c.fifo.push(answer{kind: frameError, text: []byte(cmd.text)})
-		} else if err != nil {
+			err = c.fifo.add(ctx, answer{kind: frameError, text: []byte(cmd.text)})
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -213,7 +214,9 @@ func linger(raw net.Conn) {
 }
 
 // respond queues an answer that is known at once.
-func (c *conn) respond(text []byte) { c.fifo.push(answer{text: text}) }
+func (c *conn) respond(ctx context.Context, text []byte) error {
+	return c.fifo.add(ctx, answer{text: text})
+}
 
 // command carries out the command in c.params. A *commandError is told to the
 // client; any other error ends the connection silently.
@@ -245,7 +248,7 @@ func (c *conn) command(ctx context.Context) error {
 	case "SUB":
 		return c.subscribe(ctx)
 	case "CLS":
-		return c.startClose()
+		return c.startClose(ctx)
 	case "AUTH":
 		return c.auth(ctx)
 	}

@@ -58,25 +58,31 @@ func newFifo(maxAnswers, maxBytes int) *fifo {
 // reserve takes the place of a put's answer. It waits for room first and fails
 // only with ctx. The slot must be answered exactly once.
 func (f *fifo) reserve(ctx context.Context, verb string, count, bytes int) (*slot, error) {
-	for {
-		f.mu.Lock()
-		if f.mu.answers == 0 || f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes {
-			s := f.addLocked()
-			s.answer = answer{put: verb, count: count}
-			s.bytes = bytes
-			f.mu.answers += count
-			f.mu.bytes += bytes
-			f.mu.Unlock()
-			return s, nil
-		}
-		f.mu.Unlock()
-		if err := f.wait(ctx); err != nil {
-			return nil, err
-		}
+	if err := f.waitFor(ctx, f.roomLocked); err != nil {
+		return nil, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.addLocked()
+	s.answer = answer{put: verb, count: count}
+	s.bytes = bytes
+	f.mu.answers += count
+	f.mu.bytes += bytes
+	return s, nil
 }
 
-// push adds an answer that is known already.
+// add adds an answer that is known already. It waits for room first: a client
+// that earns errors and does not read them must not fill the memory.
+func (f *fifo) add(ctx context.Context, a answer) error {
+	err := f.waitFor(ctx, f.roomLocked)
+	if err == nil {
+		f.push(a)
+	}
+	return err
+}
+
+// push adds an answer without waiting for room: for the few that a client
+// cannot cause at will.
 func (f *fifo) push(a answer) {
 	f.mu.Lock()
 	s := f.addLocked()
@@ -88,26 +94,29 @@ func (f *fifo) push(a answer) {
 }
 
 // drained waits until every answer was taken by the writer.
-func (f *fifo) drained(ctx context.Context) error {
-	for {
-		f.mu.Lock()
-		empty := f.mu.answers == 0
-		f.mu.Unlock()
-		if empty {
-			return nil
-		}
-		if err := f.wait(ctx); err != nil {
-			return err
-		}
-	}
+func (f *fifo) drained(ctx context.Context) error { return f.waitFor(ctx, f.emptyLocked) }
+
+func (f *fifo) emptyLocked() bool { return f.mu.answers == 0 }
+
+func (f *fifo) roomLocked() bool {
+	return f.mu.answers == 0 || f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes
 }
 
-func (f *fifo) wait(ctx context.Context) error {
-	select {
-	case <-f.room:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// waitFor waits for a condition that the writer's taking brings about. Only
+// the reader waits, and only the reader could undo the condition.
+func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
+	for {
+		f.mu.Lock()
+		ok := condition()
+		f.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-f.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

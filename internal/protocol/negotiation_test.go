@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -227,6 +228,22 @@ func TestClientTimeout(t *testing.T) {
 			require.LessOrEqual(t, time.Since(start), 3*time.Second)
 		})
 	}
+}
+
+// A client that earns errors and reads none of them is not read for ever.
+func TestUnreadErrorsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, piped, func(s *setup) { s.options.MaxPendingAnswers = 100 })
+		c := b.dial()
+		require.NoError(t, c.conn.SetDeadline(time.Now().Add(time.Second))) // before the server gives up
+		c.subscribe("t", "ch", "0")
+		var err error
+		for i := 0; err == nil; i++ {
+			require.Less(t, i, 1000)
+			_, err = io.WriteString(c.conn, repeat("FIN 0123456789abcdef\n", 100))
+		}
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
 }
 
 // A client that never reads is closed when a write has taken longer than the

@@ -226,7 +226,9 @@ func (c *conn) refusePut(ctx context.Context, verb string, count int, skipped, r
 	}
 	_, text := putFrame(verb, reason)
 	for range count {
-		c.fifo.push(answer{kind: frameError, text: text})
+		if err := c.fifo.add(ctx, answer{kind: frameError, text: text}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

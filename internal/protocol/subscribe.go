@@ -41,8 +41,7 @@ func (c *conn) subscribe(ctx context.Context) error {
 	c.sub = sub
 	c.attached.Store(&c.sub)
 	c.state.Store(stateSubscribed)
-	c.fifo.push(answer{text: responseOK, start: sub})
-	return nil
+	return c.fifo.add(ctx, answer{text: responseOK, start: sub})
 }
 
 func (c *conn) subscribeFailed(topic, channel string, err error) error {
@@ -85,13 +84,12 @@ func (c *conn) grant(n int) {
 }
 
 // startClose: CLS\n. The client may still finish what it has, and closes.
-func (c *conn) startClose() error {
+func (c *conn) startClose(ctx context.Context) error {
 	if !c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return fatal(codeInvalid, "cannot CLS in current state")
 	}
 	c.grant(0)
-	c.respond(responseCloseWait)
-	return nil
+	return c.respond(ctx, responseCloseWait)
 }
 
 // finish: FIN <id>\n.

@@ -138,6 +138,39 @@ func TestReload(t *testing.T) {
 	require.Equal(t, int64(2), serial(), "what was loaded before stays")
 }
 
+func TestTLSOptions(t *testing.T) {
+	o := writeCertificate(t, t.TempDir(), 1)
+	for _, row := range []struct {
+		change func(*server.TLSOptions)
+		auth   tls.ClientAuthType
+		min    uint16
+		fails  string
+	}{
+		{func(*server.TLSOptions) {}, tls.NoClientCert, tls.VersionTLS10, ""},
+		{func(o *server.TLSOptions) { o.ClientAuthPolicy = "require" }, tls.RequireAnyClientCert, tls.VersionTLS10, ""},
+		{func(o *server.TLSOptions) { o.ClientAuthPolicy, o.RootCAFile = "require-verify", o.CertFile }, tls.RequireAndVerifyClientCert, tls.VersionTLS10, ""},
+		{func(o *server.TLSOptions) { o.MinVersion = "tls1.1" }, tls.NoClientCert, tls.VersionTLS11, ""},
+		{func(o *server.TLSOptions) { o.MinVersion = "tls1.2" }, tls.NoClientCert, tls.VersionTLS12, ""},
+		{func(o *server.TLSOptions) { o.MinVersion = "tls1.3" }, tls.NoClientCert, tls.VersionTLS13, ""},
+		{func(o *server.TLSOptions) { o.MinVersion = "ssl3.0" }, 0, 0, `unknown TLS version "ssl3.0"`},
+		{func(o *server.TLSOptions) { o.ClientAuthPolicy = "maybe" }, 0, 0, `unknown TLS client auth policy "maybe"`},
+		{func(o *server.TLSOptions) { o.RootCAFile = o.KeyFile }, 0, 0, "no certificate in"},
+		{func(o *server.TLSOptions) { o.RootCAFile = "none" }, 0, 0, "load TLS root CAs"},
+		{func(o *server.TLSOptions) { o.KeyFile = "none" }, 0, 0, "load TLS certificate"},
+	} {
+		changed := o
+		row.change(&changed)
+		loaded, err := server.LoadTLS(changed)
+		if row.fails != "" {
+			require.ErrorContains(t, err, row.fails)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, row.auth, loaded.Config().ClientAuth)
+		require.Equal(t, row.min, loaded.Config().MinVersion)
+	}
+}
+
 // All addresses or none.
 func TestListenFailure(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
