@@ -18,7 +18,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
@@ -183,18 +182,24 @@ func (c *cluster) topic(name string) (edge.TopicView, bool) {
 	return edge.TopicView{}, false
 }
 
-// leader is the leader of a topic's first partition, waited for.
-func (c *cluster) leader(topic string) (name string) {
+// leaderOf is the leader of a partition, waited for.
+func (c *cluster) leaderOf(topic string, partition int) (name string) {
 	c.t.Helper()
 	c.until("a leader of "+topic, func() bool {
 		v, ok := c.topic(topic)
-		if !ok || v.Partitions[0].Leader == "" {
+		if !ok || v.Partitions[partition].Leader == "" {
 			return false
 		}
-		name = string(v.Partitions[0].Leader)
+		name = string(v.Partitions[partition].Leader)
 		return !c.down.isDown(name)
 	})
 	return name
+}
+
+// leader is the leader of a topic's first partition.
+func (c *cluster) leader(topic string) string {
+	c.t.Helper()
+	return c.leaderOf(topic, 0)
 }
 
 // follower is a broker that does not lead the topic's first partition.
@@ -295,14 +300,4 @@ func (c *cluster) drained(topic, channel string) {
 		}
 		return found > 0 && depth == 0
 	})
-}
-
-// leads says which partitions of a topic a broker leads.
-func leads(v edge.TopicView, name string) (n int) {
-	for _, p := range v.Partitions {
-		if p.Leader == ident.Node(name) {
-			n++
-		}
-	}
-	return n
 }

@@ -3,8 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"strings"
 	"sync"
@@ -119,7 +117,7 @@ func (p *producer) conn(b devcluster.Broker) *nsq.Producer {
 		if err != nil {
 			panic(err) // the address is ours
 		}
-		conn.SetLogger(log.New(io.Discard, "", 0), nsq.LogLevelError)
+		conn.SetLogger(silent(), nsq.LogLevelError)
 		p.conns[b.Name] = conn
 	}
 	return p.conns[b.Name]

@@ -36,7 +36,7 @@ func recordsThroughLeaderKills(t *testing.T, partitions int) {
 	for i := range kills {
 		f.allow((i + 2) * portion)
 		l.waitAcked((i+1)*portion - portion/2)
-		leader := c.leader(topic)
+		leader := c.leaderOf(topic, i%partitions)
 		killed := time.Now()
 		c.kill(leader)
 		l.waitProgress(200)

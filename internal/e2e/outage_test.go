@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/e2e/history"
+)
+
+const (
+	topic, channel = "steady", "reader"
+	sessionTTL     = 3 * time.Second // the default of --session-ttl
+)
+
+// steady is a cluster under load that has not hit anything yet.
+type steady struct {
+	*cluster
+	*load
+	sink *sink
+}
+
+// underLoad starts three brokers, producers at all of them and a consumer.
+func underLoad(t *testing.T, partitions int) *steady {
+	t.Helper()
+	c := start(t, 3)
+	c.create(topic, channel, partitions)
+	const plenty = 2_000_000
+	s := &steady{cluster: c, sink: c.consume(topic, channel)}
+	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), 3)
+	s.waitAcked(1000)
+	return s
+}
+
+// finish ends the load and judges all that was seen.
+func (s *steady) finish(t *testing.T) history.Report {
+	t.Helper()
+	s.feed.end()
+	s.wait()
+	s.sink.waitDistinct(int(s.acked.Load()))
+	s.drained(topic, channel)
+	report := history.Check(s.load.history(s.sink), history.Limits{Redelivered: anyNumber})
+	t.Logf("%s\n%+v", report, s.counters())
+	require.Empty(t, report.Faults)
+	s.requireUndisturbed()
+	s.whole(topic)
+	s.check(topic)
+	return report
+}
+
+// TestFollowerKill: the death of a follower is hardly noticed (P7).
+func TestFollowerKill(t *testing.T) {
+	s := underLoad(t, 1)
+	for i := range rounds(2, 10) {
+		victim := s.follower(topic)
+		killed := time.Now()
+		s.kill(victim)
+		s.waitProgress(1000)
+		got := s.stall(killed, time.Now())
+		t.Logf("kill %d, of %s: %s", i+1, victim, got)
+		s.requireLoad(t, killed)
+		require.Less(t, got.slowest, slack(300*time.Millisecond))
+		s.restart(victim)
+		s.whole(topic)
+	}
+	s.finish(t)
+}
+
+// TestStopContinue: the leader hangs for longer than its session; another one
+// takes over, and when it wakes up nothing of it counts any more (P2, P7).
+func TestStopContinue(t *testing.T) {
+	s := underLoad(t, 1)
+	for i := range rounds(1, 5) {
+		victim := s.leader(topic)
+		stopped := time.Now()
+		s.down.begin(victim)
+		require.NoError(t, s.Signal(victim, syscall.SIGSTOP))
+		pause(5 * time.Second) // the fault's own length
+		require.NoError(t, s.Signal(victim, syscall.SIGCONT))
+		s.waitProgress(1000)
+		got := s.stall(stopped, time.Now())
+		t.Logf("stop %d, of %s: %s", i+1, victim, got)
+		s.requireLoad(t, stopped)
+		require.Less(t, got.slowest, slack(sessionTTL+time.Second))
+		s.whole(topic)
+		s.down.end(victim)
+	}
+	s.finish(t)
+}
+
+// TestPlannedStop: every broker in turn is told to end, under load: nobody at
+// another broker notices, nothing is lost or stored twice (P7).
+func TestPlannedStop(t *testing.T) {
+	s := underLoad(t, 1)
+	for i := range rounds(1, 5) {
+		for _, victim := range names(s.cluster) {
+			role := "follower"
+			if s.leader(topic) == victim {
+				role = "leader"
+			}
+			stopped := time.Now()
+			s.down.begin(victim)
+			require.NoError(t, s.Stop(victim, 20*time.Second))
+			gone := time.Now()
+			s.waitProgress(500)
+			got := s.stall(stopped, time.Now())
+			t.Logf("round %d, %s %s: stopped in %s, %s", i+1, role, victim, gone.Sub(stopped).Round(time.Millisecond), got)
+			s.requireLoad(t, stopped)
+			require.Less(t, got.slowest, slack(200*time.Millisecond))
+			s.restart(victim)
+			s.whole(topic)
+		}
+	}
+	report := s.finish(t)
+	require.Zero(t, report.Copies, "bodies stored twice")
+}
