@@ -3,10 +3,12 @@ package coordinator_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -217,4 +219,39 @@ func TestLookupNamesTheLeaderAndASurvivor(t *testing.T) {
 	require.Len(t, producers, 2)
 	_, _, err = c.nodes["n3"].Lookup(context.Background(), "other")
 	require.ErrorIs(t, err, edge.ErrTopicNotFound)
+}
+
+func TestRestoredDataPathIsANewMember(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	away := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	before := c.digest(away, "orders").Store
+	c.kill(away)
+	yesterday := c.disks[away].CrashClone(rand.New(rand.NewPCG(1, 1)))
+	c.restart(away)
+	c.whole("orders")
+	require.Equal(t, before, c.digest(away, "orders").Store, "a restart keeps the store")
+	require.NoError(t, c.put(leader, "orders", "m1"))
+	c.whole("orders")
+	c.kill(away)
+	c.disks[away] = yesterday
+	c.restart(away)
+	c.whole("orders")
+	require.NotEqual(t, before, c.digest(away, "orders").Store, "what it acknowledged is missing there")
+	require.Len(t, c.drain(away, "orders", 2), 2)
+}
+
+func TestWipedBrokerIsFilledAgain(t *testing.T) {
+	c := newCluster(t, 3)
+	for i := range 20 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	leader := c.leader("orders")
+	c.kill(leader)
+	c.disks[leader] = vfs.NewMemory()
+	c.restart(leader)
+	c.whole("orders")
+	require.Len(t, c.drain(leader, "orders", 20), 20)
 }

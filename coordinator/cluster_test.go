@@ -182,6 +182,14 @@ func (c *cluster) whole(topic string) {
 	}, "%s does not heal", topic)
 }
 
+// digest is what a broker's replica holds.
+func (c *cluster) digest(on, topic string) coordinator.Digest {
+	c.t.Helper()
+	d, err := c.nodes[on].Digest(coordinator.DigestRequest{Topic: topic})
+	require.NoError(c.t, err)
+	return d
+}
+
 func equalBatches(a, b []coordinator.BatchDigest) bool {
 	if len(a) != len(b) {
 		return false

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,17 +15,21 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+// errRestored is why the replicas of a restored data path are new members.
+var errRestored = errors.New("coordinator: this data path is older than what the cluster knows of this broker")
+
 func (b *Broker) openStore(restored bool) error {
+	var doubt error
+	if restored {
+		doubt = errRestored
+	}
 	s, err := store.Open(store.Options{
-		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, NoSync: b.o.NoSync, Log: b.log, Fold: fold,
+		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, NoSync: b.o.NoSync, Log: b.log, Fold: fold, Doubt: doubt,
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	b.store = s
-	if restored {
-		b.log.Warn("this data path is older than what the cluster knows of this broker: its replicas start as new members")
-	}
 	return nil
 }
 

@@ -175,6 +175,8 @@ func (r *reopening) judge(found journal.Recovery) {
 	switch {
 	case found.Corrupt != nil:
 		r.doubt = found.Corrupt
+	case r.doubt == nil && r.s.o.Doubt != nil:
+		r.doubt = r.s.o.Doubt
 	case r.s.o.NoSync && r.last != nil && r.last.bootID != r.s.o.BootID:
 		r.doubt = fmt.Errorf("store: the machine was started anew and nothing is synced in this mode")
 	}

@@ -47,6 +47,10 @@ type Options struct {
 	TailBytes       int    // of recent batches kept in memory, per partition
 	NoSync          bool   // acknowledge from the page cache: --durability=replicated
 	Log             logrus.FieldLogger
+	// Doubt, if not nil, is why the caller does not trust the directory to hold all
+	// that was acknowledged from it (it was restored from a copy): every partition
+	// gets a new store id.
+	Doubt error
 	// Fold makes one full version of the channel state out of a full one and its
 	// deltas. Optional; called by the writer at a checkpoint when deltas have
 	// piled up. Not called under a lock of the caller's.
