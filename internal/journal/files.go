@@ -16,8 +16,11 @@ func (j *Journal) rotate() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for len(j.mu.free) == 0 && j.mu.err == nil {
+		j.mu.waiting = true
+		j.room.Broadcast()
 		j.room.Wait()
 	}
+	j.mu.waiting = false
 	if j.mu.err != nil {
 		return j.mu.err
 	}
@@ -33,16 +36,17 @@ func (j *Journal) rotate() error {
 }
 
 // prepare keeps one free file ready, so that the writer need not zero one.
-// Started by Start, ends with Close or an error.
+// Started by Start, ends after
+// the writer or with an error.
 func (j *Journal) prepare() {
 	defer j.done.Done()
 	for {
 		j.mu.Lock()
-		for len(j.mu.free) > 0 && !j.mu.closing && j.mu.err == nil {
+		// At closing the writer may still need files for what is queued.
+		for !j.mu.ended && j.mu.err == nil && (len(j.mu.free) > 0 || j.mu.closing && !j.mu.waiting) {
 			j.room.Wait()
 		}
-		// At closing the writer may still need a file for what is queued.
-		stop := j.mu.err != nil || j.mu.closing && (len(j.mu.free) > 0 || j.mu.n == j.mu.taken && len(j.mu.used) > 0)
+		stop := j.mu.ended || j.mu.err != nil
 		number := j.mu.created
 		j.mu.created++
 		j.mu.Unlock()

@@ -47,6 +47,8 @@ type Journal struct {
 		err     error  // final
 		told    bool   // the owner knows of err
 		closing bool
+		waiting bool       // the writer waits for a free file
+		ended   bool       // the writer has returned
 		free    []*logFile // ready to be written
 		used    []*logFile // oldest first; the last is the writer's
 		created uint64     // number for the next new file
@@ -224,6 +226,7 @@ func (j *Journal) write() {
 	for {
 		buf, n, err, ok := j.take()
 		if !ok {
+			j.end()
 			return
 		}
 		d := Durable{N: n}
@@ -239,6 +242,14 @@ func (j *Journal) write() {
 		j.spare = buf[:0]
 		j.durable(d, err)
 	}
+}
+
+// end lets prepare go: no file is needed any more.
+func (j *Journal) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.ended = true
+	j.room.Broadcast()
 }
 
 // take waits for submissions and takes them all.

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// TestReadersBesideWriter: readers go through the whole committed log again and
+// again while it grows, is cut above the committed end, and moves to the
+// segments. What they see is the chain, without gaps.
+func TestReadersBesideWriter(t *testing.T) {
+	w, err := newWorld(t, 9, vfs.NewMemory())
+	require.NoError(t, err)
+	m := w.models[0]
+	var mu sync.Mutex
+	var committed ident.Position
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for r := range 3 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(9, uint64(r)))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				mu.Lock()
+				end := committed
+				mu.Unlock()
+				walk(t, m.p, rng, end)
+			}
+		})
+	}
+	for range 300 {
+		sub := Submission{Partition: m.p}
+		if w.rng.IntN(4) == 0 {
+			sub.Writes = append(sub.Writes, queue.Write{Kind: queue.WriteTruncate, At: m.cut(w.rng)})
+		}
+		sub.Writes = append(sub.Writes, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{m.batch(w.rng, m.draft(w.rng)), m.batch(w.rng, m.draft(w.rng))}})
+		w.note()
+		w.store.Submit([]Submission{sub}, w, uint64(w.submitted()))
+		if w.rng.IntN(5) == 0 {
+			require.NoError(t, w.settle())
+			mu.Lock()
+			m.committed = m.end().at
+			committed = m.committed
+			mu.Unlock()
+		}
+	}
+	require.NoError(t, w.settle())
+	close(stop)
+	readers.Wait()
+	require.NoError(t, w.store.Close())
+}
+
+// walk reads from a random sequence to the committed end.
+func walk(t *testing.T, p *Partition, rng *rand.Rand, end ident.Position) {
+	if end.Sequence == 0 {
+		return
+	}
+	from := ident.Sequence(rng.Uint64N(uint64(end.Sequence)))
+	batches, err := p.ReadSequence(from, 5000)
+	if !checkRead(t, err, len(batches)) {
+		return
+	}
+	if b := batches[0]; b.At.Sequence > from || b.End.Sequence <= from {
+		t.Errorf("sequence %d is not in %+v", from, b.At)
+	}
+	at := batches[0].At.Offset
+	crc := batches[0].PrevCRC
+	for at < end.Offset {
+		batches, err := p.ReadAt(at, 5000)
+		if !checkRead(t, err, len(batches)) {
+			return
+		}
+		for _, b := range batches {
+			if at < end.Offset && (b.At.Offset != at || b.PrevCRC != crc) {
+				t.Errorf("the chain breaks at %d: %+v", at, b.At)
+				return
+			}
+			at, crc = b.End.Offset, b.CRC
+		}
+	}
+}
+
+func checkRead(t *testing.T, err error, n int) bool {
+	if err != nil || n == 0 {
+		t.Errorf("read: %d batches, %v", n, err)
+		return false
+	}
+	return true
+}
+
+// TestCloseAnswersAll: what was submitted before Close is answered, what comes
+// later is refused.
+func TestCloseAnswersAll(t *testing.T) {
+	w, err := newWorld(t, 3, vfs.NewMemory())
+	require.NoError(t, err)
+	for range 20 {
+		w.step()
+	}
+	require.NoError(t, w.store.Close())
+	require.NoError(t, w.settle())
+	w.note()
+	w.store.Submit(nil, w, uint64(w.submitted()))
+	require.ErrorIs(t, w.settle(), ErrClosed)
+	require.ErrorIs(t, w.store.Close(), ErrClosed)
+	require.ErrorIs(t, w.store.Checkpoint(), ErrClosed)
+}
+
+// TestFold: a long history of deltas becomes one full version.
+func TestFold(t *testing.T) {
+	o := testOptions(vfs.NewMemory())
+	folded := 0
+	o.Fold = func(topic string, _ ident.Partition, confirms []queue.Confirm) ([]byte, bool) {
+		folded++
+		return []byte(topic), confirms[0].Full
+	}
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	w := &world{t: t, store: s}
+	w.cond.L = &w.mu
+	w.note()
+	w.note()
+	writes := make([]queue.Write, foldDeltas)
+	for n := range writes {
+		writes[n] = queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: uint64(n + 1), Full: n == 0, Delta: []byte("x")}}
+	}
+	s.Submit([]Submission{{p, writes}}, w, 1)
+	require.NoError(t, w.settle())
+	require.NoError(t, s.Close())
+	require.Equal(t, 1, folded)
+	want := []queue.Confirm{{Epoch: 1, N: foldDeltas, Full: true, Delta: []byte("t")}}
+	require.Equal(t, want, reopen(t, o).Partitions()[0].Confirms())
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	d := queue.Marker()
+	b := d.Seal(ident.Position{}, 1, 0, 1)
+	f.Add(appendRecord(nil, 7, &queue.Write{Kind: queue.WriteReset, Epoch: 1, Batches: []queue.Batch{b}}))
+	f.Add(appendRecord(nil, 7, &queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: 1, Full: true, Delta: []byte("x")}}))
+	f.Add(encodeSnapshot([]queue.Confirm{{Epoch: 1, N: 1, Full: true, Delta: []byte("x")}}))
+	f.Add((&checkpoint{bootID: "b", entries: map[uint64]entry{7: {epoch: 1}}}).encode([]uint64{7}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, n, err := DecodeRecord(b); err == nil {
+			require.LessOrEqual(t, n, len(b))
+			require.LessOrEqual(t, r.Kind, queue.WriteRestart)
+		}
+		_, _ = decodeSnapshot(b)
+		_, _ = decodeCheckpoint(b)
+	})
+}
