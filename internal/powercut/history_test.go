@@ -42,11 +42,11 @@ func (w *world) operate() {
 		w.tryAgain()
 	case k == 19:
 		w.checkpoint()
-	case k == 20:
+	case k < 22:
 		if p := w.procs[w.rng.IntN(nodes)]; p != nil && w.running(p.n) {
 			p.hosts[w.rng.IntN(partitions)].retain()
 		}
-	case k == 21:
+	case k == 22:
 		if h := w.leader(w.rng.IntN(partitions)); h != nil && w.rng.IntN(3) == 0 {
 			h.step(replica.HandOver{To: nodeName(w.rng.IntN(nodes))})
 		}

@@ -95,13 +95,14 @@ func draft(id uint64) queue.Draft {
 // contents is what a log holds.
 type contents struct {
 	start, end ident.Position
+	trimmed    ident.Sequence // retention went up to here on some replica
 	puts       map[uint64]ident.Sequence
 	chain      []uint32 // checksums of the headers, oldest first
 }
 
 // read reads a log whole and checks every byte of it (check 2).
-func read(p *store.Partition, end ident.Position) (contents, error) {
-	c := contents{start: p.Start(), end: end, puts: map[uint64]ident.Sequence{}}
+func (k *known) read(part int, p *store.Partition, end ident.Position) (contents, error) {
+	c := contents{start: p.Start(), end: end, trimmed: k.trimmed[part].Sequence, puts: map[uint64]ident.Sequence{}}
 	at, crc, joined := c.start, uint32(0), false
 	for at.Offset < end.Offset {
 		batches, err := p.ReadAt(at.Offset, 64<<10)
@@ -129,7 +130,8 @@ func (c *contents) add(b queue.Batch) error {
 	if b.Control != 0 {
 		return nil
 	}
-	if _, twice := c.puts[b.Request.N]; twice {
+	// What retention took away on one replica is not recognised by it any more.
+	if at, again := c.puts[b.Request.N]; again && at >= c.trimmed {
 		return fmt.Errorf("twice: put %d is at %+v again", b.Request.N, b.At)
 	}
 	c.puts[b.Request.N] = b.At.Sequence
@@ -157,7 +159,7 @@ func (k *known) recovered(n, part int, p *store.Partition) error {
 	if k.strict && r.End.Offset < k.claimed[n][part] {
 		return fmt.Errorf("claimed: the log ends at %d, %d was acknowledged", r.End.Offset, k.claimed[n][part])
 	}
-	c, err := read(p, r.End)
+	c, err := k.read(part, p, r.End)
 	if err != nil {
 		return err
 	}

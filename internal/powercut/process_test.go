@@ -63,8 +63,8 @@ func storeOptions(fs vfs.FS) store.Options {
 
 func machineOptions(self replica.Peer, part int, broken string) replica.Options {
 	return replica.Options{
-		Self: self, Partition: partition(part), Seed: uint64(part), LagMS: 50, ISRMS: 100, HoldMS: 300, WriteMS: 300,
-		GraceMS: 200, RetryMS: 20, ElectionMS: 10, WindowBytes: 64 << 10, GroupBytes: 8 << 10, TailBytes: 16 << 10,
+		Self: self, Partition: partition(part), Seed: uint64(part), LagMS: 50, ISRMS: 100, HoldMS: 1000, WriteMS: 200,
+		GraceMS: 1500, RetryMS: 20, ElectionMS: 10, WindowBytes: 64 << 10, GroupBytes: 8 << 10, TailBytes: 16 << 10,
 		HeldBytes: 1 << 20, Check: broken == "", Break: broken,
 	}
 }

@@ -139,7 +139,7 @@ func (w *world) equal(k *known, part int) error {
 	var chain []uint32
 	for _, p := range w.procs {
 		h := p.hosts[part]
-		c, err := read(h.p, h.m.View().End)
+		c, err := k.read(part, h.p, h.m.View().End)
 		if err == nil {
 			err = k.holds(part, c)
 		}
