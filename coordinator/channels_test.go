@@ -1,0 +1,221 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/stretchr/testify/require"
+)
+
+// all are the brokers of a cluster of three.
+var all = []string{"n1", "n2", "n3"}
+
+// do carries out an administrative operation on a broker.
+func (c *cluster) do(on, verb, topic, channel string, args map[string]string) {
+	c.t.Helper()
+	require.NoError(c.t, c.nodes[on].Do(context.Background(), edge.AdminOp{Verb: verb, Topic: topic, Channel: channel, Args: args}))
+}
+
+// putMessage publishes one message as it is and waits for its answer.
+func (c *cluster) putMessage(on, topic string, key []byte, m queue.Message) edge.MessageID {
+	c.t.Helper()
+	p := c.nodes[on].Publisher()
+	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(m.Body)))
+	d := queue.NewDraft(len(m.Body))
+	require.NoError(c.t, d.AddMessage(m))
+	a := make(answers, 1)
+	p.Publish(topic, key, d.Draft(ident.RequestID{}), a)
+	r := <-a
+	require.NoError(c.t, r.Err)
+	return r.ID
+}
+
+// consumer is one subscription and its broker.
+type consumer struct {
+	c   *cluster
+	sub edge.Subscription
+}
+
+func (c *cluster) subscribe(on, topic, channel string, ready int) *consumer {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, edge.SubscribeRequest{
+		Topic: topic, Channel: channel, Partition: -1, Client: func() edge.ClientStats { return edge.ClientStats{} },
+	})
+	require.NoError(c.t, err)
+	sub.SetReady(ready)
+	return &consumer{c: c, sub: sub}
+}
+
+// next waits for one delivery.
+func (s *consumer) next() edge.Delivery {
+	s.c.t.Helper()
+	timeout := time.After(patience)
+	for {
+		if got := s.sub.Pull(1, nil); len(got) == 1 {
+			return got[0]
+		}
+		select {
+		case <-s.sub.Wake():
+		case <-timeout:
+			require.FailNow(s.c.t, "no delivery")
+		}
+	}
+}
+
+// take waits for n deliveries, in their order.
+func (s *consumer) take(n int) (got []edge.Delivery) {
+	s.c.t.Helper()
+	for range n {
+		got = append(got, s.next())
+	}
+	return got
+}
+
+func (s *consumer) finish(d ...edge.Delivery) {
+	s.c.t.Helper()
+	for i := range d {
+		require.NoError(s.c.t, s.sub.Finish(d[i].ID))
+	}
+}
+
+func bodies(d []edge.Delivery) (out []string) {
+	for i := range d {
+		out = append(out, string(d[i].Message.Body))
+	}
+	return out
+}
+
+// stats adds up what all leaders report of a channel.
+func (c *cluster) stats(topic, channel string) (sum edge.ChannelStats, found bool) {
+	for _, b := range c.nodes {
+		for _, t := range b.Stats().Topics(topic, channel, false) {
+			for _, s := range t.Channels {
+				found = true
+				sum.Depth += s.Depth
+				sum.InFlightCount += s.InFlightCount
+				sum.DeferredCount += s.DeferredCount
+				sum.MessageCount += s.MessageCount
+				sum.Paused = sum.Paused || s.Paused
+			}
+		}
+	}
+	return sum, found
+}
+
+// counts waits until a channel has these numbers.
+func (c *cluster) counts(topic, channel string, depth, inFlight, deferred int) {
+	c.t.Helper()
+	var s edge.ChannelStats
+	require.Eventually(c.t, func() bool {
+		var ok bool
+		s, ok = c.stats(topic, channel)
+		return ok && int(s.Depth) == depth && s.InFlightCount == inFlight && s.DeferredCount == deferred
+	}, patience, 5*time.Millisecond, "want depth %d, in flight %d, deferred %d of %s", depth, inFlight, deferred, channel)
+}
+
+// settled waits until what happened on a channel is on all replicas: changes
+// leave in their order, so one that is waited for has those before it behind it.
+func (c *cluster) settled(topic, channel string) {
+	c.t.Helper()
+	c.whole(topic)
+	b := c.nodes[c.leader(topic)]
+	t, _ := b.Topic(topic)
+	q, _ := b.Queue(t.Partition(0))
+	c.eventually(func() bool { return !q.Dirty() }, "changes of the channels do not leave")
+	c.do("n1", "channel.unpause", topic, channel, nil)
+}
+
+// disasters are what channel state must survive.
+func disasters() map[string]func(c *cluster, topic string) {
+	return map[string]func(c *cluster, topic string){
+		"the leader dies": func(c *cluster, topic string) {
+			old := c.leader(topic)
+			c.kill(old)
+			c.leader(topic)
+			c.restart(old)
+		},
+		"all brokers die": func(c *cluster, topic string) {
+			for _, n := range all {
+				c.kill(n)
+			}
+			for _, n := range all {
+				c.restart(n)
+			}
+			c.leader(topic)
+		},
+	}
+}
+
+func TestChannelsSurvive(t *testing.T) {
+	for name, disaster := range disasters() {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 3)
+			c.do("n1", "topic.create", "orders", "", nil)
+			c.do("n1", "channel.create", "orders", "billing", nil)
+			c.do("n2", "channel.create", "orders", "paused", nil)
+			c.do("n2", "channel.create", "orders", "gone", nil)
+			c.do("n2", "channel.create", "orders", "emptied", nil)
+			for i := range 10 {
+				require.NoError(t, c.put("n3", "orders", fmt.Sprintf("m%d", i)))
+			}
+			c.do("n3", "channel.pause", "orders", "paused", nil)
+			c.do("n3", "channel.delete", "orders", "gone", nil)
+			c.do("n3", "channel.empty", "orders", "emptied", nil)
+			due := time.Now().Add(time.Hour).UnixNano()
+			c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("later"), DeliverAt: due})
+
+			s := c.subscribe("n2", "orders", "billing", 10)
+			got := s.take(10)
+			s.finish(got[0], got[1], got[5], got[7])
+			require.NoError(t, s.sub.Requeue(got[2].ID, 3_600_000))
+			c.counts("orders", "billing", 0, 5, 2)
+			s.sub.Close(true)
+			c.counts("orders", "billing", 5, 0, 2)
+			c.settled("orders", "billing")
+
+			disaster(c, "orders")
+			c.counts("orders", "billing", 5, 0, 2)
+			c.counts("orders", "paused", 10, 0, 1)
+			c.counts("orders", "emptied", 0, 0, 1)
+			p, _ := c.stats("orders", "paused")
+			require.True(t, p.Paused)
+			_, ok := c.stats("orders", "gone")
+			require.False(t, ok, "a deleted channel is back")
+			again := c.subscribe("n1", "orders", "billing", 10).take(5)
+			require.ElementsMatch(t, []string{"m3", "m4", "m6", "m8", "m9"}, bodies(again))
+			for _, d := range again {
+				require.EqualValues(t, 2, d.Message.Attempts)
+			}
+		})
+	}
+}
+
+// A delivery that is under way when the leader dies stays the client's: nobody
+// else gets it, its attempts do not grow, its finish counts.
+func TestDeliveriesOutliveTheirLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for i := range 5 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.whole("orders")
+	old := c.leader("orders")
+	on := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old]
+	s := c.subscribe(on, "orders", "billing", 5)
+	got := s.take(5)
+	c.kill(old)
+	c.leader("orders")
+	c.counts("orders", "billing", 0, 5, 0)
+	s.finish(got[:3]...)
+	require.NoError(t, s.sub.Requeue(got[3].ID, 0))
+	require.EqualValues(t, 2, s.next().Message.Attempts, "one delivery before, one now")
+	c.counts("orders", "billing", 0, 2, 0)
+}
