@@ -141,7 +141,7 @@ func (b *Broker) startLoops() {
 	for range min(maxLoops, runtime.GOMAXPROCS(0)) {
 		l := newLoop(loop{
 			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
-			moved: b.moved, log: b.log, failed: b.fail,
+			moved: b.moved, metrics: b.o.Metrics, log: b.log, failed: b.fail,
 		})
 		b.loops = append(b.loops, l)
 		go l.run()

@@ -2,11 +2,13 @@ package coordinator
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -53,7 +55,7 @@ func (b *Broker) Leads(p ident.Partition) bool {
 
 // Propose posts a put to the partition's loop; c is completed exactly once.
 func (b *Broker) Propose(p ident.Partition, d queue.Draft, c gateway.Completer) {
-	if !b.loopOf(p).mail.post(work{kind: workPropose, id: p, draft: d, done: c}) {
+	if !b.loopOf(p).mail.post(work{kind: workPropose, id: p, draft: d, done: c, at: time.Now()}) {
 		c.Complete(replica.Completion{Outcome: replica.NotLeader})
 	}
 }
@@ -84,6 +86,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			return
 		}
 		b.log.Warn("REGISTRATION lost: this broker leads nothing until it has a new one")
+		b.o.Metrics.Event(metrics.EventLost)
 		b.session.inc.Store(0)
 		for _, h := range b.hosted() {
 			b.post(h.id, replica.Live{Node: b.self})
@@ -92,6 +95,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		if b.session.registerUntil(ctx) != nil {
 			return
 		}
+		b.o.Metrics.Event(metrics.EventRegistered)
 		b.rpc.SetIncarnation(b.Incarnation())
 		b.log.WithField("incarnation", b.Incarnation()).Info("REGISTERED anew")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
 )
 
@@ -46,7 +47,7 @@ func (l *loop) submit() {
 		return
 	}
 	l.token++
-	l.passes = append(l.passes, pass{token: l.token, parts: parts})
+	l.passes = append(l.passes, pass{token: l.token, at: l.now, parts: parts})
 	l.journal.Submit(subs, l, l.token)
 	clear(subs)
 	l.subs = subs
@@ -81,6 +82,7 @@ func (l *loop) settle(h *hosted) (moved bool) {
 		h.complete(c)
 	}
 	if h.out.Alarm != nil {
+		l.metrics.Event(metrics.EventAlarm)
 		l.log.WithError(h.out.Alarm).WithFields(fields(h)).Error("replication alarm")
 	}
 	if moved {

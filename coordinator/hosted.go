@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -20,8 +21,10 @@ type machine interface {
 // ticket is who waits for a Completion: a put's Completer, or nsqd with its own
 // number for a change of channel state.
 type ticket struct {
-	put    Completer
-	change uint64
+	put             Completer
+	at              time.Time // when the put was handed in
+	messages, bytes int
+	change          uint64
 }
 
 // hosted is one partition on this broker: its machine, its store, its channels.
@@ -72,6 +75,7 @@ func (h *hosted) complete(c replica.Completion) {
 	delete(h.tickets, c.Ticket)
 	if t.put != nil {
 		t.put.Complete(c)
+		h.loop.count(t, c.Outcome)
 		return
 	}
 	h.queue.Completed(t.change, c.Outcome == replica.Committed)
@@ -107,6 +111,7 @@ func (h *hosted) publish() bool {
 		h.leads = v.Epoch
 		h.queue.Lead(v.Epoch)
 	}
+	h.loop.countEvents(old, &v)
 	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
 }
 

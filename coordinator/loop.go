@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
@@ -39,6 +40,7 @@ type loop struct {
 	reader   *reader
 	proposer *proposer
 	moved    *signal // leadership or a key changed
+	metrics  *metrics.Recorder
 	log      logrus.FieldLogger
 	failed   func(error) // the store failed; called once or more
 	ended    chan struct{}
@@ -48,7 +50,8 @@ type loop struct {
 	hosts   map[ident.Partition]*hosted
 	active  []*hosted // need ticks
 	touched []*hosted // of this pass
-	nowMS   int64
+	now     time.Time // of this pass
+	nowMS   int64     // the same, since started
 	token   uint64
 	passes  []pass // submitted, not yet synced
 	subs    []store.Submission
@@ -58,6 +61,7 @@ type loop struct {
 // pass is one submission and the tokens of the machines in it.
 type pass struct {
 	token uint64
+	at    time.Time
 	parts []machineToken
 }
 
@@ -82,7 +86,8 @@ func (l *loop) run() {
 			l.shut()
 			return
 		}
-		l.nowMS = time.Since(l.started).Milliseconds()
+		l.now = time.Now()
+		l.nowMS = l.now.Sub(l.started).Milliseconds()
 		mail = l.mail.take(mail)
 		for i := range mail {
 			l.handle(&mail[i])
@@ -166,7 +171,9 @@ func (l *loop) propose(h *hosted, w *work) {
 		l.flush(h)
 	}
 	l.touch(h)
-	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(ticket{put: w.done})})
+	l.metrics.Stage(metrics.StageQueue, l.now.Sub(w.at))
+	t := ticket{put: w.done, at: w.at, messages: int(w.draft.Count), bytes: w.draft.Size()}
+	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(t)})
 	h.putBytes += w.draft.Size()
 }
 
@@ -176,7 +183,7 @@ func (l *loop) flush(h *hosted) {
 	}
 	puts := h.puts
 	h.puts, h.putBytes = nil, 0 // the machine may keep them
-	h.machine.Step(replica.Propose{Puts: puts, TimeNS: time.Now().UnixNano()}, &h.out)
+	h.machine.Step(replica.Propose{Puts: puts, TimeNS: l.now.UnixNano()}, &h.out)
 }
 
 // tick gives the time to the machines that need it and drops those that do not
@@ -196,6 +203,7 @@ func (l *loop) synced(token uint64, err error) {
 				l.step(part.h, replica.Synced{Token: part.token, Err: err})
 			}
 		}
+		l.metrics.Stage(metrics.StageSync, l.now.Sub(l.passes[n].at))
 		l.passes[n].parts = nil
 		n++
 	}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -34,6 +35,7 @@ type work struct {
 	event  replica.Event
 	draft  queue.Draft
 	done   Completer
+	at     time.Time // workPropose: when it was handed in
 	delta  []byte
 	ticket uint64 // workChange: of nsqd; workSynced: the token
 	err    error

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -46,6 +47,7 @@ type Options struct {
 	Gateway gateway.Options
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
+	Metrics *metrics.Recorder // nil = nothing is recorded
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/gofrs/flock"
@@ -15,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
@@ -37,6 +39,9 @@ type process struct {
 	metrics *metrics.Recorder
 	broker  *coordinator.Broker
 	tcp     *protocol.Handler
+	lookup  *lookup.Registrar // external nsqlookupds
+	reports sync.WaitGroup    // goroutines of report
+	quiet   context.CancelFunc
 }
 
 // start is the numbered story of a start. What was begun when it fails is ended
@@ -65,8 +70,9 @@ func (p *process) start(ctx context.Context) error {
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	p.peers = nil // the broker's now
-	// 5. Clients.
+	// 5. Clients, and those who are told about this broker.
 	p.serve()
+	p.report()
 	p.log.WithFields(logrus.Fields{"node": p.broker.Self(), "incarnation": p.broker.Incarnation()}).
 		Infof("READY, TCP on %s, HTTP on %s", addr(p.sockets.TCPAddr()), addr(p.sockets.HTTPAddr()))
 	return nil
@@ -116,6 +122,11 @@ func (p *process) stop() {
 		hand, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 		p.broker.HandOver(hand)
 		cancel()
+	}
+	if p.quiet != nil {
+		p.quiet()
+		p.reports.Wait()
+		p.lookup.Close()
 	}
 	if p.sockets != nil {
 		drain, cancel := context.WithTimeout(context.Background(), drainTimeout)

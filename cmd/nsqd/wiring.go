@@ -17,12 +17,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc"
-	"github.com/sirupsen/logrus"
 )
 
 // version is what IDENTIFY, /info and /lookup say; clients parse it and compare
@@ -86,6 +86,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, Log: p.log},
+		Metrics: p.metrics,
 		RPC:     rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log:     p.log,
 	}, nil
@@ -127,12 +128,20 @@ func bootID() string {
 
 // serve opens the edges.
 func (p *process) serve() {
+	p.lookup = lookup.New(lookup.Options{
+		Identity: lookup.Identity{
+			Version: version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
+			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
+		},
+		Source: lookup.FromStats(p.broker.Stats()), Log: p.log,
+		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
+	}, p.o.LookupdTCPAddress)
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
 		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(), Log: p.log,
 	})
 	backend := httpapi.Backend{
 		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Directory: p.broker,
-		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log}, Metrics: p.metrics.Handler(), Log: p.log,
+		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),
 		}},
@@ -193,32 +202,4 @@ func (p *process) httpOptions() httpapi.Options {
 		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,
 		TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
 	}
-}
-
-// liveConfig is what /config/:opt reads and changes.
-type liveConfig struct {
-	o   config.Options
-	log *logrus.Logger
-}
-
-// Get reads an option by its name in the file.
-func (c *liveConfig) Get(name string) (any, bool) {
-	if name == "log_level" {
-		return c.log.GetLevel().String(), true
-	}
-	return c.o.ByKey(name)
-}
-
-// SetLogLevel changes the level at run time.
-func (c *liveConfig) SetLogLevel(level string) error {
-	l, err := logrus.ParseLevel(level)
-	if err == nil {
-		c.log.SetLevel(l)
-	}
-	return err
-}
-
-// SetLookupdAddresses is refused: external nsqlookupds are chosen at the start.
-func (c *liveConfig) SetLookupdAddresses([]string) error {
-	return fmt.Errorf("nsqlookupd addresses cannot be changed while running")
 }

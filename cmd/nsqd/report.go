@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/lookup"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/statsd"
+	"github.com/sirupsen/logrus"
+)
+
+// report starts those who watch the broker and tell others: external
+// nsqlookupds as soon as leaderships move, statsd, and the metrics of queues.
+// Its goroutines end with quiet.
+func (p *process) report() {
+	ctx, quiet := context.WithCancel(context.Background())
+	p.quiet = quiet
+	p.metrics.Queues(p.queues)
+	p.reports.Go(func() {
+		for {
+			select {
+			case <-p.broker.Changed():
+				p.lookup.Notify()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	if p.o.StatsdAddress == "" {
+		return
+	}
+	pusher := statsd.New(statsd.Options{
+		Address: p.o.StatsdAddress, Prefix: p.o.StatsdPrefix, Interval: p.o.StatsdInterval,
+		Host:       fmt.Sprintf("%s:%d", p.node.BroadcastAddress, p.node.HTTPPort),
+		PacketSize: p.o.StatsdUDPPacketSize, MemStats: p.o.StatsdMemStats,
+		ExcludeEphemeral: p.o.StatsdExcludeEphemeral, Log: p.log,
+	}, p.broker.Stats(), heap)
+	p.reports.Go(func() { pusher.Run(ctx) })
+}
+
+// heap is the process's memory by the names of stock nsqd.
+func heap() ([]statsd.Gauge, uint64) {
+	m := httpapi.ReadMemory()
+	return []statsd.Gauge{
+		{Name: "heap_objects", Value: m.HeapObjects}, {Name: "heap_idle_bytes", Value: m.HeapIdleBytes},
+		{Name: "heap_in_use_bytes", Value: m.HeapInUseBytes}, {Name: "heap_released_bytes", Value: m.HeapReleasedBytes},
+		{Name: "gc_pause_usec_100", Value: m.GCPauseUsec100}, {Name: "gc_pause_usec_99", Value: m.GCPauseUsec99},
+		{Name: "gc_pause_usec_95", Value: m.GCPauseUsec95}, {Name: "next_gc_bytes", Value: m.NextGCBytes},
+	}, uint64(m.GCTotalRuns)
+}
+
+// queues is what a scrape of /metrics shows of the topics led here.
+func (p *process) queues() []metrics.Topic {
+	var out []metrics.Topic
+	for _, t := range p.broker.Stats().Topics("", "", false) {
+		m := metrics.Topic{Name: t.TopicName, Depth: t.Depth, Messages: t.MessageCount, Bytes: t.MessageBytes}
+		for _, c := range t.Channels {
+			m.Channels = append(m.Channels, channelMetrics(c))
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func channelMetrics(c edge.ChannelStats) metrics.Channel {
+	return metrics.Channel{
+		Name: c.ChannelName, Depth: c.Depth, InFlight: int64(c.InFlightCount), Deferred: int64(c.DeferredCount),
+		Requeued: c.RequeueCount, TimedOut: c.TimeoutCount, Clients: c.ClientCount,
+	}
+}
+
+// liveConfig is what /config/:opt reads and changes.
+type liveConfig struct {
+	o      config.Options
+	log    *logrus.Logger
+	lookup *lookup.Registrar
+}
+
+// Get reads an option by its name in the file.
+func (c *liveConfig) Get(name string) (any, bool) {
+	if name == "log_level" {
+		return c.log.GetLevel().String(), true
+	}
+	return c.o.ByKey(name)
+}
+
+// SetLogLevel changes the level at run time.
+func (c *liveConfig) SetLogLevel(level string) error {
+	l, err := logrus.ParseLevel(level)
+	if err == nil {
+		c.log.SetLevel(l)
+	}
+	return err
+}
+
+// SetLookupdAddresses changes which nsqlookupds hear of this broker.
+func (c *liveConfig) SetLookupdAddresses(addresses []string) error {
+	c.lookup.SetAddresses(addresses)
+	return nil
+}

@@ -1,0 +1,55 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+)
+
+// count records the end of a put.
+func (l *loop) count(t ticket, o replica.Outcome) {
+	l.metrics.Put(putOutcome(o), t.messages, t.bytes)
+	if o == replica.Committed {
+		l.metrics.Stage(metrics.StageCommit, time.Since(t.at))
+	}
+}
+
+func putOutcome(o replica.Outcome) metrics.Outcome {
+	switch o {
+	case replica.Committed:
+		return metrics.PutCommitted
+	case replica.Duplicate:
+		return metrics.PutDuplicate
+	case replica.RolledBack:
+		return metrics.PutRolledBack
+	case replica.InDoubt:
+		return metrics.PutInDoubt
+	default:
+		return metrics.PutRefused
+	}
+}
+
+// countEvents records what happened between two views of a machine.
+func (l *loop) countEvents(old, now *replica.View) {
+	switch {
+	case old.Role != replica.Leader && now.Role == replica.Leader:
+		l.metrics.Event(metrics.EventElected)
+	case old.Role == replica.Leader && now.Role != replica.Leader:
+		l.metrics.Event(metrics.EventSteppedDown)
+	}
+	a, b := &old.Counters, &now.Counters
+	if *a == *b {
+		return
+	}
+	times := func(e metrics.Event, n uint64) {
+		for range n {
+			l.metrics.Event(e)
+		}
+	}
+	times(metrics.EventRollback, b.Rollbacks-a.Rollbacks)
+	times(metrics.EventTruncated, b.Truncations-a.Truncations)
+	times(metrics.EventRemoved, b.Shrinks-a.Shrinks+b.Swaps-a.Swaps)
+	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
+	times(metrics.EventRestarted, b.Restarts-a.Restarts)
+}
