@@ -40,16 +40,23 @@ type cluster struct {
 func start(t *testing.T, brokers int, flags ...string) *cluster {
 	t.Helper()
 	processes(t)
+	c := layOut(t, freePorts(t, brokers), brokers, flags...)
+	require.NoError(t, c.StartAll())
+	c.ready()
+	return c
+}
+
+// layOut prepares brokers; none is started, but all will be ended.
+func layOut(t *testing.T, basePort, brokers int, flags ...string) *cluster {
+	t.Helper()
 	dir := directory(t)
 	d, err := devcluster.New(devcluster.Config{
-		Nodes: brokers, DataDir: dir, BasePort: freePorts(t, brokers),
+		Nodes: brokers, DataDir: dir, BasePort: basePort,
 		NSQD: built.path("nsqd"), Args: flags, Tied: true,
 	})
 	require.NoError(t, err)
 	c := &cluster{Cluster: d, t: t, dir: dir, http: &http.Client{Timeout: 3 * time.Second}}
 	t.Cleanup(c.end)
-	require.NoError(t, c.StartAll())
-	c.ready()
 	return c
 }
 
@@ -70,10 +77,8 @@ func (c *cluster) end() {
 	for _, b := range c.Brokers {
 		if b.PID != 0 {
 			_ = syscall.Kill(-b.PID, syscall.SIGKILL) // the whole group; gone already is fine
+			_ = c.Kill(b.Name)
 		}
-	}
-	for _, name := range names(c) {
-		_ = c.Kill(name)
 	}
 	c.http.CloseIdleConnections()
 	if c.t.Failed() {
@@ -153,30 +158,34 @@ func (c *cluster) get(b devcluster.Broker, path string, into any) error {
 // create makes a topic and its channel, and waits until it is whole.
 func (c *cluster) create(topic, channel string, partitions int) {
 	c.t.Helper()
-	c.post("/topic/create", url.Values{"topic": {topic}, "partitions": {fmt.Sprint(partitions)}})
-	c.post("/channel/create", url.Values{"topic": {topic}, "channel": {channel}})
+	c.post(c.Brokers[0], "/topic/create", url.Values{"topic": {topic}, "partitions": {fmt.Sprint(partitions)}})
+	c.post(c.Brokers[0], "/channel/create", url.Values{"topic": {topic}, "channel": {channel}})
 	c.whole(topic)
 }
 
-func (c *cluster) post(path string, q url.Values) {
+func (c *cluster) post(b devcluster.Broker, path string, q url.Values) {
 	c.t.Helper()
-	resp, err := c.http.Post("http://"+c.Brokers[0].HTTP+path+"?"+q.Encode(), "", nil)
+	resp, err := c.http.Post("http://"+b.HTTP+path+"?"+q.Encode(), "", nil)
 	require.NoError(c.t, err)
 	_ = resp.Body.Close()
 	require.Equal(c.t, http.StatusOK, resp.StatusCode, path)
 }
 
-// topic is the view of a topic by the first broker that answers and shows it.
-func (c *cluster) topic(name string) (edge.TopicView, bool) {
+// topics are those that the first broker that answers shows.
+func (c *cluster) topics() []edge.TopicView {
 	for _, b := range c.Brokers {
 		var v edge.ClusterView
-		if c.down.isDown(b.Name) || c.get(b, "/v1/cluster", &v) != nil {
-			continue
+		if !c.down.isDown(b.Name) && c.get(b, "/v1/cluster", &v) == nil {
+			return v.Topics
 		}
-		for _, t := range v.Topics {
-			if t.Topic == name {
-				return t, true
-			}
+	}
+	return nil
+}
+
+func (c *cluster) topic(name string) (edge.TopicView, bool) {
+	for _, t := range c.topics() {
+		if t.Topic == name {
+			return t, true
 		}
 	}
 	return edge.TopicView{}, false

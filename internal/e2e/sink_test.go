@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -16,11 +17,14 @@ import (
 )
 
 // sink is a go-nsq consumer that finds the brokers through /lookup on all of
-// them and finishes every message.
+// them and finishes every message, as far as it is allowed to: beyond that it
+// holds what it got, so that a test decides how far it is when a broker dies.
 type sink struct {
 	c          *cluster
 	consumer   *nsq.Consumer
 	mu         sync.Mutex
+	more       *sync.Cond
+	allowed    int // different bodies that may be finished
 	deliveries []history.Delivery
 	bodies     map[string]bool
 }
@@ -28,10 +32,29 @@ type sink struct {
 // consume attaches a consumer; it is stopped at the end of the test.
 func (c *cluster) consume(topic, channel string) *sink {
 	c.t.Helper()
-	s := &sink{c: c, bodies: map[string]bool{}}
+	return c.consumeUpTo(topic, channel, math.MaxInt)
+}
+
+// consumeUpTo attaches a consumer that finishes n different bodies, and more
+// when it is allowed to.
+func (c *cluster) consumeUpTo(topic, channel string, n int) *sink {
+	c.t.Helper()
+	s := &sink{c: c, bodies: map[string]bool{}, allowed: n}
+	s.more = sync.NewCond(&s.mu)
 	s.attach(topic, channel)
-	c.t.Cleanup(s.stop)
+	c.t.Cleanup(func() {
+		s.allow(math.MaxInt)
+		s.stop()
+	})
 	return s
+}
+
+// allow lets n different bodies be finished.
+func (s *sink) allow(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allowed = max(s.allowed, n)
+	s.more.Broadcast()
 }
 
 // attach connects a new consumer that goes on where the last one was stopped.
@@ -55,9 +78,13 @@ func (s *sink) attach(topic, channel string) {
 func (s *sink) handle(m *nsq.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	body := string(m.Body)
-	s.deliveries = append(s.deliveries, history.Delivery{ID: string(m.ID[:]), Body: body, Attempts: m.Attempts, Finished: true})
+	body, at := string(m.Body), len(s.deliveries)
+	s.deliveries = append(s.deliveries, history.Delivery{ID: string(m.ID[:]), Body: body, Attempts: m.Attempts})
 	s.bodies[body] = true
+	for len(s.bodies) > s.allowed {
+		s.more.Wait()
+	}
+	s.deliveries[at].FinishedAt = len(s.deliveries)
 	return nil
 }
 

@@ -117,14 +117,17 @@ func (j *judge) readPuts(puts []Put) {
 }
 
 func (j *judge) readDeliveries(ds []Delivery) {
-	finished := map[string]bool{}
-	for _, d := range ds {
+	finishedAt := map[string]int{} // id → the earliest finish
+	for i, d := range ds {
 		j.Deliveries++
 		j.AttemptsMax = max(j.AttemptsMax, d.Attempts)
-		if finished[d.ID] {
+		at, finished := finishedAt[d.ID]
+		if finished && at <= i {
 			j.AfterFinish++
 		}
-		finished[d.ID] = finished[d.ID] || d.Finished
+		if d.FinishedAt > 0 && (!finished || d.FinishedAt < at) {
+			finishedAt[d.ID] = d.FinishedAt
+		}
 		body, seen := j.bodies[d.ID]
 		if seen {
 			j.Redelivered++

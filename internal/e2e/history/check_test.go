@@ -25,7 +25,7 @@ func good(seed uint64) History {
 	var next [partitions]int
 	store := func(body string) {
 		p := r.IntN(partitions)
-		h.Deliveries = append(h.Deliveries, Delivery{ID: id(p, next[p]), Body: body, Attempts: 1, Finished: true})
+		h.Deliveries = append(h.Deliveries, Delivery{ID: id(p, next[p]), Body: body, Attempts: 1})
 		next[p]++
 	}
 	for n := range putsEach {
@@ -48,10 +48,13 @@ func good(seed uint64) History {
 	r.Shuffle(len(h.Deliveries), func(i, j int) { // many consumers: any order of arrival
 		h.Deliveries[i], h.Deliveries[j] = h.Deliveries[j], h.Deliveries[i]
 	})
-	again := h.Deliveries[3]
-	h.Deliveries[3].Finished = false
+	for i := range h.Deliveries {
+		h.Deliveries[i].FinishedAt = i + 1
+	}
+	again := h.Deliveries[3] // taken back and finished late: no fault
 	again.Attempts = 2
 	h.Deliveries = append(h.Deliveries, again)
+	h.Deliveries[3].FinishedAt = len(h.Deliveries)
 	return h
 }
 
@@ -161,9 +164,7 @@ var corruptions = []struct {
 		deliver(h, id(0, at+2), "a")
 	}, Reordered},
 	{"a finished message comes again", func(h *History) {
-		_, d := clean(h, 7)
-		h.Deliveries[d].Finished = true
-		h.Deliveries = append(h.Deliveries, h.Deliveries[d])
+		h.Deliveries = append(h.Deliveries, h.Deliveries[9])
 	}, Redelivered},
 	{"an id of stock nsqd's making", func(h *History) { h.Deliveries[0].ID = "not hex at all!!" }, Malformed},
 	{"a put without an answer", func(h *History) { h.Puts = append(h.Puts, Put{Body: "?"}) }, Malformed},
@@ -186,9 +187,7 @@ func TestCorruptedHistoriesAreFlagged(t *testing.T) {
 
 func TestAllowedRedelivery(t *testing.T) {
 	h := good(1)
-	_, d := clean(&h, 7)
-	h.Deliveries[d].Finished = true
-	h.Deliveries = append(h.Deliveries, h.Deliveries[d])
+	h.Deliveries = append(h.Deliveries, h.Deliveries[9])
 	require.Empty(t, Check(h, Limits{Redelivered: 1}).Faults)
 	require.Empty(t, Check(h, Limits{Redelivered: -1}).Faults)
 }

@@ -77,7 +77,9 @@ type Delivery struct {
 	ID       string // 16 hex digits
 	Body     string
 	Attempts uint16
-	Finished bool // the consumer sent FIN for this delivery
+	// FinishedAt is when the consumer finished this delivery: how many deliveries
+	// had arrived by then, this one counted; 0 if it never did.
+	FinishedAt int
 }
 
 // History is all that the clients of one topic saw. Puts of one producer are in
