@@ -1,0 +1,190 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+)
+
+// bench is a proposer on a memory store, with registrations of n1 and n2.
+type bench struct {
+	t       *testing.T
+	store   *meta.Memory
+	faulty  *lossy
+	keys    meta.Keys
+	catalog *catalog
+	p       *proposer
+	events  chan posted
+}
+
+type posted struct {
+	id ident.Partition
+	ev replica.Event
+}
+
+// lossy loses the answers of transactions while told to.
+type lossy struct {
+	meta.Store
+	mu   sync.Mutex
+	lose bool
+	txns int
+}
+
+func (l *lossy) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	ok, rev, err := l.Store.Txn(ctx, cmp, puts)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.txns++
+	if l.lose {
+		return false, 0, meta.ErrUnknown
+	}
+	return ok, rev, err
+}
+
+func newBench(t *testing.T) *bench {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	b := &bench{t: t, store: meta.NewMemory(), keys: meta.Keys{Cluster: "test"}, events: make(chan posted, 256)}
+	b.faulty = &lossy{Store: b.store}
+	b.catalog = newCatalog(b.keys, log)
+	n1 := b.register("n1")
+	b.register("n2")
+	b.p = &proposer{
+		store: b.faulty, keys: b.keys, self: "n1", inc: func() ident.Incarnation { return n1 }, catalog: b.catalog, log: log,
+		post: func(id ident.Partition, ev replica.Event) { b.events <- posted{id, ev} },
+	}
+	b.p.start()
+	t.Cleanup(func() {
+		b.p.stop()
+		require.NoError(t, b.store.Close())
+	})
+	return b
+}
+
+func (b *bench) register(n ident.Node) ident.Incarnation {
+	return ident.Incarnation(b.write(b.keys.Live(n), meta.NodeState{V: 1, Name: n}))
+}
+
+// write puts a key and shows it to the catalog, as the watch would.
+func (b *bench) write(key string, v any) int64 {
+	b.t.Helper()
+	_, rev, err := b.store.Txn(context.Background(), nil, []meta.Put{{Key: key, Value: meta.Encode(v)}})
+	require.NoError(b.t, err)
+	e, err := b.store.Get(context.Background(), key)
+	require.NoError(b.t, err)
+	b.catalog.apply(meta.Change{Puts: []meta.Entry{e}})
+	return rev
+}
+
+func (b *bench) partition(n uint16) (ident.Partition, meta.PartitionState) {
+	id := ident.Partition{Topic: 1, Number: n}
+	s := meta.PartitionState{V: 1, Leader: "n2", Epoch: 1}
+	s.Revision = b.write(b.keys.Partition(id), s)
+	return id, s
+}
+
+func (b *bench) next() posted {
+	b.t.Helper()
+	select {
+	case e := <-b.events:
+		return e
+	case <-time.After(10 * time.Second):
+		require.FailNow(b.t, "no answer")
+		return posted{}
+	}
+}
+
+func (b *bench) election(n uint16, gone ident.Incarnation) (ident.Partition, replica.CAS) {
+	id, s := b.partition(n)
+	s.Leader, s.Epoch = "n1", 2
+	return id, replica.CAS{Token: uint64(n), State: s, LeaderGone: &replica.Peer{Node: "n2", Incarnation: gone}}
+}
+
+func TestProposerFencesByTheKeysRevision(t *testing.T) {
+	b := newBench(t)
+	id, s := b.partition(0)
+	b.p.propose(id, replica.CAS{Token: 1, State: s})
+	done := b.next().ev.(replica.CASDone)
+	require.True(t, done.OK)
+	require.Greater(t, done.State.Revision, s.Revision)
+
+	b.p.propose(id, replica.CAS{Token: 2, State: s}) // at the old revision
+	late := b.next().ev.(replica.CASDone)
+	require.False(t, late.OK || late.Unknown)
+	require.Equal(t, done.State.Revision, late.State.Revision, "the answer tells what is there")
+}
+
+func TestProposerDoesNothingWithoutItsOwnRegistration(t *testing.T) {
+	b := newBench(t)
+	id, s := b.partition(0)
+	_, _, err := b.store.Txn(context.Background(), nil, []meta.Put{{Key: b.keys.Live("n1"), Delete: true}})
+	require.NoError(t, err)
+	b.p.propose(id, replica.CAS{Token: 1, State: s})
+	require.False(t, b.next().ev.(replica.CASDone).OK)
+	b.p.inc = func() ident.Incarnation { return 0 }
+	b.p.propose(id, replica.CAS{Token: 2, State: s})
+	require.False(t, b.next().ev.(replica.CASDone).OK, "0 must not be compared as absent")
+}
+
+func TestElectionNeedsTheOldLeaderGone(t *testing.T) {
+	b := newBench(t)
+	r, _ := b.catalog.liveNode("n2")
+	id, c := b.election(0, r.Incarnation)
+	b.p.propose(id, c)
+	require.False(t, b.next().ev.(replica.CASDone).OK, "it is alive")
+
+	id, c = b.election(1, r.Incarnation-1)
+	b.p.propose(id, c)
+	require.True(t, b.next().ev.(replica.CASDone).OK, "it is another run")
+
+	id, c = b.election(2, r.Incarnation)
+	b.write(b.keys.Live("n2"), meta.NodeState{V: 1, Name: "n2", HandingOver: true})
+	b.p.propose(id, c)
+	require.True(t, b.next().ev.(replica.CASDone).OK, "it wants to go")
+}
+
+func TestLostAnswerIsNotANo(t *testing.T) {
+	b := newBench(t)
+	id, s := b.partition(0)
+	b.faulty.lose = true
+	b.p.propose(id, replica.CAS{Token: 1, State: s})
+	require.True(t, b.next().ev.(replica.CASDone).Unknown)
+	require.Greater(t, b.next().ev.(replica.Meta).State.Revision, s.Revision, "it is read back: it has landed")
+}
+
+func TestElectionsOfOneDeathGoTogether(t *testing.T) {
+	b := newBench(t)
+	want := map[ident.Partition]bool{}
+	var burst []proposal
+	for n := range uint16(50) {
+		id, c := b.election(n, 1)
+		want[id] = true
+		burst = append(burst, proposal{id, c})
+	}
+	burst[7].cas.State.Revision-- // one whose key has moved must not stop the others
+	b.p.mu.Lock()
+	b.p.mu.queue = burst[1:]
+	b.p.mu.Unlock()
+	before := b.faulty.txns
+	b.p.propose(burst[0].id, burst[0].cas)
+	ok := 0
+	for range 50 {
+		e := b.next()
+		require.True(t, want[e.id], fmt.Sprint(e.id))
+		delete(want, e.id)
+		if e.ev.(replica.CASDone).OK {
+			ok++
+		}
+	}
+	require.Equal(t, 49, ok)
+	require.Equal(t, before+51, b.faulty.txns, "one for all, then one for each")
+}

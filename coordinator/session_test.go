@@ -1,0 +1,79 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+)
+
+func newSession(t *testing.T, store meta.Store) *session {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return &session{store: store, keys: meta.Keys{Cluster: "test"}, node: meta.NodeState{Name: "n1"}, ttl: 3, log: log}
+}
+
+func TestBootCounterTellsARestoredPath(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := context.Background()
+	s := newSession(t, store)
+	var local int64
+	start := func() {
+		require.NoError(t, s.announce(ctx, local, func(n int64) error { local = n; return nil }))
+	}
+	restored := func(local int64) bool {
+		r, err := s.restored(ctx, local)
+		require.NoError(t, err)
+		return r
+	}
+	require.False(t, restored(0), "a new broker")
+	start()
+	require.False(t, restored(local))
+	start()
+	require.EqualValues(t, 2, local)
+	require.False(t, restored(local))
+	require.True(t, restored(1), "yesterday's copy")
+	require.True(t, restored(0), "wiped")
+
+	crash := errors.New("crash")
+	require.ErrorIs(t, s.announce(ctx, local, func(n int64) error { local = n; return crash }), crash)
+	require.False(t, restored(local), "a crash between path and key leaves the path ahead")
+	start()
+	require.EqualValues(t, 4, local)
+}
+
+func TestRegistrationReplacesThatOfAnEarlierRun(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := context.Background()
+	first, second := newSession(t, store.Session()), newSession(t, store.Session())
+	require.NoError(t, first.register(ctx))
+	require.NoError(t, second.register(ctx))
+	require.Greater(t, second.incarnation(), first.incarnation())
+	<-first.gone()
+	e, err := store.Get(ctx, second.keys.Live("n1"))
+	require.NoError(t, err)
+	require.Equal(t, second.incarnation(), meta.IncarnationOf(e))
+	n, err := meta.DecodeNode(e)
+	require.NoError(t, err)
+	require.Equal(t, e.Lease, n.Lease, "a peer can revoke it")
+}
+
+func TestDataPathBelongsToOneNode(t *testing.T) {
+	f := nodeFile{fs: vfs.NewMemory(), dir: "/data"}
+	boot, err := f.load("n1")
+	require.NoError(t, err)
+	require.Zero(t, boot)
+	require.NoError(t, f.save("n1", 5))
+	boot, err = f.load("n1")
+	require.NoError(t, err)
+	require.EqualValues(t, 5, boot)
+	_, err = f.load("n2")
+	require.ErrorContains(t, err, `belongs to node "n1"`)
+}

@@ -1,0 +1,95 @@
+package coordinator
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/stretchr/testify/require"
+)
+
+var wirePartition = ident.Partition{Topic: 0xfedcba9876543210, Number: 7}
+
+func wireMessage() replica.Message {
+	at := ident.Position{Offset: 100, Sequence: 5}
+	b := queue.NewDraft(2)
+	b.Add([]byte("m0"))
+	d := b.Draft(ident.RequestID{Producer: 9, N: 1})
+	first := d.Seal(at, 3, 77, 1000)
+	marker := queue.Marker()
+	second := marker.Seal(first.End, 4, first.CRC, 1001)
+	return replica.Message{
+		Kind: replica.MsgAppend, Epoch: 4, To: 1 << 63, Store: 2, Prev: at, PrevCRC: 77,
+		Committed: ident.Position{Offset: 90, Sequence: 4}, Durable: ident.Position{Offset: 95, Sequence: 4},
+		ConfirmN: 6, LastEpoch: 3, Reject: true, Restart: true, NeedFull: true,
+		Epochs:  []commitlog.EpochEnd{{Epoch: 1, Start: ident.Position{}, End: at}},
+		Confirm: queue.Confirm{Epoch: 4, N: 2, Full: true, Delta: []byte("state")},
+		Batches: []queue.Batch{first, second},
+	}
+}
+
+// received is a frame as the other side gets it.
+func received(t testing.TB, f rpc.Frame) rpc.Received {
+	header, err := rpc.Marshal(f.Header)
+	require.NoError(t, err)
+	return rpc.Received{Class: f.Class, Header: header, Payload: bytes.Join(f.Payload, nil)}
+}
+
+func TestMessageGoesOverTheWireUnchanged(t *testing.T) {
+	want := wireMessage()
+	f := encodeMessage(wirePartition, &replica.Envelope{Msg: want, Bulk: true})
+	require.Equal(t, rpc.ClassBulk, f.Class)
+	p, got, err := decodeMessage(received(t, f))
+	require.NoError(t, err)
+	require.Equal(t, wirePartition, p)
+	require.Equal(t, want, got)
+
+	ack := replica.Message{Kind: replica.MsgAppendAck, Epoch: 1}
+	f = encodeMessage(wirePartition, &replica.Envelope{Msg: ack})
+	require.Equal(t, rpc.ClassReplica, f.Class)
+	_, got, err = decodeMessage(received(t, f))
+	require.NoError(t, err)
+	require.Equal(t, ack, got)
+}
+
+func TestDamagedMessageIsRefused(t *testing.T) {
+	whole := received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: wireMessage()}))
+	for i := range whole.Payload {
+		damaged := whole
+		damaged.Payload = bytes.Clone(whole.Payload)
+		damaged.Payload[i] ^= 1
+		_, _, err := decodeMessage(damaged)
+		require.ErrorIs(t, err, errFrame, "byte %d", i)
+	}
+	for _, n := range []int{1, queue.HeaderSize, len(whole.Payload) - 1} {
+		_, _, err := decodeMessage(rpc.Received{Header: whole.Header, Payload: whole.Payload[:n]})
+		require.ErrorIs(t, err, errFrame, "%d bytes", n)
+	}
+	for n := range whole.Header {
+		_, _, err := decodeMessage(rpc.Received{Header: whole.Header[:n], Payload: whole.Payload})
+		require.ErrorIs(t, err, errFrame, "%d bytes of header", n)
+	}
+	unknown := received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: replica.Message{Kind: 99}}))
+	_, _, err := decodeMessage(unknown)
+	require.ErrorIs(t, err, errFrame)
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	whole := received(f, encodeMessage(wirePartition, &replica.Envelope{Msg: wireMessage()}))
+	f.Add(whole.Header, whole.Payload)
+	f.Fuzz(func(t *testing.T, header, payload []byte) {
+		p, m, err := decodeMessage(rpc.Received{Header: header, Payload: payload})
+		if err != nil {
+			return
+		}
+		again := received(t, encodeMessage(p, &replica.Envelope{Msg: m}))
+		q, n, err := decodeMessage(again)
+		require.NoError(t, err)
+		require.Equal(t, p, q)
+		require.Equal(t, m, n)
+	})
+}
