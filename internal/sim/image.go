@@ -143,20 +143,15 @@ func (m *image) read(o ident.Offset, limit int) ([]queue.Batch, error) {
 }
 
 // restored is what a store would report after it opened this content.
-func (m *image) restored() queue.Restored {
+func (m *image) restored(index *commitlog.Log) queue.Restored {
 	r := queue.Restored{
-		Epoch: m.epoch, End: m.end(), LastCRC: m.lastCRC(),
-		KnownCommitted: m.committed, Confirm: m.confirm,
+		Epoch: m.epoch, End: m.end(), LastCRC: m.lastCRC(), KnownCommitted: m.committed,
+		Confirm: m.confirm, Epochs: index.Epochs(),
 	}
 	if r.KnownCommitted.Offset > r.End.Offset {
 		r.KnownCommitted = r.End
 	}
 	for _, b := range m.batches {
-		if n := len(r.Epochs); n > 0 && r.Epochs[n-1].Epoch == b.Epoch {
-			r.Epochs[n-1].End = b.End
-		} else {
-			r.Epochs = append(r.Epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
-		}
 		r.LastTimeNS = max(r.LastTimeNS, b.Time)
 		if !b.Request.IsZero() {
 			r.Recent = append(r.Recent, queue.RecentPut{

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // inject carries one fault out; false if it has no object at present.
@@ -209,7 +210,7 @@ func (w *world) mayLose(n *node) bool {
 	return true
 }
 
-// trim lets retention forget the older half of what a node knows committed.
+// trim lets retention forget what a node knows committed, a part or all of it.
 func (w *world) trim(f fault, n *node) bool {
 	if !n.up {
 		return false
@@ -218,10 +219,15 @@ func (w *world) trim(f fault, n *node) bool {
 	if h == nil {
 		return false
 	}
-	below := h.view.Committed.Offset / 2
+	below := h.view.Committed.Offset / 4 * ident.Offset(1+f.draw%4)
+	if f.draw&64 == 0 && f.draw%4 == 3 {
+		below = h.view.Committed.Offset
+	}
 	h.store.volatile.trim(below)
 	h.store.durable.trim(below)
-	h.index.trim(below)
+	if err := h.index.TrimHead(h.store.volatile.start); err != nil {
+		w.failf("index", f.part, "%s: %v", n.name, err)
+	}
 	return true
 }
 

@@ -25,6 +25,9 @@ const (
 	fnvPrime  = 1099511628211
 )
 
+// linesKept bounds the memory of a readable trace.
+const linesKept = 1 << 16
+
 // mix folds values into the hash: FNV-1a over words instead of bytes.
 func (t *trace) mix(values ...uint64) {
 	for _, v := range values {
@@ -34,6 +37,9 @@ func (t *trace) mix(values ...uint64) {
 }
 
 func (t *trace) add(at micros, node string, part int, format string, args ...any) {
+	if len(t.lines) >= 2*linesKept {
+		t.lines = append(t.lines[:0], t.lines[linesKept:]...)
+	}
 	t.lines = append(t.lines, line{at, node, part, fmt.Sprintf(format, args...)})
 }
 

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Seed  uint64
 	Break string // a rule of the machine to switch off
-	Check bool   // the machine's own assertions
+	Check bool   // the machine's own assertions and alarms count too
 	Trace bool   // keep a readable trace
 	Skip  []bool // faults to leave out, by their number in the plan
 }
@@ -358,4 +358,6 @@ func (w *world) result() Result {
 }
 
 // expected: alarms that a fault explains.
-func (w *world) expected(err error) bool { return errors.Is(err, errDisk) || errors.Is(err, errTrimmed) }
+func (w *world) expected(err error) bool {
+	return errors.Is(err, errDisk) || errors.Is(err, errTrimmed)
+}

@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+)
+
+var mutationSeedsFlag = flag.Int("sim.mutation.seeds", 400, "seeds to try for each rule that is switched off")
+
+// mutations are the rules that can be switched off. The machine's own
+// assertions are off too: a removal must be caught by what the cluster does.
+var mutations = []string{
+	replica.BreakSyncBeforeAck, replica.BreakEpochCheck, replica.BreakMaximalISR, replica.BreakMarkerGate,
+	replica.BreakDupCRC, replica.BreakRollbackEpoch, replica.BreakRollbackAnswer, replica.BreakStoreID,
+	replica.BreakJoinBar, replica.BreakIncarnation, replica.BreakAckVerified, replica.BreakFollowerCommit,
+	replica.BreakRequestID, replica.BreakMinISR, replica.BreakElectOutsideISR, replica.BreakConfirmOrder,
+	replica.BreakAckEpoch,
+}
+
+// TestMutations: a simulator that does not notice a missing rule proves nothing
+// about the rule.
+func TestMutations(t *testing.T) {
+	if *seedFlag != 0 {
+		t.Skip("one seed was asked for")
+	}
+	var score strings.Builder
+	caught := 0
+	for _, rule := range mutations {
+		r, tried := firstFailure(rule, *mutationSeedsFlag)
+		if r == nil {
+			fmt.Fprintf(&score, "  %-20s not caught in %d seeds\n", rule, tried)
+			continue
+		}
+		caught++
+		fmt.Fprintf(&score, "  %-20s seed %d: %s\n", rule, r.Seed, firstLine(r.Failure))
+	}
+	t.Logf("%d of %d caught\n%s", caught, len(mutations), score.String())
+	require.Equal(t, len(mutations), caught)
+}
+
+// firstFailure runs seeds, on all processors, until one fails.
+func firstFailure(rule string, limit int) (*Result, int) {
+	results := make([]Result, limit)
+	var next, stop atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for stop.Load() == 0 {
+				i := int(next.Add(1)) - 1
+				if i >= limit {
+					return
+				}
+				results[i] = Run(Config{Seed: uint64(i + 1), Break: rule})
+				if results[i].Failure != nil {
+					stop.Store(1)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	for i := range results {
+		if results[i].Failure != nil {
+			return &results[i], i + 1
+		}
+	}
+	return nil, limit
+}
+
+func firstLine(f *Failure) string {
+	text, _, _ := strings.Cut(f.Error(), "\n")
+	return text
+}
