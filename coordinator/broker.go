@@ -126,6 +126,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.background(b.watch)
 	b.background(b.keepRegistered)
 	b.background(b.keepTime)
+	b.background(b.keepRetention)
 	b.background(b.keepContact)
 	b.background(b.runController)
 	return b.awaitCatalog(ctx)

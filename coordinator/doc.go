@@ -41,5 +41,6 @@
 //	watcher      1, owns the catalog; opens and retires replicas
 //	session      1, waits for the loss of the registration
 //	timer        1, Flush and Expire of the channels led here
+//	retention    1, trims the logs, carries unfinished messages forward
 //	controller   0–1, see coordinator/controller
 package coordinator

@@ -38,6 +38,8 @@ type hosted struct {
 	store *store.Partition
 	queue *nsqd.Partition
 	view  atomic.Pointer[replica.View]
+	// ceiling is the end of the log beyond which puts are refused, 0 = none.
+	ceiling atomic.Int64
 
 	machine    machine
 	out        replica.Effects
@@ -128,7 +130,8 @@ func (h *hosted) Committed() ident.Position { return h.view.Load().Committed }
 // Start is the first position that the store still holds.
 func (h *hosted) Start() ident.Position { return h.store.Start() }
 
-// readBytes is how much of the log one Read of a channel asks the store for.
+// readBytes is how much of the log one Read of a channel asks the store for at
+// most; a few messages need less.
 const readBytes = 256 << 10
 
 // Read appends messages from a sequence on, never beyond the committed end.
@@ -138,7 +141,8 @@ func (h *hosted) Read(from ident.Sequence, max int, dst []queue.Message) ([]queu
 		return dst, nil
 	}
 	max = min(max, int(end.Sequence-from))
-	batches, err := h.store.ReadSequence(from, readBytes)
+	average := int(end.Offset/ident.Offset(end.Sequence)) + 1
+	batches, err := h.store.ReadSequence(from, min(readBytes, 2*max*average)) // at least one batch
 	want := len(dst) + max
 	for i := range batches {
 		if batches[i].End.Offset > end.Offset || len(dst) >= want {

@@ -167,6 +167,10 @@ func (l *loop) touch(h *hosted) {
 
 // propose gathers the puts of one partition into one event.
 func (l *loop) propose(h *hosted, w *work) {
+	if w.draft.Control == 0 && h.full(h.putBytes+w.draft.Size()) {
+		w.done.Complete(replica.Completion{Outcome: replica.TopicFull})
+		return
+	}
 	if h.putBytes > 0 && h.putBytes+w.draft.Size() > groupBytes {
 		l.flush(h)
 	}

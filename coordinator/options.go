@@ -26,6 +26,9 @@ type Options struct {
 	Dir    string // the data path, locked by the caller
 	BootID string // the machine's; a new one means its page cache is gone
 	NoSync bool   // durability "replicated" for everything
+	// SegmentBytes is the size of one file of a log (64 MiB); retention removes
+	// whole files.
+	SegmentBytes int64
 
 	Meta   meta.Store   // owned by the caller, closed after the broker
 	Listen net.Listener // for other brokers; owned by the broker from Start on

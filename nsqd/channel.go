@@ -200,9 +200,12 @@ func (c *Channel) depthLocked() int64 {
 func (c *Channel) lowWater() ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	low := c.cursor.aside.low(c.cursor.confirmed)
+	isCarried := func(seq ident.Sequence) bool { _, ok := c.p.carried.find(seq); return ok }
+	low := c.cursor.aside.low(c.cursor.confirmed, isCarried)
 	for _, f := range c.flights.heap {
-		low = min(low, f.seq)
+		if f.seq < low && !isCarried(f.seq) {
+			low = f.seq
+		}
 	}
 	return low
 }

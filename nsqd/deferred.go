@@ -224,13 +224,16 @@ func (a *asideSet) ground() {
 	a.ready, a.due = seqQueue{}, 0
 }
 
-// low is the least sequence that waits or is ready, or `or` if that is less.
-func (a *asideSet) low(or ident.Sequence) ident.Sequence {
+// low is the least sequence that waits or is ready and is not passed over, or
+// `or` if that is less.
+func (a *asideSet) low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
 	for _, d := range a.heap { // a scan of a slice: a million take a millisecond
-		or = min(or, d.seq)
+		if d.seq < or && !pass(d.seq) {
+			or = d.seq
+		}
 	}
 	for _, seq := range a.ready.items[a.ready.head:] {
-		if seq < or && a.index[seq].at == placeReady {
+		if seq < or && a.index[seq].at == placeReady && !pass(seq) {
 			or = seq
 		}
 	}

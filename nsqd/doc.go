@@ -43,11 +43,12 @@
 //	offset size field
 //	     0    1 version, 1
 //	     1      records, to the end:
-//	          1 kind: 1 progress, 2 create, 3 delete, 4 seek, 5 pause, 6 barrier, 7 keep
+//	          1 kind: 1 progress, 2 create, 3 delete, 4 seek, 5 pause, 6 barrier, 7 keep,
+//	            8 carry
 //	          1 flags: 1 ordered (create), 2 paused (pause, barrier)
 //	          1 n, length of the channel's name (0: the topic)
 //	          n name
-//	            kind 1: progress; all others:
+//	            kind 1: progress; kind 8: carry; all others:
 //	          8 sequence: where it begins (create), the topic's cursor (delete,
 //	            keep), where to (seek), the barrier (barrier), 0 (pause)
 //
@@ -64,6 +65,13 @@
 //	   4 count of messages that were put aside and are finished, each
 //	   8   sequence
 //
+// Carry:
+//
+//	size field
+//	   8 offset of the carry batch
+//	   4 count of messages in it, each
+//	   8   sequence
+//
 // Snapshot:
 //
 //	offset size field
@@ -77,4 +85,7 @@
 //	          n   name
 //	          8   start
 //	              progress
+//	          4 count of carried messages (nothing if there are none), each
+//	          8   sequence
+//	          8   offset of its carry batch
 package nsqd

@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -18,6 +19,7 @@ type memoryLog struct {
 	messages []queue.Message
 	fail     error
 	reads    int
+	carried  map[ident.Offset][]ident.Sequence
 }
 
 func (l *memoryLog) publish(m ...queue.Message) ident.Position {
@@ -61,6 +63,15 @@ func (l *memoryLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]q
 		dst = append(dst, l.messages[i])
 	}
 	return dst, nil
+}
+
+func (l *memoryLog) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil || !slices.Contains(l.carried[at], seq) {
+		return queue.Message{}, false, l.fail
+	}
+	return l.messages[seq], true, nil
 }
 
 // replicas takes deltas and answers tickets at once, unless held.

@@ -36,6 +36,9 @@ type Log interface {
 	// without locks. The first message has a higher sequence than `from` only if
 	// retention has taken the ones between.
 	Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error)
+	// ReadCarried finds a message in the committed carry batch that begins at an
+	// offset. False: it is not there. It may read a disk.
+	ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error)
 }
 
 // Replicator takes changes of the channel state to the other replicas.

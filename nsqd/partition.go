@@ -41,6 +41,7 @@ type Partition struct {
 	keep      ident.Sequence // what the topic keeps while it has no channels
 
 	waiting waiting
+	carried carried // locks itself
 }
 
 // NewPartition makes a follower without channels.
@@ -216,8 +217,8 @@ func (p *Partition) list() []*Channel {
 	return all
 }
 
-// LowWater is the least sequence that any channel may still need, deferred
-// messages included: what lies below may go. Ephemeral channels hold nothing. A
+// LowWater is the least sequence that any channel may still need of the log,
+// deferred messages included unless they were carried: what lies below may go. Ephemeral channels hold nothing. A
 // topic without channels keeps everything since its last channel was deleted.
 func (p *Partition) LowWater() ident.Sequence {
 	p.mu.RLock()

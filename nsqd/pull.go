@@ -176,7 +176,13 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	w.messages, w.head = nil, 0
 	c.reading = true
 	c.mu.Unlock()
-	read, err := c.p.source.Read(from, max(most, 1), room)
+	var read []queue.Message
+	var err error
+	if w == &c.redo {
+		read, err = c.p.Read(from, max(most, 1), room)
+	} else {
+		read, err = c.p.source.Read(from, max(most, 1), room)
+	}
 	start := c.p.source.Start().Sequence
 	c.mu.Lock()
 	c.reading = false
@@ -248,7 +254,7 @@ func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Mess
 	if !c.cursor.aside.isReady(from) {
 		return true // finished or reclaimed meanwhile
 	}
-	if from < start || len(read) > 0 && read[0].Seq > from {
+	if len(read) > 0 && read[0].Seq > from || len(read) == 0 && err == nil && from < start {
 		c.cursor.finish(from) // retention has taken it
 		c.changedLocked()
 		return true

@@ -21,6 +21,7 @@ func (p *Partition) Snapshot() []byte {
 		})
 		c.mu.Unlock()
 	}
+	s.carried = p.carried.list()
 	return appendSnapshot(nil, s)
 }
 
@@ -35,6 +36,7 @@ func (p *Partition) Replace(full []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused, p.barrier, p.keep = s.flags&flagPaused != 0, s.barrier, s.keep
+	p.carried.replace(s.carried)
 	p.channels = make(map[string]*Channel, len(s.channels))
 	for _, saved := range s.channels {
 		c := newChannel(p, saved.name, saved.flags&flagOrdered != 0, saved.progress.confirmed)
@@ -74,6 +76,9 @@ func (p *Partition) applyLocked(r record) {
 		return
 	case kindDelete:
 		p.deleteLocked(r.channel, r.at)
+		return
+	case kindCarry:
+		p.carried.add(r.offset, r.seqs)
 		return
 	}
 	c := p.ensureLocked(r)

@@ -26,6 +26,7 @@ const (
 	kindPause    kind = 5
 	kindBarrier  kind = 6 // topic pause
 	kindKeep     kind = 7 // what a topic without channels keeps
+	kindCarry    kind = 8 // where messages were carried
 )
 
 const (
@@ -40,6 +41,8 @@ type record struct {
 	flags    byte           // create, pause, barrier
 	at       ident.Sequence // create, delete (the topic's cursor), seek, barrier, keep
 	progress progress
+	offset   ident.Offset // carry: where the batch begins
+	seqs     []ident.Sequence
 }
 
 // saved is one channel of a snapshot.
@@ -55,13 +58,22 @@ type snapshot struct {
 	flags         byte // flagPaused: the topic is paused
 	barrier, keep ident.Sequence
 	channels      []saved
+	carried       []placed
 }
 
 func appendRecord(b []byte, r record) []byte {
 	b = append(b, byte(r.kind), r.flags, byte(len(r.channel)))
 	b = append(b, r.channel...)
-	if r.kind == kindProgress {
+	switch r.kind {
+	case kindProgress:
 		return appendProgress(b, r.progress)
+	case kindCarry:
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.offset))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(r.seqs)))
+		for _, seq := range r.seqs {
+			b = binary.LittleEndian.AppendUint64(b, uint64(seq))
+		}
+		return b
 	}
 	return binary.LittleEndian.AppendUint64(b, uint64(r.at))
 }
@@ -92,7 +104,7 @@ func (p *progress) size() int {
 }
 
 func appendSnapshot(b []byte, s snapshot) []byte {
-	size := 2 + 8 + 8 + 4
+	size := 2 + 8 + 8 + 4 + 4 + 16*len(s.carried)
 	for i := range s.channels {
 		size += 1 + 1 + len(s.channels[i].name) + 8 + s.channels[i].progress.size()
 	}
@@ -108,6 +120,14 @@ func appendSnapshot(b []byte, s snapshot) []byte {
 		b = le.AppendUint64(b, uint64(c.start))
 		b = appendProgress(b, c.progress)
 	}
+	if len(s.carried) == 0 {
+		return b
+	}
+	b = le.AppendUint32(b, uint32(len(s.carried)))
+	for _, x := range s.carried {
+		b = le.AppendUint64(b, uint64(x.seq))
+		b = le.AppendUint64(b, uint64(x.at))
+	}
 	return b
 }
 
@@ -118,12 +138,18 @@ func decodeDelta(b []byte) ([]record, error) {
 	var all []record
 	for len(d.b) > 0 && d.err == nil {
 		r := record{kind: kind(d.byte()), flags: d.byte(), channel: d.name()}
-		if r.kind < kindProgress || r.kind > kindKeep {
+		if r.kind < kindProgress || r.kind > kindCarry {
 			d.fail("kind %d", r.kind)
 		}
-		if r.kind == kindProgress {
+		switch r.kind {
+		case kindProgress:
 			r.progress = d.progress()
-		} else {
+		case kindCarry:
+			r.offset = d.offset()
+			for n := d.count(8); n > 0; n-- {
+				r.seqs = append(r.seqs, d.sequence())
+			}
+		default:
 			r.at = d.sequence()
 		}
 		all = append(all, r)
@@ -142,6 +168,11 @@ func decodeSnapshot(b []byte) (snapshot, error) {
 		s.channels = append(s.channels, saved{
 			flags: d.byte(), name: d.name(), start: d.sequence(), progress: d.progress(),
 		})
+	}
+	if d.err == nil && len(d.b) > 0 {
+		for n := d.count(16); n > 0; n-- {
+			s.carried = append(s.carried, placed{d.sequence(), d.offset()})
+		}
 	}
 	if d.err == nil && len(d.b) > 0 {
 		d.fail("%d bytes too many", len(d.b))
@@ -192,6 +223,15 @@ func (d *decoder) sequence() ident.Sequence {
 		return 0
 	}
 	return n
+}
+
+func (d *decoder) offset() ident.Offset {
+	o := ident.Offset(d.uint64())
+	if o < 0 {
+		d.fail("offset %d", o)
+		return 0
+	}
+	return o
 }
 
 // count reads a count and checks that so many elements can follow.

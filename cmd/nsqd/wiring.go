@@ -72,7 +72,8 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
-		Meta: p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
+		SegmentBytes: o.MaxBytesPerFile,
+		Meta:         p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,

@@ -118,3 +118,8 @@ func (w *world) tick(d time.Duration) {
 		}
 	}
 }
+
+// ReadCarried: nothing is ever trimmed here.
+func (l *sharedLog) ReadCarried(ident.Offset, ident.Sequence) (queue.Message, bool, error) {
+	return queue.Message{}, false, nil
+}

@@ -52,6 +52,7 @@ const (
 	committed                // stored
 	notEnough                // definitely not stored
 	takenBack                // definitely not stored any more
+	topicFull                // definitely not stored
 )
 
 // judge records the outcome of one attempt and says what to do. held: T_hold
@@ -73,6 +74,8 @@ func (h *history) judge(attempt uint32, parked bool, o replica.Outcome, held boo
 		return takenBack
 	case o == replica.NotEnoughReplicas && sure && held:
 		return notEnough
+	case o == replica.TopicFull && sure:
+		return topicFull
 	case o == replica.InDoubt:
 		h.doubt(attempt)
 	}

@@ -187,6 +187,9 @@ const (
 	RolledBack
 	// InDoubt: was written, and may or may not be committed by a later leader.
 	InDoubt
+	// TopicFull: nothing was written, the loop refused it: a limit of the topic is
+	// reached. Machines never say so.
+	TopicFull
 )
 
 // Role is what the machine does at present.

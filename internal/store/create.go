@@ -179,6 +179,10 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	return p.index.TrimHead(first)
 }
 
+// HeadEnd is where the oldest segment ends; false while there is no newer one,
+// so that TrimHead could not remove anything. Cheap.
+func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
+
 // firstOnDisk is the position at which the first segment begins, and the
 // checksum that its first batch continues from.
 func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {

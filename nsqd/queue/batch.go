@@ -44,6 +44,9 @@ const (
 	// ControlMarker opens an epoch: nothing of the epoch is served before the
 	// committed end has passed it.
 	ControlMarker uint8 = 1
+	// ControlCarry holds copies of older messages, so that the head of the log
+	// may go although they are not finished; see CarryBuilder.
+	ControlCarry uint8 = 2
 )
 
 var (

@@ -46,4 +46,11 @@
 //	          8 deliver-at, unix ns    (only with flag 2)
 //	          2 header length, n bytes (only with flag 4)
 //	            body, to the end
+//
+// # Payload of a carry batch (control kind 2): messages, one after the other
+//
+//	offset size field
+//	     0    8 sequence of the message where it was put
+//	     8    8 time of its put, nanoseconds since 1970
+//	    16      the message as in a data batch
 package queue

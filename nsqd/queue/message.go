@@ -131,6 +131,9 @@ func (b *Batch) Messages(from ident.Sequence, max int, dst []Message) []Message 
 // checkMessages walks the payload once so that Messages cannot run past it.
 func checkMessages(b Batch) error {
 	p := b.Bytes[HeaderSize:]
+	if b.Control == ControlCarry {
+		return checkCarried(b)
+	}
 	if b.Control != 0 {
 		return nil
 	}

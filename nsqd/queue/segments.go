@@ -112,6 +112,15 @@ func (s *Segments) Start() (ident.Offset, bool) {
 	return list[0].base, true
 }
 
+// HeadEnd is the end of the first file, false if there is no second one.
+func (s *Segments) HeadEnd() (ident.Offset, bool) {
+	list := s.segments()
+	if len(list) < 2 {
+		return 0, false
+	}
+	return list[0].end(), true
+}
+
 // End is the end of the last file, 0 if there is none.
 func (s *Segments) End() ident.Offset {
 	list := s.segments()

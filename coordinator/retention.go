@@ -1,0 +1,269 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// What of a log may go. A segment goes when every durable channel has passed it
+// and the topic's retention_time and retention_bytes do not keep it for replay.
+// Nothing that a channel still needs ever goes by age or size: a topic that must
+// not grow has max_bytes, above which puts are refused.
+//
+// A few delayed or poison messages must not pin a log. When what is unfinished in
+// the oldest segment is little against what would be freed, the leader puts it
+// into a carry batch at the end of the log, with its sequences, and then tells
+// the channels of all replicas where to find it.
+const (
+	// retainEvery is the pause between two looks at all logs.
+	retainEvery = 500 * time.Millisecond
+	// carryShare: unfinished messages are carried when they are at most one part
+	// in so many of what goes.
+	carryShare = 20
+	// carryBytes bounds one carry batch: reading one of its messages reads it all.
+	carryBytes = 256 << 10
+	// carryMessages bounds one round of carrying.
+	carryMessages = 1 << 16
+	carryTimeout  = 5 * time.Second
+)
+
+// errCarry: the carry batch was not committed, or cannot be found again.
+var errCarry = errors.New("coordinator: messages were not carried")
+
+// keepRetention trims the logs of all replicas here, each by its own channels'
+// state, and carries messages forward where this broker leads. Started by start,
+// ends with the broker.
+func (b *Broker) keepRetention(ctx context.Context) {
+	tick := time.NewTicker(retainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, h := range b.hosted() {
+			if err := b.retain(ctx, h); err != nil && ctx.Err() == nil {
+				b.log.WithError(err).WithFields(fields(h)).Warn("retention failed, trying again")
+			}
+		}
+	}
+}
+
+// retain looks at one log.
+func (b *Broker) retain(ctx context.Context, h *hosted) error {
+	t, ok := b.catalog.topic(h.topic)
+	if !ok || t.ID != h.id.Topic {
+		return nil
+	}
+	floor := h.offsetOf(h.queue.Floor())
+	h.limit(t, floor)
+	head, ok := h.store.HeadEnd()
+	may := min(floor, h.replayFrom(t), h.Committed().Offset)
+	if !ok || head > may {
+		return nil
+	}
+	if h.Leading() {
+		if err := b.carry(ctx, h, head, may); err != nil {
+			return err
+		}
+	}
+	below := min(may, h.offsetOf(h.queue.LowWater()))
+	if at, ok := h.queue.CarriedFrom(); ok {
+		below = min(below, at)
+	}
+	if head > below {
+		return nil
+	}
+	return h.store.TrimHead(ident.Position{Offset: below})
+}
+
+// offsetOf is where the batch of a message begins; the start of the log if that
+// is not known, so that nothing goes.
+func (h *hosted) offsetOf(seq ident.Sequence) ident.Offset {
+	if end := h.Committed(); seq >= end.Sequence {
+		return end.Offset
+	}
+	if r, ok := h.store.Index().AtSequence(seq); ok {
+		return r.Offset
+	}
+	return h.store.Start().Offset
+}
+
+// replayFrom is what the topic keeps although all channels have passed it: what
+// is younger than its retention time, but no more than its retention bytes.
+func (h *hosted) replayFrom(t meta.TopicState) ident.Offset {
+	o, end := t.Options, h.Committed().Offset
+	from := end
+	if o.RetentionMS > 0 {
+		if r, ok := h.store.Index().AtTime(time.Now().UnixMilli() - o.RetentionMS); ok {
+			from = min(from, r.Offset)
+		}
+	}
+	if o.RetentionBytes <= 0 {
+		return from
+	}
+	most := max(end-ident.Offset(o.RetentionBytes/int64(t.Partitions)), 0)
+	if o.RetentionMS <= 0 {
+		return most
+	}
+	return max(from, most)
+}
+
+// limit works out the end beyond which puts are refused: what the channels have
+// before them, and about what they have put aside, is at most the partition's
+// part of max_bytes.
+func (h *hosted) limit(t meta.TopicState, floor ident.Offset) {
+	if t.Options.MaxBytes <= 0 {
+		h.ceiling.Store(0)
+		return
+	}
+	start, end := h.store.Start(), h.Committed()
+	aside := int64(0)
+	if n := int64(end.Sequence - start.Sequence); n > 0 {
+		aside = int64(h.queue.AsideCount()) * int64(end.Offset-start.Offset) / n
+	}
+	h.ceiling.Store(max(1, int64(floor)+t.Options.MaxBytes/int64(t.Partitions)-aside))
+}
+
+// full reports whether a put of so many bytes would pass the topic's max_bytes.
+func (h *hosted) full(bytes int) bool {
+	ceiling := h.ceiling.Load()
+	return ceiling != 0 && int64(h.view.Load().End.Offset)+int64(bytes) > ceiling
+}
+
+// carry copies what is unfinished in the oldest segment, which ends at head, to
+// the end of the log, if that is little against what may go then.
+func (b *Broker) carry(ctx context.Context, h *hosted, head, may ident.Offset) error {
+	r, ok := h.store.Index().AtOffset(head)
+	if !ok {
+		return nil
+	}
+	seqs := h.queue.Aside(r.First, head)
+	limit := int(min(int64(may-h.store.Start().Offset)/carryShare, 1<<30))
+	if len(seqs) == 0 || len(seqs) > carryMessages {
+		return nil
+	}
+	drafts, err := h.gather(seqs, limit)
+	if err != nil || drafts == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
+	defer cancel()
+	for _, d := range drafts {
+		if err := b.carryBatch(ctx, h, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gather reads messages into carry batches; nil if they have more than limit
+// bytes.
+func (h *hosted) gather(seqs []ident.Sequence, limit int) (drafts []queue.Draft, err error) {
+	c, total := queue.NewCarry(), 0
+	for _, seq := range seqs {
+		m, ok, err := h.message(seq)
+		if err != nil {
+			return nil, fmt.Errorf("carry message %d: %w", seq, err)
+		}
+		if !ok {
+			continue // the channel finds out when it comes to it
+		}
+		if total += len(m.Body) + len(m.Header); total > limit {
+			return nil, nil
+		}
+		if err := c.Add(m); err != nil {
+			return nil, err
+		}
+		if c.Size() >= carryBytes {
+			drafts, c = append(drafts, c.Draft()), queue.NewCarry()
+		}
+	}
+	if c.Count() > 0 {
+		drafts = append(drafts, c.Draft())
+	}
+	return drafts, nil
+}
+
+// message reads one committed message, carried or not.
+func (h *hosted) message(seq ident.Sequence) (queue.Message, bool, error) {
+	read, err := h.queue.Read(seq, 1, nil)
+	if len(read) == 0 || read[0].Seq != seq {
+		return queue.Message{}, false, err
+	}
+	return read[0], true, nil
+}
+
+// outcome is a Completer for one who waits.
+type outcome chan replica.Completion
+
+// Complete implements Completer; capacity 1, called once.
+func (o outcome) Complete(c replica.Completion) { o <- c }
+
+// carryBatch puts one carry batch and tells the channels when it is committed.
+// If that fails in between, the batch is just of no use.
+func (b *Broker) carryBatch(ctx context.Context, h *hosted, d queue.Draft) error {
+	from, done := h.View().Committed.Offset, make(outcome, 1)
+	b.Propose(h.id, d, done)
+	select {
+	case c := <-done:
+		if c.Outcome != replica.Committed {
+			return nil // not the leader any more, or not enough replicas
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	at, seqs, err := h.findCarried(from, d)
+	if err != nil {
+		return err
+	}
+	return h.queue.Carry(ctx, at, seqs)
+}
+
+// findCarried looks for a carry batch that was put at or after an offset.
+func (h *hosted) findCarried(from ident.Offset, d queue.Draft) (ident.Offset, []ident.Sequence, error) {
+	for from < h.Committed().Offset {
+		batches, err := h.store.ReadAt(from, readBytes)
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(batches) == 0 {
+			break
+		}
+		for i := range batches {
+			x := &batches[i]
+			if from = x.End.Offset; x.Control != queue.ControlCarry || len(x.Bytes) != len(d.Bytes) ||
+				queue.Checksum(x.Bytes[queue.HeaderSize:]) != d.PayloadCRC {
+				continue
+			}
+			var seqs []ident.Sequence
+			for _, m := range x.Carried(nil) {
+				seqs = append(seqs, m.Seq)
+			}
+			return x.At.Offset, seqs, nil
+		}
+	}
+	return 0, nil, errCarry
+}
+
+// ReadCarried finds a message in a carry batch (nsqd.Log).
+func (h *hosted) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
+	batches, err := h.store.ReadAt(at, 1)
+	if len(batches) == 0 || batches[0].At.Offset != at || batches[0].End.Offset > h.Committed().Offset {
+		return queue.Message{}, false, err
+	}
+	for _, m := range batches[0].Carried(nil) {
+		if m.Seq == seq {
+			return m, true, nil
+		}
+	}
+	return queue.Message{}, false, nil
+}

@@ -1,0 +1,186 @@
+package nsqd
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// carried knows the messages that retention would have taken and that were
+// copied forward: by sequence, where their newest carry batch begins. It is part
+// of the replicated state. Its lock is a leaf.
+type carried struct {
+	mu sync.RWMutex
+	at map[ident.Sequence]ident.Offset
+}
+
+func (c *carried) find(seq ident.Sequence) (ident.Offset, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	at, ok := c.at[seq]
+	return at, ok
+}
+
+// add notes a batch; a later one takes the place of an earlier one, also when
+// deltas are applied again.
+func (c *carried) add(at ident.Offset, seqs []ident.Sequence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil {
+		c.at = make(map[ident.Sequence]ident.Offset, len(seqs))
+	}
+	for _, seq := range seqs {
+		c.at[seq] = max(at, c.at[seq])
+	}
+}
+
+// list gives all, by sequence.
+func (c *carried) list() []placed {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make([]placed, 0, len(c.at))
+	for _, seq := range slices.Sorted(maps.Keys(c.at)) {
+		all = append(all, placed{seq, c.at[seq]})
+	}
+	return all
+}
+
+func (c *carried) replace(all []placed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = make(map[ident.Sequence]ident.Offset, len(all))
+	for _, x := range all {
+		c.at[x.seq] = x.at
+	}
+}
+
+// keep forgets what nobody needs and gives the least offset of the rest.
+func (c *carried) keep(needed map[ident.Sequence]struct{}) (low ident.Offset, any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for seq, at := range c.at {
+		if _, ok := needed[seq]; !ok {
+			delete(c.at, seq)
+			continue
+		}
+		if !any || at < low {
+			low, any = at, true
+		}
+	}
+	return low, any
+}
+
+// placed is one carried message.
+type placed struct {
+	seq ident.Sequence
+	at  ident.Offset
+}
+
+// Carry notes, on all in-sync replicas before it returns, that the committed
+// carry batch at an offset holds these messages: where they were put first is
+// not needed any more. Errors as DeleteChannel.
+func (p *Partition) Carry(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
+	return p.change(ctx, func() (record, error) {
+		return record{kind: kindCarry, offset: at, seqs: seqs}, nil
+	})
+}
+
+// Floor is the sequence from which on everything may be needed; below it only
+// what was put aside is. Like LowWater it looks at durable channels only.
+func (p *Partition) Floor() ident.Sequence {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	low, durable := MaxSequence, false
+	for _, c := range p.channels {
+		if !c.ephemeral {
+			durable = true
+			low = min(low, c.confirmed())
+		}
+	}
+	if !durable {
+		return p.keep
+	}
+	return low
+}
+
+// Aside lists, sorted, the unfinished messages below a sequence that some
+// durable channel has put aside and that no carry batch at or above an offset
+// holds.
+func (p *Partition) Aside(below ident.Sequence, at ident.Offset) []ident.Sequence {
+	found := map[ident.Sequence]struct{}{}
+	for _, c := range p.list() {
+		if c.ephemeral {
+			continue
+		}
+		c.mu.Lock()
+		for seq := range c.cursor.aside.index {
+			if seq < below {
+				found[seq] = struct{}{}
+			}
+		}
+		c.mu.Unlock()
+	}
+	maps.DeleteFunc(found, func(seq ident.Sequence, _ struct{}) bool {
+		o, ok := p.carried.find(seq)
+		return ok && o >= at
+	})
+	return slices.Sorted(maps.Keys(found))
+}
+
+// AsideCount is how many messages all durable channels have put aside.
+func (p *Partition) AsideCount() (n int) {
+	for _, c := range p.list() {
+		if !c.ephemeral {
+			c.mu.Lock()
+			n += c.cursor.aside.len()
+			c.mu.Unlock()
+		}
+	}
+	return n
+}
+
+// CarriedFrom is where the first carry batch begins that is still needed. What
+// no channel needs any more is forgotten.
+func (p *Partition) CarriedFrom() (ident.Offset, bool) {
+	all := p.carried.list()
+	if len(all) == 0 {
+		return 0, false
+	}
+	needed := map[ident.Sequence]struct{}{}
+	for _, c := range p.list() {
+		if c.ephemeral {
+			continue
+		}
+		c.mu.Lock()
+		for _, x := range all {
+			if _, isAside := c.cursor.aside.index[x.seq]; isAside {
+				needed[x.seq] = struct{}{}
+			}
+		}
+		c.mu.Unlock()
+	}
+	return p.carried.keep(needed)
+}
+
+func (c *Channel) confirmed() ident.Sequence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cursor.confirmed
+}
+
+// Read gives committed messages by their sequence, put aside or not: from the log, or from where
+// they were carried when the log does not reach back to them.
+func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
+	if at, ok := p.carried.find(from); ok && from < p.source.Start().Sequence {
+		m, ok, err := p.source.ReadCarried(at, from)
+		if ok {
+			dst = append(dst, m)
+		}
+		return dst, err
+	}
+	return p.source.Read(from, most, dst)
+}

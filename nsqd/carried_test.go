@@ -1,0 +1,107 @@
+package nsqd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// carry does what the broker's retention does: a carry batch, then the trim.
+func (r *rig) carry(t *testing.T, at ident.Offset, below ident.Sequence) []ident.Sequence {
+	t.Helper()
+	seqs := r.Aside(below, at)
+	r.log.mu.Lock()
+	if r.log.carried == nil {
+		r.log.carried = map[ident.Offset][]ident.Sequence{}
+	}
+	r.log.carried[at] = seqs
+	r.log.mu.Unlock()
+	require.NoError(t, r.Carry(t.Context(), at, seqs))
+	r.log.mu.Lock()
+	r.log.start = below
+	r.log.mu.Unlock()
+	return seqs
+}
+
+func TestCarriedMessagesDoNotPinTheLog(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	s := subscribe(t, c)
+	r.postpone(3600_000*nsPerMS, "later")
+	r.publishN(9)
+	got := c.Pull(s, 10, nil)
+	require.Len(t, got, 9)
+	require.NoError(t, c.Requeue(s, got[3].Message.Seq, 60_000))
+	for i, d := range got {
+		if i != 3 {
+			require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+		}
+	}
+	require.EqualValues(t, 0, r.LowWater())
+	require.EqualValues(t, 10, r.Floor())
+	require.Equal(t, []ident.Sequence{0, 4}, r.carry(t, 5000, 10))
+	require.EqualValues(t, 10, r.LowWater())
+	require.Empty(t, r.Aside(10, 5000))
+	require.Equal(t, []ident.Sequence{0, 4}, r.Aside(10, 5001), "the batch itself lies in what is to go")
+	at, ok := r.CarriedFrom()
+	require.True(t, ok)
+	require.EqualValues(t, 5000, at)
+	requireExact(t, r.Partition, c)
+
+	n := r.failover() // by a snapshot
+	c, _ = n.Channel("c")
+	s = subscribe(t, c)
+	require.EqualValues(t, 10, n.LowWater())
+	n.tick(60_001)
+	again := c.Pull(s, 10, nil)
+	require.Equal(t, []string{"body"}, bodies(again))
+	require.EqualValues(t, 2, again[0].Message.Attempts)
+	require.EqualValues(t, 4, again[0].Message.Seq)
+	require.NoError(t, c.Finish(s, 4, 2))
+	n.tick(3600_000)
+	require.Equal(t, []string{"later"}, bodies(c.Pull(s, 10, nil)))
+	require.NoError(t, c.Finish(s, 0, 2))
+	_, ok = n.CarriedFrom()
+	require.False(t, ok, "nobody needs it any more")
+	requireExact(t, n.Partition, c)
+}
+
+func TestCarryGoesToFollowersByDelta(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	s := subscribe(t, c)
+	r.publishN(3)
+	got := c.Pull(s, 3, nil)
+	require.NoError(t, c.Requeue(s, got[0].Message.Seq, 1000))
+	require.NoError(t, c.Finish(s, 1, 1))
+	require.NoError(t, c.Finish(s, 2, 1))
+	r.Flush()
+	r.carry(t, 700, 3)
+	f := NewPartition("orders", testID, r.log, r.rep, r.o)
+	for range 2 { // again on top of itself
+		for _, d := range r.rep.deltas {
+			f.Apply(d)
+		}
+	}
+	require.EqualValues(t, 3, f.LowWater())
+	at, ok := f.CarriedFrom()
+	require.True(t, ok)
+	require.EqualValues(t, 700, at)
+}
+
+func TestCarriedMessageThatIsLostIsGivenUp(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	s := subscribe(t, c)
+	r.publishN(2)
+	got := c.Pull(s, 2, nil)
+	require.NoError(t, c.Requeue(s, got[0].Message.Seq, 0))
+	require.NoError(t, c.Finish(s, 1, 1))
+	r.carry(t, 700, 2)
+	r.log.carried = nil
+	require.Empty(t, c.Pull(s, 1, nil))
+	require.EqualValues(t, 2, c.Finished())
+	requireExact(t, r.Partition, c)
+}
