@@ -14,5 +14,5 @@
 //     with LOCKSTEP_SLACK (default 3) times the promise, and always printed.
 //
 // LOCKSTEP_LONG=1 runs more rounds; LOCKSTEP_RACE=1 builds the brokers with the
-// race detector. Without the binaries (-short) everything here is skipped.
+// race detector; LOCKSTEP_BINARIES=DIR takes those of a directory. Without the binaries (-short) everything here is skipped.
 package e2e
