@@ -19,6 +19,11 @@ func (b *Broker) HandOver(ctx context.Context) {
 		return
 	}
 	b.log.Info("STOPPING, handing leaderships over")
+	say, cancel := context.WithTimeout(ctx, 2*txnTimeout)
+	if err := b.session.handingOver(say); err != nil { // then nobody knows, and may place something here yet
+		b.log.WithError(err).Warn("cannot tell the others that this broker stops")
+	}
+	cancel()
 	_ = b.await(ctx, func() bool {
 		left := 0
 		for _, h := range b.hosted() {
