@@ -31,6 +31,7 @@ func (f *Failure) Error() string {
 // what of its channel state is confirmed. It never shrinks.
 type ledger struct {
 	batches   []queue.Batch
+	times     []micros // when each batch was first seen committed
 	placed    map[ident.RequestID]ident.Sequence
 	confirmed channels
 	epoch     ident.Epoch // the highest that has confirmed a change
@@ -41,6 +42,15 @@ func (l *ledger) end() ident.Position {
 		return l.batches[n-1].End
 	}
 	return ident.Position{}
+}
+
+// before is the end of what was committed before t.
+func (l *ledger) before(t micros) ident.Position {
+	n := sort.Search(len(l.times), func(i int) bool { return l.times[i] >= t })
+	if n == 0 {
+		return ident.Position{}
+	}
+	return l.batches[n-1].End
 }
 
 // checker compares everything that happens with the ledgers.
@@ -109,7 +119,7 @@ func (c *checker) observe(h *host, l *ledger, b queue.Batch) bool {
 		c.w.failf("committed log differs", h.part, "%s has a committed batch at %d, the ledger ends at %d", h.n.name, b.At.Offset, l.end().Offset)
 		return false
 	}
-	l.batches = append(l.batches, b)
+	l.batches, l.times = append(l.batches, b), append(l.times, c.w.now)
 	if b.Control == 0 {
 		c.admit(h, l, b)
 	}

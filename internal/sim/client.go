@@ -138,7 +138,7 @@ func (c *producer) answered(o replica.Outcome) {
 	case replica.NotLeader:
 		wait += micros(c.rand.Int64N(int64(w.times.lag / 2)))
 	}
-	if c.try >= 30 || c.rand.IntN(100) < give {
+	if c.try >= 30 || w.now-c.put.attempts[0].at > w.times.putLimit || c.rand.IntN(100) < give {
 		c.put.over = true
 		w.after(wait+micros(c.rand.Int64N(int64(w.pace))), c.next)
 		return

@@ -117,9 +117,9 @@ func (m *image) index(o ident.Offset) int {
 	return sort.Search(len(m.batches), func(i int) bool { return m.batches[i].At.Offset >= o })
 }
 
-// trim forgets whole batches below o, as retention does.
+// trim forgets whole batches that end at or below o, as retention does.
 func (m *image) trim(o ident.Offset) {
-	n := m.index(o)
+	n := sort.Search(len(m.batches), func(i int) bool { return m.batches[i].End.Offset > o })
 	if n == 0 {
 		return
 	}

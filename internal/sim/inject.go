@@ -210,18 +210,19 @@ func (w *world) mayLose(n *node) bool {
 	return true
 }
 
-// trim lets retention forget what a node knows committed, a part or all of it.
+// trim lets retention forget a part of what a node knows committed. Two rules
+// are the store's to keep: the newest committed batch stays (without it two
+// logs that part there have no place in common), and so does what a producer
+// may still repeat (the recognition of repeats is derived from the log).
 func (w *world) trim(f fault, n *node) bool {
-	if !n.up {
+	if !n.up || n.hosts[f.part] == nil {
 		return false
 	}
-	h := n.hosts[f.part]
-	if h == nil {
+	h, l := n.hosts[f.part], &w.ledgers[f.part]
+	old := l.before(w.now - 2*w.times.putLimit)
+	below := min(h.view.Committed.Offset-1, old.Offset) * ident.Offset(1+f.draw%4) / 4
+	if below <= h.index.Start().Offset {
 		return false
-	}
-	below := h.view.Committed.Offset / 4 * ident.Offset(1+f.draw%4)
-	if f.draw&64 == 0 && f.draw%4 == 3 {
-		below = h.view.Committed.Offset
 	}
 	h.store.volatile.trim(below)
 	h.store.durable.trim(below)

@@ -10,7 +10,7 @@ import (
 // times are the cluster's, shortened so that a hundred faults fit into a run.
 type times struct {
 	lag, isr, hold, write, grace, retry, election micros
-	ttl, etcdTimeout                              micros
+	ttl, etcdTimeout, putLimit                    micros
 }
 
 // profile is the kind of trouble that prevails in a run: without one, seeds
@@ -84,7 +84,7 @@ func drawTimes(r *rand.Rand) times {
 	unit := micros(80+r.IntN(120)) * millisecond // T_isr, 1 s in the daemon
 	return times{
 		lag: unit / 2, isr: unit, hold: 3 * unit, write: 2*unit + micros(r.Int64N(int64(unit))), grace: 2 * unit,
-		retry: unit / 5, election: unit / 20, ttl: 3 * unit, etcdTimeout: unit / 2,
+		retry: unit / 5, election: unit / 20, ttl: 3 * unit, etcdTimeout: unit / 2, putLimit: 9 * unit,
 	}
 }
 
