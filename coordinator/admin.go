@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -44,7 +45,8 @@ func (b *Broker) empty(ctx context.Context, op edge.AdminOp) error {
 	return b.onLeaders(ctx, t, queueOp{Verb: op.Verb, Channel: op.Channel})
 }
 
-// createExplicitly makes a topic as asked. One that exists is left as it is.
+// createExplicitly makes a topic as asked. Of one that exists only the limits
+// change that are named.
 func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	s := topicSpec{name: op.Topic, explicit: true, ordered: op.Args["ordered"] == "true"}
 	for key, to := range map[string]*int{
@@ -64,6 +66,11 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.createTopic(ctx, s)
-	return err
+	if _, err := topicOptions(meta.TopicOptions{}, op.Args); err != nil {
+		return err
+	}
+	if _, err = b.createTopic(ctx, s); err != nil {
+		return err
+	}
+	return b.setOptions(ctx, op.Topic, op.Args)
 }

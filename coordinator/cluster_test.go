@@ -36,11 +36,18 @@ type cluster struct {
 	size  int
 	disks map[string]*vfs.Memory
 	nodes map[string]*coordinator.Broker
+
+	segmentBytes int64 // 0 = the default
 }
 
-func newCluster(t *testing.T, size int) *cluster {
+func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluster{size: size}) }
+
+// newClusterOf starts a cluster with settings of its own.
+func newClusterOf(t *testing.T, o cluster) *cluster {
+	size := o.size
 	c := &cluster{
-		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
+		segmentBytes: o.segmentBytes,
+		t:            t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
 	c.log.SetOutput(io.Discard)
@@ -79,7 +86,8 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	defer cancel()
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
-		FS: c.disks[name], Dir: "/data", BootID: "boot", Meta: c.meta.Session(), Listen: listen,
+		SegmentBytes: c.segmentBytes,
+		FS:           c.disks[name], Dir: "/data", BootID: "boot", Meta: c.meta.Session(), Listen: listen,
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 	require.NoError(c.t, err)

@@ -176,7 +176,8 @@ func (b *Broker) Cluster() edge.ClusterView {
 		if !ok {
 			continue
 		}
-		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync}
+		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Ordered: t.Ordered,
+			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes}
 		for n := range t.Partitions {
 			tv.Partitions = append(tv.Partitions, b.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, ends))
 		}

@@ -111,6 +111,7 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	h.view.Store(&replica.View{})
 	h.queue = nsqd.NewPartition(topic, p, h, h, b.o.Queue)
 	replay(h.queue, st.Confirms())
+	b.limitTopic(h)
 	o := b.o.Replica
 	o.Partition, o.Seed = p, hashText(p.String()+string(b.self))
 	o.Self = replica.Peer{Node: b.self, Incarnation: b.Incarnation(), Store: st.StoreID()}
@@ -170,9 +171,16 @@ func (b *Broker) close(p ident.Partition) {
 	}
 }
 
-// topicChanged drops what a tombstone names.
+// topicChanged tells replicas of new limits, and drops what a tombstone names.
 func (b *Broker) topicChanged(name string) {
 	t, ok := b.catalog.record(name)
+	if ok && !t.Deleted {
+		for _, h := range b.hosted() {
+			if h.id.Topic == t.ID {
+				b.limitTopic(h)
+			}
+		}
+	}
 	if !ok || !t.Deleted {
 		return
 	}

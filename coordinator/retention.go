@@ -117,6 +117,13 @@ func (h *hosted) replayFrom(t meta.TopicState) ident.Offset {
 	return max(from, most)
 }
 
+// limitTopic brings a replica's limit to what the topic's options say.
+func (b *Broker) limitTopic(h *hosted) {
+	if t, ok := b.catalog.topic(h.topic); ok && t.ID == h.id.Topic {
+		h.limit(t, h.offsetOf(h.queue.Floor()))
+	}
+}
+
 // limit works out the end beyond which puts are refused: what the channels have
 // before them, and about what they have put aside, is at most the partition's
 // part of max_bytes.

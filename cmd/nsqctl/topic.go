@@ -23,12 +23,25 @@ func newTopic(t *target) *cobra.Command {
 	for _, s := range settings {
 		create.Flags().Int(s, 0, "0 = the cluster's default")
 	}
+	limits := []string{"retention-time", "retention-bytes", "max-bytes"}
+	create.Flags().String(limits[0], "", "keep finished messages for replay so long, such as 24h; also of a topic that is there")
+	create.Flags().String(limits[1], "", "keep so many bytes of finished messages for replay; also of a topic that is there")
+	create.Flags().String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also of a topic that is there")
+	create.Flags().Bool("ordered", false, "one message at a time and partition, in order")
 	create.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"topic": args}
 		for _, s := range settings {
 			if n, _ := cmd.Flags().GetInt(s); n != 0 {
 				q.Set(underscored(s), fmt.Sprint(n))
 			}
+		}
+		for _, s := range limits {
+			if v, _ := cmd.Flags().GetString(s); v != "" {
+				q.Set(underscored(s), v)
+			}
+		}
+		if ordered, _ := cmd.Flags().GetBool("ordered"); ordered {
+			q.Set("ordered", "true")
 		}
 		if _, err := call(cmd.Context(), http.MethodPost, t.http, "/topic/create", q); err != nil {
 			return err

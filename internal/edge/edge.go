@@ -144,7 +144,8 @@ type Refusal struct {
 // to whoever must do it, idempotent. Verbs: topic.create topic.delete
 // topic.empty topic.pause topic.unpause channel.create channel.delete
 // channel.empty channel.pause channel.unpause. Args: partitions,
-// replication_factor, min_in_sync, ordered, from, …
+// replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
+// max_bytes, from, …
 type AdminOp struct {
 	Verb, Topic, Channel string
 	Args                 map[string]string
@@ -244,6 +245,10 @@ type TopicView struct {
 	ID                ident.TopicID   `json:"id"`
 	ReplicationFactor int             `json:"replication_factor"`
 	MinInSync         int             `json:"min_in_sync"`
+	Ordered           bool            `json:"ordered"`
+	RetentionMS       int64           `json:"retention_ms"`
+	RetentionBytes    int64           `json:"retention_bytes"`
+	MaxBytes          int64           `json:"max_bytes"`
 	Partitions        []PartitionView `json:"partitions"`
 }
 

@@ -10,7 +10,8 @@ import (
 )
 
 // createTopic: POST /topic/create?topic= and, beyond NSQ, partitions,
-// replication_factor, min_in_sync, ordered.
+// replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
+// max_bytes. The last three also change a topic that is there.
 func (a *api) createTopic(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
 	if err != nil {

@@ -1,0 +1,59 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// topicOptions reads retention_time (a duration), retention_bytes and max_bytes
+// from the arguments, over what the topic has. 0 takes a limit away.
+func topicOptions(o meta.TopicOptions, args map[string]string) (meta.TopicOptions, error) {
+	if text := args["retention_time"]; text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return o, fmt.Errorf("%w: retention_time must be a duration such as 24h", edge.ErrInvalid)
+		}
+		o.RetentionMS = d.Milliseconds()
+	}
+	for name, to := range map[string]*int64{"retention_bytes": &o.RetentionBytes, "max_bytes": &o.MaxBytes} {
+		text := args[name]
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return o, fmt.Errorf("%w: %s must be a number of bytes", edge.ErrInvalid, name)
+		}
+		*to = n
+	}
+	return o, nil
+}
+
+// setOptions changes the options of a topic that is there to what the arguments
+// say, and returns when this broker knows it.
+func (b *Broker) setOptions(ctx context.Context, topic string, args map[string]string) error {
+	for {
+		t, ok := b.catalog.topic(topic)
+		if !ok {
+			return edge.ErrTopicNotFound
+		}
+		o, err := topicOptions(t.Options, args)
+		if err != nil || o == t.Options {
+			return err
+		}
+		t.V, t.Options = meta.Version, o
+		key := b.keys.Topic(topic)
+		_, _, err = b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: t.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
+		if err != nil {
+			return fmt.Errorf("%w: options of %s: %w", edge.ErrUnavailable, topic, err)
+		}
+		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(topic); return now.Revision != t.Revision }); err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+}
