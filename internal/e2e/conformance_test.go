@@ -48,6 +48,7 @@ func TestConformanceGoNSQ(t *testing.T) {
 		c := conformanceCluster(t, suite, 3)
 		c.startWithoutLeading(t, c.Brokers[0])
 		runSuite(t, suite)
+		require.NotEmpty(t, c.topics())
 		for _, topic := range c.topics() {
 			require.NotEqual(t, c.Brokers[0].Name, string(topic.Partitions[0].Leader), topic.Topic)
 		}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,10 +28,11 @@ func TestConsumeThroughKills(t *testing.T) {
 		s.allow((i + 2) * portion)
 		s.waitDistinct((i+1)*portion + portion/2)
 		victim := c.leader(topic)
-		at := s.distinct()
+		at, killed := s.distinct(), time.Now()
 		c.kill(victim)
 		s.waitDistinct((i + 2) * portion)
-		t.Logf("kill %d, of %s, after %d", i+1, victim, at)
+		age, again := s.forgotten(killed)
+		t.Logf("kill %d, of %s, after %d: %d came again, finished up to %s before", i+1, victim, at, again, age.Round(time.Millisecond))
 		require.Less(t, at, (i+2)*portion, "killed while consuming")
 		c.restart(victim)
 		c.whole(topic)

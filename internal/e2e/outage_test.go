@@ -50,24 +50,6 @@ func (s *steady) finish(t *testing.T) history.Report {
 	return report
 }
 
-// TestFollowerKill: the death of a follower is hardly noticed (P7).
-func TestFollowerKill(t *testing.T) {
-	s := underLoad(t, 1)
-	for i := range rounds(2, 10) {
-		victim := s.follower(topic)
-		killed := time.Now()
-		s.kill(victim)
-		s.waitProgress(1000)
-		got := s.stall(killed, time.Now())
-		t.Logf("kill %d, of %s: %s", i+1, victim, got)
-		s.requireLoad(t, killed)
-		require.Less(t, got.slowest, slack(300*time.Millisecond))
-		s.restart(victim)
-		s.whole(topic)
-	}
-	s.finish(t)
-}
-
 // TestStopContinue: the leader hangs for longer than its session; another one
 // takes over, and when it wakes up nothing of it counts any more (P2, P7).
 func TestStopContinue(t *testing.T) {

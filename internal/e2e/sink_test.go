@@ -27,6 +27,8 @@ type sink struct {
 	allowed    int // different bodies that may be finished
 	deliveries []history.Delivery
 	bodies     map[string]bool
+	finished   map[string]time.Time // id → its first finish
+	again      []time.Time          // finishes that were forgotten: the message came again
 }
 
 // consume attaches a consumer; it is stopped at the end of the test.
@@ -39,7 +41,7 @@ func (c *cluster) consume(topic, channel string) *sink {
 // when it is allowed to.
 func (c *cluster) consumeUpTo(topic, channel string, n int) *sink {
 	c.t.Helper()
-	s := &sink{c: c, bodies: map[string]bool{}, allowed: n}
+	s := &sink{c: c, bodies: map[string]bool{}, finished: map[string]time.Time{}, allowed: n}
 	s.more = sync.NewCond(&s.mu)
 	s.attach(topic, channel)
 	c.t.Cleanup(func() {
@@ -78,13 +80,19 @@ func (s *sink) attach(topic, channel string) {
 func (s *sink) handle(m *nsq.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	body, at := string(m.Body), len(s.deliveries)
-	s.deliveries = append(s.deliveries, history.Delivery{ID: string(m.ID[:]), Body: body, Attempts: m.Attempts})
+	id, body, at := string(m.ID[:]), string(m.Body), len(s.deliveries)
+	if before, ok := s.finished[id]; ok {
+		s.again = append(s.again, before)
+	}
+	s.deliveries = append(s.deliveries, history.Delivery{ID: id, Body: body, Attempts: m.Attempts})
 	s.bodies[body] = true
 	for len(s.bodies) > s.allowed {
 		s.more.Wait()
 	}
 	s.deliveries[at].FinishedAt = len(s.deliveries)
+	if _, ok := s.finished[id]; !ok {
+		s.finished[id] = time.Now()
+	}
 	return nil
 }
 
@@ -117,6 +125,20 @@ func (s *sink) waitDistinct(n int) {
 		}
 		pause(pollEvery)
 	}
+}
+
+// forgotten is how long before a fault the oldest finish was that it undid.
+func (s *sink) forgotten(fault time.Time) (age time.Duration, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.again {
+		if at.Before(fault) {
+			age = max(age, fault.Sub(at))
+		}
+	}
+	n = len(s.again)
+	s.again = nil
+	return age, n
 }
 
 // checksum is one number for the distinct bodies, whatever their order.
