@@ -16,7 +16,7 @@ type following struct {
 // receive handles a message of a peer. Nothing a peer sends may panic.
 func (m *Machine) receive(ev Received) {
 	msg := &ev.Msg
-	if msg.To != 0 && msg.To != m.self.Store && !m.broken(BreakStoreID) {
+	if msg.To != 0 && msg.To != m.self.Store && !m.broken(BreakStoreAddressed) {
 		if msg.Kind == MsgAppend { // so that the leader learns which store is here
 			m.reject(ev.From.Node, msg.Epoch)
 		}
@@ -60,7 +60,7 @@ func (m *Machine) accept(from Peer, e ident.Epoch) bool {
 		m.promise(e)
 	}
 	if m.follow.leader != from.Node {
-		m.follow = following{leader: from.Node}
+		m.followLeader(from.Node)
 	}
 	return true
 }
@@ -68,8 +68,18 @@ func (m *Machine) accept(from Peer, e ident.Epoch) bool {
 // promise raises the epoch below which nothing is answered any more.
 func (m *Machine) promise(e ident.Epoch) {
 	m.promised = e
-	m.follow = following{}
+	m.followLeader("")
 	m.write(queue.Write{Kind: queue.WriteEpoch, Epoch: e})
+}
+
+// followLeader begins with nothing compared: logs are equal only as far as this
+// epoch's leader has said.
+func (m *Machine) followLeader(n ident.Node) {
+	f := following{leader: n}
+	if m.broken(BreakVerifiedEpoch) {
+		f.verified = m.follow.verified
+	}
+	m.follow = f
 }
 
 // reject tells what is here, so that the leader finds where the logs part.
@@ -194,7 +204,7 @@ func (m *Machine) acknowledge() { m.acknowledgeWith(false) }
 // acknowledgeWith also asks for a snapshot of the channel state.
 func (m *Machine) acknowledgeWith(needFull bool) {
 	d := m.log.durable
-	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised && !m.broken(BreakSyncBeforeAck) {
+	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised && !m.broken(BreakPromiseDurable) {
 		return
 	}
 	end := least(d.end, m.follow.verified)
@@ -203,8 +213,17 @@ func (m *Machine) acknowledgeWith(needFull bool) {
 	}
 	m.send(m.follow.leader, Message{
 		Kind: MsgAppendAck, Epoch: m.promised, Durable: end, Committed: m.committed,
-		ConfirmN: d.confirm.in(m.promised), NeedFull: needFull,
+		ConfirmN: m.confirmHeld(d.confirm), NeedFull: needFull,
 	})
+}
+
+// confirmHeld is the version of this epoch that is durable here; versions of
+// earlier epochs say nothing.
+func (m *Machine) confirmHeld(v version) uint64 {
+	if m.broken(BreakConfirmEpoch) {
+		return v.n
+	}
+	return v.in(m.promised)
 }
 
 func (m *Machine) lastEpoch() ident.Epoch {

@@ -51,7 +51,7 @@ func (m *Machine) casDone(ev CASDone) {
 		case ev.OK:
 			l.retryMS, l.review = m.now, true
 			m.countISR(c)
-		case ev.Unknown && c.state.Revision == m.state.Revision:
+		case ev.Unknown && c.state.Revision == m.state.Revision && !m.broken(BreakLateCAS):
 			l.unresolved = append(l.unresolved, *c)
 		}
 	}
@@ -146,5 +146,8 @@ func (m *Machine) mayJoin(f *follower) bool {
 		return true
 	}
 	bar := greatest(m.committed, m.lead.start)
-	return f.match.Offset >= bar.Offset && f.confirmAcked >= max(m.lead.confirmed, 1)
+	if m.broken(BreakJoinEpochStart) {
+		bar = m.committed
+	}
+	return f.match.Offset >= bar.Offset && (f.confirmAcked >= max(m.lead.confirmed, 1) || m.broken(BreakJoinConfirm))
 }

@@ -27,11 +27,12 @@ type leadership struct {
 	unresolved []outstanding // proposals that may still land
 	retryMS    int64         // when to look at the unresolved again
 
-	rollback bool       // a rollback was proposed in this epoch
-	paused   bool       // puts are held while a rollback or a hand-over is under way
-	waiters  []taken    // taken back, waiting for the marker
-	heir     ident.Node // of a planned hand-over
-	heirMS   int64      // since when
+	rollback bool           // a rollback was proposed in this epoch
+	asked    ident.Position // committed end when it was: it may have moved since (RB-4)
+	paused   bool           // puts are held while a rollback or a hand-over is under way
+	waiters  []taken        // taken back, waiting for the marker
+	heir     ident.Node     // of a planned hand-over
+	heirMS   int64          // since when
 
 	confirmN  uint64 // newest version issued
 	confirmed uint64 // held by all of the maximal ISR
@@ -82,6 +83,7 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	}
 	m.lead = &leadership{
 		epoch: e, start: at, markerEnd: marker.End, sinceMS: m.now, opening: m.out.Token, confirmN: 1,
+		open: m.broken(BreakOpenDurable),
 	}
 	m.log.dropTail()
 	m.remember(marker)
@@ -106,6 +108,10 @@ func (m *Machine) stepDown() {
 	}
 	m.lead, m.role = nil, Follower
 	for _, p := range l.pending {
+		if m.broken(BreakStepDownDoubt) {
+			m.done(p.ticket, 0, RolledBack)
+			continue
+		}
 		m.inDoubt(p.ticket)
 	}
 	for _, w := range l.waiters {
@@ -159,7 +165,7 @@ func (m *Machine) repeated(p Put) bool {
 	if !ok || m.broken(BreakRequestID) {
 		return false
 	}
-	if seen.End.Offset <= m.committed.Offset && (m.role == Leader) {
+	if seen.End.Offset <= m.committed.Offset && m.role == Leader || m.broken(BreakRequestCommitted) {
 		m.done(p.Ticket, seen.First, Duplicate)
 		return true
 	}
@@ -326,9 +332,12 @@ func (m *Machine) giveAway() bool {
 		return false
 	}
 	f, n := l.follower(l.heir), m.node(l.heir)
-	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) ||
-		!n.known || n.incarnation == 0 || len(l.pending) > 0 ||
-		m.committed.Offset != m.log.end.Offset || f.match.Offset != m.log.end.Offset || f.confirmAcked != l.confirmN {
+	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) || !n.known || n.incarnation == 0 {
+		return false
+	}
+	complete := len(l.pending) == 0 && m.committed.Offset == m.log.end.Offset &&
+		f.match.Offset == m.log.end.Offset && f.confirmAcked == l.confirmN
+	if !complete && !m.broken(BreakHandOverComplete) {
 		return false
 	}
 	s := m.state.Clone()

@@ -104,7 +104,9 @@ func (m *Machine) appendBatch(b queue.Batch) {
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, TimeMS: b.Time / 1e6,
 	})
-	m.recent.add(b)
+	if m.lead != nil || !m.broken(BreakRequestFollower) {
+		m.recent.add(b)
+	}
 }
 
 // truncate cuts the log to p, which must be a border between batches at or
@@ -117,7 +119,9 @@ func (m *Machine) truncate(p ident.Position) {
 	l.lastCRC = m.crcAt(p.Offset)
 	l.end = p
 	m.follow.verified = least(m.follow.verified, p)
-	l.clamp(p)
+	if !m.broken(BreakTruncateClamp) {
+		l.clamp(p)
+	}
 	for n := len(l.epochs); n > 0 && l.epochs[n-1].Start.Offset >= p.Offset; n-- {
 		l.epochs = l.epochs[:n-1]
 	}
@@ -125,7 +129,9 @@ func (m *Machine) truncate(p ident.Position) {
 		l.epochs[n-1].End = least(l.epochs[n-1].End, p)
 	}
 	m.index.Truncate(p.Offset)
-	m.recent.truncate(p.Offset)
+	if !m.broken(BreakRequestTruncate) {
+		m.recent.truncate(p.Offset)
+	}
 	m.log.dropTail()
 	m.out.Truncated = true
 	m.counters.Truncations++

@@ -252,7 +252,7 @@ func (m *Machine) registered() bool {
 func (m *Machine) holdsISRStore() bool {
 	for _, x := range m.state.ISR {
 		if x.Node == m.self.Node {
-			return x.Store == m.self.Store || m.broken(BreakStoreID)
+			return x.Store == m.self.Store || m.broken(BreakStoreElect)
 		}
 	}
 	return m.broken(BreakElectOutsideISR)
@@ -305,7 +305,7 @@ func (m *Machine) liveness(ev Live) {
 	n := m.node(ev.Node)
 	n.incarnation, n.known = ev.Incarnation, true
 	if ev.Node == m.self.Node && ev.Incarnation != m.self.Incarnation {
-		if m.lead != nil {
+		if m.lead != nil && !m.broken(BreakRegistration) {
 			m.stepDown()
 		}
 		m.campaign, m.cas = nil, nil

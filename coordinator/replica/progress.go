@@ -80,7 +80,9 @@ func (f *follower) current(m *Machine) bool {
 // still land.
 func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok bool) {
 	end, confirmed = m.log.durable.end, m.log.durable.confirm.in(m.lead.epoch)
-	if m.log.durable.epoch < m.lead.epoch && !m.broken(BreakSyncBeforeAck) {
+	if m.broken(BreakOwnSync) {
+		end = m.log.end
+	} else if m.log.durable.epoch < m.lead.epoch {
 		return end, 0, false
 	}
 	covers := func(isr []ident.Member) bool {
@@ -92,7 +94,10 @@ func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok 
 			if f == nil || !f.matched || f.store != x.Store && !m.broken(BreakStoreID) {
 				return false
 			}
-			end, confirmed = least(end, f.match), min(confirmed, f.confirmAcked)
+			end = least(end, f.match)
+			if !m.broken(BreakConfirmOnAll) {
+				confirmed = min(confirmed, f.confirmAcked)
+			}
 		}
 		return true
 	}
@@ -102,7 +107,7 @@ func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok 
 	if m.broken(BreakMaximalISR) {
 		return end, confirmed, true
 	}
-	if m.cas != nil && m.cas.state.Revision == m.state.Revision && !covers(m.cas.state.ISR) {
+	if m.cas != nil && !m.broken(BreakProposedISR) && m.cas.state.Revision == m.state.Revision && !covers(m.cas.state.ISR) {
 		return end, 0, false
 	}
 	for i := range m.lead.unresolved {
@@ -120,7 +125,7 @@ func (m *Machine) acked(from Peer, msg *Message) {
 		return
 	}
 	f := l.follower(from.Node)
-	if f == nil || from.Incarnation < f.incarnation {
+	if f == nil || from.Incarnation < f.incarnation && !m.broken(BreakAckIncarnation) {
 		return
 	}
 	f.incarnation = from.Incarnation

@@ -25,7 +25,7 @@ func (m *Machine) rollbackTick() {
 	if m.overdue(m.o.WriteMS + m.o.GraceMS) { // no rollback came through: the fate stays open
 		m.giveUpOverdue()
 	}
-	if m.role == Leader && m.cas == nil && len(l.unresolved) == 0 && l.open && m.now >= l.retryMS {
+	if (m.role == Leader || m.broken(BreakRollbackMarker)) && m.cas == nil && len(l.unresolved) == 0 && l.open && m.now >= l.retryMS {
 		if _, better := m.wantedISR(); !better {
 			m.proposeRollback()
 		}
@@ -57,7 +57,7 @@ func (m *Machine) giveUpOverdue() {
 // is seen in the new epoch nothing is taken back, and puts that arrive wait.
 func (m *Machine) proposeRollback() {
 	l := m.lead
-	l.paused, l.rollback = true, true
+	l.paused, l.rollback, l.asked = true, true, m.committed
 	if m.broken(BreakRollbackEpoch) {
 		m.takeBack()
 		return
@@ -86,12 +86,18 @@ func (m *Machine) rollbackMayLand() bool {
 func (m *Machine) rollBack(e ident.Epoch) {
 	old := m.lead
 	m.counters.Rollbacks++
+	if m.broken(BreakRollbackFreeze) {
+		m.committed = old.asked
+	}
 	at := m.committed
 	if at.Offset < m.log.end.Offset {
 		m.truncate(at)
 	}
 	m.openEpoch(e, at)
 	l := m.lead
+	if m.broken(BreakRollbackPositions) {
+		l.followers = old.followers
+	}
 	l.held, l.heldBytes = old.held, old.heldBytes
 	l.waiters = old.waiters
 	for _, p := range old.pending {

@@ -21,6 +21,10 @@ const (
 	BreakRollbackAnswer = "rollback-answer"
 	// BreakStoreID counts acknowledgements of any store of a member's node.
 	BreakStoreID = "store-id"
+	// BreakStoreAddressed takes messages that were meant for another store.
+	BreakStoreAddressed = "store-addressed"
+	// BreakStoreElect lets a node stand whose store is not the member's.
+	BreakStoreElect = "store-elect"
 	// BreakJoinBar lets a newcomer join that has not caught up.
 	BreakJoinBar = "join-bar"
 	// BreakIncarnation lets a restarted broker resume the epoch it led.
@@ -41,6 +45,49 @@ const (
 	BreakConfirmOrder = "confirm-order"
 	// BreakAckEpoch counts acknowledgements of other epochs.
 	BreakAckEpoch = "ack-epoch"
+	// BreakAckIncarnation counts acknowledgements of an earlier process.
+	BreakAckIncarnation = "ack-incarnation"
+	// BreakOwnSync commits what the leader itself has not synced.
+	BreakOwnSync = "own-sync"
+	// BreakPromiseDurable acknowledges in an epoch whose promise is not durable.
+	BreakPromiseDurable = "promise-durable"
+	// BreakOpenDurable speaks in an epoch before its switch is durable here.
+	BreakOpenDurable = "open-durable"
+	// BreakVerifiedEpoch keeps what was compared with an earlier leader's log.
+	BreakVerifiedEpoch = "verified-epoch"
+	// BreakTruncateClamp lets old submissions vouch for bytes that were cut.
+	BreakTruncateClamp = "truncate-clamp"
+	// BreakProposedISR counts a newcomer only once its proposal was answered.
+	BreakProposedISR = "proposed-isr"
+	// BreakLateCAS takes a proposal without an answer for one that failed.
+	BreakLateCAS = "late-cas"
+	// BreakJoinEpochStart lets a newcomer join below the epoch start.
+	BreakJoinEpochStart = "join-epoch-start"
+	// BreakJoinConfirm lets a newcomer join without the channels' state.
+	BreakJoinConfirm = "join-confirm"
+	// BreakRollbackFreeze takes back to where the committed end was when the
+	// rollback was proposed.
+	BreakRollbackFreeze = "rollback-freeze"
+	// BreakRollbackMarker takes back before the epoch's own marker is committed.
+	BreakRollbackMarker = "rollback-marker"
+	// BreakRollbackPositions keeps the followers' positions over a rollback.
+	BreakRollbackPositions = "rollback-positions"
+	// BreakStepDownDoubt calls what a deposed leader had written rolled back.
+	BreakStepDownDoubt = "step-down-doubt"
+	// BreakRegistration leads on without a registration.
+	BreakRegistration = "registration"
+	// BreakHandOverComplete hands over to an heir that lacks the newest puts.
+	BreakHandOverComplete = "hand-over-complete"
+	// BreakRequestTruncate recognises puts that were cut out of the log.
+	BreakRequestTruncate = "request-truncate"
+	// BreakRequestFollower remembers requests on the leader alone.
+	BreakRequestFollower = "request-follower"
+	// BreakRequestCommitted answers a repeat before its first try is committed.
+	BreakRequestCommitted = "request-committed"
+	// BreakConfirmOnAll confirms a change that only the leader holds.
+	BreakConfirmOnAll = "confirm-on-all"
+	// BreakConfirmEpoch acknowledges another epoch's version of the channels.
+	BreakConfirmEpoch = "confirm-epoch"
 )
 
 func (m *Machine) broken(rule string) bool { return m.o.Break == rule }
