@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -56,6 +57,7 @@ type Broker struct {
 		sync.RWMutex
 		closed bool
 		hosts  map[ident.Partition]*hosted
+		list   []*hosted // of hosts, sorted; replaced, never changed
 	}
 }
 
@@ -211,19 +213,32 @@ func (b *Broker) host(p ident.Partition) (*hosted, bool) {
 	return h, ok
 }
 
-// hosted lists the partitions hosted here, sorted.
+// hosted lists the partitions hosted here, sorted. The list is shared: it must
+// not be changed.
 func (b *Broker) hosted() []*hosted {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	out := make([]*hosted, 0, len(b.mu.hosts))
-	for _, h := range b.mu.hosts {
-		out = append(out, h)
-	}
-	slices.SortFunc(out, func(x, y *hosted) int { return comparePartitions(x.id, y.id) })
-	return out
+	return b.mu.list
 }
 
-func hash(p ident.Partition) uint64 { return hashText(p.String()) }
+// setHost hosts a partition, or no more if h is nil. The list is made anew, so
+// that the many who walk it need no lock.
+func (b *Broker) setHost(p ident.Partition, h *hosted) (was *hosted) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was = b.mu.hosts[p]
+	if h != nil {
+		b.mu.hosts[p] = h
+	} else {
+		delete(b.mu.hosts, p)
+	}
+	b.mu.list = slices.SortedFunc(maps.Values(b.mu.hosts), func(x, y *hosted) int { return comparePartitions(x.id, y.id) })
+	return was
+}
+
+// hash spreads partitions over loops: those of one topic follow each other, and
+// topic ids are random.
+func hash(p ident.Partition) uint64 { return uint64(p.Topic) + uint64(p.Number) }
 
 func hashText(s string) uint64 {
 	h := fnv.New64a()

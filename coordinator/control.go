@@ -28,7 +28,6 @@ type handOverRequest struct {
 func (b *Broker) runController(ctx context.Context) {
 	tick := time.NewTicker(controlEvery)
 	defer tick.Stop()
-	b.sweepOnce(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,13 +45,6 @@ func (b *Broker) runController(ctx context.Context) {
 		if err := b.store.EmptyTrash(b.o.TrashGrace); err != nil {
 			b.log.WithError(err).Warn("cannot empty the trash")
 		}
-	}
-}
-
-// sweepOnce drops folders of topics deleted while this broker was away.
-func (b *Broker) sweepOnce(ctx context.Context) {
-	if b.awaitCatalog(ctx) == nil {
-		b.sweep(ctx)
 	}
 }
 

@@ -81,8 +81,8 @@ func (b *Broker) deleteChannelKeys(ctx context.Context, id ident.TopicID) error 
 	return nil
 }
 
-// sweep trashes folders of topics that were deleted while this broker was away,
-// on the word of their tombstones alone.
+// sweep trashes folders of topics that were deleted while this broker did not
+// look, on the word of their tombstones alone.
 func (b *Broker) sweep(ctx context.Context) {
 	for _, st := range b.store.Partitions() {
 		p := st.ID()

@@ -40,7 +40,11 @@
 //	proposer     2, transactions and read-backs
 //	watcher      1, owns the catalog; opens and retires replicas
 //	session      1, waits for the loss of the registration
-//	timer        1, Flush and Expire of the channels led here
-//	retention    1, trims the logs, carries unfinished messages forward
-//	controller   0–1, see coordinator/controller
+//	timer        1, Flush and Expire of the channels led here, and their fence
+//	contact      1, asks the metadata while a leader misses replicas
+//	retention    1, trims logs and carries unfinished messages forward
+//	controller   1, idle unless this broker is elected; plans in coordinator/controller
+//
+// Short ones (burying a dead peer, sweeping, moving a replica away) are started
+// by Broker.background, which Close waits for.
 package coordinator

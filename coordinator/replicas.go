@@ -48,6 +48,9 @@ func (b *Broker) watch(ctx context.Context) {
 		for _, name := range c.topics {
 			b.topicChanged(name)
 		}
+		if ch.Reset { // tombstones may have come and gone unseen
+			b.background(b.sweep)
+		}
 		b.moved.notify()
 	}
 }
@@ -116,9 +119,7 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	o.Partition, o.Seed = p, hashText(p.String()+string(b.self))
 	o.Self = replica.Peer{Node: b.self, Incarnation: b.Incarnation(), Store: st.StoreID()}
 	h.machine = replica.New(st.Restored(), st.Index(), h.queue, o)
-	b.mu.Lock()
-	b.mu.hosts[p] = h
-	b.mu.Unlock()
+	b.setHost(p, h)
 	h.loop.mail.post(work{kind: workAdd, id: p, hosted: h})
 	return h, nil
 }
@@ -158,11 +159,8 @@ func (b *Broker) prepare(topic string, p ident.Partition) (*store.Partition, err
 
 // close stops hosting a partition; nothing of it runs afterwards. Its files stay.
 func (b *Broker) close(p ident.Partition) {
-	b.mu.Lock()
-	h, ok := b.mu.hosts[p]
-	delete(b.mu.hosts, p)
-	b.mu.Unlock()
-	if !ok {
+	h := b.setHost(p, nil)
+	if h == nil {
 		return
 	}
 	ack := make(chan struct{})
