@@ -17,8 +17,11 @@ import (
 func (p *peer) link(ctx context.Context) {
 	pause := backoff{min: p.t.o.Times.BackoffMin, max: p.t.o.Times.BackoffMax}
 	for ctx.Err() == nil {
-		if p.connect(ctx) >= p.t.o.Times.Dead {
+		switch lasted := p.connect(ctx); {
+		case lasted >= p.t.o.Times.Dead:
 			pause.reset() // it was a good connection: dial again at once
+		case lasted > 0:
+			pause.shorten() // the peer was there: whether it died is to be known soon
 		}
 		p.rest(ctx, pause.next())
 	}
@@ -151,6 +154,10 @@ type backoff struct {
 }
 
 func (b *backoff) reset() { b.pause, b.again = 0, false }
+
+// shorten makes the next pause the least one: not none, or two brokers that do
+// not get on with each other would do nothing but dial.
+func (b *backoff) shorten() { b.pause = 0 }
 
 func (b *backoff) next() time.Duration {
 	if !b.again {
