@@ -37,7 +37,7 @@
 //
 //	loop         S, started by Start, ends at Broker.Close; owns its machines
 //	reader       2, catch-up reads from the store; answers go to the loops
-//	proposer     2, transactions and read-backs
+//	proposer     16, transactions and read-backs
 //	watcher      1, owns the catalog; opens and retires replicas
 //	session      1, waits for the loss of the registration
 //	timer        1, Flush and Expire of the channels led here, and their fence

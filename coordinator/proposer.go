@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 )
 
 const (
-	proposers = 2
+	// proposers is how many transactions are under way at once: etcd writes those
+	// that come together with one sync.
+	proposers = 16
 	// electionsPerTxn is how many partitions that lost the same leader one
 	// transaction moves: each takes a put and a compare, three are shared.
 	electionsPerTxn = meta.MaxTxn - 3
@@ -93,22 +96,27 @@ func (p *proposer) run() {
 	}
 }
 
-// take gives the next proposal, and with it those elections behind it that one
-// dead node caused.
+// take gives what goes into the next transaction: an election before all else –
+// its partition serves nobody – and with it those that the same dead node caused;
+// else the oldest proposal alone.
 func (p *proposer) take() []proposal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.mu.queue) == 0 || p.ctx.Err() != nil {
 		return nil
 	}
-	burst, rest := p.mu.queue[:1:1], p.mu.queue[:0:0]
-	for _, c := range p.mu.queue[1:] {
-		if len(burst) < electionsPerTxn && sameElection(burst[0].cas, c.cas) {
+	first := max(0, slices.IndexFunc(p.mu.queue, func(c proposal) bool { return c.cas.LeaderGone != nil }))
+	burst, rest := []proposal{p.mu.queue[first]}, p.mu.queue[:0]
+	for i, c := range p.mu.queue {
+		switch {
+		case i == first:
+		case len(burst) < electionsPerTxn && sameElection(burst[0].cas, c.cas):
 			burst = append(burst, c)
-		} else {
+		default:
 			rest = append(rest, c)
 		}
 	}
+	clear(p.mu.queue[len(rest):])
 	p.mu.queue = rest
 	return burst
 }
