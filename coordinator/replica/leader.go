@@ -325,7 +325,9 @@ func (m *Machine) handOverTick() {
 }
 
 // giveAway proposes the heir when it has everything, as long as its store is a
-// member: it may have been proposed out since the hand-over began.
+// member: it may have been proposed out since the hand-over began. What it holds
+// must be the word of its present incarnation: it may have come back without
+// its disk, and a live leader without its store would block every election.
 func (m *Machine) giveAway() bool {
 	l := m.lead
 	if l.heir == "" {

@@ -80,3 +80,17 @@ func TestRetentionPassesFollower(t *testing.T) {
 	require.Equal(t, leader.m.View().End, behind.m.View().End)
 	require.Len(t, leader.m.View().ISR, 3)
 }
+
+// A heir that restarted since its last acknowledgement may have lost its disk:
+// the leadership is not its before it has spoken.
+func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "a")
+	c.settle()
+	c.at(2).cut = true
+	c.live["n2"] = 9
+	c.step(c.at(1), Live{Node: "n2", Incarnation: 9})
+	c.step(c.at(1), HandOver{To: "n2"})
+	c.settle()
+	require.EqualValues(t, "n1", c.state.Leader)
+}
