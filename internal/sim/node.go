@@ -213,19 +213,22 @@ func (n *node) learn(p int, s meta.PartitionState) {
 	}
 }
 
-// leave drops a replica that a linearizable read excludes.
+// leave drops a replica that a linearizable read excludes. The machine stops
+// first: an acknowledgement that left after the read could make the store a
+// member again just before it goes.
 func (n *node) leave(p int) {
-	var s meta.PartitionState
-	n.w.etcd.request(n, false, func() { s = n.w.etcd.parts[p] }, func() {
-		if slices.Contains(s.Replicas, n.name) || n.disk.stores[p] == nil {
-			return
+	if h := n.hosts[p]; h != nil {
+		h.gone = true
+	}
+	n.hosts[p] = nil
+	s, read := n.keys[p], false
+	n.w.etcd.request(n, false, func() { s, read = n.w.etcd.parts[p].Clone(), true }, func() {
+		if read && !slices.Contains(s.Replicas, n.name) && n.disk.stores[p] != nil {
+			n.w.note(string(n.name), p, "drops its replica")
+			n.disk.stores[p] = nil
 		}
-		n.w.note(string(n.name), p, "drops its replica")
-		if h := n.hosts[p]; h != nil {
-			h.gone = true
-		}
-		n.hosts[p], n.disk.stores[p] = nil, nil
-	}, func() {})
+		n.learn(p, s)
+	}, func() { n.learn(p, n.keys[p]) })
 }
 
 // tick is the node's 10 ms timer.
