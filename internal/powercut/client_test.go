@@ -81,6 +81,7 @@ func (w *world) complete(h *host, c replica.Completion) {
 		return
 	}
 	delete(w.client.waiting, c.Ticket)
+	w.note("p%d n%d answers %+v: outcome %d, sequence %d", a.part, h.n+1, a, c.Outcome, c.First)
 	w.client.outcomes[c.Outcome]++
 	switch {
 	case a.change && c.Outcome == replica.Committed:

@@ -93,6 +93,7 @@ func (w *world) hurt(n int) {
 	case 4, 5, 6:
 		w.isolate(n)
 	case 7:
+		w.note("n%d: the next sync fails", n+1)
 		w.procs[n].disk.failSync()
 	case 8:
 		w.blackout()
@@ -120,6 +121,7 @@ func (w *world) mend(err error) {
 func (w *world) isolate(n int) {
 	k := w.rng.IntN(3)
 	w.apart[n], w.deaf[n] = k != 0, k != 1
+	w.note("n%d is cut off from brokers %t, from metadata %t", n+1, w.apart[n], w.deaf[n])
 	w.reconnect(n)
 	if w.deaf[n] && w.rng.IntN(2) == 0 {
 		w.live[n] = 0
@@ -134,6 +136,7 @@ func (w *world) isolate(n int) {
 // heal joins a broker again; one that lost its registration finds out first.
 func (w *world) heal(n int) {
 	p := w.procs[n]
+	w.note("n%d heals", n+1)
 	w.apart[n], w.deaf[n] = false, false
 	if w.live[n] == 0 {
 		w.tell(n, replica.Live{Node: nodeName(n)})

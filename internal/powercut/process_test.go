@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/sirupsen/logrus"
 
@@ -47,9 +48,12 @@ type host struct {
 	owner map[uint64]uint64 // token of the submission → token of the machine
 }
 
-func quiet() logrus.FieldLogger {
+// logger is quiet unless LOCKSTEP_TEST_LOG is set.
+func logger() logrus.FieldLogger {
 	l := logrus.New()
-	l.SetOutput(io.Discard)
+	if os.Getenv("LOCKSTEP_TEST_LOG") == "" {
+		l.SetOutput(io.Discard)
+	}
 	return l
 }
 
@@ -57,7 +61,7 @@ func quiet() logrus.FieldLogger {
 func storeOptions(fs vfs.FS) store.Options {
 	return store.Options{
 		FS: fs, Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 16 << 10,
-		CheckpointBytes: 48 << 10, TailBytes: 8 << 10, Fold: fold, Log: quiet(),
+		CheckpointBytes: 48 << 10, TailBytes: 8 << 10, Fold: fold, Log: logger(),
 	}
 }
 
@@ -91,6 +95,7 @@ func (p *process) open() error {
 		if err := k.recovered(p.n, part, sp); err != nil {
 			return fmt.Errorf("%w (partition %d of n%d)", err, part, p.n+1)
 		}
+		p.w.note("p%d n%d recovered: epoch %d, end %+v, committed %d, start %d", part, p.n+1, sp.Restored().Epoch, sp.Restored().End, sp.Restored().KnownCommitted.Offset, sp.Start().Offset)
 		h := &host{process: p, part: part, p: sp, owner: map[uint64]uint64{}}
 		h.reg.replay(sp.Confirms())
 		self := replica.Peer{Node: nodeName(p.n), Incarnation: p.inc, Store: sp.StoreID()}
@@ -130,6 +135,7 @@ func (p *process) deliverSynced() bool {
 	for _, h := range p.hosts {
 		if token, mine := h.owner[s.token]; mine {
 			delete(h.owner, s.token)
+			h.w.note("p%d n%d synced %d: %v", h.part, h.n+1, s.token, s.err)
 			h.step(replica.Synced{Token: token, Err: s.err})
 		}
 	}
@@ -186,6 +192,9 @@ func (h *host) submit(out replica.Effects) {
 		}
 		h.w.seen[w.Kind]++
 	}
+	for _, x := range out.Write {
+		h.w.note("p%d n%d writes %d: epoch %d at %d, %d batches to %d, token %d", h.part, h.n+1, x.Kind, x.Epoch, x.At.Offset, len(x.Batches), h.m.View().End.Offset, h.token+1)
+	}
 	h.token++
 	h.owner[h.token] = out.Token
 	h.store.Submit([]store.Submission{{Partition: h.p, Writes: out.Write}}, h.process, h.token)
@@ -194,6 +203,7 @@ func (h *host) submit(out replica.Effects) {
 // spoke notes what a message promises. A rejection and a probe's answer promise
 // nothing.
 func (h *host) spoke(m replica.Message) {
+	h.w.note("p%d n%d says %d in %d: prev %d durable %d committed %d, %d batches, reject %t", h.part, h.n+1, m.Kind, m.Epoch, m.Prev.Offset, m.Durable.Offset, m.Committed.Offset, len(m.Batches), m.Reject)
 	switch {
 	case m.Kind == replica.MsgAppendAck && !m.Reject:
 		h.w.supply.learn("", func(k *known) {

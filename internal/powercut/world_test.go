@@ -3,6 +3,8 @@ package powercut
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -15,21 +17,28 @@ import (
 // stepMS is the granularity of the world's time.
 const stepMS = 10
 
+// endless is more than happens in one instant, unless replicas talk in a circle.
+const endless = 100_000
+
 // world joins three processes by a network and a metadata store.
 type world struct {
-	rng    *rand.Rand
-	supply *supply
-	lie    lie    // of all disks
-	broken string // replica.Options.Break
-	procs  [nodes]*process
-	links  [nodes][nodes][]letter
-	apart  [nodes]bool // cut off from the other brokers
-	deaf   [nodes]bool // cut off from the metadata
-	live   [nodes]ident.Incarnation
-	nowMS  int64
-	client client
-	seen   map[queue.WriteKind]int
-	first  error // violation
+	rng     *rand.Rand
+	supply  *supply
+	lie     lie    // of all disks
+	broken  string // replica.Options.Break
+	procs   [nodes]*process
+	links   [nodes][nodes][]letter
+	apart   [nodes]bool // cut off from the other brokers
+	deaf    [nodes]bool // cut off from the metadata
+	live    [nodes]ident.Incarnation
+	nowMS   int64
+	client  client
+	seen    map[queue.WriteKind]int
+	outages int   // power cuts of one machine or all, within the history
+	first   error // violation
+	told    bool  // the story is told
+	story   strings.Builder
+	founded bool // under supply.mu: the cluster exists
 
 	mail    sync.Mutex
 	arrived sync.Cond // on mail: the journal of some process has answered
@@ -47,6 +56,7 @@ func newWorld(seed uint64, k known) *world {
 		rng: rand.New(rand.NewPCG(seed, 1)), nowMS: 1000, seen: map[queue.WriteKind]int{},
 		supply: &supply{rng: rand.New(rand.NewPCG(seed, 2)), known: k},
 	}
+	w.told = os.Getenv("LOCKSTEP_SEED") != ""
 	w.client.waiting = map[uint64]attempt{}
 	w.client.attempts = map[uint64]int{}
 	w.arrived.L = &w.mail
@@ -58,6 +68,13 @@ func (w *world) known() known {
 	w.supply.mu.Lock()
 	defer w.supply.mu.Unlock()
 	return w.supply.known
+}
+
+// note tells what happens.
+func (w *world) note(format string, args ...any) {
+	if w.told {
+		fmt.Fprintf(&w.story, "\n%5d "+format, append([]any{w.nowMS}, args...)...)
+	}
 }
 
 // fail notes the first violation.
@@ -76,6 +93,7 @@ func (w *world) found() error {
 		return err
 	}
 	w.supply.learn("", func(k *known) {
+		w.founded = true
 		for part := range partitions {
 			k.revision++
 			s := meta.PartitionState{
@@ -113,6 +131,7 @@ func (w *world) launch(n int) error {
 		p.inc = ident.Incarnation(k.revision)
 	})
 	w.procs[n] = p // so that it is shut whatever happens
+	w.note("n%d starts as %d", n+1, p.inc)
 	if err := p.open(); err != nil {
 		return err
 	}
@@ -165,7 +184,11 @@ func (w *world) reconnect(n int) {
 // kill ends a process; with power the machine goes down and loses its cache.
 func (w *world) kill(n int, power bool) {
 	p := w.procs[n]
+	w.note("n%d dies, power %t", n+1, power)
 	p.disk.unplug(power)
+	if power {
+		w.outages++
+	}
 	p.shut()
 	w.procs[n] = nil
 	w.live[n] = 0
@@ -222,6 +245,7 @@ func (w *world) compareAndSwap(h *host, c replica.CAS) {
 			s := c.State.Clone()
 			s.Revision = k.revision
 			k.parts[h.part] = s
+			w.note("p%d key: %+v", h.part, s)
 		}
 		if !lost {
 			done.OK, done.State = ok, k.parts[h.part].Clone()
@@ -302,9 +326,12 @@ func (w *world) awaitSync() bool {
 
 // settle lets everything happen that is due, without time going by.
 func (w *world) settle() error {
-	for w.first == nil && (w.act() || w.awaitSync()) {
-		continue
+	for range endless {
+		if w.first != nil || !w.act() && !w.awaitSync() {
+			return w.first
+		}
 	}
+	w.fail("stuck: %d messages in one instant", endless)
 	return w.first
 }
 
