@@ -28,6 +28,9 @@ func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string,
 	if _, err := b.EnsureTopic(ctx, topic); err != nil {
 		return err
 	}
+	if t, ok := b.catalog.topic(topic); ok && t.Ordered {
+		ordered = true
+	}
 	op := queueOp{Verb: verbChannelCreate, Channel: channel, From: from, Ordered: ordered}
 	if strings.HasSuffix(channel, ephemeral) {
 		t, ok := b.catalog.topic(topic)
@@ -39,6 +42,9 @@ func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string,
 	t, c, err := b.ensureChannel(ctx, topic, channel, meta.ChannelState{From: from, Ordered: ordered})
 	if err != nil {
 		return err
+	}
+	if ordered && !c.Ordered {
+		return fmt.Errorf("%w: channel %s is there and is not ordered", edge.ErrInvalid, channel)
 	}
 	if b.placed.has(t.ID, channel, c.ID) {
 		return nil

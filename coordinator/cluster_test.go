@@ -37,7 +37,9 @@ type cluster struct {
 	disks map[string]*vfs.Memory
 	nodes map[string]*coordinator.Broker
 
-	segmentBytes int64 // 0 = the default
+	sessions     map[string]*meta.Memory // each broker's way to the metadata
+	segmentBytes int64                   // 0 = the default
+	mu           *sync.Mutex             // of sessions
 }
 
 func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluster{size: size}) }
@@ -46,8 +48,8 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		segmentBytes: o.segmentBytes,
-		t:            t, meta: meta.NewMemory(), log: logrus.New(), size: size,
+		segmentBytes: o.segmentBytes, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
 	c.log.SetOutput(io.Discard)
@@ -80,6 +82,10 @@ func newClusterOf(t *testing.T, o cluster) *cluster {
 
 // launch starts a broker on its disk.
 func (c *cluster) launch(name string) *coordinator.Broker {
+	session := c.meta.Session()
+	c.mu.Lock()
+	c.sessions[name] = session
+	c.mu.Unlock()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(c.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -87,7 +93,7 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
 		SegmentBytes: c.segmentBytes,
-		FS:           c.disks[name], Dir: "/data", BootID: "boot", Meta: c.meta.Session(), Listen: listen,
+		FS:           c.disks[name], Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 	require.NoError(c.t, err)

@@ -12,6 +12,8 @@ const (
 	// silence is how long a leader may serve after it last reached the metadata or
 	// enough replicas: a successor may be at work.
 	silence = time.Second
+	// defaultSilent is rpc's.
+	defaultSilent = 500 * time.Millisecond
 	// stall is a gap between two ticks after which nothing that this process
 	// believes of its peers is trusted until it had time to hear them again.
 	stall = 300 * time.Millisecond
@@ -67,13 +69,22 @@ func (b *Broker) extend(h *hosted, now time.Time) {
 		}
 	}
 	if reached >= v.MinInSync {
-		h.queue.Extend(now.Add(silence).UnixNano())
+		h.queue.Extend(now.Add(b.unheard()).UnixNano())
 		return
 	}
 	b.contact.wanted.Store(now.UnixNano())
 	if at := b.contact.at.Load(); at != 0 {
 		h.queue.Extend(at + silence.Nanoseconds())
 	}
+}
+
+// unheard is how long a leader serves after it last believed in its replicas.
+// A peer counts as up for as long as its last frame is not older than the time
+// after which it is called silent, so that much of the silence may be over.
+func (b *Broker) unheard() time.Duration {
+	silent := b.o.RPC.Silent
+	def(&silent, defaultSilent)
+	return max(silence-silent, 2*tickEvery)
 }
 
 // contact is when the metadata last answered with this broker's registration in

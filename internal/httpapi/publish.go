@@ -22,7 +22,7 @@ type waiter chan edge.PutResult
 
 func (w waiter) Answer(r edge.PutResult) { w <- r } // capacity 1, called once
 
-// pub: POST /pub?topic=&defer=, the body is the message. The order of the
+// pub: POST /pub?topic=&defer=&key=, the body is the message. The order of the
 // checks is NSQ's.
 func (a *api) pub(r *http.Request) (any, error) {
 	limit := a.opts.MaxMsgSize
@@ -50,7 +50,7 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if err := draft.AddMessage(queue.Message{Body: body, DeliverAt: deliverAt}); err != nil {
 		return nil, err
 	}
-	return a.put(r, topic, draft)
+	return a.put(r, topic, keyOf(values), draft)
 }
 
 // readUpTo reads the body, at most n bytes of it.
@@ -64,7 +64,7 @@ func readUpTo(r *http.Request, n int64) ([]byte, error) {
 // maxHint bounds the memory taken on the word of a Content-Length.
 const maxHint = 256 << 10
 
-// mpub: POST /mpub?topic=&binary=&defer=, one message per line or length-
+// mpub: POST /mpub?topic=&binary=&defer=&key=, one message per line or length-
 // prefixed messages.
 func (a *api) mpub(r *http.Request) (any, error) {
 	if r.ContentLength > a.opts.MaxBodySize {
@@ -90,7 +90,7 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if m.draft.Count() == 0 {
 		return "OK", nil
 	}
-	return a.put(r, topic, m.draft)
+	return a.put(r, topic, keyOf(values), m.draft)
 }
 
 // putTopic reads and checks the topic of a put.
@@ -124,13 +124,21 @@ func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
 	return time.Now().Add(time.Duration(ms) * time.Millisecond).UnixNano(), nil
 }
 
+// keyOf is ?key=: puts of one key go to one partition. nil = any partition.
+func keyOf(values url.Values) []byte {
+	if !values.Has("key") {
+		return nil
+	}
+	return []byte(values.Get("key"))
+}
+
 // put publishes and waits for the fate; the Publisher bounds that wait.
-func (a *api) put(r *http.Request, topic string, draft *queue.DraftBuilder) (any, error) {
+func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftBuilder) (any, error) {
 	if err := a.b.Publisher.Admit(r.Context(), topic, draft.Size()); err != nil {
 		return nil, putFailure(err)
 	}
 	w := make(waiter, 1)
-	a.b.Publisher.Publish(topic, nil, draft.Draft(ident.RequestID{}), w)
+	a.b.Publisher.Publish(topic, key, draft.Draft(ident.RequestID{}), w)
 	if result := <-w; result.Err != nil {
 		return nil, putFailure(result.Err)
 	}

@@ -251,6 +251,10 @@ func (c *conn) command(ctx context.Context) error {
 		return c.startClose(ctx)
 	case "AUTH":
 		return c.auth(ctx)
+	case "SUB_ORDERED":
+		return c.subscribeOrdered(ctx)
+	case "PUB_EXT":
+		return c.pubExt(ctx)
 	}
 	return fatal(codeInvalid, "invalid command %s", verb)
 }

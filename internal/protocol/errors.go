@@ -17,6 +17,11 @@ const (
 	codeAuthError      = "E_AUTH_ERROR"
 	codeAuthFirst      = "E_AUTH_FIRST"
 	codeUnauthorized   = "E_UNAUTHORIZED"
+
+	// Of the extended commands.
+	codeBadPartition    = "E_BAD_PARTITION"
+	codeInvalidHeader   = "E_INVALID_JSON_HEADER"
+	codeExtNotSupported = "E_EXT_NOT_SUPPORT"
 )
 
 // commandError is the answer to a command that failed. open leaves the

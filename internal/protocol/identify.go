@@ -23,6 +23,7 @@ type identity struct {
 	MsgTimeout          int    `json:"msg_timeout"`
 	TopologyRegion      string `json:"topology_region"`
 	TopologyZone        string `json:"topology_zone"`
+	ExtendSupport       bool   `json:"extend_support"` // of the replicated fork; see extended.go
 }
 
 // negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are
@@ -189,6 +190,9 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 // adopt makes the values effective. Only the first IDENTIFY reaches the
 // writer.
 func (c *conn) adopt(id *identity, t *tuning) {
+	c.out.mu.Lock()
+	c.out.format.extended = id.ExtendSupport
+	c.out.mu.Unlock()
 	c.heartbeat, c.msgTimeout, c.sampleRate = t.heartbeat, t.msgTimeout, t.sampleRate
 	if !c.identified {
 		c.identified = true

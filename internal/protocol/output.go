@@ -44,6 +44,7 @@ type output struct {
 	compress flusher       // nil = none
 	deadline time.Duration // of one write; 0 = none
 	header   [messageHeader]byte
+	format   format
 }
 
 type flusher interface {
@@ -106,13 +107,22 @@ func (o *output) frameLocked(kind frameType, data []byte) error {
 }
 
 func (o *output) messageLocked(d *edge.Delivery) error {
+	if o.format != (format{}) {
+		return o.extendedLocked(d)
+	}
+	return o.writeLocked(o.headLocked(d, 0), d.Message.Body)
+}
+
+// headLocked encodes what comes before the body, or before extra bytes and the
+// body.
+func (o *output) headLocked(d *edge.Delivery, extra int) []byte {
 	h := o.header[:]
-	binary.BigEndian.PutUint32(h, uint32(messageHeader-4+len(d.Message.Body)))
+	binary.BigEndian.PutUint32(h, uint32(messageHeader-4+extra+len(d.Message.Body)))
 	binary.BigEndian.PutUint32(h[4:], uint32(frameMessage))
 	binary.BigEndian.PutUint64(h[8:], uint64(d.Message.Time))
 	binary.BigEndian.PutUint16(h[16:], d.Message.Attempts)
 	copy(h[18:], d.ID[:])
-	return o.writeLocked(h, d.Message.Body)
+	return h
 }
 
 func (o *output) writeLocked(header, body []byte) error {

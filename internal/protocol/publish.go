@@ -202,6 +202,11 @@ func (c *conn) skipRun(count, size int) error {
 
 // publish hands the put over; its answer comes later, in its place.
 func (c *conn) publish(ctx context.Context, verb string, count int, draft *queue.DraftBuilder) error {
+	return c.publishKeyed(ctx, verb, count, nil, draft)
+}
+
+// publishKeyed is publish to the partition of a key; nil = any.
+func (c *conn) publishKeyed(ctx context.Context, verb string, count int, key []byte, draft *queue.DraftBuilder) error {
 	answers := count
 	if verb == "MPUB" {
 		answers = 1
@@ -211,7 +216,7 @@ func (c *conn) publish(ctx context.Context, verb string, count int, draft *queue
 		return err
 	}
 	c.countPublished(count)
-	c.h.backend.Publisher.Publish(c.topic, nil, draft.Draft(ident.RequestID{}), s)
+	c.h.backend.Publisher.Publish(c.topic, key, draft.Draft(ident.RequestID{}), s)
 	return nil
 }
 

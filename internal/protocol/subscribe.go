@@ -12,29 +12,33 @@ var errBadName = errors.New("protocol: invalid name")
 
 // subscribe: SUB <topic> <channel>\n.
 func (c *conn) subscribe(ctx context.Context) error {
+	return c.attach(ctx, "SUB", edge.SubscribeRequest{Partition: -1})
+}
+
+// attach checks state and names and opens the subscription.
+func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest) error {
 	if c.state.Load() != stateInit {
-		return fatal(codeInvalid, "cannot SUB in current state")
+		return fatal(codeInvalid, "cannot %s in current state", verb)
 	}
 	if c.heartbeat <= 0 {
-		return fatal(codeInvalid, "cannot SUB with heartbeats disabled")
+		return fatal(codeInvalid, "cannot %s with heartbeats disabled", verb)
 	}
 	if len(c.params) < 3 {
-		return fatal(codeInvalid, "SUB insufficient number of parameters")
+		return fatal(codeInvalid, "%s insufficient number of parameters", verb)
 	}
 	topic, channel := string(c.params[1]), string(c.params[2])
 	if !ValidName(topic) {
-		return fatal(codeBadTopic, "SUB topic name %q is not valid", topic)
+		return fatal(codeBadTopic, "%s topic name %q is not valid", verb, topic)
 	}
 	if !ValidName(channel) {
-		return fatal(codeBadChannel, "SUB channel name %q is not valid", channel)
+		return fatal(codeBadChannel, "%s channel name %q is not valid", verb, channel)
 	}
 	if err := c.authorize(ctx, "SUB", topic, channel); err != nil {
 		return err
 	}
-	sub, err := c.h.backend.Subscribers.Subscribe(ctx, edge.SubscribeRequest{
-		Topic: topic, Channel: channel, Partition: -1,
-		MsgTimeoutMS: c.msgTimeout.Milliseconds(), SampleRate: c.sampleRate, Client: c.stats,
-	})
+	r.Topic, r.Channel, r.Client = topic, channel, c.stats
+	r.MsgTimeoutMS, r.SampleRate = c.msgTimeout.Milliseconds(), c.sampleRate
+	sub, err := c.h.backend.Subscribers.Subscribe(ctx, r)
 	if err != nil {
 		return c.subscribeFailed(topic, channel, err)
 	}

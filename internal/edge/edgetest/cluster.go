@@ -64,6 +64,7 @@ type message struct {
 	id        edge.MessageID
 	timeNS    int64
 	deliverAt int64
+	header    []byte
 	body      []byte
 	attempts  uint16
 }
@@ -162,7 +163,7 @@ func (c *Cluster) storeLocked(t *topic, d queue.Draft) edge.MessageID {
 		c.mu.sequence++
 		t.messages++
 		t.bytes += uint64(len(m.Body))
-		t.putLocked(c, &message{id: messageID(c.mu.sequence), timeNS: m.Time, deliverAt: m.DeliverAt, body: m.Body})
+		t.putLocked(c, &message{id: messageID(c.mu.sequence), timeNS: m.Time, deliverAt: m.DeliverAt, header: m.Header, body: m.Body})
 	}
 	return messageID(uint64(at.Sequence) + 1)
 }
