@@ -81,9 +81,25 @@ func (c *cluster) end() {
 		}
 	}
 	c.http.CloseIdleConnections()
+	for _, name := range names(c) {
+		c.requireNoCrash(name)
+	}
 	if c.t.Failed() {
 		for _, name := range names(c) {
 			c.t.Logf("%s.log ends:\n%s", name, tail(filepath.Join(c.dir, name+".log"), 8<<10))
+		}
+	}
+}
+
+// requireNoCrash looks for what the Go runtime says of a program that is wrong.
+func (c *cluster) requireNoCrash(name string) {
+	log, err := os.ReadFile(filepath.Join(c.dir, name+".log"))
+	if err != nil {
+		return // it was never started
+	}
+	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
+		if at := strings.Index(string(log), sign); at >= 0 {
+			c.t.Errorf("%s.log: %s", name, log[at:min(len(log), at+2000)])
 		}
 	}
 }
@@ -122,6 +138,12 @@ func (c *cluster) kill(name string) {
 func (c *cluster) restart(name string) {
 	c.t.Helper()
 	require.NoError(c.t, c.Start(name))
+	c.readyAgain(name)
+}
+
+// readyAgain waits until a broker that was started takes puts.
+func (c *cluster) readyAgain(name string) {
+	c.t.Helper()
 	b, err := c.Broker(name)
 	require.NoError(c.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/e2e/history"
+)
+
+// TestKillAllUnderLoad: followers die first, the leader a moment later, with puts
+// that only it has written. The followers come back alone and go on without
+// those; the old leader has to give them up (P1 to P3).
+func TestKillAllUnderLoad(t *testing.T) {
+	s := underLoad(t, 1)
+	truncations := uint64(0)
+	for i := range rounds(3, 20) {
+		leader := s.leader(topic)
+		followers := slices.DeleteFunc(names(s.cluster), func(n string) bool { return n == leader })
+		for _, name := range append(slices.Clone(followers), leader) {
+			s.down.begin(name)
+			require.NoError(t, s.Signal(name, syscall.SIGKILL))
+		}
+		for _, name := range names(s.cluster) {
+			require.NoError(t, s.Kill(name))
+		}
+		for _, name := range followers {
+			require.NoError(t, s.Start(name))
+		}
+		for _, name := range followers {
+			s.readyAgain(name)
+		}
+		s.waitProgress(200)
+		s.restart(leader)
+		s.whole(topic)
+		n := s.counters().Truncations
+		t.Logf("round %d: leader was %s, truncations %d", i+1, leader, n)
+		truncations += n
+		s.waitProgress(500)
+	}
+	s.finish(t)
+	t.Logf("truncations: %d", truncations)
+	if long() {
+		require.NotZero(t, truncations, "void: nobody ever had to give anything up")
+	}
+}
+
+// TestRollback: both followers of a topic hang while etcd does not, for longer
+// than a write may take: what only the leader has written is taken back, and the
+// producers, whose puts are retried, notice only the time (P3).
+func TestRollback(t *testing.T) {
+	c := start(t, 5)
+	c.create(topic, channel, 1)
+	leader := c.leader(topic)
+	v, _ := c.topic(topic)
+	s := &steady{cluster: c, sink: c.consume(topic, channel)}
+	const plenty = 2_000_000
+	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), 3)
+	s.waitAcked(1000)
+	stopped := time.Now()
+	for _, name := range names(c) { // who is told "not enough replicas" is told the truth
+		c.down.begin(name)
+	}
+	for _, r := range v.Partitions[0].Replicas {
+		if string(r) != leader {
+			require.NoError(t, c.Signal(string(r), syscall.SIGSTOP))
+		}
+	}
+	pause(6 * time.Second) // the fault's own length
+	for _, r := range v.Partitions[0].Replicas {
+		require.NoError(t, c.Signal(string(r), syscall.SIGCONT))
+	}
+	s.waitProgress(1000)
+	t.Logf("answers after the stop: %v; %s without puts", s.answers(stopped), s.silence(stopped).Round(time.Millisecond))
+	c.back()
+	c.whole(topic)
+	s.finish(t)
+	got := c.counters()
+	require.NotZero(t, got.Rollbacks+got.Truncations, "void: nothing was taken back")
+}
+
+// answers counts what producers were told since a moment.
+func (l *load) answers(since time.Time) map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := map[string]int{}
+	for _, a := range l.attempts {
+		if a.to.After(since) {
+			n[a.answer.String()]++
+		}
+	}
+	return n
+}
+
+// silence is the longest time since a moment in which nothing was acknowledged.
+func (l *load) silence(since time.Time) (gap time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.attempts {
+		if a.answer == history.OK && a.to.After(since) {
+			gap, since = max(gap, a.to.Sub(since)), a.to
+		}
+	}
+	return gap
+}
