@@ -10,7 +10,7 @@ import (
 )
 
 // stepsLimit is far above what a run takes (some 40,000 for each partition).
-const stepsLimit = 1_000_000
+const stepsLimit = 500_000
 
 // host runs one machine: it is the core loop of the daemon, with the models in
 // place of journal, transport and metadata.
