@@ -127,6 +127,10 @@ func (j *Journal) Start(durable func(Durable, error)) error {
 	if err := j.dropStrays(); err != nil {
 		return err
 	}
+	// A file that an earlier process made may be known to the page cache only.
+	if err := j.o.FS.SyncDir(j.o.Dir); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
 	j.done.Add(2)
 	go j.write()
 	go j.prepare()

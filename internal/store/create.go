@@ -99,12 +99,17 @@ func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
 	if err := s.writeIdentity(p); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{path.Dir(dir), s.topicsDir()} {
+	return p, s.syncFolders(p)
+}
+
+// syncFolders makes a partition's folder durable, with all on the way to it.
+func (s *Store) syncFolders(p *Partition) error {
+	for _, d := range []string{p.dir, path.Dir(p.dir), s.topicsDir()} {
 		if err := s.o.FS.SyncDir(d); err != nil {
-			return nil, fmt.Errorf("store: %w", err)
+			return fmt.Errorf("store: %w", err)
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // Trash takes a partition away: its folder is renamed into the trash, durably.

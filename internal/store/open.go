@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"path"
 
@@ -54,15 +53,6 @@ func orDefault(n, otherwise int64) int64 {
 // open: folders, checkpoint, partitions, journal; then everything is written
 // anew, and only then does the journal take over.
 func (s *Store) open() error {
-	if _, err := s.o.FS.Stat(s.o.Dir); errors.Is(err, vfs.ErrNotExist) {
-		err = s.o.FS.MkdirAll(s.o.Dir)
-		if err == nil {
-			err = s.o.FS.SyncDir(path.Dir(path.Clean(s.o.Dir)))
-		}
-		if err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-	}
 	for _, dir := range []string{s.topicsDir(), s.trashDir(), s.journalDir()} {
 		if err := s.o.FS.MkdirAll(dir); err != nil {
 			return fmt.Errorf("store: %w", err)
@@ -72,6 +62,9 @@ func (s *Store) open() error {
 		return fmt.Errorf("store: %w", err)
 	}
 	last, err := readCheckpoint(s.o.FS, s.checkpointName())
+	if err == nil && last == nil { // the first start, or one that was killed: the directory itself may be new
+		err = s.o.FS.SyncDir(path.Dir(path.Clean(s.o.Dir)))
+	}
 	if err != nil {
 		return err
 	}
@@ -134,10 +127,16 @@ func (r *reopening) load(topic string, id ident.Partition) error {
 	if p == nil || err != nil {
 		return err
 	}
-	rec := newRecovery(p, entry{})
+	rec, known := newRecovery(p, entry{}), false
 	if r.last != nil {
 		if e, ok := r.last.entries[p.slot]; ok {
 			rec = newRecovery(p, e)
+			known = true
+		}
+	}
+	if !known { // Create may have been killed before it synced the folders
+		if err := r.s.syncFolders(p); err != nil {
+			return err
 		}
 	}
 	if doubtful && rec.cut == (ident.Position{}) || r.last == nil {

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+var errKilled = errors.New("the process was killed")
+
+// answer waits for one submission.
+type answer chan error
+
+func (a answer) Synced(_ uint64, err error) { a <- err }
+
+// goOn appends to every partition of a store that was just opened, and gives the
+// ends that were acknowledged.
+func goOn(t *testing.T, s *Store) []border {
+	t.Helper()
+	var ends []border
+	var subs []Submission
+	for _, p := range s.Partitions() {
+		r := p.Restored()
+		d := queue.NewDraft(0)
+		d.Add([]byte("after the kill"))
+		draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
+		b := draft.Seal(r.End, r.Epoch, r.LastCRC, r.LastTimeNS)
+		p.Index().Append(indexRecord(b))
+		subs = append(subs, Submission{p, []queue.Write{{Kind: queue.WriteAppend, Epoch: r.Epoch, Batches: []queue.Batch{b}}}})
+		ends = append(ends, border{b.End, b.CRC, b.Time})
+	}
+	a := make(answer, 1)
+	s.Submit(subs, a, 1)
+	require.NoError(t, <-a)
+	return ends
+}
+
+// TestKillThenPower kills the process before each call to the disk, starts it
+// again on what the page cache holds, lets it acknowledge, and then takes the
+// power: what a start finds in the cache need not be on the disk.
+func TestKillThenPower(t *testing.T) {
+	const seed, steps = 9, 20
+	for n := int64(1); ; n++ {
+		mem := vfs.NewMemory()
+		var calls atomic.Int64
+		w, err := newWorld(t, seed, vfs.Wrap(mem, func(vfs.Op) error {
+			if calls.Add(1) >= n {
+				return errKilled
+			}
+			return nil
+		}))
+		if err == nil {
+			_ = w.run(steps)
+			_ = w.store.Close()
+		}
+		if calls.Load() < n {
+			t.Logf("%d calls", n-1)
+			return
+		}
+		t.Run(fmt.Sprint("call-", n), func(t *testing.T) { powerAfterRestart(t, mem, n) })
+	}
+}
+
+func powerAfterRestart(t *testing.T, mem *vfs.Memory, n int64) {
+	s, err := Open(testOptions(mem))
+	require.NoError(t, err)
+	ends := goOn(t, s)
+	for k := range uint64(4) {
+		left := mem.CrashClone(rand.New(rand.NewPCG(uint64(n), k)))
+		again, err := Open(testOptions(left))
+		require.NoError(t, err)
+		list := again.Partitions()
+		require.Len(t, list, len(ends))
+		for i, p := range list {
+			require.Equal(t, s.Partitions()[i].StoreID(), p.StoreID(), "a power cut is not corruption")
+			require.GreaterOrEqual(t, p.Restored().End.Offset, ends[i].at.Offset)
+			checkLog(t, p, expected{end: ends[i], start: p.Start()})
+		}
+		require.NoError(t, again.Close())
+	}
+	require.NoError(t, s.Close())
+}
