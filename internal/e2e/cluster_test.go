@@ -71,15 +71,9 @@ func directory(t *testing.T) string {
 	return dir
 }
 
-// end kills what still runs, continues it first if it was stopped, and shows the
-// ends of the logs of a failed test.
+// end kills what still runs, and shows the ends of the logs of a failed test.
 func (c *cluster) end() {
-	for _, b := range c.Brokers {
-		if b.PID != 0 {
-			_ = syscall.Kill(-b.PID, syscall.SIGKILL) // the whole group; gone already is fine
-			_ = c.Kill(b.Name)
-		}
-	}
+	c.killProcesses()
 	c.http.CloseIdleConnections()
 	for _, name := range names(c) {
 		c.requireNoCrash(name)
@@ -87,6 +81,16 @@ func (c *cluster) end() {
 	if c.t.Failed() {
 		for _, name := range names(c) {
 			c.t.Logf("%s.log ends:\n%s", name, tail(filepath.Join(c.dir, name+".log"), 8<<10))
+		}
+	}
+}
+
+// killProcesses ends what runs, also what is stopped; nobody restarts it.
+func (c *cluster) killProcesses() {
+	for _, b := range c.Brokers {
+		if b.PID != 0 {
+			_ = syscall.Kill(-b.PID, syscall.SIGKILL) // the whole group; gone already is fine
+			_ = c.Kill(b.Name)
 		}
 	}
 }

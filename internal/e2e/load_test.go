@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/nsqio/go-nsq"
@@ -48,6 +47,9 @@ func (c *cluster) put(topic string, f *feed, perBroker int) *load {
 		go l.produce(i) // ends when the feed does, or at the test's end
 	}
 	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			c.killProcesses() // nobody waits for a broker that hangs
+		}
 		close(l.cancel)
 		f.end()
 		l.wg.Wait()
@@ -176,50 +178,6 @@ func (l *load) requireUndisturbed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	require.Empty(l.c.t, l.faults, "errors at brokers that were up")
-}
-
-// stall is how long producers at brokers that stayed up had to wait.
-type stall struct {
-	gap     time.Duration // between two acknowledgements, of whichever producer
-	slowest time.Duration // one put
-}
-
-// String gives both figures.
-func (s stall) String() string {
-	return fmt.Sprintf("gap %s, slowest put %s", s.gap.Round(100*time.Microsecond), s.slowest.Round(100*time.Microsecond))
-}
-
-// stall looks at the attempts that overlap a time, at brokers that were up.
-func (l *load) stall(from, to time.Time) (s stall) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last := from
-	for _, a := range l.attempts { // in the order of the answers, nearly
-		if a.to.Before(from) || a.from.After(to) || l.c.down.excuse(a.broker, a.from, a.to) {
-			continue
-		}
-		s.slowest = max(s.slowest, a.to.Sub(a.from))
-		if a.answer == history.OK {
-			s.gap = max(s.gap, a.to.Sub(last))
-			last = a.to
-		}
-	}
-	return s
-}
-
-// rate is the acknowledged puts per second just before a moment: a fault without
-// load proves nothing.
-func (l *load) requireLoad(t *testing.T, before time.Time) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, a := range l.attempts {
-		if a.answer == history.OK && a.to.After(before.Add(-time.Second)) && a.to.Before(before) {
-			n++
-		}
-	}
-	require.Greater(t, n, 50, "puts in the second before the fault: void without load")
 }
 
 // history is what the producers and a consumer saw.

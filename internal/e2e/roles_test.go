@@ -76,24 +76,21 @@ func leadsEtcd(t *testing.T, b devcluster.Broker) bool {
 // is at that time, and shows the worst stall of each combination of roles (P7).
 func TestKillInEveryRole(t *testing.T) {
 	s := underLoad(t, 1)
-	worst := map[string]stall{}
+	var faults []fault
 	for i := range rounds(6, 60) {
 		victim := names(s.cluster)[i%3]
 		was := s.roles(victim)
 		killed := time.Now()
 		s.kill(victim)
 		s.waitProgress(1000)
-		got := s.stall(killed, time.Now())
-		t.Logf("kill %d, of %s, %s: %s", i+1, victim, was, got)
-		w := worst[was.String()]
-		worst[was.String()] = stall{gap: max(w.gap, got.gap), slowest: max(w.slowest, got.slowest)}
-		s.requireLoad(t, killed)
-		require.Less(t, got.slowest, slack(was.limit()))
+		s.requireLoad(killed)
 		s.restart(victim)
 		s.whole(topic)
+		faults = append(faults, fault{what: was.String(), limit: was.limit(), from: killed, to: time.Now()})
 	}
+	s.finish(t)
+	worst := s.requireStalls(faults)
 	for _, role := range slices.Sorted(maps.Keys(worst)) {
 		t.Logf("worst of %s: %s", role, worst[role])
 	}
-	s.finish(t)
 }
