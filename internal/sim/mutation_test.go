@@ -31,7 +31,7 @@ var mutations = []string{
 // unnoticed names removals that may stay unnoticed, and why.
 var unnoticed = map[string]string{
 	replica.BreakFollowerCommit: "an append that joins carries the batches from there on, so what was not compared is cut or confirmed in the same Step",
-	replica.BreakStoreID: "open: was caught (seed 4) while a hand-over trusted a former incarnation; which run needs it now is not known",
+	replica.BreakStoreID:        "open: was caught (seed 4) while a hand-over trusted a former incarnation; which run needs it now is not known",
 }
 
 // TestMutations: a simulator that does not notice a missing rule proves nothing
