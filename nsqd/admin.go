@@ -153,6 +153,13 @@ func (p *Partition) SeekChannel(ctx context.Context, name string, to ident.Seque
 	})
 }
 
+// MoveChannel is SeekChannel to where a new channel with this origin would begin.
+func (p *Partition) MoveChannel(ctx context.Context, name string, o ChannelOptions) error {
+	return p.onChannel(ctx, name, func(*Channel) record {
+		return record{kind: kindSeek, at: p.originLocked(o)}
+	})
+}
+
 // PauseChannel stops deliveries; finishes still count.
 func (p *Partition) PauseChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) record {
@@ -185,10 +192,13 @@ func (p *Partition) EmptyTopic(ctx context.Context) error {
 	})
 }
 
-// CancelDeferred finishes deferred messages of a channel; sequences that are not
-// deferred are passed over.
-func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) error {
-	return p.onChannel(ctx, channel, func(c *Channel) record {
+// CancelDeferred finishes deferred messages of a channel and returns how many;
+// sequences that are not deferred are passed over.
+func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {
+	if c, ok := p.Channel(channel); ok {
+		c.scoutFor(seqs)
+	}
+	err = p.onChannel(ctx, channel, func(c *Channel) record {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		r := record{kind: kindProgress}
@@ -199,8 +209,10 @@ func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []i
 				r.progress.finished = append(r.progress.finished, seq)
 			}
 		}
+		n = len(r.progress.finished)
 		return r
 	})
+	return n, err
 }
 
 // dropEphemeral removes a channel whose last client has left.

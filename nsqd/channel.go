@@ -56,6 +56,10 @@ type Channel struct {
 	requeues uint64
 	timeouts uint64
 	latency  *latency // nil = not measured
+
+	policy Policy
+	grave  Subscriber       // holds the dead messages; never attached
+	dead   []ident.Sequence // of them, not handed to the broker yet
 }
 
 // ephemeralSuffix marks channels (and topics) that live as long as their clients.
@@ -72,6 +76,7 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 		latency: newLatency(p.o),
 	}
 	c.cursor.silent = c.ephemeral
+	c.grave = Subscriber{Wake: make(chan struct{}, 1), channel: c}
 	return c
 }
 
@@ -95,6 +100,7 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.rewindLocked()
 	c.cursor.clean()
 	c.cursor.aside.expire(now)
+	c.buryFrontLocked(now)
 	c.p.lower(c.cursor.aside.next())
 	c.offerLocked(now)
 }
@@ -126,7 +132,7 @@ func (c *Channel) rewindLocked() {
 	c.next, c.fetched, c.scouted = c.cursor.confirmed, c.cursor.confirmed, c.cursor.confirmed
 	c.ahead.reset()
 	c.redo.reset()
-	c.stalled, c.readErr = 0, nil
+	c.stalled, c.readErr, c.dead = 0, nil, nil
 }
 
 // dropFlightsLocked takes all deliveries back without a trace in the state.

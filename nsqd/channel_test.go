@@ -124,10 +124,25 @@ func TestDeferredMessages(t *testing.T) {
 	require.Equal(t, []string{"later"}, bodies(d))
 	require.EqualValues(t, 1, d[0].Message.Attempts)
 	require.EqualValues(t, 0, n.LowWater())
-	require.NoError(t, n.CancelDeferred(t.Context(), "c", []ident.Sequence{0, 1, 7}))
+	cancelled, err := n.CancelDeferred(t.Context(), "c", []ident.Sequence{0, 1, 7})
+	require.NoError(t, err)
+	require.Equal(t, 1, cancelled)
 	require.Equal(t, counts{inFlight: 1, finished: 1, published: 2}, countsOf(n.Partition, c))
 	n.tick(5000)
 	require.Empty(t, c.Deferred(10))
+}
+
+func TestCancelledBeforeAnybodyLooked(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	r.postpone(500*nsPerMS, "later")
+	r.publish("now")
+	n, err := r.CancelDeferred(t.Context(), "c", []ident.Sequence{0, 1})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	r.tick(1000)
+	require.Equal(t, []string{"now"}, bodies(c.Pull(subscribe(t, c), 5, nil)))
+	requireExact(t, r.Partition, c)
 }
 
 func TestOrderedChannelWaitsForTheReplicas(t *testing.T) {

@@ -21,9 +21,10 @@ type Partition struct {
 	rep    Replicator
 	o      Options
 
-	dirty atomic.Bool  // Flush has something to say
-	due   atomic.Int64 // unix ns: Expire has something to do
-	until atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
+	dirty  atomic.Bool  // Flush has something to say
+	graves atomic.Bool  // channels have dead messages
+	due    atomic.Int64 // unix ns: Expire has something to do
+	until  atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
 
 	// emit makes working out a delta and handing it to the Replicator one step, so
 	// that deltas leave in the order in which they apply.
@@ -170,11 +171,17 @@ func (c *Channel) expire(now int64) int64 {
 	}
 	for c.flights.next() <= now {
 		f := c.flights.heap[0]
+		if f.sub == &c.grave {
+			c.flights.remove(f)
+			c.buryLocked(f.seq, f.attempts, now)
+			continue
+		}
 		c.timeouts++
 		f.sub.tookBack(f.seq)
-		c.backLocked(f)
+		c.retryLocked(f, 0, now)
 	}
 	c.cursor.aside.expire(now)
+	c.buryFrontLocked(now)
 	if c.stalled <= now {
 		c.stalled = 0
 	}

@@ -72,6 +72,7 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 
 // takeLocked delivers up to want messages. It may let go of the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) []edge.Delivery {
+	c.buryFrontLocked(now)
 	for want > 0 && s.channel == c && c.opensLocked(now) {
 		from := c.sourceLocked()
 		if from == nil {
@@ -137,6 +138,13 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 		return false
 	}
 	attempts := uint16(1)
+	if again && c.policy.MaxAttempts > 0 {
+		if e, _ := c.cursor.aside.get(seq); c.diesLocked(e.attempts) {
+			from.pop()
+			c.buryFrontLocked(now)
+			return false
+		}
+	}
 	if again {
 		attempts += c.cursor.aside.deliver(seq)
 	}
@@ -229,6 +237,9 @@ func (c *Channel) tookAheadLocked(read []queue.Message, start ident.Sequence, er
 		c.fetched = m.Seq + 1
 		switch {
 		case c.cursor.settled(m.Seq):
+		case !c.meant(m.Header):
+			c.cursor.finish(m.Seq)
+			c.changedLocked()
 		case m.DeliverAt > now:
 			c.cursor.putAside(entry{seq: m.Seq, deadline: m.DeliverAt})
 			c.changedLocked()

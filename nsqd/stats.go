@@ -159,6 +159,30 @@ func (c *Channel) scout() {
 	}
 }
 
+// scoutFor puts delayed messages aside that are further than scout looks.
+func (c *Channel) scoutFor(seqs []ident.Sequence) {
+	for _, seq := range seqs {
+		c.mu.Lock()
+		look := c.serving && seq < c.limit && seq >= c.fetched && !c.cursor.settled(seq)
+		generation := c.generation
+		c.mu.Unlock()
+		if !look {
+			continue
+		}
+		read, _ := c.p.source.Read(seq, 1, nil) // what cannot be read is not cancelled
+		if len(read) == 0 || read[0].Seq != seq || read[0].DeliverAt <= c.p.o.Now() {
+			continue
+		}
+		c.mu.Lock()
+		if generation == c.generation && c.serving && seq >= c.fetched && !c.cursor.settled(seq) {
+			c.cursor.putAside(entry{seq: seq, deadline: read[0].DeliverAt})
+			c.changedLocked()
+			c.p.lower(read[0].DeliverAt)
+		}
+		c.mu.Unlock()
+	}
+}
+
 func (c *Channel) scoutedThrough(read []queue.Message, generation uint64) bool {
 	now := c.p.o.Now()
 	c.mu.Lock()

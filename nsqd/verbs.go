@@ -124,18 +124,23 @@ func (c *Channel) Requeue(s *Subscriber, seq ident.Sequence, delayMS int64) erro
 		return err
 	}
 	c.requeues++
-	if delayMS <= 0 || c.ordered {
-		c.backLocked(f)
-		c.offerLocked(now)
-		return nil
-	}
-	deadline := now + min(delayMS, c.p.o.MaxReqTimeoutMS)*nsPerMS
-	c.flights.remove(f)
-	c.cursor.putAside(entry{seq: seq, deadline: deadline, attempts: f.attempts})
-	c.changedLocked()
-	c.p.lower(deadline)
+	c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
 	c.offerLocked(now) // an ordered channel is open again
 	return nil
+}
+
+// retryLocked lets a delivery that failed come again, after the delay asked for
+// or that of the policy, or gives it up.
+func (c *Channel) retryLocked(f *flight, delayMS, now int64) {
+	if delayMS = max(delayMS, c.policy.Backoff.delayMS(f.attempts)); delayMS <= 0 || c.ordered || c.diesLocked(f.attempts) {
+		c.backLocked(f)
+		return
+	}
+	deadline := now + delayMS*nsPerMS
+	c.flights.remove(f)
+	c.cursor.putAside(entry{seq: f.seq, deadline: deadline, attempts: f.attempts})
+	c.changedLocked()
+	c.p.lower(deadline)
 }
 
 // backLocked moves a delivery to the end of the ready queue.
@@ -143,6 +148,9 @@ func (c *Channel) backLocked(f *flight) {
 	c.flights.remove(f)
 	c.cursor.putReady(f.seq, f.attempts)
 	c.changedLocked()
+	if c.diesLocked(f.attempts) {
+		c.buryLocked(f.seq, f.attempts, c.p.o.Now())
+	}
 }
 
 // Touch gives a delivery another message timeout from now, but no more than

@@ -1,0 +1,148 @@
+package nsqd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+func TestMessageThatFailsTooOftenIsHandedOut(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, r *rig, c *Channel, s *Subscriber, seq ident.Sequence){
+		"requeue": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, seq ident.Sequence) {
+			require.NoError(t, c.Requeue(s, seq, 0))
+		},
+		"delayed": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, seq ident.Sequence) {
+			require.NoError(t, c.Requeue(s, seq, 500))
+		},
+		"timeout":       func(t *testing.T, r *rig, _ *Channel, _ *Subscriber, _ ident.Sequence) { r.tick(60_000) },
+		"disconnection": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, _ ident.Sequence) { c.Detach(s, true) },
+	} {
+		for _, ordered := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				r := newRig(Options{})
+				c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest, Ordered: ordered})
+				c.SetPolicy(Policy{MaxAttempts: 3})
+				r.publish("poison", "good")
+				for range 3 {
+					s := subscribe(t, c)
+					got := c.Pull(s, 1, nil)
+					if len(got) == 0 { // it was delayed
+						r.tick(500)
+						got = c.Pull(s, 1, nil)
+					}
+					for string(got[0].Message.Body) != "poison" {
+						require.NoError(t, c.Finish(s, got[0].Message.Seq, 1))
+						r.tick(500)
+						got = c.Pull(s, 1, nil)
+					}
+					requireExact(t, r.Partition, c)
+					fail(t, r, c, s, got[0].Message.Seq)
+					requireExact(t, r.Partition, c)
+				}
+				require.True(t, r.Dead())
+				require.False(t, r.Dead())
+				dead := c.Dead()
+				require.Len(t, dead, 1)
+				require.Equal(t, "poison", string(dead[0].Message.Body))
+				require.EqualValues(t, 3, dead[0].Message.Attempts)
+				s := subscribe(t, c)
+				if ordered {
+					require.Empty(t, c.Pull(s, 1, nil), "it is still in the way")
+				}
+				require.NoError(t, c.Buried(0, 1))
+				if ordered {
+					require.Equal(t, []string{"good"}, bodies(c.Pull(s, 1, nil)))
+				}
+				r.tick(100_000)
+				require.NotContains(t, bodies(c.Pull(s, 2, nil)), "poison")
+				requireExact(t, r.Partition, c)
+			})
+		}
+	}
+}
+
+func TestDeadMessageThatCannotBeMovedIsHandedOutAgain(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	c.SetPolicy(Policy{MaxAttempts: 1})
+	r.publish("poison")
+	s := subscribe(t, c)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, 0, 0))
+	require.Len(t, c.Dead(), 1)
+	c.Exhumed(0)
+	requireExact(t, r.Partition, c)
+	r.Dead()
+	r.tick(1000)
+	require.True(t, r.Dead())
+	require.Len(t, c.Dead(), 1)
+	r.tick(burialMS) // nobody said what became of it
+	require.True(t, r.Dead())
+	require.Len(t, c.Dead(), 1)
+
+	n := r.failover() // with the replicated attempts alone
+	c, _ = n.Channel("c")
+	c.SetPolicy(Policy{MaxAttempts: 1})
+	s = subscribe(t, c)
+	require.Empty(t, c.Pull(s, 1, nil), "dead is dead")
+	require.True(t, n.Dead())
+	require.Len(t, c.Dead(), 1)
+	require.NoError(t, c.Buried(0, 2))
+	require.EqualValues(t, 1, c.Finished())
+	requireExact(t, n.Partition, c)
+}
+
+func TestBackoffDelaysWhatComesAgain(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	c.SetPolicy(Policy{Backoff: Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
+	r.publish("m")
+	s := subscribe(t, c)
+	for _, wait := range []int64{100, 300, 500, 500} {
+		require.Len(t, c.Pull(s, 1, nil), 1)
+		require.NoError(t, c.Requeue(s, 0, 0))
+		r.tick(wait - 1)
+		require.Empty(t, c.Pull(s, 1, nil))
+		r.tick(1)
+	}
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, 0, 10_000))
+	r.tick(9_999)
+	require.Empty(t, c.Pull(s, 1, nil), "the consumer asked for more")
+	for range 100 {
+		d := Backoff{BaseMS: 1000, Jitter: 0.5}.delayMS(1)
+		require.True(t, d >= 500 && d <= 1000, "%d", d)
+	}
+}
+
+func TestMessageForOneChannelOnly(t *testing.T) {
+	r := newRig(Options{})
+	one := r.channel(t, "one", ChannelOptions{Origin: FromEarliest})
+	two := r.channel(t, "two", ChannelOptions{Origin: FromEarliest})
+	r.log.publish(queue.Message{Header: []byte(`{"##only_channel":"two"}`), Body: []byte("x")})
+	r.publish("y")
+	require.Equal(t, []string{"y"}, bodies(one.Pull(subscribe(t, one), 5, nil)))
+	require.Equal(t, []string{"x", "y"}, bodies(two.Pull(subscribe(t, two), 5, nil)))
+	requireExact(t, r.Partition, one)
+	requireExact(t, r.Partition, two)
+}
+
+func TestMoveChannel(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	r.publishN(10)
+	for _, x := range []struct {
+		o    ChannelOptions
+		left int
+	}{
+		{ChannelOptions{Origin: FromLatest}, 0}, {ChannelOptions{Origin: FromEarliest}, 10},
+		{ChannelOptions{Origin: FromSequence, Sequence: 7}, 3}, {ChannelOptions{Origin: FromSequence, Sequence: 70}, 0},
+	} {
+		require.NoError(t, r.MoveChannel(t.Context(), "c", x.o))
+		require.Equal(t, x.left, countsOf(r.Partition, c).depth)
+		requireExact(t, r.Partition, c)
+	}
+}
