@@ -67,6 +67,10 @@ func (b *Broker) Digest(req DigestRequest) (Digest, error) {
 	d.Next = max(req.From, d.Start)
 	for d.Next < d.Committed && len(d.Batches) < digestBatches {
 		batches, err := h.store.ReadAt(ident.Offset(d.Next), digestBytes)
+		if start := int64(h.Start().Offset); err != nil && start > d.Next { // retention took it meanwhile
+			d.Start, d.Next, d.Batches = start, start, d.Batches[:0]
+			continue
+		}
 		if err != nil || !d.add(batches) {
 			return d, err
 		}

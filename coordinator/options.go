@@ -29,6 +29,8 @@ type Options struct {
 	// SegmentBytes is the size of one file of a log (64 MiB); retention removes
 	// whole files.
 	SegmentBytes int64
+	// JournalBytes is the size of one file of the journal (16 MiB).
+	JournalBytes int64
 
 	Meta   meta.Store   // owned by the caller, closed after the broker
 	Listen net.Listener // for other brokers; owned by the broker from Start on
