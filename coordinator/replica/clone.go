@@ -52,10 +52,10 @@ func (l *leadership) clone() *leadership {
 // Canonical appends everything that the machine's behaviour depends on, apart
 // from its options, index and register: two machines with the same bytes there
 // do the same for ever. What only names something inside (tokens), or counts
-// for an operator, is left out; times become ages, and ages beyond every
-// deadline are one.
+// for an operator, is left out; times become ages, and ages beyond the deadline
+// that is asked of them are one.
 func (m *Machine) Canonical(b []byte) []byte {
-	c := canon{b: b, now: m.now, horizon: m.horizon()}
+	c := canon{b: b, now: m.now, o: &m.o}
 	c.num(uint64(m.role), uint64(m.self.Incarnation), uint64(m.self.Store), uint64(m.promised), uint64(m.noted), uint64(m.log.timeNS))
 	c.pos(m.log.end, m.committed, m.follow.verified)
 	c.node(m.follow.leader)
@@ -70,18 +70,12 @@ func (m *Machine) Canonical(b []byte) []byte {
 		c.node(n.name)
 		c.flags(n.known, n.up, n.dead)
 		c.num(uint64(n.incarnation))
-		c.age(n.changedMS)
+		c.age(n.changedMS, m.o.ISRMS)
 	}
 	c.outstanding(m.cas)
 	c.campaign(m.campaign)
 	c.leadership(m.lead, m.log.token)
 	return c.b
-}
-
-// horizon is longer than anything the machine waits for.
-func (m *Machine) horizon() int64 {
-	o := &m.o
-	return max(o.LagMS, o.ISRMS, o.HoldMS, o.WriteMS+o.GraceMS, o.RetryMS, o.ElectionMS*maxElectionTurns) + 1
 }
 
 // maxElectionTurns bounds what headStart counts: better members, missing
@@ -90,9 +84,9 @@ const maxElectionTurns = 32
 
 // canon writes the canonical form.
 type canon struct {
-	b       []byte
-	now     int64
-	horizon int64
+	b   []byte
+	now int64
+	o   *Options
 }
 
 func (c *canon) num(values ...uint64) {
@@ -122,9 +116,10 @@ func (c *canon) node(n ident.Node) {
 	c.b = append(c.b, n...)
 }
 
-// age writes how long ago a moment was; one in the future is negative.
-func (c *canon) age(ms int64) {
-	c.b = binary.AppendVarint(c.b, min(max(c.now-ms, -c.horizon), c.horizon))
+// age writes how long ago a moment was, if that is not beyond the deadline that
+// alone is asked of it; one in the future is negative.
+func (c *canon) age(ms, deadlineMS int64) {
+	c.b = binary.AppendVarint(c.b, min(c.now-ms, deadlineMS+1))
 }
 
 func (c *canon) log(l *log) {
@@ -189,9 +184,9 @@ func (c *canon) campaign(k *campaign) {
 	if k == nil {
 		return
 	}
-	c.age(k.startMS)
+	c.age(k.startMS, c.o.ElectionMS*maxElectionTurns)
 	if k.stoodMS != 0 {
-		c.age(k.stoodMS)
+		c.age(k.stoodMS, c.o.RetryMS)
 	}
 	c.num(uint64(len(k.asked)), uint64(len(k.answers)))
 	for i := range k.answers {
@@ -212,10 +207,12 @@ func (c *canon) leadership(l *leadership, token uint64) {
 	}
 	c.num(uint64(l.epoch), l.confirmN, l.confirmed, uint64(l.heldBytes))
 	c.pos(l.start, l.markerEnd, l.asked)
-	c.age(l.sinceMS)
-	c.age(l.retryMS)
+	c.age(l.sinceMS, c.o.ISRMS)
+	c.age(l.retryMS, 0)
 	c.node(l.heir)
-	c.age(l.heirMS)
+	if l.heir != "" {
+		c.age(l.heirMS, c.o.GraceMS)
+	}
 	c.num(uint64(len(l.followers)))
 	for i := range l.followers {
 		c.follower(&l.followers[i])
@@ -232,9 +229,9 @@ func (c *canon) follower(f *follower) {
 	c.num(uint64(f.store), uint64(f.incarnation), f.confirmSent, f.confirmAcked, uint64(f.announced), uint64(f.knows))
 	c.flags(f.probing, f.matched, f.readToken != 0)
 	c.pos(f.next, f.match)
-	c.age(f.confirmAtMS)
-	c.age(f.sentAtMS)
-	c.age(f.progressAtMS)
+	c.age(f.confirmAtMS, c.o.RetryMS)
+	c.age(f.sentAtMS, c.o.RetryMS)
+	c.age(f.progressAtMS, c.o.ISRMS)
 }
 
 // waiting writes what clients wait for.
@@ -243,16 +240,16 @@ func (c *canon) waiting(l *leadership) {
 	for i := range l.pending {
 		p := &l.pending[i]
 		c.num(p.ticket, uint64(p.first), uint64(p.end))
-		c.age(p.sentMS)
+		c.age(p.sentMS, c.o.WriteMS+c.o.GraceMS)
 	}
 	for i := range l.held {
 		h := &l.held[i]
 		c.num(h.put.Ticket, h.put.Draft.Request.Producer, h.put.Draft.Request.N)
-		c.age(h.sinceMS)
+		c.age(h.sinceMS, c.o.HoldMS)
 	}
 	for i := range l.waiters {
 		c.num(l.waiters[i].ticket)
-		c.age(l.waiters[i].sinceMS)
+		c.age(l.waiters[i].sinceMS, c.o.GraceMS)
 	}
 	for i := range l.changes {
 		c.num(l.changes[i].ticket, l.changes[i].n)

@@ -16,7 +16,7 @@ type following struct {
 // receive handles a message of a peer. Nothing a peer sends may panic.
 func (m *Machine) receive(ev Received) {
 	msg := &ev.Msg
-	if msg.To != 0 && msg.To != m.self.Store && !m.broken(BreakStoreAddressed) {
+	if msg.To != 0 && msg.To != m.self.Store && !m.broken(BreakStoreAddressed) && !m.broken(BreakStoreID) {
 		if msg.Kind == MsgAppend { // so that the leader learns which store is here
 			m.reject(ev.From.Node, msg.Epoch)
 		}

@@ -252,7 +252,7 @@ func (m *Machine) registered() bool {
 func (m *Machine) holdsISRStore() bool {
 	for _, x := range m.state.ISR {
 		if x.Node == m.self.Node {
-			return x.Store == m.self.Store || m.broken(BreakStoreElect)
+			return x.Store == m.self.Store || m.broken(BreakStoreElect) || m.broken(BreakStoreID)
 		}
 	}
 	return m.broken(BreakElectOutsideISR)

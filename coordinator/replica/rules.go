@@ -19,7 +19,8 @@ const (
 	BreakRollbackEpoch = "rollback-epoch"
 	// BreakRollbackAnswer reports rolled back before the marker is committed.
 	BreakRollbackAnswer = "rollback-answer"
-	// BreakStoreID counts acknowledgements of any store of a member's node.
+	// BreakStoreID takes any store of a member's node for the member: its
+	// acknowledgements, what is addressed to it, and its candidacy.
 	BreakStoreID = "store-id"
 	// BreakStoreAddressed takes messages that were meant for another store.
 	BreakStoreAddressed = "store-addressed"
