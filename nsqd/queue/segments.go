@@ -67,6 +67,7 @@ func (d *Damage) Unwrap() error { return d.Err }
 // maxBytes.
 func OpenSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*Segments, error) {
 	s := &Segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
+	s.dirUnsynced = true // removals by a process that was killed may be known to the page cache only
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("queue: list %s: %w", dir, err)
