@@ -1,0 +1,95 @@
+package store
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+// TestFailedSync fails one sync after the other, and the kernel drops the pages:
+// they can be read, count as clean, and a later sync succeeds without them.
+// Nothing of that sync is acknowledged, the store stops, and what the next start
+// finds in the cache is written to the disk again before it acknowledges.
+func TestFailedSync(t *testing.T) {
+	const seed, steps = 21, 25
+	for _, kind := range []string{".log", ".seg", ".idx", ".tmp"} {
+		for n := int64(1); n <= 12; n++ {
+			mem := vfs.NewMemory()
+			var armed atomic.Bool
+			var syncs, after atomic.Int64
+			w, err := newWorld(t, seed, vfs.Wrap(mem, func(op vfs.Op) error {
+				if !armed.Load() || op.Call != vfs.CallSync || !strings.HasSuffix(op.Name, kind) {
+					return nil
+				}
+				switch k := syncs.Add(1); {
+				case k == n:
+					mem.DropWriteback(op.Name)
+					return syscall.EIO
+				case k > n && kind == ".log":
+					after.Add(1)
+				}
+				return nil
+			}))
+			require.NoError(t, err)
+			armed.Store(true)
+			runErr := w.run(steps)
+			acked := w.acked()
+			closeErr := w.store.Close()
+			if syncs.Load() < n {
+				continue
+			}
+			require.ErrorIs(t, firstError(w.store.Err(), runErr, closeErr), syscall.EIO, "%s %d: the store goes on", kind, n)
+			require.LessOrEqual(t, after.Load(), int64(1), "only a new file's zeroes may have been on their way")
+			check(t, mem.CrashClone(rand.New(rand.NewPCG(seed, uint64(n)))), w.history, storeIDs(w), acked, w.submitted())
+			s := reopen(t, testOptions(mem))
+			ends := goOn(t, s)
+			for k := range uint64(4) {
+				again := reopen(t, testOptions(mem.CrashClone(rand.New(rand.NewPCG(uint64(n), k)))))
+				for i, p := range again.Partitions() {
+					require.Equal(t, ends[i].at, p.Restored().End, "%s %d: acknowledged from a page that was never written", kind, n)
+					checkLog(t, p, expected{end: ends[i], start: p.Start()})
+				}
+			}
+		}
+	}
+}
+
+// TestFullDisk fills the disk at one write after the other. The store stops; a
+// start on the full disk fails or works, but wipes nothing; with room again
+// everything that was acknowledged is there.
+func TestFullDisk(t *testing.T) {
+	const seed, steps = 31, 25
+	for n := int64(1); ; n += 3 {
+		mem := vfs.NewMemory()
+		var writes atomic.Int64
+		full := func(op vfs.Op) error {
+			if (op.Call == vfs.CallWrite || op.Call == vfs.CallCreate) && writes.Add(1) >= n {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		w, err := newWorld(t, seed, vfs.Wrap(mem, full))
+		if err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			continue
+		}
+		_ = w.run(steps)
+		acked := w.acked()
+		_ = w.store.Close()
+		if writes.Load() < n {
+			return
+		}
+		if s, err := Open(testOptions(vfs.Wrap(mem, full))); err == nil {
+			_ = s.Close()
+		} else {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+		}
+		check(t, mem, w.history, storeIDs(w), acked, w.submitted())
+	}
+}
