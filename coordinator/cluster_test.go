@@ -93,7 +93,7 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
 		SegmentBytes: c.segmentBytes, JournalBytes: 1 << 20,
-		FS:           c.disks[name], Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
+		FS: c.disks[name], Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 	require.NoError(c.t, err)
