@@ -116,8 +116,15 @@ func (p *process) reload() {
 }
 
 // stop ends what start began, in reverse: leaderships go first, while clients
-// are still served, then the clients, then the registration.
+// are still served, then the clients, then the registration. That of etcd goes
+// before all others: giving up partitions takes writes to etcd, and a write that
+// meets a change of its leader is lost until it is retried.
 func (p *process) stop() {
+	if p.etcd != nil {
+		if err := p.etcd.HandOver(); err != nil {
+			p.log.WithError(err).Warn("metadata is still led from here; its writes pause when this broker is gone")
+		}
+	}
 	if p.broker != nil {
 		hand, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 		p.broker.HandOver(hand)

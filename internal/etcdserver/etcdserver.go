@@ -148,6 +148,22 @@ func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 // Leads says whether this member is the leader of the metadata cluster.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
+// HandOver gives the leadership of the metadata cluster to another member, if
+// this one has it and there is another; it returns when that one leads. Requests
+// that are under way at that moment may be lost: a broker that stops does this
+// before it causes any.
+func (s *Server) HandOver() error {
+	select {
+	case <-s.etcd.Server.StopNotify():
+		return ErrStopped
+	default:
+	}
+	if err := s.etcd.Server.TryTransferLeadershipOnShutdown(); err != nil {
+		return fmt.Errorf("etcdserver: hand the leadership over: %w", err)
+	}
+	return nil
+}
+
 // Stop hands the leadership over, ends the member and waits until its files are
 // closed. A second call waits for the first.
 func (s *Server) Stop() {

@@ -118,10 +118,8 @@ func startThree(t *testing.T) (members []etcdserver.Options, servers []*etcdserv
 	return members, servers
 }
 
-func TestThreeMembersSurviveTheirLeader(t *testing.T) {
-	_, servers := startThree(t)
-	var leader *etcdserver.Server
-	var rest []*etcdserver.Server
+// leaderOf sorts the members of a cluster.
+func leaderOf(t *testing.T, servers []*etcdserver.Server) (leader *etcdserver.Server, rest []*etcdserver.Server) {
 	for _, s := range servers {
 		if s.Leads() {
 			leader = s
@@ -130,6 +128,25 @@ func TestThreeMembersSurviveTheirLeader(t *testing.T) {
 		}
 	}
 	require.NotNil(t, leader)
+	return leader, rest
+}
+
+func TestHandOver(t *testing.T) {
+	_, servers := startThree(t)
+	leader, rest := leaderOf(t, servers)
+	require.NoError(t, rest[0].HandOver(), "nothing to hand over")
+	require.True(t, leader.Leads())
+	require.NoError(t, leader.HandOver())
+	require.False(t, leader.Leads())
+	_, err := client(t, leader).Put(t.Context(), "k", "v")
+	require.NoError(t, err, "it is a member still")
+	leader.Stop()
+	require.ErrorIs(t, leader.HandOver(), etcdserver.ErrStopped)
+}
+
+func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	_, servers := startThree(t)
+	leader, rest := leaderOf(t, servers)
 	leader.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
