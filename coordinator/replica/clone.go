@@ -228,6 +228,9 @@ func (c *canon) follower(f *follower) {
 	c.node(f.node)
 	c.num(uint64(f.store), uint64(f.incarnation), f.confirmSent, f.confirmAcked, uint64(f.announced), uint64(f.knows))
 	c.flags(f.probing, f.matched, f.readToken != 0)
+	if f.probing {
+		c.num(uint64(f.probe))
+	}
 	c.pos(f.next, f.match)
 	c.age(f.confirmAtMS, c.o.RetryMS)
 	c.age(f.sentAtMS, c.o.RetryMS)

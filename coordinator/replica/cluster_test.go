@@ -419,3 +419,31 @@ func TestChannelState(t *testing.T) {
 	require.Equal(t, "abc", c.at(2).reg.text, "a gap is filled by a snapshot")
 	require.Equal(t, Committed, c.at(1).outcome(51))
 }
+
+// A pipeline that meets a gap is refused append by append; the leader must not
+// send everything again for each refusal.
+func TestGapInPipelineIsSentOnce(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.put(c.at(1), 1, "first")
+	c.settle()
+	c.at(2).cut = true
+	c.put(c.at(1), 2, "lost on the way")
+	c.settle()
+	c.at(2).cut = false
+	for i := uint64(3); i < 103; i++ {
+		c.put(c.at(1), i, "follows")
+	}
+	received := 0
+	for len(c.wire) > 0 {
+		f := c.wire[0]
+		c.wire = c.wire[1:]
+		f()
+		received++
+		require.Less(t, received, 1000)
+	}
+	require.Less(t, received, 350, "100 appends, their refusals, one more round")
+	c.settle()
+	for i := uint64(1); i < 103; i++ {
+		require.Equal(t, Committed, c.at(1).outcome(i))
+	}
+}

@@ -18,17 +18,17 @@ func (m *Machine) receive(ev Received) {
 	msg := &ev.Msg
 	if msg.To != 0 && msg.To != m.self.Store && !m.broken(BreakStoreAddressed) && !m.broken(BreakStoreID) {
 		if msg.Kind == MsgAppend { // so that the leader learns which store is here
-			m.reject(ev.From.Node, msg.Epoch)
+			m.reject(ev.From.Node, msg.Epoch, msg.Prev)
 		}
 		return
 	}
 	switch msg.Kind {
 	case MsgAppend:
-		if m.accept(ev.From, msg.Epoch) {
+		if m.accept(ev.From, msg) {
 			m.appendFrom(ev.From.Node, msg)
 		}
 	case MsgConfirm:
-		if m.accept(ev.From, msg.Epoch) {
+		if m.accept(ev.From, msg) {
 			m.confirmFrom(msg)
 		}
 	case MsgAppendAck:
@@ -43,9 +43,10 @@ func (m *Machine) receive(ev Received) {
 }
 
 // accept checks the epoch of a leader's message and promises a higher one.
-func (m *Machine) accept(from Peer, e ident.Epoch) bool {
+func (m *Machine) accept(from Peer, msg *Message) bool {
+	e := msg.Epoch
 	if e < m.promised && !m.broken(BreakEpochCheck) {
-		m.reject(from.Node, m.promised)
+		m.reject(from.Node, m.promised, msg.Prev)
 		return false
 	}
 	if m.lead != nil {
@@ -82,10 +83,11 @@ func (m *Machine) followLeader(n ident.Node) {
 	m.follow = f
 }
 
-// reject tells what is here, so that the leader finds where the logs part.
-func (m *Machine) reject(to ident.Node, e ident.Epoch) {
+// reject tells what is here, so that the leader finds where the logs part. prev
+// is the position that was refused.
+func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 	m.send(to, Message{
-		Kind: MsgAppendAck, Epoch: e, Reject: true, Durable: m.log.durable.end, Epochs: m.log.epochs,
+		Kind: MsgAppendAck, Epoch: e, Reject: true, Prev: prev, Durable: m.log.durable.end, Epochs: m.log.epochs,
 	})
 }
 
@@ -100,7 +102,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		at, joins = msg.Prev, true
 	}
 	if !joins {
-		m.reject(from, m.promised)
+		m.reject(from, m.promised, msg.Prev)
 		return
 	}
 	for i := range msg.Batches {

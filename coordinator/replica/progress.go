@@ -14,6 +14,7 @@ type follower struct {
 	incarnation ident.Incarnation
 
 	probing bool           // one message is out to find where the logs join
+	probe   ident.Offset   // where that message begins
 	next    ident.Position // what is sent next
 	match   ident.Position // acknowledged durable in this epoch
 	matched bool           // match is valid
@@ -162,10 +163,15 @@ func (m *Machine) acked(from Peer, msg *Message) {
 
 // rejected moves the follower's next position back to where the logs join; if
 // the tables say it is no further back than what was refused, one batch back.
+// Only the answer to the probe counts: when a pipeline of appends meets a gap,
+// every one of them is refused.
 func (m *Machine) rejected(f *follower, msg *Message) {
+	if f.probing && msg.Prev.Offset != f.probe {
+		return // of a message sent before the probe: each would start another
+	}
 	at := join(m.log.epochs, msg.Epochs)
-	if f.probing && at.Offset >= f.next.Offset && f.next.Offset > 0 {
-		if r, ok := m.index.AtOffset(f.next.Offset - 1); ok {
+	if at.Offset >= msg.Prev.Offset && msg.Prev.Offset > 0 {
+		if r, ok := m.index.AtOffset(msg.Prev.Offset - 1); ok {
 			at = ident.Position{Offset: r.Offset, Sequence: r.First}
 		}
 	}
@@ -173,7 +179,7 @@ func (m *Machine) rejected(f *follower, msg *Message) {
 	if first := m.index.Start(); at.Offset < first.Offset {
 		at = first
 	}
-	f.next, f.probing, f.readToken, f.sentAtMS = at, true, 0, m.now
+	f.next, f.probing, f.probe, f.readToken, f.sentAtMS = at, true, at.Offset, 0, m.now
 	m.sendFrom(f)
 }
 
@@ -241,6 +247,9 @@ func (m *Machine) appendTo(f *follower, batches []queue.Batch, bulk bool) {
 	if len(batches) > 0 {
 		msg.PrevCRC = batches[0].PrevCRC
 		f.next = batches[len(batches)-1].End
+	}
+	if f.probing {
+		f.probe = msg.Prev.Offset
 	}
 	f.sentAtMS, f.announced = m.now, m.committed.Offset
 	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
