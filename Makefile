@@ -12,7 +12,7 @@ ROUNDS ?= 200
 BENCHTIME ?= 1s
 
 PACKAGES = ./...
-STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue
+STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
 .PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench sim chaos model storage-faults fuzz conformance clean
