@@ -66,7 +66,7 @@ func TestStopContinue(t *testing.T) {
 		s.requireLoad(stopped)
 		s.down.end(victim)
 		s.whole(topic)
-		faults = append(faults, fault{what: "stop of the leader " + victim, limit: sessionTTL + time.Second, from: stopped, to: time.Now()})
+		faults = append(faults, fault{what: "stop of the leader", limit: sessionTTL + time.Second, from: stopped, to: time.Now()})
 	}
 	s.finish(t)
 	s.requireStalls(faults)
@@ -79,10 +79,7 @@ func TestPlannedStop(t *testing.T) {
 	var faults []fault
 	for range rounds(1, 5) {
 		for _, victim := range names(s.cluster) {
-			role := "follower"
-			if s.leader(topic) == victim {
-				role = "leader"
-			}
+			role := s.roles(victim)
 			stopped := time.Now()
 			s.down.begin(victim)
 			require.NoError(t, s.Stop(victim, 20*time.Second))
@@ -91,7 +88,7 @@ func TestPlannedStop(t *testing.T) {
 			s.requireLoad(stopped)
 			s.restart(victim)
 			s.whole(topic)
-			faults = append(faults, fault{what: "planned stop of a " + role, limit: 200 * time.Millisecond, from: stopped, to: time.Now()})
+			faults = append(faults, fault{what: "planned stop of " + role.String(), limit: 200 * time.Millisecond, from: stopped, to: time.Now()})
 		}
 	}
 	report := s.finish(t)
