@@ -113,7 +113,9 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.session.announce(ctx, local, func(boot int64) error { return path.save(b.self, boot) }); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
-	// 3. Who we are in this run: the incarnation.
+	// 3. Who we are in this run: the incarnation. The metadata has answered from
+	// here on: a leader that never reaches its replicas has a fence too.
+	b.contact.at.Store(time.Now().UnixNano())
 	if err := b.session.registerUntil(ctx); err != nil {
 		return err
 	}
@@ -129,6 +131,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.background(b.keepRegistered)
 	b.background(b.keepTime)
 	b.background(b.keepRetention)
+	b.background(b.keepDead)
 	b.background(b.keepContact)
 	b.background(b.runController)
 	return b.awaitCatalog(ctx)

@@ -73,9 +73,7 @@ func (b *Broker) extend(h *hosted, now time.Time) {
 		return
 	}
 	b.contact.wanted.Store(now.UnixNano())
-	if at := b.contact.at.Load(); at != 0 {
-		h.queue.Extend(at + silence.Nanoseconds())
-	}
+	h.queue.Extend(b.contact.at.Load() + silence.Nanoseconds())
 }
 
 // unheard is how long a leader serves after it last believed in its replicas.
