@@ -66,7 +66,7 @@ func TestStopContinue(t *testing.T) {
 		s.requireLoad(stopped)
 		s.down.end(victim)
 		s.whole(topic)
-		faults = append(faults, fault{what: "stop of the leader", limit: sessionTTL + time.Second, from: stopped, to: time.Now()})
+		faults = append(faults, fault{what: "stop of the leader", limit: sessionTTL + time.Second, at: stopped})
 	}
 	s.finish(t)
 	s.requireStalls(faults)
@@ -88,7 +88,7 @@ func TestPlannedStop(t *testing.T) {
 			s.requireLoad(stopped)
 			s.restart(victim)
 			s.whole(topic)
-			faults = append(faults, fault{what: "planned stop of " + role.String(), limit: 200 * time.Millisecond, from: stopped, to: time.Now()})
+			faults = append(faults, fault{what: "planned stop of " + role.String(), limit: 200 * time.Millisecond, at: stopped})
 		}
 	}
 	report := s.finish(t)

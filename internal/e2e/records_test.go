@@ -43,7 +43,7 @@ func recordsThroughLeaderKills(t *testing.T, partitions int) {
 		l.requireLoad(killed)
 		c.restart(leader)
 		c.whole(topic)
-		faults = append(faults, fault{what: "kill of a leader", limit: time.Second, from: killed, to: time.Now()})
+		faults = append(faults, fault{what: "kill of a leader", limit: time.Second, at: killed})
 	}
 	f.allow(len(all))
 	l.wait()

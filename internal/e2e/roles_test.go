@@ -84,7 +84,7 @@ func TestKillInEveryRole(t *testing.T) {
 		s.requireLoad(killed)
 		s.restart(victim)
 		s.whole(topic)
-		faults = append(faults, fault{what: "kill of " + was.String(), limit: was.limit(), from: killed, to: time.Now()})
+		faults = append(faults, fault{what: "kill of " + was.String(), limit: was.limit(), at: killed})
 	}
 	s.finish(t)
 	s.requireStalls(faults)

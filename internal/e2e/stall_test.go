@@ -11,11 +11,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 )
 
-// fault is one thing done to the brokers, and the time until all was well again.
+// fault is one thing done to the brokers. What is slow after it counts for it,
+// until the next one.
 type fault struct {
-	what     string
-	limit    time.Duration // promised: no put at another broker waits longer
-	from, to time.Time
+	what  string
+	limit time.Duration // promised: no put at another broker waits longer
+	at    time.Time
 }
 
 // stall is how long producers at brokers that stayed up had to wait.
@@ -29,18 +30,18 @@ func (s stall) String() string {
 	return fmt.Sprintf("gap %s, slowest put %s", s.gap.Round(100*time.Microsecond), s.slowest.Round(100*time.Microsecond))
 }
 
-// stall looks at the attempts that overlap a time, at brokers that were up. It is
-// for after the load: an attempt that has no answer yet is not known.
+// stall looks at the attempts that ended within a time, at brokers that were up.
+// It is for after the load: an attempt that has no answer yet is not known.
 func (l *load) stall(from, to time.Time) (s stall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := from
 	for _, a := range l.attempts { // in the order of the answers, nearly
-		if a.to.Before(from) || a.from.After(to) || l.c.down.excuse(a.broker, a.from, a.to) {
+		if a.to.Before(from) || a.to.After(to) || l.c.down.excuse(a.broker, a.from, a.to) {
 			continue
 		}
 		s.slowest = max(s.slowest, a.to.Sub(a.from))
-		if a.answer == history.OK && a.to.Before(to) {
+		if a.answer == history.OK {
 			s.gap = max(s.gap, a.to.Sub(last))
 			last = a.to
 		}
@@ -59,7 +60,11 @@ func (l *load) requireStalls(faults []fault) {
 	l.c.t.Helper()
 	slowest := map[string][]time.Duration{}
 	for i, f := range faults {
-		got := l.stall(f.from, f.to)
+		until := time.Now()
+		if i+1 < len(faults) {
+			until = faults[i+1].at
+		}
+		got := l.stall(f.at, until)
 		l.c.t.Logf("fault %d, %s: %s", i+1, f.what, got)
 		require.Less(l.c.t, got.slowest, slack(f.limit)+hiccup, f.what)
 		slowest[f.what] = append(slowest[f.what], got.slowest)
