@@ -31,6 +31,10 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 		return b.pauseChannel(ctx, op.Topic, op.Channel, true)
 	case verbChannelUnpause:
 		return b.pauseChannel(ctx, op.Topic, op.Channel, false)
+	case verbChannelSeek:
+		return b.seek(ctx, op)
+	case "channel.policy":
+		return b.setPolicy(ctx, op)
 	case verbChannelEmpty, verbTopicEmpty:
 		return b.empty(ctx, op)
 	}
@@ -43,6 +47,29 @@ func (b *Broker) empty(ctx context.Context, op edge.AdminOp) error {
 		return edge.ErrTopicNotFound
 	}
 	return b.onLeaders(ctx, t, queueOp{Verb: op.Verb, Channel: op.Channel})
+}
+
+// seek moves a channel in all partitions, or in the one that is named: to
+// earliest, latest, a time or a sequence.
+func (b *Broker) seek(ctx context.Context, op edge.AdminOp) error {
+	t, ok := b.catalog.topic(op.Topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	q := queueOp{Verb: op.Verb, Channel: op.Channel, From: op.Args["to"]}
+	if q.From == "" {
+		return fmt.Errorf("%w: to must be earliest, latest, a time or a sequence", edge.ErrInvalid)
+	}
+	text := op.Args["partition"]
+	if text == "" {
+		return b.onLeaders(ctx, t, q)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n >= t.Partitions {
+		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	}
+	q.Topic, q.Number = uint64(t.ID), uint16(n)
+	return b.atLeader(ctx, q)
 }
 
 // createExplicitly makes a topic as asked. Of one that exists only the limits

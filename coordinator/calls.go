@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -22,6 +23,7 @@ const (
 	verbChannelEmpty   = "channel.empty"
 	verbChannelPause   = "channel.pause"
 	verbChannelUnpause = "channel.unpause"
+	verbChannelSeek    = "channel.seek"
 	verbTopicPause     = "topic.pause"
 	verbTopicUnpause   = "topic.unpause"
 	verbTopicEmpty     = "topic.empty"
@@ -70,6 +72,8 @@ func (m *membership) Serve(ctx context.Context, _ ident.Node, method string, raw
 		return serve(raw, func(req prepareRequest) (any, error) { return none{}, b.serveRelease(ctx, req) })
 	case methodQueue:
 		return serve(raw, func(op queueOp) (any, error) { return none{}, b.serveQueue(ctx, op) })
+	case methodDeferred:
+		return serve(raw, func(req deferredRequest) (any, error) { return b.serveDeferred(ctx, req) })
 	case methodEnds:
 		return b.serveEnds(), nil
 	case methodDigest:
@@ -107,7 +111,11 @@ func (b *Broker) serveQueue(ctx context.Context, op queueOp) error {
 	if !h.Leading() {
 		return rpc.ErrNotLeader
 	}
-	err := b.queueVerb(ctx, h, op)
+	return queueError(b.queueVerb(ctx, h, op))
+}
+
+// queueError says in the cluster's terms what a queue answered.
+func queueError(err error) error {
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
 		return fmt.Errorf("%w: %w", rpc.ErrNotLeader, err) // idempotent: whoever leads next does it again
@@ -133,6 +141,12 @@ func (b *Broker) queueVerb(ctx context.Context, h *hosted, op queueOp) error {
 		return q.DeleteChannel(ctx, op.Channel)
 	case verbChannelEmpty:
 		return q.EmptyChannel(ctx, op.Channel)
+	case verbChannelSeek:
+		o, err := channelOptions(h, op)
+		if err != nil {
+			return err
+		}
+		return q.MoveChannel(ctx, op.Channel, o)
 	case verbChannelPause:
 		return q.PauseChannel(ctx, op.Channel)
 	case verbChannelUnpause:
@@ -167,6 +181,9 @@ func channelOptions(h *hosted, op queueOp) (nsqd.ChannelOptions, error) {
 		return o, nil
 	}
 	n, err := strconv.ParseUint(op.From, 10, 63)
+	if at, timeErr := time.Parse(time.RFC3339Nano, op.From); timeErr == nil && at.UnixNano() >= earliestTimeNS {
+		n, err = uint64(at.UnixNano()), nil
+	}
 	if err != nil {
 		return o, fmt.Errorf("%w: from must be earliest, latest, a time or a sequence", edge.ErrInvalid)
 	}

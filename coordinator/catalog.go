@@ -40,6 +40,7 @@ type changed struct {
 	partitions []ident.Partition
 	live       []ident.Node
 	topics     []string
+	channels   []ident.TopicID // whose channels' keys changed
 }
 
 func newCatalog(keys meta.Keys, log logrus.FieldLogger) *catalog {
@@ -115,6 +116,7 @@ func (c *catalog) putLocked(e meta.Entry, out *changed) error {
 			return err
 		}
 		c.setChannelLocked(id, name, &s)
+		out.channels = append(out.channels, id)
 		return nil
 	}
 	return c.putNodeLocked(e)

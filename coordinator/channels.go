@@ -212,15 +212,19 @@ func (b *Broker) onLeaders(ctx context.Context, t meta.TopicState, op queueOp) e
 	return errors.Join(all...)
 }
 
-// atLeader finds the leader of a partition, and the next one if it moved, until
-// the operation is done or ctx ends.
+// atLeader carries an operation out at the leader of its partition.
 func (b *Broker) atLeader(ctx context.Context, op queueOp) error {
-	p := ident.Partition{Topic: ident.TopicID(op.Topic), Number: op.Number}
+	return b.askLeader(ctx, ident.Partition{Topic: ident.TopicID(op.Topic), Number: op.Number}, methodQueue, op, &none{})
+}
+
+// askLeader finds the leader of a partition, and the next one if it moved, until
+// the call is answered or ctx ends.
+func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string, req, resp any) error {
 	var err error = edge.ErrNoLeader
 	for {
 		changed := b.Changed()
 		if l, ok := b.Leader(p); ok {
-			err = b.call(ctx, l.Node, methodQueue, op, &none{})
+			err = b.call(ctx, l.Node, method, req, resp)
 			if err == nil || !retryable(err) {
 				return err
 			}

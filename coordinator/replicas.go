@@ -49,6 +49,10 @@ func (b *Broker) watch(ctx context.Context) {
 		for _, name := range c.topics {
 			b.topicChanged(name)
 		}
+		slices.Sort(c.channels)
+		for _, t := range slices.Compact(c.channels) {
+			b.tellPolicies(t)
+		}
 		if ch.Reset { // tombstones may have come and gone unseen
 			b.background(b.sweep)
 		}
@@ -113,7 +117,9 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	}
 	h := &hosted{id: p, topic: topic, loop: b.loopOf(p), store: st, tickets: map[uint64]ticket{}}
 	h.view.Store(&replica.View{})
-	h.queue = nsqd.NewPartition(topic, p, h, h, b.o.Queue)
+	q := b.o.Queue
+	q.Policy = func(channel string) nsqd.Policy { return b.policyOf(p.Topic, channel) }
+	h.queue = nsqd.NewPartition(topic, p, h, h, q)
 	replay(h.queue, st.Confirms())
 	b.limitTopic(h)
 	o := b.o.Replica

@@ -76,6 +76,9 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 		latency: newLatency(p.o),
 	}
 	c.cursor.silent = c.ephemeral
+	if p.o.Policy != nil {
+		c.policy = p.o.Policy(name)
+	}
 	c.grave = Subscriber{Wake: make(chan struct{}, 1), channel: c}
 	return c
 }

@@ -61,6 +61,9 @@ type Options struct {
 	Percentiles []float64
 	// PercentileWindowMS is how far back they look (600,000).
 	PercentileWindowMS int64
+	// Policy gives the policy of a channel that is made; nil = none. It must not
+	// block.
+	Policy func(channel string) Policy
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
 	// Log gets what an operator must know; nil = nothing is logged.

@@ -45,8 +45,12 @@ func get(ctx context.Context, address, path string, query url.Values, v any) err
 	if err != nil {
 		return err
 	}
+	return decode(body, path, v)
+}
+
+func decode(body []byte, path string, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("GET %s: the answer is not what a Lockstep broker says: %w", path, err)
+		return fmt.Errorf("%s: the answer is not what a Lockstep broker says: %w", path, err)
 	}
 	return nil
 }

@@ -118,19 +118,3 @@ func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 	}
 	return fmt.Errorf("no topic %q", topic)
 }
-
-func newChannel(t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "channel", Short: "create, pause, empty and delete channels"}
-	for _, verb := range []string{"create", "pause", "unpause", "empty", "delete"} {
-		cmd.AddCommand(&cobra.Command{
-			Use:   verb + " TOPIC CHANNEL",
-			Short: verb + " a channel",
-			Args:  cobra.ExactArgs(2),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, url.Values{"topic": args[:1], "channel": args[1:]})
-				return err
-			},
-		})
-	}
-	return cmd
-}

@@ -141,7 +141,7 @@ func (p *process) serve() {
 		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(), Log: p.log,
 	})
 	backend := httpapi.Backend{
-		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Directory: p.broker,
+		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),

@@ -199,6 +199,25 @@ type ChannelState struct {
 	First   bool   `json:"first,omitempty"`
 	Ordered bool   `json:"ordered,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
+
+	Policy ChannelPolicy `json:"policy,omitzero"`
+}
+
+// ChannelPolicy says what becomes of messages that fail; zero = they come again
+// for ever.
+type ChannelPolicy struct {
+	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
+	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
+	Backoff         Backoff `json:"retry_backoff,omitzero"`
+}
+
+// Backoff is the least delay before a message comes again: base × factor^(attempts−1),
+// at most max, up to the share jitter of it less. Base 0 = none.
+type Backoff struct {
+	BaseMS int64   `json:"base_ms,omitempty"`
+	Factor float64 `json:"factor,omitempty"`
+	MaxMS  int64   `json:"max_ms,omitempty"`
+	Jitter float64 `json:"jitter,omitempty"`
 }
 
 // NodeState is the value of nodes/<n> and live/<n> (version 1).

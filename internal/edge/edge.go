@@ -143,9 +143,9 @@ type Refusal struct {
 // AdminOp is one administrative operation, the same on every broker, forwarded
 // to whoever must do it, idempotent. Verbs: topic.create topic.delete
 // topic.empty topic.pause topic.unpause channel.create channel.delete
-// channel.empty channel.pause channel.unpause. Args: partitions,
+// channel.empty channel.pause channel.unpause channel.seek channel.policy. Args: partitions,
 // replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
-// max_bytes, from, …
+// max_bytes, from, to, partition, max_attempts, dead_letter_topic, retry_backoff.
 type AdminOp struct {
 	Verb, Topic, Channel string
 	Args                 map[string]string
@@ -156,6 +156,39 @@ type AdminOp struct {
 // ErrUnavailable.
 type Admin interface {
 	Do(ctx context.Context, op AdminOp) error
+}
+
+// Channels answers and changes what AdminOp cannot say. Errors as Admin.
+type Channels interface {
+	// Policy is what becomes of messages that fail.
+	Policy(topic, channel string) (ChannelPolicy, error)
+	// Deferred lists at most limit delayed messages, by deadline.
+	Deferred(ctx context.Context, topic, channel string, limit int) ([]DeferredMessage, error)
+	// CancelDeferred finishes delayed messages and returns how many it were;
+	// messages that are not delayed (any more) are left alone.
+	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
+	// Redrive moves up to limit messages back from the channel's dead-letter
+	// topic and returns how many.
+	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
+}
+
+// ChannelPolicy says what becomes of messages that fail; zero = they come again
+// for ever, at once.
+type ChannelPolicy struct {
+	MaxAttempts     uint16  `json:"max_attempts"`
+	DeadLetterTopic string  `json:"dead_letter_topic"`
+	BackoffMS       int64   `json:"retry_backoff_ms"`
+	BackoffFactor   float64 `json:"retry_backoff_factor"`
+	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
+	BackoffJitter   float64 `json:"retry_backoff_jitter"`
+}
+
+// DeferredMessage is one delayed message of a channel.
+type DeferredMessage struct {
+	ID         string `json:"id"`
+	Partition  int    `json:"partition"`
+	DeadlineNS int64  `json:"deadline"` // unix ns
+	Attempts   uint16 `json:"attempts"`
 }
 
 // Stats gives the queues that this broker leads (only leaders report, or tools

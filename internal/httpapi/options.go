@@ -55,6 +55,7 @@ type Backend struct {
 	Publisher edge.Publisher
 	Stats     edge.Stats
 	Admin     edge.Admin
+	Channels  edge.Channels // nil = delayed and dead messages cannot be asked for
 	Directory edge.Directory
 	Producers func() []edge.ClientStats // connections that publish; nil = none
 	Config    Config                    // nil = no option is known

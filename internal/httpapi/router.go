@@ -29,6 +29,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	for _, verb := range []string{"create", "delete", "empty", "pause", "unpause"} {
 		post("/channel/"+verb, a.channelOp("channel."+verb))
 	}
+	a.channelsOnly(get, post)
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)
 	get("/v1/cluster", a.cluster)

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+func newChannel(t *target) *cobra.Command {
+	cmd := &cobra.Command{Use: "channel", Short: "create, move, pause, empty and delete channels; delayed and dead messages"}
+	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
+		cmd.AddCommand(&cobra.Command{
+			Use:   verb + " TOPIC CHANNEL",
+			Short: verb + " a channel",
+			Args:  cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, channelArgs(args))
+				return err
+			},
+		})
+	}
+	cmd.AddCommand(newChannelCreate(t), newChannelSeek(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
+	return cmd
+}
+
+// channelArgs are the arguments TOPIC CHANNEL.
+func channelArgs(args []string) url.Values {
+	return url.Values{"topic": args[:1], "channel": args[1:2]}
+}
+
+func newChannelCreate(t *target) *cobra.Command {
+	var from string
+	var ordered bool
+	cmd := &cobra.Command{
+		Use:     "create TOPIC CHANNEL",
+		Short:   "create a channel",
+		Example: `  nsqctl channel create orders audit --from earliest`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			if from != "" {
+				q.Set("from", from)
+			}
+			if ordered {
+				q.Set("ordered", "true")
+			}
+			_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/create", q)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "earliest, latest, a time (RFC 3339 or unix ns) or a sequence; default: a topic's first channel gets everything, others what comes")
+	cmd.Flags().BoolVar(&ordered, "ordered", false, "one message at a time and partition, in order")
+	return cmd
+}
+
+func newChannelSeek(t *target) *cobra.Command {
+	partition := -1
+	cmd := &cobra.Command{
+		Use:   "seek TOPIC CHANNEL POSITION",
+		Short: "move a channel; what is in flight or delayed is forgotten",
+		Long: `seek moves a channel forward or back. POSITION is earliest, latest, a time
+(RFC 3339, or how long ago, such as 90m) or a sequence.`,
+		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
+  nsqctl channel seek orders audit 90m
+  nsqctl channel seek orders audit 1200 --partition 0`,
+		Args: cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			q.Set("to", args[2])
+			if ago, err := time.ParseDuration(args[2]); err == nil && args[2] != "0" {
+				q.Set("to", fmt.Sprint(time.Now().Add(-ago.Abs()).UnixNano()))
+			}
+			if partition >= 0 {
+				q.Set("partition", fmt.Sprint(partition))
+			}
+			_, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/seek", q)
+			return err
+		},
+	}
+	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
+	return cmd
+}
+
+func newChannelDeferred(t *target) *cobra.Command {
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "deferred TOPIC CHANNEL",
+		Short: "list delayed messages, the next due first",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			q.Set("limit", fmt.Sprint(limit))
+			var v struct {
+				Messages []edge.DeferredMessage `json:"messages"`
+			}
+			if err := get(cmd.Context(), t.http, "/v1/channel/deferred", q, &v); err != nil {
+				return err
+			}
+			if t.output == "json" {
+				return printJSON(cmd.OutOrStdout(), v.Messages)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
+			for _, m := range v.Messages {
+				fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many")
+	return cmd
+}
+
+func newChannelCancel(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel TOPIC CHANNEL ID...",
+		Short: "finish delayed messages before they are due",
+		Args:  cobra.MinimumNArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			q["id"] = args[2:]
+			return count(cmd, t, "/v1/channel/deferred/cancel", q, "cancelled")
+		},
+	}
+}
+
+func newChannelPolicy(t *target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy TOPIC CHANNEL",
+		Short: "show or set what becomes of messages that fail",
+		Example: `  nsqctl channel policy orders billing --max-attempts 5 --dead-letter-topic orders-dead --retry-backoff 1s,2,5m,0.2
+  nsqctl channel policy orders billing --max-attempts 0`,
+		Args: cobra.ExactArgs(2),
+	}
+	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff"}
+	cmd.Flags().String(settings[0], "", "a message that failed so often is dead; 0 = none ever is")
+	cmd.Flags().String(settings[1], "", "where dead messages go; it is created")
+	cmd.Flags().String(settings[2], "", "least delay before a message comes again: base[,factor[,max[,jitter]]]")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q, set := channelArgs(args), false
+		for _, s := range settings {
+			if cmd.Flags().Changed(s) {
+				v, _ := cmd.Flags().GetString(s)
+				q.Set(underscored(s), v)
+				set = true
+			}
+		}
+		if set {
+			if _, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/policy", q); err != nil {
+				return err
+			}
+		}
+		var p edge.ChannelPolicy
+		if err := get(cmd.Context(), t.http, "/v1/channel/policy", channelArgs(args), &p); err != nil {
+			return err
+		}
+		return printJSON(cmd.OutOrStdout(), p)
+	}
+	return cmd
+}
+
+func newChannelRedrive(t *target) *cobra.Command {
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "redrive TOPIC CHANNEL",
+		Short: "move a channel's dead messages back to it",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			q.Set("limit", fmt.Sprint(limit))
+			return count(cmd, t, "/v1/channel/redrive", q, "redriven")
+		},
+	}
+	cmd.Flags().IntVarP(&limit, "limit", "n", 1000, "at most so many")
+	return cmd
+}
+
+// count posts and prints the number that the answer has under a name.
+func count(cmd *cobra.Command, t *target, path string, q url.Values, name string) error {
+	body, err := call(cmd.Context(), http.MethodPost, t.http, path, q)
+	if err != nil {
+		return err
+	}
+	if t.output == "json" {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), string(body))
+		return err
+	}
+	var n map[string]int
+	if err := decode(body, path, &n); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", n[name], name)
+	return err
+}

@@ -1,0 +1,122 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// buryEvery is how often channels are asked for messages that failed too often.
+const buryEvery = 50 * time.Millisecond
+
+// deadLetter is the header of a message in a dead-letter topic: where it comes
+// from.
+type deadLetter struct {
+	Topic    string          `json:"##original_topic"`
+	Channel  string          `json:"##original_channel"`
+	ID       string          `json:"##original_id"`
+	TimeNS   int64           `json:"##original_time"` // of the put, unix ns
+	Attempts uint16          `json:"##attempts"`
+	Header   json.RawMessage `json:"##original_header,omitempty"`
+}
+
+// keepDead moves messages that failed too often from the channels led here to
+// their dead-letter topics: first the replicated put, then the finish, so none
+// is ever lost, and one may be there twice. Started by start, ends with the
+// broker.
+func (b *Broker) keepDead(ctx context.Context) {
+	tick := time.NewTicker(buryEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, h := range b.hosted() {
+			if !h.Leading() || !h.queue.Dead() {
+				continue
+			}
+			for _, name := range h.queue.Channels() {
+				if c, ok := h.queue.Channel(name); ok {
+					b.bury(ctx, h, c)
+				}
+			}
+		}
+	}
+}
+
+// bury moves the dead messages of one channel, all at once.
+func (b *Broker) bury(ctx context.Context, h *hosted, c *nsqd.Channel) {
+	dead := c.Dead()
+	if len(dead) == 0 {
+		return
+	}
+	to := b.catalog.channels(h.id.Topic)[c.Name()].Policy.DeadLetterTopic
+	messages := make([]queue.Message, len(dead))
+	for i, d := range dead {
+		messages[i] = queue.Message{Body: d.Message.Body, Header: letterHeader(h.topic, c.Name(), d)}
+	}
+	for i, err := range b.publishAll(ctx, to, messages) {
+		seq := dead[i].Message.Seq
+		if err != nil {
+			c.Exhumed(seq)
+			b.log.WithError(err).WithFields(fields(h)).WithField("channel", c.Name()).Warn("cannot move a dead message yet")
+			continue
+		}
+		if err := c.Buried(seq, dead[i].Epoch); err != nil {
+			b.log.WithError(err).WithFields(fields(h)).WithField("channel", c.Name()).
+				Info("a dead message was moved and comes again: the channel has another leader")
+		}
+	}
+}
+
+func letterHeader(topic, channel string, d edge.Delivery) []byte {
+	h := deadLetter{Topic: topic, Channel: channel, ID: string(d.ID[:]), TimeNS: d.Message.Time, Attempts: d.Message.Attempts}
+	if json.Valid(d.Message.Header) {
+		h.Header = d.Message.Header
+	}
+	raw, _ := json.Marshal(h) // strings, numbers and valid JSON always marshal
+	if len(raw) > queue.MaxMessageHeader {
+		h.Header = nil
+		raw, _ = json.Marshal(h)
+	}
+	return raw
+}
+
+// fate is an Answerer for one of several puts.
+type fate chan error
+
+// Answer implements edge.Answerer; capacity 1, called once.
+func (f fate) Answer(r edge.PutResult) { f <- r.Err }
+
+// publishAll puts messages to a topic and waits for the fate of each.
+func (b *Broker) publishAll(ctx context.Context, topic string, messages []queue.Message) []error {
+	errs := make([]error, len(messages))
+	fates := make([]fate, len(messages))
+	for i, m := range messages {
+		draft := queue.NewDraft(len(m.Body) + len(m.Header))
+		errs[i] = draft.AddMessage(m)
+		if topic == "" {
+			errs[i] = edge.ErrTopicNotFound
+		}
+		if errs[i] == nil {
+			errs[i] = b.gateway.Admit(ctx, topic, draft.Size())
+		}
+		if errs[i] == nil {
+			fates[i] = make(fate, 1)
+			b.gateway.Publish(topic, nil, draft.Draft(ident.RequestID{}), fates[i])
+		}
+	}
+	for i, f := range fates {
+		if f != nil {
+			errs[i] = <-f // at the latest after the put limit, or at shutdown
+		}
+	}
+	return errs
+}

@@ -1,0 +1,182 @@
+package coordinator_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.create", "orders", "audit", nil)
+	c.do("n2", "channel.policy", "orders", "billing", map[string]string{
+		"max_attempts": "3", "dead_letter_topic": "dead", "retry_backoff": "1ms",
+	})
+	p, err := c.nodes["n3"].Policy("orders", "billing")
+	require.NoError(t, err)
+	require.Equal(t, edge.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2}, p)
+
+	id := c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("poison"), Header: []byte(`{"a":"b"}`)})
+	require.NoError(t, c.put("n1", "orders", "good"))
+	s := c.subscribe("n2", "orders", "billing", 10)
+	for failures := 0; failures < 3; {
+		if d := s.next(); string(d.Message.Body) == "poison" {
+			failures++
+			require.NoError(t, s.sub.Requeue(d.ID, 0))
+		} else {
+			s.finish(d)
+		}
+	}
+	c.counts("orders", "billing", 0, 0, 0)
+	c.counts("dead", "redrive", 1, 0, 0)
+
+	look := c.subscribe("n3", "dead", "redrive", 1)
+	d := look.next()
+	var h map[string]any
+	require.NoError(t, json.Unmarshal(d.Message.Header, &h))
+	require.Equal(t, "poison", string(d.Message.Body))
+	require.Equal(t, "orders", h["##original_topic"])
+	require.Equal(t, "billing", h["##original_channel"])
+	require.Equal(t, string(id[:]), h["##original_id"])
+	require.EqualValues(t, 3, h["##attempts"])
+	require.NotZero(t, h["##original_time"])
+	require.Equal(t, map[string]any{"a": "b"}, h["##original_header"])
+	look.sub.Close(true)
+
+	n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 100)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	d = s.next()
+	require.Equal(t, "poison", string(d.Message.Body))
+	require.EqualValues(t, 1, d.Message.Attempts)
+	require.JSONEq(t, fmt.Sprintf(`{"a":"b","##only_channel":"billing","##redriven_id":%q}`, id[:]), string(d.Message.Header))
+	s.finish(d)
+	c.counts("dead", "redrive", 0, 0, 0)
+	audit := c.subscribe("n1", "orders", "audit", 10)
+	require.ElementsMatch(t, []string{"poison", "good"}, bodies(audit.take(2)), "each once")
+	c.counts("orders", "audit", 0, 2, 0)
+
+	for _, bad := range []map[string]string{
+		{"max_attempts": "x"}, {"max_attempts": "3", "dead_letter_topic": ""}, {"dead_letter_topic": "orders"},
+		{"retry_backoff": "soon"}, {"retry_backoff": "1s,0"}, {"retry_backoff": "1s,2,1m,3"}, {"retry_backoff": "1s,NaN"},
+	} {
+		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
+		require.ErrorIs(t, err, edge.ErrInvalid, "%v", bad)
+	}
+}
+
+// Whoever leads next moves what the leader before it has not.
+func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	const n = 50
+	for i := range n {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.whole("orders")
+	c.whole("dead")
+	old := c.leader("orders")
+	s := c.subscribe(map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old], "orders", "billing", n)
+	for i, d := range s.take(n) {
+		require.NoError(t, s.sub.Requeue(d.ID, 0))
+		if i == n/2 {
+			c.kill(old)
+		}
+	}
+	c.leader("orders")
+	c.leader("dead")
+	got, deadline := map[string]bool{}, time.Now().Add(patience)
+	redrive := c.subscribe(c.leader("dead"), "dead", "redrive", 2*n)
+	for len(got) < n && time.Now().Before(deadline) {
+		// What had come back to the channel without its leader hearing why may be
+		// delivered once more.
+		for _, d := range s.sub.Pull(10, nil) {
+			require.NoError(t, s.sub.Requeue(d.ID, 0))
+		}
+		for _, d := range redrive.sub.Pull(10, nil) {
+			got[string(d.Message.Body)] = true
+			redrive.finish(d)
+		}
+	}
+	require.Len(t, got, n)
+	c.counts("orders", "billing", 0, 0, 0)
+}
+
+func TestDeferredMessagesAreListedAndCancelled(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.create", "orders", "audit", nil)
+	at := time.Now().Add(time.Hour)
+	var ids []edge.MessageID
+	for i := range 6 {
+		ids = append(ids, c.putMessage(all[i%3], "orders", []byte{byte(i)}, queue.Message{
+			Body: []byte("later"), DeliverAt: at.Add(time.Duration(-i) * time.Minute).UnixNano(),
+		}))
+	}
+	require.NoError(t, c.put("n1", "orders", "now"))
+	list, err := c.nodes["n2"].Deferred(t.Context(), "orders", "billing", 4)
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	for i, m := range list {
+		require.Equal(t, string(ids[5-i][:]), m.ID, "the next due first")
+	}
+	n, err := c.nodes["n3"].CancelDeferred(t.Context(), "orders", "billing", ids[1:4])
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	n, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", ids[3:5])
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "one was cancelled before")
+	c.counts("orders", "billing", 1, 0, 2)
+	c.counts("orders", "audit", 1, 0, 6)
+	_, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", []edge.MessageID{{'x'}})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+	_, err = c.nodes["n1"].Deferred(t.Context(), "orders", "nobody", 4)
+	require.ErrorIs(t, err, edge.ErrChannelNotFound)
+}
+
+func TestSeek(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for i := range 10 {
+		c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte("before")})
+	}
+	start := time.Now()
+	c.eventually(func() bool { return time.Since(start) > 3*time.Millisecond }, "the log knows milliseconds")
+	middle := time.Now()
+	for i := range 10 {
+		c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte("after")})
+	}
+	for to, depth := range map[string]int{
+		"earliest": 20, "latest": 0, middle.Format(time.RFC3339Nano): 10, fmt.Sprint(middle.UnixNano()): 10,
+		fmt.Sprint(time.Now().Add(time.Hour).UnixNano()): 0, "0": 20, "1000": 0,
+	} {
+		c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": to})
+		c.counts("orders", "billing", depth, 0, 0)
+		c.do("n3", "channel.create", "orders", fmt.Sprintf("at-%d-%d", depth, len(to)), map[string]string{"from": to})
+		c.counts("orders", fmt.Sprintf("at-%d-%d", depth, len(to)), depth, 0, 0)
+	}
+	c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "latest"})
+	c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "0", "partition": "1"})
+	s, _ := c.stats("orders", "billing")
+	require.Greater(t, s.Depth, int64(0))
+	require.Less(t, s.Depth, int64(20))
+	for _, bad := range []map[string]string{nil, {"to": "then"}, {"to": "0", "partition": "2"}} {
+		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
+		require.ErrorIs(t, err, edge.ErrInvalid)
+	}
+	old := c.leader("orders")
+	before, _ := c.stats("orders", "billing")
+	c.kill(old)
+	c.counts("orders", "billing", int(before.Depth), 0, 0)
+}

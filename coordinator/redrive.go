@@ -1,0 +1,124 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+const (
+	// redriveIdle ends a redrive: no more dead messages came for so long.
+	redriveIdle = 500 * time.Millisecond
+	// redriveBurst is how many are under way at once.
+	redriveBurst = 256
+	// redriveHeld bounds what is passed over: messages of other channels that died
+	// into the same topic.
+	redriveHeld = 1 << 15
+)
+
+// Redrive moves up to limit messages of a channel back from its dead-letter
+// topic: each is put to its topic again, for that channel alone, and then
+// finished where it was. It returns how many were moved.
+func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
+	t, ok := b.catalog.topic(topic)
+	if !ok {
+		return 0, edge.ErrTopicNotFound
+	}
+	c, ok := b.catalog.channels(t.ID)[channel]
+	if !ok {
+		return 0, edge.ErrChannelNotFound
+	}
+	if c.Policy.DeadLetterTopic == "" {
+		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", edge.ErrInvalid, channel)
+	}
+	sub, err := b.gateway.Subscribe(ctx, edge.SubscribeRequest{
+		Topic: c.Policy.DeadLetterTopic, Channel: redriveChannel, Partition: -1,
+		Client: func() edge.ClientStats { return edge.ClientStats{ClientID: redriveChannel} },
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer sub.Close(true) // what is of other channels goes back
+	sub.SetReady(redriveBurst)
+	r := redrive{broker: b, sub: sub, topic: topic, channel: channel}
+	return r.run(ctx, limit)
+}
+
+// redrive is one run.
+type redrive struct {
+	broker         *Broker
+	sub            edge.Subscription
+	topic, channel string
+	held           int // of other channels
+}
+
+func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
+	idle := time.NewTimer(redriveIdle)
+	defer idle.Stop()
+	var got []edge.Delivery
+	for moved < limit && r.held < redriveHeld {
+		r.sub.SetReady(r.held + redriveBurst)
+		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
+		if len(got) == 0 {
+			select {
+			case <-r.sub.Wake():
+				continue
+			case <-idle.C:
+				return moved, nil
+			case <-ctx.Done():
+				return moved, ctx.Err()
+			}
+		}
+		idle.Reset(redriveIdle)
+		n, err := r.move(ctx, got)
+		if moved += n; err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// move puts the messages of this channel back.
+func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err error) {
+	var messages []queue.Message
+	var ids []edge.MessageID
+	for _, d := range got {
+		var from deadLetter
+		if json.Unmarshal(d.Message.Header, &from) != nil || from.Topic != r.topic || from.Channel != r.channel {
+			r.held++
+			continue
+		}
+		messages = append(messages, queue.Message{Body: d.Message.Body, Header: r.header(from)})
+		ids = append(ids, d.ID)
+	}
+	for i, putErr := range r.broker.publishAll(ctx, r.topic, messages) {
+		if putErr == nil {
+			putErr = r.sub.Finish(ids[i])
+			moved++
+		}
+		err = errors.Join(err, putErr)
+	}
+	return moved, err
+}
+
+// header is what the message had, and the channel that it is for.
+func (r *redrive) header(from deadLetter) []byte {
+	fields := map[string]any{}
+	_ = json.Unmarshal(from.Header, &fields) // no object: nothing to keep
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	fields[nsqd.HeaderOnly] = r.channel
+	fields["##redriven_id"] = from.ID
+	raw, err := json.Marshal(fields)
+	if err != nil || len(raw) > queue.MaxMessageHeader {
+		raw, _ = json.Marshal(map[string]any{nsqd.HeaderOnly: r.channel}) // a string always marshals
+	}
+	return raw
+}
