@@ -96,7 +96,11 @@ func (m *Machine) rollBack(e ident.Epoch) {
 	m.openEpoch(e, at)
 	l := m.lead
 	if m.broken(BreakRollbackPositions) {
-		l.followers = old.followers
+		for i := range l.followers {
+			if f := old.follower(l.followers[i].node); f != nil {
+				l.followers[i].match, l.followers[i].matched, l.followers[i].store = f.match, f.matched, f.store
+			}
+		}
 	}
 	l.held, l.heldBytes = old.held, old.heldBytes
 	l.waiters = old.waiters

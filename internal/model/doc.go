@@ -27,7 +27,8 @@
 //	P1 every member of the in-sync set whose store is its own holds durably all
 //	   that was ever committed, and all channel changes ever confirmed: whoever
 //	   may lead next has everything
-//	P2 the committed log, once seen by anybody, has the same bytes for everybody
+//	P2 the committed log, once seen by anybody, has the same bytes for everybody,
+//	   and consists of whole batches
 //	P3 a put is answered as committed only if it is, and with its place
 //	P4 a put that was only ever refused or rolled back is not committed
 //	P5 a request is committed once

@@ -51,11 +51,11 @@ func logRules() []Mutation {
 		{Rule: replica.BreakSyncBeforeAck, Config: pair(func(c *Config) { c.Puts = 1 })},
 		{Rule: replica.BreakOwnSync, Config: pair(func(c *Config) { c.Puts = 1 })},
 		{Rule: replica.BreakDupCRC, Config: pair(func(c *Config) { c.Puts, c.Expiries = 1, 2 })},
-		{Rule: replica.BreakAckVerified, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true })},
+		{Rule: replica.BreakAckVerified, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.Losses, c.EagerSync = 1, 2, 1, true })},
 		{Rule: replica.BreakFollowerCommit, Config: trio(func(c *Config) { c.Puts, c.Expiries, c.Suspects = 1, 1, 1 })},
 		{Rule: replica.BreakAckEpoch, Config: pair(func(c *Config) { c.Puts, c.Ticks, c.Reorders, c.EagerSync = 2, 1, 2, true })},
-		{Rule: replica.BreakVerifiedEpoch, Config: trio(func(c *Config) { c.Puts, c.Expiries = 1, 2 })},
-		{Rule: replica.BreakTruncateClamp, Config: pair(func(c *Config) { c.Puts, c.Ticks, c.MaxEpoch = 1, 1, 2 })},
+		{Rule: replica.BreakVerifiedEpoch, Config: trio(func(c *Config) { c.Puts, c.Expiries, c.Losses = 1, 2, 1 })},
+		{Rule: replica.BreakTruncateClamp, Config: pair(func(c *Config) { c.Puts, c.Ticks, c.Expiries, c.Losses = 1, 1, 1, 1 })},
 	}
 }
 
@@ -111,7 +111,7 @@ func clientRules() []Mutation {
 func worldRules() []Mutation {
 	return []Mutation{
 		{Rule: WorldRestoredStore, Config: pair(func(c *Config) { c.Puts, c.Restores, c.EagerSync = 1, 1, true })},
-		{Rule: WorldCompareRevision, Config: trio(func(c *Config) { c.Puts, c.Away, c.Suspects, c.CASLost = 1, true, 1, 1 })},
+		{Rule: WorldCompareRevision, Config: trio(func(c *Config) { c.Puts, c.Away, c.Suspects, c.CASLost, c.Ticks, c.MaxEpoch = 1, true, 1, 1, 1, 1 })},
 		{Rule: WorldTornOrder, Config: pair(func(c *Config) { c.Puts, c.Crashes = 2, 1 })},
 		{Rule: WorldCompareSelf, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true })},
 		{Rule: WorldCompareGone, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true })},
@@ -126,6 +126,6 @@ func harmless() []Mutation {
 		{Rule: replica.BreakPromiseDurable, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Ticks = 1, 1, 1 })},
 		{Rule: replica.BreakOpenDurable, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Ticks = 1, 1, 1 })},
 		{Rule: replica.BreakRegistration, Config: pair(func(c *Config) { c.Puts, c.Retries, c.Expiries = 1, 1, 1 })},
-		{Rule: replica.BreakHandOverComplete, Config: pair(func(c *Config) { c.Puts, c.Retries, c.HandOvers = 1, 1, 1 })},
+		{Rule: replica.BreakHandOverComplete, Config: pair(func(c *Config) { c.Puts, c.Retries, c.HandOvers, c.Ticks = 1, 1, 1, 1 })},
 	}
 }

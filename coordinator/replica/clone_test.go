@@ -1,0 +1,95 @@
+package replica
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+func (x *memoryIndex) clone() *memoryIndex {
+	c := *x
+	c.records = append(c.records[:0:0], x.records...)
+	return &c
+}
+
+func (b *broker) cloneMachine() *Machine {
+	reg := *b.reg
+	return b.m.Clone(b.m.index.(*memoryIndex).clone(), &reg)
+}
+
+// A copy does what the original does, and neither disturbs the other.
+func TestCloneContinuesAlike(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "a")
+	c.settle()
+	c.at(3).holdAck = true
+	c.put(c.at(1), 2, "pending")
+	c.settle()
+	leader := c.at(1)
+	for _, ev := range []Event{
+		Tick{NowMS: c.now + 1500}, Tick{NowMS: c.now + 9000}, PeerState{Node: "n3", Dead: true}, HandOver{To: "n2"},
+		Live{Node: "n1", Incarnation: 9}, Change{Delta: []byte("x"), Ticket: 9},
+	} {
+		before := leader.m.Canonical(nil)
+		a, b := leader.cloneMachine(), leader.cloneMachine()
+		require.Equal(t, before, a.Canonical(nil))
+		var first, second Effects
+		a.Step(ev, &first)
+		b.Step(ev, &second)
+		require.Equal(t, first, second, "%T", ev)
+		require.Equal(t, a.Canonical(nil), b.Canonical(nil), "%T", ev)
+		require.Equal(t, before, leader.m.Canonical(nil), "%T to a copy reached the original", ev)
+	}
+}
+
+// Time that passes without meaning is not part of the canonical form; a put, a
+// promise and an acknowledgement are.
+func TestCanonicalTellsApart(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.pass(7000)
+	at := func() string { return string(c.at(1).m.Canonical(nil)) }
+	rest := at()
+	c.pass(7000)
+	require.Equal(t, rest, at())
+	c.put(c.at(1), 1, "a")
+	asked := at()
+	require.NotEqual(t, rest, asked)
+	c.settle()
+	require.NotEqual(t, asked, at())
+}
+
+// Whoever adds a field has to think of Clone and Canonical: then add it here.
+func TestCloneKnowsEveryField(t *testing.T) {
+	known := map[reflect.Type]string{
+		reflect.TypeFor[Machine]():       "o self index register now role log recent committed noted promised confirm state nodes follow lead campaign cas asked counters out",
+		reflect.TypeFor[node]():          "name incarnation known up dead changedMS",
+		reflect.TypeFor[outstanding]():   "token state kind was",
+		reflect.TypeFor[log]():           "end lastCRC base timeNS epochs token pending durable tail head tailBytes",
+		reflect.TypeFor[base]():          "offset crc",
+		reflect.TypeFor[submission]():    "token end epoch confirm",
+		reflect.TypeFor[recent]():        "byID order gone",
+		reflect.TypeFor[version]():       "epoch n",
+		reflect.TypeFor[confirmState]():  "version deltas full",
+		reflect.TypeFor[following]():     "leader verified",
+		reflect.TypeFor[campaign]():      "startMS asked answers stoodMS",
+		reflect.TypeFor[standing]():      "node epoch end",
+		reflect.TypeFor[leadership]():    "epoch start markerEnd sinceMS open opening followers pending held heldBytes review unresolved retryMS rollback asked paused waiters heir heirMS confirmN confirmed changes",
+		reflect.TypeFor[follower]():      "node store incarnation probing probe next match matched confirmSent confirmAcked confirmAtMS sentAtMS progressAtMS announced knows readToken",
+		reflect.TypeFor[pendingPut]():    "ticket first end sentMS",
+		reflect.TypeFor[heldPut]():       "put sinceMS",
+		reflect.TypeFor[taken]():         "ticket sinceMS",
+		reflect.TypeFor[pendingChange](): "ticket n",
+		reflect.TypeFor[ident.Member]():  "Node Store",
+	}
+	for typ, fields := range known {
+		var have []string
+		for i := range typ.NumField() {
+			have = append(have, typ.Field(i).Name)
+		}
+		require.Equal(t, fields, strings.Join(have, " "), "%s: is the new field in Clone and in Canonical?", typ)
+	}
+}
