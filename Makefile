@@ -48,7 +48,7 @@ test: build ## everything that proves a change: also clusters of real processes
 	$(GO) test -timeout 30m $(PACKAGES)
 
 test-race: build ## the same under the race detector
-	$(GO) test -race -timeout 60m $(PACKAGES)
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $(PACKAGES)
 
 test-long: ## hours: all of the long runs below, one after the other
 	$(MAKE) test-race
