@@ -237,18 +237,6 @@ func (c *cluster) leader(topic string) string {
 	return c.leaderOf(topic, 0)
 }
 
-// follower is a broker that does not lead the topic's first partition.
-func (c *cluster) follower(topic string) string {
-	leader := c.leader(topic)
-	for _, name := range names(c) {
-		if name != leader {
-			return name
-		}
-	}
-	c.t.Fatalf("no follower beside %s", leader)
-	return ""
-}
-
 // whole waits until every replica of a topic is in sync.
 func (c *cluster) whole(topic string) {
 	c.t.Helper()
