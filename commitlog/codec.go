@@ -10,7 +10,7 @@ import (
 )
 
 // RecordSize is the length of an encoded record in bytes.
-const RecordSize = 48
+const RecordSize = 56
 
 // ErrCorrupt means that a record's checksum or a field does not hold.
 var ErrCorrupt = errors.New("commitlog: record is corrupt")
@@ -28,6 +28,8 @@ func (r Record) AppendTo(b []byte) []byte {
 	b = le.AppendUint32(b, r.Count)
 	b = le.AppendUint32(b, r.Size)
 	b = le.AppendUint32(b, r.CRC)
+	b = le.AppendUint32(b, r.PrevCRC)
+	b = le.AppendUint32(b, 0)
 	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
 
@@ -37,19 +39,20 @@ func Decode(b []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b))
 	}
 	le := binary.LittleEndian
-	if got, want := crc32.Checksum(b[:44], castagnoli), le.Uint32(b[44:]); got != want {
+	if got, want := crc32.Checksum(b[:52], castagnoli), le.Uint32(b[52:]); got != want {
 		return Record{}, fmt.Errorf("%w: checksum %08x, computed %08x", ErrCorrupt, want, got)
 	}
 	r := Record{
-		Epoch:  ident.Epoch(le.Uint64(b)),
-		First:  ident.Sequence(le.Uint64(b[8:])),
-		Offset: ident.Offset(le.Uint64(b[16:])),
-		TimeMS: int64(le.Uint64(b[24:])),
-		Count:  le.Uint32(b[32:]),
-		Size:   le.Uint32(b[36:]),
-		CRC:    le.Uint32(b[40:]),
+		Epoch:   ident.Epoch(le.Uint64(b)),
+		First:   ident.Sequence(le.Uint64(b[8:])),
+		Offset:  ident.Offset(le.Uint64(b[16:])),
+		TimeMS:  int64(le.Uint64(b[24:])),
+		Count:   le.Uint32(b[32:]),
+		Size:    le.Uint32(b[36:]),
+		CRC:     le.Uint32(b[40:]),
+		PrevCRC: le.Uint32(b[44:]),
 	}
-	if r.Size == 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
+	if r.Size == 0 || le.Uint32(b[48:]) != 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
 		return Record{}, fmt.Errorf("%w: impossible record", ErrCorrupt) // a page of zeroes has size 0
 	}
 	return r, nil

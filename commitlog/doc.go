@@ -17,7 +17,7 @@
 //  4. Within one file no record is damaged by appending or cutting others; a
 //     file is named for the offset of its first record.
 //
-// # File %020d.idx, records of 48 bytes one after the other, little-endian
+// # File %020d.idx, records of 56 bytes one after the other, little-endian
 //
 //	offset size field
 //	     0    8 epoch
@@ -27,5 +27,7 @@
 //	    32    4 count of messages
 //	    36    4 size of the batch
 //	    40    4 header crc of the batch
-//	    44    4 crc (CRC-32C of bytes 0 to 43)
+//	    44    4 header crc of the batch before it
+//	    48    4 zero
+//	    52    4 crc (CRC-32C of bytes 0 to 51)
 package commitlog

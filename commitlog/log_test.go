@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-var sample = Record{Epoch: 3, First: 100, Count: 2, Offset: 4096, Size: 300, CRC: 0xdeadbeef, TimeMS: 1700000000123}
+var sample = Record{Epoch: 3, First: 100, Count: 2, Offset: 4096, Size: 300, CRC: 0xdeadbeef, PrevCRC: 0x01020304, TimeMS: 1700000000123}
 
 func TestGolden(t *testing.T) {
 	golden, err := os.ReadFile("testdata/record.hex")

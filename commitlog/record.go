@@ -10,7 +10,10 @@ type Record struct {
 	Offset ident.Offset   // where the batch begins
 	Size   uint32         // bytes of the batch
 	CRC    uint32         // header checksum of the batch
-	TimeMS int64          // unix ms of the batch
+	// PrevCRC is that of the batch before it: what the log's chain is here, also
+	// when retention has taken that batch away.
+	PrevCRC uint32
+	TimeMS  int64 // unix ms of the batch
 }
 
 // End is the position after the batch.

@@ -59,7 +59,7 @@ func (m *Machine) Canonical(b []byte) []byte {
 	c.num(uint64(m.role), uint64(m.self.Incarnation), uint64(m.self.Store), uint64(m.promised), uint64(m.noted), uint64(m.log.timeNS))
 	c.pos(m.log.end, m.committed, m.follow.verified)
 	c.node(m.follow.leader)
-	c.num(uint64(m.log.lastCRC), uint64(m.log.base.offset), uint64(m.log.base.crc))
+	c.num(uint64(m.log.lastCRC))
 	c.num(uint64(m.confirm.version.epoch), m.confirm.version.n, uint64(m.confirm.deltas), uint64(m.confirm.full))
 	c.log(&m.log)
 	c.recent(&m.recent)

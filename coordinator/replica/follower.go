@@ -107,7 +107,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 	for i := range msg.Batches {
 		b := &msg.Batches[i]
-		if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) && !m.joinsAtStart(at, b) && !m.broken(BreakDupCRC) {
+		if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) && !m.broken(BreakDupCRC) {
 			m.alarm(fmt.Errorf("replica: batch at %d of %s does not join the one before it", b.At.Offset, from))
 			return
 		}
@@ -134,23 +134,8 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 
 // joins finds where an append continues this log.
 func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
-	if at, ok = m.borderAt(msg.Prev.Offset); !ok {
-		return at, false
-	}
-	if m.crcAt(at.Offset) == msg.PrevCRC || m.broken(BreakDupCRC) {
-		return at, true
-	}
-	return at, len(msg.Batches) > 0 && m.joinsAtStart(at, &msg.Batches[0])
-}
-
-// joinsAtStart: the batch before the first retained one is not known any more,
-// but that one's own checksum covers it.
-func (m *Machine) joinsAtStart(at ident.Position, b *queue.Batch) bool {
-	if at != m.index.Start() || at.Offset == m.log.end.Offset {
-		return false
-	}
-	same, _ := m.holds(b)
-	return same
+	at, ok = m.borderAt(msg.Prev.Offset)
+	return at, ok && (m.crcAt(at.Offset) == msg.PrevCRC || m.broken(BreakDupCRC))
 }
 
 // extend adds a batch to this Step's submission, joined to the record before it

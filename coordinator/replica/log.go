@@ -17,7 +17,6 @@ const maxEpochs = 256
 type log struct {
 	end     ident.Position
 	lastCRC uint32
-	base    base
 	timeNS  int64 // of the newest batch: time never goes back
 	epochs  []commitlog.EpochEnd
 
@@ -28,13 +27,6 @@ type log struct {
 	tail      []queue.Batch // from head on contiguous, up to end; leaders only
 	head      int
 	tailBytes int
-}
-
-// base is a place before which nothing is held, and the checksum that the chain
-// continues from there.
-type base struct {
-	offset ident.Offset
-	crc    uint32
 }
 
 // submission is what is durable once its token is.
@@ -102,7 +94,7 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	}
 	m.index.Append(commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(len(b.Bytes)), CRC: b.CRC, TimeMS: b.Time / 1e6,
+		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
 	})
 	if m.lead != nil || !m.broken(BreakRequestFollower) {
 		m.recent.add(b)
@@ -141,7 +133,6 @@ func (m *Machine) truncate(p ident.Position) {
 func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
-	l.base = base{p.Offset, prevCRC}
 	l.clamp(p)
 	m.committed, m.follow.verified = p, least(m.follow.verified, p)
 	m.index.Restart(p)
@@ -160,11 +151,8 @@ func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if b := m.log.tailFrom(o); b != nil {
 		return b[0].PrevCRC
 	}
-	if r, ok := m.index.AtOffset(o - 1); ok && r.End().Offset == o {
-		return r.CRC
-	}
-	if o == m.log.base.offset {
-		return m.log.base.crc
+	if r, ok := m.index.AtOffset(o); ok && r.Offset == o {
+		return r.PrevCRC
 	}
 	return 0
 }

@@ -179,8 +179,11 @@ func (m *Machine) rejected(f *follower, msg *Message) {
 	if first := m.index.Start(); at.Offset < first.Offset {
 		at = first
 	}
+	again := f.probing && at.Offset == f.probe
 	f.next, f.probing, f.probe, f.readToken, f.sentAtMS = at, true, at.Offset, 0, m.now
-	m.sendFrom(f)
+	if !again { // what was refused here a moment ago waits for the retry
+		m.sendFrom(f)
+	}
 }
 
 // replicate sends each follower what it lacks, within its window.

@@ -94,3 +94,34 @@ func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
 	c.settle()
 	require.EqualValues(t, "n1", c.state.Leader)
 }
+
+// Retention went exactly to the place where the leader's marker comes now, and
+// the follower holds an old suffix there: it must find the logs equal up to its
+// start and cut the suffix, not refuse for ever.
+func TestConflictAtStart(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leader, behind := c.at(1), c.at(3)
+	c.put(leader, 1, "committed")
+	c.settle()
+	c.pass(300)
+	start := behind.m.View().Committed
+	c.at(2).cut = true
+	c.put(leader, 2, "rolled back later")
+	c.settle()
+	x := behind.m.index.(*memoryIndex)
+	kept := x.records[:0]
+	for _, r := range x.records {
+		if r.Offset >= start.Offset {
+			kept = append(kept, r)
+		}
+	}
+	x.start, x.records = start, kept
+	require.Len(t, kept, 1)
+	d := queue.Marker() // another leader's, at that place
+	other := d.Seal(start, 2, kept[0].PrevCRC, 1)
+	c.wire = nil
+	c.step(behind, Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
+		Kind: MsgAppend, Epoch: 2, To: 103, Store: 102, Prev: start, PrevCRC: kept[0].PrevCRC, Batches: []queue.Batch{other},
+	}})
+	require.Equal(t, other.End, behind.m.View().End)
+}

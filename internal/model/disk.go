@@ -105,7 +105,7 @@ func newIndex(bs []queue.Batch) *index {
 	for i := range bs {
 		b := &bs[i]
 		x.records = append(x.records, commitlog.Record{
-			Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset, Size: uint32(len(b.Bytes)), CRC: b.CRC,
+			Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset, Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC,
 		})
 	}
 	return x

@@ -168,7 +168,7 @@ func (m *image) records() []commitlog.Record {
 	for _, b := range m.batches {
 		rs = append(rs, commitlog.Record{
 			Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-			Size: uint32(len(b.Bytes)), CRC: b.CRC, TimeMS: b.Time / 1e6,
+			Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
 		})
 	}
 	return rs

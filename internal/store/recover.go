@@ -259,7 +259,7 @@ func (r *recovery) agrees(last commitlog.Record) bool {
 func indexRecord(b queue.Batch) commitlog.Record {
 	return commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, TimeMS: b.Time / 1e6,
+		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
 	}
 }
 
