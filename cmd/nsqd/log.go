@@ -19,12 +19,45 @@ const timeLayout = "2006/01/02 15:04:05.000000"
 func newLog(o config.Options) *logrus.Logger {
 	log := logrus.New()
 	log.SetFormatter(lineFormat{prefix: o.LogPrefix})
-	level, err := logrus.ParseLevel(o.LogLevel)
+	level, err := parseLevel(o.LogLevel)
 	if err != nil {
 		level = logrus.InfoLevel // Load has checked it
 	}
 	log.SetLevel(level)
 	return log
+}
+
+// levels are NSQ's, by the number that /config/log_level shows.
+var levels = [...]struct {
+	name  string
+	level logrus.Level
+}{
+	1: {"debug", logrus.DebugLevel}, 2: {"info", logrus.InfoLevel}, 3: {"warn", logrus.WarnLevel},
+	4: {"error", logrus.ErrorLevel}, 5: {"fatal", logrus.FatalLevel},
+}
+
+// parseLevel knows NSQ's names only: logrus has more.
+func parseLevel(name string) (logrus.Level, error) {
+	name = strings.ToLower(name)
+	if name == "warning" {
+		name = "warn"
+	}
+	for _, l := range levels[1:] {
+		if l.name == name {
+			return l.level, nil
+		}
+	}
+	return 0, fmt.Errorf("log level %q is not debug, info, warn, error or fatal", name)
+}
+
+// levelNumber is the level's number in NSQ.
+func levelNumber(level logrus.Level) int {
+	for n, l := range levels {
+		if n > 0 && l.level == level {
+			return n
+		}
+	}
+	return 0
 }
 
 // lineFormat writes NSQ's lines, with the fields behind the text:

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 	// handOverTimeout and drainTimeout bound a planned stop.
 	handOverTimeout = 5 * time.Second
 	drainTimeout    = 5 * time.Second
+	// exitUsage is what a wrong command line ends with.
+	exitUsage = 2
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -32,13 +35,12 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run is the life of the process; every step is undone in reverse order.
 func run(args []string) int {
 	// 1. Settings.
-	o, warnings, err := config.Load(config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile})
+	o, warnings, err := settings(args)
 	switch {
 	case errors.Is(err, config.ErrHelp):
 		return report(config.Help(os.Stdout))
 	case err != nil:
-		fmt.Fprintln(os.Stderr, err)
-		return config.ExitCode(err)
+		return refuse(err)
 	case o.Version:
 		fmt.Println(versionLine())
 		return 0
@@ -49,17 +51,19 @@ func run(args []string) int {
 	}
 	log.Info(versionLine())
 
-	// 2. Signals: the first one stops gently, the second at once.
+	// 2. Signals: the first one stops gently, the second at once; SIGHUP reloads.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	reload := make(chan os.Signal, 1) // registered before the start: SIGHUP must never kill
+	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log}
+	p := &process{o: o, log: log, args: args}
 	start, cancel := context.WithTimeout(ctx, startTimeout)
 	err = p.start(start)
 	cancel()
 	if err == nil {
-		err = p.wait(ctx)
+		err = p.wait(ctx, reload)
 	} else if ctx.Err() != nil {
 		err = nil // told to stop before the start was done
 	}
@@ -71,6 +75,23 @@ func run(args []string) int {
 	}
 	log.Info("stopped")
 	return 0
+}
+
+// settings reads them from where a process finds them.
+func settings(args []string) (config.Options, []string, error) {
+	return config.Load(config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile})
+}
+
+// refuse says what is wrong with the settings. The faults come last: the help is
+// longer than a screen.
+func refuse(err error) int {
+	code := config.ExitCode(err)
+	if code == exitUsage {
+		_ = config.Help(os.Stderr) // the faults matter more
+		fmt.Fprintln(os.Stderr)
+	}
+	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nnsqd: "))
+	return code
 }
 
 // exitOnSecondSignal ends the process at once when it is told again. The

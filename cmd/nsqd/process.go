@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/gofrs/flock"
 	"github.com/lockstepmq/lockstep/coordinator"
@@ -25,8 +23,9 @@ import (
 
 // process is everything that runs, in the order in which it was started.
 type process struct {
-	o   config.Options
-	log *logrus.Logger
+	o    config.Options
+	args []string // the command line, to be read again at SIGHUP
+	log  *logrus.Logger
 
 	dir     string
 	lock    *flock.Flock
@@ -79,10 +78,7 @@ func (p *process) start(ctx context.Context) error {
 }
 
 // wait returns when the process is told to stop, or has to.
-func (p *process) wait(ctx context.Context) error {
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
+func (p *process) wait(ctx context.Context, reload <-chan os.Signal) error {
 	var died <-chan error
 	if p.etcd != nil {
 		died = p.etcd.Err()
@@ -103,8 +99,15 @@ func (p *process) wait(ctx context.Context) error {
 	}
 }
 
-// reload reads the certificates again (SIGHUP).
+// reload (SIGHUP) reads the certificates and the log level again, the latter
+// from the file if there is one.
 func (p *process) reload() {
+	if o, _, err := settings(p.args); err != nil {
+		p.log.WithError(err).Error("settings were not reloaded, the old ones stay")
+	} else if level, err := parseLevel(o.LogLevel); err == nil {
+		p.log.SetLevel(level)
+		p.log.WithField("level", o.LogLevel).Info("log level reloaded")
+	}
 	if p.tls == nil {
 		return
 	}
@@ -167,8 +170,8 @@ func (p *process) lockDataPath() error {
 		return fmt.Errorf("data path: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "nsqd.dat")); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): bring them over with "+
-			"`nsqctl import-nsqd`, or choose another --data-path", p.dir)
+		return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): choose another --data-path; to bring the "+
+			"messages over, let that nsqd run and drain it with nsq_to_nsq or `nsqctl tail | nsqctl pub`", p.dir)
 	}
 	p.lock = flock.New(filepath.Join(p.dir, "nsqd.lock"))
 	ok, err := p.lock.TryLock()

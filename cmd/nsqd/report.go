@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/statsd"
 	"github.com/sirupsen/logrus"
 )
@@ -80,19 +82,31 @@ type liveConfig struct {
 	lookup *lookup.Registrar
 }
 
-// Get reads an option by its name in the file.
+// Get reads an option by its name in the file, in the form of NSQ: levels,
+// policies and versions are numbers.
 func (c *liveConfig) Get(name string) (any, bool) {
-	if name == "log_level" {
-		return c.log.GetLevel().String(), true
+	switch name {
+	case "log_level":
+		return levelNumber(c.log.GetLevel()), true
+	case "nsqlookupd_tcp_addresses":
+		return c.lookup.Addresses(), true
+	case "tls_required":
+		return map[config.TLSRequired]int{config.TLSRequiredExceptHTTP: 1, config.TLSRequiredAll: 2}[c.o.TLSRequired], true
+	case "tls_min_version":
+		return server.TLSVersion(c.o.TLSMinVersion), true
 	}
-	return c.o.ByKey(name)
+	v, ok := c.o.ByKey(name)
+	if list := reflect.ValueOf(v); ok && list.Kind() == reflect.Slice && list.IsNil() {
+		return []string{}, true // [] in JSON, not null
+	}
+	return v, ok
 }
 
 // SetLogLevel changes the level at run time.
-func (c *liveConfig) SetLogLevel(level string) error {
-	l, err := logrus.ParseLevel(level)
+func (c *liveConfig) SetLogLevel(name string) error {
+	level, err := parseLevel(name)
 	if err == nil {
-		c.log.SetLevel(l)
+		c.log.SetLevel(level)
 	}
 	return err
 }

@@ -83,7 +83,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		},
 		Queue: nsqd.Options{
 			MsgTimeoutMS: o.MsgTimeout.Milliseconds(), MaxMsgTimeoutMS: o.MaxMsgTimeout.Milliseconds(),
-			MaxReqTimeoutMS: o.MaxReqTimeout.Milliseconds(), EphemeralDepth: o.MemQueueSize,
+			MaxReqTimeoutMS: o.MaxReqTimeout.Milliseconds(), EphemeralDepth: max(1, o.MemQueueSize),
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, Log: p.log},
@@ -107,11 +107,7 @@ func (p *process) nodeState() meta.NodeState {
 // peerAddress is where other brokers find this one: where it listens, or at the
 // broadcast address if it listens everywhere.
 func (p *process) peerAddress() string {
-	host, port, err := net.SplitHostPort(p.peers.Addr().String())
-	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
-		return net.JoinHostPort(p.o.BroadcastAddress, port)
-	}
-	return p.peers.Addr().String()
+	return reachable(p.peers.Addr().String(), p.o.BroadcastAddress)
 }
 
 func portOr(told int, a net.Addr) int {
@@ -196,8 +192,8 @@ func (p *process) httpOptions() httpapi.Options {
 	node := p.node
 	return httpapi.Options{
 		Version: version, NodeName: p.o.NodeName, Durability: p.o.Durability,
-		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: node.TCPPort, HTTPPort: node.HTTPPort,
-		HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
+		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: server.Port(p.sockets.TCPAddr()), HTTPPort: server.Port(p.sockets.HTTPAddr()),
+		NodeID: p.o.NodeID, HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
 		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: p.o.MaxDeferTimeout,
 		MaxHeartbeatInterval: p.o.MaxHeartbeatInterval, MaxOutputBufferSize: p.o.MaxOutputBufferSize,
 		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,

@@ -207,6 +207,7 @@ func TestFaults(t *testing.T) {
 		"--node-name=n9 --etcd-initial-cluster=n1=http://a:2":           "does not name this broker",
 		"--rpc-address=0.0.0.0:4153":                                    "reachable from the network",
 		"--etcd-peer-address=10.0.0.1:4155":                             "reachable from the network",
+		"--etcd-client-address=127.0.0.1:0":                             "know beforehand",
 		"--rpc-address=4153":                                            "host:port",
 		"--min-in-sync=3 --replication-factor=2":                        "above --replication-factor",
 		"--etcd-election-timeout=100ms":                                 "5 times",
@@ -258,7 +259,7 @@ func TestClientAuthImpliesTLS(t *testing.T) {
 
 func TestNoOps(t *testing.T) {
 	names := slices.Sorted(maps.Keys(config.NoOps()))
-	require.Equal(t, []string{"mem-queue-size", "queue-scan-selection-count", "queue-scan-worker-pool-max", "sync-every", "sync-timeout", "verbose", "worker-id"}, names)
+	require.Equal(t, []string{"enable-experiment", "queue-scan-selection-count", "queue-scan-worker-pool-max", "sync-every", "sync-timeout", "verbose", "worker-id"}, names)
 	_, warnings, err := config.Load(source("", nil, "--verbose", "--sync-every=1"))
 	require.NoError(t, err)
 	require.Len(t, warnings, 2)

@@ -22,7 +22,7 @@ type Options struct {
 	LogLevel   string `flag:"log-level" default:"info" oneof:"debug,info,warn,warning,error,fatal" help:"least severe messages to log; SIGHUP and PUT /config/log_level change it at run time"`
 	LogPrefix  string `flag:"log-prefix" default:"[nsqd] " help:"text in front of each log line"`
 	DataPath   string `flag:"data-path" default:"" help:"directory of all data; empty: the working directory"`
-	NodeID     int64  `flag:"node-id" key:"id" default:"$nodeid" min:"0" max:"1023" help:"number shown in statistics (message ids do not depend on it here)"`
+	NodeID     int64  `flag:"node-id" key:"id" default:"$nodeid" min:"0" max:"1023" help:"number shown by /info (message ids do not depend on it here)"`
 	Verbose    bool   `flag:"verbose" default:"false" noop:"use --log-level=debug" help:"deprecated"`
 	WorkerID   bool   `flag:"worker-id" default:"false" noop:"use --node-id" help:"deprecated"`
 
@@ -38,7 +38,7 @@ type Options struct {
 	LookupdTCPAddress  []string `flag:"lookupd-tcp-address" key:"nsqlookupd_tcp_addresses" default:"" help:"external nsqlookupd to register with (repeat)"`
 	TopologyRegion     string   `flag:"topology-region" default:"" help:"region of this broker, for consumers and placement"`
 	TopologyZone       string   `flag:"topology-zone" default:"" help:"zone of this broker, for consumers and placement"`
-	Experiments        []string `flag:"enable-experiment" key:"enable_experiment" default:"" help:"experimental feature to switch on (repeat): topology-aware-consumption"`
+	Experiments        []string `flag:"enable-experiment" key:"enable_experiment" default:"" noop:"consumers of all zones are served alike" help:"experimental feature to switch on (repeat)"`
 
 	_ struct{} `group:"Cluster"`
 
@@ -90,7 +90,7 @@ type Options struct {
 	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" help:"keep finished messages this long (default for new topics)"`
 	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep up to this many bytes of finished messages (default for new topics)"`
 	MaxBytesPerFile     int64         `flag:"max-bytes-per-file" default:"104857600" min:"65536" max:"4294967296" help:"size of a segment file"`
-	MemQueueSize        int64         `flag:"mem-queue-size" default:"10000" noop:"channels read one shared log; memory does not grow with the backlog" help:"messages in memory"`
+	MemQueueSize        int64         `flag:"mem-queue-size" default:"10000" min:"0" help:"undelivered messages that an #ephemeral channel keeps, at least 1; no other channel has a queue of its own"`
 	SyncEvery           int64         `flag:"sync-every" default:"2500" noop:"every OK is sent after the sync; see --durability" help:"messages per sync"`
 	SyncTimeout         time.Duration `flag:"sync-timeout" default:"2s" noop:"every OK is sent after the sync; see --durability" help:"time between syncs"`
 

@@ -89,10 +89,12 @@ func (l *loader) validateExposure(o *Options) {
 }
 
 func (l *loader) validateAddress(flag, address string, secure bool) {
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	switch {
 	case err != nil:
 		l.fault("--%s=%s: must be host:port", flag, address)
+	case port == "0" && strings.HasPrefix(flag, "etcd-"):
+		l.fault("--%s=%s: must be a port that others know beforehand", flag, address)
 	case !secure && !isLoopback(host):
 		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or accept it with --insecure", flag, address)
 	}

@@ -13,6 +13,10 @@ func zapLogger(log logrus.FieldLogger) *zap.Logger {
 	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
 }
 
+// listenerEnded is what etcd says of each listener when it is stopped. If one
+// fails by itself, Err tells that too.
+const listenerEnded = "setting up serving from embedded etcd failed."
+
 // logrusCore is a zapcore.Core on a logrus logger.
 type logrusCore struct{ log logrus.FieldLogger }
 
@@ -36,7 +40,7 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 // entry; here it is only written.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
-	if e.Level >= zapcore.ErrorLevel {
+	if e.Level >= zapcore.ErrorLevel && e.Message != listenerEnded {
 		log.Error(e.Message)
 	} else {
 		log.Debug(e.Message)

@@ -261,7 +261,7 @@ func TestInfo(t *testing.T) {
 	s.expect(s.nsqd, "GET /info", "", `200 {"version":"1.3.0","broadcast_address":"b","hostname":"h","http_port":2,"tcp_port":1,`+
 		`"start_time":1700000000,"max_heartbeat_interval":60000000000,"max_output_buffer_size":65536,`+
 		`"max_output_buffer_timeout":30000000000,"max_deflate_level":6,"topology_zone":"","topology_region":"",`+
-		`"node_name":"n1","durability":"sync"}`)
+		`"node_name":"n1","node_id":0,"durability":"sync"}`)
 	s.expect(s.lookup, "GET /info", "", `200 {"version":"1.3.0"}`)
 }
 

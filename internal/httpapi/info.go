@@ -34,10 +34,11 @@ func (a *api) info(*http.Request) (any, error) {
 		TopologyZone           string `json:"topology_zone"`
 		TopologyRegion         string `json:"topology_region"`
 		NodeName               string `json:"node_name"`
+		NodeID                 int64  `json:"node_id"`
 		Durability             string `json:"durability"`
 	}{
 		o.Version, o.BroadcastAddress, o.Hostname, o.HTTPPort, o.TCPPort, o.StartTime.Unix(),
 		int64(o.MaxHeartbeatInterval), o.MaxOutputBufferSize, int64(o.MaxOutputBufferTimeout),
-		o.MaxDeflateLevel, o.TopologyZone, o.TopologyRegion, o.NodeName, o.Durability,
+		o.MaxDeflateLevel, o.TopologyZone, o.TopologyRegion, o.NodeName, o.NodeID, o.Durability,
 	}, nil
 }

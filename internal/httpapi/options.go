@@ -13,6 +13,7 @@ import (
 type Options struct {
 	Version          string
 	NodeName         string
+	NodeID           int64  // --node-id
 	Durability       string // "sync" or "replicated"
 	BroadcastAddress string
 	Hostname         string

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,8 +60,9 @@ type Registrar struct {
 	opts Options
 	mu   struct {
 		sync.Mutex
-		peers  map[string]*peer
-		closed bool
+		addresses []string // as they were given
+		peers     map[string]*peer
+		closed    bool
 	}
 }
 
@@ -86,6 +88,7 @@ func (r *Registrar) SetAddresses(addresses []string) {
 	if r.mu.closed {
 		addresses = nil
 	}
+	r.mu.addresses = slices.Clone(addresses)
 	for _, a := range addresses {
 		wanted[a] = true
 		if r.mu.peers[a] == nil {
@@ -103,6 +106,14 @@ func (r *Registrar) SetAddresses(addresses []string) {
 	for _, p := range gone {
 		p.stop()
 	}
+}
+
+// Addresses are the daemons that are informed, in the order in which they were
+// given; never nil.
+func (r *Registrar) Addresses() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string{}, r.mu.addresses...)
 }
 
 // Notify makes every daemon learn of a change at once.

@@ -91,6 +91,13 @@ func loadCAs(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// TLSVersion is the number of a version by its name in the settings, 0 if there
+// is none.
+func TLSVersion(name string) uint16 {
+	v, _ := minVersion(name)
+	return v
+}
+
 func minVersion(name string) (uint16, error) {
 	switch name {
 	case "", "tls1.0":
