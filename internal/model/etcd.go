@@ -128,6 +128,9 @@ func (x *Explorer) carryOut(e *etcd, t *transaction, own ident.Incarnation) {
 	t.status = refused
 	if ok {
 		t.status = landed
+		if !t.awaited {
+			x.reached.LateLandings++
+		}
 		s := want.State.Clone()
 		s.Revision = now.Revision + 1
 		e.state = x.stateID(s)

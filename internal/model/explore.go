@@ -1,8 +1,6 @@
 package model
 
 import (
-	"fmt"
-
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -27,6 +25,8 @@ type Explorer struct {
 	judgements map[judgeKey]judged
 	holdings   map[judgeKey]bool
 
+	opening []string // what happened before the first state
+	reached Reached
 	visited *seen
 	parents []uint32 // of each state, by its number
 	via     []action
@@ -39,6 +39,36 @@ type stepKey struct {
 	a, b uint32
 }
 
+// Reached counts broker steps in which something rare happened. A search that
+// never gets there proves nothing about it.
+type Reached struct {
+	Elections, Rollbacks, RolledBack, InDoubt, Truncations uint64
+	Shrinks, Grows, Swaps                                  uint64
+	LateLandings                                           uint64 // transactions that landed after their answer was given up
+}
+
+// Add sums two counts.
+func (r *Reached) Add(o Reached) {
+	r.Elections += o.Elections
+	r.Rollbacks += o.Rollbacks
+	r.RolledBack += o.RolledBack
+	r.InDoubt += o.InDoubt
+	r.Truncations += o.Truncations
+	r.Shrinks += o.Shrinks
+	r.Grows += o.Grows
+	r.Swaps += o.Swaps
+	r.LateLandings += o.LateLandings
+}
+
+// stepped counts what one step of a broker added.
+func (r *Reached) stepped(was, is replica.Counters) {
+	r.Add(Reached{
+		Elections: is.Elections - was.Elections, Rollbacks: is.Rollbacks - was.Rollbacks, RolledBack: is.RolledBack - was.RolledBack,
+		InDoubt: is.InDoubt - was.InDoubt, Truncations: is.Truncations - was.Truncations,
+		Shrinks: is.Shrinks - was.Shrinks, Grows: is.Grows - was.Grows, Swaps: is.Swaps - was.Swaps,
+	})
+}
+
 // Result of a search.
 type Result struct {
 	States      int
@@ -48,6 +78,7 @@ type Result struct {
 	Complete    bool
 	Failure     string // "" = no violation
 	Trace       []string
+	Reached     Reached
 }
 
 // Explore searches breadth first until everything was seen, a property fails or
@@ -55,43 +86,44 @@ type Result struct {
 func Explore(c Config) Result {
 	x := newExplorer(c)
 	first, failure := x.first()
-	r := Result{States: 1, Failure: failure}
-	if failure != "" {
-		return r
+	r := Result{Failure: failure, Trace: x.opening}
+	if failure == "" {
+		x.search(first, &r)
 	}
+	r.States, r.BrokerSteps, r.Reached = max(len(x.parents), 1), len(x.outcomes), x.reached
+	return r
+}
+
+func (x *Explorer) search(first world, r *Result) {
 	x.visited.add(first.hash())
 	x.parents, x.via = append(x.parents, 0), append(x.via, action{})
-	level, base := []world{first}, uint32(0)
 	var buffer []action
-	for len(level) > 0 {
-		r.Depth++
+	base := uint32(0) // number of the level's first state
+	for level := []world{first}; len(level) > 0; r.Depth++ {
 		var deeper []world
 		for i := range level {
+			n := base + uint32(i)
 			buffer = x.actions(&level[i], buffer[:0])
 			for _, a := range buffer {
 				to, failure, ok := x.next(level[i], a)
 				r.Transitions++
 				if failure != "" {
-					r.Failure, r.States, r.BrokerSteps = failure, len(x.parents), len(x.outcomes)
-					r.Trace = x.trace(first, base+uint32(i), a)
-					return r
+					r.Failure, r.Trace = failure, x.trace(first, n, a)
+					return
 				}
-				if !ok || !x.visited.add(to.hash()) {
-					continue
+				if ok && x.visited.add(to.hash()) {
+					x.parents, x.via = append(x.parents, n), append(x.via, a)
+					deeper = append(deeper, to)
 				}
-				x.parents, x.via = append(x.parents, base+uint32(i)), append(x.via, a)
-				deeper = append(deeper, to)
 			}
-			if c.MaxStates > 0 && len(x.parents) >= c.MaxStates {
-				r.States, r.BrokerSteps = len(x.parents), len(x.outcomes)
-				return r
+			if x.c.MaxStates > 0 && len(x.parents) >= x.c.MaxStates {
+				return
 			}
 		}
 		base += uint32(len(level))
 		level = deeper
 	}
-	r.States, r.BrokerSteps, r.Complete = len(x.parents), len(x.outcomes), true
-	return r
+	r.Complete = true
 }
 
 func newExplorer(c Config) *Explorer {
@@ -136,7 +168,7 @@ func (x *Explorer) first() (world, string) {
 		}
 		id := x.keep(x.started(x.nodes.at(w.nodes[i]), e.live[i], e.live, s, up))
 		if failure, ok := x.absorb(&w, i, id); !ok {
-			return w, "start: " + failure
+			return w, failure
 		}
 	}
 	failure := x.settle(&w)
@@ -153,9 +185,10 @@ func (x *Explorer) settle(w *world) string {
 			if a.kind == doStart || a.kind == doTick || a.kind == doExpire {
 				continue
 			}
+			x.opening = append(x.opening, x.describe(w, a))
 			to, failure, ok := x.next(*w, a)
 			if !ok || failure != "" {
-				return fmt.Sprintf("start: %v: %s", a, failure)
+				return failure
 			}
 			*w, moved = to, true
 			break
@@ -172,5 +205,5 @@ func (x *Explorer) settle(w *world) string {
 		}
 		*w = to
 	}
-	return "start: the cluster does not come to rest"
+	return "the cluster does not come to rest"
 }

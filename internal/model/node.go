@@ -136,6 +136,7 @@ func (x *Explorer) run(from *node, events ...replica.Event) outcome {
 	if n.view.Committed.Offset < old.Committed.Offset && from.running {
 		r.o.failure = fmt.Sprintf("P9: the committed end of %s moves back from %d to %d", names[n.place], old.Committed.Offset, n.view.Committed.Offset)
 	}
+	x.reached.stepped(old.Counters, n.view.Counters)
 	r.o.node = x.nodes.id(n.canonical(), n)
 	return r.o
 }

@@ -29,6 +29,43 @@ func (c Config) with(change func(*Config)) Config {
 	return c
 }
 
+// Short is explored at every change: each configuration to its end.
+func Short() []Config {
+	return []Config{
+		{Name: "one broker, two crashes", Replicas: 1, MinISR: 1, Puts: 2, Retries: 1, Ticks: 1, Crashes: 2, Torn: true, Depth: 3, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "rollback, lost answers", Replicas: 2, MinISR: 2, Puts: 2, Retries: 1, Ticks: 2, CASLost: 1, EagerSync: true, Depth: 3, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "crash with a torn group", Replicas: 2, MinISR: 2, Puts: 1, Retries: 1, Crashes: 1, Torn: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "rollback meets an election", Replicas: 2, MinISR: 2, Puts: 1, Ticks: 2, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "wiped store", Replicas: 2, MinISR: 2, Puts: 1, Wipes: 1, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "restored store", Replicas: 2, MinISR: 2, Puts: 1, Restores: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "shrink, grow, swap, late transactions", Replicas: 3, MinISR: 2, Away: true, Puts: 1, CASLost: 1, Suspects: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 3},
+		{Name: "channels' state, a newcomer", Replicas: 3, MinISR: 2, Changes: 1, Suspects: 1, Away: true, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "lost, doubled, overtaking messages", Replicas: 2, MinISR: 2, Puts: 2, Losses: 1, Doubles: 1, Reorders: 1, Ticks: 1, EagerSync: true, Depth: 3, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "hand-over", Replicas: 3, MinISR: 2, Puts: 1, Retries: 1, HandOvers: 1, Ticks: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
+	}
+}
+
+// Long is explored now and then: more faults together, each configuration up to
+// limit states.
+func Long(limit int) []Config {
+	all := append(Short(), []Config{
+		{Name: "one broker, everything", Replicas: 1, MinISR: 1, Puts: 2, Retries: 1, Changes: 1, Ticks: 1, Crashes: 2, Torn: true, Expiries: 1, CASLost: 1, Depth: 3, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "two brokers, one may do", Replicas: 2, MinISR: 1, Puts: 1, Crashes: 1, Suspects: 1, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 3},
+		{Name: "two brokers, most faults", Replicas: 2, MinISR: 2, Puts: 1, Retries: 1, Ticks: 2, Crashes: 1, Torn: true, Expiries: 1, CASLost: 1, EagerSync: true, Depth: 3, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "two brokers, slow disks", Replicas: 2, MinISR: 2, Puts: 1, Ticks: 1, Expiries: 1, Losses: 1, Crashes: 1, Torn: true, Depth: 2, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "two brokers, bad network", Replicas: 2, MinISR: 2, Puts: 2, Changes: 1, Ticks: 2, Losses: 1, Doubles: 1, Reorders: 1, Expiries: 1, EagerSync: true, Depth: 3, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "two brokers, wiped and crashed", Replicas: 2, MinISR: 2, Puts: 1, Retries: 1, Changes: 1, Wipes: 1, Crashes: 1, EagerSync: true, Depth: 3, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "three brokers, elections", Replicas: 3, MinISR: 2, Puts: 1, Retries: 1, Expiries: 2, EagerSync: true, Depth: 2, MaxEpoch: 3, MaxCAS: 3},
+		{Name: "three brokers, restored store", Replicas: 3, MinISR: 2, Puts: 1, Restores: 1, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 3},
+		{Name: "three brokers, newcomer and election", Replicas: 3, MinISR: 2, Away: true, Puts: 2, Changes: 1, Suspects: 1, CASLost: 1, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 3},
+		{Name: "three brokers, all needed", Replicas: 3, MinISR: 3, Puts: 2, Ticks: 2, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 3, MaxCAS: 3},
+	}...)
+	for i := range all {
+		all[i].MaxStates = limit
+	}
+	return all
+}
+
 // Mutations lists every rule that can be switched off.
 func Mutations() []Mutation {
 	rules := append(append(append(logRules(), electionRules()...), rollbackRules()...), clientRules()...)
@@ -52,9 +89,8 @@ func logRules() []Mutation {
 		{Rule: replica.BreakOwnSync, Config: pair(func(c *Config) { c.Puts = 1 })},
 		{Rule: replica.BreakDupCRC, Config: pair(func(c *Config) { c.Puts, c.Expiries = 1, 2 })},
 		{Rule: replica.BreakAckVerified, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.Losses, c.EagerSync = 1, 2, 1, true })},
-		{Rule: replica.BreakFollowerCommit, Config: trio(func(c *Config) { c.Puts, c.Expiries, c.Suspects = 1, 1, 1 })},
 		{Rule: replica.BreakAckEpoch, Config: pair(func(c *Config) { c.Puts, c.Ticks, c.Reorders, c.EagerSync = 2, 1, 2, true })},
-		{Rule: replica.BreakVerifiedEpoch, Config: trio(func(c *Config) { c.Puts, c.Expiries, c.Losses = 1, 2, 1 })},
+		{Rule: replica.BreakVerifiedEpoch, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Expiries, c.Losses = 1, 1, 1, 1 })},
 		{Rule: replica.BreakTruncateClamp, Config: pair(func(c *Config) { c.Puts, c.Ticks, c.Expiries, c.Losses = 1, 1, 1, 1 })},
 	}
 }
@@ -103,7 +139,6 @@ func clientRules() []Mutation {
 		{Rule: replica.BreakRequestTruncate, Config: repeat.with(func(c *Config) { c.Puts, c.Ticks, c.MaxEpoch = 2, 1, 2 })},
 		{Rule: replica.BreakConfirmOnAll, Config: changes},
 		{Rule: replica.BreakConfirmOrder, Config: changes.with(func(c *Config) { c.Changes, c.Losses = 2, 1 })},
-		{Rule: replica.BreakConfirmEpoch, Config: changes.with(func(c *Config) { c.Changes, c.Expiries = 2, 1 })},
 	}
 }
 
@@ -113,19 +148,31 @@ func worldRules() []Mutation {
 		{Rule: WorldRestoredStore, Config: pair(func(c *Config) { c.Puts, c.Restores, c.EagerSync = 1, 1, true })},
 		{Rule: WorldCompareRevision, Config: trio(func(c *Config) { c.Puts, c.Away, c.Suspects, c.CASLost, c.Ticks, c.MaxEpoch = 1, true, 1, 1, 1, 1 })},
 		{Rule: WorldTornOrder, Config: pair(func(c *Config) { c.Puts, c.Crashes = 2, 1 })},
-		{Rule: WorldCompareSelf, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true })},
-		{Rule: WorldCompareGone, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true })},
 	}
 }
 
 // harmless lists the rules whose removal no property catches, with the reason.
 func harmless() []Mutation {
 	return []Mutation{
-		{Rule: replica.BreakStoreAddressed, Config: pair(func(c *Config) { c.Puts, c.Wipes, c.Crashes, c.EagerSync = 1, 1, 1, true })},
-		{Rule: replica.BreakAckIncarnation, Config: pair(func(c *Config) { c.Puts, c.Wipes, c.Reorders, c.EagerSync = 1, 1, 1, true })},
-		{Rule: replica.BreakPromiseDurable, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Ticks = 1, 1, 1 })},
-		{Rule: replica.BreakOpenDurable, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Ticks = 1, 1, 1 })},
-		{Rule: replica.BreakRegistration, Config: pair(func(c *Config) { c.Puts, c.Retries, c.Expiries = 1, 1, 1 })},
-		{Rule: replica.BreakHandOverComplete, Config: pair(func(c *Config) { c.Puts, c.Retries, c.HandOvers, c.Ticks = 1, 1, 1, 1 })},
+		{Rule: replica.BreakFollowerCommit, Config: trio(func(c *Config) { c.Puts, c.Expiries, c.Suspects = 1, 1, 1 }),
+			Why: "the first append of an epoch begins where the logs join, so it cuts what conflicts before it says what is committed; the rule guards leaders that would begin elsewhere"},
+		{Rule: replica.BreakConfirmEpoch, Config: pair(func(c *Config) { c.Changes, c.Expiries, c.EagerSync = 2, 1, true }),
+			Why: "a leader refuses acknowledgements of versions that it has not issued in its epoch, and issues no second one before its marker is committed"},
+		{Rule: WorldCompareSelf, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true }),
+			Why: "the revision alone orders the transactions; a broker that is not registered anew leads nothing with what it won"},
+		{Rule: WorldCompareGone, Config: pair(func(c *Config) { c.Puts, c.Expiries, c.EagerSync = 1, 2, true }),
+			Why: "an election against a living leader is one more change of epoch: safe, but leaders would be robbed"},
+		{Rule: replica.BreakStoreAddressed, Config: pair(func(c *Config) { c.Puts, c.Wipes, c.Crashes, c.EagerSync = 1, 1, 1, true }),
+			Why: "what was meant for the lost store does not join the new one's log, and its chain of checksums says so: the rule saves a round trip"},
+		{Rule: replica.BreakAckIncarnation, Config: pair(func(c *Config) { c.Puts, c.Wipes, c.Reorders, c.EagerSync = 1, 1, 1, true }),
+			Why: "an earlier process of the same store speaks of durable bytes, which are still there; of another store its word is refused by store-id"},
+		{Rule: replica.BreakPromiseDurable, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Ticks = 1, 1, 1 }),
+			Why: "two brokers: nobody else could lead in between. With three it takes an old leader without the put, a newer one that commits it without the old one, and a member that forgets its promise: some 25 steps, beyond what was searched"},
+		{Rule: replica.BreakOpenDurable, Config: pair(func(c *Config) { c.Puts, c.Crashes, c.Ticks = 1, 1, 1 }),
+			Why: "committing needs the leader's own durable switch (own-sync), and a leader that crashed before it needs another epoch (incarnation)"},
+		{Rule: replica.BreakRegistration, Config: pair(func(c *Config) { c.Puts, c.Retries, c.Expiries = 1, 1, 1 }),
+			Why: "committing needs every member of the in-sync set, and those that follow a newer leader refuse: the rule ends deliveries sooner"},
+		{Rule: replica.BreakHandOverComplete, Config: pair(func(c *Config) { c.Puts, c.Retries, c.HandOvers, c.Ticks = 1, 1, 1, 1 }),
+			Why: "the heir is a member, so it holds all that is committed: the rule saves the puts under way from doubt"},
 	}
 }
