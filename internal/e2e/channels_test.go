@@ -260,12 +260,26 @@ func (c *cluster) handle(topic, channel string, inFlight int, h nsq.HandlerFunc)
 	}
 }
 
-// hold takes n messages into flight and finishes none.
+// hold takes n messages into flight and finishes none. Once the brokers are dead
+// it is ended: go-nsq waits for answers to what it was given, so it gets some.
 func (c *cluster) hold(topic, channel string, n int) (stop func()) {
-	return c.handle(topic, channel, 3*n, func(m *nsq.Message) error {
+	var mu sync.Mutex
+	var held []*nsq.Message
+	end := c.handle(topic, channel, 3*n, func(m *nsq.Message) error {
 		m.DisableAutoResponse()
+		mu.Lock()
+		defer mu.Unlock()
+		held = append(held, m)
 		return nil
 	})
+	return func() {
+		mu.Lock()
+		for _, m := range held {
+			m.Finish()
+		}
+		mu.Unlock()
+		end()
+	}
 }
 
 // TestEightChannelsOneCopy: a channel is a place in the log, not a copy of it.
