@@ -23,6 +23,12 @@ type nodeRecord struct {
 	Boot int64      `json:"boot"`
 }
 
+// Boots is how often a data path was started, as it says itself; 0 for a new
+// one. A path of another broker is an error.
+func Boots(fs vfs.FS, dir string, self ident.Node) (int64, error) {
+	return nodeFile{fs: fs, dir: dir}.load(self)
+}
+
 // load gives the boot counter, 0 in a new path. A path of another broker is
 // refused: two brokers of one name, or one broker of two, would lose data.
 func (f nodeFile) load(self ident.Node) (boot int64, err error) {

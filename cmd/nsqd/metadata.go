@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
 // openMeta connects to the external etcd, or starts the embedded member and
@@ -40,21 +38,6 @@ func (p *process) openMeta(ctx context.Context) error {
 	}
 	p.meta, err = meta.DialEtcd(ctx, c)
 	return err
-}
-
-func (p *process) startEtcd(ctx context.Context) (err error) {
-	p.etcd, err = etcdserver.Start(ctx, etcdserver.Options{
-		Name: p.o.NodeName, Dir: filepath.Join(p.dir, "etcd"),
-		ClientAddress: p.o.EtcdClientAddress, PeerAddress: p.o.EtcdPeerAddress,
-		InitialCluster: p.o.EtcdInitialCluster, ClusterToken: p.o.ClusterName,
-		TLS:       etcdserver.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
-		Heartbeat: p.o.EtcdHeartbeat, Election: p.o.EtcdElectionTimeout, Log: p.log,
-	})
-	if err != nil {
-		return err
-	}
-	p.log.Info("waiting for a majority of the embedded etcd")
-	return p.etcd.Wait(ctx)
 }
 
 // loadTLS makes a configuration for both ends of a connection; nil without

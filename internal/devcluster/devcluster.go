@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -66,6 +67,10 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{cfg: cfg, running: map[string]*exec.Cmd{}}
 	addr := func(i, plus int) string { return fmt.Sprintf("127.0.0.1:%d", cfg.BasePort+100*i+plus) }
+	scheme := "http"
+	if slices.ContainsFunc(cfg.Args, func(a string) bool { return strings.HasPrefix(a, "--rpc-tls-cert=") }) {
+		scheme = "https" // the embedded etcds take these files too
+	}
 	var members []string
 	for i := range cfg.Nodes {
 		name := fmt.Sprintf("n%d", i+1)
@@ -73,7 +78,7 @@ func New(cfg Config) (*Cluster, error) {
 			Name: name, TCP: addr(i, 0), HTTP: addr(i, 1), RPC: addr(i, 3), Etcd: addr(i, 4),
 			DataDir: filepath.Join(cfg.DataDir, name),
 		})
-		members = append(members, fmt.Sprintf("%s=http://%s", name, addr(i, 5)))
+		members = append(members, fmt.Sprintf("%s=%s://%s", name, scheme, addr(i, 5)))
 	}
 	for i, b := range c.Brokers {
 		args := []string{

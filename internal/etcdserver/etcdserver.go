@@ -61,6 +61,7 @@ type Server struct {
 	clients  *listeners
 	endpoint string
 	tls      TLS
+	log      logrus.FieldLogger
 	failed   chan error
 	stop     sync.Once
 	stopped  chan struct{} // closed when Stop has begun
@@ -79,6 +80,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	o.setDefaults()
 	cfg, err := o.embedConfig()
 	if err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
 	s := &Server{
-		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), tls: o.TLS,
+		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), tls: o.TLS, log: o.Log,
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.watch()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -58,6 +59,7 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	if Exists(o.Dir) || o.InitialCluster == "" {
 		return o, nil
 	}
+	o.setDefaults()
 	own, err := memberURL(o.InitialCluster, o.Name)
 	if err != nil {
 		return o, err
@@ -77,13 +79,13 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	}
 	defer c.Close()
 	if how == admitReplace {
-		err = insist(ctx, func() error { _, err := c.MemberRemove(ctx, old.ID); return err })
+		err = insist(ctx, o.Log, func() error { _, err := c.MemberRemove(ctx, old.ID); return err })
 		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 			return o, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
 		}
 	}
 	if how != admitJoin {
-		err = insist(ctx, func() error { _, err := c.MemberAddAsLearner(ctx, []string{own.String()}); return err })
+		err = insist(ctx, o.Log, func() error { _, err := c.MemberAddAsLearner(ctx, []string{own.String()}); return err })
 		if err != nil {
 			return o, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
 		}
@@ -132,6 +134,37 @@ func askOthers(ctx context.Context, o Options, security *tls.Config) []member {
 		}
 	}
 	return nil
+}
+
+// AskOthers reads a key as another member has it, without a majority: what it
+// gives may be old. It is nil if the key is not there, or nobody answers before
+// ctx ends.
+func AskOthers(ctx context.Context, o Options, key string) ([]byte, error) {
+	if o.InitialCluster == "" {
+		return nil, nil
+	}
+	own, err := memberURL(o.InitialCluster, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	security, err := o.TLS.client()
+	if err != nil {
+		return nil, err
+	}
+	urls := clientURLs(askOthers(ctx, o, security), own.String())
+	if len(urls) == 0 {
+		return nil, nil
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: urls, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("etcdserver: ask the others: %w", err)
+	}
+	defer c.Close()
+	resp, err := c.Get(ctx, key, clientv3.WithSerializable())
+	if err != nil || len(resp.Kvs) == 0 {
+		return nil, nil
+	}
+	return resp.Kvs[0].Value, nil
 }
 
 func ask(ctx context.Context, client *http.Client, peerURL string) ([]member, error) {
@@ -194,7 +227,7 @@ func (s *Server) Promote(ctx context.Context) error {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
 	defer c.Close()
-	err = insist(ctx, func() error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
+	err = insist(ctx, s.log, func() error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotLearner) {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
@@ -219,11 +252,16 @@ func (s *Server) untilVoter(ctx context.Context) error {
 }
 
 // insist repeats a membership change while etcd says "not now".
-func insist(ctx context.Context, change func() error) error {
+func insist(ctx context.Context, log logrus.FieldLogger, change func() error) error {
+	said := ""
 	for {
 		err := change()
 		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !errors.Is(err, rpctypes.ErrTooManyLearners) {
 			return err
+		}
+		if said != err.Error() {
+			said = err.Error()
+			log.WithError(err).Info("the metadata cluster does not change its members yet, asking again")
 		}
 		select {
 		case <-time.After(membershipRetry):

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// TestWipedDataPath: brokers lose their disks, one after the other, the member
+// of etcd included; each comes back empty, as a new member of both, and is
+// filled again. At the end no disk is left that saw the first puts (P1).
+func TestWipedDataPath(t *testing.T) {
+	s := underLoad(t, 2)
+	before := s.counters()
+	for _, victim := range names(s.cluster) {
+		b, err := s.Broker(victim)
+		require.NoError(t, err)
+		s.kill(victim)
+		require.NoError(t, os.RemoveAll(b.DataDir))
+		began := time.Now()
+		s.restart(victim)
+		s.whole(topic)
+		t.Logf("%s, wiped: ready and in sync again after %s", victim, time.Since(began).Round(time.Millisecond))
+		s.waitProgress(500)
+	}
+	s.finish(t)
+	require.NotEqual(t, before.Swaps+before.Grows, s.counters().Swaps+s.counters().Grows, "nobody was filled again")
+}
+
+// TestRestoredDataPath: a broker comes back with a copy of its disk of an
+// earlier day, which lacks what it acknowledged since. It counts neither as a
+// member of the in-sync sets nor as the member of etcd it was (P1, P8).
+func TestRestoredDataPath(t *testing.T) {
+	s := underLoad(t, 2)
+	for _, victim := range names(s.cluster)[:rounds(2, 3)] {
+		b, err := s.Broker(victim)
+		require.NoError(t, err)
+		s.kill(victim)
+		yesterday := fmt.Sprintf("%s.yesterday", b.DataDir)
+		require.NoError(t, exec.Command("cp", "-a", b.DataDir, yesterday).Run())
+		s.restart(victim)
+		s.whole(topic)
+		s.waitProgress(500)
+		s.kill(victim)
+		require.NoError(t, os.RemoveAll(b.DataDir))
+		require.NoError(t, os.Rename(yesterday, b.DataDir))
+		began := time.Now()
+		s.restart(victim)
+		s.whole(topic)
+		t.Logf("%s, restored: ready and in sync again after %s", victim, time.Since(began).Round(time.Millisecond))
+		s.waitProgress(500)
+	}
+	s.finish(t)
+}
+
+// TestWipedAlone: who loses the only copy finds a topic without a leader, not an
+// empty one: nothing is answered as if it had been stored.
+func TestWipedAlone(t *testing.T) {
+	c := start(t, 3)
+	c.createWith(topic, channel, "replication_factor", "1")
+	require.Equal(t, history.OK, putOnce(c.Brokers[0], topic, "only"))
+	holder := c.leader(topic)
+	b, err := c.Broker(holder)
+	require.NoError(t, err)
+	c.kill(holder)
+	require.NoError(t, os.RemoveAll(b.DataDir))
+	require.NoError(t, c.Start(holder))
+	c.until(holder+" registered", func() bool { return c.brokerAlive(holder) })
+	pause(2 * time.Second) // what must not happen
+	v, ok := c.topic(topic)
+	require.True(t, ok)
+	require.Empty(t, v.Partitions[0].Leader, "an empty disk leads")
+}
+
+// createWith makes a topic and its channel with one more argument.
+func (c *cluster) createWith(topic, channel, key, value string) {
+	c.t.Helper()
+	c.post(c.Brokers[0], "/topic/create", url.Values{"topic": {topic}, key: {value}})
+	c.post(c.Brokers[0], "/channel/create", url.Values{"topic": {topic}, "channel": {channel}})
+}
+
+// brokerAlive says whether some broker sees another one alive.
+func (c *cluster) brokerAlive(name string) bool {
+	for _, b := range c.Brokers {
+		var v edge.ClusterView
+		if b.Name == name || c.get(b, "/v1/cluster", &v) != nil {
+			continue
+		}
+		for _, x := range v.Brokers {
+			if x.Name == ident.Node(name) {
+				return x.Alive
+			}
+		}
+	}
+	return false
+}
