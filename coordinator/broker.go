@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
@@ -119,6 +120,7 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.session.registerUntil(ctx); err != nil {
 		return err
 	}
+	b.o.Metrics.Event(metrics.EventRegistered)
 	// 4. The other brokers.
 	b.rpc = rpc.New(rpc.Options{
 		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.incarnation()},

@@ -11,7 +11,9 @@ import (
 func (l *loop) count(t ticket, o replica.Outcome) {
 	l.metrics.Put(putOutcome(o), t.messages, t.bytes)
 	if o == replica.Committed {
-		l.metrics.Stage(metrics.StageCommit, time.Since(t.at))
+		now := time.Now()
+		l.metrics.Stage(metrics.StageReplicate, now.Sub(t.proposed))
+		l.metrics.Stage(metrics.StageCommit, now.Sub(t.at))
 	}
 }
 

@@ -13,9 +13,7 @@ import (
 // every write is handed to the store before anything is sent, read, proposed or
 // answered.
 func (l *loop) finish() {
-	for _, h := range l.touched {
-		l.flush(h)
-	}
+	l.release()
 	l.submit()
 	for _, h := range l.touched {
 		l.deliver(h)
@@ -29,6 +27,33 @@ func (l *loop) finish() {
 	l.keepActive()
 	if moved {
 		l.moved.notify()
+	}
+}
+
+// release proposes the puts that have gathered. While a submission of this loop
+// is on its way to the disk they go on gathering, unless there are many: the
+// journal would not write them before that sync ends anyway, and one append per
+// sync costs the followers and the network a fraction of one per put. So groups
+// grow with the load, and a lone put never waits.
+func (l *loop) release() {
+	syncing := len(l.passes) > 0
+	if !syncing {
+		for _, h := range l.waiting {
+			if h.waiting = false; len(h.puts) > 0 {
+				l.touch(h)
+			}
+		}
+		clear(l.waiting)
+		l.waiting = l.waiting[:0]
+	}
+	for _, h := range l.touched {
+		switch {
+		case !syncing || h.putBytes >= eagerBytes:
+			l.flush(h)
+		case len(h.puts) > 0 && !h.waiting:
+			h.waiting = true
+			l.waiting = append(l.waiting, h)
+		}
 	}
 }
 
@@ -49,6 +74,7 @@ func (l *loop) submit() {
 	l.token++
 	l.passes = append(l.passes, pass{token: l.token, at: l.now, parts: parts})
 	l.journal.Submit(subs, l, l.token)
+	l.metrics.Stage(metrics.StageWrite, time.Since(l.now))
 	clear(subs)
 	l.subs = subs
 }

@@ -23,6 +23,7 @@ type machine interface {
 type ticket struct {
 	put             Completer
 	at              time.Time // when the put was handed in
+	proposed        time.Time // when the loop came to it
 	messages, bytes int
 	change          uint64
 }
@@ -43,12 +44,13 @@ type hosted struct {
 
 	machine    machine
 	out        replica.Effects
-	puts       []replica.Put // of this pass, not yet proposed
+	puts       []replica.Put // gathered, not yet proposed
 	putBytes   int
 	tickets    map[uint64]ticket
 	lastTicket uint64
 	tickMS     int64 // of the last Tick
 	touched    bool  // something was stepped in this pass
+	waiting    bool  // in loop.waiting
 	active     bool  // needs ticks
 	leads      ident.Epoch
 

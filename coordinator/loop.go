@@ -16,6 +16,9 @@ const (
 	tickEvery = 10 * time.Millisecond
 	// groupBytes bounds the puts of one Propose event.
 	groupBytes = 1 << 20
+	// eagerBytes of puts are proposed even while an earlier submission is being
+	// synced.
+	eagerBytes = 256 << 10
 )
 
 // journal is what a loop needs of the store.
@@ -50,6 +53,7 @@ type loop struct {
 	hosts   map[ident.Partition]*hosted
 	active  []*hosted // need ticks
 	touched []*hosted // of this pass
+	waiting []*hosted // have puts that wait for the journal; see release
 	now     time.Time // of this pass
 	nowMS   int64     // the same, since started
 	token   uint64
@@ -148,7 +152,6 @@ func (l *loop) refuse(w *work) {
 // step moves one machine, after telling it the time if that is stale: a machine
 // that got no ticks for an hour would otherwise find every deadline passed.
 func (l *loop) step(h *hosted, ev replica.Event) {
-	l.flush(h)
 	l.touch(h)
 	h.machine.Step(ev, &h.out)
 }
@@ -176,7 +179,7 @@ func (l *loop) propose(h *hosted, w *work) {
 	}
 	l.touch(h)
 	l.metrics.Stage(metrics.StageQueue, l.now.Sub(w.at))
-	t := ticket{put: w.done, at: w.at, messages: int(w.draft.Count), bytes: w.draft.Size()}
+	t := ticket{put: w.done, at: w.at, proposed: l.now, messages: int(w.draft.Count), bytes: w.draft.Size()}
 	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(t)})
 	h.putBytes += w.draft.Size()
 }

@@ -42,6 +42,7 @@ type Options struct {
 	ReplicationFactor int           // likewise; the configured size of the cluster
 	MinInSync         int           // likewise; 0 = by DefaultMinInSync
 	Durability        meta.Durability
+	TopicOptions      meta.TopicOptions // likewise: retention and limits
 	NoAutoCreate      bool
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup

@@ -155,7 +155,7 @@ func (b *Broker) awaitPeers(ctx context.Context, places [][]ident.Node) {
 func (b *Broker) topicPuts(c *creation, old meta.TopicState) ([]meta.Put, error) {
 	s := c.spec
 	t := meta.TopicState{V: meta.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
-		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered}
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: b.o.TopicOptions}
 	if !s.explicit {
 		t.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}

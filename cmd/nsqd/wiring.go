@@ -76,6 +76,9 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Meta:         p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
+		TopicOptions: meta.TopicOptions{
+			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
+		},
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
 		Replica: replica.Options{
 			LagMS: o.PeerTimeout.Milliseconds(), ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
@@ -86,7 +89,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			MaxReqTimeoutMS: o.MaxReqTimeout.Milliseconds(), EphemeralDepth: max(1, o.MemQueueSize),
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
-		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, Log: p.log},
+		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Log: p.log},
 		Metrics: p.metrics,
 		RPC:     rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log:     p.log,
@@ -134,7 +137,8 @@ func (p *process) serve() {
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
 	}, p.o.LookupdTCPAddress)
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
-		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(), Log: p.log,
+		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(),
+		Metrics: p.metrics, Log: p.log,
 	})
 	backend := httpapi.Backend{
 		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker,

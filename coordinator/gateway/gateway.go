@@ -83,7 +83,10 @@ type Options struct {
 	Retry    time.Duration // 100 ms: longest pause between retries
 	Reclaim  time.Duration // 2 s: a leader keeps what a cut-off edge holds
 	Bytes    int64         // 256 MiB of puts without an answer; twice that is refused
-	Log      logrus.FieldLogger
+	// MaxConsumers is how many subscriptions of one channel this broker takes; 0 =
+	// no limit.
+	MaxConsumers int
+	Log          logrus.FieldLogger
 }
 
 func (o Options) withDefaults() Options {

@@ -65,6 +65,10 @@ func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription
 	return s
 }
 
+func (s *subscription) name() channelName {
+	return channelName{topic: s.request.Topic, channel: s.request.Channel}
+}
+
 // Wake implements edge.Subscription.
 func (s *subscription) Wake() <-chan struct{} { return s.wakeUp }
 

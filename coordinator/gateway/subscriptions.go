@@ -34,8 +34,8 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 		return nil, err
 	}
 	s := newSubscription(g, r, t)
-	if !g.subs.add(s) {
-		return nil, edge.ErrExiting
+	if err := g.subs.add(s); err != nil {
+		return nil, err
 	}
 	s.reconcile(true)
 	g.wake() // the keeper may have slept
@@ -54,33 +54,51 @@ type subscriptions struct {
 		sync.RWMutex
 		closed  bool
 		all     map[*subscription]struct{}
+		members map[channelName]int // subscriptions of each channel
 		streams map[uint64]*share
 	}
 }
+
+// channelName names a channel of the cluster.
+type channelName struct{ topic, channel string }
 
 func newSubscriptions(g *Gateway) *subscriptions {
 	s := &subscriptions{g: g}
 	// Another run of this process must not be taken for this one.
 	s.stream.Store(rand.Uint64() >> 1)
 	s.mu.all = make(map[*subscription]struct{})
+	s.mu.members = make(map[channelName]int)
 	s.mu.streams = make(map[uint64]*share)
 	return s
 }
 
-func (s *subscriptions) add(sub *subscription) bool {
+// add takes a subscription in: edge.ErrTooManyClients, edge.ErrExiting.
+func (s *subscriptions) add(sub *subscription) error {
+	name, limit := sub.name(), s.g.o.MaxConsumers
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed {
-		return false
+	switch {
+	case s.mu.closed:
+		return edge.ErrExiting
+	case limit > 0 && s.mu.members[name] >= limit:
+		return fmt.Errorf("%w: %d of %d", edge.ErrTooManyClients, s.mu.members[name], limit)
 	}
 	s.mu.all[sub] = struct{}{}
-	return true
+	s.mu.members[name]++
+	return nil
 }
 
 func (s *subscriptions) remove(sub *subscription) {
+	name := sub.name()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, there := s.mu.all[sub]; !there {
+		return
+	}
 	delete(s.mu.all, sub)
+	if s.mu.members[name]--; s.mu.members[name] == 0 {
+		delete(s.mu.members, name)
+	}
 }
 
 // register gives the share's new stream a number.

@@ -112,8 +112,8 @@ func New(maxSeries int) *Recorder {
 	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries)}
 	r.registry.MustRegister(r.queues, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registerPuts()
-	r.wait = r.histogram("message_wait_seconds", "Time from a put to the first delivery of its message.")
-	r.delivery = r.histogram("delivery_seconds", "Time from a committed position to the write to the client.")
+	r.wait = r.histogram("message_wait_seconds", "Time from a put, or from the end of its delay, to the first delivery; of the first message of each burst.")
+	r.delivery = r.histogram("delivery_seconds", "Time from taking a burst of messages out of a channel to having written it to the client.")
 	r.delivered = r.counter("messages_delivered_total", "Messages written to clients.")
 	happened := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "events_total", Help: "Things that happened to partitions and to this broker."}, []string{"event"})
 	r.registry.MustRegister(happened)
@@ -176,12 +176,12 @@ func (r *Recorder) Put(o Outcome, messages, bytes int) {
 	}
 }
 
-// Delivered records a burst of messages written to one client: how long the
-// first was committed before that.
-func (r *Recorder) Delivered(messages int, sinceCommit time.Duration) {
+// Delivered records a burst of messages written to one client, and what it
+// took.
+func (r *Recorder) Delivered(messages int, took time.Duration) {
 	if r != nil {
 		r.delivered.Add(float64(messages))
-		r.delivery.Observe(sinceCommit.Seconds())
+		r.delivery.Observe(took.Seconds())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
 // magicV2 is what a client sends first.
@@ -24,7 +25,8 @@ type Authorizer interface {
 type Backend struct {
 	Publisher   edge.Publisher
 	Subscribers edge.Subscribers
-	Auth        Authorizer // nil = AUTH is disabled
+	Auth        Authorizer        // nil = AUTH is disabled
+	Metrics     *metrics.Recorder // nil = nothing is recorded
 	Log         logrus.FieldLogger
 }
 

@@ -145,6 +145,7 @@ func (w *writer) deliverLocked() (int, error) {
 	if credit == 0 {
 		return 0, nil
 	}
+	began := time.Now()
 	w.deliveries = w.sub.Pull(min(credit, maxBurst), w.deliveries[:0])
 	n := len(w.deliveries)
 	for i := range w.deliveries {
@@ -152,12 +153,26 @@ func (w *writer) deliverLocked() (int, error) {
 			return i, err
 		}
 	}
+	w.record(began)
 	clear(w.deliveries) // the bodies may be large
 	w.c.messages.Add(uint64(n))
 	if n == min(credit, maxBurst) {
 		signal(w.c.fifo.wake) // there may be more
 	}
 	return n, nil
+}
+
+// record measures a burst: what it took, and how long its first message waited
+// if that goes out for the first time.
+func (w *writer) record(began time.Time) {
+	if len(w.deliveries) == 0 {
+		return
+	}
+	now, first := time.Now(), &w.deliveries[0].Message
+	w.c.h.backend.Metrics.Delivered(len(w.deliveries), now.Sub(began))
+	if first.Attempts == 1 {
+		w.c.h.backend.Metrics.Waited(now.Sub(time.Unix(0, max(first.Time, first.DeliverAt))))
+	}
 }
 
 // credit is how many messages may be pulled. When it is none, the reader wakes
