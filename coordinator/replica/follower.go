@@ -129,8 +129,13 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 	m.follow.verified = greatest(m.follow.verified, at)
 	m.followCommitted(msg.Committed)
-	m.acknowledge()
+	if !m.wrote() { // else the sync of it acknowledges
+		m.acknowledge()
+	}
 }
+
+// wrote reports whether this Step has something for the journal.
+func (m *Machine) wrote() bool { return m.out.Token != 0 && !m.log.closed(m.out.Token) }
 
 // joins finds where an append continues this log.
 func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
@@ -178,7 +183,7 @@ func (m *Machine) followCommitted(c ident.Position) {
 // noteCommitted lets the committed end ride on a submission that happens
 // anyway: recovery then never cuts below it.
 func (m *Machine) noteCommitted() {
-	if m.out.Token != 0 && !m.log.closed(m.out.Token) && m.noted < m.committed.Offset {
+	if m.wrote() && m.noted < m.committed.Offset {
 		m.write(queue.Write{Kind: queue.WriteCommitted, At: m.committed})
 		m.noted = m.committed.Offset
 	}

@@ -14,6 +14,9 @@ const (
 	// gatherBytes is how much of a partition gathers before it is written to the
 	// segments.
 	gatherBytes = 64 << 10
+	// gatherWorks is after how many submissions the writer looks at them even if
+	// they are small. Waking it for each one cost a thread switch per group.
+	gatherWorks = 256
 	// foldBytes of deltas above the size of the full version, or foldDeltas of
 	// them, are folded at a checkpoint.
 	foldBytes  = 256 << 10
@@ -27,6 +30,7 @@ type writer struct {
 	mu      struct {
 		sync.Mutex
 		queue    []*work
+		bytes    int          // of the batches in queue
 		mark     journal.Mark // of the newest work in queue, or applied
 		requests []chan error
 		closing  bool
@@ -45,12 +49,25 @@ func (w *writer) start(s *Store, mark journal.Mark) {
 }
 
 // add takes over works that are durable; mark is the journal's place after them.
+// The goroutine is woken when it is worth it: the memory tail and the journal
+// hold everything until then.
 func (w *writer) add(works []*work, mark journal.Mark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.queue = append(w.mu.queue, works...)
+	for _, work := range works {
+		for i := range work.batches {
+			w.mu.bytes += len(work.batches[i].Bytes)
+		}
+	}
 	w.mu.mark = mark
-	w.wake.Signal()
+	if w.gatheredLocked() {
+		w.wake.Signal()
+	}
+}
+
+func (w *writer) gatheredLocked() bool {
+	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks
 }
 
 // request asks for a checkpoint and waits for it.
@@ -86,11 +103,11 @@ func (w *writer) run() {
 	var spare []*work
 	for {
 		w.mu.Lock()
-		for len(w.mu.queue) == 0 && len(w.mu.requests) == 0 && !w.mu.closing {
+		for !w.gatheredLocked() && len(w.mu.requests) == 0 && !w.mu.closing {
 			w.wake.Wait()
 		}
 		works, mark, requests, closing := w.mu.queue, w.mu.mark, w.mu.requests, w.mu.closing
-		w.mu.queue, w.mu.requests = spare[:0], nil
+		w.mu.queue, w.mu.bytes, w.mu.requests = spare[:0], 0, nil
 		w.mu.Unlock()
 		err := w.s.Err()
 		for _, work := range works {
