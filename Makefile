@@ -15,7 +15,7 @@ PACKAGES = ./...
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench sim chaos model storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare microbench sim chaos model storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,13 @@ test-long: ## hours: all of the long runs below, one after the other
 	$(MAKE) conformance
 	$(MAKE) chaos
 
-bench: build ## benchmarks of the hot paths, with allocations (BENCHTIME)
+bench: build ## measure a fresh cluster of three brokers with every workload; bench.svg (BENCHFLAGS)
+	bin/nsqctl bench --cluster --svg bench.svg $(BENCHFLAGS)
+
+bench-compare: build ## the same, and in turn with another broker (PEER=host:port, PEER_PIDS)
+	bin/nsqctl bench --cluster --compare $(PEER) --compare-pids "$(PEER_PIDS)" $(BENCHFLAGS)
+
+microbench: ## benchmarks of the hot paths, with allocations (BENCHTIME)
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
 
 sim: ## simulated clusters under faults (SEEDS)

@@ -31,6 +31,14 @@ func (b *Broker) openStore(restored bool) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	b.store = s
+	b.o.Metrics.Counter("journal_syncs_total", "Groups of puts made durable by one fdatasync each.", func() float64 {
+		syncs, _ := s.Journalled()
+		return float64(syncs)
+	})
+	b.o.Metrics.Counter("journal_bytes_total", "Bytes written to the journal.", func() float64 {
+		_, bytes := s.Journalled()
+		return float64(bytes)
+	})
 	return nil
 }
 

@@ -32,14 +32,19 @@ func CPU(pids []int) (total time.Duration) {
 }
 
 // PeakMemory sums the peak resident sizes in bytes.
-func PeakMemory(pids []int) (total int64) {
+func PeakMemory(pids []int) int64 { return memory(pids, "VmHWM:") }
+
+// Memory sums the present resident sizes in bytes.
+func Memory(pids []int) int64 { return memory(pids, "VmRSS:") }
+
+func memory(pids []int, field string) (total int64) {
 	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			continue
 		}
 		for _, line := range strings.Split(string(b), "\n") {
-			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			if rest, ok := strings.CutPrefix(line, field); ok {
 				kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 				total += kb << 10
 			}

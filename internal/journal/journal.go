@@ -54,6 +54,7 @@ type Journal struct {
 		created uint64     // number for the next new file
 		mark    Mark       // the newest durable group
 		written int64      // bytes written by this run
+		syncs   int64      // fdatasyncs of groups by this run
 	}
 	wake sync.Cond // on mu: something was submitted, closing, error
 	room sync.Cond // on mu: free files changed
@@ -202,6 +203,13 @@ func (j *Journal) Written() int64 {
 	return j.mu.written
 }
 
+// Syncs is how many groups this run has synced.
+func (j *Journal) Syncs() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.syncs
+}
+
 // Close writes what is queued, waits for the goroutines and closes the files.
 func (j *Journal) Close() error {
 	j.mu.Lock()
@@ -310,5 +318,8 @@ func (j *Journal) noteGroup(bytes int64) {
 	j.file.last = j.next
 	j.mu.mark = Mark{Group: j.next, CRC: j.crc, Synced: j.synced}
 	j.mu.written += bytes
+	if !j.o.NoSync {
+		j.mu.syncs++
+	}
 	j.next++
 }

@@ -114,6 +114,10 @@ func (s *Store) Partition(id ident.Partition) (*Partition, bool) {
 // and refuses puts before the store would meet ENOSPC.
 func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 
+// Journalled is how many groups of submissions this run has synced, and the
+// bytes written to the journal.
+func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Syncs(), s.journal.Written() }
+
 // Err is the error that stopped the store, nil while it works.
 func (s *Store) Err() error {
 	s.mu.Lock()

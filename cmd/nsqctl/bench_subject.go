@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// subject is what is measured: the brokers of a cluster, or one other broker.
+// Without HTTP addresses only what the NSQ protocol offers is used.
+type subject struct {
+	label string
+	tcp   []string
+	http  []string
+	dirs  []string
+	pids  []int
+}
+
+func newSubject(t *target, o benchOptions) (*subject, error) {
+	s := &subject{label: strings.Join(t.tcp, ","), tcp: t.tcp, http: []string{t.http}, pids: o.pids}
+	if o.dataDir == "" {
+		return s, nil
+	}
+	c, err := devcluster.Load(o.dataDir)
+	if err != nil {
+		return nil, err
+	}
+	s = &subject{label: "cluster"}
+	for _, b := range c.Brokers {
+		s.tcp, s.http = append(s.tcp, b.TCP), append(s.http, b.HTTP)
+		s.dirs, s.pids = append(s.dirs, b.DataDir), append(s.pids, b.PID)
+	}
+	return s, nil
+}
+
+// probeDir is where the machine's fdatasync is measured: on the brokers' disk.
+func (s *subject) probeDir() string {
+	if len(s.dirs) > 0 {
+		return s.dirs[0]
+	}
+	return os.TempDir()
+}
+
+// repeat runs a workload once with a topic of its own.
+func (s *subject) repeat(ctx context.Context, o benchOptions, w bench.Workload, row *benchRow, progress func(int)) error {
+	if w.Kind == bench.Idle {
+		return s.idle(ctx, o, w, row, progress)
+	}
+	topic := fmt.Sprintf("bench_%s_%06d", w.Name, rand.IntN(1e6))
+	topics := []string{topic}
+	for i := range w.Topics {
+		topics = append(topics, fmt.Sprintf("%s_%d", topic, i))
+	}
+	for _, name := range topics {
+		s.post(ctx, "/topic/create", url.Values{"topic": {name}})
+	}
+	disk, syncs := s.disk(), s.syncs(ctx)
+	row.sawISR(s.isr(ctx, topic))
+	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Timeout: o.timeout, Scale: o.scale, PIDs: s.pids, Progress: progress}
+	run, err := bench.Measure(ctx, w, cfg)
+	if err != nil {
+		return err
+	}
+	row.Runs = append(row.Runs, run)
+	row.sawISR(s.isr(ctx, topic))
+	row.Syncs += s.syncs(ctx) - syncs
+	row.Disk += s.disk() - disk
+	row.Memory = max(row.Memory, bench.PeakMemory(s.pids))
+	for _, name := range topics {
+		s.post(ctx, "/topic/delete", url.Values{"topic": {name}})
+	}
+	return nil
+}
+
+// idlePartitions is how many partitions one topic of the idle workload has.
+const idlePartitions = 100
+
+// idle makes partitions and tells the CPU time and memory that they cost while
+// nothing happens. Another broker than ours has no partitions: no row.
+func (s *subject) idle(ctx context.Context, o benchOptions, w bench.Workload, row *benchRow, progress func(int)) error {
+	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
+		return nil
+	}
+	const watched = 5 * time.Second
+	before, err := s.idleCPU(ctx, watched)
+	if err != nil {
+		return err
+	}
+	n, start := int(float64(w.Partitions)*o.scale), time.Now()
+	n = max(n, idlePartitions) / idlePartitions * idlePartitions
+	var topics []string
+	for i := range n / idlePartitions {
+		name := fmt.Sprintf("bench_idle_%06d_%d", rand.IntN(1e6), i)
+		topics = append(topics, name)
+		query := url.Values{"topic": {name}, "partitions": {strconv.Itoa(idlePartitions)}}
+		if _, err := call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
+			return err
+		}
+		progress(100 * (i + 1) * idlePartitions / n)
+	}
+	took := time.Since(start)
+	row.sawISR(s.isr(ctx, topics[0]))
+	after, err := s.idleCPU(ctx, watched)
+	if err != nil {
+		return err
+	}
+	row.sawISR(s.isr(ctx, topics[0]))
+	row.Runs = append(row.Runs, bench.Run{Messages: n, Took: took, Rate: float64(n) / took.Seconds()})
+	row.Note = fmt.Sprintf("partitions created; idle CPU %.1f → %.1f %% of a core", before, after)
+	row.Memory = bench.Memory(s.pids)
+	for _, name := range topics {
+		s.post(ctx, "/topic/delete", url.Values{"topic": {name}})
+	}
+	return nil
+}
+
+// idleCPU is how much of one core the servers use, in percent, after a pause in
+// which they settle.
+func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, error) {
+	used := time.Duration(0)
+	for range 2 {
+		used = bench.CPU(s.pids)
+		select {
+		case <-time.After(watched):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		used = bench.CPU(s.pids) - used
+	}
+	return 100 * used.Seconds() / watched.Seconds(), nil
+}
+
+func (s *subject) isLockstep(ctx context.Context) error {
+	if len(s.http) == 0 {
+		return errSilent
+	}
+	var v edge.ClusterView
+	return get(ctx, s.http[0], "/v1/cluster", nil, &v)
+}
+
+// post asks for something that a broker may not offer, or has done already.
+func (s *subject) post(ctx context.Context, path string, query url.Values) {
+	if len(s.http) > 0 {
+		_, _ = call(ctx, http.MethodPost, s.http[0], path, query)
+	}
+}
+
+func (s *subject) durability(ctx context.Context) string {
+	var v struct {
+		Durability string `json:"durability"`
+	}
+	if len(s.http) == 0 || get(ctx, s.http[0], "/info", nil, &v) != nil || v.Durability == "" {
+		return "-"
+	}
+	return v.Durability
+}
+
+// isr is the smallest in-sync set of a topic's partitions and the number of
+// their replicas; zeroes if the broker does not say.
+func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
+	var v edge.ClusterView
+	if len(s.http) == 0 || get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
+		return 0, 0
+	}
+	for _, x := range v.Topics {
+		if x.Topic != topic {
+			continue
+		}
+		for _, p := range x.Partitions {
+			if least == 0 || len(p.ISR) < least {
+				least = len(p.ISR)
+			}
+			replicas = max(replicas, len(p.Replicas))
+		}
+	}
+	return least, replicas
+}
+
+// syncs sums the journals' fdatasyncs over the brokers.
+func (s *subject) syncs(ctx context.Context) (total int64) {
+	for _, address := range s.http {
+		body, err := call(ctx, http.MethodGet, address, "/metrics", nil)
+		if err != nil {
+			continue
+		}
+		lines := bufio.NewScanner(bytes.NewReader(body))
+		for lines.Scan() {
+			if rest, ok := strings.CutPrefix(lines.Text(), "lockstep_journal_syncs_total "); ok {
+				n, _ := strconv.ParseFloat(rest, 64)
+				total += int64(n)
+			}
+		}
+	}
+	return total
+}
+
+// disk sums what the brokers' directories occupy.
+func (s *subject) disk() (total int64) {
+	for _, dir := range s.dirs {
+		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // files come and go
+			}
+			if st, err := d.Info(); err == nil {
+				if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+					total += sys.Blocks * 512
+				}
+			}
+			return nil
+		})
+	}
+	return total
+}

@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fake is a broker that answers OK to all and delivers what was published.
+type fake struct {
+	stall    time.Duration // before the first put is answered
+	messages chan []byte
+}
+
+func (f *fake) listen(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go f.serve(c)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func (f *fake) serve(raw net.Conn) {
+	c := newConn(raw)
+	defer c.Close()
+	if _, err := c.r.Discard(4); err != nil {
+		return
+	}
+	for {
+		line, err := c.r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		switch verb, _, _ := strings.Cut(strings.TrimSpace(line), " "); verb {
+		case "IDENTIFY":
+			_ = c.chunk()
+		case "PUB":
+			f.messages <- c.chunk()
+			if f.stall > 0 {
+				<-time.After(f.stall)
+				f.stall = 0
+			}
+		case "RDY":
+			go f.deliver(raw)
+			continue
+		case "FIN", "NOP":
+			continue
+		}
+		answer(raw, frameResponse, []byte("OK"))
+	}
+}
+
+func (f *fake) deliver(raw net.Conn) {
+	for m := range f.messages {
+		answer(raw, frameMessage, append(make([]byte, messageHeader), m...))
+	}
+}
+
+func (c *conn) chunk() []byte {
+	var n [4]byte
+	_, _ = io.ReadFull(c.r, n[:])
+	b := make([]byte, binary.BigEndian.Uint32(n[:]))
+	_, _ = io.ReadFull(c.r, b)
+	return b
+}
+
+func answer(raw net.Conn, kind uint32, data []byte) {
+	b := binary.BigEndian.AppendUint32(nil, uint32(4+len(data)))
+	b = binary.BigEndian.AppendUint32(b, kind)
+	_, _ = raw.Write(append(b, data...))
+}
+
+func measure(t *testing.T, f *fake, w Workload) Run {
+	t.Helper()
+	f.messages = make(chan []byte, 10_000)
+	run, err := Measure(context.Background(), w, &Config{
+		Addresses: []string{f.listen(t)}, Topic: "t", Timeout: 20 * time.Second, Scale: 1,
+	})
+	require.NoError(t, err)
+	return run
+}
+
+func TestPublishCountsAnswers(t *testing.T) {
+	run := measure(t, &fake{}, Workload{Connections: 4, Outstanding: 5, Size: 10, Messages: 1000})
+	require.Equal(t, 1000, run.Messages)
+	require.Positive(t, run.P50)
+}
+
+func TestMixedCountsWhatWasFinished(t *testing.T) {
+	run := measure(t, &fake{}, Workload{Kind: Mixed, Connections: 2, Consumers: 2, Size: 10, Messages: 500})
+	require.Equal(t, 500, run.Messages)
+}
+
+// TestFlowHasNoCoordinatedOmission: one stall of 200 ms delays all puts that
+// were due meanwhile, a fifth of all, and each of them counts.
+func TestFlowHasNoCoordinatedOmission(t *testing.T) {
+	run := measure(t, &fake{stall: 200 * time.Millisecond},
+		Workload{Kind: Flow, Connections: 1, Consumers: 1, Size: 10, Rate: 500, Messages: 500})
+	require.Equal(t, 500, run.Messages)
+	require.Greater(t, run.P99, 100*time.Millisecond)
+	require.Less(t, run.P50, 100*time.Millisecond)
+}
+
+func TestProbe(t *testing.T) {
+	m, err := Probe(t.TempDir())
+	require.NoError(t, err)
+	require.Positive(t, m.PingPong1)
+	require.Positive(t, m.Sync3)
+	require.Greater(t, m.CRC32C, 1e8)
+}

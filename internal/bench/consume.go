@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// credit is the RDY of every consumer.
+const credit = 250
+
+// backlog fills n messages for each channel and gives their consumers.
+func (r *repeat) backlog(ctx context.Context, n int) ([]task, int64, error) {
+	var tasks []task
+	channels := max(r.w.Channels, 1)
+	for ch := range channels {
+		name := fmt.Sprintf("bench%d", ch)
+		c, err := r.subscribe(0, r.cfg.Topic, name) // RDY stays 0: it only makes the channel
+		if err != nil {
+			return nil, 0, err
+		}
+		defer c.Close()
+		for i := range r.w.Connections {
+			tasks = append(tasks, r.consumer(ch+i, r.cfg.Topic, name, nil))
+		}
+	}
+	per := r.w.Connections * 400
+	n = (n + per - 1) / per * per // whole multi-puts
+	return tasks, int64(n * channels), r.fill(ctx, n)
+}
+
+// mixed gives producers and consumers of one topic. What counts is what was
+// finished.
+func (r *repeat) mixed(n int) ([]task, int64) {
+	puts := n / r.w.Connections
+	var tasks []task
+	for i := range r.w.Connections {
+		tasks = append(tasks, r.publisher(i, puts, func(int) {}))
+	}
+	for i := range r.w.Consumers {
+		tasks = append(tasks, r.consumer(i, r.cfg.Topic, "bench", nil))
+	}
+	return tasks, int64(puts * r.w.Connections)
+}
+
+func (r *repeat) subscribe(i int, topic, channel string) (*conn, error) {
+	c, err := dial(r.cfg.Addresses[i%len(r.cfg.Addresses)], r.cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = fmt.Fprintf(c.w, "SUB %s %s\n", topic, channel)
+	if err = c.w.Flush(); err == nil {
+		_, err = c.response()
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// consumer takes messages and finishes each until all of the repeat are done.
+// seen, if not nil, looks at each body.
+func (r *repeat) consumer(i int, topic, channel string, seen func() func(body []byte)) task {
+	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
+		c, err := r.subscribe(i, topic, channel)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		look := func([]byte) {}
+		if seen != nil {
+			look = seen()
+		}
+		ready <- struct{}{}
+		<-begin
+		_, _ = fmt.Fprintf(c.w, "RDY %d\n", credit)
+		if err := c.w.Flush(); err != nil {
+			return err
+		}
+		return r.drain(c, look)
+	}
+}
+
+// drain reads and finishes. The last messages may go to another consumer, so it
+// looks up now and then.
+func (r *repeat) drain(c *conn, look func(body []byte)) error {
+	const lookUp = 200 * time.Millisecond
+	end := time.Now().Add(r.cfg.Timeout)
+	armed := time.Time{}
+	for !r.finished() {
+		if c.r.Buffered() == 0 && time.Since(armed) > lookUp/2 {
+			now := time.Now()
+			armed = now
+			_ = c.SetReadDeadline(now.Add(lookUp))
+		}
+		kind, data, err := c.frame()
+		switch {
+		case err != nil && r.finished():
+			return nil
+		case err != nil && isTimeout(err) && time.Now().Before(end):
+			armed = time.Time{}
+			continue
+		case err != nil:
+			return err
+		case kind == frameError:
+			return errors.New("the broker answered " + string(data))
+		case kind != frameMessage:
+			_, _ = c.w.WriteString("NOP\n")
+		default:
+			look(data[messageHeader:])
+			_, _ = c.w.WriteString("FIN ")
+			_, _ = c.w.Write(data[10:messageHeader])
+			_ = c.w.WriteByte('\n')
+			r.add(1)
+		}
+		if c.r.Buffered() < 34 {
+			if err := c.w.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return c.w.Flush()
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
