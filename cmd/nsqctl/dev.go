@@ -31,7 +31,8 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, RPC +3, etcd
 client +4, etcd peer +5.`,
 		Example: `  nsqctl dev --nodes 3 --data-dir ./data
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
-  nsqctl dev start n2 --data-dir ./data           # start a killed broker again`,
+  nsqctl dev kill n2 --data-dir ./data            # kill -9
+  nsqctl dev start n2 --data-dir ./data           # start it again`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Args = args
 			return runDev(cmd, cfg)
@@ -43,6 +44,18 @@ client +4, etcd peer +5.`,
 	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
 	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
 	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", "./data", "where the brokers keep their data, logs and cluster.json")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "kill NAME",
+		Short: "kill -9 a broker of a dev cluster",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := devcluster.Load(cfg.DataDir)
+			if err != nil {
+				return err
+			}
+			return c.Kill(args[0])
+		},
+	})
 	cmd.AddCommand(&cobra.Command{
 		Use:   "start NAME",
 		Short: "start a broker of a dev cluster again",
