@@ -177,7 +177,7 @@ func (b *Broker) Cluster() edge.ClusterView {
 			continue
 		}
 		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Ordered: t.Ordered,
-			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes}
+			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes, TTLMS: t.Options.TTLMS}
 		for n := range t.Partitions {
 			tv.Partitions = append(tv.Partitions, b.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, ends))
 		}

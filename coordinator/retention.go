@@ -117,10 +117,11 @@ func (h *hosted) replayFrom(t meta.TopicState) ident.Offset {
 	return max(from, most)
 }
 
-// limitTopic brings a replica's limit to what the topic's options say.
+// limitTopic brings a replica's limits to what the topic's options say.
 func (b *Broker) limitTopic(h *hosted) {
 	if t, ok := b.catalog.topic(h.topic); ok && t.ID == h.id.Topic {
 		h.limit(t, h.offsetOf(h.queue.Floor()))
+		h.queue.SetTTL(t.Options.TTLMS)
 	}
 }
 

@@ -123,6 +123,28 @@ func TestRetentionKeepsFinishedMessagesForReplay(t *testing.T) {
 	c.eventually(func() bool { return c.logStart("time") > 900<<10 }, "a shorter retention has no effect")
 }
 
+func TestOldMessagesAreNotDelivered(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	require.NoError(t, c.put("n1", "orders", "old"))
+	c.counts("orders", "billing", 1, 0, 0)
+	put := time.Now()
+	c.eventually(func() bool { return time.Since(put) > 50*time.Millisecond }, "time passes")
+	c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "50ms"})
+	c.kill(c.leader("orders")) // whoever leads next knows it too
+	on := c.leader("orders")
+	s := c.subscribe(on, "orders", "billing", 10)
+	c.eventually(func() bool {
+		require.Empty(t, s.sub.Pull(10, nil))
+		sum, _ := c.stats("orders", "billing")
+		return sum.Depth == 0
+	}, "it stays")
+	c.do(on, "topic.create", "orders", "", map[string]string{"message_ttl": "1h"})
+	require.NoError(t, c.put(on, "orders", "new"))
+	require.Equal(t, "new", string(s.next().Message.Body))
+}
+
 func TestTopicWithoutChannelsKeepsEverything(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
 	c.do("n1", "topic.create", "orders", "", nil)

@@ -10,15 +10,19 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// topicOptions reads retention_time (a duration), retention_bytes and max_bytes
-// from the arguments, over what the topic has. 0 takes a limit away.
+// topicOptions reads retention_time and message_ttl (durations), retention_bytes
+// and max_bytes from the arguments, over what the topic has. 0 takes a limit away.
 func topicOptions(o meta.TopicOptions, args map[string]string) (meta.TopicOptions, error) {
-	if text := args["retention_time"]; text != "" {
+	for name, to := range map[string]*int64{"retention_time": &o.RetentionMS, "message_ttl": &o.TTLMS} {
+		text := args[name]
+		if text == "" {
+			continue
+		}
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 {
-			return o, fmt.Errorf("%w: retention_time must be a duration such as 24h", edge.ErrInvalid)
+			return o, fmt.Errorf("%w: %s must be a duration such as 24h", edge.ErrInvalid, name)
 		}
-		o.RetentionMS = d.Milliseconds()
+		*to = d.Milliseconds()
 	}
 	for name, to := range map[string]*int64{"retention_bytes": &o.RetentionBytes, "max_bytes": &o.MaxBytes} {
 		text := args[name]

@@ -24,6 +24,7 @@ type Partition struct {
 	dirty  atomic.Bool  // Flush has something to say
 	graves atomic.Bool  // channels have dead messages
 	due    atomic.Int64 // unix ns: Expire has something to do
+	ttl    atomic.Int64 // ms; 0 = messages live for ever
 	until  atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
 
 	// emit makes working out a delta and handing it to the Replicator one step, so

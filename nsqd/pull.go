@@ -131,6 +131,12 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			return false
 		}
 	}
+	if c.p.expired(m, now) {
+		c.cursor.finish(seq)
+		c.changedLocked()
+		from.pop()
+		return false
+	}
 	if s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
 		c.cursor.finish(seq)
 		c.changedLocked()

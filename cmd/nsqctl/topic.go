@@ -23,10 +23,11 @@ func newTopic(t *target) *cobra.Command {
 	for _, s := range settings {
 		create.Flags().Int(s, 0, "0 = the cluster's default")
 	}
-	limits := []string{"retention-time", "retention-bytes", "max-bytes"}
+	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl"}
 	create.Flags().String(limits[0], "", "keep finished messages for replay so long, such as 24h; also of a topic that is there")
 	create.Flags().String(limits[1], "", "keep so many bytes of finished messages for replay; also of a topic that is there")
 	create.Flags().String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also of a topic that is there")
+	create.Flags().String(limits[3], "", "finish messages that are older instead of delivering them; 0s = no limit; also of a topic that is there")
 	create.Flags().Bool("ordered", false, "one message at a time and partition, in order")
 	create.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"topic": args}

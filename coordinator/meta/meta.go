@@ -189,6 +189,7 @@ type TopicOptions struct {
 	RetentionMS    int64 `json:"retention_ms,omitempty"`
 	RetentionBytes int64 `json:"retention_bytes,omitempty"`
 	MaxBytes       int64 `json:"max_bytes,omitempty"`
+	TTLMS          int64 `json:"ttl_ms,omitempty"`
 }
 
 // ChannelState is the value of a channel's key (version 1).

@@ -145,7 +145,7 @@ type Refusal struct {
 // topic.empty topic.pause topic.unpause channel.create channel.delete
 // channel.empty channel.pause channel.unpause channel.seek channel.policy. Args: partitions,
 // replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
-// max_bytes, from, to, partition, max_attempts, dead_letter_topic, retry_backoff.
+// max_bytes, message_ttl, from, to, partition, max_attempts, dead_letter_topic, retry_backoff.
 type AdminOp struct {
 	Verb, Topic, Channel string
 	Args                 map[string]string
@@ -282,6 +282,7 @@ type TopicView struct {
 	RetentionMS       int64           `json:"retention_ms"`
 	RetentionBytes    int64           `json:"retention_bytes"`
 	MaxBytes          int64           `json:"max_bytes"`
+	TTLMS             int64           `json:"message_ttl_ms"`
 	Partitions        []PartitionView `json:"partitions"`
 }
 

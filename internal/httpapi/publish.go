@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -22,7 +23,7 @@ type waiter chan edge.PutResult
 
 func (w waiter) Answer(r edge.PutResult) { w <- r } // capacity 1, called once
 
-// pub: POST /pub?topic=&defer=&key=, the body is the message. The order of the
+// pub: POST /pub?topic=&defer=&key=&ttl=, the body is the message. The order of the
 // checks is NSQ's.
 func (a *api) pub(r *http.Request) (any, error) {
 	limit := a.opts.MaxMsgSize
@@ -46,8 +47,12 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	header, err := ttlHeader(values)
+	if err != nil {
+		return nil, err
+	}
 	draft := queue.NewDraft(len(body))
-	if err := draft.AddMessage(queue.Message{Body: body, DeliverAt: deliverAt}); err != nil {
+	if err := draft.AddMessage(queue.Message{Header: header, Body: body, DeliverAt: deliverAt}); err != nil {
 		return nil, err
 	}
 	return a.put(r, topic, keyOf(values), draft)
@@ -122,6 +127,19 @@ func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
 		return 0, nil
 	}
 	return time.Now().Add(time.Duration(ms) * time.Millisecond).UnixNano(), nil
+}
+
+// ttlHeader turns ?ttl= (milliseconds) into the header that limits the life of a
+// message; nil = there is no limit.
+func ttlHeader(values url.Values) ([]byte, error) {
+	if !values.Has("ttl") {
+		return nil, nil
+	}
+	ms, err := strconv.ParseInt(values.Get("ttl"), 10, 42)
+	if err != nil || ms < 1 {
+		return nil, fail(http.StatusBadRequest, "INVALID_TTL")
+	}
+	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil
 }
 
 // keyOf is ?key=: puts of one key go to one partition. nil = any partition.

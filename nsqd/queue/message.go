@@ -17,6 +17,10 @@ const (
 // MaxMessageHeader bounds the header bytes of one message.
 const MaxMessageHeader = 1<<16 - 1
 
+// HeaderTTL is the header by which a put limits the life of its message, in
+// milliseconds since the put. The topic's limit counts as well.
+const HeaderTTL = "##ttl_ms"
+
 // Message is one message as a reader sees it. Header and Body alias the bytes
 // of the batch and must not be changed.
 type Message struct {
