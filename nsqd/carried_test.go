@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,8 +10,7 @@ import (
 )
 
 // carry does what the broker's retention does: a carry batch, then the trim.
-func (r *rig) carry(t *testing.T, at ident.Offset, below ident.Sequence) []ident.Sequence {
-	t.Helper()
+func (r *rig) carry(t require.TestingT, at ident.Offset, below ident.Sequence) []ident.Sequence {
 	seqs := r.Aside(below, at)
 	r.log.mu.Lock()
 	if r.log.carried == nil {
@@ -18,7 +18,7 @@ func (r *rig) carry(t *testing.T, at ident.Offset, below ident.Sequence) []ident
 	}
 	r.log.carried[at] = seqs
 	r.log.mu.Unlock()
-	require.NoError(t, r.Carry(t.Context(), at, seqs))
+	require.NoError(t, r.Carry(context.Background(), at, seqs))
 	r.log.mu.Lock()
 	r.log.start = below
 	r.log.mu.Unlock()

@@ -48,6 +48,7 @@ type reference struct {
 	pending  int
 	follower *Partition // fed with every delta
 	fed      int
+	carries  int
 }
 
 const refTimeoutMS = 50
@@ -232,7 +233,14 @@ func (r *reference) pauseTopic(t *rapid.T) {
 func (r *reference) seek(t *rapid.T) {
 	to := rapid.IntRange(0, r.limit).Draw(t, "to")
 	require.NoError(t, r.SeekChannel(context.Background(), "c", ident.Sequence(to)))
-	r.moved(to)
+	r.moved(max(to, int(r.log.start))) // the log does not reach back further
+}
+
+// retain trims the log to where everything is put aside or finished, and carries
+// what is put aside.
+func (r *reference) retain(t *rapid.T) {
+	r.carries++
+	r.carry(t, ident.Offset(r.carries), max(r.Floor(), r.log.start))
 }
 
 func (r *reference) empty(t *rapid.T) {
@@ -344,7 +352,7 @@ func (r *reference) check(t *rapid.T) {
 
 // lowest is the first message that is not finished for good.
 func (r *reference) lowest() int {
-	for i := r.start; i < r.limit; i++ {
+	for i := max(r.start, int(r.log.start)); i < r.limit; i++ { // below are carried ones
 		if r.fates[i].place != done {
 			return i
 		}
@@ -363,7 +371,7 @@ func runModel(t *rapid.T, ordered bool) {
 		"publish": r.publish, "pull": r.pull, "pull again": r.pull, "finish": r.finish,
 		"finish again": r.finish, "requeue": r.requeue, "touch": r.touch, "pass": r.pass,
 		"pause": r.pauseChannel, "pause topic": r.pauseTopic, "seek": r.seek, "empty": r.empty,
-		"detach": r.detach, "failover": r.failover,
+		"detach": r.detach, "failover": r.failover, "retain": r.retain,
 		"flush": func(*rapid.T) { r.Flush() },
 		"":      r.check,
 	})
