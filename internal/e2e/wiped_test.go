@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -56,6 +57,9 @@ func TestRestoredDataPath(t *testing.T) {
 		began := time.Now()
 		s.restart(victim)
 		s.whole(topic)
+		aside, err := filepath.Glob(filepath.Join(b.DataDir, "etcd.restored-*"))
+		require.NoError(t, err)
+		require.Len(t, aside, 1, "the old member of etcd was started again")
 		t.Logf("%s, restored: ready and in sync again after %s", victim, time.Since(began).Round(time.Millisecond))
 		s.waitProgress(500)
 	}

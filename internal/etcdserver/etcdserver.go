@@ -31,6 +31,10 @@ import (
 // ErrStopped means that the member ended before it was ready.
 var ErrStopped = errors.New("etcdserver: stopped")
 
+// ErrDamaged means that the member cannot read its own files.
+var ErrDamaged = errors.New("its files are damaged; if other brokers run, move the directory away and start again " +
+	"(the broker joins them anew), else restore the data path from a backup")
+
 // Options say which member this is. Name, Dir, ClientAddress and PeerAddress
 // are required.
 type Options struct {
@@ -91,7 +95,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	clients := &listeners{}
 	cfg.ServiceRegister = clients.add
-	e, err := embed.StartEtcd(cfg)
+	e, err := startMember(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
@@ -101,6 +105,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	go s.watch()
 	return s, nil
+}
+
+// startMember starts the member. etcd panics on files that it cannot read; an
+// operator needs a sentence.
+func startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 // watch turns the end of the member into an error. Started by Start, ends with

@@ -21,6 +21,8 @@ import (
 const (
 	// askTimeout bounds one question to one member.
 	askTimeout = 2 * time.Second
+	// changeTimeout bounds one attempt at a change of the membership.
+	changeTimeout = 2 * time.Second
 	// membershipRetry separates attempts at a change that etcd refuses for now
 	// (it has just lost or gained somebody, or the learner is still behind).
 	membershipRetry = 200 * time.Millisecond
@@ -59,7 +61,10 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	if Exists(o.Dir) || o.InitialCluster == "" {
 		return o, nil
 	}
-	o.setDefaults()
+	log := o.Log
+	if log == nil {
+		log = logrus.StandardLogger()
+	}
 	own, err := memberURL(o.InitialCluster, o.Name)
 	if err != nil {
 		return o, err
@@ -79,14 +84,17 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	}
 	defer c.Close()
 	if how == admitReplace {
-		err = insist(ctx, o.Log, func() error { _, err := c.MemberRemove(ctx, old.ID); return err })
+		err = insist(ctx, log, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, old.ID); return err })
 		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 			return o, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
 		}
 	}
 	if how != admitJoin {
-		err = insist(ctx, o.Log, func() error { _, err := c.MemberAddAsLearner(ctx, []string{own.String()}); return err })
-		if err != nil {
+		err = insist(ctx, log, func(ctx context.Context) error {
+			_, err := c.MemberAddAsLearner(ctx, []string{own.String()})
+			return err
+		})
+		if err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) && !errors.Is(err, rpctypes.ErrMemberExist) {
 			return o, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
 		}
 	}
@@ -227,7 +235,7 @@ func (s *Server) Promote(ctx context.Context) error {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
 	defer c.Close()
-	err = insist(ctx, s.log, func() error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
+	err = insist(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotLearner) {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
@@ -251,12 +259,16 @@ func (s *Server) untilVoter(ctx context.Context) error {
 	return nil
 }
 
-// insist repeats a membership change while etcd says "not now".
-func insist(ctx context.Context, log logrus.FieldLogger, change func() error) error {
+// insist repeats a membership change while etcd says "not now", or nothing: etcd
+// waits for ever for a change that was lost with its leader, so an attempt has a
+// limit. One that was made after all shows as made at the next attempt.
+func insist(ctx context.Context, log logrus.FieldLogger, change func(context.Context) error) error {
 	said := ""
 	for {
-		err := change()
-		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !errors.Is(err, rpctypes.ErrTooManyLearners) {
+		try, cancel := context.WithTimeout(ctx, changeTimeout)
+		err := change(try)
+		cancel()
+		if !notNow(err) || ctx.Err() != nil {
 			return err
 		}
 		if said != err.Error() {
@@ -269,6 +281,19 @@ func insist(ctx context.Context, log logrus.FieldLogger, change func() error) er
 			return fmt.Errorf("%w (%w)", ctx.Err(), err)
 		}
 	}
+}
+
+// notNow reports whether the same change may work later.
+func notNow(err error) bool {
+	for _, later := range []error{
+		rpctypes.ErrUnhealthy, rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrTooManyLearners, rpctypes.ErrNoLeader,
+		rpctypes.ErrLeaderChanged, rpctypes.ErrTimeout, rpctypes.ErrTimeoutDueToLeaderFail, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, later) {
+			return true
+		}
+	}
+	return false
 }
 
 // client gives what a client of the cluster needs; nil for plain text.
