@@ -183,9 +183,9 @@ func TestPrecedence(t *testing.T) {
 
 func TestAllFaultsAtOnce(t *testing.T) {
 	file := "max_rdy_count = \"many\"\ntls_min_version = \"ssl3.0\"\nmsg_timeuot = 3"
-	src := source(file, map[string]string{"NSQD_MSG_TIMEOUT": "soon"}, "--config=f.toml", "--node-id=1024", "--max-deflate-level=0", "--tls-required", "--durability=maybe", "--no-such-flag")
+	src := source(file, map[string]string{"NSQD_MSG_TIMEOUT": "soon"}, "--config=f.toml", "--node-id=1024", "--max-deflate-level=0", "--tls-required", "--durability=maybe", "--no-such-flag", "value", "--partitions=0")
 	lines := faults(t, src)
-	for _, part := range []string{"max_rdy_count", "tls_min_version", "NSQD_MSG_TIMEOUT", "--node-id", "--max-deflate-level", "--tls-required", "--durability", "no-such-flag"} {
+	for _, part := range []string{"max_rdy_count", "tls_min_version", "NSQD_MSG_TIMEOUT", "--node-id", "--max-deflate-level", "--tls-required", "--durability", "no flag --no-such-flag", "--partitions"} {
 		require.True(t, slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, part) }), "%s in %q", part, lines)
 	}
 	_, warnings, err := config.Load(src)

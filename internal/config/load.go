@@ -100,16 +100,28 @@ func (l *loader) flags() (help bool) {
 	for s := range settings(&l.options) {
 		set.Var(&noted{l: l, s: s}, s.flag, s.help)
 	}
-	err := set.Parse(l.src.Args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return true
-	case err != nil:
-		l.faults.add(ErrUsage, "%v", err)
-	case set.NArg() > 0:
-		l.faults.add(ErrUsage, "argument %q is no flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
+	for args := l.src.Args; ; args = afterFault(set.Args()) {
+		err := set.Parse(args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return true
+		case err != nil:
+			l.faults.add(ErrUsage, "%s", strings.Replace(err.Error(), "flag provided but not defined: -", "there is no flag --", 1))
+			continue
+		case set.NArg() > 0:
+			l.faults.add(ErrUsage, "argument %q is no flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
+		}
+		return false
 	}
-	return false
+}
+
+// afterFault leaves out what may be the value of a flag that there is not, so
+// that what comes after it is judged too.
+func afterFault(args []string) []string {
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		return args[1:]
+	}
+	return args
 }
 
 // noted is a flag.Value that only notes the text, so that one bad value does

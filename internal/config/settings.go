@@ -13,7 +13,6 @@ import (
 // setting is one field of Options with what its tags say.
 type setting struct {
 	flag, key, env string
-	initial        string // default, with $hostname and $nodeid filled in
 	shown          string // default as the tag has it
 	group          string
 	help, noop     string
@@ -55,7 +54,6 @@ func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	if values, ok := tag.Lookup("oneof"); ok {
 		s.oneof = strings.Split(values, ",")
 	}
-	s.initial = machineDefault(s.shown)
 	return s
 }
 
@@ -88,7 +86,7 @@ func (s setting) isList() bool { return s.value.Kind() == reflect.Slice }
 func Defaults() Options {
 	var o Options
 	for s := range settings(&o) {
-		if err := s.set(s.initial); err != nil {
+		if err := s.set(machineDefault(s.shown)); err != nil {
 			panic("config: default of --" + s.flag + ": " + err.Error()) // a test sets them all
 		}
 	}

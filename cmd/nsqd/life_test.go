@@ -1,0 +1,145 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A lone broker answers within a second and a half of its start on an empty
+// directory. The best of three: the machine may be busy with other tests.
+func TestLoneBrokerStartsFast(t *testing.T) {
+	best := time.Hour
+	for range 3 {
+		b := start(t)
+		best = min(best, time.Since(b.began))
+		b.stop()
+		if best < 1500*time.Millisecond {
+			return
+		}
+	}
+	t.Errorf("the fastest of three starts took %v", best)
+}
+
+func TestStopKeepsEverything(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	c.put("orders", "a message")
+	b.stop()
+	require.Contains(t, b.logged(), "stopped")
+	require.NotContains(t, b.logged(), "ERROR")
+	b.run()
+	b.ready()
+	c = b.dial()
+	c.consume("orders", "ch", 1)
+	_, attempts, body := c.message()
+	require.EqualValues(t, 1, attempts)
+	require.Equal(t, "a message", body)
+	c.send("CLS\n")
+	c.expect("CLOSE_WAIT")
+}
+
+func TestSecondSignalExitsAtOnce(t *testing.T) {
+	b := start(t)
+	b.dial().consume("orders", "ch", 1)
+	// A pending request holds the first one up.
+	c := b.dial()
+	c.send("PUB orders\n")
+	b.signal(syscall.SIGINT)
+	b.eventually("is stopping", func() bool {
+		select {
+		case <-b.done:
+			return true
+		default:
+		}
+		b.signal(syscall.SIGINT)
+		return strings.Contains(b.logged(), "told twice")
+	})
+	began := time.Now()
+	b.wait()
+	require.Less(t, time.Since(began), 2*time.Second)
+}
+
+func TestHangUpReloadsTheLogLevel(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nsqd.toml")
+	require.NoError(t, os.WriteFile(file, []byte("log_level = \"info\"\n"), 0o600))
+	b := start(t, "--config="+file)
+	_, level := b.get("/config/log_level")
+	require.Equal(t, "2", level)
+	require.NoError(t, os.WriteFile(file, []byte("log_level = \"debug\"\n"), 0o600))
+	b.signal(syscall.SIGHUP)
+	b.eventually("has the new level", func() bool { _, level := b.get("/config/log_level"); return level == "1" })
+	require.NoError(t, os.WriteFile(file, []byte("log_level = \"loud\"\n"), 0o600))
+	b.signal(syscall.SIGHUP)
+	b.eventually("complains", func() bool { return strings.Contains(b.logged(), "not reloaded") })
+	_, level = b.get("/config/log_level")
+	require.Equal(t, "1", level)
+}
+
+func TestRefusals(t *testing.T) {
+	code, stdout, stderr := refused(t, "--version")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "nsqd v1.3.0 (")
+	require.Empty(t, stderr)
+
+	code, stdout, stderr = refused(t, "--help")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "--max-rdy-count")
+	require.Empty(t, stderr)
+
+	code, stdout, stderr = refused(t, "--no-such-flag", "--max-deflate-level=12")
+	require.Equal(t, 2, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "no-such-flag")
+	require.Contains(t, stderr, "--max-deflate-level=12")
+	require.Contains(t, stderr, "--max-rdy-count", "the help")
+
+	code, _, stderr = refused(t, "--tls-required")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "needs --tls-cert")
+}
+
+func TestDataPathOfStockNSQD(t *testing.T) {
+	b := prepare(t)
+	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "nsqd.dat"), []byte(`{"topics":[]}`), 0o600))
+	b.run()
+	require.Equal(t, 1, b.wait())
+	require.Contains(t, b.logged(), "stock nsqd")
+	require.Contains(t, b.logged(), "--data-path")
+}
+
+func TestDataPathInUse(t *testing.T) {
+	b := start(t)
+	other := prepare(t)
+	other.dir = b.dir
+	other.run()
+	require.Equal(t, 1, other.wait())
+	require.Contains(t, other.logged(), "another process uses it")
+	require.Contains(t, other.logged(), b.dir)
+}
+
+func TestPortInUse(t *testing.T) {
+	b := start(t)
+	other := prepare(t)
+	other.run("--tcp-address=" + b.address(0))
+	require.Equal(t, 1, other.wait())
+	require.Contains(t, other.logged(), "address already in use")
+}
+
+func TestDamagedMetadataFile(t *testing.T) {
+	b := start(t)
+	b.stop()
+	wal, err := filepath.Glob(filepath.Join(b.dir, "etcd", "member", "wal", "*.wal"))
+	require.NoError(t, err)
+	require.NotEmpty(t, wal)
+	require.NoError(t, os.WriteFile(wal[0], []byte("this is no write-ahead log"), 0o600))
+	b.run()
+	require.Equal(t, 1, b.wait())
+	require.Contains(t, b.logged(), "its files are damaged")
+	require.NotContains(t, b.logged(), "goroutine")
+}
