@@ -1,0 +1,223 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+const (
+	nominal    = 400 // puts a second, all producers together
+	warmUp     = 3 * time.Second
+	drainLimit = 30 * time.Second
+	longSeries = 20 // rounds from which every rare event has to have happened
+)
+
+// environment reads a number.
+func environment(name string, otherwise int64) int64 {
+	if n, err := strconv.ParseInt(os.Getenv(name), 10, 64); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// TestChaos runs LOCKSTEP_ROUNDS rounds; round i follows the plan of seed
+// LOCKSTEP_SEED+i. LOCKSTEP_KEEP is where logs and data of failed ones stay.
+func TestChaos(t *testing.T) {
+	inside(t)
+	rounds := int(environment("LOCKSTEP_ROUNDS", 1))
+	first := uint64(environment("LOCKSTEP_SEED", time.Now().Unix()))
+	var sum edge.CounterTotals
+	var lines []string
+	void := 0
+	for i := range uint64(rounds) {
+		p := newPlan(first+i, rounds > 1)
+		t.Run(p.String(), func(t *testing.T) {
+			o := p.run(t)
+			t.Log(o)
+			sum = plus(sum, o.counters)
+			if o.void {
+				void++
+			}
+			lines = append(lines, fmt.Sprintf("%s: %s", p, o))
+			fmt.Fprintf(os.Stderr, "%s %s: %s\n", time.Now().Format("15:04:05"), p, o)
+		})
+	}
+	t.Logf("%d rounds, %d void; %+v\n%s", rounds, void, sum, strings.Join(lines, "\n"))
+	if rounds >= longSeries {
+		require.Less(t, void, rounds/2+1, "too many rounds are void")
+		for what, n := range map[string]uint64{
+			"election": sum.Elections, "rollback": sum.Rollbacks, "put in doubt": sum.InDoubt,
+			"truncation": sum.Truncations, "swap": sum.Swaps,
+		} {
+			require.NotZero(t, n, "a series without a single %s", what)
+		}
+	}
+}
+
+// fault is a nemesis with its time.
+type fault struct {
+	nemesis
+	after, lasts time.Duration // begins so long after the one before
+}
+
+// plan is what a seed stands for.
+type plan struct {
+	seed       uint64
+	random     *rand.Rand
+	brokers    int
+	partitions int
+	faults     [2]fault
+}
+
+func newPlan(seed uint64, large bool) *plan {
+	p := &plan{seed: seed, random: rand.New(rand.NewPCG(seed, 0)), brokers: 3, partitions: 1}
+	if p.random.IntN(4) == 0 && large {
+		p.brokers = 5
+	}
+	if p.random.IntN(2) == 0 {
+		p.partitions = 8
+	}
+	for i, n := range p.random.Perm(len(nemeses))[:2] {
+		x := nemeses[n]
+		p.faults[i] = fault{
+			nemesis: x, after: time.Duration(p.random.Int64N(int64(2 * time.Second))),
+			lasts: x.lasts[0] + time.Duration(p.random.Int64N(int64(x.lasts[1]-x.lasts[0]+1))),
+		}
+	}
+	return p
+}
+
+// String tells the plan.
+func (p *plan) String() string {
+	return fmt.Sprintf("seed %d %d brokers %d partitions %s %s + %s %s", p.seed, p.brokers, p.partitions,
+		p.faults[0].name, p.faults[0].lasts.Round(100*time.Millisecond), p.faults[1].name, p.faults[1].lasts.Round(100*time.Millisecond))
+}
+
+// outcome is a line of the table.
+type outcome struct {
+	void      bool
+	perSecond float64 // before the first fault
+	report    history.Report
+	slowest   time.Duration // put, retries included
+	whole     time.Duration // from the last heal to all replicas in sync
+	drained   time.Duration // from the last put to empty channels
+	counters  edge.CounterTotals
+}
+
+// String tells the outcome.
+func (o outcome) String() string {
+	void := ""
+	if o.void {
+		void = "VOID: "
+	}
+	r := o.report
+	return fmt.Sprintf("%s%.0f/s before; %d acked, %d in doubt, %d definite failures, %d stored twice, %d came again; slowest put %s, "+
+		"in sync after %s, drained after %s; elections %d, rollbacks %d, in doubt %d, truncations %d, shrinks %d, swaps %d; %d faults",
+		void, o.perSecond, r.Acknowledged, r.InDoubt, r.Definite, r.Copies, r.Redelivered, o.slowest.Round(time.Millisecond),
+		o.whole.Round(time.Millisecond), o.drained.Round(time.Millisecond), o.counters.Elections, o.counters.Rollbacks,
+		o.counters.InDoubt, o.counters.Truncations, o.counters.Shrinks, o.counters.Swaps, len(r.Faults))
+}
+
+// run is a round.
+func (p *plan) run(t *testing.T) (o outcome) {
+	c := newCluster(t, p.brokers)
+	c.post("/topic/create", url.Values{"topic": {topic}, "partitions": {strconv.Itoa(p.partitions)}})
+	sinks := make([]*sink, 2)
+	for i := range sinks {
+		name := fmt.Sprintf("channel%d", i)
+		c.post("/channel/create", url.Values{"topic": {topic}, "channel": {name}, "from": {"earliest"}})
+		sinks[i] = consume(t, c.brokers, name)
+	}
+	_, ok := within(wholeLimit, c.whole)
+	require.True(t, ok, "the new topic is not whole")
+	l := startLoad(t, c.brokers, 4, nominal)
+	pause(warmUp / 3)
+	before := l.acked.Load()
+	pause(warmUp - warmUp/3)
+	o.perSecond = float64(l.acked.Load()-before) / (warmUp - warmUp/3).Seconds()
+	o.void = o.perSecond < nominal/2
+	p.suffer(&round{c, p.random})
+	began := time.Now()
+	o.finish(t, c, l, sinks, began)
+	return o
+}
+
+// suffer begins both faults, and heals each when its time is over.
+func (p *plan) suffer(r *round) {
+	type healing struct {
+		at   time.Time
+		heal func()
+	}
+	var open []healing
+	for _, f := range p.faults {
+		pause(f.after)
+		heal := f.begin(r)
+		open = append(open, healing{time.Now().Add(f.lasts), heal})
+	}
+	if open[1].at.Before(open[0].at) {
+		open[0], open[1] = open[1], open[0]
+	}
+	for _, h := range open {
+		pause(time.Until(h.at))
+		h.heal()
+	}
+	for _, b := range r.brokers { // what one fault killed the other could not wake
+		r.resume(b)
+		r.start(b)
+	}
+}
+
+// finish is what must happen after the last fault is healed.
+func (o *outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink, healed time.Time) {
+	var whole bool
+	_, whole = within(wholeLimit, c.whole)
+	o.whole = time.Since(healed)
+	if whole {
+		pause(time.Second)
+	}
+	answered := l.stop(drainLimit)
+	o.slowest = l.slowest
+	var drained bool
+	o.drained, drained = within(drainLimit, func() bool {
+		for _, s := range sinks {
+			if n, known := c.left(s.channel); n > 0 || !known {
+				return false
+			}
+		}
+		return true
+	})
+	pause(100 * time.Millisecond) // what was finished here arrived before
+	o.counters = c.watch.total()
+	if !whole {
+		t.Errorf("replicas are not in sync %s after the last fault", o.whole)
+	}
+	if !answered {
+		t.Errorf("puts are not answered %s after the last fault", time.Since(healed))
+	}
+	if !drained {
+		for _, s := range sinks {
+			n, known := c.left(s.channel)
+			t.Errorf("%s is not drained: %d left (known: %v)", s.channel, n, known)
+		}
+	}
+	for _, s := range sinks {
+		o.report = history.Check(history.History{Puts: l.puts, Deliveries: s.all()}, history.Limits{Redelivered: -1})
+		if len(o.report.Faults) > 0 {
+			t.Errorf("%s: %s", s.channel, o.report)
+		}
+	}
+	if err := c.check(); err != nil {
+		t.Error(err)
+	}
+}

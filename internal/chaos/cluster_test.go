@@ -1,0 +1,286 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+const (
+	readyLimit = 60 * time.Second // a broker that was started takes puts
+	wholeLimit = 60 * time.Second // all replicas are in sync after the last fault is healed
+	pollEvery  = 20 * time.Millisecond
+	topic      = "events"
+)
+
+// broker is one process in one host. Only the test's own goroutine starts and
+// ends it.
+type broker struct {
+	name    string
+	host    *host
+	command []string
+	dir     string // its data path
+	log     string
+	process *exec.Cmd // nil: it does not run
+	stopped bool      // by SIGSTOP
+}
+
+func (b *broker) number() int  { return b.host.number }
+func (b *broker) tcp() string  { return address(rpcLane, b.number()) + ":4150" }
+func (b *broker) http() string { return address(rpcLane, b.number()) + ":4151" }
+
+// cluster is the brokers of a round.
+type cluster struct {
+	t       *testing.T
+	dir     string
+	net     *network
+	brokers []*broker
+	client  *http.Client
+	watch   *watcher
+}
+
+// newCluster starts brokers and waits until all of them take puts.
+func newCluster(t *testing.T, brokers int) *cluster {
+	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}}
+	c.net = newNetwork(t, brokers)
+	var members []string
+	for _, h := range c.net.hosts {
+		members = append(members, fmt.Sprintf("n%d=http://%s:4155", h.number, address(etcdLane, h.number)))
+	}
+	for _, h := range c.net.hosts {
+		c.brokers = append(c.brokers, c.layOut(h, strings.Join(members, ",")))
+	}
+	t.Cleanup(c.end)
+	for _, b := range c.brokers {
+		c.start(b)
+	}
+	for _, b := range c.brokers {
+		c.ready(b)
+	}
+	c.watch = watchCounters(c)
+	return c
+}
+
+// layOut prepares a broker with a small disk of its own.
+func (c *cluster) layOut(h *host, members string) *broker {
+	name := fmt.Sprintf("n%d", h.number)
+	b := &broker{name: name, host: h, dir: filepath.Join(c.dir, name), log: filepath.Join(c.dir, name+".log")}
+	require.NoError(c.t, os.MkdirAll(b.dir, 0o755))
+	at := func(l lane, port int) string { return fmt.Sprintf("%s:%d", address(l, h.number), port) }
+	b.command = append(h.enter(), binary("nsqd"), "--insecure", "--node-name="+name, "--data-path="+b.dir,
+		"--broadcast-address="+address(rpcLane, h.number), "--tcp-address="+b.tcp(), "--http-address="+b.http(),
+		"--rpc-address="+at(rpcLane, 4153), "--etcd-client-address="+at(etcdLane, 4154),
+		"--etcd-peer-address="+at(etcdLane, 4155), "--etcd-initial-cluster="+members)
+	return b
+}
+
+// directory holds the logs and the disks; it stays if the test fails.
+func directory(t *testing.T) string {
+	dir, err := os.MkdirTemp(os.Getenv("LOCKSTEP_KEEP"), "chaos-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("logs and data: " + dir)
+		} else {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	return dir
+}
+
+func (c *cluster) start(b *broker) {
+	c.t.Helper()
+	if b.process != nil {
+		return
+	}
+	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(c.t, err)
+	defer log.Close()
+	b.process = exec.Command(b.command[0], b.command[1:]...)
+	b.process.Stdout, b.process.Stderr = log, log
+	b.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	require.NoError(c.t, b.process.Start())
+}
+
+// kill ends a broker with SIGKILL; one that does not run stays so.
+func (c *cluster) kill(brokers ...*broker) {
+	for _, b := range brokers {
+		c.signal(b, syscall.SIGKILL)
+	}
+	for _, b := range brokers {
+		if b.process != nil {
+			_ = b.process.Wait()
+			b.process, b.stopped = nil, false
+		}
+	}
+}
+
+// stop ends a broker as planned.
+func (c *cluster) stop(b *broker) {
+	if b.process == nil {
+		return
+	}
+	c.resume(b)
+	c.signal(b, syscall.SIGTERM)
+	impatient := time.AfterFunc(20*time.Second, func() { c.signal(b, syscall.SIGKILL) })
+	defer impatient.Stop()
+	_ = b.process.Wait()
+	b.process = nil
+}
+
+func (c *cluster) pause(b *broker) {
+	c.signal(b, syscall.SIGSTOP)
+	b.stopped = b.process != nil
+}
+
+func (c *cluster) resume(b *broker) {
+	c.signal(b, syscall.SIGCONT)
+	b.stopped = false
+}
+
+func (c *cluster) signal(b *broker, sig syscall.Signal) {
+	if b.process != nil {
+		_ = b.process.Process.Signal(sig)
+	}
+}
+
+func (c *cluster) ready(b *broker) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	defer cancel()
+	require.NoError(c.t, devcluster.WaitReady(ctx, b.http()), "%s is not ready; see %s", b.name, b.log)
+}
+
+// end kills what runs, and looks for what the Go runtime says of a wrong program.
+func (c *cluster) end() {
+	if c.watch != nil {
+		c.watch.stop()
+	}
+	c.kill(c.brokers...)
+	c.client.CloseIdleConnections()
+	for _, b := range c.brokers {
+		log, err := os.ReadFile(b.log)
+		if err != nil {
+			continue
+		}
+		for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
+			if at := strings.Index(string(log), sign); at >= 0 {
+				c.t.Errorf("%s: %s", b.log, log[at:min(len(log), at+3000)])
+			}
+		}
+	}
+}
+
+// get asks one broker for JSON.
+func (c *cluster) get(b *broker, path string, into any) error {
+	resp, err := c.client.Get("http://" + b.http() + path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", path, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+func (c *cluster) post(path string, q url.Values) {
+	c.t.Helper()
+	resp, err := c.client.Post("http://"+c.brokers[0].http()+path+"?"+q.Encode(), "", nil)
+	require.NoError(c.t, err)
+	_ = resp.Body.Close()
+	require.Equal(c.t, http.StatusOK, resp.StatusCode, path)
+}
+
+// view is the topic as the first broker that answers shows it.
+func (c *cluster) view() (edge.TopicView, bool) {
+	for _, b := range c.brokers {
+		if v, ok := c.viewOf(b); ok {
+			return v, true
+		}
+	}
+	return edge.TopicView{}, false
+}
+
+func (c *cluster) viewOf(b *broker) (edge.TopicView, bool) {
+	var v edge.ClusterView
+	if b.process == nil || b.stopped || c.get(b, "/v1/cluster", &v) != nil {
+		return edge.TopicView{}, false
+	}
+	for _, t := range v.Topics {
+		if t.Topic == topic {
+			return t, true
+		}
+	}
+	return edge.TopicView{}, false
+}
+
+// whole reports whether every broker sees every replica in sync.
+func (c *cluster) whole() bool {
+	for _, b := range c.brokers {
+		v, ok := c.viewOf(b)
+		for _, p := range v.Partitions {
+			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// within waits for a condition and says how long it took; false at the limit.
+func within(limit time.Duration, condition func() bool) (time.Duration, bool) {
+	began := time.Now()
+	for !condition() {
+		if time.Since(began) > limit {
+			return time.Since(began), false
+		}
+		pause(pollEvery)
+	}
+	return time.Since(began), true
+}
+
+// pause is the time between two looks at a condition.
+func pause(d time.Duration) { <-time.After(d) }
+
+// left is what a channel still has to deliver, over all brokers.
+func (c *cluster) left(channel string) (n int64, known bool) {
+	for _, b := range c.brokers {
+		var s struct{ Topics []edge.TopicStats }
+		if c.get(b, "/stats?format=json&topic="+topic, &s) != nil {
+			return 0, false
+		}
+		for _, t := range s.Topics {
+			for _, ch := range t.Channels {
+				if ch.ChannelName == channel {
+					n, known = n+ch.Depth+int64(ch.InFlightCount)+int64(ch.DeferredCount), true
+				}
+			}
+		}
+	}
+	return n, known
+}
+
+// check runs `nsqctl check`: the replicas are equal, batch by batch.
+func (c *cluster) check() error {
+	out, err := exec.Command(binary("nsqctl"), "check", topic, "--wait", "20s", "--nsqd-http-address", c.brokers[0].http()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("nsqctl check: %w: %s", err, out)
+	}
+	return nil
+}

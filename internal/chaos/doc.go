@@ -1,0 +1,26 @@
+// Package chaos breaks a cluster of real brokers at random, again and again,
+// and judges what its clients saw. It is all tests; `make chaos ROUNDS=n` runs
+// n rounds, `go test` one.
+//
+// A round: three or five brokers, each in a network namespace of its own; go-nsq
+// producers and consumers at all of them; two nemeses at the same time; heal;
+// then every put must be answered, every channel drain, the replicas be equal
+// and internal/e2e/history find no fault.
+//
+// The test binary starts itself again inside new network and mount namespaces,
+// so nothing of the network or of the small disks is left when it ends, however
+// it ends. It needs Linux, ip (iproute2), nft (nftables) and nsenter, and the
+// right to make namespaces; where one of them is missing the tests are skipped.
+//
+// What it does not do: power cuts (internal/powercut), slow networks (loss and
+// resets only), clocks, and it repeats a plan by its seed, not a schedule.
+//
+// Invariants:
+//
+//  1. A round counts only if producers put at least half of the nominal load
+//     before the first fault; otherwise it is void and told so.
+//  2. A long series is void unless it saw an election, a rollback, a put in
+//     doubt, a truncation and a swap.
+//  3. Clients reach every broker at all times: cuts are between brokers only.
+//  4. At most one broker loses its disk in a round.
+package chaos

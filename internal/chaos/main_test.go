@@ -1,0 +1,114 @@
+package chaos
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// The test binary runs itself again inside new namespaces; these tell it so.
+const (
+	insideEnv   = "LOCKSTEP_CHAOS_INSIDE"  // set: this is the one inside
+	binariesEnv = "LOCKSTEP_BINARIES"      // where nsqd and nsqctl are
+	missingEnv  = "LOCKSTEP_CHAOS_MISSING" // why the tests cannot run here
+	packageRoot = "github.com/lockstepmq/lockstep"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv(insideEnv) != "" || testing.Short() {
+		os.Exit(m.Run())
+	}
+	if err := possible(); err != nil {
+		_ = os.Setenv(missingEnv, err.Error())
+		os.Exit(m.Run())
+	}
+	code, err := again()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// possible says what is missing here.
+func possible() error {
+	for _, tool := range []string{"ip", "nft", "nsenter"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command("ip", "link", "add", "probe", "type", "bridge")
+	cmd.SysProcAttr = namespaces()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("no bridge in a namespace of our own: %w: %s", err, out)
+	}
+	return nil
+}
+
+// namespaces are new ones for the network and the mounts; who is not root gets
+// a user namespace in which they may make them.
+func namespaces() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if uid := os.Getuid(); uid != 0 {
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return a
+}
+
+// again runs this binary inside, with the brokers' binaries built outside.
+func again() (code int, err error) {
+	env := append(os.Environ(), insideEnv+"=1")
+	if os.Getenv(binariesEnv) == "" {
+		dir, err := os.MkdirTemp("", "lockstep-chaos-")
+		if err != nil {
+			return 1, err
+		}
+		defer os.RemoveAll(dir)
+		if err := build(dir); err != nil {
+			return 1, fmt.Errorf("build the brokers: %w", err)
+		}
+		env = append(env, binariesEnv+"="+dir)
+	}
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env, cmd.SysProcAttr = env, namespaces()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	signal.Ignore(syscall.SIGQUIT) // `go test` asks for stacks at its timeout: those of the one inside
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+func build(dir string) error {
+	args := []string{"build", "-o", dir + "/"}
+	if os.Getenv("LOCKSTEP_RACE") != "" {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, packageRoot+"/cmd/nsqd", packageRoot+"/cmd/nsqctl")...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
+}
+
+func binary(name string) string { return filepath.Join(os.Getenv(binariesEnv), name) }
+
+// inside skips a test that cannot run here.
+func inside(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts broker processes; left out with -short")
+	}
+	if why := os.Getenv(missingEnv); why != "" {
+		t.Skip("needs network namespaces: " + why)
+	}
+}
