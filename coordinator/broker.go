@@ -49,6 +49,7 @@ type Broker struct {
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 	contact  contact
+	space    *space
 
 	ctx     context.Context //nolint:containedctx // the broker's life, cancelled by Close
 	cancel  context.CancelFunc
@@ -80,7 +81,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 func newBroker(o Options) *Broker {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
-		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime),
+		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(),
 		failed: make(chan error, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -135,6 +136,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.background(b.keepRetention)
 	b.background(b.keepDead)
 	b.background(b.keepContact)
+	b.background(b.keepSpace)
 	b.background(b.runController)
 	return b.awaitCatalog(ctx)
 }
@@ -149,7 +151,7 @@ func (b *Broker) startLoops() {
 	for range min(maxLoops, runtime.GOMAXPROCS(0)) {
 		l := newLoop(loop{
 			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
-			moved: b.moved, metrics: b.o.Metrics, log: b.log, failed: b.fail,
+			moved: b.moved, space: b.space, metrics: b.o.Metrics, log: b.log, failed: b.fail,
 		})
 		b.loops = append(b.loops, l)
 		go l.run()

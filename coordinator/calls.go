@@ -78,6 +78,8 @@ func (m *membership) Serve(ctx context.Context, _ ident.Node, method string, raw
 		return b.serveEnds(), nil
 	case methodDigest:
 		return serve(raw, func(req DigestRequest) (any, error) { return b.Digest(req) })
+	case methodSpace:
+		return serve(raw, func(n spaceNotice) (any, error) { return none{}, b.serveSpace(n) })
 	case methodHandOver:
 		return serve(raw, func(req handOverRequest) (any, error) { return none{}, b.serveHandOver(req) })
 	}

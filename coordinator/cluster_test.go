@@ -39,6 +39,7 @@ type cluster struct {
 
 	sessions     map[string]*meta.Memory // each broker's way to the metadata
 	segmentBytes int64                   // 0 = the default
+	minFree      int64                   // of every disk
 	mu           *sync.Mutex             // of sessions
 }
 
@@ -48,7 +49,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		segmentBytes: o.segmentBytes, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		segmentBytes: o.segmentBytes, minFree: o.minFree, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -92,7 +93,7 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	defer cancel()
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
-		SegmentBytes: c.segmentBytes, JournalBytes: 1 << 20,
+		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, JournalBytes: 1 << 20,
 		FS: c.disks[name], Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})

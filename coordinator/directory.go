@@ -195,6 +195,7 @@ func (b *Broker) brokerView(n meta.NodeState) edge.BrokerView {
 		Name: n.Name, Alive: ok && b.members.up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
 		HTTPAddress: address(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version,
+		LowSpace: b.space.low(n.Name),
 	}
 }
 

@@ -43,6 +43,7 @@ type loop struct {
 	reader   *reader
 	proposer *proposer
 	moved    *signal // leadership or a key changed
+	space    *space
 	metrics  *metrics.Recorder
 	log      logrus.FieldLogger
 	failed   func(error) // the store failed; called once or more
@@ -172,6 +173,10 @@ func (l *loop) touch(h *hosted) {
 func (l *loop) propose(h *hosted, w *work) {
 	if w.draft.Control == 0 && h.full(h.putBytes+w.draft.Size()) {
 		w.done.Complete(replica.Completion{Outcome: replica.TopicFull})
+		return
+	}
+	if w.draft.Control == 0 && l.space.short(h.view.Load().ISR) {
+		w.done.Complete(replica.Completion{Outcome: replica.DiskFull})
 		return
 	}
 	if h.putBytes > 0 && h.putBytes+w.draft.Size() > groupBytes {

@@ -32,6 +32,11 @@ type Options struct {
 	// JournalBytes is the size of one file of the journal (16 MiB).
 	JournalBytes int64
 
+	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or
+	// the logs take more, puts to all partitions with a replica here are refused.
+	// 0 = no limit.
+	MinFreeBytes, MaxDiskBytes int64
+
 	Meta   meta.Store   // owned by the caller, closed after the broker
 	Listen net.Listener // for other brokers; owned by the broker from Start on
 	TLS    *tls.Config  // both ways; nil = plain

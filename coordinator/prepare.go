@@ -15,6 +15,7 @@ const (
 	methodEnds     = "partition.ends"
 	methodDigest   = "partition.digest"
 	methodHandOver = "partition.handover"
+	methodSpace    = "broker.space"
 )
 
 // prepareRequest asks a broker for stores of some partitions of a topic that is

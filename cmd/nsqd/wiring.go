@@ -44,15 +44,19 @@ func (p *process) listen() (err error) {
 			return err
 		}
 	}
-	p.sockets, err = server.Listen(server.Options{
-		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
-		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, Log: p.log,
-	})
+	p.sockets, err = server.Listen(p.serverOptions())
 	if err != nil {
 		return err
 	}
 	p.peers, err = net.Listen("tcp", p.o.RPCAddress)
 	return err
+}
+
+func (p *process) serverOptions() server.Options {
+	return server.Options{
+		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
+		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, Log: p.log,
+	}
 }
 
 // brokerOptions turns the settings into the coordinator's.
@@ -72,8 +76,8 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
-		SegmentBytes: o.MaxBytesPerFile,
-		Meta:         p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
+		SegmentBytes: o.MaxBytesPerFile, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
+		Meta: p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
 		TopicOptions: meta.TopicOptions{
@@ -128,14 +132,9 @@ func bootID() string {
 
 // serve opens the edges.
 func (p *process) serve() {
-	p.lookup = lookup.New(lookup.Options{
-		Identity: lookup.Identity{
-			Version: version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
-			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
-		},
-		Source: lookup.FromStats(p.broker.Stats()), Log: p.log,
-		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
-	}, p.o.LookupdTCPAddress)
+	registration := p.lookupOptions()
+	registration.Source = lookup.FromStats(p.broker.Stats())
+	p.lookup = lookup.New(registration, p.o.LookupdTCPAddress)
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
 		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(),
 		Metrics: p.metrics, Log: p.log,
@@ -156,15 +155,29 @@ func (p *process) serve() {
 	p.sockets.Start(h)
 }
 
+func (p *process) lookupOptions() lookup.Options {
+	return lookup.Options{
+		Identity: lookup.Identity{
+			Version: version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
+			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
+		},
+		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
+	}
+}
+
 // authorizer is nil without auth services, and then an untyped nil.
 func (p *process) authorizer() protocol.Authorizer {
 	if len(p.o.AuthHTTPAddress) == 0 {
 		return nil
 	}
-	return auth.New(auth.Options{
+	return auth.New(p.authOptions())
+}
+
+func (p *process) authOptions() auth.Options {
+	return auth.Options{
 		Addresses: p.o.AuthHTTPAddress, Method: p.o.AuthHTTPMethod,
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
-	})
+	}
 }
 
 func (p *process) protocolOptions() protocol.Options {

@@ -100,7 +100,7 @@ func (g *Gateway) takeReplies(h forwardHeader, payload []byte) error {
 	}
 	for ; len(records) > 0; records = records[replySize:] {
 		r := decodeReply(records)
-		if r.Outcome < replica.Committed || r.Outcome > replica.TopicFull || r.Attempt == 0 {
+		if r.Outcome < replica.Committed || r.Outcome > replica.DiskFull || r.Attempt == 0 {
 			return fmt.Errorf("%w: outcome %d of attempt %d", errFrame, r.Outcome, r.Attempt)
 		}
 		g.mu.RLock()

@@ -148,6 +148,8 @@ func (l *lane) settle(p *put, n uint32, o replica.Outcome, first ident.Sequence)
 		return l.finishLocked(p, edge.PutResult{Err: edge.ErrRolledBack}), true
 	case topicFull:
 		return l.finishLocked(p, edge.PutResult{Err: edge.ErrTopicFull}), true
+	case diskFull:
+		return l.finishLocked(p, edge.PutResult{Err: edge.ErrDiskFull}), true
 	case tryAgain:
 		l.parkLocked(p)
 		l.suspectLocked(now)

@@ -53,6 +53,7 @@ const (
 	notEnough                // definitely not stored
 	takenBack                // definitely not stored any more
 	topicFull                // definitely not stored
+	diskFull                 // definitely not stored
 )
 
 // judge records the outcome of one attempt and says what to do. held: T_hold
@@ -76,6 +77,8 @@ func (h *history) judge(attempt uint32, parked bool, o replica.Outcome, held boo
 		return notEnough
 	case o == replica.TopicFull && sure:
 		return topicFull
+	case o == replica.DiskFull && sure:
+		return diskFull
 	case o == replica.InDoubt:
 		h.doubt(attempt)
 	}

@@ -190,6 +190,9 @@ const (
 	// TopicFull: nothing was written, the loop refused it: a limit of the topic is
 	// reached. Machines never say so.
 	TopicFull
+	// DiskFull: nothing was written, the loop refused it: a member of the ISR is
+	// below its disk reserve. Machines never say so.
+	DiskFull
 )
 
 // Role is what the machine does at present.

@@ -270,6 +270,7 @@ type BrokerView struct {
 	RPCAddress  string            `json:"rpc_address"`
 	Zone        string            `json:"zone"`
 	Version     string            `json:"version"`
+	LowSpace    bool              `json:"low_space"` // it is below its disk reserve: puts to its partitions are refused
 }
 
 // TopicView is one topic of the cluster view.
