@@ -107,7 +107,7 @@ func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, or
 // tick is the brokers' timers: it lets time pass and does what is due.
 func (w *world) tick(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond) // the pause between two ticks
 		for _, b := range w.brokers {
 			for _, q := range b.all() {
 				if l, ok := b.Leader(q.ID()); ok && l.Node == b.name {

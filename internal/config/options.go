@@ -86,7 +86,7 @@ type Options struct {
 
 	MaxDiskBytes        int64         `flag:"max-disk-bytes" default:"0" min:"0" help:"refuse puts when the data uses more; 0: no limit"`
 	MinFreeDiskBytes    int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts when less is free, so that consumers can always drain"`
-	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a partition that holds more (default for new topics); 0: no limit"`
+	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a topic with more unfinished bytes (default for new topics); 0: no limit"`
 	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" help:"keep finished messages this long (default for new topics)"`
 	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep up to this many bytes of finished messages (default for new topics)"`
 	MaxBytesPerFile     int64         `flag:"max-bytes-per-file" default:"104857600" min:"65536" max:"4294967296" help:"size of a segment file"`
