@@ -32,6 +32,8 @@ type Config struct {
 	Break     string // a rule of the machine that is switched off
 	World     string // a rule of the surroundings that is switched off
 	MaxStates int    // 0 = all
+
+	given []action // happens before the search begins, for what is too deep to be found from rest
 }
 
 // The rules of the surroundings that the protocol rests on.

@@ -1,6 +1,9 @@
 package model
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -25,7 +28,7 @@ type Explorer struct {
 	judgements map[judgeKey]judged
 	holdings   map[judgeKey]bool
 
-	opening []string // what happened before the first state
+	opening []string // what happened before the search
 	reached Reached
 	visited *seen
 	parents []uint32 // of each state, by its number
@@ -86,9 +89,11 @@ type Result struct {
 func Explore(c Config) Result {
 	x := newExplorer(c)
 	first, failure := x.first()
-	r := Result{Failure: failure, Trace: x.opening}
+	r := Result{Failure: failure}
 	if failure == "" {
-		x.search(first, &r)
+		x.search(x.given(first), &r)
+	} else {
+		r.Trace = x.opening
 	}
 	r.States, r.BrokerSteps, r.Reached = max(len(x.parents), 1), len(x.outcomes), x.reached
 	return r
@@ -108,7 +113,7 @@ func (x *Explorer) search(first world, r *Result) {
 				to, failure, ok := x.next(level[i], a)
 				r.Transitions++
 				if failure != "" {
-					r.Failure, r.Trace = failure, x.trace(first, n, a)
+					r.Failure, r.Trace = failure, append(x.opening, x.trace(first, n, a)...)
 					return
 				}
 				if ok && x.visited.add(to.hash()) {
@@ -124,6 +129,23 @@ func (x *Explorer) search(first world, r *Result) {
 		level = deeper
 	}
 	r.Complete = true
+}
+
+// given carries out what the configuration says has happened before.
+func (x *Explorer) given(w world) world {
+	x.opening = nil
+	for _, a := range x.c.given {
+		if !slices.Contains(x.actions(&w, nil), a) {
+			panic(fmt.Sprintf("model: %v is given for %s and cannot happen", a, x.c.Name))
+		}
+		x.opening = append(x.opening, x.describe(&w, a))
+		to, failure, ok := x.next(w, a)
+		if !ok || failure != "" {
+			panic(fmt.Sprintf("model: %v is given for %s and fails: %s", a, x.c.Name, failure))
+		}
+		w = to
+	}
+	return w
 }
 
 func newExplorer(c Config) *Explorer {
