@@ -8,6 +8,7 @@ NODES ?= 3
 FUZZTIME ?= 30s
 SEEDS ?= 50000
 SEQUENCES ?= 200000
+STATES ?= 4000000
 ROUNDS ?= 200
 BENCHTIME ?= 1s
 
@@ -15,7 +16,7 @@ PACKAGES = ./...
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare microbench sim chaos model storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare microbench sim chaos model model-mutations storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,7 @@ test-long: ## hours: all of the long runs below, one after the other
 	$(MAKE) sim
 	$(MAKE) storage-faults
 	$(MAKE) model
+	$(MAKE) model-mutations
 	$(MAKE) fuzz FUZZTIME=10m
 	$(MAKE) conformance
 	$(MAKE) chaos
@@ -74,8 +76,11 @@ sim: ## simulated clusters under faults (SEEDS)
 storage-faults: ## storage on a crashing disk (SEQUENCES)
 	LOCKSTEP_SEQUENCES=$(SEQUENCES) $(GO) test -count=1 -timeout 24h $(STORAGE)
 
-model: ## the protocol's model, explored without a limit on states
-	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 24h -run Model $(PACKAGES)
+model: ## every interleaving of small clusters (STATES per configuration)
+	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/model
+
+model-mutations: ## each rule of the protocol removed once: what catches it
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestModelMutations ./internal/model
 
 chaos: build ## real processes killed, stopped and cut off (ROUNDS)
 	LOCKSTEP_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 24h -run Chaos $(PACKAGES)
