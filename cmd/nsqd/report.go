@@ -35,13 +35,17 @@ func (p *process) report() {
 	if p.o.StatsdAddress == "" {
 		return
 	}
-	pusher := statsd.New(statsd.Options{
+	pusher := statsd.New(p.statsdOptions(), p.broker.Stats(), heap)
+	p.reports.Go(func() { pusher.Run(ctx) })
+}
+
+func (p *process) statsdOptions() statsd.Options {
+	return statsd.Options{
 		Address: p.o.StatsdAddress, Prefix: p.o.StatsdPrefix, Interval: p.o.StatsdInterval,
 		Host:       fmt.Sprintf("%s:%d", p.node.BroadcastAddress, p.node.HTTPPort),
 		PacketSize: p.o.StatsdUDPPacketSize, MemStats: p.o.StatsdMemStats,
 		ExcludeEphemeral: p.o.StatsdExcludeEphemeral, Log: p.log,
-	}, p.broker.Stats(), heap)
-	p.reports.Go(func() { pusher.Run(ctx) })
+	}
 }
 
 // heap is the process's memory by the names of stock nsqd.

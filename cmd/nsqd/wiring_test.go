@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/server"
+)
+
+// elsewhere are the settings that do not become a field of some other package's
+// options, with the test that sees their effect.
+var elsewhere = map[string]string{
+	"version": "TestRefusals", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
+	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow",
+	"min_in_sync": "config.TestDerived", "node_name": "TestFlagsShow", "insecure": "config.TestExposedPortsNeedProtection",
+	"nsqlookupd_tcp_addresses": "TestRegistersWithLookupd", "rpc_address": "start",
+	"tls_cert": "TestTLS", "tls_key": "TestTLS", "tls_client_auth_policy": "TestTLS", "tls_root_ca_file": "TestTLS",
+	"tls_min_version": "TestTLS", "rpc_tls_cert": "e2e", "rpc_tls_key": "e2e", "rpc_tls_ca": "e2e",
+	"cluster_token_file": "e2e", "etcd_endpoints": "e2e", "etcd_username": "metadata", "etcd_password_file": "metadata",
+	"etcd_tls_cert": "metadata", "etcd_tls_key": "metadata", "etcd_tls_ca": "metadata",
+	"etcd_client_address": "start", "etcd_peer_address": "start", "etcd_initial_cluster": "e2e",
+	"etcd_heartbeat": "etcdserver", "etcd_election_timeout": "etcdserver",
+}
+
+// image is everything that the settings become.
+func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *server.Server, peers net.Listener) string {
+	t.Helper()
+	p := &process{o: o, log: log, sockets: sockets, peers: peers, dir: "d"}
+	broker, err := p.brokerOptions()
+	require.NoError(t, err)
+	p.node = broker.Node
+	broker.Queue.Now = nil
+	api := p.httpOptions()
+	api.StartTime = time.Time{}
+	return fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%v", broker, p.serverOptions(), p.protocolOptions(), api,
+		p.lookupOptions(), p.authOptions(), p.statsdOptions(), o.TLSRequired)
+}
+
+// TestEveryFlagReachesItsUser changes each setting and looks for a difference in
+// what the parts of the broker are given. A setting that is accepted and ignored
+// is a lie, unless the help says so.
+func TestEveryFlagReachesItsUser(t *testing.T) {
+	peers, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer peers.Close()
+	sockets, err := server.Listen(server.Options{})
+	require.NoError(t, err)
+	log := logrus.New()
+	before := image(t, config.Defaults(), log, sockets, peers)
+	require.Equal(t, before, image(t, config.Defaults(), log, sockets, peers))
+	keys := map[string]bool{}
+	for _, key := range config.Keys() {
+		keys[key] = true
+		flag, noop := flagOf(key), false
+		_, noop = config.NoOps()[flag]
+		o, _, err := config.Load(config.Source{
+			Args: append(companions(key), "--"+flag+"="+another(key)),
+			Env:  func(string) (string, bool) { return "", false }, ReadFile: os.ReadFile,
+		})
+		if elsewhere[key] != "" {
+			continue
+		}
+		require.NoError(t, err, key)
+		if noop {
+			require.Equal(t, before, image(t, o, log, sockets, peers), "%s is said to have no effect", key)
+		} else {
+			require.NotEqual(t, before, image(t, o, log, sockets, peers), "%s has no effect", key)
+		}
+	}
+	for key := range elsewhere {
+		require.True(t, keys[key], "%s is no setting", key)
+	}
+}
+
+// another is a valid value that is not the default.
+func another(key string) string {
+	special := map[string]string{
+		"durability": "replicated", "tls_required": "tcp-https", "auth_http_request_method": "post", "max_deflate_level": "9",
+		"e2e_processing_latency_percentiles": "0.5", "min_output_buffer_timeout": "26ms", "id": "5",
+		"replication_factor": "3", "peer_heartbeat": "60ms",
+	}
+	if v := special[key]; v != "" {
+		return v
+	}
+	value, _ := config.Defaults().ByKey(key)
+	switch v := value.(type) {
+	case bool:
+		return fmt.Sprint(!v)
+	case time.Duration:
+		return (v + time.Second).String()
+	case int, int64:
+		return fmt.Sprint(reflect.ValueOf(v).Int() + 1)
+	}
+	return "another"
+}
+
+// companions are the settings without which one is refused.
+func companions(key string) []string {
+	if key == "tls_required" {
+		return []string{"--tls-cert=c", "--tls-key=k"}
+	}
+	return nil
+}
+
+func flagOf(key string) string {
+	irregular := map[string]string{
+		"id": "node-id", "nsqlookupd_tcp_addresses": "lookupd-tcp-address", "auth_http_addresses": "auth-http-address",
+		"e2e_processing_latency_percentiles": "e2e-processing-latency-percentile",
+	}
+	if name, ok := irregular[key]; ok {
+		return name
+	}
+	return strings.ReplaceAll(key, "_", "-")
+}
