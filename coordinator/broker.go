@@ -192,18 +192,6 @@ func (b *Broker) background(f func(ctx context.Context)) {
 	}
 }
 
-// fail reports that the broker cannot go on.
-func (b *Broker) fail(err error) {
-	select {
-	case b.failed <- err:
-		b.log.WithError(err).Error("the store has failed, this broker must go")
-	default:
-	}
-}
-
-// Failed tells once why the broker cannot go on: the process should end.
-func (b *Broker) Failed() <-chan error { return b.failed }
-
 // loopOf is where a partition lives, for ever.
 func (b *Broker) loopOf(p ident.Partition) *loop {
 	return b.loops[hash(p)%uint64(len(b.loops))]

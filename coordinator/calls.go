@@ -63,7 +63,7 @@ func (b *Broker) call(ctx context.Context, n ident.Node, method string, req, res
 }
 
 // Serve answers another broker's Call (rpc.Handler).
-func (m *membership) Serve(ctx context.Context, _ ident.Node, method string, raw []byte) (any, error) {
+func (m *membership) Serve(ctx context.Context, from ident.Node, method string, raw []byte) (any, error) {
 	b := m.broker
 	switch method {
 	case methodPrepare:
@@ -78,6 +78,9 @@ func (m *membership) Serve(ctx context.Context, _ ident.Node, method string, raw
 		return b.serveEnds(), nil
 	case methodDigest:
 		return serve(raw, func(req DigestRequest) (any, error) { return b.Digest(req) })
+	case methodFailed:
+		m.failedPeer(from)
+		return none{}, nil
 	case methodSpace:
 		return serve(raw, func(n spaceNotice) (any, error) { return none{}, b.serveSpace(n) })
 	case methodHandOver:

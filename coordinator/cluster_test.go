@@ -40,6 +40,7 @@ type cluster struct {
 	sessions     map[string]*meta.Memory // each broker's way to the metadata
 	segmentBytes int64                   // 0 = the default
 	minFree      int64                   // of every disk
+	hook         vfs.Hook                // sees the calls to every disk; nil = none
 	mu           *sync.Mutex             // of sessions
 }
 
@@ -49,7 +50,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		segmentBytes: o.segmentBytes, minFree: o.minFree, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -94,11 +95,22 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, JournalBytes: 1 << 20,
-		FS: c.disks[name], Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
+		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 	require.NoError(c.t, err)
 	return b
+}
+
+// fs is a broker's disk as the broker sees it. Names begin with the broker's.
+func (c *cluster) fs(name string) vfs.FS {
+	if c.hook == nil {
+		return c.disks[name]
+	}
+	return vfs.Wrap(c.disks[name], func(op vfs.Op) error {
+		op.Name = name + op.Name
+		return c.hook(op)
+	})
 }
 
 // kill ends a broker as a crash does, as far as the others can see: its sockets

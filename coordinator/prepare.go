@@ -16,6 +16,7 @@ const (
 	methodDigest   = "partition.digest"
 	methodHandOver = "partition.handover"
 	methodSpace    = "broker.space"
+	methodFailed   = "broker.failed"
 )
 
 // prepareRequest asks a broker for stores of some partitions of a topic that is

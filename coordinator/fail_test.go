@@ -1,0 +1,55 @@
+package coordinator_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFailedSyncOfTheLeaderIsAChangeOfLeader: the store of a leader stops for
+// good at its first failed sync; the others do not wait for its session to run
+// out, and the failed broker, restarted, has everything.
+func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
+	var broken atomic.Value
+	broken.Store("nobody")
+	errDisk := errors.New("input/output error")
+	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+		if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+			return errDisk
+		}
+		return nil
+	}})
+	for _, topic := range []string{"orders", "idle"} {
+		require.NoError(t, c.put("n1", topic, "m0"))
+		c.whole(topic)
+	}
+	leader := c.leader("orders")
+	failed := c.nodes[leader].Failed()
+	broken.Store(leader)
+	began := time.Now()
+	_ = c.put(leader, "orders", "m1") // in doubt within its process, resolved by the next leader
+	require.Less(t, time.Since(began), 2*time.Second, "the session's time was waited for")
+	select {
+	case err := <-failed:
+		require.ErrorIs(t, err, errDisk)
+	case <-time.After(patience):
+		require.FailNow(t, "the broker does not say that it failed")
+	}
+	require.Error(t, c.nodes[leader].Health())
+	require.Error(t, c.nodes[leader].Ready())
+	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	require.NoError(t, c.put(survivor, "orders", "m2"))
+	require.NoError(t, c.put(survivor, "idle", "m1"))
+	t.Logf("puts again after %s", time.Since(began))
+	require.NotEqual(t, leader, c.leader("orders"))
+	c.kill(leader)
+	broken.Store("nobody")
+	c.restart(leader)
+	c.whole("orders")
+	c.whole("idle")
+}

@@ -1,0 +1,63 @@
+package coordinator
+
+import (
+	"context"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// fail reports that the broker cannot go on: its store has stopped for good. The
+// machines here can give nothing away any more, so the others are told to treat
+// this broker as dead: they elect new leaders and shrink the in-sync sets at
+// once. Its edges still forward to them until the process ends.
+func (b *Broker) fail(err error) {
+	select {
+	case b.failed <- err:
+	default:
+		return
+	}
+	b.log.WithError(err).Error("STORE failed: nothing is acknowledged here any more, this broker gives up its leaderships and must go")
+	b.stopping.Store(true)
+	b.background(b.giveUp)
+}
+
+// Failed tells once why the broker cannot go on: the process should end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
+// giveUp tells the others that this broker's store has failed and ends the
+// registration, or lets it run out.
+func (b *Broker) giveUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, b.o.SessionTTL)
+	defer cancel()
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for _, r := range b.catalog.lives() {
+		if r.Name != b.self && b.members.up(r.Name) {
+			calls.Go(func() {
+				_ = b.rpc.Call(ctx, r.Name, methodFailed, none{}, &none{}) // else T_isr and the lease tell
+			})
+		}
+	}
+	for {
+		try, done := context.WithTimeout(ctx, txnTimeout)
+		err := b.session.leave(try)
+		done()
+		if err == nil || !waitFor(ctx, nil, createRetry) {
+			return
+		}
+	}
+}
+
+// failedPeer takes a broker's word that its store has failed. It counts as dead
+// until its connection changes: another run connects anew.
+func (m *membership) failedPeer(n ident.Node) {
+	m.log.WithField("node", n).Warn("the store of a broker has failed, it counts as dead")
+	m.mu.Lock()
+	s := peerState{incarnation: m.mu.peers[n].incarnation, dead: true}
+	m.mu.peers[n] = s
+	m.broker.tellReplicas(n, s.event(n))
+	m.mu.Unlock()
+	m.broker.background(func(ctx context.Context) { m.bury(ctx, n, s.incarnation) })
+	m.broker.moved.notify()
+}
