@@ -219,3 +219,30 @@ func TestDeliveriesOutliveTheirLeader(t *testing.T) {
 	require.EqualValues(t, 2, s.next().Message.Attempts, "one delivery before, one now")
 	c.counts("orders", "billing", 0, 2, 0)
 }
+
+// What the clients of a broker held when it went counts no attempt; what a client
+// held when it left does.
+func TestOnlyClientsThatLeaveCountAttempts(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for i := range 4 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	leader := c.leader("orders")
+	edgeBroker := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	s := c.subscribe(edgeBroker, "orders", "billing", 4)
+	require.Len(t, s.take(4), 4)
+	stop, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c.nodes[edgeBroker].Stop(stop)
+	delete(c.nodes, edgeBroker)
+	again := c.subscribe(leader, "orders", "billing", 4)
+	for _, d := range again.take(4) {
+		require.EqualValues(t, 1, d.Message.Attempts)
+	}
+	again.sub.Close(true)
+	for _, d := range c.subscribe(leader, "orders", "billing", 4).take(4) {
+		require.EqualValues(t, 2, d.Message.Attempts)
+	}
+}

@@ -260,15 +260,23 @@ func (r *reference) moved(to int) {
 }
 
 func (r *reference) detach(t *rapid.T) {
-	sub, requeue := rapid.IntRange(0, 2).Draw(t, "sub"), rapid.Bool().Draw(t, "requeue")
-	r.channel.Detach(r.subs[sub], requeue)
+	const keep, requeue, withdraw = 0, 1, 2
+	sub, how := rapid.IntRange(0, 2).Draw(t, "sub"), rapid.IntRange(keep, withdraw).Draw(t, "how")
+	if how == withdraw {
+		r.channel.Withdraw(r.subs[sub])
+	} else {
+		r.channel.Detach(r.subs[sub], how == requeue)
+	}
 	r.subs[sub] = &Subscriber{Direct: true, MsgTimeoutMS: refTimeoutMS}
 	require.NoError(t, r.channel.Attach(r.subs[sub]))
 	for i := range r.fates {
 		if f := &r.fates[i]; f.place == inFlight && f.sub == sub {
 			f.sub = -1
-			if requeue {
+			if how != keep {
 				r.back(i)
+			}
+			if how == withdraw {
+				f.attempts--
 			}
 		}
 	}

@@ -89,6 +89,26 @@ func (c *Channel) Attach(s *Subscriber) error {
 // once; otherwise it waits for its timeout. The last one to leave an ephemeral
 // channel takes it along. A subscriber cannot be attached again.
 func (c *Channel) Detach(s *Subscriber, requeue bool) {
+	if requeue {
+		c.detach(s, c.backLocked)
+	} else {
+		c.detach(s, c.flights.disown)
+	}
+}
+
+// Withdraw is Detach when the client is not the cause: what is in flight goes
+// back at once, and this delivery does not count as an attempt.
+func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
+
+// undoLocked takes a delivery back as if it had not been.
+func (c *Channel) undoLocked(f *flight) {
+	c.flights.remove(f)
+	c.cursor.putReady(f.seq, max(f.attempts, 1)-1)
+	c.changedLocked()
+}
+
+// detach ends a subscription; give says what becomes of its deliveries.
+func (c *Channel) detach(s *Subscriber, give func(*flight)) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	if s.channel != c {
@@ -96,12 +116,7 @@ func (c *Channel) Detach(s *Subscriber, requeue bool) {
 		return
 	}
 	for s.flights != nil {
-		f := s.flights
-		if requeue {
-			c.backLocked(f)
-		} else {
-			c.flights.disown(f)
-		}
+		give(s.flights)
 	}
 	c.answeredLocked(s)
 	c.forgetLocked(s)

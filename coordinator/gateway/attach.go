@@ -51,7 +51,7 @@ func (h *share) attachedLocked(leads bool, to Leadership, known bool) bool {
 		if !leads && same && h.sub.g.transport.Up(r.to.Node) {
 			return true
 		}
-		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: 1}})
+		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)}})
 		h.leaveLocked()
 	}
 	return false
@@ -163,7 +163,7 @@ func (h *share) openLocked(to Leadership) {
 // leaveLocked ends the attachment. What the client holds stays held.
 func (h *share) leaveLocked() {
 	if h.local != nil {
-		h.local.channel.Detach(h.local.subscriber, true)
+		withdrawn.detach(h.local.channel, h.local.subscriber)
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
@@ -186,16 +186,13 @@ func (h *share) waitLocked(now time.Duration) {
 	h.sub.g.wake()
 }
 
-func (h *share) closeLocked(requeue bool) {
+func (h *share) closeLocked(how leaving) {
 	if h.local != nil {
-		h.local.channel.Detach(h.local.subscriber, requeue)
+		how.detach(h.local.channel, h.local.subscriber)
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
-		v := verb{Kind: verbClose, Stream: r.stream}
-		if requeue {
-			v.Argument = 1
-		}
+		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(how)}
 		h.sub.g.out.relay(r.to.Node, relayItem{verb: v})
 		h.remote = nil
 	}

@@ -65,7 +65,7 @@ func (l *link) round() bool {
 	for _, s := range order {
 		if err := s.channel.Err(s.subscriber); err != nil {
 			l.say(verb{Kind: gone(err), Stream: s.id})
-			l.drop(s.id, true)
+			l.drop(s.id, withdrawn)
 			continue
 		}
 		if !l.sayTaken(s) {
@@ -207,7 +207,7 @@ func (l *link) setCredit(id uint64, credit int) bool {
 }
 
 // drop detaches a stream, if it is there.
-func (l *link) drop(id uint64, requeue bool) {
+func (l *link) drop(id uint64, how leaving) {
 	l.mu.Lock()
 	s := l.mu.streams[id]
 	delete(l.mu.streams, id)
@@ -216,7 +216,7 @@ func (l *link) drop(id uint64, requeue bool) {
 	}
 	l.mu.Unlock()
 	if s != nil {
-		s.channel.Detach(s.subscriber, requeue)
+		how.detach(s.channel, s.subscriber)
 	}
 }
 
@@ -225,7 +225,7 @@ func (l *link) dropAll() {
 	all := l.mu.order
 	l.mu.Unlock()
 	for _, s := range all {
-		l.drop(s.id, true)
+		l.drop(s.id, withdrawn)
 	}
 }
 
@@ -255,7 +255,7 @@ func (l *link) expire(now time.Duration) bool {
 	left := len(l.mu.order) - len(late)
 	l.mu.Unlock()
 	for _, id := range late {
-		l.drop(id, true)
+		l.drop(id, withdrawn)
 	}
 	return left > 0
 }

@@ -88,7 +88,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 		return
 	}
 	id := ident.Partition{Topic: ident.TopicID(o.Topic), Number: o.Partition}
-	l.drop(o.Replaces, true) // opened again: the old attachment gives back what it had
+	l.drop(o.Replaces, withdrawn) // opened again: the old attachment gives back what it had
 	if !r.g.core.Leads(id) {
 		l.say(verb{Kind: verbGone, Stream: o.Stream})
 		return
@@ -133,7 +133,7 @@ func (r *relayServer) hear(from ident.Node, v verb) {
 			l.say(verb{Kind: verbGone, Stream: v.Stream})
 		}
 	case verbClose:
-		l.drop(v.Stream, v.Argument == 1)
+		l.drop(v.Stream, leaving(v.Argument))
 	case verbFinish, verbRequeue, verbTouch:
 		r.carryOut(l, v)
 	}

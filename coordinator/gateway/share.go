@@ -186,7 +186,7 @@ func (h *share) setCreditLocked(n int) {
 	if n == 0 && len(r.buffer) > 0 {
 		h.leaveLocked()
 		h.spare = nil
-		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: 1}})
+		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)}})
 		h.openLocked(r.to)
 		return
 	}

@@ -171,16 +171,27 @@ func (s *subscription) creditLocked() int {
 func (s *subscription) Close(requeue bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closeLocked(requeue)
+	if requeue {
+		s.closeLocked(requeued)
+	} else {
+		s.closeLocked(leaveHeld)
+	}
 }
 
-func (s *subscription) closeLocked(requeue bool) {
+// Withdraw implements edge.Subscription.
+func (s *subscription) Withdraw() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closeLocked(withdrawn)
+}
+
+func (s *subscription) closeLocked(how leaving) {
 	if s.mu.over {
 		return
 	}
 	s.mu.over = true
 	for _, h := range s.mu.order {
-		h.closeLocked(requeue)
+		h.closeLocked(how)
 	}
 	s.g.subs.remove(s)
 }
@@ -188,7 +199,7 @@ func (s *subscription) closeLocked(requeue bool) {
 // endLocked closes the subscription because the channel is no more.
 func (s *subscription) endLocked() {
 	if !s.mu.over {
-		s.closeLocked(true)
+		s.closeLocked(withdrawn)
 		close(s.ended)
 	}
 }

@@ -198,6 +198,6 @@ func (s *subscriptions) close() {
 	s.mu.closed = true
 	s.mu.Unlock()
 	for _, sub := range s.list() {
-		sub.Close(true)
+		sub.Withdraw()
 	}
 }

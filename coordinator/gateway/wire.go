@@ -8,6 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -155,7 +156,7 @@ const (
 	verbTouch   verbKind = 3  // edge → leader
 	verbHeld    verbKind = 4  // in an opening; argument: attempts
 	verbCredit  verbKind = 5  // edge → leader; argument: the credit
-	verbClose   verbKind = 6  // edge → leader; argument: 1 = requeue at once
+	verbClose   verbKind = 6  // edge → leader; argument: a leaving
 	verbTaken   verbKind = 7  // leader → edge: timed out or emptied, no longer the client's
 	verbGone    verbKind = 8  // leader → edge: no such stream here; open it again
 	verbDeleted verbKind = 9  // leader → edge: the channel was deleted
@@ -175,6 +176,25 @@ func (k verbKind) String() string {
 		return "TOUCH"
 	}
 	return fmt.Sprintf("verb(%d)", uint8(k))
+}
+
+// leaving says what becomes of what a stream has in flight when it ends. The
+// numbers are arguments of verbClose on the wire.
+type leaving int64
+
+const (
+	leaveHeld leaving = 0 // it waits for its timeout
+	requeued  leaving = 1 // it goes back at once: the client has left
+	withdrawn leaving = 2 // likewise, but not by the client's doing: no attempt is counted
+)
+
+// detach ends a subscriber's attachment.
+func (l leaving) detach(c *nsqd.Channel, s *nsqd.Subscriber) {
+	if l == withdrawn {
+		c.Withdraw(s)
+		return
+	}
+	c.Detach(s, l == requeued)
 }
 
 // verb is one statement about a stream.

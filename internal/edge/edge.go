@@ -122,6 +122,9 @@ type Subscription interface {
 	// Close ends it. requeue: what is in flight goes back at once, else it waits
 	// for its timeout.
 	Close(requeue bool)
+	// Withdraw is Close when the client is not the cause: what is in flight goes
+	// back at once and this delivery does not count as an attempt.
+	Withdraw()
 }
 
 // Delivery is one message on its way to a consumer. Message.Attempts counts

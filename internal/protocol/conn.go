@@ -105,8 +105,8 @@ func (c *conn) wakeWriter() {
 }
 
 // serve runs both halves and returns when both have ended.
-func (c *conn) serve(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
+func (c *conn) serve(server context.Context) {
+	ctx, cancel := context.WithCancel(server)
 	defer cancel()
 	written := make(chan struct{})
 	// The writer: started here, ends with the last answer, a failed write or
@@ -123,7 +123,11 @@ func (c *conn) serve(ctx context.Context) {
 	if err != nil || c.dismissed.Load() {
 		linger(c.raw)
 	}
-	if c.sub != nil {
+	switch {
+	case c.sub == nil:
+	case c.stopping.Load() || server.Err() != nil:
+		c.sub.Withdraw() // the broker goes, the client has done nothing
+	default:
 		c.sub.Close(c.h.opts.RequeueOnDisconnect)
 	}
 }

@@ -191,6 +191,22 @@ func TestRequeueOnDisconnect(t *testing.T) {
 	require.Equal(t, "m", c.message().body)
 }
 
+// A broker that stops is not the consumer's failure.
+func TestStopDoesNotCountAsAnAttempt(t *testing.T) {
+	b := newBroker(t)
+	c := b.dial()
+	c.subscribe("t", "ch", "1")
+	b.publishOne("t", "m")
+	require.EqualValues(t, 1, c.message().attempts)
+	b.handler.Stop(t.Context())
+	sub, err := b.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "ch", Partition: -1})
+	require.NoError(t, err)
+	got := sub.Pull(1, nil)
+	require.Len(t, got, 1)
+	require.EqualValues(t, 1, got[0].Message.Attempts)
+	sub.Close(true)
+}
+
 func TestSampling(t *testing.T) {
 	const n, rate = 10000, 42
 	b := newBroker(t)

@@ -212,6 +212,16 @@ func (s *subscription) forgetLocked() {
 	}
 }
 
+// Withdraw implements edge.Subscription.
+func (s *subscription) Withdraw() {
+	s.c.mu.Lock()
+	for _, f := range s.inFlight {
+		f.message.attempts--
+	}
+	s.c.mu.Unlock()
+	s.Close(true)
+}
+
 func (s *subscription) Close(requeue bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
