@@ -35,8 +35,9 @@ type broker struct {
 	command []string
 	dir     string // its data path
 	log     string
-	process *exec.Cmd // nil: it does not run
-	stopped bool      // by SIGSTOP
+	process *exec.Cmd     // nil: it does not run
+	gone    chan struct{} // closed when the process has ended
+	stopped bool          // by SIGSTOP
 }
 
 func (b *broker) number() int  { return b.host.number }
@@ -114,6 +115,23 @@ func (c *cluster) start(b *broker) {
 	b.process.Stdout, b.process.Stderr = log, log
 	b.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	require.NoError(c.t, b.process.Start())
+	process, gone := b.process, make(chan struct{})
+	b.gone = gone
+	go func() { _ = process.Wait(); close(gone) }() // ends with the process
+}
+
+// revive starts again who ended without being told to, which nobody may.
+func (c *cluster) revive(b *broker) {
+	if b.process == nil {
+		return
+	}
+	select {
+	case <-b.gone:
+		c.t.Errorf("%s ended by itself: %s", b.name, b.process.ProcessState)
+		b.process = nil
+		c.start(b)
+	default:
+	}
 }
 
 // kill ends a broker with SIGKILL; one that does not run stays so.
@@ -123,7 +141,7 @@ func (c *cluster) kill(brokers ...*broker) {
 	}
 	for _, b := range brokers {
 		if b.process != nil {
-			_ = b.process.Wait()
+			<-b.gone
 			b.process, b.stopped = nil, false
 		}
 	}
@@ -138,7 +156,7 @@ func (c *cluster) stop(b *broker) {
 	c.signal(b, syscall.SIGTERM)
 	impatient := time.AfterFunc(20*time.Second, func() { c.signal(b, syscall.SIGKILL) })
 	defer impatient.Stop()
-	_ = b.process.Wait()
+	<-b.gone
 	b.process = nil
 }
 
@@ -232,6 +250,7 @@ func (c *cluster) viewOf(b *broker) (edge.TopicView, bool) {
 // whole reports whether every broker sees every replica in sync.
 func (c *cluster) whole() bool {
 	for _, b := range c.brokers {
+		c.revive(b)
 		v, ok := c.viewOf(b)
 		for _, p := range v.Partitions {
 			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor

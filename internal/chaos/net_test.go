@@ -72,7 +72,7 @@ func (n *network) addHost(number int) *host {
 	h := &host{number: number, holder: exec.Command("sleep", "infinity")}
 	h.holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	require.NoError(n.t, h.holder.Start())
-	out := fmt.Sprintf("b%d", number)
+	out := fmt.Sprintf("b%d", h.holder.Process.Pid) // the kernel may still be removing those of the last round
 	n.script(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", out, h.holder.Process.Pid),
 		"link set "+out+" master lockstep", "link set "+out+" up")
 	n.run(strings.Join([]string{
