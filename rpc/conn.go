@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -123,6 +124,7 @@ func (c *conn) write() {
 		case <-c.done:
 			return
 		case <-c.out.wake:
+			runtime.Gosched() // who is ready to run adds to the burst first
 		case <-tick.C:
 			if !busy {
 				_ = c.out.push(newOutFrame(kindHeartbeat, 0, nil)) // fails only when closed

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -91,6 +92,7 @@ func (s *sender) run() {
 			s.flush() // the last words: subscriptions say goodbye
 			return
 		case <-s.kick:
+			runtime.Gosched() // connections that are ready to run add theirs first
 		case <-again.C:
 		}
 		if s.flush() {
