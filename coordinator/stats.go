@@ -60,6 +60,7 @@ func addTopic(sum *edge.TopicStats, part edge.TopicStats) {
 	sum.BackendDepth += part.BackendDepth
 	sum.MessageCount += part.MessageCount
 	sum.MessageBytes += part.MessageBytes
+	addLatency(&sum.E2E, part.E2E)
 	for _, c := range part.Channels {
 		i := slices.IndexFunc(sum.Channels, func(x edge.ChannelStats) bool { return x.ChannelName == c.ChannelName })
 		if i < 0 {
@@ -81,10 +82,29 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 	sum.RequeueCount += part.RequeueCount
 	sum.TimeoutCount += part.TimeoutCount
 	sum.Paused = sum.Paused || part.Paused
+	addLatency(&sum.E2E, part.E2E)
 	for _, c := range part.Clients {
 		if !slices.ContainsFunc(sum.Clients, func(x edge.ClientStats) bool { return x.RemoteAddress == c.RemoteAddress }) {
 			sum.Clients = append(sum.Clients, c)
 		}
 	}
 	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
+}
+
+// addLatency joins two partitions' percentiles: each is weighted with its number
+// of messages, which is exact when they have the same distribution.
+func addLatency(sum *edge.E2ELatency, part edge.E2ELatency) {
+	count := sum.Count + part.Count
+	if part.Count == 0 || count == 0 {
+		return
+	}
+	weight := float64(part.Count) / float64(count)
+	joined := make([]edge.Percentile, len(part.Percentiles)) // sum may share its slice with a partition
+	for i, p := range part.Percentiles {
+		joined[i] = p
+		if i < len(sum.Percentiles) {
+			joined[i].Value = sum.Percentiles[i].Value*(1-weight) + p.Value*weight
+		}
+	}
+	sum.Count, sum.Percentiles = count, joined
 }

@@ -1,0 +1,349 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFlagsShow starts a broker with many settings changed and looks for each.
+func TestFlagsShow(t *testing.T) {
+	b := start(t,
+		"--log-prefix=<test> ", "--log-level=debug", "--node-id=7", "--broadcast-address=localhost", "--broadcast-tcp-port=7001",
+		"--broadcast-http-port=7002", "--topology-region=r1", "--topology-zone=z1", "--cluster-name=other", "--durability=replicated",
+		"--partitions=2", "--max-msg-size=100", "--max-body-size=1000", "--max-rdy-count=50", "--max-msg-timeout=5s", "--msg-timeout=4s",
+		"--max-req-timeout=2s", "--max-defer-timeout=3s", "--max-heartbeat-interval=10s", "--max-output-buffer-size=2048",
+		"--max-output-buffer-timeout=2s", "--min-output-buffer-timeout=50ms", "--output-buffer-timeout=60ms",
+		"--max-channel-consumers=1", "--deflate=false", "--snappy=false", "--max-deflate-level=3", "--metrics-max-series=1",
+		"--e2e-processing-latency-percentile=0.5,0.99", "--topic-max-bytes=5000", "--topic-retention=1h", "--topic-retention-bytes=77",
+		"--mem-queue-size=3")
+	require.Contains(t, b.logged(), "<test> ")
+	for option, want := range map[string]string{
+		"log_level": "1", "id": "7", "log_prefix": "<test> ", "tls_required": "0", "tls_min_version": "769", "auth_http_addresses": "[]",
+		"nsqlookupd_tcp_addresses": "[]", "msg_timeout": "4000000000", "snappy": "false", "e2e_processing_latency_percentiles": "[0.5,0.99]",
+	} {
+		_, got := b.get("/config/" + option)
+		require.Equal(t, want, got, option)
+	}
+	var info map[string]any
+	_, text := b.get("/info")
+	require.NoError(t, json.Unmarshal([]byte(text), &info))
+	for field, want := range map[string]any{
+		"node_id": 7.0, "node_name": "n1", "broadcast_address": "localhost", "tcp_port": float64(b.base), "http_port": float64(b.base + 1),
+		"topology_zone": "z1", "topology_region": "r1", "durability": "replicated", "max_heartbeat_interval": 1e10,
+		"max_output_buffer_size": 2048.0, "max_output_buffer_timeout": 2e9, "max_deflate_level": 3.0,
+	} {
+		require.Equal(t, want, info[field], field)
+	}
+	c := b.dial()
+	reply := c.identify(map[string]any{"snappy": true, "deflate": false})
+	for field, want := range map[string]any{
+		"max_rdy_count": 50.0, "max_msg_timeout": 5000.0, "msg_timeout": 4000.0, "max_deflate_level": 3.0, "snappy": false,
+		"output_buffer_timeout": 60.0, "tls_v1": false, "topology_zone": "z1", "topology_region": "r1",
+	} {
+		require.Equal(t, want, reply[field], field)
+	}
+	for command, want := range map[string]string{
+		"DPUB t 3001\n":         "E_INVALID DPUB timeout 3001 out of range 0-3000",
+		"PUB t\n" + size(101):   "E_BAD_MESSAGE PUB message too big 101 > 100",
+		"MPUB t\n" + size(1001): "E_BAD_BODY MPUB body too big 1001 > 1000",
+		"IDENTIFY\n" + body(`{"heartbeat_interval":10001}`):   "E_BAD_BODY IDENTIFY heartbeat interval (10001) is invalid",
+		"IDENTIFY\n" + body(`{"output_buffer_size":2049}`):    "E_BAD_BODY IDENTIFY output buffer size (2049) is invalid",
+		"IDENTIFY\n" + body(`{"output_buffer_timeout":49}`):   "E_BAD_BODY IDENTIFY output buffer timeout (49) is invalid",
+		"IDENTIFY\n" + body(`{"output_buffer_timeout":2001}`): "E_BAD_BODY IDENTIFY output buffer timeout (2001) is invalid",
+		"IDENTIFY\n" + body(`{"msg_timeout":5001}`):           "E_BAD_BODY IDENTIFY msg timeout (5001) is invalid",
+	} {
+		c := b.dial()
+		c.send("%s", command)
+		c.expect(want)
+		c.expectEnd()
+	}
+	c.put("orders", "one")
+	_, text = b.get("/v1/cluster")
+	for _, want := range []string{`"cluster":"other"`, `"self":"n1"`, `"retention_ms":3600000`, `"retention_bytes":77`, `"max_bytes":5000`, `"partition":1`, `"tcp_address":"localhost:7001"`, `"http_address":"localhost:7002"`} {
+		require.Contains(t, text, want)
+	}
+	_, text = b.get("/lookup?topic=orders")
+	require.Contains(t, text, `"tcp_port":7001`)
+	require.Contains(t, text, `"http_port":7002`)
+
+	c.consume("orders", "ch", 1)
+	id, _, _ := c.message()
+	c.send("FIN %s\n", id)
+	refused := b.dial()
+	refused.send("SUB orders ch\n")
+	refused.expect("E_SUB_FAILED SUB failed consumers for orders:ch exceeds limit of 1")
+	c.send("RDY 51\n")
+	c.expect("E_INVALID RDY count 51 out of range 0-50")
+	c.expectEnd()
+	b.eventually("has latencies", func() bool {
+		_, text = b.get("/stats?format=json")
+		return strings.Contains(text, `"e2e_processing_latency":{"count":1,"percentiles":[{"quantile":0.5,"value":`)
+	})
+	_, text = b.get("/metrics")
+	require.Contains(t, text, `lockstep_topic_messages_total{topic="_other"} 1`)
+
+	for i := 0; ; i++ { // the topic's limit
+		require.Less(t, i, 200)
+		if status, text := b.post("/pub?topic=orders", strings.Repeat("x", 100)); status != http.StatusOK {
+			require.Equal(t, 503, status)
+			require.Contains(t, text, "topic is full, not stored")
+			break
+		}
+	}
+	b.ephemeralDepth(3)
+}
+
+// ephemeralDepth checks the bound of ephemeral channels.
+func (b *broker) ephemeralDepth(want int) {
+	b.t.Helper()
+	b.post("/topic/create?topic=short", "")
+	b.post("/channel/create?topic=short&channel=c%23ephemeral", "")
+	for range 20 {
+		b.post("/pub?topic=short", "x")
+	}
+	b.eventually("keeps to --mem-queue-size", func() bool {
+		_, text := b.get("/stats?format=json&topic=short")
+		return strings.Contains(text, fmt.Sprintf(`"channel_name":"c#ephemeral","depth":%d,`, 2*want)) || // of two partitions
+			strings.Contains(text, fmt.Sprintf(`"channel_name":"c#ephemeral","depth":%d,`, want))
+	})
+}
+
+func size(n int) string { return string(binary.BigEndian.AppendUint32(nil, uint32(n))) }
+
+func body(text string) string { return size(len(text)) + text }
+
+func TestTimeouts(t *testing.T) {
+	b := start(t, "--msg-timeout=300ms", "--max-req-timeout=200ms", "--requeue-on-disconnect=false")
+	c := b.dial()
+	c.put("orders", "one")
+	c.consume("orders", "ch", 1)
+	began := time.Now()
+	c.message()
+	_, attempts, _ := c.message() // timed out
+	require.EqualValues(t, 2, attempts)
+	require.InDelta(t, 300, time.Since(began).Milliseconds(), 250)
+	_ = c.conn.Close()
+	began = time.Now()
+	c = b.dial()
+	c.consume("orders", "ch", 1)
+	id, attempts, _ := c.message()
+	require.EqualValues(t, 3, attempts)
+	require.Greater(t, time.Since(began), 100*time.Millisecond, "it waited for its timeout")
+	began = time.Now()
+	c.send("REQ %s 60000\n", id)
+	c.message()
+	require.Less(t, time.Since(began), 5*time.Second, "clamped")
+}
+
+func TestNoAutoCreate(t *testing.T) {
+	b := start(t, "--auto-create-topics=false")
+	status, _ := b.post("/pub?topic=orders", "x")
+	require.NotEqual(t, 200, status)
+	c := b.dial()
+	c.command("x", "PUB orders")
+	_, text := c.next()
+	require.Contains(t, text, "E_PUB_FAILED PUB failed")
+	b.post("/topic/create?topic=orders", "")
+	c.put("orders", "x")
+}
+
+func TestLookupPort(t *testing.T) {
+	b := prepare(t)
+	b.run("--lookupd-http-address="+b.address(2), "--http-address=")
+	b.eventually("is there", func() bool { return strings.Contains(b.logged(), "READY") })
+	b.dial().put("orders", "x")
+	_, text := ask(t, b.http, http.MethodGet, "http://"+b.address(2)+"/lookup?topic=orders", "")
+	require.Contains(t, text, fmt.Sprintf(`"tcp_port":%d`, b.base))
+	_, text = ask(t, b.http, http.MethodGet, "http://"+b.address(2)+"/info", "")
+	require.Equal(t, `{"version":"1.3.0"}`, text)
+	_, err := b.http.Get(b.url("/ping"))
+	require.Error(t, err, "an empty --http-address means none")
+}
+
+func TestUnixSockets(t *testing.T) {
+	b := prepare(t)
+	b.tcpSocket = filepath.Join(b.dir, "tcp.sock")
+	web := filepath.Join(b.dir, "http.sock")
+	b.run("--tcp-address="+b.tcpSocket, "--http-address="+web)
+	b.eventually("is there", func() bool { return strings.Contains(b.logged(), "READY") })
+	b.dial().put("orders", "over a socket")
+	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", web) }}}
+	defer client.CloseIdleConnections()
+	_, text := ask(t, client, http.MethodGet, "http://broker/info", "")
+	require.Contains(t, text, `"http_port":-1,"tcp_port":-1,`)
+	_, text = ask(t, client, http.MethodGet, "http://broker/stats?format=json", "")
+	require.Contains(t, text, `"message_count":1`)
+	b.stop()
+	b.run("--tcp-address="+b.tcpSocket, "--http-address="+web)
+	b.eventually("is back", func() bool { return strings.Contains(b.logged(), "READY") })
+}
+
+func TestProfilesAndHealth(t *testing.T) {
+	b := start(t)
+	for path, want := range map[string]string{
+		"/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/goroutine?debug=1": "goroutine profile",
+		"/debug/pprof/cmdline": "--node-name=n1", "/healthz": "OK", "/readyz": "OK", "/ping": "OK",
+	} {
+		status, text := b.get(path)
+		require.Equal(t, 200, status, path)
+		require.Contains(t, text, want, path)
+	}
+	_, text := b.do(http.MethodPut, "/config/log_level", "error")
+	require.Equal(t, "4", text)
+	status, text := b.do(http.MethodPut, "/config/log_level", "trace")
+	require.Equal(t, 400, status)
+	require.Equal(t, `{"message":"INVALID_VALUE"}`, text)
+}
+
+func TestStatsd(t *testing.T) {
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer packets.Close()
+	b := start(t, "--statsd-address="+packets.LocalAddr().String(), "--statsd-interval=1s", "--statsd-prefix=x.%s", "--statsd-mem-stats=false",
+		"--statsd-exclude-ephemeral")
+	b.post("/pub?topic=orders", "one")
+	b.post("/pub?topic=brief%23ephemeral", "one")
+	want := fmt.Sprintf("x.127_0_0_1_%d.topic.orders.message_count:1|c", b.base+1)
+	buf, seen := make([]byte, 1<<16), ""
+	for !strings.Contains(seen, want) {
+		require.NoError(t, packets.SetReadDeadline(time.Now().Add(limit)))
+		n, _, err := packets.ReadFrom(buf)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 508)
+		seen += string(buf[:n])
+	}
+	require.NotContains(t, seen, "brief")
+	require.NotContains(t, seen, ".mem.")
+}
+
+// TestRegistersWithLookupd plays an nsqlookupd.
+func TestRegistersWithLookupd(t *testing.T) {
+	daemon, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer daemon.Close()
+	heard := make(chan string, 100)
+	go func() {
+		for {
+			conn, err := daemon.Accept()
+			if err != nil {
+				return
+			}
+			go answerRegistrations(conn, heard)
+		}
+	}()
+	b := start(t)
+	b.post("/pub?topic=orders", "one")
+	b.post("/channel/create?topic=orders&channel=ch", "")
+	list := fmt.Sprintf("[%q]", daemon.Addr())
+	status, text := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", list)
+	require.Equal(t, 200, status)
+	require.Equal(t, list, text)
+	seen := map[string]bool{}
+	until := func(want string) {
+		for !seen[want] {
+			select {
+			case line := <-heard:
+				seen[line] = true
+			case <-time.After(limit):
+				t.Fatalf("no %q in %v", want, seen)
+			}
+		}
+	}
+	until("IDENTIFY")
+	until("REGISTER orders ch")
+	b.post("/channel/delete?topic=orders&channel=ch", "")
+	until("UNREGISTER orders ch")
+	b.post("/topic/delete?topic=orders", "")
+	until("UNREGISTER orders")
+}
+
+func answerRegistrations(conn net.Conn, heard chan<- string) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	if _, err := io.CopyN(io.Discard, in, 4); err != nil {
+		return
+	}
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		answer := "OK"
+		if line = strings.TrimSpace(line); line == "IDENTIFY" {
+			var n [4]byte
+			if _, err := io.ReadFull(in, n[:]); err != nil {
+				return
+			}
+			_, _ = io.CopyN(io.Discard, in, int64(binary.BigEndian.Uint32(n[:]))) // the next read tells
+			answer = `{"broadcast_address":"127.0.0.1","hostname":"h","http_port":1,"tcp_port":2,"version":"1.3.0"}`
+		}
+		heard <- line
+		if _, err := conn.Write([]byte(body(answer))); err != nil {
+			return
+		}
+	}
+}
+
+func TestAuthorization(t *testing.T) {
+	asked := make(chan url.Values, 10)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Query()
+		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}]}`)
+	}))
+	defer service.Close()
+	b := start(t, "--auth-http-address="+strings.TrimPrefix(service.URL, "http://"))
+	c := b.dial()
+	require.Equal(t, true, c.identify(map[string]any{})["auth_required"])
+	c.command("x", "PUB orders")
+	c.expect("E_AUTH_FIRST AUTH required before PUB")
+	c = b.dial()
+	c.command("s3cret", "AUTH")
+	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
+	query := <-asked
+	require.Equal(t, "s3cret", query.Get("secret"))
+	require.Equal(t, "127.0.0.1", query.Get("remote_ip"))
+	c.put("orders", "x")
+	c.command("x", "PUB invoices")
+	c.expect(`E_UNAUTHORIZED AUTH failed for PUB on "invoices" ""`)
+}
+
+// TestMetricsAreFed puts and consumes, and expects every histogram to move.
+func TestMetricsAreFed(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	for range 20 {
+		c.put("orders", "x")
+	}
+	c.consume("orders", "ch", 20)
+	for range 10 {
+		id, _, _ := c.message()
+		c.send("FIN %s\n", id)
+	}
+	for _, stage := range []string{"queue", "write", "sync", "replicate", "commit"} {
+		require.Greater(t, b.metric(`lockstep_put_stage_seconds_count{stage="`+stage+`"}`), 0.0, stage)
+		require.Greater(t, b.metric(`lockstep_put_stage_seconds_sum{stage="`+stage+`"}`), 0.0, stage)
+	}
+	require.Equal(t, 20.0, b.metric(`lockstep_puts_total{outcome="committed"}`))
+	require.Equal(t, 1.0, b.metric(`lockstep_events_total{event="registered"}`))
+	require.Equal(t, 1.0, b.metric(`lockstep_events_total{event="elected"}`))
+	require.Equal(t, 20.0, b.metric("lockstep_messages_delivered_total"))
+	require.Greater(t, b.metric("lockstep_delivery_seconds_count"), 0.0)
+	require.Greater(t, b.metric("lockstep_message_wait_seconds_count"), 0.0)
+	b.eventually("counts the finishes", func() bool {
+		return b.metric(`lockstep_channel_in_flight{channel="ch",topic="orders"}`) == 10
+	})
+	require.Equal(t, 1.0, b.metric(`lockstep_channel_clients{channel="ch",topic="orders"}`))
+}
