@@ -56,6 +56,9 @@ func (l *loader) validateCluster(o *Options) {
 	if o.EtcdInitialCluster != "" && !namesMember(o.EtcdInitialCluster, o.NodeName) {
 		l.fault("--etcd-initial-cluster does not name this broker, %q", o.NodeName)
 	}
+	if len(o.EtcdEndpoints) > 0 && o.ReplicationFactor == 0 {
+		l.warnings = append(l.warnings, "--etcd-endpoints without --replication-factor: the size of the cluster is not known, new topics get one replica")
+	}
 	if o.ReplicationFactor > 0 && o.MinInSync > o.ReplicationFactor {
 		l.fault("--min-in-sync is above --replication-factor")
 	}

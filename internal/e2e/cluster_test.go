@@ -55,10 +55,12 @@ func layOut(t *testing.T, basePort, brokers int, flags ...string) *cluster {
 		NSQD: built.path("nsqd"), Args: flags, Tied: true,
 	})
 	require.NoError(t, err)
-	c := &cluster{Cluster: d, t: t, dir: dir, http: &http.Client{Timeout: 3 * time.Second}}
+	c := &cluster{Cluster: d, t: t, dir: dir, http: httpClient()}
 	t.Cleanup(c.end)
 	return c
 }
+
+func httpClient() *http.Client { return &http.Client{Timeout: 3 * time.Second} }
 
 // directory is the test's own, kept if LOCKSTEP_KEEP names a place for it.
 func directory(t *testing.T) string {

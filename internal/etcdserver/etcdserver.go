@@ -13,6 +13,8 @@
 //  3. After a fatal error the member is dead for good: Err says so once, and the
 //     broker ends (a broker whose etcd died is a dead broker to the others).
 //     etcd itself ends the process when its write-ahead log fails.
+//  4. A member that joins runs only under the identity it was added with, however
+//     old the list of members is that another member gives it.
 package etcdserver
 
 import (
@@ -50,8 +52,10 @@ type Options struct {
 	ClusterToken   string // keeps clusters apart that reach each other by mistake
 	Join           bool   // the cluster exists already and has added this member
 	TLS            TLS
+	joinAs         uint64        // the id with which it was added; 0 = not by Rejoin
 	Heartbeat      time.Duration // 0 = 30 ms
 	Election       time.Duration // 0 = 300 ms; at least 5 × Heartbeat
+	MaxTxnOps      uint          // of one transaction; 0 = 2048
 	Log            logrus.FieldLogger
 }
 
@@ -72,10 +76,11 @@ type Server struct {
 	done     chan struct{} // closed when the watcher goroutine has ended
 }
 
-// Exists says whether dir holds a member already.
+// Exists says whether dir holds a member already. One that was still joining,
+// and may have the wrong identity, is none.
 func Exists(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "member", "wal"))
-	return err == nil
+	return err == nil && !isJoining(dir)
 }
 
 // Start starts the member and returns without waiting for the others: a cluster
@@ -95,7 +100,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	clients := &listeners{}
 	cfg.ServiceRegister = clients.add
-	e, err := startMember(cfg)
+	e, err := o.startAs(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}

@@ -52,7 +52,7 @@ func (o Options) embedConfig() (*embed.Config, error) {
 		c.ClusterState = embed.ClusterStateFlagExisting
 	}
 	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
-	c.MaxTxnOps, c.QuotaBackendBytes = maxTxnOps, quotaBytes
+	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, quotaBytes
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
 	c.GRPCKeepAliveMinTime = minPing
 	c.EnableGRPCGateway = false // nobody speaks JSON to it; saves start-up time
@@ -67,6 +67,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Election <= 0 {
 		o.Election = defaultElection
+	}
+	if o.MaxTxnOps == 0 {
+		o.MaxTxnOps = maxTxnOps
 	}
 	if o.ClusterToken == "" {
 		o.ClusterToken = "lockstep"

@@ -75,6 +75,9 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	}
 	members := askOthers(ctx, o, security)
 	old, how := admit(members, own.String())
+	if how == admitNew && isJoining(o.Dir) {
+		return o, errors.New("etcdserver: this member was joining when it ended, and no other one answers now")
+	}
 	if how == admitNew {
 		return o, nil
 	}
@@ -98,8 +101,28 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 			return o, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
 		}
 	}
+	return o.joining(ctx, c, own.String())
+}
+
+// joining reads the membership from a majority, which knows under what id this
+// member was added.
+func (o Options) joining(ctx context.Context, c *clientv3.Client, peerURL string) (Options, error) {
+	list, err := c.MemberList(ctx)
+	if err != nil {
+		return o, fmt.Errorf("etcdserver: read the members: %w", err)
+	}
+	var members []member
+	for _, m := range list.Members {
+		members = append(members, member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs})
+		if slices.Contains(m.PeerURLs, peerURL) {
+			o.joinAs = m.ID
+		}
+	}
+	if o.joinAs == 0 {
+		return o, fmt.Errorf("etcdserver: %s was added and is no member", peerURL)
+	}
 	o.Join = true
-	o.InitialCluster = clusterOf(members, o.Name, own.String())
+	o.InitialCluster = clusterOf(members, o.Name, peerURL)
 	return o, nil
 }
 
