@@ -447,3 +447,35 @@ func TestGapInPipelineIsSentOnce(t *testing.T) {
 		require.Equal(t, Committed, c.at(1).outcome(i))
 	}
 }
+
+// TestOneAcknowledgementPerAppend: a follower speaks when the append is durable,
+// not when it has arrived; if it has all of it already, it speaks at once.
+func TestOneAcknowledgementPerAppend(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.tell()
+	c.settle()
+	leader, follower := c.at(1), c.at(2)
+	require.Equal(t, Leader, leader.m.View().Role)
+	msg := Message{
+		Kind: MsgAppend, Epoch: leader.m.View().Epoch, Store: leader.m.self.Store,
+		Prev: leader.m.log.end, PrevCRC: leader.m.log.lastCRC,
+	}
+	b := queue.NewDraft(1)
+	b.Add([]byte("a"))
+	d := b.Draft(ident.RequestID{Producer: 1, N: 1})
+	msg.Batches = []queue.Batch{d.Seal(msg.Prev, msg.Epoch, msg.PrevCRC, leader.m.log.timeNS)}
+	from := Peer{Node: leader.m.self.Node, Incarnation: leader.m.self.Incarnation, Store: leader.m.self.Store}
+	var out Effects
+	follower.m.Step(Received{From: from, Msg: msg}, &out)
+	require.Len(t, out.Write, 1)
+	require.Empty(t, out.Send)
+	token := out.Token
+	out.Reset()
+	follower.m.Step(Synced{Token: token}, &out)
+	require.Len(t, out.Send, 1)
+	require.Equal(t, msg.Batches[0].End, out.Send[0].Msg.Durable)
+	out.Reset()
+	follower.m.Step(Received{From: from, Msg: msg}, &out)
+	require.Empty(t, out.Write)
+	require.Len(t, out.Send, 1)
+}

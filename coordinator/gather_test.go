@@ -1,0 +1,100 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// recorder is a machine that writes whatever is proposed, and the journal that
+// gets it.
+type recorder struct {
+	groups []int // puts of each proposal
+	tokens []uint64
+	token  uint64
+}
+
+func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
+	if p, ok := ev.(replica.Propose); ok {
+		r.groups = append(r.groups, len(p.Puts))
+		r.token++
+		out.Token = r.token
+		out.Write = append(out.Write, queue.Write{})
+	}
+}
+
+func (r *recorder) View() replica.View { return replica.View{} }
+func (r *recorder) Idle() bool         { return true }
+
+func (r *recorder) Submit(_ []store.Submission, _ store.Sink, token uint64) {
+	r.tokens = append(r.tokens, token)
+}
+
+func gathering() (*recorder, func(w work)) {
+	r := &recorder{}
+	l := newLoop(loop{journal: r, moved: newSignal(), space: &space{}})
+	h := &hosted{id: ident.Partition{Topic: 1}, loop: l, machine: r, tickets: map[uint64]ticket{}}
+	h.view.Store(&replica.View{})
+	l.hosts[h.id] = h
+	return r, func(w work) {
+		l.now = time.Now()
+		w.id = h.id
+		l.handle(&w)
+		l.finish()
+	}
+}
+
+func putOf(bytes int) work {
+	return work{kind: workPropose, draft: queue.Draft{Bytes: make([]byte, bytes), Count: 1}}
+}
+
+// TestPutsGatherWhileTheJournalSyncs: a lone put goes at once, those that come
+// during its sync go together after it.
+func TestPutsGatherWhileTheJournalSyncs(t *testing.T) {
+	r, handle := gathering()
+	for range 11 {
+		handle(putOf(100))
+	}
+	require.Equal(t, []int{1}, r.groups)
+	handle(work{kind: workSynced, ticket: r.tokens[0]})
+	require.Equal(t, []int{1, 10}, r.groups)
+	require.Len(t, r.tokens, 2)
+	handle(work{kind: workSynced, ticket: r.tokens[1]})
+	handle(putOf(100))
+	require.Equal(t, []int{1, 10, 1}, r.groups)
+}
+
+// TestManyBytesDoNotWait: the followers' disks work meanwhile.
+func TestManyBytesDoNotWait(t *testing.T) {
+	r, handle := gathering()
+	handle(putOf(100))
+	handle(putOf(eagerBytes / 2))
+	require.Equal(t, []int{1}, r.groups)
+	handle(putOf(eagerBytes / 2))
+	require.Equal(t, []int{1, 2}, r.groups)
+}
+
+func BenchmarkMessage(b *testing.B) {
+	m := wireMessage()
+	f := received(b, encodeMessage(wirePartition, &replica.Envelope{Msg: m}))
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = encodeMessage(wirePartition, &replica.Envelope{Msg: m})
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, _, err := decodeMessage(f); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,48 @@
+package queue
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// BenchmarkBatch is the way of one put's bytes: built at the edge, sealed by the
+// leader, checked by the follower.
+func BenchmarkBatch(b *testing.B) {
+	body := bytes.Repeat([]byte{'x'}, 100)
+	draft := func(n int) Draft {
+		d := NewDraft(n * (len(body) + 5))
+		for range n {
+			d.Add(body)
+		}
+		return d.Draft(ident.RequestID{Producer: 1, N: 1})
+	}
+	for _, size := range []struct {
+		name     string
+		messages int
+	}{{"1", 1}, {"100", 100}} {
+		d := draft(size.messages)
+		sealed := d.Seal(ident.Position{}, 1, 0, 1)
+		b.Run("draft-"+size.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = draft(size.messages)
+			}
+		})
+		b.Run("seal-"+size.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = d.Seal(ident.Position{}, 1, 0, 1)
+			}
+		})
+		b.Run("decode-"+size.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := Decode(sealed.Bytes); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
