@@ -83,10 +83,16 @@ func TestModelMutations(t *testing.T) {
 		r := Explore(m.Config)
 		if m.Why != "" {
 			require.Empty(t, r.Failure, "%s is caught after all; say so:\n%s", m.Rule, strings.Join(r.Trace, "\n"))
-			t.Logf("| `%s` | not caught (%s) | – | %d |", m.Rule, m.Why, r.States)
+			t.Logf("| `%s` | not caught: %s | – | %d, to the end: %v |", m.Rule, m.Why, r.States, r.Complete)
 			continue
 		}
 		require.NotEmpty(t, r.Failure, "nothing catches the removal of %s in %d states", m.Rule, r.States)
+		whole := m.Config
+		whole.Break, whole.World, whole.MaxStates = "", "", r.States+10_000
+		if !long() {
+			whole.MaxStates = min(whole.MaxStates, shortMutationStates)
+		}
+		require.Empty(t, Explore(whole).Failure, "%s: the same search fails with the rule in place", m.Rule)
 		caught++
 		t.Logf("| `%s` | %s | %d | %d |", m.Rule, r.Failure, len(r.Trace), r.States)
 	}
