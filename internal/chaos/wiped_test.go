@@ -1,0 +1,41 @@
+package chaos
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// TestChaosWipedWhileAnotherIsStopped: a broker whose disk was wiped joins etcd
+// anew while another one is stopped. That one wakes up with a list of members
+// that still has the old member at this address: nobody may take its identity.
+func TestChaosWipedWhileAnotherIsStopped(t *testing.T) {
+	inside(t)
+	c := newCluster(t, 5)
+	first, victim := c.brokers[0], c.brokers[1] // etcd asks in the order of addresses
+	c.pause(first)
+	c.kill(victim)
+	require.NoError(t, os.RemoveAll(victim.dir))
+	require.NoError(t, os.MkdirAll(victim.dir, 0o755))
+	c.start(victim)
+	joining := func() bool {
+		log, err := os.ReadFile(victim.log)
+		return err == nil && strings.Contains(string(log), "joining as a new member")
+	}
+	_, ok := within(20*time.Second, joining)
+	require.True(t, ok, "%s does not join; see %s", victim.name, victim.log)
+	pause(time.Second) // it asks the one that is stopped
+	c.resume(first)
+	took, ok := within(readyLimit, func() bool {
+		c.revive(victim)
+		var v edge.ClusterView
+		return c.get(victim, "/v1/cluster", &v) == nil
+	})
+	require.True(t, ok, "%s does not answer after %s", victim.name, took)
+	c.ready(victim)
+}
