@@ -60,6 +60,9 @@ func (b *Broker) seek(ctx context.Context, op edge.AdminOp) error {
 	if q.From == "" {
 		return fmt.Errorf("%w: to must be earliest, latest, a time or a sequence", edge.ErrInvalid)
 	}
+	if err := checkOrigin(q.From); err != nil {
+		return err
+	}
 	text := op.Args["partition"]
 	if text == "" {
 		return b.onLeaders(ctx, t, q)

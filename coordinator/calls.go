@@ -170,6 +170,28 @@ func (b *Broker) queueVerb(ctx context.Context, h *hosted, op queueOp) error {
 // time since 1970 in nanoseconds (this one is in January 1970 + 11 days).
 const earliestTimeNS = 1_000_000_000_000_000
 
+// placeOf reads a time (RFC 3339, or unix ns) or a sequence.
+func placeOf(from string) (uint64, error) {
+	if at, err := time.Parse(time.RFC3339Nano, from); err == nil && at.UnixNano() >= earliestTimeNS {
+		return uint64(at.UnixNano()), nil
+	}
+	n, err := strconv.ParseUint(from, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q is not earliest, latest, a time or a sequence", edge.ErrInvalid, from)
+	}
+	return n, nil
+}
+
+// checkOrigin refuses what no leader would understand, before anybody is told.
+func checkOrigin(from string) error {
+	switch from {
+	case "", "latest", "earliest":
+		return nil
+	}
+	_, err := placeOf(from)
+	return err
+}
+
 // channelOptions turns From into the place where a channel begins.
 func channelOptions(h *hosted, op queueOp) (nsqd.ChannelOptions, error) {
 	o := nsqd.ChannelOptions{Ordered: op.Ordered}
@@ -185,12 +207,9 @@ func channelOptions(h *hosted, op queueOp) (nsqd.ChannelOptions, error) {
 		o.Origin = nsqd.FromEarliest
 		return o, nil
 	}
-	n, err := strconv.ParseUint(op.From, 10, 63)
-	if at, timeErr := time.Parse(time.RFC3339Nano, op.From); timeErr == nil && at.UnixNano() >= earliestTimeNS {
-		n, err = uint64(at.UnixNano()), nil
-	}
+	n, err := placeOf(op.From)
 	if err != nil {
-		return o, fmt.Errorf("%w: from must be earliest, latest, a time or a sequence", edge.ErrInvalid)
+		return o, err
 	}
 	o.Origin, o.Sequence = nsqd.FromSequence, ident.Sequence(n)
 	if n < earliestTimeNS {

@@ -25,6 +25,9 @@ const (
 func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
 	defer cancel()
+	if err := checkOrigin(from); err != nil {
+		return err
+	}
 	if _, err := b.EnsureTopic(ctx, topic); err != nil {
 		return err
 	}

@@ -175,6 +175,9 @@ func TestSeek(t *testing.T) {
 		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
 		require.ErrorIs(t, err, edge.ErrInvalid)
 	}
+	bad := edge.AdminOp{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
+	require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), bad), edge.ErrInvalid)
+	c.do("n1", "channel.create", "orders", "new", nil) // the refused one has left nothing behind
 	old := c.leader("orders")
 	before, _ := c.stats("orders", "billing")
 	c.kill(old)
