@@ -54,7 +54,7 @@ type Broker struct {
 	ctx     context.Context //nolint:containedctx // the broker's life, cancelled by Close
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
-	opening sync.Mutex // held over store.Create
+	opening [openers]sync.Mutex // by partition; held over store.Create
 	mu      struct {
 		sync.RWMutex
 		closed bool

@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -40,7 +42,7 @@ func (p prepared) of(n ident.Node, partition int) (ident.StoreID, bool) {
 // prepareReplicas asks all chosen live brokers at once. Who does not answer in
 // time is left out.
 func (b *Broker) prepareReplicas(ctx context.Context, c *creation) prepared {
-	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout+time.Duration(len(c.places))*prepareEach)
 	defer cancel()
 	out := prepared{}
 	var mu sync.Mutex
@@ -95,17 +97,28 @@ func byNode(places [][]ident.Node) map[ident.Node][]uint16 {
 	return out
 }
 
+// openers is how many stores are made at once: each takes some syncs, which the
+// file system carries out together.
+const openers = 32
+
 // servePrepare creates the stores on this broker.
 func (b *Broker) servePrepare(req prepareRequest) (prepareResponse, error) {
-	var resp prepareResponse
-	for _, n := range req.Partitions {
-		st, err := b.prepare(req.Name, ident.Partition{Topic: ident.TopicID(req.Topic), Number: n})
-		if err != nil {
-			return resp, err
-		}
-		resp.Stores = append(resp.Stores, uint64(st.StoreID()))
+	resp := prepareResponse{Stores: make([]uint64, len(req.Partitions))}
+	errs := make([]error, len(req.Partitions))
+	slots := make(chan struct{}, openers)
+	var makers sync.WaitGroup
+	for i, n := range req.Partitions {
+		slots <- struct{}{}
+		makers.Go(func() {
+			defer func() { <-slots }()
+			st, err := b.prepare(req.Name, ident.Partition{Topic: ident.TopicID(req.Topic), Number: n})
+			if errs[i] = err; err == nil {
+				resp.Stores[i] = uint64(st.StoreID())
+			}
+		})
 	}
-	return resp, nil
+	makers.Wait()
+	return resp, errors.Join(errs...)
 }
 
 // serveRelease trashes stores that were prepared and never used: no key names

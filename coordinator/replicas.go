@@ -160,8 +160,9 @@ func fold(topic string, id ident.Partition, confirms []queue.Confirm) ([]byte, b
 
 // prepare finds or creates the store of a partition.
 func (b *Broker) prepare(topic string, p ident.Partition) (*store.Partition, error) {
-	b.opening.Lock()
-	defer b.opening.Unlock()
+	turn := &b.opening[hash(p)%openers]
+	turn.Lock()
+	defer turn.Unlock()
 	if st, ok := b.store.Partition(p); ok {
 		return st, nil
 	}

@@ -18,6 +18,7 @@ const (
 	// prepareTimeout bounds one broker's answer; who is slower is not in the
 	// first in-sync set.
 	prepareTimeout = time.Second
+	prepareEach    = 10 * time.Millisecond // more for each partition
 	createRetry    = 50 * time.Millisecond
 	connectWait    = 200 * time.Millisecond
 	// deleteRepeat is how long a repeated delete is taken for the same one:

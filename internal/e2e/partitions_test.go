@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// perTopic is how many partitions a topic of these tests has; one more than fit
+// into a transaction is refused.
+const perTopic = 125
+
+// TestManyPartitionsLoseTheirLeader: a broker that leads a thousand partitions
+// is killed; all have new leaders within 3 s.
+func TestManyPartitionsLoseTheirLeader(t *testing.T) {
+	c := start(t, 3)
+	c.createMany(rounds(8, 24)) // a third of them is led by the victim
+	const victim = "n2"
+	led := c.led(victim)
+	require.Greater(t, led, rounds(300, 900))
+	killed := time.Now()
+	c.kill(victim)
+	c.until("new leaders", func() bool { return c.led("") == 0 && c.led(victim) == 0 })
+	took := time.Since(killed)
+	t.Logf("%d partitions of a killed broker have new leaders after %s", led, took.Round(time.Millisecond))
+	require.Less(t, took, slack(3*time.Second))
+	for i := range 5 {
+		require.Equal(t, history.OK, putOnce(c.other(victim), many(i), "after"))
+	}
+	c.restart(victim)
+	c.until("all in sync", func() bool { return c.allInSync() })
+	t.Logf("%s", c.costs("n1"))
+}
+
+// TestIdlePartitions shows what partitions cost that nobody uses.
+func TestIdlePartitions(t *testing.T) {
+	c := start(t, 3)
+	empty := c.costs("n1")
+	began := time.Now()
+	topics := rounds(4, 80)
+	c.createMany(topics)
+	t.Logf("%d partitions made in %s", topics*perTopic, time.Since(began).Round(time.Millisecond))
+	pause(2 * time.Second) // until all are idle
+	before, at := c.costs("n1"), time.Now()
+	pause(5 * time.Second)
+	after := c.costs("n1")
+	share := (after.cpu - before.cpu).Seconds() / time.Since(at).Seconds()
+	t.Logf("none: %s", empty)
+	t.Logf("%d idle: %s, %.1f %% of a core", topics*perTopic, after, 100*share)
+	require.Less(t, share, 0.5)
+	began = time.Now()
+	c.kill("n1")
+	c.restart("n1")
+	t.Logf("killed and ready again after %s", time.Since(began).Round(time.Millisecond))
+	c.until("all in sync", func() bool { return c.allInSync() })
+	t.Logf("in sync after %s", time.Since(began).Round(time.Millisecond))
+}
+
+func many(i int) string { return fmt.Sprintf("many-%02d", i) }
+
+// createMany makes topics, some at a time, and waits until all partitions are led.
+func (c *cluster) createMany(topics int) {
+	c.t.Helper()
+	var makers sync.WaitGroup
+	next := make(chan int)
+	for _, b := range c.Brokers {
+		makers.Go(func() {
+			for i := range next {
+				c.post(b, "/topic/create", url.Values{"topic": {many(i)}, "partitions": {fmt.Sprint(perTopic)}})
+			}
+		})
+	}
+	for i := range topics {
+		next <- i
+	}
+	close(next)
+	makers.Wait()
+	c.until("all partitions led", func() bool { return c.led("") == 0 && c.allInSync() })
+}
+
+// led counts the partitions led by a broker; "" counts those without a leader.
+func (c *cluster) led(by string) (n int) {
+	topics := c.topics()
+	if topics == nil {
+		return -1 // nobody answers
+	}
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			if p.Leader == ident.Node(by) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (c *cluster) allInSync() bool {
+	topics := c.topics()
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			if p.UnderReplicated || p.Leader == "" {
+				return false
+			}
+		}
+	}
+	return topics != nil
+}
+
+// cost is what a process takes.
+type cost struct {
+	residentMB int
+	cpu        time.Duration
+	threads    int
+}
+
+// String implements fmt.Stringer.
+func (c cost) String() string {
+	return fmt.Sprintf("%d MB resident, %d threads, %s of CPU so far", c.residentMB, c.threads, c.cpu)
+}
+
+// costs reads what the kernel says of a broker's process.
+func (c *cluster) costs(name string) (out cost) {
+	c.t.Helper()
+	b, err := c.Broker(name)
+	require.NoError(c.t, err)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.PID))
+	require.NoError(c.t, err)
+	for line := range strings.Lines(string(status)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) > 1 && f[0] == "VmRSS:":
+			kb, _ := strconv.Atoi(f[1])
+			out.residentMB = kb >> 10
+		case len(f) > 1 && f[0] == "Threads:":
+			out.threads, _ = strconv.Atoi(f[1])
+		}
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.PID))
+	require.NoError(c.t, err)
+	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	out.cpu = time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
+	return out
+}
