@@ -11,6 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// knowPolicy waits until every broker has heard of a policy.
+func (c *cluster) knowPolicy(topic, channel string, want edge.ChannelPolicy) {
+	c.t.Helper()
+	c.eventually(func() bool {
+		for _, b := range c.nodes {
+			if p, err := b.Policy(topic, channel); err != nil || p != want {
+				return false
+			}
+		}
+		return true
+	}, "a broker does not hear of the policy")
+}
+
 func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
@@ -19,9 +32,7 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 	c.do("n2", "channel.policy", "orders", "billing", map[string]string{
 		"max_attempts": "3", "dead_letter_topic": "dead", "retry_backoff": "1ms",
 	})
-	p, err := c.nodes["n3"].Policy("orders", "billing")
-	require.NoError(t, err)
-	require.Equal(t, edge.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2}, p)
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2})
 
 	id := c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("poison"), Header: []byte(`{"a":"b"}`)})
 	require.NoError(t, c.put("n1", "orders", "good"))
@@ -78,6 +89,7 @@ func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
 	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 	const n = 50
 	for i := range n {
 		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
