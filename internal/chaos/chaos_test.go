@@ -77,6 +77,7 @@ type plan struct {
 	random     *rand.Rand
 	brokers    int
 	partitions int
+	external   bool // etcd
 	faults     [2]fault
 }
 
@@ -88,6 +89,7 @@ func newPlan(seed uint64, large bool) *plan {
 	if p.random.IntN(2) == 0 {
 		p.partitions = 8
 	}
+	p.external = p.random.IntN(3) == 0
 	for i, n := range p.random.Perm(len(nemeses))[:2] {
 		x := nemeses[n]
 		p.faults[i] = fault{
@@ -100,7 +102,11 @@ func newPlan(seed uint64, large bool) *plan {
 
 // String tells the plan.
 func (p *plan) String() string {
-	return fmt.Sprintf("seed %d %d brokers %d partitions %s %s + %s %s", p.seed, p.brokers, p.partitions,
+	etcd := "embedded"
+	if p.external {
+		etcd = "external"
+	}
+	return fmt.Sprintf("seed %d %d brokers %d partitions %s etcd %s %s + %s %s", p.seed, p.brokers, p.partitions, etcd,
 		p.faults[0].name, p.faults[0].lasts.Round(100*time.Millisecond), p.faults[1].name, p.faults[1].lasts.Round(100*time.Millisecond))
 }
 
@@ -131,7 +137,7 @@ func (o outcome) String() string {
 
 // run is a round.
 func (p *plan) run(t *testing.T) (o outcome) {
-	c := newCluster(t, p.brokers)
+	c := newCluster(t, p.brokers, p.external)
 	c.post("/topic/create", url.Values{"topic": {topic}, "partitions": {strconv.Itoa(p.partitions)}})
 	sinks := make([]*sink, 2)
 	for i := range sinks {
@@ -139,6 +145,7 @@ func (p *plan) run(t *testing.T) (o outcome) {
 		c.post("/channel/create", url.Values{"topic": {topic}, "channel": {name}, "from": {"earliest"}})
 		sinks[i] = consume(t, c.brokers, name)
 	}
+	order := p.watchOrder(t, c)
 	_, ok := within(wholeLimit, c.whole)
 	require.True(t, ok, "the new topic is not whole")
 	l := startLoad(t, c.brokers, 4, nominal)
@@ -150,6 +157,7 @@ func (p *plan) run(t *testing.T) (o outcome) {
 	p.suffer(&round{c, p.random})
 	began := time.Now()
 	o.finish(t, c, l, sinks, began)
+	order.requireKept(t)
 	return o
 }
 
@@ -171,6 +179,10 @@ func (p *plan) suffer(r *round) {
 	for _, h := range open {
 		pause(time.Until(h.at))
 		h.heal()
+	}
+	if r.etcd != nil {
+		r.resume(r.etcd)
+		r.start(r.etcd)
 	}
 	for _, b := range r.brokers { // what one fault killed the other could not wake
 		r.resume(b)
@@ -194,6 +206,9 @@ func (o *outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink, heale
 			if n, known := c.left(s.channel); n > 0 || !known {
 				return false
 			}
+		}
+		if n, _ := c.left(orderedChannel); n > 0 {
+			return false
 		}
 		return true
 	})

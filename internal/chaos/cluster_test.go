@@ -38,6 +38,7 @@ type broker struct {
 	process *exec.Cmd     // nil: it does not run
 	gone    chan struct{} // closed when the process has ended
 	stopped bool          // by SIGSTOP
+	full    bool          // its disk is, or was: then it may end by itself
 }
 
 func (b *broker) number() int  { return b.host.number }
@@ -50,22 +51,30 @@ type cluster struct {
 	dir     string
 	net     *network
 	brokers []*broker
+	etcd    *broker // the external one; nil: every broker embeds a member
+	small   *broker // the one with a disk of smallDisk bytes
 	client  *http.Client
 	watch   *watcher
 }
 
 // newCluster starts brokers and waits until all of them take puts.
-func newCluster(t *testing.T, brokers int) *cluster {
+func newCluster(t *testing.T, brokers int, external bool) *cluster {
 	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}}
-	c.net = newNetwork(t, brokers)
-	var members []string
-	for _, h := range c.net.hosts {
-		members = append(members, fmt.Sprintf("n%d=http://%s:4155", h.number, address(etcdLane, h.number)))
+	hosts := brokers
+	if external {
+		hosts++
 	}
-	for _, h := range c.net.hosts {
-		c.brokers = append(c.brokers, c.layOut(h, strings.Join(members, ",")))
-	}
+	c.net = newNetwork(t, hosts)
 	t.Cleanup(c.end)
+	if external {
+		c.etcd = c.layOutEtcd(c.net.hosts[brokers])
+		c.start(c.etcd)
+	}
+	for _, h := range c.net.hosts[:brokers] {
+		c.brokers = append(c.brokers, c.layOut(h, c.metadata(h, brokers)))
+	}
+	c.small = c.brokers[brokers-1]
+	c.small.shrinkDisk(t)
 	for _, b := range c.brokers {
 		c.start(b)
 	}
@@ -76,16 +85,36 @@ func newCluster(t *testing.T, brokers int) *cluster {
 	return c
 }
 
-// layOut prepares a broker with a small disk of its own.
-func (c *cluster) layOut(h *host, members string) *broker {
+// metadata is what a broker is told about etcd.
+func (c *cluster) metadata(h *host, brokers int) []string {
+	at := func(port int) string { return fmt.Sprintf("%s:%d", address(etcdLane, h.number), port) }
+	if c.etcd != nil {
+		return []string{"--etcd-endpoints=http://" + address(etcdLane, c.etcd.number()) + ":4154", "--replication-factor=3"}
+	}
+	var members []string
+	for i := 1; i <= brokers; i++ {
+		members = append(members, fmt.Sprintf("n%d=http://%s:4155", i, address(etcdLane, i)))
+	}
+	return []string{"--etcd-client-address=" + at(4154), "--etcd-peer-address=" + at(4155),
+		"--etcd-initial-cluster=" + strings.Join(members, ",")}
+}
+
+// layOut prepares a broker.
+func (c *cluster) layOut(h *host, metadata []string) *broker {
 	name := fmt.Sprintf("n%d", h.number)
 	b := &broker{name: name, host: h, dir: filepath.Join(c.dir, name), log: filepath.Join(c.dir, name+".log")}
 	require.NoError(c.t, os.MkdirAll(b.dir, 0o755))
-	at := func(l lane, port int) string { return fmt.Sprintf("%s:%d", address(l, h.number), port) }
 	b.command = append(h.enter(), binary("nsqd"), "--insecure", "--node-name="+name, "--data-path="+b.dir,
 		"--broadcast-address="+address(rpcLane, h.number), "--tcp-address="+b.tcp(), "--http-address="+b.http(),
-		"--rpc-address="+at(rpcLane, 4153), "--etcd-client-address="+at(etcdLane, 4154),
-		"--etcd-peer-address="+at(etcdLane, 4155), "--etcd-initial-cluster="+members)
+		fmt.Sprintf("--rpc-address=%s:4153", address(rpcLane, h.number)))
+	b.command = append(b.command, metadata...)
+	return b
+}
+
+// layOutEtcd prepares an etcd of its own: this binary, see runEtcd.
+func (c *cluster) layOutEtcd(h *host) *broker {
+	b := &broker{name: "etcd", host: h, dir: filepath.Join(c.dir, "etcd"), log: filepath.Join(c.dir, "etcd.log")}
+	b.command = append(h.enter(), "env", etcdEnv+"="+address(etcdLane, h.number), etcdDirEnv+"="+b.dir, os.Args[0])
 	return b
 }
 
@@ -127,7 +156,9 @@ func (c *cluster) revive(b *broker) {
 	}
 	select {
 	case <-b.gone:
-		c.t.Errorf("%s ended by itself: %s", b.name, b.process.ProcessState)
+		if !b.full {
+			c.t.Errorf("%s ended by itself: %s", b.name, b.process.ProcessState)
+		}
 		b.process = nil
 		c.start(b)
 	default:
@@ -189,6 +220,9 @@ func (c *cluster) end() {
 		c.watch.stop()
 	}
 	c.kill(c.brokers...)
+	if c.etcd != nil {
+		c.kill(c.etcd)
+	}
 	c.client.CloseIdleConnections()
 	for _, b := range c.brokers {
 		log, err := os.ReadFile(b.log)

@@ -21,6 +21,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if address := os.Getenv(etcdEnv); address != "" {
+		os.Exit(runEtcd(address))
+	}
 	flag.Parse()
 	if os.Getenv(insideEnv) != "" || testing.Short() {
 		os.Exit(m.Run())

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
@@ -48,6 +47,10 @@ var nemeses = []nemesis{
 	{"loss", usual, (*round).loss},
 	{"flapping", usual, (*round).flapping},
 	{"rolling restart", [2]time.Duration{0, 0}, (*round).rolling},
+	{"etcd paused", [2]time.Duration{500 * time.Millisecond, 10 * time.Second}, (*round).etcdPaused},
+	{"etcd killed", usual, (*round).etcdKilled},
+	{"disk below its reserve", usual, func(r *round) func() { return r.fill(diskReserve / 2) }},
+	{"disk full", usual, (*round).diskFull},
 	{"wipe one", [2]time.Duration{0, time.Second}, (*round).wiped},
 }
 
@@ -110,7 +113,15 @@ func (r *round) severed(cuts []cut) func() {
 }
 
 func (r *round) isolated(b *broker, lanes []lane, d damage) func() {
-	return r.severed(between(r.numbers(b), r.numbers(r.except(b)...), lanes, d))
+	return r.severed(between(r.numbers(b), r.hosts(r.except(b)...), lanes, d))
+}
+
+// hosts are those of brokers, and that of an external etcd.
+func (r *round) hosts(brokers ...*broker) []int {
+	if r.etcd != nil {
+		return append(r.numbers(brokers...), r.etcd.number())
+	}
+	return r.numbers(brokers...)
 }
 
 func (r *round) brokersApart() func() {
@@ -119,13 +130,13 @@ func (r *round) brokersApart() func() {
 }
 
 func (r *round) etcdApart() func() {
-	all := r.numbers(r.brokers...)
+	all := r.hosts(r.brokers...)
 	return r.severed(oneWay(all, all, []lane{etcdLane}, drop))
 }
 
-// halves splits the brokers in two groups, the larger by one.
+// halves splits the brokers, and an external etcd, in two groups.
 func (r *round) halves() func() {
-	all := r.numbers(r.brokers...)
+	all := r.hosts(r.brokers...)
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return r.severed(between(all[:len(all)/2], all[len(all)/2:], bothLanes, drop))
 }
@@ -151,7 +162,7 @@ func (r *round) ring() func() {
 // oneSided: nobody hears the leader, or it hears nobody.
 func (r *round) oneSided(unheard bool) func() {
 	b := r.leader()
-	one, rest := r.numbers(b), r.numbers(r.except(b)...)
+	one, rest := r.numbers(b), r.hosts(r.except(b)...)
 	lanes := [][]lane{bothLanes, {rpcLane}, {etcdLane}}[r.IntN(3)]
 	if unheard {
 		return r.severed(oneWay(one, rest, lanes, drop))
@@ -160,7 +171,7 @@ func (r *round) oneSided(unheard bool) func() {
 }
 
 func (r *round) loss() func() {
-	all := r.numbers(r.brokers...)
+	all := r.hosts(r.brokers...)
 	return r.severed(oneWay(all, all, bothLanes, lossy))
 }
 
@@ -192,7 +203,6 @@ func (r *round) rolling() func() {
 func (r *round) wiped() func() {
 	b := r.any()
 	r.kill(b)
-	require.NoError(r.t, os.RemoveAll(b.dir))
-	require.NoError(r.t, os.MkdirAll(b.dir, 0o755))
+	require.NoError(r.t, b.clear())
 	return func() { r.start(b) }
 }

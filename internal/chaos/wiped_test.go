@@ -16,12 +16,11 @@ import (
 // that still has the old member at this address: nobody may take its identity.
 func TestChaosWipedWhileAnotherIsStopped(t *testing.T) {
 	inside(t)
-	c := newCluster(t, 5)
+	c := newCluster(t, 5, false)
 	first, victim := c.brokers[0], c.brokers[1] // etcd asks in the order of addresses
 	c.pause(first)
 	c.kill(victim)
-	require.NoError(t, os.RemoveAll(victim.dir))
-	require.NoError(t, os.MkdirAll(victim.dir, 0o755))
+	require.NoError(t, victim.clear())
 	c.start(victim)
 	joining := func() bool {
 		log, err := os.ReadFile(victim.log)
