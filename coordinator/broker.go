@@ -212,12 +212,22 @@ func (b *Broker) host(p ident.Partition) (*hosted, bool) {
 // not be changed.
 func (b *Broker) hosted() []*hosted {
 	b.mu.RLock()
-	defer b.mu.RUnlock()
+	list := b.mu.list
+	b.mu.RUnlock()
+	if list != nil {
+		return list
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.list == nil {
+		b.mu.list = slices.SortedFunc(maps.Values(b.mu.hosts), func(x, y *hosted) int { return comparePartitions(x.id, y.id) })
+	}
 	return b.mu.list
 }
 
-// setHost hosts a partition, or no more if h is nil. The list is made anew, so
-// that the many who walk it need no lock.
+// setHost hosts a partition, or no more if h is nil. The list is made anew when
+// somebody asks, so that the many who walk it need no lock, and thousands that
+// are made in a row are not sorted thousands of times.
 func (b *Broker) setHost(p ident.Partition, h *hosted) (was *hosted) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,7 +237,7 @@ func (b *Broker) setHost(p ident.Partition, h *hosted) (was *hosted) {
 	} else {
 		delete(b.mu.hosts, p)
 	}
-	b.mu.list = slices.SortedFunc(maps.Values(b.mu.hosts), func(x, y *hosted) int { return comparePartitions(x.id, y.id) })
+	b.mu.list = nil
 	return was
 }
 
