@@ -18,7 +18,8 @@ import (
 
 const (
 	nominal    = 400 // puts a second, all producers together
-	warmUp     = 3 * time.Second
+	warmUp     = 2 * time.Second // over which the load is measured
+	warmUps    = 8               // until it is at least half of the nominal one
 	drainLimit = 30 * time.Second
 	longSeries = 20 // rounds from which every rare event has to have happened
 )
@@ -149,16 +150,24 @@ func (p *plan) run(t *testing.T) (o outcome) {
 	_, ok := within(wholeLimit, c.whole)
 	require.True(t, ok, "the new topic is not whole")
 	l := startLoad(t, c.brokers, 4, nominal)
-	pause(warmUp / 3)
-	before := l.acked.Load()
-	pause(warmUp - warmUp/3)
-	o.perSecond = float64(l.acked.Load()-before) / (warmUp - warmUp/3).Seconds()
-	o.void = o.perSecond < nominal/2
+	o.perSecond, o.void = l.warmUp()
 	p.suffer(&round{c, p.random})
 	began := time.Now()
 	o.finish(t, c, l, sinks, began)
 	order.requireKept(t)
 	return o
+}
+
+// warmUp waits for half of the nominal load and tells what it is at the end.
+func (l *load) warmUp() (perSecond float64, void bool) {
+	for range warmUps {
+		before := l.acked.Load()
+		pause(warmUp)
+		if perSecond = float64(l.acked.Load()-before) / warmUp.Seconds(); perSecond >= nominal/2 {
+			return perSecond, false
+		}
+	}
+	return perSecond, true
 }
 
 // suffer begins both faults, and heals each when its time is over.
