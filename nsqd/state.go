@@ -170,7 +170,11 @@ func decodeSnapshot(b []byte) (snapshot, error) {
 		})
 	}
 	if d.err == nil && len(d.b) > 0 {
-		for n := d.count(16); n > 0; n-- {
+		n := d.count(16)
+		if n == 0 {
+			d.fail("an empty list of carried messages") // one state has one encoding
+		}
+		for ; n > 0; n-- {
 			s.carried = append(s.carried, placed{d.sequence(), d.offset()})
 		}
 	}

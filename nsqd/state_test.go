@@ -143,6 +143,8 @@ func FuzzState(f *testing.F) {
 	f.Add(encodeDelta(sampleRecords()))
 	f.Add(appendSnapshot(nil, sampleSnapshot()))
 	f.Add([]byte{stateVersion})
+	f.Add(encodeDelta([]record{{kind: kindCarry, offset: 77, seqs: []ident.Sequence{1, 5}}}))
+	f.Add(appendSnapshot(nil, snapshot{carried: []placed{{1, 77}, {5, 90}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if records, err := decodeDelta(b); err == nil {
 			// Canonical: one state has one encoding.
