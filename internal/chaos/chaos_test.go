@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	nominal    = 400 // puts a second, all producers together
+	nominal    = 400             // puts a second, all producers together
 	warmUp     = 2 * time.Second // over which the load is measured
 	warmUps    = 8               // until it is at least half of the nominal one
 	drainLimit = 30 * time.Second
