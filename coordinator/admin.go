@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -24,6 +25,9 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	case verbTopicUnpause:
 		return b.pauseTopic(ctx, op.Topic, false)
 	case verbChannelCreate:
+		if err := b.requireTopic(ctx, op.Topic); err != nil {
+			return err
+		}
 		return b.CreateChannel(ctx, op.Topic, op.Channel, op.Args["from"], op.Args["ordered"] == "true")
 	case verbChannelDelete:
 		return b.deleteChannel(ctx, op.Topic, op.Channel)
@@ -39,6 +43,26 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 		return b.empty(ctx, op)
 	}
 	return fmt.Errorf("%w: verb %q", edge.ErrInvalid, op.Verb)
+}
+
+// requireTopic refuses what does not exist: unlike SUB, administration creates
+// no topic by the way. One that another broker has just made may not be known
+// here yet, so the store is asked before the answer is no.
+func (b *Broker) requireTopic(ctx context.Context, name string) error {
+	if _, ok := b.catalog.topic(name); ok {
+		return nil
+	}
+	e, err := b.meta.Get(ctx, b.keys.Topic(name))
+	if errors.Is(err, meta.ErrNotFound) {
+		return edge.ErrTopicNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("%w: look for topic %s: %w", edge.ErrUnavailable, name, err)
+	}
+	if t, err := meta.DecodeTopic(e); err != nil || t.Deleted {
+		return edge.ErrTopicNotFound
+	}
+	return b.await(ctx, func() bool { _, ok := b.catalog.topic(name); return ok })
 }
 
 func (b *Broker) empty(ctx context.Context, op edge.AdminOp) error {
@@ -76,7 +100,7 @@ func (b *Broker) seek(ctx context.Context, op edge.AdminOp) error {
 }
 
 // createExplicitly makes a topic as asked. Of one that exists only the limits
-// change that are named.
+// change that are named, and a replication factor that is higher.
 func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	s := topicSpec{name: op.Topic, explicit: true, ordered: op.Args["ordered"] == "true"}
 	for key, to := range map[string]*int{
@@ -92,6 +116,7 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 		}
 		*to = n
 	}
+	factor := s.replicas // 0 if it is not named
 	s, err := b.spec(s)
 	if err != nil {
 		return err
@@ -100,6 +125,9 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 		return err
 	}
 	if _, err = b.createTopic(ctx, s); err != nil {
+		return err
+	}
+	if err := b.raiseReplicas(ctx, op.Topic, factor); err != nil {
 		return err
 	}
 	return b.setOptions(ctx, op.Topic, op.Args)

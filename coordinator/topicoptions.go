@@ -41,23 +41,9 @@ func topicOptions(o meta.TopicOptions, args map[string]string) (meta.TopicOption
 // setOptions changes the options of a topic that is there to what the arguments
 // say, and returns when this broker knows it.
 func (b *Broker) setOptions(ctx context.Context, topic string, args map[string]string) error {
-	for {
-		t, ok := b.catalog.topic(topic)
-		if !ok {
-			return edge.ErrTopicNotFound
-		}
-		o, err := topicOptions(t.Options, args)
-		if err != nil || o == t.Options {
-			return err
-		}
-		t.V, t.Options = meta.Version, o
-		key := b.keys.Topic(topic)
-		_, _, err = b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: t.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
-		if err != nil {
-			return fmt.Errorf("%w: options of %s: %w", edge.ErrUnavailable, topic, err)
-		}
-		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(topic); return now.Revision != t.Revision }); err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-		}
-	}
+	return b.changeTopic(ctx, topic, func(t meta.TopicState) (meta.TopicState, error) {
+		var err error
+		t.Options, err = topicOptions(t.Options, args)
+		return t, err
+	})
 }

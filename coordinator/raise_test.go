@@ -1,0 +1,39 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/stretchr/testify/require"
+)
+
+// TestReplicationFactorOfATopicIsRaised: a topic with one replica gets two more
+// on the brokers that have none; they hold what it held.
+func TestReplicationFactorOfATopicIsRaised(t *testing.T) {
+	c := newCluster(t, 3)
+	create := func(factor string) error {
+		return c.nodes["n2"].Do(context.Background(), edge.AdminOp{Verb: "topic.create", Topic: "orders",
+			Args: map[string]string{"replication_factor": factor}})
+	}
+	require.NoError(t, create("1"))
+	for i := range 20 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	require.ErrorIs(t, create("4"), edge.ErrInvalid)
+	require.NoError(t, create("3"))
+	c.eventually(func() bool {
+		v, ok := c.view("n3", "orders")
+		return ok && v.ReplicationFactor == 3 && len(v.Partitions[0].ISR) == 3
+	}, "no more replicas")
+	c.whole("orders")
+	require.NoError(t, create("1"), "made again by who does not know better")
+	v, _ := c.view("n2", "orders")
+	require.Equal(t, 3, v.ReplicationFactor)
+	c.kill(c.leader("orders"))
+	for name := range c.nodes {
+		require.Len(t, c.drain(name, "orders", 20), 20)
+		break
+	}
+}
