@@ -105,6 +105,26 @@ func TestMixedCountsWhatWasFinished(t *testing.T) {
 	require.Equal(t, 500, run.Messages)
 }
 
+// TestDrainGoesOnAfterHalfAFrame: a frame that comes in two parts, far apart,
+// is a frame.
+func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
+	here, there := net.Pipe()
+	r := &repeat{n: 2, cfg: &Config{Timeout: 20 * time.Second}}
+	go func() { // ends with the second message
+		frame := make([]byte, 8+messageHeader+10)
+		binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+		binary.BigEndian.PutUint32(frame[4:], frameMessage)
+		_, _ = there.Write(frame[:20])
+		<-time.After(500 * time.Millisecond) // longer than the look-up
+		_, _ = there.Write(frame[20:])
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		_, _ = there.Write(frame)
+	}()
+	defer there.Close()
+	require.NoError(t, r.drain(newConn(here), func([]byte) {}))
+	require.True(t, r.finished())
+}
+
 // TestFlowHasNoCoordinatedOmission: one stall of 200 ms delays all puts that
 // were due meanwhile, a fifth of all, and each of them counts.
 func TestFlowHasNoCoordinatedOmission(t *testing.T) {

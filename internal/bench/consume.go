@@ -90,10 +90,11 @@ func (r *repeat) drain(c *conn, look func(body []byte)) error {
 	end := time.Now().Add(r.cfg.Timeout)
 	armed := time.Time{}
 	for !r.finished() {
-		if c.r.Buffered() == 0 && time.Since(armed) > lookUp/2 {
-			now := time.Now()
-			armed = now
-			_ = c.SetReadDeadline(now.Add(lookUp))
+		// Also inside a frame whose rest is late: a deadline that has passed would
+		// fail every further read at once.
+		if armed.IsZero() || c.r.Buffered() == 0 && time.Since(armed) > lookUp/2 {
+			armed = time.Now()
+			_ = c.SetReadDeadline(armed.Add(lookUp))
 		}
 		kind, data, err := c.frame()
 		switch {
