@@ -44,6 +44,7 @@ type load struct {
 	mu      sync.Mutex
 	puts    []history.Put
 	slowest time.Duration // from the first attempt to OK
+	ending  sync.Once
 }
 
 func startLoad(t *testing.T, brokers []*broker, perBroker int, perSecond float64) *load {
@@ -55,6 +56,7 @@ func startLoad(t *testing.T, brokers []*broker, perBroker int, perSecond float64
 	for i := range n {
 		l.wg.Go(func() { l.produce(i) }) // ends after stop
 	}
+	t.Cleanup(func() { l.stop(0) })
 	return l
 }
 
@@ -80,13 +82,14 @@ func (l *load) produce(number int) {
 }
 
 // stop lets producers finish the puts they are at; false if some cannot in time.
-func (l *load) stop(limit time.Duration) bool {
-	close(l.quit)
-	done := make(chan struct{})
-	go func() { l.wg.Wait(); close(done) }() // ends with the producers
-	late := time.AfterFunc(limit, func() { close(l.cancel) })
-	<-done
-	return late.Stop()
+func (l *load) stop(limit time.Duration) (inTime bool) {
+	l.ending.Do(func() {
+		close(l.quit)
+		late := time.AfterFunc(limit, func() { close(l.cancel) })
+		l.wg.Wait()
+		inTime = late.Stop()
+	})
+	return inTime
 }
 
 // producer is used by its goroutine only.

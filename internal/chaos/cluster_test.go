@@ -285,6 +285,8 @@ func (c *cluster) viewOf(b *broker) (edge.TopicView, bool) {
 func (c *cluster) whole() bool {
 	for _, b := range c.brokers {
 		c.revive(b)
+	}
+	for _, b := range c.brokers {
 		v, ok := c.viewOf(b)
 		for _, p := range v.Partitions {
 			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor
