@@ -125,7 +125,7 @@ func (b *Broker) start(ctx context.Context) error {
 	// 4. The other brokers.
 	b.rpc = rpc.New(rpc.Options{
 		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.incarnation()},
-		Listen: b.o.Listen, Handler: b.members, TLS: b.o.TLS, Token: b.o.Token, Times: b.o.RPC, Log: b.log,
+		Listen: b.o.Listen, Handler: b.members, TLS: b.o.TLS, Token: b.o.Token, Times: b.o.RPC, Dial: b.o.Dial, Log: b.log,
 	})
 	b.gateway = gateway.New(b, b.rpc, b.o.Gateway)
 	// 5. The machines and what drives them.
@@ -137,6 +137,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.background(b.keepDead)
 	b.background(b.keepContact)
 	b.background(b.keepSpace)
+	b.background(b.keepUnreached)
 	b.background(b.runController)
 	return b.awaitCatalog(ctx)
 }

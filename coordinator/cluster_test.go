@@ -41,6 +41,7 @@ type cluster struct {
 	segmentBytes int64                   // 0 = the default
 	minFree      int64                   // of every disk
 	hook         vfs.Hook                // sees the calls to every disk; nil = none
+	net          *network                // between the brokers
 	mu           *sync.Mutex             // of sessions
 }
 
@@ -50,7 +51,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -90,12 +91,13 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	c.mu.Unlock()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(c.t, err)
+	c.net.listens(name, listen.Addr().String())
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: len(name)},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, JournalBytes: 1 << 20,
-		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Listen: listen,
+		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Listen: listen, Dial: c.net.dialer(name),
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 	require.NoError(c.t, err)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -54,7 +55,7 @@ func (b *Broker) giveUp(ctx context.Context) {
 func (m *membership) failedPeer(n ident.Node) {
 	m.log.WithField("node", n).Warn("the store of a broker has failed, it counts as dead")
 	m.mu.Lock()
-	s := peerState{incarnation: m.mu.peers[n].incarnation, dead: true}
+	s := peerState{incarnation: m.mu.peers[n].incarnation, dead: true, since: time.Now()}
 	m.mu.peers[n] = s
 	m.broker.tellReplicas(n, s.event(n))
 	m.mu.Unlock()

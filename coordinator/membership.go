@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -16,6 +17,7 @@ import (
 type peerState struct {
 	incarnation ident.Incarnation
 	up, dead    bool
+	since       time.Time // when up last changed
 }
 
 // membership keeps which brokers answer and tells the machines when that
@@ -56,10 +58,14 @@ func (m *membership) Frame(from ident.Node, inc ident.Incarnation, f rpc.Receive
 // Peer takes a change of a peer's connection (rpc.Handler).
 func (m *membership) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	m.mu.Lock()
-	s := peerState{incarnation: inc, up: up, dead: refused && !up}
+	s := peerState{incarnation: inc, up: up, dead: refused && !up, since: time.Now()}
+	if was := m.mu.peers[n]; was.up == up && !was.since.IsZero() {
+		s.since = was.since
+	}
 	m.mu.peers[n] = s
 	m.broker.tellReplicas(n, s.event(n))
 	m.mu.Unlock()
+	m.broker.judgeLeaders()
 	if !up {
 		m.broker.gateway.PeerDown(n)
 	}
@@ -101,6 +107,19 @@ func (m *membership) introduce(p ident.Partition, nodes []ident.Node) {
 			m.broker.post(p, m.mu.peers[n].event(n))
 		}
 	}
+}
+
+// silent lists the brokers that have not answered for so long.
+func (m *membership) silent(d time.Duration) (out []ident.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, s := range m.mu.peers {
+		if !s.up && time.Since(s.since) >= d {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // up reports whether a broker answers. This one does.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -41,6 +42,9 @@ type Options struct {
 	Listen net.Listener // for other brokers; owned by the broker from Start on
 	TLS    *tls.Config  // both ways; nil = plain
 	Token  []byte       // of the cluster
+
+	// Dial connects to other brokers; nil = TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	SessionTTL        time.Duration // 3 s
 	Partitions        int           // of a topic made without saying; 1

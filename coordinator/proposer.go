@@ -196,14 +196,15 @@ func (p *proposer) preconditions(c *replica.CAS) ([]meta.Compare, error) {
 }
 
 // goneCompare pins the old leader's registration to what is known of it: absent,
-// of another run, or handing over. It fails if that run is alive and stays.
+// of another run, handing over, or out of reach of its replicas. It fails if that
+// run is alive and stays.
 func (p *proposer) goneCompare(old replica.Peer) (meta.Compare, error) {
 	r, ok := p.catalog.liveNode(old.Node)
 	key := p.keys.Live(old.Node)
 	switch {
 	case !ok:
 		return meta.Compare{Key: key, Create: 0, Mod: 0}, nil
-	case r.Incarnation != old.Incarnation, r.HandingOver:
+	case r.Incarnation != old.Incarnation, r.HandingOver, len(r.Unreached) > 0:
 		return meta.Compare{Key: key, Create: int64(r.Incarnation), Mod: r.Mod}, nil
 	default:
 		return meta.Compare{}, errCompare

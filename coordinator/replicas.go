@@ -49,7 +49,7 @@ func (b *Broker) watch(ctx context.Context) {
 		c := b.catalog.apply(ch)
 		b.rpc.SetPeers(b.addressBook())
 		for _, n := range c.live {
-			b.tellReplicas(n, b.liveEvent(n))
+			b.tellLive(n)
 		}
 		for _, p := range c.partitions {
 			b.partitionChanged(p)
@@ -68,8 +68,13 @@ func (b *Broker) watch(ctx context.Context) {
 	}
 }
 
-func (b *Broker) liveEvent(n ident.Node) replica.Event {
+// liveEvent tells a partition's machine of a broker's registration. A leader that
+// is to be replaced although it lives is told as gone.
+func (b *Broker) liveEvent(s meta.PartitionState, n ident.Node) replica.Event {
 	r, _ := b.catalog.liveNode(n)
+	if b.cutOff(s, r) {
+		return replica.Live{Node: n}
+	}
 	return replica.Live{Node: n, Incarnation: r.Incarnation, HandingOver: r.HandingOver}
 }
 
@@ -104,10 +109,10 @@ func (b *Broker) introduce(h *hosted, s meta.PartitionState) {
 	}
 	h.told = s.Replicas
 	for _, n := range s.Replicas {
-		b.post(h.id, b.liveEvent(n))
+		b.post(h.id, b.liveEvent(s, n))
 	}
 	if !slices.Contains(s.Replicas, s.Leader) && s.Leader != "" {
-		b.post(h.id, b.liveEvent(s.Leader))
+		b.post(h.id, b.liveEvent(s, s.Leader))
 	}
 	b.members.introduce(h.id, s.Replicas)
 }

@@ -165,7 +165,20 @@ func (s *session) registerUntil(ctx context.Context) error {
 // handingOver tells the others that this broker wants its leaderships taken.
 func (s *session) handingOver(ctx context.Context) error {
 	state := s.node
-	state.V, state.Lease, state.Boot, state.HandingOver = meta.Version, s.leaseID(), 0, true
+	state.HandingOver = true
+	return s.tell(ctx, state)
+}
+
+// unreached tells the others which brokers this one cannot reach.
+func (s *session) unreached(ctx context.Context, nodes []ident.Node) error {
+	state := s.node
+	state.Unreached = nodes
+	return s.tell(ctx, state)
+}
+
+// tell rewrites the registration; its incarnation stays.
+func (s *session) tell(ctx context.Context, state meta.NodeState) error {
+	state.V, state.Lease, state.Boot = meta.Version, s.leaseID(), 0
 	key := s.keys.Live(state.Name)
 	_, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: s.inc.Load(), Mod: -1}},
 		[]meta.Put{{Key: key, Value: meta.Encode(state), Lease: state.Lease}})

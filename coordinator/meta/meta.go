@@ -236,6 +236,10 @@ type NodeState struct {
 	Lease            int64      `json:"lease,omitempty"` // live/<n>: so that a peer may revoke it
 	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: starts counted, to notice a restored data path
 	HandingOver      bool       `json:"handing_over,omitempty"`
+	// Unreached names the brokers that this one has not heard for a while, told
+	// only while it leads a partition that therefore lacks its minimum: the others
+	// may replace it.
+	Unreached []ident.Node `json:"unreached,omitempty"`
 }
 
 // Encode writes a value with its version; values are JSON so that operators can

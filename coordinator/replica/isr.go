@@ -81,7 +81,9 @@ func (l *leadership) resolve(revision int64) {
 }
 
 // wantedISR works out the in-sync set: without the members that do not answer,
-// with the replicas that caught up, never below the minimum.
+// with the replicas that caught up, never below the minimum. Where that cannot be
+// had nobody is let go: no put could be taken anyway, and those who do not answer
+// may well reach each other; they can replace this leader only as members.
 func (m *Machine) wantedISR() ([]ident.Member, bool) {
 	var kept, lagging, joining []ident.Member
 	for _, x := range m.state.ISR {
@@ -101,10 +103,10 @@ func (m *Machine) wantedISR() ([]ident.Member, bool) {
 		}
 	}
 	isr := append(kept, joining...)
-	for _, x := range lagging { // who cannot be spared stays
-		if len(isr) >= m.state.MinInSync || m.broken(BreakMinISR) {
-			break
-		}
+	if len(isr) >= m.state.MinInSync || m.broken(BreakMinISR) {
+		lagging = nil
+	}
+	for _, x := range lagging {
 		if !slices.ContainsFunc(isr, func(y ident.Member) bool { return y.Node == x.Node }) {
 			isr = append(isr, x)
 		}

@@ -298,7 +298,8 @@ func (l *leadership) idle(m *Machine) bool {
 	}
 	for i := range l.followers {
 		f := &l.followers[i]
-		if f.up(m) && !f.current(m) || m.inISR(f.node) && !f.up(m) && len(m.state.ISR) > m.state.MinInSync {
+		spared := len(m.state.ISR) > m.state.MinInSync && m.liveISR() >= m.state.MinInSync
+		if f.up(m) && !f.current(m) || m.inISR(f.node) && !f.up(m) && spared {
 			return false
 		}
 	}

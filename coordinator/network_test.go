@@ -1,0 +1,78 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+)
+
+// network connects brokers, and cuts them from each other.
+type network struct {
+	mu struct {
+		sync.Mutex
+		names map[string]string // by address
+		conns map[net.Conn]link
+		cut   map[link]bool
+	}
+}
+
+// link is one direction between two brokers.
+type link struct{ from, to string }
+
+func newNetwork() *network {
+	n := &network{}
+	n.mu.names, n.mu.conns, n.mu.cut = map[string]string{}, map[net.Conn]link{}, map[link]bool{}
+	return n
+}
+
+func (n *network) listens(name, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.names[address] = name
+}
+
+var errCut = errors.New("no route to host")
+
+// dialer connects one broker to the others.
+func (n *network) dialer(from string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		n.mu.Lock()
+		l := link{from, n.mu.names[address]}
+		cut := n.mu.cut[l]
+		n.mu.Unlock()
+		if cut {
+			return nil, errCut
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.mu.conns[conn] = l
+		return conn, nil
+	}
+}
+
+// isolate cuts a broker from others, both ways.
+func (n *network) isolate(name string, from ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, other := range from {
+		n.mu.cut[link{name, other}], n.mu.cut[link{other, name}] = true, true
+	}
+	for conn, l := range n.mu.conns {
+		if n.mu.cut[l] {
+			_ = conn.Close()
+			delete(n.mu.conns, conn)
+		}
+	}
+}
+
+// heal connects everybody again.
+func (n *network) heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.mu.cut)
+}

@@ -1,0 +1,107 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// unreachedEvery is how often a broker looks whether it can reach the replicas
+// of what it leads.
+const unreachedEvery = 250 * time.Millisecond
+
+// keepUnreached tells the others, through the metadata, which brokers this one
+// cannot reach, while a partition led here lacks its minimum because of them: a
+// leader that reaches the metadata but not its replicas is in the way of members
+// that reach each other. Saying so is also the proof that the metadata is
+// reached. Started by start, ends with the broker.
+func (b *Broker) keepUnreached(ctx context.Context) {
+	tick := time.NewTicker(unreachedEvery)
+	defer tick.Stop()
+	var told []ident.Node
+	of := b.Incarnation()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if inc := b.Incarnation(); inc != of { // a new registration says nothing yet
+			of, told = inc, nil
+		}
+		now := b.missed()
+		if b.stopping.Load() || slices.Equal(now, told) {
+			continue
+		}
+		try, cancel := context.WithTimeout(ctx, txnTimeout)
+		if err := b.session.unreached(try, now); err == nil {
+			told = now
+			b.log.WithField("nodes", now).Warn("UNREACHED brokers, as told to the others")
+		}
+		cancel()
+	}
+}
+
+// missed lists the brokers that have been silent for T_isr if a partition led
+// here lacks its minimum without them; else nothing.
+func (b *Broker) missed() []ident.Node {
+	silent := b.members.silent(time.Duration(b.o.Replica.ISRMS) * time.Millisecond)
+	if len(silent) == 0 {
+		return nil
+	}
+	for _, h := range b.hosted() {
+		if s, ok := b.catalog.partition(h.id); ok && s.Leader == b.self && lacks(s, silent) {
+			return silent
+		}
+	}
+	return nil
+}
+
+// lacks reports whether an in-sync set is below its minimum without some brokers.
+func lacks(s meta.PartitionState, without []ident.Node) bool {
+	left := 0
+	for _, m := range s.ISR {
+		if !slices.Contains(without, m.Node) {
+			left++
+		}
+	}
+	return left < s.MinInSync
+}
+
+// cutOff reports whether a partition's living leader says that it lacks its
+// minimum, while this broker, a member of the in-sync set, reaches one without
+// it. Any member may then be elected: what is committed, all of them hold.
+func (b *Broker) cutOff(s meta.PartitionState, r registration) bool {
+	if r.Name != s.Leader || r.Name == b.self || r.Incarnation != s.LeaderIncarnation || !lacks(s, r.Unreached) {
+		return false
+	}
+	reached := 0
+	for _, m := range s.ISR {
+		if m.Node != s.Leader && b.members.up(m.Node) {
+			reached++
+		}
+	}
+	return len(r.Unreached) > 0 && reached >= s.MinInSync
+}
+
+// tellLive tells the machines of a broker's registration.
+func (b *Broker) tellLive(n ident.Node) {
+	for _, h := range b.hosted() {
+		if s, ok := b.catalog.partition(h.id); ok && concerns(s, n) {
+			h.loop.post(h.id, b.liveEvent(s, n))
+		}
+	}
+}
+
+// judgeLeaders looks again at the leaders that say they are cut off, because what
+// this broker reaches has changed.
+func (b *Broker) judgeLeaders() {
+	for _, r := range b.catalog.lives() {
+		if len(r.Unreached) > 0 {
+			b.tellLive(r.Name)
+		}
+	}
+}
