@@ -6,9 +6,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger sends what etcd has to say to the broker's log. Only errors keep
-// their level: etcd warns about every slow disk and every peer that is not there
-// yet, which the broker reports itself, once and in its own words.
+// zapLogger sends what etcd has to say to the broker's log, a level lower than
+// etcd has it: it warns about every slow disk and every peer that is not there
+// yet, which the broker reports itself, once and in its own words, and calls
+// errors what it gets over.
 func zapLogger(log logrus.FieldLogger) *zap.Logger {
 	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
 }
@@ -40,9 +41,12 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 // entry; here it is only written.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
-	if e.Level >= zapcore.ErrorLevel && e.Message != listenerEnded {
-		log.Error(e.Message)
-	} else {
+	switch {
+	case e.Level > zapcore.ErrorLevel:
+		log.Error(e.Message) // a panic or the end follows
+	case e.Level == zapcore.ErrorLevel && e.Message != listenerEnded:
+		log.Warn(e.Message)
+	default:
 		log.Debug(e.Message)
 	}
 	return nil
