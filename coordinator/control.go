@@ -88,6 +88,9 @@ func (b *Broker) carryOut(ctx context.Context, fence meta.Compare, a controller.
 		return b.call(ctx, a.From, methodHandOver, req, &none{})
 	case controller.DropTombstone:
 		put, revision = meta.Put{Key: b.keys.Topic(a.Name), Delete: true}, a.Revision
+	case controller.DropReplica:
+		a.State.V = meta.Version
+		put, revision = meta.Put{Key: b.keys.Partition(a.Partition), Value: meta.Encode(a.State)}, a.State.Revision
 	case controller.AddReplica:
 		a.State.V = meta.Version
 		put, revision = meta.Put{Key: b.keys.Partition(a.Partition), Value: meta.Encode(a.State)}, a.State.Revision
@@ -109,6 +112,11 @@ func (b *Broker) snapshot() controller.Snapshot {
 	for _, p := range b.catalog.partitions() {
 		if state, ok := b.catalog.partition(p); ok {
 			s.Partitions = append(s.Partitions, controller.Partition{ID: p, State: state})
+		}
+	}
+	for _, n := range b.catalog.nodes() {
+		if n.Leaving {
+			s.Leaving = append(s.Leaving, n.Name)
 		}
 	}
 	for _, c := range b.candidates(0) {

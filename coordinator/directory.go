@@ -188,11 +188,13 @@ func (b *Broker) Cluster() edge.ClusterView {
 
 func (b *Broker) brokerView(n meta.NodeState) edge.BrokerView {
 	r, ok := b.catalog.liveNode(n.Name)
+	leaving := n.Leaving
 	if ok {
 		n = r.NodeState
 	}
 	return edge.BrokerView{
-		Name: n.Name, Alive: ok && b.members.up(n.Name), Incarnation: r.Incarnation,
+		Leaving: leaving,
+		Name:    n.Name, Alive: ok && b.members.up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
 		HTTPAddress: address(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version,
 		LowSpace: b.space.low(n.Name),

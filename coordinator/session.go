@@ -72,7 +72,7 @@ func (s *session) announce(ctx context.Context, local int64, save func(boot int6
 		if err != nil {
 			return err
 		}
-		s.node.V, s.node.Boot = meta.Version, max(local, known.Boot)+1
+		s.node.V, s.node.Boot, s.node.Leaving = meta.Version, max(local, known.Boot)+1, known.Leaving
 		if err := save(s.node.Boot); err != nil {
 			return err
 		}

@@ -221,6 +221,9 @@ func (b *Broker) writeTopic(ctx context.Context, c *creation, revision int64, pu
 func (b *Broker) candidates(replicas int) []placement.Broker {
 	load := map[ident.Node]*placement.Broker{}
 	for _, n := range b.catalog.nodes() {
+		if n.Leaving {
+			continue
+		}
 		load[n.Name] = &placement.Broker{Node: n.Name, Zone: n.Zone}
 	}
 	for _, p := range b.catalog.partitions() {

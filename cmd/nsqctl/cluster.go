@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -28,6 +30,26 @@ func newCluster(t *target) *cobra.Command {
 			return printStatus(cmd.OutOrStdout(), v)
 		},
 	})
+	cmd.AddCommand(newDecommission(t))
+	return cmd
+}
+
+func newDecommission(t *target) *cobra.Command {
+	var cancel bool
+	cmd := &cobra.Command{
+		Use:   "decommission BROKER",
+		Short: "move a broker's replicas to the others, so that it can go for good",
+		Long: `decommission marks a broker as leaving: it gets no new replicas, and those it has
+are moved to the others, a few at a time. Stop it for good when "cluster status"
+shows it in no partition any more. --cancel keeps it after all.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"node": {args[0]}, "cancel": {fmt.Sprint(cancel)}}
+			_, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/broker/decommission", q)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "let it stay after all")
 	return cmd
 }
 

@@ -144,6 +144,8 @@ func (p *process) serve() {
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),
+		}, {
+			Method: http.MethodPost, Path: "/v1/broker/decommission", Handler: http.HandlerFunc(p.broker.ServeDecommission),
 		}},
 	}
 	options := p.httpOptions()

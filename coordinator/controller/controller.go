@@ -30,7 +30,8 @@ type Snapshot struct {
 	NowMS      int64
 	Topics     []Topic
 	Partitions []Partition
-	Live       []placement.Broker // with their load
+	Live       []placement.Broker // with their load; without those that leave
+	Leaving    []ident.Node       // to be freed of replicas
 }
 
 // Topic is a topic's key, tombstones included.
@@ -71,11 +72,18 @@ type (
 		Partition ident.Partition
 		State     meta.PartitionState // to be written at State.Revision
 	}
+	// DropReplica takes brokers that leave out of a partition's key, when those
+	// that stay are enough and in sync.
+	DropReplica struct {
+		Partition ident.Partition
+		State     meta.PartitionState // to be written at State.Revision
+	}
 )
 
 func (DropTombstone) action() {}
 func (HandOver) action()      {}
 func (AddReplica) action()    {}
+func (DropReplica) action()   {}
 
 // Plan lists what should be done now.
 func Plan(s Snapshot, o Options) []Action {
@@ -108,16 +116,50 @@ func Plan(s Snapshot, o Options) []Action {
 }
 
 func (s Snapshot) planPartition(p Partition, factor int) Action {
-	if len(p.State.Replicas) < factor {
+	staying := slices.DeleteFunc(slices.Clone(p.State.Replicas), s.leaving)
+	if len(staying) < factor {
 		return s.addReplica(p)
 	}
+	if len(staying) < len(p.State.Replicas) {
+		return s.free(p, staying)
+	}
 	preferred := p.State.Replicas[0]
-	inSync := slices.ContainsFunc(p.State.ISR, func(m ident.Member) bool { return m.Node == preferred })
-	if p.State.Leader != preferred && inSync && s.live(preferred) && s.live(p.State.Leader) {
+	if p.State.Leader != preferred && inSync(p.State, preferred) && s.live(preferred) && s.live(p.State.Leader) {
 		return HandOver{Partition: p.ID, From: p.State.Leader, To: preferred}
 	}
 	return nil
 }
+
+// free takes the brokers that leave out of a partition: first its leadership goes,
+// then, in one transaction, their places among the replicas and in the in-sync
+// set. Before that those that stay must all be in sync.
+func (s Snapshot) free(p Partition, staying []ident.Node) Action {
+	for _, n := range staying {
+		if !inSync(p.State, n) {
+			return nil
+		}
+	}
+	if s.leaving(p.State.Leader) {
+		to := slices.IndexFunc(staying, s.live)
+		if to < 0 {
+			return nil
+		}
+		return HandOver{Partition: p.ID, From: p.State.Leader, To: staying[to]}
+	}
+	next := p.State.Clone()
+	next.Replicas = staying
+	next.ISR = slices.DeleteFunc(next.ISR, func(m ident.Member) bool { return s.leaving(m.Node) })
+	if len(next.ISR) < next.MinInSync {
+		return nil
+	}
+	return DropReplica{Partition: p.ID, State: next}
+}
+
+func inSync(p meta.PartitionState, n ident.Node) bool {
+	return slices.ContainsFunc(p.ISR, func(m ident.Member) bool { return m.Node == n })
+}
+
+func (s Snapshot) leaving(n ident.Node) bool { return slices.Contains(s.Leaving, n) }
 
 // addReplica chooses as placement does, among the brokers that have none.
 func (s Snapshot) addReplica(p Partition) Action {

@@ -71,3 +71,26 @@ func TestPlanMovesAFewAtATime(t *testing.T) {
 	}
 	require.Len(t, plan(s), 2)
 }
+
+func TestPlanFreesABrokerThatLeaves(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")},
+		Live: live("b", "c"), Leaving: []ident.Node{"a"}}
+	add := plan(s)[0].(controller.AddReplica)
+	require.Equal(t, []ident.Node{"a", "b", "c"}, add.State.Replicas)
+
+	s.Partitions[0] = partition("a", "a", "b", "c")
+	s.Partitions[0].State.ISR = s.Partitions[0].State.ISR[:2]
+	require.Empty(t, plan(s), "the new replica is not in sync")
+
+	s.Partitions[0] = partition("a", "a", "b", "c")
+	require.Equal(t, []controller.Action{controller.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "b"}}, plan(s))
+
+	s.Partitions[0] = partition("b", "a", "b", "c")
+	s.Partitions[0].State.MinInSync = 2
+	drop := plan(s)[0].(controller.DropReplica)
+	require.Equal(t, []ident.Node{"b", "c"}, drop.State.Replicas)
+	require.Len(t, drop.State.ISR, 2)
+
+	s.Partitions[0].State.MinInSync = 3
+	require.Empty(t, plan(s), "never below the minimum")
+}

@@ -240,6 +240,9 @@ type NodeState struct {
 	// only while it leads a partition that therefore lacks its minimum: the others
 	// may replace it.
 	Unreached []ident.Node `json:"unreached,omitempty"`
+	// Leaving, in nodes/<n>: an operator takes the broker away for good; its
+	// replicas are moved to others.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // Encode writes a value with its version; values are JSON so that operators can

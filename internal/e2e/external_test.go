@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // TestExternalEtcd: clusters of two and of four brokers on one etcd outside, with
@@ -38,8 +40,26 @@ func TestExternalEtcd(t *testing.T) {
 			c.restart(victim)
 			c.whole(topic)
 			require.Equal(t, history.OK, putOnce(c.other(victim), topic, "after"))
+			if brokers > 3 {
+				c.decommission(victim)
+			}
 		})
 	}
+}
+
+// decommission frees a broker of all replicas.
+func (c *cluster) decommission(name string) {
+	c.t.Helper()
+	out, err := c.nsqctl("cluster", "decommission", name)
+	require.NoError(c.t, err, out)
+	c.until(name+" without replicas", func() bool {
+		v, ok := c.topic(topic)
+		for _, p := range v.Partitions {
+			ok = ok && !slices.Contains(p.Replicas, ident.Node(name)) && len(p.ISR) == len(p.Replicas)
+		}
+		return ok
+	})
+	c.check(topic)
 }
 
 // other is a broker that is not the named one.

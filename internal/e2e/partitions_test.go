@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -76,7 +78,7 @@ func (c *cluster) createMany(topics int) {
 	for _, b := range c.Brokers {
 		makers.Go(func() {
 			for i := range next {
-				c.post(b, "/topic/create", url.Values{"topic": {many(i)}, "partitions": {fmt.Sprint(perTopic)}})
+				c.make(b, many(i))
 			}
 		})
 	}
@@ -86,6 +88,19 @@ func (c *cluster) createMany(topics int) {
 	close(next)
 	makers.Wait()
 	c.until("all partitions led", func() bool { return c.led("") == 0 && c.allInSync() })
+}
+
+// make makes a topic, again until it is there: a busy disk may take longer than
+// one request waits.
+func (c *cluster) make(b devcluster.Broker, topic string) {
+	q := url.Values{"topic": {topic}, "partitions": {fmt.Sprint(perTopic)}}
+	within(c.t, waitLimit, "topic "+topic, func() bool {
+		resp, err := c.http.Post("http://"+b.HTTP+"/topic/create?"+q.Encode(), "", nil)
+		if err != nil {
+			return false
+		}
+		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	})
 }
 
 // led counts the partitions led by a broker; "" counts those without a leader.

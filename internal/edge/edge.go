@@ -273,6 +273,7 @@ type BrokerView struct {
 	RPCAddress  string            `json:"rpc_address"`
 	Zone        string            `json:"zone"`
 	Version     string            `json:"version"`
+	Leaving     bool              `json:"leaving"`   // it is being decommissioned: its replicas go to others
 	LowSpace    bool              `json:"low_space"` // it is below its disk reserve: puts to its partitions are refused
 }
 

@@ -1,0 +1,54 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Decommission marks a broker as leaving, or as staying after all. The
+// controller moves its replicas to the others, one step of a partition at a
+// time: add, catch up, hand over, drop. The broker may be stopped for good when
+// it appears in no partition any more.
+func (b *Broker) Decommission(ctx context.Context, n ident.Node, leaving bool) error {
+	key := b.keys.Node(n)
+	for {
+		e, err := b.meta.Get(ctx, key)
+		if errors.Is(err, meta.ErrNotFound) {
+			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, n)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		s, err := meta.DecodeNode(e)
+		if err != nil || s.Leaving == leaving {
+			return err
+		}
+		s.V, s.Leaving = meta.Version, leaving
+		_, _, err = b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+}
+
+// ServeDecommission answers POST /v1/broker/decommission?node=n[&cancel=true].
+func (b *Broker) ServeDecommission(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), channelTimeout)
+	defer cancel()
+	q := r.URL.Query()
+	err := b.Decommission(ctx, ident.Node(q.Get("node")), q.Get("cancel") != "true")
+	switch {
+	case errors.Is(err, edge.ErrInvalid):
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		w.WriteHeader(http.StatusOK)
+	}
+}

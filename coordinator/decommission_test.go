@@ -1,0 +1,47 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDecommissionedBrokerIsFreedOfReplicas: the leader of a topic is to leave;
+// its replica goes to the broker that had none, then its leadership, then its
+// files; it may then be stopped for good.
+func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
+	c := newCluster(t, 4)
+	ctx := context.Background()
+	require.NoError(t, c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders",
+		Args: map[string]string{"replication_factor": "3", "partitions": "2"}}))
+	for i := range 20 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	leaving := c.leader("orders")
+	require.ErrorIs(t, c.nodes["n1"].Decommission(ctx, "n9", true), edge.ErrInvalid)
+	require.NoError(t, c.nodes["n1"].Decommission(ctx, ident.Node(leaving), true))
+	witness := map[string]string{"n1": "n2", "n2": "n3", "n3": "n4", "n4": "n1"}[leaving]
+	c.eventually(func() bool {
+		v, ok := c.view(witness, "orders")
+		for _, p := range v.Partitions {
+			ok = ok && !slices.Contains(p.Replicas, ident.Node(leaving)) && len(p.ISR) == 3 && len(p.Replicas) == 3 && p.Leader != ""
+		}
+		return ok
+	}, "it is not freed")
+	c.eventually(func() bool {
+		names, err := c.disks[leaving].List("/data/trash")
+		return err == nil && len(names) > 0
+	}, "its files stay")
+	require.NoError(t, c.put(leaving, "orders", "its edges still serve"))
+	require.NoError(t, c.nodes[witness].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "later",
+		Args: map[string]string{"replication_factor": "3"}}))
+	v, _ := c.view(witness, "later")
+	require.NotContains(t, v.Partitions[0].Replicas, ident.Node(leaving), "new topics go elsewhere")
+	c.kill(leaving)
+	require.Len(t, c.drain(witness, "orders", 21), 21)
+}
