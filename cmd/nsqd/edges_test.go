@@ -347,3 +347,47 @@ func TestMetricsAreFed(t *testing.T) {
 	})
 	require.Equal(t, 1.0, b.metric(`lockstep_channel_clients{channel="ch",topic="orders"}`))
 }
+
+// TestPeek reads without consuming: also what is finished and still retained.
+func TestPeek(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	for i := range 10 {
+		c.put("orders", fmt.Sprint("message ", i))
+	}
+	c.put("orders", "a\xffb")
+	var p struct {
+		Start, End, Next int
+		Messages         []struct {
+			ID, Body string
+			Sequence int
+			Bytes    []byte `json:"body_base64"`
+		}
+	}
+	read := func(arguments string) {
+		status, text := b.get("/v1/topic/peek?topic=orders" + arguments)
+		require.Equal(t, 200, status, text)
+		p.Messages = nil
+		require.NoError(t, json.Unmarshal([]byte(text), &p))
+	}
+	read("&limit=3")
+	require.Len(t, p.Messages, 3)
+	require.Equal(t, "message 0", p.Messages[0].Body)
+	require.Equal(t, 11, p.End)
+	read(fmt.Sprint("&limit=1000&from=", p.Next))
+	require.Len(t, p.Messages, 8)
+	require.Equal(t, 3, p.Messages[0].Sequence)
+	require.Equal(t, []byte("a\xffb"), p.Messages[7].Bytes)
+	read("&from=latest")
+	require.Empty(t, p.Messages)
+	for arguments, want := range map[string]int{"topic=nothing": 404, "topic=orders&partition=1": 404, "topic=orders&from=x": 400, "topic=orders&limit=x": 400} {
+		status, _ := b.get("/v1/topic/peek?" + arguments)
+		require.Equal(t, want, status, arguments)
+	}
+	c.consume("orders", "ch", 1)
+	id, attempts, body := c.message()
+	require.Equal(t, "message 0", body, "the first channel gets all of the backlog")
+	require.EqualValues(t, 1, attempts)
+	read("&limit=1")
+	require.Equal(t, id, p.Messages[0].ID)
+}

@@ -145,6 +145,8 @@ func (p *process) serve() {
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),
 		}, {
+			Method: http.MethodGet, Path: "/v1/topic/peek", Handler: http.HandlerFunc(p.broker.ServePeek),
+		}, {
 			Method: http.MethodPost, Path: "/v1/broker/decommission", Handler: http.HandlerFunc(p.broker.ServeDecommission),
 		}},
 	}

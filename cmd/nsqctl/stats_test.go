@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeBroker answers what the commands ask; each /stats counts 50 messages more.
+func fakeBroker(t *testing.T) *httptest.Server {
+	t.Helper()
+	count := 0
+	mux := http.NewServeMux()
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"brokers":[{"name":"n1","alive":true,"http_address":%q}],"topics":[{"topic":"orders","partitions":[{"partition":0,"leader":"n1"}]}]}`, s.Listener.Addr())
+	})
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
+		count += 50
+		fmt.Fprintf(w, `{"topics":[{"topic_name":"orders","message_count":%d,"paused":true,"channels":[{"channel_name":"ch","depth":7}]}]}`, count)
+	})
+	mux.HandleFunc("/v1/topic/peek", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("from") == "earliest" {
+			fmt.Fprint(w, `{"next":1,"end":2,"messages":[{"id":"a","sequence":0,"body":"one"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"next":2,"end":2,"messages":[{"id":"b","sequence":1,"body_base64":"/w=="}]}`)
+	})
+	return s
+}
+
+// run is one command line; it ends after a time if it does not by itself.
+func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	root := newRoot()
+	var b bytes.Buffer
+	root.SetOut(&b)
+	root.SetErr(&b)
+	root.SetArgs(args)
+	err = root.ExecuteContext(ctx)
+	return b.String(), err
+}
+
+func TestStatsOnceAndLive(t *testing.T) {
+	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	out, err := run(t, time.Minute, "stats", at)
+	require.NoError(t, err)
+	require.Contains(t, out, "orders (paused)")
+	out, err = run(t, 500*time.Millisecond, "stats", "--interval=100ms", at)
+	require.NoError(t, err, "Ctrl-C is no failure")
+	require.Regexp(t, `orders \(paused\) .* 500 +n1`, out, "50 messages in 100 ms")
+	out, err = run(t, 300*time.Millisecond, "stats", "--interval=100ms", "-o=json", at)
+	require.NoError(t, err)
+	require.Greater(t, strings.Count(out, `[{"broker":"n1"`), 1)
+}
+
+func TestPeekFollowsPages(t *testing.T) {
+	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	out, err := run(t, time.Minute, "peek", "orders", at)
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)^0/0  a  .*  one\n0/1  b  .*  "\\xff"\n$`, out)
+	_, err = run(t, time.Minute, "peek", "nothing", at)
+	require.ErrorContains(t, err, `no topic "nothing"`)
+}
+
+func TestDumpNamesWhatItCannotRead(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "notes.txt")
+	require.NoError(t, os.WriteFile(name, []byte("x"), 0o600))
+	_, err := run(t, time.Minute, "dump", name)
+	require.ErrorContains(t, err, "not a segment")
+	segment := filepath.Join(t.TempDir(), "00000000000000000000.seg")
+	require.NoError(t, os.WriteFile(segment, bytes.Repeat([]byte("no batch "), 50), 0o600))
+	out, err := run(t, time.Minute, "dump", segment)
+	require.ErrorContains(t, err, "damaged")
+	require.Contains(t, out, "DAMAGED")
+}
+
+func TestHelpAndCompletion(t *testing.T) {
+	root := newRoot()
+	for _, c := range root.Commands() {
+		require.NotEmpty(t, c.Short, c.Name())
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		out, err := run(t, time.Minute, "completion", shell)
+		require.NoError(t, err)
+		require.Contains(t, out, "nsqctl")
+	}
+	_, err := run(t, time.Minute, "stats", "--no-such-flag")
+	require.ErrorContains(t, err, "unknown flag")
+}
