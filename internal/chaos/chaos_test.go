@@ -33,7 +33,8 @@ func environment(name string, otherwise int64) int64 {
 }
 
 // TestChaos runs LOCKSTEP_ROUNDS rounds; round i follows the plan of seed
-// LOCKSTEP_SEED+i. LOCKSTEP_KEEP is where logs and data of failed ones stay.
+// LOCKSTEP_SEED+i, its first fault LOCKSTEP_NEMESIS if set. LOCKSTEP_KEEP is where
+// logs and data of failed ones stay.
 func TestChaos(t *testing.T) {
 	inside(t)
 	rounds := int(environment("LOCKSTEP_ROUNDS", 1))
@@ -93,12 +94,25 @@ func newPlan(seed uint64, large bool) *plan {
 	p.external = p.random.IntN(3) == 0
 	for i, n := range p.random.Perm(len(nemeses))[:2] {
 		x := nemeses[n]
+		if wanted := os.Getenv("LOCKSTEP_NEMESIS"); i == 0 && wanted != "" {
+			x = named(wanted)
+		}
 		p.faults[i] = fault{
 			nemesis: x, after: time.Duration(p.random.Int64N(int64(2 * time.Second))),
 			lasts: x.lasts[0] + time.Duration(p.random.Int64N(int64(x.lasts[1]-x.lasts[0]+1))),
 		}
 	}
 	return p
+}
+
+// named finds a nemesis; a name that is none is a mistake of who runs this.
+func named(name string) nemesis {
+	for _, x := range nemeses {
+		if x.name == name {
+			return x
+		}
+	}
+	panic("no nemesis " + name)
 }
 
 // String tells the plan.

@@ -42,6 +42,7 @@ var nemeses = []nemesis{
 	{"etcd apart, brokers whole", usual, (*round).etcdApart},
 	{"halves", usual, (*round).halves},
 	{"ring", usual, (*round).ring},
+	{"leader apart, then killed", usual, (*round).apartThenKilled},
 	{"leader unheard", usual, func(r *round) func() { return r.oneSided(true) }},
 	{"leader deaf", usual, func(r *round) func() { return r.oneSided(false) }},
 	{"loss", usual, (*round).loss},
@@ -197,6 +198,17 @@ func (r *round) rolling() func() {
 		within(5*time.Second, func() bool { _, ok := r.viewOf(b); return ok })
 	}
 	return func() {}
+}
+
+// apartThenKilled cuts a leader off and kills it before its followers are given
+// up: what it acknowledged alone, if it did, dies with it.
+func (r *round) apartThenKilled() func() {
+	b := r.leader()
+	heal := r.isolated(b, []lane{rpcLane}, drop)
+	pause(time.Duration(100+r.IntN(500)) * time.Millisecond)
+	r.kill(b)
+	heal()
+	return func() { r.start(b) }
 }
 
 // wiped takes the disk from one broker.
