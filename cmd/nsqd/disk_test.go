@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFullDisk runs a broker on a disk of 400 MiB that something else fills: puts
+// are refused before the reserve is eaten, consumers drain, and all is well by
+// itself when there is space again.
+func TestFullDisk(t *testing.T) {
+	const reserve = 64 << 20
+	b := prepare(t)
+	if err := syscall.Mount("tmpfs", b.dir, "tmpfs", 0, "size=400m"); err != nil {
+		t.Skip("needs a small file system: ", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(b.dir, syscall.MNT_DETACH)) })
+	b.run("--min-free-disk-bytes=67108864")
+	b.ready()
+	c := b.dial()
+	for range 20 {
+		c.put("orders", "before")
+	}
+	ballast := filepath.Join(b.dir, "ballast")
+	fill(t, ballast, free(t, b.dir)-reserve+(4<<20))
+	stored := 20
+	b.eventually("refuses puts", func() bool {
+		status, text := b.post("/pub?topic=orders", "x")
+		if status == 200 {
+			stored++
+			return false
+		}
+		require.Equal(t, 503, status)
+		return strings.Contains(text, "disk")
+	})
+	c.command("x", "PUB orders")
+	_, text := c.next()
+	require.Contains(t, text, "E_PUB_FAILED PUB failed disk reserve reached, not stored")
+	status, _ := b.get("/ping")
+	require.Equal(t, 200, status, "it serves, though it takes nothing")
+	require.Contains(t, b.logged(), "disk")
+
+	consumer := b.dial()
+	consumer.consume("orders", "ch", 1)
+	for range stored {
+		id, _, _ := consumer.message()
+		consumer.send("FIN %s\n", id)
+	}
+	b.eventually("the finishes are kept", func() bool {
+		_, s := b.get("/stats?format=json&include_clients=false")
+		return strings.Contains(s, `"depth":0,"backend_depth":0,"in_flight_count":0`)
+	})
+	require.Greater(t, free(t, b.dir), int64(reserve/2), "the reserve is there still")
+
+	require.NoError(t, os.Remove(ballast))
+	b.eventually("takes puts again", func() bool {
+		status, _ := b.post("/pub?topic=orders", "after")
+		return status == 200
+	})
+	_, _, text = consumer.message()
+	require.NotEmpty(t, text)
+}
+
+func free(t *testing.T, dir string) int64 {
+	t.Helper()
+	var s syscall.Statfs_t
+	require.NoError(t, syscall.Statfs(dir, &s))
+	return int64(s.Bavail) * s.Bsize
+}
+
+func fill(t *testing.T, name string, bytes int64) {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Fallocate(int(f.Fd()), 0, 0, bytes))
+	require.NoError(t, f.Close())
+}
