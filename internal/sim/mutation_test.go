@@ -14,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 )
 
-var mutationSeedsFlag = flag.Int("sim.mutation.seeds", 120, "seeds to try for each rule that is switched off")
+var mutationSeedsFlag = flag.Int("sim.mutation.seeds", 300, "seeds to try for each rule that is switched off")
 
 var mutationFlag = flag.String("sim.mutation", "", "try this rule alone")
 
