@@ -391,3 +391,14 @@ func TestPeek(t *testing.T) {
 	read("&limit=1")
 	require.Equal(t, id, p.Messages[0].ID)
 }
+
+func TestPageForOperators(t *testing.T) {
+	b := start(t)
+	b.dial().put("orders", "x")
+	status, text := b.get("/ui")
+	require.Equal(t, 200, status)
+	require.Contains(t, text, "<title>Lockstep</title>")
+	_, text = b.get("/ui/data")
+	require.Contains(t, text, `"topic_name":"orders"`)
+	require.Contains(t, text, `"silent":[]`)
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/webui"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -139,6 +140,7 @@ func (p *process) serve() {
 		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(),
 		Metrics: p.metrics, Log: p.log,
 	})
+	page := webui.New(p.broker)
 	backend := httpapi.Backend{
 		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
@@ -146,6 +148,10 @@ func (p *process) serve() {
 			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),
 		}, {
 			Method: http.MethodGet, Path: "/v1/topic/peek", Handler: http.HandlerFunc(p.broker.ServePeek),
+		}, {
+			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
+		}, {
+			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}, {
 			Method: http.MethodPost, Path: "/v1/broker/decommission", Handler: http.HandlerFunc(p.broker.ServeDecommission),
 		}},

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -246,10 +247,26 @@ func (c *Cluster) wait(name string, timeout time.Duration) error {
 	}
 }
 
-// Ready waits until every broker answers /readyz with 200.
+// Ready waits until every broker answers /readyz with 200, or one has ended: what
+// cannot start, for want of a port, will not be ready later either.
 func (c *Cluster) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { // ends with Ready
+		for ctx.Err() == nil {
+			if len(c.Dead()) > 0 {
+				cancel()
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
 	for _, b := range c.Brokers {
 		if err := WaitReady(ctx, b.HTTP); err != nil {
+			if dead := c.Dead(); len(dead) > 0 {
+				return fmt.Errorf("devcluster: %s ended right after its start; see %s", strings.Join(dead, " and "), filepath.Join(c.cfg.DataDir, dead[0]+".log"))
+			}
 			return fmt.Errorf("devcluster: %s (%s) is not ready: %w; see %s.log", b.Name, b.HTTP, err, b.DataDir)
 		}
 	}
