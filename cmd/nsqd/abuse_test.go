@@ -186,7 +186,7 @@ func TestProducerThatNeverReads(t *testing.T) {
 		}
 	}
 	require.Error(t, err, "the broker read on for ever")
-	require.Less(t, b.memory()-before, 200<<20)
+	require.Less(t, b.memory()-before, memoryFactor*200<<20)
 	b.dial().put("t", "x")
 	b.quiet()
 }
@@ -263,7 +263,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	each := (b.memory() - before) / connections
 	t.Logf("%d connections: %d bytes each; 20 puts beside them: %v", connections, each, time.Since(began))
-	require.Less(t, each, 32<<10)
+	require.Less(t, each, memoryFactor*32<<10)
 	b.quiet()
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -180,7 +181,9 @@ func TestUnixSockets(t *testing.T) {
 	b.run("--tcp-address="+b.tcpSocket, "--http-address="+web)
 	b.eventually("is there", func() bool { return strings.Contains(b.logged(), "READY") })
 	b.dial().put("orders", "over a socket")
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", web) }}}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", web)
+	}}}
 	defer client.CloseIdleConnections()
 	_, text := ask(t, client, http.MethodGet, "http://broker/info", "")
 	require.Contains(t, text, `"http_port":-1,"tcp_port":-1,`)
