@@ -19,6 +19,10 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	case "topic.create":
 		return b.createExplicitly(ctx, op)
 	case "topic.delete":
+		if b.hidden.hides(op.Topic, b.selfAddress()) {
+			b.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
+			return nil
+		}
 		return b.deleteTopic(ctx, op.Topic)
 	case verbTopicPause:
 		return b.pauseTopic(ctx, op.Topic, true)

@@ -81,6 +81,8 @@ func (m *membership) Serve(ctx context.Context, from ident.Node, method string, 
 	case methodFailed:
 		m.failedPeer(from)
 		return none{}, nil
+	case methodHide:
+		return serve(raw, func(req hideNotice) (any, error) { b.hidden.add(req.Topic, req.Node); return none{}, nil })
 	case methodSpace:
 		return serve(raw, func(n spaceNotice) (any, error) { return none{}, b.serveSpace(n) })
 	case methodHandOver:

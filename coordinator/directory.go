@@ -134,15 +134,6 @@ func (b *Broker) Nodes() []edge.NodeEntry {
 	return out
 }
 
-// Tombstone hides a node from Lookup of a topic for a while, on this broker.
-func (b *Broker) Tombstone(topic, node string) error {
-	if _, ok := b.catalog.topic(topic); !ok {
-		return edge.ErrTopicNotFound
-	}
-	b.hidden.add(topic, node)
-	return nil
-}
-
 // Ready is nil when the broker is registered and serves.
 func (b *Broker) Ready() error {
 	if b.session.incarnation() == 0 || b.stopping.Load() {

@@ -18,6 +18,7 @@ const (
 	methodDigest   = "partition.digest"
 	methodHandOver = "partition.handover"
 	methodSpace    = "broker.space"
+	methodHide     = "broker.hide"
 	methodFailed   = "broker.failed"
 )
 

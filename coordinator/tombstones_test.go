@@ -1,0 +1,33 @@
+package coordinator_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// nsqadmin's "tombstone node" hides a node from the lookup services and then asks
+// that node to delete the topic. A stock nsqd loses its own messages by that; here
+// it would be the whole cluster's.
+func TestTombstonedNodeDeletesNothing(t *testing.T) {
+	c := newCluster(t, 3)
+	ctx := t.Context()
+	remove := edge.AdminOp{Verb: "topic.delete", Topic: "orders"}
+	require.NoError(t, c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders"}))
+	node := ""
+	for _, b := range c.nodes["n1"].Cluster().Brokers {
+		if b.Name == "n2" {
+			node = b.HTTPAddress
+		}
+	}
+	require.NoError(t, c.nodes["n1"].Tombstone("orders", node))
+	require.NoError(t, c.nodes["n2"].Do(ctx, remove), "nsqadmin sees no failure")
+	for _, name := range []string{"n1", "n2", "n3"} {
+		require.Contains(t, c.nodes[name].Topics(), "orders", name)
+	}
+	require.ErrorIs(t, c.nodes["n1"].Tombstone("nothing", node), edge.ErrTopicNotFound)
+	require.NoError(t, c.nodes["n3"].Do(ctx, remove), "another broker deletes")
+	require.NotContains(t, c.nodes["n3"].Topics(), "orders")
+}
