@@ -62,6 +62,8 @@ type loop struct {
 	passes  []pass // submitted, not yet synced
 	subs    []store.Submission
 	started time.Time
+
+	barriers []chan struct{} // of this pass
 }
 
 // pass is one submission and the tokens of the machines in it.
@@ -103,11 +105,20 @@ func (l *loop) run() {
 			l.tick()
 		}
 		l.finish()
+		l.passBarriers()
 		if !armed && len(l.active) > 0 {
 			timer.Reset(tickEvery)
 			armed = true
 		}
 	}
+}
+
+// passBarriers tells who waits that everything before has taken effect.
+func (l *loop) passBarriers() {
+	for _, ack := range l.barriers {
+		close(ack)
+	}
+	l.barriers = l.barriers[:0]
 }
 
 func (l *loop) handle(w *work) {
@@ -118,6 +129,9 @@ func (l *loop) handle(w *work) {
 	case workAdd:
 		l.hosts[w.id] = w.hosted
 		l.touch(w.hosted)
+		return
+	case workBarrier:
+		l.barriers = append(l.barriers, w.ack)
 		return
 	}
 	h := l.hosts[w.id]
@@ -147,7 +161,7 @@ func (l *loop) refuse(w *work) {
 		if w.hosted != nil && w.ticket != 0 {
 			w.hosted.queue.Completed(w.ticket, false)
 		}
-	case workRetire:
+	case workRetire, workBarrier:
 		close(w.ack)
 	}
 }

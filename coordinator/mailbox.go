@@ -25,6 +25,7 @@ const (
 	workSynced                  // token and err: the loop's own submission is durable
 	workAdd                     // host a partition
 	workRetire                  // stop hosting it; ack is closed afterwards
+	workBarrier                 // ack is closed when all mail before it took effect
 )
 
 // work is one piece of a loop's mail. It is a struct, not an interface, so that

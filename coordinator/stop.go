@@ -33,6 +33,7 @@ func (b *Broker) HandOver(ctx context.Context) {
 			}
 			if to, ok := b.heir(v); ok {
 				left++
+				h.flush()
 				b.post(h.id, replica.HandOver{To: to})
 			}
 		}
@@ -54,12 +55,54 @@ func (b *Broker) heir(v *replica.View) (ident.Node, bool) {
 // the edges between HandOver and Stop, or after.
 func (b *Broker) Stop(ctx context.Context) {
 	b.HandOver(ctx)
+	b.settleChannels(ctx)
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := b.session.leave(leave); err != nil {
 		b.log.WithError(err).Warn("cannot end the registration, it will run out")
 	}
 	b.Close()
+}
+
+// settleChannels makes the channels' last changes durable, on all of the in-sync
+// set: a requeue of the last 10 ms must not be forgotten by a planned stop.
+func (b *Broker) settleChannels(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	for _, h := range b.hosted() {
+		if h.Leading() {
+			h.flush()
+		}
+	}
+	for _, l := range b.loops {
+		ack := make(chan struct{})
+		if l.mail.post(work{kind: workBarrier, ack: ack}) {
+			select {
+			case <-ack:
+			case <-ctx.Done():
+			}
+		}
+	}
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for !b.channelsSettled() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done(): // the others did not answer: what they miss is redelivered
+			return
+		}
+	}
+}
+
+// channelsSettled reports whether all in-sync replicas hold every change of the
+// channels led here.
+func (b *Broker) channelsSettled() bool {
+	for _, h := range b.hosted() {
+		if v := h.View(); v.Role == replica.Leader && v.Confirmed < v.Issued {
+			return false
+		}
+	}
+	return true
 }
 
 // Close ends everything at once, in the reverse order of the start. Every put

@@ -58,6 +58,11 @@ func (b *Broker) drive(h *hosted, now time.Time, extend bool) {
 	if h.queue.Due() <= now.UnixNano() {
 		h.queue.Expire(now.UnixNano())
 	}
+	h.flush()
+}
+
+// flush hands the machine what changed in the channels since the last time.
+func (h *hosted) flush() {
 	if h.queue.Dirty() {
 		h.queue.Flush()
 	}

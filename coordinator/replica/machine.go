@@ -330,7 +330,7 @@ func (m *Machine) View() View {
 		Counters: m.counters,
 	}
 	if l := m.lead; l != nil {
-		v.EpochStart, v.Confirmed, v.Writable = l.start, l.confirmed, m.writable()
+		v.EpochStart, v.Issued, v.Confirmed, v.Writable = l.start, l.confirmN, l.confirmed, m.writable()
 		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)
 	}
 	return v

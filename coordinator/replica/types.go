@@ -248,6 +248,7 @@ type View struct {
 	Committed         ident.Position
 	End               ident.Position
 	EpochStart        ident.Position // of the epoch this machine leads
+	Issued            uint64         // leader: newest confirm
 	Confirmed         uint64         // leader: highest confirm held by all of the ISR
 	ISR               []ident.Member
 	Replicas          []ident.Node
