@@ -223,7 +223,7 @@ func (b *Broker) atLeader(ctx context.Context, op queueOp) error {
 // askLeader finds the leader of a partition, and the next one if it moved, until
 // the call is answered or ctx ends.
 func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string, req, resp any) error {
-	var err error = edge.ErrNoLeader
+	err := edge.ErrNoLeader
 	for {
 		changed := b.Changed()
 		if l, ok := b.Leader(p); ok {

@@ -38,7 +38,6 @@ type world struct {
 	changed chan struct{}
 	brokers map[ident.Node]*broker
 	pipes   map[[2]ident.Node]*pipe
-	stopped sync.WaitGroup
 }
 
 // broker is one member: the Core of its gateway.

@@ -40,11 +40,10 @@ func fileName(dir string, number uint64) string {
 
 // image is a file with its content.
 type image struct {
-	number     uint64
-	data       []byte
-	first      Header // of the group at its beginning, if found
-	found      bool
-	generation uint64 // highest seen in it
+	number uint64
+	data   []byte
+	first  Header // of the group at its beginning, if found
+	found  bool
 }
 
 func readImages(fs vfs.FS, dir string) ([]*image, error) {

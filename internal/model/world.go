@@ -45,15 +45,6 @@ func (w *world) hash() [2]uint64 {
 	return m.sum()
 }
 
-// spend takes one from a budget; false if nothing is left.
-func (w *world) spend(budget int) bool {
-	if w.left[budget] == 0 {
-		return false
-	}
-	w.left[budget]--
-	return true
-}
-
 // post puts an envelope on a link. A full link loses it, and so does one whose
 // newest message says the same.
 func (w *world) post(l int, e uint32, depth int) {
