@@ -36,11 +36,7 @@ func (a *api) policy(r *http.Request) (any, error) {
 
 // deferred: GET /v1/channel/deferred?topic=&channel=&limit=.
 func (a *api) deferred(r *http.Request) (any, error) {
-	op, err := channelArguments(r)
-	if err != nil {
-		return nil, err
-	}
-	limit, err := limitOf(op)
+	op, limit, err := limitedArguments(r)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +78,7 @@ func (a *api) cancelDeferred(r *http.Request) (any, error) {
 // redrive: POST /v1/channel/redrive?topic=&channel=&limit=. The answer says how
 // many messages went back, also when it stopped early.
 func (a *api) redrive(r *http.Request) (any, error) {
-	op, err := channelArguments(r)
-	if err != nil {
-		return nil, err
-	}
-	limit, err := limitOf(op)
+	op, limit, err := limitedArguments(r)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +90,14 @@ func (a *api) redrive(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return map[string]int{"redriven": n}, nil
+}
+
+// limitedArguments reads the channel and how many messages at the most.
+func limitedArguments(r *http.Request) (op edge.AdminOp, limit int, err error) {
+	if op, err = channelArguments(r); err == nil {
+		limit, err = limitOf(op)
+	}
+	return op, limit, err
 }
 
 func limitOf(op edge.AdminOp) (int, error) {
