@@ -38,7 +38,8 @@ const (
 var errCarry = errors.New("coordinator: messages were not carried")
 
 // keepRetention trims the logs of all replicas here, each by its own channels'
-// state, and carries messages forward where this broker leads. Started by start,
+// state; where this broker leads it finishes what has expired and carries
+// messages forward. Started by start,
 // ends with the broker.
 func (b *Broker) keepRetention(ctx context.Context) {
 	tick := time.NewTicker(retainEvery)
@@ -50,6 +51,9 @@ func (b *Broker) keepRetention(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, h := range b.hosted() {
+			if h.Leading() {
+				h.queue.Reap()
+			}
 			if err := b.retain(ctx, h); err != nil && ctx.Err() == nil {
 				b.log.WithError(err).WithFields(fields(h)).Warn("retention failed, trying again")
 			}

@@ -145,6 +145,15 @@ func TestOldMessagesAreNotDelivered(t *testing.T) {
 	require.Equal(t, "new", string(s.next().Message.Body))
 }
 
+func TestExpiredMessagesOfAChannelWithoutConsumersGo(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
+	c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "1s"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.fill("orders", 500)
+	c.counts("orders", "billing", 0, 0, 0)
+	c.eventually(func() bool { return c.logStart("orders") > 4*smallSegment }, "they pin the log of a replica")
+}
+
 func TestTopicWithoutChannelsKeepsEverything(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
 	c.do("n1", "topic.create", "orders", "", nil)

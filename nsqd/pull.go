@@ -24,7 +24,8 @@ const (
 type window struct {
 	messages []queue.Message
 	head     int
-	average  int // bytes of a message, to read about readAheadBytes at once
+	average  int  // bytes of a message, to read about readAheadBytes at once
+	life     life // of the message at the front, once Reap has looked at it
 }
 
 func (w *window) empty() bool           { return w.head == len(w.messages) }
@@ -131,16 +132,8 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			return false
 		}
 	}
-	if c.p.expired(m, now) {
-		c.cursor.finish(seq)
-		c.changedLocked()
-		from.pop()
-		return false
-	}
-	if s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
-		c.cursor.finish(seq)
-		c.changedLocked()
-		from.pop()
+	if c.p.outlived(lifeOf(m), now) || s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
+		c.finishFrontLocked(from)
 		return false
 	}
 	attempts := uint16(1)

@@ -4,21 +4,33 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // SetTTL limits the life of all messages, in milliseconds since their put or, if
 // they were put with a delay, since they were due; 0 = none. What has outlived it
-// is finished instead of delivered.
+// is finished instead of delivered, at the latest by Reap.
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
-// expired reports whether a message has outlived the topic's limit or its own.
-func (p *Partition) expired(m *queue.Message, now int64) bool {
+// life is what counts for the limits of one message.
+type life struct {
+	seq   ident.Sequence
+	since int64 // unix ns; 0 = nothing is known
+	own   int64 // its own limit in ms, 0 = none
+}
+
+func lifeOf(m *queue.Message) life {
+	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: ttlOf(m.Header)}
+}
+
+// outlived reports whether a message has outlived the topic's limit or its own.
+func (p *Partition) outlived(l life, now int64) bool {
 	ttl := p.ttl.Load()
-	if own := ttlOf(m.Header); own > 0 && (ttl == 0 || own < ttl) {
-		ttl = own
+	if l.own > 0 && (ttl == 0 || l.own < ttl) {
+		ttl = l.own
 	}
-	return ttl > 0 && now-max(m.Time, m.DeliverAt) >= ttl*nsPerMS
+	return ttl > 0 && now-l.since >= ttl*nsPerMS
 }
 
 // ttlOf reads a message's own limit; 0 = none.

@@ -51,3 +51,61 @@ func TestExpiredMessagesAreFinishedInsteadOfDelivered(t *testing.T) {
 	r.tick(1 << 30)
 	require.Contains(t, bodies(c.Pull(s, 5, nil)), "for ever")
 }
+
+// TestExpiredMessagesLeaveWithoutConsumers: what nobody pulls goes too, or it
+// would hold the log for ever.
+func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	r.SetTTL(1000)
+	r.publishN(3 * readAheadMessages)
+	r.postpone(5000*nsPerMS, "later")
+	r.tick(500)
+	r.publish("young")
+	r.Reap()
+	require.Equal(t, counts{depth: 3*readAheadMessages + 2, published: 3*readAheadMessages + 2}, rawCounts(c))
+	reads := r.log.reads
+	r.Reap()
+	require.Equal(t, reads, r.log.reads, "the first message is known to live")
+	require.Zero(t, cap(c.ahead.messages), "nobody waits for what was read")
+
+	r.tick(500)
+	r.Reap()
+	require.Equal(t, counts{depth: 1, deferred: 1, finished: 3 * readAheadMessages, published: 3*readAheadMessages + 2}, rawCounts(c))
+	require.EqualValues(t, 3*readAheadMessages, r.LowWater(), "the delayed one")
+	r.tick(4500) // "later" is due for half a second
+	r.Reap()
+	require.Equal(t, 1, rawCounts(c).depth)
+	r.tick(1000)
+	r.Reap()
+	require.Equal(t, 3*readAheadMessages+2, rawCounts(c).finished)
+	require.EqualValues(t, 3*readAheadMessages+2, r.LowWater())
+	r.Flush()
+	require.NotEmpty(t, r.rep.deltas)
+}
+
+// TestReapBesideConsumers: it takes nothing from a consumer, and nothing twice.
+func TestReapBesideConsumers(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	s := subscribe(t, c)
+	r.publishN(10)
+	d := c.Pull(s, 2, nil) // the others are read ahead
+	require.NoError(t, c.Requeue(s, d[1].Message.Seq, 0))
+	r.SetTTL(100)
+	r.tick(100)
+	r.Reap()
+	require.Equal(t, counts{inFlight: 1, finished: 9, published: 10}, rawCounts(c))
+	require.Empty(t, c.Pull(s, 5, nil))
+	require.NoError(t, c.Finish(s, d[0].Message.Seq, 1))
+	require.EqualValues(t, 10, c.cursor.confirmed)
+	r.publishN(1)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 5, nil), 1)
+}
+
+// rawCounts is countsOf without its search for delayed messages.
+func rawCounts(c *Channel) counts {
+	s := c.stats(false, &merged{})
+	return counts{int(s.Depth), s.InFlightCount, s.DeferredCount, int(c.Finished()), int(s.MessageCount)}
+}
