@@ -18,6 +18,7 @@ type recorder struct {
 	groups []int // puts of each proposal
 	tokens []uint64
 	token  uint64
+	behind bool // what was proposed is not committed
 }
 
 func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
@@ -31,6 +32,7 @@ func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
 
 func (r *recorder) View() replica.View { return replica.View{} }
 func (r *recorder) Idle() bool         { return true }
+func (r *recorder) Committing() bool   { return r.behind }
 
 func (r *recorder) Submit(_ []store.Submission, _ store.Sink, token uint64) {
 	r.tokens = append(r.tokens, token)
@@ -44,6 +46,7 @@ func gathering() (*recorder, func(w work)) {
 	l.hosts[h.id] = h
 	return r, func(w work) {
 		l.now = time.Now()
+		l.nowMS = l.now.Sub(l.started).Milliseconds()
 		w.id = h.id
 		l.handle(&w)
 		l.finish()
@@ -78,6 +81,41 @@ func TestManyBytesDoNotWait(t *testing.T) {
 	require.Equal(t, []int{1}, r.groups)
 	handle(putOf(eagerBytes / 2))
 	require.Equal(t, []int{1, 2}, r.groups)
+}
+
+// TestPutsGatherWhileOthersAreCommitted: what comes while the followers sync
+// goes in one append after them, unless there is much of it.
+func TestPutsGatherWhileOthersAreCommitted(t *testing.T) {
+	r, handle := gathering()
+	handle(putOf(100))
+	r.behind = true
+	handle(work{kind: workSynced, ticket: r.tokens[0]})
+	for range 10 {
+		handle(putOf(100))
+	}
+	require.Equal(t, []int{1}, r.groups)
+	r.behind = false
+	handle(work{kind: workEvent, event: replica.Received{}})
+	require.Equal(t, []int{1, 10}, r.groups)
+	r.behind = true
+	handle(work{kind: workSynced, ticket: r.tokens[1]})
+	handle(putOf(gatherBytes))
+	require.Equal(t, []int{1, 10, 1}, r.groups)
+}
+
+// TestPutsDoNotWaitForAStalledCommit: after gatherFor the machine has them,
+// which answers them in time when the replicas never do.
+func TestPutsDoNotWaitForAStalledCommit(t *testing.T) {
+	r, handle := gathering()
+	handle(putOf(100))
+	r.behind = true
+	handle(work{kind: workSynced, ticket: r.tokens[0]})
+	handle(putOf(100))
+	require.Equal(t, []int{1}, r.groups)
+	require.Eventually(t, func() bool {
+		handle(work{kind: workEvent, event: replica.Received{}})
+		return len(r.groups) == 2
+	}, 5*time.Second, gatherFor)
 }
 
 func BenchmarkMessage(b *testing.B) {

@@ -16,6 +16,7 @@ type machine interface {
 	Step(ev replica.Event, out *replica.Effects)
 	View() replica.View
 	Idle() bool
+	Committing() bool
 }
 
 // ticket is who waits for a Completion: a put's Completer, or nsqd with its own
@@ -49,6 +50,7 @@ type hosted struct {
 	tickets    map[uint64]ticket
 	lastTicket uint64
 	tickMS     int64 // of the last Tick
+	flushed    int64 // when puts were last proposed, as loop.nowMS
 	touched    bool  // something was stepped in this pass
 	waiting    bool  // in loop.waiting
 	active     bool  // needs ticks

@@ -20,6 +20,10 @@ const (
 	// eagerBytes of puts are proposed even while an earlier submission is being
 	// synced.
 	eagerBytes = 256 << 10
+	// gatherBytes of puts do not wait for those before them to be committed, nor
+	// do any longer than gatherFor.
+	gatherBytes = 16 << 10
+	gatherFor   = 10 * time.Millisecond
 )
 
 // journal is what a loop needs of the store.

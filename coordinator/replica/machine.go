@@ -242,6 +242,12 @@ func (m *Machine) assume() {
 // leads reports whether this machine leads that epoch already.
 func (m *Machine) leads(e ident.Epoch) bool { return m.lead != nil && m.lead.epoch == e }
 
+// Committing reports whether this machine leads and puts are on their way to
+// being committed.
+func (m *Machine) Committing() bool {
+	return m.role == Leader && len(m.lead.pending) > 0
+}
+
 // registered reports whether the node's own incarnation is the live one.
 func (m *Machine) registered() bool {
 	n := m.node(m.self.Node)
