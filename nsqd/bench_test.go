@@ -43,7 +43,7 @@ func BenchmarkDeferredMillion(b *testing.B) {
 	r := newRig(Options{})
 	c := r.channel(b, "c", ChannelOptions{})
 	for i := range n {
-		c.cursor.putAside(entry{seq: ident.Sequence(i), deadline: int64(rand.N(1 << 40))})
+		c.cursor.putAside(newEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
 	}
 	c.cursor.clean()
 	full := r.Snapshot()
@@ -66,7 +66,7 @@ func BenchmarkDeferredMillion(b *testing.B) {
 	b.Run("requeue-due", func(b *testing.B) {
 		for i := range b.N {
 			seq := ident.Sequence(n + i)
-			c.cursor.aside.wait(seq, int64(i), 1)
+			c.cursor.aside.wait(newEntry(seq, int64(i), 1))
 			c.cursor.aside.expire(int64(i))
 			c.cursor.aside.drop(seq)
 		}

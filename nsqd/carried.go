@@ -117,11 +117,11 @@ func (p *Partition) Aside(below ident.Sequence, at ident.Offset) []ident.Sequenc
 			continue
 		}
 		c.mu.Lock()
-		for seq := range c.cursor.aside.index {
+		c.cursor.aside.each(func(seq ident.Sequence) {
 			if seq < below {
 				found[seq] = struct{}{}
 			}
-		}
+		})
 		c.mu.Unlock()
 	}
 	maps.DeleteFunc(found, func(seq ident.Sequence, _ struct{}) bool {
@@ -157,7 +157,7 @@ func (p *Partition) CarriedFrom() (ident.Offset, bool) {
 		}
 		c.mu.Lock()
 		for _, x := range all {
-			if _, isAside := c.cursor.aside.index[x.seq]; isAside {
+			if c.cursor.aside.has(x.seq) {
 				needed[x.seq] = struct{}{}
 			}
 		}

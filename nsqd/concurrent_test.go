@@ -195,7 +195,7 @@ func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
 	var c cursor
 	c.silent = true
 	for i := range n {
-		c.putAside(entry{seq: ident.Sequence(i), deadline: int64(rand.N(1 << 40)), attempts: 1})
+		c.putAside(newEntry(ident.Sequence(i), int64(rand.N(1<<40)), 1))
 	}
 	each := float64(heapBytes()-before) / n
 	t.Logf("%.1f bytes a message", each)

@@ -63,9 +63,9 @@ func (c *cursor) finishedCount() uint64 { return c.settledCount() - uint64(c.asi
 
 // putAside settles seq and lets it wait for the deadline.
 func (c *cursor) putAside(e entry) {
-	c.settle(span{e.seq, e.seq + 1})
-	c.aside.wait(e.seq, e.deadline, e.attempts)
-	c.touch(e.seq)
+	c.settle(span{e.seq(), e.seq() + 1})
+	c.aside.wait(e)
+	c.touch(e.seq())
 }
 
 // putReady settles seq and puts it at the end of the ready queue.
@@ -141,8 +141,8 @@ func (c *cursor) apply(p progress) {
 	}
 	c.aside.grow(len(p.aside))
 	for _, e := range p.aside {
-		c.settle(span{e.seq, e.seq + 1})
-		c.aside.wait(e.seq, e.deadline, e.attempts)
+		c.settle(span{e.seq(), e.seq() + 1})
+		c.aside.wait(e)
 	}
 	for _, seq := range p.finished {
 		c.settle(span{seq, seq + 1})

@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -9,79 +10,87 @@ import (
 // Messages that were put aside are settled for the cursor, so that one delayed
 // or poison message does not hold it: DPUBs that are not due, requeued and timed
 // out ones. asideSet keeps what the log does not know of them: when they are due
-// and how often they were delivered. Each is in one of three places.
-const (
-	placeReady    = -1 // due, in the ready queue
-	placeInFlight = -2 // delivered again, not finished yet
-	// 0 and above: waiting, the index in the heap
-)
+// and how often they were delivered. Each either waits for its deadline or is
+// active: ready to be delivered, or delivered again and not finished yet.
 
-// aside is what is known of one message that was put aside.
-type aside struct {
-	at       int32 // a place… or an index in the heap
-	attempts uint16
+// entry is what the replicated state says of one message put aside, in 16 bytes
+// as there, so that a state with a million of them is written at the speed of a
+// copy: it is done on a core loop.
+type entry struct {
+	deadline int64  // unix ns; in the past or 0: due
+	mark     uint64 // sequence << 16 | attempts
 }
 
-// deferral waits for its deadline. 16 bytes, as in the snapshot.
-type deferral struct {
-	deadline int64
-	seq      ident.Sequence
+func newEntry(seq ident.Sequence, deadline int64, attempts uint16) entry {
+	return entry{deadline: deadline, mark: uint64(seq)<<16 | uint64(attempts)}
 }
+
+func (e entry) seq() ident.Sequence { return ident.Sequence(e.mark >> 16) }
+func (e entry) attempts() uint16    { return uint16(e.mark) }
 
 // before orders the heap; the sequence breaks ties, so that what is due together
 // comes in the order of the log.
-func (d deferral) before(o deferral) bool {
-	return d.deadline < o.deadline || d.deadline == o.deadline && d.seq < o.seq
+func (e entry) before(o entry) bool {
+	return e.deadline < o.deadline || e.deadline == o.deadline && e.mark < o.mark
 }
 
-// entry is all that the replicated state says of one message put aside.
-type entry struct {
-	seq      ident.Sequence
-	deadline int64 // unix ns; in the past or 0: due
+// active is a message that was put aside and is due.
+type active struct {
+	ready    bool // else it is in flight
 	attempts uint16
 }
 
-// asideSet: a map for lookups, a heap of those that wait, a queue of those that
-// are due. At most 64 bytes a waiting message.
+// asideSet: a heap of those that wait and the place of each in it, a map of those
+// that are active, a queue of those that are ready. At most 64 bytes a waiting
+// message.
 type asideSet struct {
-	index map[ident.Sequence]aside
-	heap  []deferral
-	ready seqQueue
-	// due counts the entries of the index that are placeReady. The queue may hold
-	// more: what left the set by another way is skipped when it comes up.
+	heap   []entry
+	places map[ident.Sequence]int32
+	active map[ident.Sequence]active
+	ready  seqQueue
+	// due counts the active ones that are ready. The queue may hold more: what
+	// left the set by another way is skipped when it comes up.
 	due int
 }
 
-// grow makes room for n messages in an empty set.
+// grow makes room for n waiting messages in an empty set.
 func (a *asideSet) grow(n int) {
-	if n > 0 && len(a.index) == 0 {
-		a.index = make(map[ident.Sequence]aside, n)
-		a.heap = make([]deferral, 0, n)
+	if n > 0 && a.len() == 0 {
+		a.places = make(map[ident.Sequence]int32, n)
+		a.heap = make([]entry, 0, n)
 	}
 }
 
-func (a *asideSet) len() int { return len(a.index) }
+func (a *asideSet) len() int { return len(a.heap) + len(a.active) }
 
-// wait puts seq aside until the deadline; it must not be in the heap.
-func (a *asideSet) wait(seq ident.Sequence, deadline int64, attempts uint16) {
-	a.drop(seq)
-	if a.index == nil {
-		a.index = make(map[ident.Sequence]aside)
+// wait puts a message aside until its deadline.
+func (a *asideSet) wait(e entry) {
+	a.drop(e.seq())
+	a.push(e)
+}
+
+// push adds a message that is not in the set to the heap.
+func (a *asideSet) push(e entry) {
+	if a.places == nil {
+		a.places = make(map[ident.Sequence]int32)
 	}
-	a.index[seq] = aside{attempts: attempts}
-	a.heap = append(a.heap, deferral{})
-	a.up(len(a.heap)-1, deferral{deadline, seq})
+	a.heap = append(a.heap, entry{})
+	a.up(len(a.heap)-1, e)
 }
 
 // makeReady puts seq at the end of the ready queue.
 func (a *asideSet) makeReady(seq ident.Sequence, attempts uint16) {
 	a.drop(seq)
-	if a.index == nil {
-		a.index = make(map[ident.Sequence]aside)
-	}
-	a.index[seq] = aside{at: placeReady, attempts: attempts}
+	a.activate(seq, active{ready: true, attempts: attempts})
 	a.ready.push(seq)
 	a.due++
+}
+
+func (a *asideSet) activate(seq ident.Sequence, x active) {
+	if a.active == nil {
+		a.active = make(map[ident.Sequence]active)
+	}
+	a.active[seq] = x
 }
 
 // peek gives the first ready message.
@@ -100,32 +109,34 @@ func (a *asideSet) peek() (ident.Sequence, bool) {
 // how often it was delivered before.
 func (a *asideSet) deliver(seq ident.Sequence) uint16 {
 	a.ready.pop()
-	e := a.index[seq]
-	a.index[seq] = aside{at: placeInFlight, attempts: e.attempts}
+	attempts := a.active[seq].attempts
+	a.active[seq] = active{attempts: attempts}
 	a.due--
-	return e.attempts
+	return attempts
 }
 
 // reclaim notes that seq is in flight with so many deliveries before.
 func (a *asideSet) reclaim(seq ident.Sequence, attempts uint16) {
-	a.makeReady(seq, attempts)
-	a.due--
-	a.index[seq] = aside{at: placeInFlight, attempts: attempts}
+	a.drop(seq)
+	a.activate(seq, active{attempts: attempts})
 }
 
 // drop takes seq out, wherever it is.
 func (a *asideSet) drop(seq ident.Sequence) bool {
-	e, ok := a.index[seq]
-	if !ok {
+	x, isActive := a.active[seq]
+	place, waits := a.places[seq]
+	switch {
+	case isActive:
+		if x.ready {
+			a.due--
+		}
+		delete(a.active, seq)
+	case waits:
+		a.unheap(int(place))
+	default:
 		return false
 	}
-	if e.at == placeReady {
-		a.due--
-	} else if e.at >= 0 {
-		a.unheap(int(e.at))
-	}
-	delete(a.index, seq)
-	if len(a.index) == 0 {
+	if a.len() == 0 {
 		a.reset()
 	}
 	return true
@@ -138,58 +149,50 @@ func (a *asideSet) reset() {
 		*a = asideSet{}
 		return
 	}
-	clear(a.index)
+	clear(a.places)
+	clear(a.active)
 	a.heap, a.ready, a.due = a.heap[:0], seqQueue{items: a.ready.items[:0]}, 0
+}
+
+// has reports whether seq is in the set.
+func (a *asideSet) has(seq ident.Sequence) bool {
+	_, ok := a.get(seq)
+	return ok
 }
 
 // get gives what is known of seq; the deadline is 0 unless it waits.
 func (a *asideSet) get(seq ident.Sequence) (e entry, ok bool) {
-	x, ok := a.index[seq]
+	if x, ok := a.active[seq]; ok {
+		return newEntry(seq, 0, x.attempts), true
+	}
+	place, ok := a.places[seq]
 	if !ok {
 		return entry{}, false
 	}
-	e = entry{seq: seq, attempts: x.attempts}
-	if x.at >= 0 {
-		e.deadline = a.heap[x.at].deadline
-	}
-	return e, true
+	return a.heap[place], true
 }
 
 // entries lists the set: what waits in the heap's order, then the rest by
 // sequence, so that equal histories give equal bytes.
 func (a *asideSet) entries() []entry {
-	all := make([]entry, 0, len(a.index))
-	for _, d := range a.heap {
-		all = append(all, entry{d.seq, d.deadline, a.index[d.seq].attempts})
+	all := append(make([]entry, 0, a.len()), a.heap...)
+	return append(all, a.grounded()...)
+}
+
+// grounded lists, by sequence, what is ready or in flight, as due at once.
+func (a *asideSet) grounded() []entry {
+	all := make([]entry, 0, len(a.active))
+	for seq, x := range a.active {
+		all = append(all, newEntry(seq, 0, x.attempts))
 	}
-	for _, seq := range a.active() {
-		all = append(all, entry{seq: seq, attempts: a.index[seq].attempts})
-	}
+	slices.SortFunc(all, func(x, y entry) int { return cmp.Compare(x.mark, y.mark) })
 	return all
 }
 
-// active lists, sorted, what is ready or in flight.
-func (a *asideSet) active() []ident.Sequence {
-	if len(a.index) == len(a.heap) {
-		return nil
-	}
-	seqs := make([]ident.Sequence, 0, len(a.index)-len(a.heap))
-	for seq, e := range a.index {
-		if e.at < 0 {
-			seqs = append(seqs, seq)
-		}
-	}
-	slices.Sort(seqs)
-	return seqs
-}
-
 // inFlight counts the entries that are delivered again.
-func (a *asideSet) inFlight() int { return len(a.index) - len(a.heap) - a.due }
+func (a *asideSet) inFlight() int { return len(a.active) - a.due }
 
-func (a *asideSet) isReady(seq ident.Sequence) bool {
-	e, ok := a.index[seq]
-	return ok && e.at == placeReady
-}
+func (a *asideSet) isReady(seq ident.Sequence) bool { return a.active[seq].ready }
 
 // next is the earliest deadline, or never.
 func (a *asideSet) next() int64 {
@@ -202,12 +205,10 @@ func (a *asideSet) next() int64 {
 // expire makes all that is due at now ready and returns how many it was.
 func (a *asideSet) expire(now int64) (n int) {
 	for len(a.heap) > 0 && a.heap[0].deadline <= now {
-		seq := a.heap[0].seq
+		e := a.heap[0]
 		a.unheap(0)
-		e := a.index[seq]
-		e.at = placeReady
-		a.index[seq] = e
-		a.ready.push(seq)
+		a.activate(e.seq(), active{ready: true, attempts: e.attempts()})
+		a.ready.push(e.seq())
 		a.due++
 		n++
 	}
@@ -217,37 +218,47 @@ func (a *asideSet) expire(now int64) (n int) {
 // ground makes everything wait in the heap, due at once: what is ready or in
 // flight on a leader is just unfinished on a follower.
 func (a *asideSet) ground() {
-	for _, seq := range a.active() {
-		a.heap = append(a.heap, deferral{})
-		a.up(len(a.heap)-1, deferral{0, seq})
+	all := a.grounded()
+	a.active, a.ready, a.due = nil, seqQueue{}, 0
+	for _, e := range all {
+		a.push(e)
 	}
-	a.ready, a.due = seqQueue{}, 0
 }
 
 // low is the least sequence that waits or is ready and is not passed over, or
 // `or` if that is less.
 func (a *asideSet) low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
-	for _, d := range a.heap { // a scan of a slice: a million take a millisecond
-		if d.seq < or && !pass(d.seq) {
-			or = d.seq
+	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
+		if e.seq() < or && !pass(e.seq()) {
+			or = e.seq()
 		}
 	}
 	for _, seq := range a.ready.items[a.ready.head:] {
-		if seq < or && a.index[seq].at == placeReady && !pass(seq) {
+		if seq < or && a.isReady(seq) && !pass(seq) {
 			or = seq
 		}
 	}
 	return or
 }
 
-func (a *asideSet) set(i int, d deferral) {
-	a.heap[i] = d
-	e := a.index[d.seq]
-	e.at = int32(i)
-	a.index[d.seq] = e
+// each calls f with every sequence of the set, in no order.
+func (a *asideSet) each(f func(ident.Sequence)) {
+	for _, e := range a.heap {
+		f(e.seq())
+	}
+	for seq := range a.active {
+		f(seq)
+	}
 }
 
+func (a *asideSet) set(i int, e entry) {
+	a.heap[i] = e
+	a.places[e.seq()] = int32(i)
+}
+
+// unheap takes the message at place i off the heap.
 func (a *asideSet) unheap(i int) {
+	delete(a.places, a.heap[i].seq())
 	last := len(a.heap) - 1
 	moved := a.heap[last]
 	a.heap = a.heap[:last]
@@ -261,20 +272,20 @@ func (a *asideSet) unheap(i int) {
 	}
 }
 
-// up and down find the place for d, starting at i, which is free.
-func (a *asideSet) up(i int, d deferral) {
+// up and down find the place for e, starting at i, which is free.
+func (a *asideSet) up(i int, e entry) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !d.before(a.heap[parent]) {
+		if !e.before(a.heap[parent]) {
 			break
 		}
 		a.set(i, a.heap[parent])
 		i = parent
 	}
-	a.set(i, d)
+	a.set(i, e)
 }
 
-func (a *asideSet) down(i int, d deferral) {
+func (a *asideSet) down(i int, e entry) {
 	for {
 		child := 2*i + 1
 		if child >= len(a.heap) {
@@ -283,11 +294,11 @@ func (a *asideSet) down(i int, d deferral) {
 		if child+1 < len(a.heap) && a.heap[child+1].before(a.heap[child]) {
 			child++
 		}
-		if !a.heap[child].before(d) {
+		if !a.heap[child].before(e) {
 			break
 		}
 		a.set(i, a.heap[child])
 		i = child
 	}
-	a.set(i, d)
+	a.set(i, e)
 }

@@ -79,11 +79,11 @@ func (c *Channel) buryFrontLocked(now int64) {
 			return
 		}
 		e, _ := c.cursor.aside.get(seq)
-		if !c.diesLocked(e.attempts) || c.ordered && (c.flights.len() > 0 || c.confirming) {
+		if !c.diesLocked(e.attempts()) || c.ordered && (c.flights.len() > 0 || c.confirming) {
 			return
 		}
 		c.cursor.aside.ready.pop()
-		c.buryLocked(seq, e.attempts, now)
+		c.buryLocked(seq, e.attempts(), now)
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *Channel) Exhumed(seq ident.Sequence) {
 		return
 	}
 	c.flights.remove(f)
-	c.cursor.aside.wait(seq, now+1000*nsPerMS, f.attempts)
+	c.cursor.aside.wait(newEntry(seq, now+1000*nsPerMS, f.attempts))
 	c.p.lower(now + 1000*nsPerMS)
 }
 

@@ -138,7 +138,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	}
 	attempts := uint16(1)
 	if again && c.policy.MaxAttempts > 0 {
-		if e, _ := c.cursor.aside.get(seq); c.diesLocked(e.attempts) {
+		if e, _ := c.cursor.aside.get(seq); c.diesLocked(e.attempts()) {
 			from.pop()
 			c.buryFrontLocked(now)
 			return false
@@ -240,7 +240,7 @@ func (c *Channel) tookAheadLocked(read []queue.Message, start ident.Sequence, er
 			c.cursor.finish(m.Seq)
 			c.changedLocked()
 		case m.DeliverAt > now:
-			c.cursor.putAside(entry{seq: m.Seq, deadline: m.DeliverAt})
+			c.cursor.putAside(newEntry(m.Seq, m.DeliverAt, 0))
 			c.changedLocked()
 		default:
 			kept = append(kept, m)
@@ -282,7 +282,7 @@ func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Mess
 // restLocked puts a ready message that cannot be read now off for a moment.
 func (c *Channel) restLocked(seq ident.Sequence, now int64) {
 	e, _ := c.cursor.aside.get(seq)
-	c.cursor.aside.wait(seq, now+stallNS, e.attempts)
+	c.cursor.aside.wait(newEntry(seq, now+stallNS, e.attempts()))
 }
 
 // stallLocked lets the channel rest after a read that gave nothing. Expire wakes

@@ -88,7 +88,7 @@ func appendProgress(b []byte, p progress) []byte {
 	}
 	b = le.AppendUint32(b, uint32(len(p.aside)))
 	for _, e := range p.aside {
-		b = le.AppendUint64(b, uint64(e.seq)<<16|uint64(e.attempts))
+		b = le.AppendUint64(b, e.mark)
 		b = le.AppendUint64(b, uint64(e.deadline))
 	}
 	b = le.AppendUint32(b, uint32(len(p.finished)))
@@ -260,10 +260,9 @@ func (d *decoder) progress() (p progress) {
 	n := d.count(16)
 	p.aside = slices.Grow(p.aside, n)
 	for ; n > 0; n-- {
-		w := d.uint64()
-		e := entry{seq: ident.Sequence(w >> 16), attempts: uint16(w), deadline: int64(d.uint64())}
-		if e.seq >= MaxSequence {
-			d.fail("sequence %d", e.seq)
+		e := entry{mark: d.uint64(), deadline: int64(d.uint64())}
+		if e.seq() >= MaxSequence {
+			d.fail("sequence %d", e.seq())
 		}
 		p.aside = append(p.aside, e)
 	}

@@ -35,7 +35,7 @@ func sampleRecords() []record {
 		{kind: kindProgress, channel: "b", progress: progress{
 			confirmed: 100,
 			settled:   []span{{102, 105}, {110, 111}},
-			aside:     []entry{{seq: 90, deadline: 1_700_000_000_000_000_000, attempts: 3}, {seq: 104}},
+			aside:     []entry{newEntry(90, 1_700_000_000_000_000_000, 3), newEntry(104, 0, 0)},
 			finished:  []ident.Sequence{50, 103},
 		}},
 		{kind: kindSeek, channel: "b", at: 12},
@@ -127,7 +127,7 @@ func TestALeaderWhoseChannelIsAheadOfTheLogWaitsForIt(t *testing.T) {
 	r := newRig(Options{})
 	r.Unlead()
 	applyTo(r.Partition, record{kind: kindCreate, channel: "c", at: 5})
-	applyTo(r.Partition, record{kind: kindProgress, channel: "c", progress: progress{aside: []entry{{seq: 6}}}})
+	applyTo(r.Partition, record{kind: kindProgress, channel: "c", progress: progress{aside: []entry{newEntry(6, 0, 0)}}})
 	r.publishN(3)
 	r.Lead(2)
 	c, _ := r.Channel("c")

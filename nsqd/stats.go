@@ -122,18 +122,16 @@ func (c *Channel) Deferred(max int) []Deferred {
 	c.scout()
 	c.mu.Lock()
 	waiting := slices.Clone(c.cursor.aside.heap)
-	all := make([]Deferred, len(waiting))
-	for i, d := range waiting {
-		all[i] = Deferred{
-			ID: ID(c.p.id, d.seq), Sequence: d.seq, DeadlineNS: d.deadline,
-			Attempts: c.cursor.aside.index[d.seq].attempts,
-		}
-	}
 	c.mu.Unlock()
-	slices.SortFunc(all, func(a, b Deferred) int {
-		return cmp.Or(cmp.Compare(a.DeadlineNS, b.DeadlineNS), cmp.Compare(a.Sequence, b.Sequence))
+	slices.SortFunc(waiting, func(x, y entry) int {
+		return cmp.Or(cmp.Compare(x.deadline, y.deadline), cmp.Compare(x.mark, y.mark))
 	})
-	return all[:min(len(all), max)]
+	all := make([]Deferred, min(len(waiting), max))
+	for i := range all {
+		e := waiting[i]
+		all[i] = Deferred{ID: ID(c.p.id, e.seq()), Sequence: e.seq(), DeadlineNS: e.deadline, Attempts: e.attempts()}
+	}
+	return all
 }
 
 // scoutMessages bounds how far one look at a channel reads ahead of its consumers.
@@ -175,7 +173,7 @@ func (c *Channel) scoutFor(seqs []ident.Sequence) {
 		}
 		c.mu.Lock()
 		if generation == c.generation && c.serving && seq >= c.fetched && !c.cursor.settled(seq) {
-			c.cursor.putAside(entry{seq: seq, deadline: read[0].DeliverAt})
+			c.cursor.putAside(newEntry(seq, read[0].DeliverAt, 0))
 			c.changedLocked()
 			c.p.lower(read[0].DeliverAt)
 		}
@@ -197,7 +195,7 @@ func (c *Channel) scoutedThrough(read []queue.Message, generation uint64) bool {
 		}
 		c.scouted = m.Seq + 1
 		if m.DeliverAt > now && m.Seq >= c.fetched && !c.cursor.settled(m.Seq) {
-			c.cursor.putAside(entry{seq: m.Seq, deadline: m.DeliverAt})
+			c.cursor.putAside(newEntry(m.Seq, m.DeliverAt, 0))
 			c.changedLocked()
 		}
 	}

@@ -70,7 +70,7 @@ func (c *Channel) finishLateLocked(seq ident.Sequence) (uint16, error) {
 	}
 	c.cursor.finish(seq)
 	c.changedLocked()
-	return e.attempts + 1, nil
+	return e.attempts() + 1, nil
 }
 
 // finishOrdered sends the finish to the replicas at once and keeps the channel
@@ -138,7 +138,7 @@ func (c *Channel) retryLocked(f *flight, delayMS, now int64) {
 	}
 	deadline := now + delayMS*nsPerMS
 	c.flights.remove(f)
-	c.cursor.putAside(entry{seq: f.seq, deadline: deadline, attempts: f.attempts})
+	c.cursor.putAside(newEntry(f.seq, deadline, f.attempts))
 	c.changedLocked()
 	c.p.lower(deadline)
 }
