@@ -8,27 +8,16 @@ import (
 )
 
 // count records the end of a put.
-func (l *loop) count(t ticket, o replica.Outcome) {
-	l.metrics.Put(putOutcome(o), t.messages, t.bytes)
-	if o == replica.Committed {
+func (l *loop) count(h *hosted, t ticket, o replica.Outcome) {
+	switch o {
+	case replica.Committed:
 		now := time.Now()
 		l.metrics.Stage(metrics.StageReplicate, now.Sub(t.proposed))
 		l.metrics.Stage(metrics.StageCommit, now.Sub(t.at))
-	}
-}
-
-func putOutcome(o replica.Outcome) metrics.Outcome {
-	switch o {
-	case replica.Committed:
-		return metrics.PutCommitted
+		l.metrics.Stored(t.messages, t.bytes)
+		h.queue.Stored(t.bytes)
 	case replica.Duplicate:
-		return metrics.PutDuplicate
-	case replica.RolledBack:
-		return metrics.PutRolledBack
-	case replica.InDoubt:
-		return metrics.PutInDoubt
-	default:
-		return metrics.PutRefused
+		l.metrics.Event(metrics.EventRepeated)
 	}
 }
 

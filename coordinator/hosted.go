@@ -25,7 +25,7 @@ type ticket struct {
 	put             Completer
 	at              time.Time // when the put was handed in
 	proposed        time.Time // when the loop came to it
-	messages, bytes int
+	messages, bytes int       // of the put; bytes of bodies
 	change          uint64
 }
 
@@ -81,7 +81,7 @@ func (h *hosted) complete(c replica.Completion) {
 	delete(h.tickets, c.Ticket)
 	if t.put != nil {
 		t.put.Complete(c)
-		h.loop.count(t, c.Outcome)
+		h.loop.count(h, t, c.Outcome)
 		return
 	}
 	h.queue.Completed(t.change, c.Outcome == replica.Committed)

@@ -204,7 +204,7 @@ func (l *loop) propose(h *hosted, w *work) {
 	}
 	l.touch(h)
 	l.metrics.Stage(metrics.StageQueue, l.now.Sub(w.at))
-	t := ticket{put: w.done, at: w.at, proposed: l.now, messages: int(w.draft.Count), bytes: w.draft.Size()}
+	t := ticket{put: w.done, at: w.at, proposed: l.now, messages: int(w.draft.Count), bytes: w.draft.BodyBytes()}
 	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(t)})
 	h.putBytes += w.draft.Size()
 }

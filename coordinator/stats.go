@@ -60,6 +60,7 @@ func addTopic(sum *edge.TopicStats, part edge.TopicStats) {
 	sum.BackendDepth += part.BackendDepth
 	sum.MessageCount += part.MessageCount
 	sum.MessageBytes += part.MessageBytes
+	sum.Inherited += part.Inherited
 	addLatency(&sum.E2E, part.E2E)
 	for _, c := range part.Channels {
 		i := slices.IndexFunc(sum.Channels, func(x edge.ChannelStats) bool { return x.ChannelName == c.ChannelName })
@@ -79,6 +80,7 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 	sum.InFlightCount += part.InFlightCount
 	sum.DeferredCount += part.DeferredCount
 	sum.MessageCount += part.MessageCount
+	sum.Inherited += part.Inherited
 	sum.RequeueCount += part.RequeueCount
 	sum.TimeoutCount += part.TimeoutCount
 	sum.Paused = sum.Paused || part.Paused

@@ -55,7 +55,9 @@ type Channel struct {
 	skipped  uint64 // dropped by retention before they were read
 	requeues uint64
 	timeouts uint64
-	latency  *latency // nil = not measured
+	// inherited is what was published to it before this broker led.
+	inherited uint64
+	latency   *latency // nil = not measured
 
 	policy Policy
 	grave  Subscriber       // holds the dead messages; never attached
@@ -100,6 +102,7 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 		return
 	}
 	c.limit = limit
+	c.inherited = c.publishedLocked()
 	c.rewindLocked()
 	c.cursor.clean()
 	c.cursor.aside.expire(now)

@@ -26,6 +26,7 @@ type Partition struct {
 	due    atomic.Int64 // unix ns: Expire has something to do
 	ttl    atomic.Int64 // ms; 0 = messages live for ever
 	until  atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
+	stored atomic.Int64 // bytes of bodies committed under this broker since its start
 
 	// emit makes working out a delta and handing it to the Replicator one step, so
 	// that deltas leave in the order in which they apply.
@@ -39,6 +40,7 @@ type Partition struct {
 	epoch     ident.Epoch
 	committed ident.Position
 	paused    bool           // topic pause: nothing at or above barrier reaches channels
+	inherited ident.Sequence // the committed end when this broker began to lead
 	barrier   ident.Sequence // with paused
 	keep      ident.Sequence // what the topic keeps while it has no channels
 
@@ -69,7 +71,11 @@ func (p *Partition) Lead(epoch ident.Epoch) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leading, p.epoch, p.committed = true, epoch, p.source.Committed()
+	committed := p.source.Committed()
+	if !p.leading {
+		p.inherited = committed.Sequence
+	}
+	p.leading, p.epoch, p.committed = true, epoch, committed
 	p.waiting.open()
 	for _, c := range p.channels {
 		c.lead(epoch, p.limitLocked(), now)
@@ -95,6 +101,9 @@ func (p *Partition) Unlead() {
 }
 
 // Advance tells a leader that the committed end has moved; subscribers wake.
+// Stored counts a committed put, in bytes of its bodies.
+func (p *Partition) Stored(bytes int) { p.stored.Add(int64(bytes)) }
+
 func (p *Partition) Advance(committed ident.Position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

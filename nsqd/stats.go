@@ -33,7 +33,8 @@ func (p *Partition) topicStats() edge.TopicStats {
 		TopicName:    p.topic,
 		Channels:     []edge.ChannelStats{},
 		MessageCount: uint64(end),
-		MessageBytes: uint64(p.committed.Offset),
+		MessageBytes: uint64(p.stored.Load()),
+		Inherited:    uint64(p.inherited),
 		Paused:       p.paused,
 	}
 	// The depth of a topic is what no channel has been given.
@@ -81,6 +82,7 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		InFlightCount: c.flights.len(),
 		DeferredCount: len(c.cursor.aside.heap),
 		MessageCount:  c.publishedLocked(),
+		Inherited:     c.inherited,
 		RequeueCount:  c.requeues,
 		TimeoutCount:  c.timeouts,
 		ClientCount:   len(c.subs),

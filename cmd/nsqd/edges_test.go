@@ -339,7 +339,7 @@ func TestMetricsAreFed(t *testing.T) {
 		require.Greater(t, b.metric(`lockstep_put_stage_seconds_count{stage="`+stage+`"}`), 0.0, stage)
 		require.Greater(t, b.metric(`lockstep_put_stage_seconds_sum{stage="`+stage+`"}`), 0.0, stage)
 	}
-	require.Equal(t, 20.0, b.metric(`lockstep_puts_total{outcome="committed"}`))
+	require.Equal(t, 20.0, b.metric(`lockstep_puts_total{answer="ok"}`))
 	require.Equal(t, 1.0, b.metric(`lockstep_events_total{event="registered"}`))
 	require.Equal(t, 1.0, b.metric(`lockstep_events_total{event="elected"}`))
 	require.Equal(t, 20.0, b.metric("lockstep_messages_delivered_total"))

@@ -30,12 +30,15 @@ func TestStopKeepsEverything(t *testing.T) {
 	b := start(t)
 	c := b.dial()
 	c.put("orders", "a message")
+	stats := func() (text string) { _, text = b.get("/stats?format=json"); return text }
+	require.Contains(t, stats(), `"message_count":1,"message_bytes":9,`)
 	b.stop()
 	require.Contains(t, b.logged(), "stopped")
 	require.NotContains(t, b.logged(), "ERROR")
 	b.run()
 	b.ready()
 	c = b.dial()
+	b.eventually("leads", func() bool { return strings.Contains(stats(), `"message_count":1,"message_bytes":0,`) }) // bytes since the start
 	c.consume("orders", "ch", 1)
 	_, attempts, body := c.message()
 	require.EqualValues(t, 1, attempts)

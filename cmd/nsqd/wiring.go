@@ -94,7 +94,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			MaxReqTimeoutMS: o.MaxReqTimeout.Milliseconds(), EphemeralDepth: max(1, o.MemQueueSize),
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
-		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Log: p.log},
+		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Metrics: p.metrics, Log: p.log},
 		Metrics: p.metrics,
 		RPC:     rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log:     p.log,

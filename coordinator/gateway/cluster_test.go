@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -47,6 +51,8 @@ type broker struct {
 	inc  ident.Incarnation
 	gw   *Gateway
 	loop *mailbox
+
+	metrics *metrics.Recorder
 
 	electing atomic.Bool // named by the metadata, serves nothing
 
@@ -139,7 +145,8 @@ func newWorld(t testing.TB, names ...ident.Node) *world {
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 	for _, b := range w.brokers {
-		b.gw = New(b, wire{b}, Options{Log: quiet})
+		b.metrics = metrics.New(1)
+		b.gw = New(b, wire{b}, Options{Log: quiet, Metrics: b.metrics})
 	}
 	return w
 }
@@ -412,6 +419,13 @@ func draft(bodies ...string) queue.Draft {
 
 func (b *broker) put(a edge.Answerer, topic string, bodies ...string) {
 	b.gw.Publish(topic, nil, draft(bodies...), a)
+}
+
+// told reports whether one of the broker's puts got this answer, by its metrics.
+func (b *broker) told(answer string) bool {
+	w := httptest.NewRecorder()
+	b.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return strings.Contains(w.Body.String(), `lockstep_puts_total{answer="`+answer+`"} 1`)
 }
 
 // inBubble runs a test with a cluster in a synctest bubble.

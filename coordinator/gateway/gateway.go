@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -86,6 +87,7 @@ type Options struct {
 	// MaxConsumers is how many subscriptions of one channel this broker takes; 0 =
 	// no limit.
 	MaxConsumers int
+	Metrics      *metrics.Recorder // nil = nothing is recorded
 	Log          logrus.FieldLogger
 }
 

@@ -22,10 +22,14 @@ var _ edge.Publisher = (*Gateway)(nil)
 // were admitted together may overshoot the limit by one body each; at twice the
 // limit Publish refuses.
 func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
-	if err := g.budget.wait(ctx, g.done, int64(bytes)); err != nil {
-		return err
+	err := g.budget.wait(ctx, g.done, int64(bytes))
+	if err == nil {
+		err = g.ensureTopic(ctx, topic)
 	}
-	return g.ensureTopic(ctx, topic)
+	if err != nil && ctx.Err() == nil {
+		g.count(err)
+	}
+	return err
 }
 
 // ensureTopic makes sure that the topic is known here. Of many callers one at a
@@ -43,6 +47,7 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 // Publish takes one put; see edge.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a edge.Answerer) {
 	if err := g.publish(topic, key, d, a); err != nil {
+		g.count(err)
 		a.Answer(edge.PutResult{Err: err})
 	}
 }
@@ -181,6 +186,7 @@ func (g *Gateway) answer(answers []answer) {
 	for _, a := range answers {
 		g.pending.Add(-1)
 		g.budget.give(int64(a.put.draft.Size()))
+		g.count(a.result.Err)
 		a.put.answerer.Answer(a.result)
 	}
 }

@@ -150,15 +150,19 @@ func TestWhatAProducerIsTold(t *testing.T) {
 		judge func(int, queue.Draft) (replica.Outcome, bool)
 		err   error
 		after time.Duration
+		count string // of /metrics
 	}{
-		{"rolled back", always(replica.RolledBack), edge.ErrRolledBack, 0},
-		{"not enough", always(replica.NotEnoughReplicas), edge.ErrNotEnough, 3 * time.Second},
-		{"not leader", always(replica.NotLeader), edge.ErrNoLeader, 9 * time.Second},
-		{"in doubt", always(replica.InDoubt), edge.ErrInDoubt, 9 * time.Second},
+		{"committed", always(0), nil, 0, "ok"},
+		{"rolled back", always(replica.RolledBack), edge.ErrRolledBack, 0, "rolled_back"},
+		{"not enough", always(replica.NotEnoughReplicas), edge.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
+		{"topic full", always(replica.TopicFull), edge.ErrTopicFull, 0, "topic_full"},
+		{"disk full", always(replica.DiskFull), edge.ErrDiskFull, 0, "disk_full"},
+		{"not leader", always(replica.NotLeader), edge.ErrNoLeader, 9 * time.Second, "no_leader"},
+		{"in doubt", always(replica.InDoubt), edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
 		{"doubt, then rolled back", func(n int, _ queue.Draft) (replica.Outcome, bool) {
 			return []replica.Outcome{replica.InDoubt, replica.RolledBack}[min(n, 1)], true
-		}, edge.ErrInDoubt, 9 * time.Second},
-		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, edge.ErrInDoubt, 9 * time.Second},
+		}, edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
 	} {
 		for _, at := range []ident.Node{"n1", "n2"} {
 			t.Run(fmt.Sprintf("%s/%s", c.name, at), func(t *testing.T) {
@@ -174,6 +178,7 @@ func TestWhatAProducerIsTold(t *testing.T) {
 					took := a.at[0].Sub(start)
 					require.GreaterOrEqual(t, took, c.after)
 					require.LessOrEqual(t, took, c.after+200*time.Millisecond)
+					require.True(t, w.brokers[at].told(c.count), c.count)
 				})
 			})
 		}

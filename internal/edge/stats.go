@@ -1,6 +1,8 @@
 package edge
 
 // TopicStats is one topic of /stats?format=json, in NSQ's field order.
+// MessageCount counts since the topic was made; MessageBytes, the bodies alone,
+// what this broker committed since its start.
 type TopicStats struct {
 	TopicName    string         `json:"topic_name"`
 	Channels     []ChannelStats `json:"channels"`
@@ -10,6 +12,8 @@ type TopicStats struct {
 	MessageBytes uint64         `json:"message_bytes"`
 	Paused       bool           `json:"paused"`
 	E2E          E2ELatency     `json:"e2e_processing_latency"`
+	// Inherited is what MessageCount was when this broker began to lead.
+	Inherited uint64 `json:"-"`
 }
 
 // ChannelStats is one channel of /stats?format=json.
@@ -29,6 +33,8 @@ type ChannelStats struct {
 	Clients             []ClientStats `json:"clients"`
 	Paused              bool          `json:"paused"`
 	E2E                 E2ELatency    `json:"e2e_processing_latency"`
+	// Inherited is as that of a topic.
+	Inherited uint64 `json:"-"`
 }
 
 // E2ELatency is never omitted: nsqadmin dereferences it.

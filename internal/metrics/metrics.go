@@ -51,22 +51,25 @@ func (s Stage) String() string {
 	return [stages]string{"queue", "write", "sync", "replicate", "commit"}[s]
 }
 
-// Outcome is what a producer was told.
-type Outcome uint8
+// Answer is what a producer was told, after all retries.
+type Answer uint8
 
-// The outcomes of a put.
+// The answers to a put. All but OK and in doubt mean that nothing is stored.
 const (
-	PutCommitted Outcome = iota
-	PutDuplicate         // a repeat of a put that was stored before
-	PutRefused           // definite: nothing was stored
+	PutOK        Answer = iota
+	PutNotEnough        // too few in-sync replicas
 	PutRolledBack
 	PutInDoubt
-	outcomes
+	PutNoLeader
+	PutTopicFull
+	PutDiskFull
+	PutRefused // any other reason: the topic cannot be made, too much waits, the broker stops
+	answers
 )
 
 // String is the label's value.
-func (o Outcome) String() string {
-	return [outcomes]string{"committed", "duplicate", "refused", "rolled_back", "in_doubt"}[o]
+func (a Answer) String() string {
+	return [answers]string{"ok", "not_enough_in_sync", "rolled_back", "in_doubt", "no_leader", "topic_full", "disk_full", "refused"}[a]
 }
 
 // Event is something that happens to a partition or a broker now and then.
@@ -84,12 +87,13 @@ const (
 	EventRegistered               // this broker registered with the metadata store
 	EventLost                     // … and lost its registration
 	EventAlarm                    // a replica refused something that must not happen
+	EventRepeated                 // a put was stored before: an edge had asked again
 	events
 )
 
 // String is the label's value.
 func (e Event) String() string {
-	return [events]string{"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost", "alarm"}[e]
+	return [events]string{"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost", "alarm", "put_repeated"}[e]
 }
 
 // Recorder takes what happens. All methods are safe for concurrent use and do
@@ -98,7 +102,7 @@ type Recorder struct {
 	registry  *prometheus.Registry
 	queues    *queues
 	stage     [stages]prometheus.Observer
-	puts      [outcomes]prometheus.Counter
+	puts      [answers]prometheus.Counter
 	event     [events]prometheus.Counter
 	wait      prometheus.Observer
 	delivery  prometheus.Observer
@@ -125,16 +129,16 @@ func New(maxSeries int) *Recorder {
 
 func (r *Recorder) registerPuts() {
 	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "put_stage_seconds", Help: "Time that a put spends in each stage.", Buckets: buckets}, []string{"stage"})
-	puts := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "puts_total", Help: "Answers to puts."}, []string{"outcome"})
+	puts := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "puts_total", Help: "Puts of this broker's clients, by the answer they got."}, []string{"answer"})
 	r.registry.MustRegister(stage, puts)
 	for s := range stages {
 		r.stage[s] = stage.WithLabelValues(s.String())
 	}
-	for o := range outcomes {
-		r.puts[o] = puts.WithLabelValues(o.String())
+	for a := range answers {
+		r.puts[a] = puts.WithLabelValues(a.String())
 	}
-	r.put.messages = r.counter("messages_put_total", "Messages in committed puts.")
-	r.put.bytes = r.counter("bytes_put_total", "Bytes of bodies in committed puts.")
+	r.put.messages = r.counter("messages_put_total", "Messages committed by partitions led here.")
+	r.put.bytes = r.counter("bytes_put_total", "Bytes of their bodies.")
 }
 
 func (r *Recorder) histogram(name, help string) prometheus.Histogram {
@@ -164,13 +168,16 @@ func (r *Recorder) Stage(s Stage, d time.Duration) {
 	}
 }
 
-// Put records the answer to a put of so many messages and bytes.
-func (r *Recorder) Put(o Outcome, messages, bytes int) {
-	if r == nil {
-		return
+// Answered records what a client of this broker was told.
+func (r *Recorder) Answered(a Answer) {
+	if r != nil {
+		r.puts[a].Inc()
 	}
-	r.puts[o].Inc()
-	if o == PutCommitted {
+}
+
+// Stored records a committed put of a partition that is led here.
+func (r *Recorder) Stored(messages, bytes int) {
+	if r != nil {
 		r.put.messages.Add(float64(messages))
 		r.put.bytes.Add(float64(bytes))
 	}

@@ -21,8 +21,9 @@ func scrape(r *metrics.Recorder) string {
 func TestRecorded(t *testing.T) {
 	r := metrics.New(10)
 	r.Stage(metrics.StageSync, 130*time.Microsecond)
-	r.Put(metrics.PutCommitted, 3, 300)
-	r.Put(metrics.PutInDoubt, 1, 100)
+	r.Stored(3, 300)
+	r.Answered(metrics.PutOK)
+	r.Answered(metrics.PutInDoubt)
 	r.Delivered(5, time.Millisecond)
 	r.Waited(-time.Second)
 	r.Event(metrics.EventRollback)
@@ -32,7 +33,7 @@ func TestRecorded(t *testing.T) {
 	for _, line := range []string{
 		`lockstep_put_stage_seconds_count{stage="sync"} 1`,
 		`lockstep_put_stage_seconds_bucket{stage="sync",le="0.0002"} 1`,
-		`lockstep_puts_total{outcome="committed"} 1`, `lockstep_puts_total{outcome="in_doubt"} 1`, `lockstep_puts_total{outcome="rolled_back"} 0`,
+		`lockstep_puts_total{answer="ok"} 1`, `lockstep_puts_total{answer="in_doubt"} 1`, `lockstep_puts_total{answer="rolled_back"} 0`,
 		`lockstep_messages_put_total 3`, `lockstep_bytes_put_total 300`, `lockstep_messages_delivered_total 5`,
 		`lockstep_message_wait_seconds_sum 0`, `lockstep_events_total{event="rollback"} 1`,
 		`lockstep_journal_queue_bytes 7`, `lockstep_journal_syncs_total 8`,
@@ -44,7 +45,8 @@ func TestRecorded(t *testing.T) {
 func TestNilRecorderDoesNothing(t *testing.T) {
 	var r *metrics.Recorder
 	r.Stage(metrics.StageCommit, 1)
-	r.Put(metrics.PutCommitted, 1, 1)
+	r.Stored(1, 1)
+	r.Answered(metrics.PutOK)
 	r.Delivered(1, 1)
 	r.Waited(1)
 	r.Event(metrics.EventAlarm)
@@ -77,7 +79,8 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	r := metrics.New(1)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		r.Stage(metrics.StageQueue, time.Millisecond)
-		r.Put(metrics.PutCommitted, 1, 1)
+		r.Stored(1, 1)
+		r.Answered(metrics.PutOK)
 		r.Delivered(1, time.Millisecond)
 		r.Event(metrics.EventElected)
 	}))

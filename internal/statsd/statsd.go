@@ -8,7 +8,9 @@
 //
 //  1. A counter's first push is its total; later ones are what was added since.
 //     A counter that fell (a topic was made again, or another broker led it
-//     meanwhile) starts over with its total.
+//     meanwhile) starts over with its total. Messages count from when this
+//     broker began to lead: those before were pushed by others, or by a former
+//     run.
 //  2. No packet is longer than the limit, unless a single line is.
 package statsd
 
@@ -160,7 +162,7 @@ func (p *Pusher) excluded(name string) bool {
 
 func (p *Pusher) topic(l *lines, t *edge.TopicStats) {
 	key := "topic." + t.TopicName + "."
-	l.counter(key+"message_count", t.MessageCount)
+	l.counter(key+"message_count", own(t.MessageCount, t.Inherited))
 	l.counter(key+"message_bytes", t.MessageBytes)
 	l.gauge(key+"depth", uint64(t.Depth))
 	l.gauge(key+"backend_depth", uint64(t.BackendDepth))
@@ -173,7 +175,7 @@ func (p *Pusher) topic(l *lines, t *edge.TopicStats) {
 }
 
 func channel(l *lines, key string, c *edge.ChannelStats) {
-	l.counter(key+"message_count", c.MessageCount)
+	l.counter(key+"message_count", own(c.MessageCount, c.Inherited))
 	l.gauge(key+"depth", uint64(c.Depth))
 	l.gauge(key+"backend_depth", uint64(c.BackendDepth))
 	l.gauge(key+"in_flight_count", uint64(c.InFlightCount))
@@ -183,6 +185,10 @@ func channel(l *lines, key string, c *edge.ChannelStats) {
 	l.gauge(key+"clients", uint64(c.ClientCount))
 	l.latencies(key, c.E2E)
 }
+
+// own is what a count grew by under this broker. A channel that was moved back
+// counts less than it did.
+func own(count, inherited uint64) uint64 { return max(count, inherited) - inherited }
 
 // lines collects the lines of one push.
 type lines struct {

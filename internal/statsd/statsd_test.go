@@ -100,3 +100,17 @@ func TestRunPushes(t *testing.T) {
 	cancel()
 	wg.Wait()
 }
+
+// TestMessagesOfOthersAreNotPushed: after a failover, or a restart, only what this
+// broker added counts; the others have pushed the rest.
+func TestMessagesOfOthersAreNotPushed(t *testing.T) {
+	stats := example()
+	stats[0].MessageCount, stats[0].Inherited = 1_000_005, 1_000_000
+	stats[0].Channels[0].MessageCount, stats[0].Channels[0].Inherited = 10, 1_000_000 // moved back
+	p := pusher(stats)
+	lines := strings.Join(p.lines(), "\n")
+	require.Contains(t, lines, "topic.t.message_count:5|c")
+	require.Contains(t, lines, "channel.c.message_count:0|c")
+	stats[0].MessageCount = 1_000_007
+	require.Contains(t, strings.Join(p.lines(), "\n"), "topic.t.message_count:2|c")
+}

@@ -111,6 +111,25 @@ func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
 	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r}
 }
 
+// BodyBytes is the sum of the bodies, without what the log adds to them.
+func (d *Draft) BodyBytes() int {
+	if d.Control != 0 {
+		return 0
+	}
+	sum := 0
+	for p := d.Bytes[HeaderSize:]; len(p) >= messageMinSize; {
+		n := uint64(binary.LittleEndian.Uint32(p))
+		if n < 1 || n+4 > uint64(len(p)) {
+			break // a peer's put; whoever stores it will find it malformed too
+		}
+		if m, ok := decodeMessage(p[4 : 4+n]); ok {
+			sum += len(m.Body)
+		}
+		p = p[4+n:]
+	}
+	return sum
+}
+
 // Messages appends the messages of a data batch to dst, from sequence `from`
 // on, at most max. Sequences are filled in, Attempts are 0. The batch must have
 // come from Seal or Decode.

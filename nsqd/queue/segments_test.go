@@ -37,6 +37,18 @@ func TestGoldenBatch(t *testing.T) {
 	require.Equal(t, Message{Time: b.Time, DeliverAt: 2, Trace: 1, Header: []byte("{}"), Body: []byte("two"), Seq: 8}, messages[1])
 }
 
+func TestBodyBytesLeaveTheLogsOwnOut(t *testing.T) {
+	b := NewDraft(0)
+	b.Add([]byte("12345"))
+	require.NoError(t, b.AddMessage(Message{Trace: 1, DeliverAt: 2, Header: []byte("header"), Body: []byte("678")}))
+	d := b.Draft(ident.RequestID{})
+	require.Equal(t, 8, d.BodyBytes())
+	marker := Marker()
+	require.Zero(t, marker.BodyBytes())
+	d.Bytes = d.Bytes[:len(d.Bytes)-1]
+	require.Equal(t, 5, d.BodyBytes(), "what is cut short does not count")
+}
+
 // TestEveryFlippedBitIsFound: no single bit of a batch may change unnoticed.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	b := golden(t).Bytes
