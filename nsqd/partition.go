@@ -100,10 +100,10 @@ func (p *Partition) Unlead() {
 	p.due.Store(never)
 }
 
-// Advance tells a leader that the committed end has moved; subscribers wake.
 // Stored counts a committed put, in bytes of its bodies.
 func (p *Partition) Stored(bytes int) { p.stored.Add(int64(bytes)) }
 
+// Advance tells a leader that the committed end has moved; subscribers wake.
 func (p *Partition) Advance(committed ident.Position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
