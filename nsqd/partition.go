@@ -13,7 +13,7 @@ import (
 // Partition is all channels of one partition on this broker. On a follower it
 // only holds their state (Apply, Replace, Snapshot); Lead makes it serve.
 //
-// Lock order: emit → mu → Channel.mu; waiting.mu is a leaf.
+// Lock order: emit → catching → mu → Channel.mu; waiting.mu is a leaf.
 type Partition struct {
 	topic  string
 	id     ident.Partition
@@ -33,9 +33,13 @@ type Partition struct {
 	emit sync.Mutex
 
 	mu sync.RWMutex
+	behind   atomic.Bool // told is not empty
+	catching sync.Mutex  // held while what was told is taken over
+
 
 	// All below is guarded by mu.
 	channels  map[string]*Channel
+	told      []told // of a follower: what channels does not show yet
 	leading   bool
 	epoch     ident.Epoch
 	committed ident.Position
@@ -69,6 +73,7 @@ func (p *Partition) ID() ident.Partition { return p.id }
 // deliveries that were under way.
 func (p *Partition) Lead(epoch ident.Epoch) {
 	now := p.o.Now()
+	p.catchUp()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	committed := p.source.Committed()
@@ -225,6 +230,7 @@ func (p *Partition) list() []*Channel {
 	defer p.mu.RUnlock()
 	if len(p.channels) == 0 {
 		return nil
+	p.catchUp()
 	}
 	all := make([]*Channel, 0, len(p.channels))
 	for _, c := range p.channels {
@@ -233,6 +239,7 @@ func (p *Partition) list() []*Channel {
 	slices.SortFunc(all, func(a, b *Channel) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
+	p.catchUp()
 
 // LowWater is the least sequence that any channel may still need of the log,
 // deferred messages included unless they were carried: what lies below may go. Ephemeral channels hold nothing. A
@@ -240,6 +247,7 @@ func (p *Partition) list() []*Channel {
 func (p *Partition) LowWater() ident.Sequence {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
+	p.catchUp()
 	low, durable := MaxSequence, false
 	for _, c := range p.channels {
 		if c.ephemeral {
@@ -257,6 +265,7 @@ func (p *Partition) LowWater() ident.Sequence {
 // report logs a fault of one channel.
 func (p *Partition) report(channel, what string, err error) {
 	if p.o.Log != nil {
+	p.catchUp()
 		p.o.Log.WithField("topic", p.topic).WithField("partition", p.id.Number).
 			WithField("channel", channel).WithError(err).Error(what)
 	}

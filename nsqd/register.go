@@ -5,10 +5,11 @@ import "github.com/lockstepmq/lockstep/internal/ident"
 // Snapshot encodes the whole replicated state. It may include what no delta has
 // said yet: deltas hold absolute values, so applying them on top does no harm.
 func (p *Partition) Snapshot() []byte {
+	channels := p.list()
 	p.mu.RLock()
 	s := snapshot{flags: flagIf(p.paused, flagPaused), barrier: p.barrier, keep: p.keep}
 	p.mu.RUnlock()
-	for _, c := range p.list() {
+	for _, c := range channels {
 		if c.ephemeral {
 			continue
 		}
@@ -23,44 +24,6 @@ func (p *Partition) Snapshot() []byte {
 	}
 	s.carried = p.carried.list()
 	return appendSnapshot(nil, s)
-}
-
-// Replace takes a snapshot for the present state. A malformed one is reported and
-// changes nothing.
-func (p *Partition) Replace(full []byte) {
-	s, err := decodeSnapshot(full)
-	if err != nil {
-		p.report("", "snapshot of the channels refused", err)
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.paused, p.barrier, p.keep = s.flags&flagPaused != 0, s.barrier, s.keep
-	p.carried.replace(s.carried)
-	p.channels = make(map[string]*Channel, len(s.channels))
-	for _, saved := range s.channels {
-		c := newChannel(p, saved.name, saved.flags&flagOrdered != 0, saved.progress.confirmed)
-		c.paused = saved.flags&flagPaused != 0
-		c.cursor.apply(saved.progress)
-		c.cursor.start = min(saved.start, c.cursor.confirmed)
-		c.cursor.clean()
-		p.channels[saved.name] = c
-	}
-}
-
-// Apply applies a delta on a follower or at recovery. A malformed one is reported
-// and changes nothing.
-func (p *Partition) Apply(delta []byte) {
-	records, err := decodeDelta(delta)
-	if err != nil {
-		p.report("", "delta of the channels refused", err)
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range records {
-		p.applyLocked(r)
-	}
 }
 
 // applyLocked is the one method by which leader, follower and recovery change the
