@@ -32,14 +32,14 @@ type Partition struct {
 	// that deltas leave in the order in which they apply.
 	emit sync.Mutex
 
-	mu sync.RWMutex
 	behind   atomic.Bool // told is not empty
 	catching sync.Mutex  // held while what was told is taken over
 
+	mu sync.RWMutex
 
 	// All below is guarded by mu.
-	channels  map[string]*Channel
 	told      []told // of a follower: what channels does not show yet
+	channels  map[string]*Channel
 	leading   bool
 	epoch     ident.Epoch
 	committed ident.Position
@@ -72,8 +72,8 @@ func (p *Partition) ID() ident.Partition { return p.id }
 // and not deferred can be delivered again, with the attempts it had before the
 // deliveries that were under way.
 func (p *Partition) Lead(epoch ident.Epoch) {
-	now := p.o.Now()
 	p.catchUp()
+	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	committed := p.source.Committed()
@@ -211,6 +211,7 @@ func (c *Channel) expire(now int64) int64 {
 
 // Channel finds a channel by name.
 func (p *Partition) Channel(name string) (*Channel, bool) {
+	p.catchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	c, ok := p.channels[name]
@@ -219,6 +220,7 @@ func (p *Partition) Channel(name string) (*Channel, bool) {
 
 // Channels lists the names, sorted.
 func (p *Partition) Channels() []string {
+	p.catchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Sorted(maps.Keys(p.channels))
@@ -226,11 +228,11 @@ func (p *Partition) Channels() []string {
 
 // list gives the channels sorted by name.
 func (p *Partition) list() []*Channel {
+	p.catchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if len(p.channels) == 0 {
 		return nil
-	p.catchUp()
 	}
 	all := make([]*Channel, 0, len(p.channels))
 	for _, c := range p.channels {
@@ -239,15 +241,14 @@ func (p *Partition) list() []*Channel {
 	slices.SortFunc(all, func(a, b *Channel) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
-	p.catchUp()
 
 // LowWater is the least sequence that any channel may still need of the log,
 // deferred messages included unless they were carried: what lies below may go. Ephemeral channels hold nothing. A
 // topic without channels keeps everything since its last channel was deleted.
 func (p *Partition) LowWater() ident.Sequence {
+	p.catchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	p.catchUp()
 	low, durable := MaxSequence, false
 	for _, c := range p.channels {
 		if c.ephemeral {
@@ -265,7 +266,6 @@ func (p *Partition) LowWater() ident.Sequence {
 // report logs a fault of one channel.
 func (p *Partition) report(channel, what string, err error) {
 	if p.o.Log != nil {
-	p.catchUp()
 		p.o.Log.WithField("topic", p.topic).WithField("partition", p.id.Number).
 			WithField("channel", channel).WithError(err).Error(what)
 	}
