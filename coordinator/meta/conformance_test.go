@@ -28,6 +28,7 @@ func conformance(t *testing.T, b backend) {
 		"transactions are atomic":     testAtomic,
 		"refused transactions":        testRefused,
 		"list is one revision":        testList,
+		"get all is one revision":     testGetAll,
 		"watch has no gap":            testWatchNoGap,
 		"watch keeps one revision":    testWatchRevision,
 		"compaction during a watch":   testCompaction,
@@ -130,6 +131,20 @@ func testList(t *testing.T, b backend, dir string) {
 	require.GreaterOrEqual(t, rev, last)
 	require.Equal(t, []string{dir + "a", dir + "b", dir + "c/d"}, keysOf(entries))
 	entries, _, err = s.List(ctx, dir+"nothing")
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func testGetAll(t *testing.T, b backend, dir string) {
+	s, ctx := b.open(t), withDeadline(t)
+	put(t, s, dir+"a", "1", 0)
+	last := put(t, s, dir+"c", "3", 0)
+	entries, err := s.GetAll(ctx, []string{dir + "c", dir + "b", dir + "a"})
+	require.NoError(t, err)
+	require.Equal(t, []string{dir + "c", dir + "a"}, keysOf(entries))
+	require.Equal(t, last, entries[0].Mod)
+	require.Equal(t, []byte("1"), entries[1].Value)
+	entries, err = s.GetAll(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, entries)
 }

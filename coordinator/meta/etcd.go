@@ -98,6 +98,25 @@ func (e *Etcd) Get(ctx context.Context, key string) (Entry, error) {
 	return entryOf(r.Kvs[0]), nil
 }
 
+// GetAll implements Store.
+func (e *Etcd) GetAll(ctx context.Context, keys []string) ([]Entry, error) {
+	gets := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		gets[i] = clientv3.OpGet(key)
+	}
+	r, err := e.kv.Txn(ctx).Then(gets...).Commit()
+	if err != nil {
+		return nil, readError(err)
+	}
+	var out []Entry
+	for _, got := range r.Responses {
+		for _, kv := range got.GetResponseRange().Kvs {
+			out = append(out, entryOf(kv))
+		}
+	}
+	return out, nil
+}
+
 // List implements Store.
 func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	r, err := e.kv.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))

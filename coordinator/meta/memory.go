@@ -91,6 +91,19 @@ func (m *Memory) Get(ctx context.Context, key string) (e Entry, err error) {
 	return e, err
 }
 
+// GetAll implements Store.
+func (m *Memory) GetAll(ctx context.Context, keys []string) (out []Entry, err error) {
+	err = m.do(ctx, func(model *Model) error {
+		for _, key := range keys {
+			if e, ok := model.Get(key); ok {
+				out = append(out, e)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // List implements Store.
 func (m *Memory) List(ctx context.Context, prefix string) (out []Entry, rev int64, err error) {
 	err = m.do(ctx, func(model *Model) error {

@@ -90,6 +90,9 @@ type Change struct {
 type Store interface {
 	// Get reads one key linearizably; ErrNotFound if it is not there.
 	Get(ctx context.Context, key string) (Entry, error)
+	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision;
+	// those that are not there are left out.
+	GetAll(ctx context.Context, keys []string) ([]Entry, error)
 	// List reads all keys below prefix at one revision, sorted by key.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
 	// Txn applies all puts if all compares hold. ok says whether they did; rev
