@@ -67,7 +67,7 @@ func BenchmarkDeferredMillion(b *testing.B) {
 		for i := range b.N {
 			seq := ident.Sequence(n + i)
 			c.cursor.aside.wait(newEntry(seq, int64(i), 1))
-			c.cursor.aside.expire(int64(i))
+			c.cursor.aside.expire(int64(i), 1)
 			c.cursor.aside.drop(seq)
 		}
 	})

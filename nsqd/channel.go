@@ -105,7 +105,7 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.inherited = c.publishedLocked()
 	c.rewindLocked()
 	c.cursor.clean()
-	c.cursor.aside.expire(now)
+	c.cursor.aside.expire(now, dueBatch) // the rest is Expire's
 	c.buryFrontLocked(now)
 	c.p.lower(c.cursor.aside.next())
 	c.offerLocked(now)

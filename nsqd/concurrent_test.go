@@ -201,7 +201,7 @@ func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
 	t.Logf("%.1f bytes a message", each)
 	require.LessOrEqual(t, each, 64.0)
 	require.LessOrEqual(t, len(appendProgress(nil, c.whole())), 16*n+64)
-	require.Equal(t, n, c.aside.expire(1<<41))
+	require.Equal(t, n, c.aside.expire(1<<41, n))
 	for i := range n {
 		c.finish(ident.Sequence(i))
 	}

@@ -202,9 +202,10 @@ func (a *asideSet) next() int64 {
 	return a.heap[0].deadline
 }
 
-// expire makes all that is due at now ready and returns how many it was.
-func (a *asideSet) expire(now int64) (n int) {
-	for len(a.heap) > 0 && a.heap[0].deadline <= now {
+// expire makes at most so many of what is due at now ready and returns how many
+// it was.
+func (a *asideSet) expire(now int64, most int) (n int) {
+	for n < most && len(a.heap) > 0 && a.heap[0].deadline <= now {
 		e := a.heap[0]
 		a.unheap(0)
 		a.activate(e.seq(), active{ready: true, attempts: e.attempts()})

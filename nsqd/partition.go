@@ -178,7 +178,25 @@ func (p *Partition) Expire(nowNS int64) (nextNS int64) {
 	return p.due.Load()
 }
 
+// dueBatch is how many delayed messages become ready under one lock: a million
+// may be due at once, and the core loop wants the lock to raise the limit.
+const dueBatch = 1024
+
+// ripen makes delayed messages ready; true: there may be more.
+func (c *Channel) ripen(now int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.serving {
+		return false
+	}
+	n := c.cursor.aside.expire(now, dueBatch)
+	c.offerLocked(now)
+	return n == dueBatch
+}
+
 func (c *Channel) expire(now int64) int64 {
+	for c.ripen(now) { // a batch after the other
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.serving {
@@ -195,7 +213,6 @@ func (c *Channel) expire(now int64) int64 {
 		f.sub.tookBack(f.seq)
 		c.retryLocked(f, 0, now)
 	}
-	c.cursor.aside.expire(now)
 	c.buryFrontLocked(now)
 	if c.stalled <= now {
 		c.stalled = 0
