@@ -208,6 +208,37 @@ func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
 	require.EqualValues(t, n, c.finishedCount())
 }
 
+// TestMillionDueAtOnceHoldsNobodyUp: the core loop, which raises the limit, does
+// not wait until all are ready.
+func TestMillionDueAtOnceHoldsNobodyUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const n = 1 << 20
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	for i := range n {
+		c.cursor.putAside(newEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
+	}
+	begin, done := time.Now(), make(chan struct{})
+	go func() { r.Expire(1 << 41); close(done) }()
+	longest, raised := time.Duration(0), 0
+	for running := true; running; raised++ {
+		select {
+		case <-done:
+			running = false
+		default:
+			at := time.Now()
+			c.advance(ident.Sequence(raised))
+			longest = max(longest, time.Since(at))
+		}
+	}
+	all := time.Since(begin)
+	t.Logf("%d due at once: ready after %s; the loop waited %s at most", n, all, longest)
+	require.Less(t, longest, all/4)
+	require.Equal(t, n, c.cursor.aside.due)
+}
+
 func TestMillionFinishesInRandomOrder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
