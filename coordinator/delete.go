@@ -92,7 +92,7 @@ func (b *Broker) sweep(ctx context.Context) {
 		get, cancel := context.WithTimeout(ctx, metaTimeout)
 		_, err := b.meta.Get(get, b.tombstoneKey(p.Topic))
 		cancel()
-		if err == nil {
+		if meta.Tombstoned(err) {
 			b.trash(p, "its topic was deleted while this broker was away")
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/lookup"
+	"github.com/lockstepmq/lockstep/internal/mutation"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -88,6 +89,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Replica: replica.Options{
 			LagMS: o.PeerTimeout.Milliseconds(), ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace.Milliseconds(),
+			Break: mutation.Chosen(),
 		},
 		Queue: nsqd.Options{
 			MsgTimeoutMS: o.MsgTimeout.Milliseconds(), MaxMsgTimeoutMS: o.MaxMsgTimeout.Milliseconds(),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 // Version is the version that this binary writes into values, and the highest
@@ -58,3 +59,8 @@ func decode(e Entry, to any, version *int) error {
 	}
 	return nil
 }
+
+// Tombstoned judges a linearizable read of a topic's tombstone: one that was
+// found says that the topic is gone for good. A key that is not there proves
+// nothing, and a read that failed does not either.
+func Tombstoned(read error) bool { return read == nil || mutation.Off(mutation.TombstoneRead) }

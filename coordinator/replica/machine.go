@@ -331,7 +331,7 @@ func (m *Machine) liveness(ev Live) {
 func (m *Machine) View() View {
 	v := View{
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation,
-		Committed: m.committed, End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
+		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
 		Counters: m.counters,
 	}
@@ -340,6 +340,14 @@ func (m *Machine) View() View {
 		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)
 	}
 	return v
+}
+
+// visible is how far the log may be shown to anybody.
+func (m *Machine) visible() ident.Position {
+	if m.broken(BreakVisible) {
+		return m.log.end
+	}
+	return m.committed
 }
 
 // Idle reports that no Tick is needed before the next other event.

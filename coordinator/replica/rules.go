@@ -87,6 +87,8 @@ const (
 	BreakRequestCommitted = "request-committed"
 	// BreakConfirmOnAll confirms a change that only the leader holds.
 	BreakConfirmOnAll = "confirm-on-all"
+	// BreakVisible shows what is not committed: it is delivered.
+	BreakVisible = "visible"
 	// BreakConfirmEpoch acknowledges another epoch's version of the channels.
 	BreakConfirmEpoch = "confirm-epoch"
 )

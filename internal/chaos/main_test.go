@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 // The test binary runs itself again inside new namespaces; these tell it so.
@@ -97,6 +99,9 @@ func build(dir string) error {
 	args := []string{"build", "-o", dir + "/"}
 	if os.Getenv("LOCKSTEP_RACE") != "" {
 		args = append(args, "-race")
+	}
+	if mutation.Enabled {
+		args = append(args, "-tags", "mutation")
 	}
 	cmd := exec.Command("go", append(args, packageRoot+"/cmd/nsqd", packageRoot+"/cmd/nsqctl")...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 // binaries are built once for all tests of this package.
@@ -53,6 +55,9 @@ func build(dir string) error {
 	args := []string{"build", "-o", dir + "/"}
 	if os.Getenv("LOCKSTEP_RACE") != "" {
 		args = append(args, "-race")
+	}
+	if mutation.Enabled {
+		args = append(args, "-tags", "mutation")
 	}
 	const module = "github.com/lockstepmq/lockstep/"
 	cmd := exec.Command("go", append(args, module+"cmd/nsqd", module+"cmd/nsqctl")...)

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"sync"
 
+	"github.com/lockstepmq/lockstep/internal/mutation"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -300,7 +301,7 @@ func (j *Journal) writeGroup(buf []byte) error {
 	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
 		return fmt.Errorf("journal: write group %d: %w", j.next, err)
 	}
-	if !j.o.NoSync {
+	if !j.o.NoSync && !mutation.Off(mutation.JournalSync) {
 		if err := j.file.Sync(); err != nil {
 			return fmt.Errorf("journal: sync group %d: %w", j.next, err)
 		}

@@ -14,8 +14,8 @@ import (
 // mutationCuts is how many cuts a mutation may survive at most.
 const mutationCuts = 4000
 
-// mutation takes one sync away: the disks say that they did it.
-type mutation struct {
+// mutant takes one sync away: the disks say that they did it.
+type mutant struct {
 	name   string
 	lie    lie
 	early  bool   // the disks lie before the partitions are created, too
@@ -41,8 +41,8 @@ func folder(depth int) func(string) bool {
 	}
 }
 
-func mutations() []mutation {
-	return []mutation{
+func mutants() []mutant {
+	return []mutant{
 		{name: "no sync of any file", lie: syncOf(named(""))},
 		{name: "no sync of any directory", lie: syncDirOf(named(""))},
 		{name: "journal: a group's sync", lie: syncOf(named(".log"))},
@@ -67,7 +67,7 @@ func mutations() []mutation {
 // is not looked at.
 func TestMutations(t *testing.T) {
 	score := map[bool]int{}
-	for _, m := range mutations() {
+	for _, m := range mutants() {
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
 			cuts, err := survive(m, sequences(t, mutationCuts))
 			score[err != nil]++
@@ -82,11 +82,11 @@ func TestMutations(t *testing.T) {
 			t.Logf("noticed at cut %d: %s", cuts, what)
 		})
 	}
-	t.Logf("%d of %d removed syncs noticed, %d harmless", score[true], len(mutations()), score[false])
+	t.Logf("%d of %d removed syncs noticed, %d harmless", score[true], len(mutants()), score[false])
 }
 
 // survive looks for a cut that shows the mutation.
-func survive(m mutation, limit int) (cuts int, err error) {
+func survive(m mutant, limit int) (cuts int, err error) {
 	a := newTally()
 	if m.why != "" {
 		limit = min(limit, 10*perHistory)

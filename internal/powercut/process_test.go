@@ -1,6 +1,7 @@
 package powercut
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/mutation"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -66,6 +68,7 @@ func storeOptions(fs vfs.FS) store.Options {
 }
 
 func machineOptions(self replica.Peer, part int, broken string) replica.Options {
+	broken = cmp.Or(broken, mutation.Chosen())
 	return replica.Options{
 		Self: self, Partition: partition(part), Seed: uint64(part), LagMS: 50, ISRMS: 100, HoldMS: 1000, WriteMS: 200,
 		GraceMS: 1500, RetryMS: 20, ElectionMS: 10, WindowBytes: 64 << 10, GroupBytes: 8 << 10, TailBytes: 16 << 10,
