@@ -24,6 +24,12 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 			return nil
 		}
 		return b.deleteTopic(ctx, op.Topic)
+	case "topic.move":
+		return b.moveReplica(ctx, op)
+	case "topic.replication":
+		return b.setReplication(ctx, op)
+	case "cluster.balance":
+		return b.balance(ctx)
 	case verbTopicPause:
 		return b.pauseTopic(ctx, op.Topic, true)
 	case verbTopicUnpause:
@@ -107,22 +113,14 @@ func (b *Broker) seek(ctx context.Context, op edge.AdminOp) error {
 // change that are named, and a replication factor that is higher.
 func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	s := topicSpec{name: op.Topic, explicit: true, ordered: op.Args["ordered"] == "true"}
-	for key, to := range map[string]*int{
+	err := positive(op.Args, map[string]*int{
 		"partitions": &s.partitions, "replication_factor": &s.replicas, "min_in_sync": &s.minInSync,
-	} {
-		text := op.Args[key]
-		if text == "" {
-			continue
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%w: %s must be a positive number", edge.ErrInvalid, key)
-		}
-		*to = n
+	})
+	if err != nil {
+		return err
 	}
 	factor := s.replicas // 0 if it is not named
-	s, err := b.spec(s)
-	if err != nil {
+	if s, err = b.spec(s); err != nil {
 		return err
 	}
 	if _, err := topicOptions(meta.TopicOptions{}, op.Args); err != nil {

@@ -32,20 +32,3 @@ func (b *Broker) changeTopic(ctx context.Context, name string, change func(meta.
 		}
 	}
 }
-
-// raiseReplicas gives a topic that is there more replicas: the controller places
-// them, one for each partition at a time, and they join the in-sync sets when
-// they have caught up. A lower factor changes nothing: whoever creates a topic
-// again need not know what it has become.
-func (b *Broker) raiseReplicas(ctx context.Context, name string, factor int) error {
-	return b.changeTopic(ctx, name, func(t meta.TopicState) (meta.TopicState, error) {
-		if factor <= t.ReplicationFactor {
-			return t, nil
-		}
-		if n := len(b.catalog.nodes()); factor > n {
-			return t, fmt.Errorf("%w: replication_factor %d, but the cluster has %d brokers", edge.ErrInvalid, factor, n)
-		}
-		t.ReplicationFactor = factor
-		return t, nil
-	})
-}

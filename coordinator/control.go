@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/controller"
@@ -12,8 +13,21 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// controlEvery is how often the controller looks, and the others try to become it.
-const controlEvery = time.Second
+const (
+	// controlEvery is how often the controller looks if nothing changes, and the
+	// others try to become it.
+	controlEvery = time.Second
+	// controlPause is the least time between two looks while things change; a look
+	// at many partitions that takes longer is paid for by a pause of planShare
+	// times its length.
+	controlPause = 50 * time.Millisecond
+	planShare    = 10
+	// controlTimeout bounds one look with all that comes of it.
+	controlTimeout = 5 * time.Second
+	// controlSlots is how many actions are carried out at once: etcd writes those
+	// that come together with one sync.
+	controlSlots = 16
+)
 
 // handOverRequest asks a partition's leader to give its place to another member.
 type handOverRequest struct {
@@ -23,29 +37,39 @@ type handOverRequest struct {
 }
 
 // runController tries to become the cluster's controller and does its work while
-// it is. The key lies under the registration's lease, so it goes with it.
-// Started by start, ends with the broker.
+// it is: when the metadata or who answers has changed, and once a second. The key
+// lies under the registration's lease, so it goes with it. Started by start, ends
+// with the broker.
 func (b *Broker) runController(ctx context.Context) {
-	tick := time.NewTicker(controlEvery)
-	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		changed, pause := b.Changed(), controlEvery
+		if !b.stopping.Load() && b.session.incarnation() != 0 {
+			if took, is := b.controlRound(ctx); is {
+				pause = max(controlPause, planShare*took)
+			}
+		}
+		if !waitFor(ctx, nil, pause) || pause != controlEvery && !waitFor(ctx, changed, controlEvery) {
 			return
-		case <-tick.C:
-		}
-		if b.stopping.Load() || b.session.incarnation() == 0 {
-			continue
-		}
-		round, cancel := context.WithTimeout(ctx, metaTimeout)
-		if fence, ok := b.holdControl(round); ok {
-			b.control(round, fence)
-		}
-		cancel()
-		if err := b.store.EmptyTrash(b.o.TrashGrace); err != nil {
-			b.log.WithError(err).Warn("cannot empty the trash")
 		}
 	}
+}
+
+// controlRound does the controller's work once if this broker is it, and says how
+// long the planning took.
+func (b *Broker) controlRound(ctx context.Context) (planned time.Duration, is bool) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	hold, done := context.WithTimeout(ctx, metaTimeout)
+	fence, ok := b.holdControl(hold)
+	done()
+	if !ok {
+		return 0, false
+	}
+	began := time.Now()
+	plan := controller.Plan(b.snapshot(), controller.Options{})
+	planned = time.Since(began)
+	b.control(ctx, fence, plan)
+	return planned, true
 }
 
 // holdControl reports whether this broker is the controller, and the compare
@@ -70,12 +94,19 @@ func (b *Broker) holdControl(ctx context.Context) (meta.Compare, bool) {
 	return meta.Compare{Key: key, Create: e.Create, Mod: -1}, true
 }
 
-// control carries out one plan.
-func (b *Broker) control(ctx context.Context, fence meta.Compare) {
-	for _, a := range controller.Plan(b.snapshot(), controller.Options{}) {
-		if err := b.carryOut(ctx, fence, a); err != nil {
-			b.log.WithError(err).Infof("CONTROLLER could not %T", a)
-		}
+// control carries out one plan, some of its actions at a time.
+func (b *Broker) control(ctx context.Context, fence meta.Compare, plan []controller.Action) {
+	slots := make(chan struct{}, controlSlots)
+	var actions sync.WaitGroup
+	defer actions.Wait()
+	for _, a := range plan {
+		slots <- struct{}{}
+		actions.Go(func() {
+			defer func() { <-slots }()
+			if err := b.carryOut(ctx, fence, a); err != nil {
+				b.log.WithError(err).Infof("CONTROLLER could not %T", a)
+			}
+		})
 	}
 }
 
@@ -86,12 +117,11 @@ func (b *Broker) carryOut(ctx context.Context, fence meta.Compare, a controller.
 	case controller.HandOver:
 		req := handOverRequest{Topic: uint64(a.Partition.Topic), Number: a.Partition.Number, To: string(a.To)}
 		return b.call(ctx, a.From, methodHandOver, req, &none{})
+	case controller.Forget:
+		return b.forget(ctx, fence, a.Node)
 	case controller.DropTombstone:
 		put, revision = meta.Put{Key: b.keys.Topic(a.Name), Delete: true}, a.Revision
-	case controller.DropReplica:
-		a.State.V = meta.Version
-		put, revision = meta.Put{Key: b.keys.Partition(a.Partition), Value: meta.Encode(a.State)}, a.State.Revision
-	case controller.AddReplica:
+	case controller.Rewrite:
 		a.State.V = meta.Version
 		put, revision = meta.Put{Key: b.keys.Partition(a.Partition), Value: meta.Encode(a.State)}, a.State.Revision
 	}
@@ -115,8 +145,12 @@ func (b *Broker) snapshot() controller.Snapshot {
 		}
 	}
 	for _, n := range b.catalog.nodes() {
-		if n.Leaving {
-			s.Leaving = append(s.Leaving, n.Name)
+		if !n.Leaving {
+			continue
+		}
+		s.Leaving = append(s.Leaving, n.Name)
+		if _, runs := b.catalog.liveNode(n.Name); !runs {
+			s.Gone = append(s.Gone, n.Name)
 		}
 	}
 	for _, c := range b.candidates(0) {

@@ -14,7 +14,7 @@ import (
 // Decommission marks a broker as leaving, or as staying after all. The
 // controller moves its replicas to the others, one step of a partition at a
 // time: add, catch up, hand over, drop. The broker may be stopped for good when
-// it appears in no partition any more.
+// it appears in no partition any more; then the cluster forgets it.
 func (b *Broker) Decommission(ctx context.Context, n ident.Node, leaving bool) error {
 	key := b.keys.Node(n)
 	for {
@@ -35,6 +35,24 @@ func (b *Broker) Decommission(ctx context.Context, n ident.Node, leaving bool) e
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
 	}
+}
+
+// forget removes a broker that has left: its member of the embedded metadata
+// store, then its key, unless it has come back meanwhile.
+func (b *Broker) forget(ctx context.Context, fence meta.Compare, n ident.Node) error {
+	if m := b.o.Members; m != nil {
+		if err := m.Remove(ctx, n); err != nil {
+			return fmt.Errorf("remove the metadata member of %s: %w", n, err)
+		}
+	}
+	ok, _, err := b.meta.Txn(ctx, []meta.Compare{fence, {Key: b.keys.Live(n)}}, []meta.Put{{Key: b.keys.Node(n), Delete: true}})
+	if err == nil && !ok {
+		err = errCompare
+	}
+	if err == nil {
+		b.log.WithField("node", n).Info("FORGOTTEN: a decommissioned broker has gone; its data path is of no use any more")
+	}
+	return err
 }
 
 // ServeDecommission answers POST /v1/broker/decommission?node=n[&cancel=true].

@@ -44,4 +44,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 	require.NotContains(t, v.Partitions[0].Replicas, ident.Node(leaving), "new topics go elsewhere")
 	c.kill(leaving)
 	require.Len(t, c.drain(witness, "orders", 21), 21)
+	c.eventually(func() bool {
+		return !slices.ContainsFunc(c.nodes[witness].Cluster().Brokers, func(v edge.BrokerView) bool { return string(v.Name) == leaving })
+	}, "it is not forgotten")
 }

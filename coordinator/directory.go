@@ -195,7 +195,7 @@ func (b *Broker) brokerView(n meta.NodeState) edge.BrokerView {
 func (b *Broker) partitionView(p ident.Partition, ends map[ident.Partition]partitionEnd) edge.PartitionView {
 	s, _ := b.catalog.partition(p)
 	v := edge.PartitionView{Partition: int(p.Number), Epoch: s.Epoch, Replicas: s.Replicas,
-		UnderReplicated: len(s.ISR) < len(s.Replicas)}
+		UnderReplicated: len(s.ISR) < len(s.Replicas), MinInSync: s.MinInSync, Target: s.Target}
 	for _, m := range s.ISR {
 		v.ISR = append(v.ISR, m.Node)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -43,6 +44,10 @@ type Options struct {
 	TLS    *tls.Config  // both ways; nil = plain
 	Token  []byte       // of the cluster
 
+	// Members are those of the metadata store that the brokers embed; nil = there
+	// are none.
+	Members Members
+
 	// Dial connects to other brokers; nil = TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
@@ -63,6 +68,13 @@ type Options struct {
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
 	Metrics *metrics.Recorder // nil = nothing is recorded
+}
+
+// Members is who keeps the metadata, where brokers do it themselves.
+type Members interface {
+	// Remove takes a broker's member out for good; one that is not there is no
+	// error. It fails rather than leave the others without a majority.
+	Remove(ctx context.Context, n ident.Node) error
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may

@@ -39,8 +39,8 @@ var errCarry = errors.New("coordinator: messages were not carried")
 
 // keepRetention trims the logs of all replicas here, each by its own channels'
 // state; where this broker leads it finishes what has expired and carries
-// messages forward. Started by start,
-// ends with the broker.
+// messages forward. What lies in the trash goes after its grace time. Started by
+// start, ends with the broker.
 func (b *Broker) keepRetention(ctx context.Context) {
 	tick := time.NewTicker(retainEvery)
 	defer tick.Stop()
@@ -57,6 +57,9 @@ func (b *Broker) keepRetention(ctx context.Context) {
 			if err := b.retain(ctx, h); err != nil && ctx.Err() == nil {
 				b.log.WithError(err).WithFields(fields(h)).Warn("retention failed, trying again")
 			}
+		}
+		if err := b.store.EmptyTrash(b.o.TrashGrace); err != nil {
+			b.log.WithError(err).Warn("cannot empty the trash")
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		SegmentBytes: o.MaxBytesPerFile, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
-		Meta: p.meta, Listen: p.peers, TLS: peerTLS, Token: token,
+		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: peerTLS, Token: token,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
 		TopicOptions: meta.TopicOptions{

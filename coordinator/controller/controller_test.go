@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var topic = controller.Topic{Name: "orders", State: meta.TopicState{ID: 7, Partitions: 1, ReplicationFactor: 2}}
+var topic = controller.Topic{Name: "orders", State: meta.TopicState{ID: 7, Partitions: 1, ReplicationFactor: 2, MinInSync: 1}}
 
 func partition(leader ident.Node, replicas ...ident.Node) controller.Partition {
-	s := meta.PartitionState{Replicas: replicas, Leader: leader, Revision: 5}
+	s := meta.PartitionState{Replicas: replicas, Leader: leader, MinInSync: 1, Revision: 5}
 	for _, n := range replicas {
 		s.ISR = append(s.ISR, ident.Member{Node: n, Store: 1})
 	}
@@ -28,7 +28,7 @@ func live(nodes ...ident.Node) (out []placement.Broker) {
 }
 
 func plan(s controller.Snapshot) []controller.Action {
-	return controller.Plan(s, controller.Options{TombstoneMS: 1000, Moves: 2})
+	return controller.Plan(s, controller.Options{TombstoneMS: 1000, Copies: 2})
 }
 
 func TestPlanGivesLeadershipBackToTheLivePreferredMember(t *testing.T) {
@@ -47,7 +47,7 @@ func TestPlanAddsTheReplicasThatAreMissing(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a")}, Live: live("a", "b", "c")}
 	got := plan(s)
 	require.Len(t, got, 1)
-	add := got[0].(controller.AddReplica)
+	add := got[0].(controller.Rewrite)
 	require.Equal(t, []ident.Node{"a", "b"}, add.State.Replicas)
 	require.EqualValues(t, 5, add.State.Revision)
 	require.Len(t, add.State.ISR, 1, "it joins when it has caught up")
@@ -64,18 +64,27 @@ func TestPlanDropsTombstonesInTheirTime(t *testing.T) {
 	require.Equal(t, []controller.Action{controller.DropTombstone{Name: "old", Revision: 3}}, plan(s))
 }
 
-func TestPlanMovesAFewAtATime(t *testing.T) {
-	s := controller.Snapshot{Topics: []controller.Topic{topic}, Live: live("a", "b")}
+func TestPlanFillsAFewAtATime(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Live: live("a", "b", "c")}
 	for range 5 {
-		s.Partitions = append(s.Partitions, partition("b", "a", "b"))
+		s.Partitions = append(s.Partitions, partition("a", "a"))
 	}
-	require.Len(t, plan(s), 2)
+	require.Len(t, plan(s), 2, "the leader of all is busy with two")
+
+	for i, leader := range []ident.Node{"a", "b", "c", "d", "e"} {
+		s.Partitions[i] = partition(leader, leader)
+	}
+	got := map[ident.Node]int{}
+	for _, a := range plan(s) {
+		got[a.(controller.Rewrite).State.Replicas[1]]++
+	}
+	require.Equal(t, map[ident.Node]int{"a": 1, "b": 1, "c": 1}, got, "who was given one counts as fuller, and each is busy with two")
 }
 
 func TestPlanFreesABrokerThatLeaves(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")},
 		Live: live("b", "c"), Leaving: []ident.Node{"a"}}
-	add := plan(s)[0].(controller.AddReplica)
+	add := plan(s)[0].(controller.Rewrite)
 	require.Equal(t, []ident.Node{"a", "b", "c"}, add.State.Replicas)
 
 	s.Partitions[0] = partition("a", "a", "b", "c")
@@ -86,11 +95,91 @@ func TestPlanFreesABrokerThatLeaves(t *testing.T) {
 	require.Equal(t, []controller.Action{controller.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "b"}}, plan(s))
 
 	s.Partitions[0] = partition("b", "a", "b", "c")
-	s.Partitions[0].State.MinInSync = 2
-	drop := plan(s)[0].(controller.DropReplica)
+	s.Partitions[0].State.MinInSync, s.Topics = 2, ofTopic(2, 2)
+	drop := plan(s)[0].(controller.Rewrite)
 	require.Equal(t, []ident.Node{"b", "c"}, drop.State.Replicas)
 	require.Len(t, drop.State.ISR, 2)
 
+	s.Partitions[0].State.MinInSync, s.Topics = 3, ofTopic(3, 3)
+	require.Empty(t, plan(s), "nobody goes before somebody comes")
+}
+
+// ofTopic is the topic with other numbers.
+func ofTopic(factor, minimum int) []controller.Topic {
+	t := topic
+	t.State.ReplicationFactor, t.State.MinInSync = factor, minimum
+	return []controller.Topic{t}
+}
+
+func TestPlanForgetsWhoHasLeft(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "b", "c")},
+		Live: live("b", "c"), Leaving: []ident.Node{"a"}}
+	require.Empty(t, plan(s), "it still runs")
+	s.Gone = s.Leaving
+	require.Equal(t, []controller.Action{controller.Forget{Node: "a"}}, plan(s))
+	s.Partitions[0] = partition("b", "b", "c", "a")
+	require.NotContains(t, plan(s), controller.Forget{Node: "a"}, "it has a replica yet")
+}
+
+// TestPlanMovesToATarget: add, wait, hand over, drop; then the order is that of
+// the target.
+func TestPlanMovesToATarget(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")}, Live: live("a", "b", "c", "d")}
+	target := []ident.Node{"d", "b"}
+	s.Partitions[0].State.Target = target
+	add := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, []ident.Node{"a", "b", "d"}, add.State.Replicas)
+	require.Equal(t, target, add.State.Target)
+	require.Len(t, add.State.ISR, 2)
+
+	s.Partitions[0].State = add.State
+	require.Empty(t, plan(s), "it is not in sync")
+
+	s.Partitions[0] = partition("a", "a", "b", "d")
+	s.Partitions[0].State.Target = target
+	require.Equal(t, []controller.Action{controller.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "d"}}, plan(s))
+
+	s.Partitions[0].State.Leader = "d"
+	drop := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, target, drop.State.Replicas)
+	require.Empty(t, drop.State.Target)
+	require.Len(t, drop.State.ISR, 2)
+
+	s.Partitions[0].State = drop.State
+	require.Empty(t, plan(s))
+}
+
+// TestPlanReplacesALeavingBrokerOfATarget: what was chosen in its place is written
+// down, so that the next plan does not choose again.
+func TestPlanReplacesALeavingBrokerOfATarget(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")},
+		Live: live("a", "b", "c"), Leaving: []ident.Node{"d"}}
+	s.Partitions[0].State.Target = []ident.Node{"d", "b"}
+	add := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, []ident.Node{"b", "c"}, add.State.Target)
+	require.Equal(t, []ident.Node{"a", "b", "c"}, add.State.Replicas)
+}
+
+func TestPlanTakesReplicasAwayThatAreTooMany(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "a", "b", "c")}, Live: live("a", "b", "c")}
+	drop := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, []ident.Node{"a", "b"}, drop.State.Replicas)
+
+	s.Partitions[0].State.ISR = s.Partitions[0].State.ISR[1:]
+	drop = plan(s)[0].(controller.Rewrite)
+	require.Equal(t, []ident.Node{"b", "c"}, drop.State.Replicas, "who is not in sync goes first")
+}
+
+func TestPlanChangesTheMinimumWhenSoManyAreInSync(t *testing.T) {
+	s := controller.Snapshot{Topics: ofTopic(3, 3), Partitions: []controller.Partition{partition("a", "a", "b", "c")}, Live: live("a", "b", "c")}
+	s.Partitions[0].State.ISR = s.Partitions[0].State.ISR[:2]
+	require.Empty(t, plan(s))
+	s.Partitions[0] = partition("a", "a", "b", "c")
+	require.Equal(t, 3, plan(s)[0].(controller.Rewrite).State.MinInSync)
+
+	s.Topics = ofTopic(1, 1)
 	s.Partitions[0].State.MinInSync = 3
-	require.Empty(t, plan(s), "never below the minimum")
+	lower := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, 1, lower.State.MinInSync)
+	require.Len(t, lower.State.Replicas, 3, "one thing after the other")
 }

@@ -159,13 +159,17 @@ type PartitionState struct {
 	Epoch             ident.Epoch       `json:"epoch"`
 	MinInSync         int               `json:"min_in_sync"`
 	Durability        Durability        `json:"durability"`
-	Revision          int64             `json:"-"`
+	// Target lists the replicas that an operator wants, preferred leader first,
+	// until they are there; empty = those it has.
+	Target   []ident.Node `json:"target,omitempty"`
+	Revision int64        `json:"-"`
 }
 
 // Clone copies the state with its slices.
 func (s PartitionState) Clone() PartitionState {
 	s.Replicas = append([]ident.Node(nil), s.Replicas...)
 	s.ISR = append([]ident.Member(nil), s.ISR...)
+	s.Target = append([]ident.Node(nil), s.Target...)
 	return s
 }
 

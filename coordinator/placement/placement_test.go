@@ -61,3 +61,37 @@ func TestPlaceDoesNotDependOnTheOrderOfTheList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
+
+func TestBalanceSpreadsOverANewBroker(t *testing.T) {
+	var before [][]ident.Node
+	for range 8 {
+		before = append(before, []ident.Node{"n1", "n2", "n3"})
+	}
+	after := placement.Balance(brokers("", "", "", ""), before)
+	replicas, leads, moved := map[ident.Node]int{}, map[ident.Node]int{}, 0
+	for i, nodes := range after {
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(nodes))), 3, "a broker holds one replica of a partition")
+		leads[nodes[0]]++
+		for _, n := range nodes {
+			replicas[n]++
+			if !slices.Contains(before[i], n) {
+				moved++
+			}
+		}
+	}
+	require.Equal(t, map[ident.Node]int{"n1": 6, "n2": 6, "n3": 6, "n4": 6}, replicas)
+	require.Equal(t, map[ident.Node]int{"n1": 2, "n2": 2, "n3": 2, "n4": 2}, leads)
+	require.Equal(t, 6, moved, "no more than needed")
+	require.Equal(t, []ident.Node{"n1", "n2", "n3"}, before[0], "the input is left alone")
+	require.Equal(t, after, placement.Balance(brokers("", "", "", ""), after), "what is even stays")
+}
+
+func TestBalanceKeepsZonesApartAndLeavesStrangersAlone(t *testing.T) {
+	before := [][]ident.Node{{"n1", "n3"}, {"n1", "n3"}, {"n1", "gone"}, {"n1", "n3"}}
+	after := placement.Balance(brokers("a", "a", "b"), before)
+	require.Contains(t, after[2], ident.Node("gone"))
+	for i, nodes := range after {
+		require.False(t, slices.Contains(nodes, "n1") && slices.Contains(nodes, "n2"), "partition %d in one zone", i)
+	}
+	require.Contains(t, slices.Concat(after...), ident.Node("n2"))
+}

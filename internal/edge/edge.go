@@ -144,9 +144,10 @@ type Refusal struct {
 }
 
 // AdminOp is one administrative operation, the same on every broker, forwarded
-// to whoever must do it, idempotent. Verbs: topic.create topic.delete
-// topic.empty topic.pause topic.unpause channel.create channel.delete
-// channel.empty channel.pause channel.unpause channel.seek channel.policy. Args: partitions,
+// to whoever must do it, idempotent. Verbs: cluster.balance topic.create topic.delete
+// topic.empty topic.move topic.pause topic.replication topic.unpause channel.create
+// channel.delete channel.empty channel.pause channel.unpause channel.seek
+// channel.policy. Args: partitions,
 // replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
 // max_bytes, message_ttl, from, to, partition, max_attempts, dead_letter_topic, retry_backoff.
 type AdminOp struct {
@@ -303,4 +304,6 @@ type PartitionView struct {
 	CommittedSequence ident.Sequence `json:"committed_sequence"`
 	EndOffset         ident.Offset   `json:"end_offset"`
 	UnderReplicated   bool           `json:"under_replicated"`
+	MinInSync         int            `json:"min_in_sync"`      // the topic's, except while that is being changed
+	Target            []ident.Node   `json:"target,omitempty"` // the replicas that it is to have, while they are moved
 }

@@ -31,8 +31,15 @@ func arguments(values url.Values) map[string]string {
 	return args
 }
 
-// topicOp: POST /topic/{delete,pause,unpause}?topic=. Like NSQ they do not
-// check the name: what does not exist is not found.
+// balance: POST /v1/cluster/balance spreads replicas and leaders over the brokers.
+func (a *api) balance(r *http.Request) (any, error) {
+	return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "cluster.balance"})
+}
+
+// topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ
+// /v1/topic/move?topic=&partition=&from=&to= and
+// /v1/topic/replication?topic=&replication_factor=&min_in_sync=. Like NSQ they do
+// not check the name: what does not exist is not found.
 func (a *api) topicOp(verb string) endpoint {
 	return func(r *http.Request) (any, error) {
 		values, err := query(r)

@@ -26,6 +26,9 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/topic/empty", a.emptyTopic)
 	post("/topic/pause", a.topicOp("topic.pause"))
 	post("/topic/unpause", a.topicOp("topic.unpause"))
+	post("/v1/topic/move", a.topicOp("topic.move"))
+	post("/v1/topic/replication", a.topicOp("topic.replication"))
+	post("/v1/cluster/balance", a.balance)
 	for _, verb := range []string{"create", "delete", "empty", "pause", "unpause"} {
 		post("/channel/"+verb, a.channelOp("channel."+verb))
 	}

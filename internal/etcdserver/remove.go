@@ -1,0 +1,28 @@
+package etcdserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+)
+
+// RemoveMember takes another member out of the cluster for good; one that is not
+// there is no error. etcd refuses what would leave the others without a majority
+// of those that run.
+func (s *Server) RemoveMember(ctx context.Context, name string) error {
+	members := s.etcd.Server.Cluster().Members()
+	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == name })
+	if at < 0 {
+		return nil
+	}
+	if members[at].ID == s.etcd.Server.MemberID() {
+		return errors.New("etcdserver: a member does not remove itself")
+	}
+	if _, err := s.etcd.Server.RemoveMember(ctx, uint64(members[at].ID)); err != nil && !errors.Is(err, membership.ErrIDNotFound) {
+		return fmt.Errorf("etcdserver: remove %s: %w", name, err)
+	}
+	return nil
+}
