@@ -69,7 +69,8 @@ func (h *hosted) flush() {
 }
 
 // extend lets a partition serve on while enough of its in-sync set answers, or
-// else while the metadata does.
+// else while the metadata does. Ordered channels are not content with the
+// metadata: it may name a successor any moment, and no finish would be committed.
 func (b *Broker) extend(h *hosted, now time.Time) {
 	v, reached := h.View(), 0
 	for _, m := range v.ISR {
@@ -82,7 +83,7 @@ func (b *Broker) extend(h *hosted, now time.Time) {
 		return
 	}
 	b.contact.wanted.Store(now.UnixNano())
-	h.queue.Extend(b.contact.at.Load() + silence.Nanoseconds())
+	h.queue.ExtendUnordered(b.contact.at.Load() + silence.Nanoseconds())
 }
 
 // unheard is how long a leader serves after it last believed in its replicas.

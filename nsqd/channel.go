@@ -235,7 +235,7 @@ func (c *Channel) availableLocked(now int64) int {
 
 // opensLocked reports whether anything may be delivered at all.
 func (c *Channel) opensLocked(now int64) bool {
-	if !c.serving || c.paused || c.p.fenced(now) {
+	if !c.serving || c.paused || c.fenced(now) {
 		return false
 	}
 	return !c.ordered || !c.confirming && c.flights.len() == 0

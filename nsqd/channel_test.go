@@ -316,6 +316,24 @@ func TestFence(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 }
 
+// An ordered channel is served only while replicas answer: the metadata alone
+// lets the others go on.
+func TestFenceOfOrderedChannels(t *testing.T) {
+	r := newRig(Options{})
+	plain, strict := r.channel(t, "plain", ChannelOptions{}), r.channel(t, "strict", ChannelOptions{Ordered: true})
+	p, s := subscribe(t, plain), subscribe(t, strict)
+	<-s.Wake
+	r.publishN(3)
+	r.Extend(r.clock.now() + 100)
+	r.clock.add(100)
+	r.ExtendUnordered(r.clock.now() + 100)
+	require.Len(t, plain.Pull(p, 1, nil), 1)
+	require.Empty(t, strict.Pull(s, 1, nil))
+	r.Extend(r.clock.now() + 100)
+	<-s.Wake
+	require.Len(t, strict.Pull(s, 1, nil), 1)
+}
+
 func TestTopicPauseIsABarrier(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})

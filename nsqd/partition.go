@@ -27,6 +27,7 @@ type Partition struct {
 	ttl    atomic.Int64 // ms; 0 = messages live for ever
 	until  atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
 	stored atomic.Int64 // bytes of bodies committed under this broker since its start
+	strict atomic.Int64 // the same for ordered channels
 
 	// emit makes working out a delta and handing it to the Replicator one step, so
 	// that deltas leave in the order in which they apply.
@@ -134,20 +135,38 @@ func (p *Partition) limitLocked() ident.Sequence {
 // hears nothing from its replicas must fall silent. Until the first call there is
 // no such fence.
 func (p *Partition) Extend(untilNS int64) {
-	before := p.until.Swap(untilNS)
-	now := p.o.Now()
-	if before == 0 || now < before {
+	p.extend(untilNS, &p.until, &p.strict)
+}
+
+// ExtendUnordered is Extend for all but the ordered channels.
+func (p *Partition) ExtendUnordered(untilNS int64) {
+	p.strict.CompareAndSwap(0, untilNS)
+	p.extend(untilNS, &p.until)
+}
+
+func (p *Partition) extend(untilNS int64, fences ...*atomic.Int64) {
+	now, closed := p.o.Now(), false
+	for _, fence := range fences {
+		before := fence.Swap(untilNS)
+		closed = closed || before != 0 && now >= before
+	}
+	if !closed {
 		return
 	}
-	for _, c := range p.list() { // it was closed: nobody was woken meanwhile
+	for _, c := range p.list() { // nobody was woken meanwhile
 		c.mu.Lock()
 		c.offerLocked(now)
 		c.mu.Unlock()
 	}
 }
 
-func (p *Partition) fenced(now int64) bool {
-	until := p.until.Load()
+// fenced reports whether a channel must be silent.
+func (c *Channel) fenced(now int64) bool {
+	fence := &c.p.until
+	if c.ordered {
+		fence = &c.p.strict
+	}
+	until := fence.Load()
 	return until != 0 && now >= until
 }
 

@@ -30,7 +30,7 @@ func (c *Channel) reap(now int64) {
 func (c *Channel) reapLocked(w *window, now int64) {
 	for range reapMessages {
 		seq, ok := c.frontLocked(w)
-		if !ok || !c.serving || c.p.fenced(now) {
+		if !ok || !c.serving || c.fenced(now) {
 			break
 		}
 		if w == &c.ahead && c.cursor.settled(seq) { // reclaimed or finished since it was read

@@ -250,9 +250,12 @@ func (c *cluster) get(b *broker, path string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-func (c *cluster) post(path string, q url.Values) {
+func (c *cluster) post(path string, q url.Values) { c.send(path, q, "") }
+
+// send posts a body to the first broker.
+func (c *cluster) send(path string, q url.Values, body string) {
 	c.t.Helper()
-	resp, err := c.client.Post("http://"+c.brokers[0].http()+path+"?"+q.Encode(), "", nil)
+	resp, err := c.client.Post("http://"+c.brokers[0].http()+path+"?"+q.Encode(), "", strings.NewReader(body))
 	require.NoError(c.t, err)
 	_ = resp.Body.Close()
 	require.Equal(c.t, http.StatusOK, resp.StatusCode, path)
