@@ -17,15 +17,13 @@ const (
 	// proposers is how many transactions are under way at once: etcd writes those
 	// that come together with one sync.
 	proposers = 16
-	// electionsPerTxn is how many partitions that lost the same leader one
-	// transaction moves: each takes a put and a compare, three are shared.
-	electionsPerTxn = meta.MaxTxn - 3
+	// casPerTxn is how many partitions one transaction changes: each takes a put and
+	// a compare, three are shared.
+	casPerTxn = meta.MaxTxn - 3
 	// txnTimeout is short because etcd forgets what was under way when its leader
 	// died: it is back after 0.3 to 0.4 s, and who waits longer for an answer waits
 	// for nothing. What lands later is seen by the watch.
-	txnTimeout  = 200 * time.Millisecond
-	readTimeout = time.Second
-	rereadEvery = 100 * time.Millisecond
+	txnTimeout = 200 * time.Millisecond
 )
 
 // proposal is one machine's compare-and-swap.
@@ -35,8 +33,10 @@ type proposal struct {
 }
 
 // proposer carries out compare-and-swaps on partition keys and answers the
-// machines. A transaction compares the partition's ModRevision, the proposer's
-// own registration, and what the machine said of the old leader and of the heir.
+// machines. A transaction compares the partitions' ModRevisions, the proposer's
+// own registration, and what the machines said of the old leader and of the heir.
+// Whatever waits and says the same of these goes together: when a broker of ten
+// thousand partitions dies, all of them change.
 //
 // Its goroutines are started by start and end at stop.
 type proposer struct {
@@ -52,6 +52,7 @@ type proposer struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	wake   chan struct{} // capacity proposers
+	doubts *doubts
 	mu     struct {
 		sync.Mutex
 		queue []proposal
@@ -65,6 +66,8 @@ func (p *proposer) start() {
 	for range proposers {
 		p.done.Go(p.run)
 	}
+	p.doubts = newDoubts()
+	p.done.Go(p.settleDoubts)
 }
 
 // propose queues a compare-and-swap. Its answer is posted as replica.CASDone.
@@ -97,8 +100,8 @@ func (p *proposer) run() {
 }
 
 // take gives what goes into the next transaction: an election before all else –
-// its partition serves nobody – and with it those that the same dead node caused;
-// else the oldest proposal alone.
+// its partition serves nobody – or the oldest proposal, and with it what can share
+// its compares.
 func (p *proposer) take() []proposal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,11 +110,13 @@ func (p *proposer) take() []proposal {
 	}
 	first := max(0, slices.IndexFunc(p.mu.queue, func(c proposal) bool { return c.cas.LeaderGone != nil }))
 	burst, rest := []proposal{p.mu.queue[first]}, p.mu.queue[:0]
+	taken := map[ident.Partition]bool{burst[0].id: true}
 	for i, c := range p.mu.queue {
 		switch {
 		case i == first:
-		case len(burst) < electionsPerTxn && sameElection(burst[0].cas, c.cas):
+		case len(burst) < casPerTxn && !taken[c.id] && sameFence(burst[0].cas, c.cas):
 			burst = append(burst, c)
+			taken[c.id] = true
 		default:
 			rest = append(rest, c)
 		}
@@ -121,10 +126,13 @@ func (p *proposer) take() []proposal {
 	return burst
 }
 
-// sameElection reports whether two proposals replace the same dead leader by
-// the same heir.
-func sameElection(a, b replica.CAS) bool {
-	return a.LeaderGone != nil && b.LeaderGone != nil && *a.LeaderGone == *b.LeaderGone && sameHeir(a.Heir, b.Heir)
+// sameFence reports whether two proposals say the same of the old leader and of
+// the heir.
+func sameFence(a, b replica.CAS) bool {
+	if (a.LeaderGone == nil) != (b.LeaderGone == nil) || a.LeaderGone != nil && *a.LeaderGone != *b.LeaderGone {
+		return false
+	}
+	return sameHeir(a.Heir, b.Heir)
 }
 
 func sameHeir(a, b *replica.Peer) bool {
@@ -134,17 +142,43 @@ func sameHeir(a, b *replica.Peer) bool {
 	return a.Node == b.Node && a.Incarnation == b.Incarnation
 }
 
-// carryOut tries a burst in one transaction, and each alone if that fails: one
-// partition whose key moved must not hold up the others.
+// carryOut tries a burst in one transaction. If a compare fails, the partitions
+// whose keys have moved are told, and the others are tried again: one must not
+// hold up the rest.
 func (p *proposer) carryOut(burst []proposal) {
-	err := p.try(burst)
-	if len(burst) == 1 || err == nil || errors.Is(err, meta.ErrUnknown) {
-		p.answer(burst, err)
-		return
+	for len(burst) > 0 {
+		err := p.try(burst)
+		if !errors.Is(err, errCompare) {
+			p.answer(burst, err)
+			return
+		}
+		states, _ := p.read(partitionsOf(burst)) // empty if that fails: the watch will tell
+		refuse := func(b proposal) {
+			p.post(b.id, replica.CASDone{Token: b.cas.Token, State: states[b.id]})
+		}
+		all := len(burst)
+		burst = slices.DeleteFunc(burst, func(b proposal) bool {
+			moved := states[b.id].Revision != b.cas.State.Revision
+			if moved {
+				refuse(b)
+			}
+			return moved
+		})
+		if len(burst) == all { // what they share did not hold
+			for _, b := range burst {
+				refuse(b)
+			}
+			return
+		}
 	}
-	for i := range burst {
-		p.answer(burst[i:i+1], p.try(burst[i:i+1]))
+}
+
+func partitionsOf(burst []proposal) []ident.Partition {
+	ids := make([]ident.Partition, len(burst))
+	for i, b := range burst {
+		ids[i] = b.id
 	}
+	return ids
 }
 
 // errCompare means that a compare did not hold: nothing was written.
@@ -213,48 +247,18 @@ func (p *proposer) goneCompare(old replica.Peer) (meta.Compare, error) {
 
 // answer posts the outcome of a transaction to the machines of a burst.
 func (p *proposer) answer(burst []proposal, err error) {
+	if err != nil {
+		p.log.WithError(err).WithField("partitions", len(burst)).Debug("proposal failed")
+	}
 	for _, b := range burst {
 		switch {
 		case err == nil:
 			p.post(b.id, replica.CASDone{Token: b.cas.Token, OK: true, State: b.cas.State})
 		case errors.Is(err, meta.ErrUnknown):
 			p.post(b.id, replica.CASDone{Token: b.cas.Token, Unknown: true})
-			p.done.Go(func() { p.reread(b.id) })
-		default:
-			p.log.WithError(err).WithField("partition", b.id).Debug("proposal failed")
-			s, _ := p.read(b.id) // Revision 0 if that fails: the watch will tell
-			p.post(b.id, replica.CASDone{Token: b.cas.Token, State: s})
-		}
-	}
-}
-
-// read gets a partition's key linearizably.
-func (p *proposer) read(id ident.Partition) (meta.PartitionState, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, readTimeout)
-	defer cancel()
-	e, err := p.store.Get(ctx, p.keys.Partition(id))
-	if err != nil {
-		return meta.PartitionState{}, err
-	}
-	return meta.DecodePartition(e)
-}
-
-// reread reads the key until that works and posts what is there. A revision
-// that did not move proves nothing; the machine knows that.
-func (p *proposer) reread(id ident.Partition) {
-	retry := time.NewTicker(rereadEvery)
-	defer retry.Stop()
-	for p.ctx.Err() == nil {
-		s, err := p.read(id)
-		if err == nil {
-			p.post(id, replica.Meta{State: s})
-		}
-		if err == nil || errors.Is(err, meta.ErrNotFound) {
-			return
-		}
-		select {
-		case <-retry.C:
-		case <-p.ctx.Done():
+			p.doubts.add(b.id)
+		default: // it did not happen
+			p.post(b.id, replica.CASDone{Token: b.cas.Token})
 		}
 	}
 }
