@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/controller"
@@ -24,9 +23,9 @@ const (
 	planShare    = 10
 	// controlTimeout bounds one look with all that comes of it.
 	controlTimeout = 5 * time.Second
-	// controlSlots is how many actions are carried out at once: etcd writes those
-	// that come together with one sync.
-	controlSlots = 16
+	// transactions is how many of one operation are under way at once: etcd writes
+	// those that come together with one sync.
+	transactions = 16
 )
 
 // handOverRequest asks a partition's leader to give its place to another member.
@@ -96,18 +95,11 @@ func (b *Broker) holdControl(ctx context.Context) (meta.Compare, bool) {
 
 // control carries out one plan, some of its actions at a time.
 func (b *Broker) control(ctx context.Context, fence meta.Compare, plan []controller.Action) {
-	slots := make(chan struct{}, controlSlots)
-	var actions sync.WaitGroup
-	defer actions.Wait()
-	for _, a := range plan {
-		slots <- struct{}{}
-		actions.Go(func() {
-			defer func() { <-slots }()
-			if err := b.carryOut(ctx, fence, a); err != nil {
-				b.log.WithError(err).Infof("CONTROLLER could not %T", a)
-			}
-		})
-	}
+	parallel(len(plan), transactions, func(i int) {
+		if err := b.carryOut(ctx, fence, plan[i]); err != nil {
+			b.log.WithError(err).Infof("CONTROLLER could not %T", plan[i])
+		}
+	})
 }
 
 func (b *Broker) carryOut(ctx context.Context, fence meta.Compare, a controller.Action) error {

@@ -70,18 +70,19 @@ func (b *Broker) balance(ctx context.Context) error {
 	after := placement.Balance(slices.DeleteFunc(b.candidates(0), func(c placement.Broker) bool {
 		return b.mayReceive(c.Node) != nil
 	}), before)
-	for i, p := range ids {
-		err := b.aim(ctx, p, func(now []ident.Node) ([]ident.Node, error) {
+	errs := make([]error, len(ids))
+	parallel(len(ids), transactions, func(i int) {
+		errs[i] = b.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
 			if !slices.Equal(now, before[i]) {
 				return now, nil // somebody else has other plans
 			}
 			return after[i], nil
 		})
-		if err != nil && !errors.Is(err, meta.ErrNotFound) {
-			return err
+		if errors.Is(errs[i], meta.ErrNotFound) {
+			errs[i] = nil // its topic was deleted
 		}
-	}
-	return nil
+	})
+	return errors.Join(errs...)
 }
 
 // aimed lists the replicas that a partition has, or is to have.
@@ -92,8 +93,9 @@ func aimed(s meta.PartitionState) []ident.Node {
 	return s.Replicas
 }
 
-// aim writes down which replicas a partition is to have. change is asked again
-// when somebody else was faster; what it leaves as it was is not written.
+// aim writes down which replicas a partition is to have, and returns when this
+// broker knows it. change is asked again when somebody else was faster; what it
+// leaves as it was is not written.
 func (b *Broker) aim(ctx context.Context, p ident.Partition, change func(now []ident.Node) ([]ident.Node, error)) error {
 	key := b.keys.Partition(p)
 	s, _ := b.catalog.partition(p)
@@ -103,9 +105,9 @@ func (b *Broker) aim(ctx context.Context, p ident.Partition, change func(now []i
 			return err
 		}
 		s.V, s.Target = meta.Version, wanted
-		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		ok, rev, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
 		if err == nil && ok {
-			return nil
+			return b.await(ctx, func() bool { now, there := b.catalog.partition(p); return !there || now.Revision >= rev })
 		}
 		var e meta.Entry
 		if err == nil {

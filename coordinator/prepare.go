@@ -106,19 +106,12 @@ const openers = 32
 func (b *Broker) servePrepare(req prepareRequest) (prepareResponse, error) {
 	resp := prepareResponse{Stores: make([]uint64, len(req.Partitions))}
 	errs := make([]error, len(req.Partitions))
-	slots := make(chan struct{}, openers)
-	var makers sync.WaitGroup
-	for i, n := range req.Partitions {
-		slots <- struct{}{}
-		makers.Go(func() {
-			defer func() { <-slots }()
-			st, err := b.prepare(req.Name, ident.Partition{Topic: ident.TopicID(req.Topic), Number: n})
-			if errs[i] = err; err == nil {
-				resp.Stores[i] = uint64(st.StoreID())
-			}
-		})
-	}
-	makers.Wait()
+	parallel(len(req.Partitions), openers, func(i int) {
+		st, err := b.prepare(req.Name, ident.Partition{Topic: ident.TopicID(req.Topic), Number: req.Partitions[i]})
+		if errs[i] = err; err == nil {
+			resp.Stores[i] = uint64(st.StoreID())
+		}
+	})
 	return resp, errors.Join(errs...)
 }
 

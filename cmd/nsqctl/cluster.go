@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"text/tabwriter"
 
@@ -30,7 +29,26 @@ func newCluster(t *target) *cobra.Command {
 			return printStatus(cmd.OutOrStdout(), v)
 		},
 	})
-	cmd.AddCommand(newDecommission(t))
+	cmd.AddCommand(newDecommission(t), newBalance(t))
+	return cmd
+}
+
+func newBalance(t *target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "balance",
+		Short: "spread replicas and leaders evenly over the brokers that run",
+		Long: `balance moves replicas from brokers that have more than others to those that
+have fewer, no more than that takes, and then evens out who leads: for after a
+broker has been added. Leaders that moved because of a failure need nothing: they
+go back by themselves when the preferred replica, the first in the list, is in
+sync again.`,
+		Example: "  nsqctl cluster balance --wait 10m",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return arrangement{path: "/v1/cluster/balance", left: unsettled("")}.run(cmd, t)
+		},
+	}
+	waitFlag(cmd)
 	return cmd
 }
 
@@ -40,16 +58,26 @@ func newDecommission(t *target) *cobra.Command {
 		Use:   "decommission BROKER",
 		Short: "move a broker's replicas to the others, so that it can go for good",
 		Long: `decommission marks a broker as leaving: it gets no new replicas, and those it has
-are moved to the others, a few at a time. Stop it for good when "cluster status"
-shows it in no partition any more. --cancel keeps it after all.`,
-		Args: cobra.ExactArgs(1),
+are moved to the others, a few at a time. When it has none any more, stop it: the
+cluster then forgets it, its member of the embedded etcd included. A broker that
+is dead already is forgotten at once. --cancel keeps it after all.`,
+		Example: `  nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"node": {args[0]}, "cancel": {fmt.Sprint(cancel)}}
-			_, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/broker/decommission", q)
-			return err
+			a := arrangement{path: "/v1/broker/decommission", query: url.Values{"node": args}, left: held(args[0])}
+			if cancel {
+				a.query.Set("cancel", "true")
+				a.left = func(edge.ClusterView) []string { return nil }
+			}
+			if err := a.run(cmd, t); err != nil || cancel || !cmd.Flags().Changed("wait") {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas any more: stop it, and the cluster forgets it\n", args[0])
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "let it stay after all")
+	waitFlag(cmd)
 	return cmd
 }
 

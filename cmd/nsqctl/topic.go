@@ -75,7 +75,7 @@ func newTopic(t *target) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(create, describe, list)
+	cmd.AddCommand(create, describe, list, newMove(t), newReplication(t))
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:   verb + " TOPIC",

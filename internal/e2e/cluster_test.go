@@ -303,7 +303,7 @@ func (c *cluster) counters() (sum edge.CounterTotals) {
 	return sum
 }
 
-// drained waits until a channel has nothing left anywhere.
+// drained waits until a channel has nothing left at any broker that is up.
 func (c *cluster) drained(topic, channel string) {
 	c.t.Helper()
 	c.until("an empty channel "+channel, func() bool {
@@ -311,6 +311,9 @@ func (c *cluster) drained(topic, channel string) {
 		found := 0
 		for _, b := range c.Brokers {
 			var s struct{ Topics []edge.TopicStats }
+			if c.down.isDown(b.Name) {
+				continue
+			}
 			if c.get(b, "/stats?format=json&topic="+url.QueryEscape(topic), &s) != nil {
 				return false
 			}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// arrangeEvery is how often the cluster is asked while replicas move.
+const arrangeEvery = 200 * time.Millisecond
+
+// arrangement is a change of where replicas lie: asked for at once, carried out by
+// the cluster in its time, and looked after with --wait.
+type arrangement struct {
+	path  string
+	query url.Values
+	left  func(edge.ClusterView) []string // what is still to come
+}
+
+// waitFlag lets a command wait for its arrangement.
+func waitFlag(cmd *cobra.Command) {
+	cmd.Flags().Duration("wait", 0, "wait so long until it is done, and say what is still missing")
+}
+
+// run asks for the change and waits for it.
+func (a arrangement) run(cmd *cobra.Command, t *target) error {
+	if _, err := call(cmd.Context(), http.MethodPost, t.http, a.path, a.query); err != nil {
+		return err
+	}
+	wait, _ := cmd.Flags().GetDuration("wait") // declared by waitFlag
+	if wait == 0 {
+		return nil
+	}
+	limit, said := time.After(wait), ""
+	for {
+		var v edge.ClusterView
+		if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+			return err
+		}
+		left := a.left(v)
+		if len(left) == 0 {
+			return nil
+		}
+		if now := fmt.Sprintf("%d to go: %s", len(left), left[0]); now != said {
+			said = now
+			fmt.Fprintln(cmd.ErrOrStderr(), now)
+		}
+		select {
+		case <-time.After(arrangeEvery):
+		case <-limit:
+			return fmt.Errorf("not done within %s: %s; it goes on", wait, said)
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		}
+	}
+}
+
+// unsettled says what partitions lack; topic "" means those of all topics.
+func unsettled(topic string) func(edge.ClusterView) []string {
+	return func(v edge.ClusterView) (out []string) {
+		for _, t := range v.Topics {
+			if topic != "" && t.Topic != topic {
+				continue
+			}
+			for _, p := range t.Partitions {
+				if lack := lacks(t, p); lack != "" {
+					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
+				}
+			}
+		}
+		return out
+	}
+}
+
+func lacks(t edge.TopicView, p edge.PartitionView) string {
+	for _, n := range p.Replicas {
+		if !slices.Contains(p.ISR, n) {
+			return fmt.Sprintf("waits for %s to be in sync", n)
+		}
+	}
+	switch {
+	case len(p.Target) > 0:
+		return fmt.Sprintf("moves from %s to %s", names(p.Replicas), names(p.Target))
+	case len(p.Replicas) != t.ReplicationFactor:
+		return fmt.Sprintf("has %d replicas, is to have %d", len(p.Replicas), t.ReplicationFactor)
+	case p.MinInSync != t.MinInSync:
+		return fmt.Sprintf("has min_in_sync %d, is to have %d", p.MinInSync, t.MinInSync)
+	}
+	return ""
+}
+
+// held says which partitions a broker still has a replica of.
+func held(broker string) func(edge.ClusterView) []string {
+	n := ident.Node(broker)
+	return func(v edge.ClusterView) (out []string) {
+		for _, t := range v.Topics {
+			for _, p := range t.Partitions {
+				switch lack := lacks(t, p); {
+				case !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n):
+				case lack != "":
+					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
+				case t.ReplicationFactor > staying(v):
+					out = append(out, fmt.Sprintf("%s/%d has no other broker to go to: its replication factor is %d and %d brokers stay; "+
+						"add a broker, or lower it with `nsqctl topic replication`", t.Topic, p.Partition, t.ReplicationFactor, staying(v)))
+				default:
+					out = append(out, fmt.Sprintf("%s/%d is on %s", t.Topic, p.Partition, n))
+				}
+			}
+		}
+		return out
+	}
+}
+
+// staying counts the brokers that are not being decommissioned.
+func staying(v edge.ClusterView) (n int) {
+	for _, b := range v.Brokers {
+		if !b.Leaving {
+			n++
+		}
+	}
+	return n
+}
