@@ -47,6 +47,12 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 		return b.pauseChannel(ctx, op.Topic, op.Channel, false)
 	case verbChannelSeek:
 		return b.seek(ctx, op)
+	case verbChannelOrder:
+		ordered, err := strconv.ParseBool(op.Args["order"])
+		if err != nil {
+			return fmt.Errorf("%w: order must be true or false", edge.ErrInvalid)
+		}
+		return b.orderChannel(ctx, op.Topic, op.Channel, ordered)
 	case "channel.policy":
 		return b.setPolicy(ctx, op)
 	case verbChannelEmpty, verbTopicEmpty:

@@ -24,6 +24,7 @@ const (
 	verbChannelPause   = "channel.pause"
 	verbChannelUnpause = "channel.unpause"
 	verbChannelSeek    = "channel.seek"
+	verbChannelOrder   = "channel.order"
 	verbTopicPause     = "topic.pause"
 	verbTopicUnpause   = "topic.unpause"
 	verbTopicEmpty     = "topic.empty"
@@ -154,6 +155,8 @@ func (b *Broker) queueVerb(ctx context.Context, h *hosted, op queueOp) error {
 			return err
 		}
 		return q.MoveChannel(ctx, op.Channel, o)
+	case verbChannelOrder:
+		return q.OrderChannel(ctx, op.Channel, op.Ordered)
 	case verbChannelPause:
 		return q.PauseChannel(ctx, op.Channel)
 	case verbChannelUnpause:

@@ -46,8 +46,11 @@ func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string,
 	if err != nil {
 		return err
 	}
-	if ordered && !c.Ordered {
-		return fmt.Errorf("%w: channel %s is there and is not ordered", edge.ErrInvalid, channel)
+	if ordered && !c.Ordered { // it was there and becomes ordered
+		if err := b.orderChannel(ctx, topic, channel, true); err != nil {
+			return err
+		}
+		c.Ordered = true
 	}
 	if b.placed.has(t.ID, channel, c.ID) {
 		return nil
@@ -133,43 +136,68 @@ func (b *Broker) deleteChannel(ctx context.Context, topic, channel string) error
 // pauseChannel replicates a pause at every leader; the key remembers it for
 // partitions that come later.
 func (b *Broker) pauseChannel(ctx context.Context, topic, channel string, paused bool) error {
-	t, ok := b.catalog.topic(topic)
-	if !ok {
-		return edge.ErrTopicNotFound
-	}
-	if !strings.HasSuffix(channel, ephemeral) {
-		if err := b.notePause(ctx, b.keys.Channel(t.ID, channel), paused); err != nil {
-			return err
-		}
-	}
 	verb := verbChannelUnpause
 	if paused {
 		verb = verbChannelPause
 	}
-	return b.onLeaders(ctx, t, queueOp{Verb: verb, Channel: channel})
+	return b.alterChannel(ctx, topic, queueOp{Verb: verb, Channel: channel},
+		func(c *meta.ChannelState) error { c.Paused = paused; return nil })
 }
 
-// notePause writes a pause into the channel's key as it is now.
-func (b *Broker) notePause(ctx context.Context, key string, paused bool) error {
+// orderChannel makes a channel ordered or unordered in the same way. All
+// channels of an ordered topic stay ordered.
+func (b *Broker) orderChannel(ctx context.Context, topic, channel string, ordered bool) error {
+	t, _ := b.catalog.topic(topic)
+	if t.Ordered && !ordered {
+		return fmt.Errorf("%w: topic %s is ordered", edge.ErrInvalid, topic)
+	}
+	op := queueOp{Verb: verbChannelOrder, Channel: channel, Ordered: ordered}
+	if err := b.alterChannel(ctx, topic, op, func(c *meta.ChannelState) error { c.Ordered = ordered; return nil }); err != nil {
+		return err
+	}
+	return b.await(ctx, func() bool { c, ok := b.catalog.channels(t.ID)[channel]; return !ok || c.Ordered == ordered })
+}
+
+// alterChannel changes a channel's key, then the channel at every leader.
+func (b *Broker) alterChannel(ctx context.Context, topic string, op queueOp, edit func(*meta.ChannelState) error) error {
+	t, ok := b.catalog.topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	if !strings.HasSuffix(op.Channel, ephemeral) {
+		if _, err := b.editChannel(ctx, t.ID, op.Channel, edit); err != nil {
+			return err
+		}
+	}
+	return b.onLeaders(ctx, t, op)
+}
+
+// editChannel changes a channel's key as it is now and returns what it says then.
+func (b *Broker) editChannel(ctx context.Context, t ident.TopicID, channel string, edit func(*meta.ChannelState) error) (meta.ChannelState, error) {
+	key := b.keys.Channel(t, channel)
 	for {
 		e, err := b.meta.Get(ctx, key)
 		if errors.Is(err, meta.ErrNotFound) {
-			return edge.ErrChannelNotFound
+			return meta.ChannelState{}, edge.ErrChannelNotFound
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return meta.ChannelState{}, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
-		c, err := meta.DecodeChannel(e)
-		if err != nil || c.Paused == paused {
-			return err
+		before, err := meta.DecodeChannel(e)
+		if err != nil {
+			return before, err
 		}
-		c.V, c.Paused = meta.Version, paused
+		c := before
+		if err := edit(&c); err != nil || c == before {
+			return c, err
+		}
+		c.V = meta.Version
 		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(c)}})
 		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
 		if ok {
-			return nil
+			return c, nil
 		}
 	}
 }

@@ -43,11 +43,21 @@ type consumer struct {
 
 func (c *cluster) subscribe(on, topic, channel string, ready int) *consumer {
 	c.t.Helper()
+	return c.open(on, edge.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1}, ready)
+}
+
+// subscribeOrdered is SUB_ORDERED, ready for ten.
+func (c *cluster) subscribeOrdered(on, topic, channel string) *consumer {
+	c.t.Helper()
+	return c.open(on, edge.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1, Ordered: true}, 10)
+}
+
+func (c *cluster) open(on string, r edge.SubscribeRequest, ready int) *consumer {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, edge.SubscribeRequest{
-		Topic: topic, Channel: channel, Partition: -1, Client: func() edge.ClientStats { return edge.ClientStats{} },
-	})
+	r.Client = func() edge.ClientStats { return edge.ClientStats{} }
+	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, r)
 	require.NoError(c.t, err)
 	sub.SetReady(ready)
 	return &consumer{c: c, sub: sub}

@@ -1,7 +1,6 @@
 package coordinator_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -60,14 +59,49 @@ func TestOrderedTopicMakesAllChannelsOrdered(t *testing.T) {
 	s := c.subscribe("n1", "orders", "by-http", 10)
 	_ = s.next()
 	require.Empty(t, s.sub.Pull(10, nil))
-	_, err := c.nodes["n1"].Subscribers().Subscribe(context.Background(), edge.SubscribeRequest{
-		Topic: "plain", Channel: "unordered", Partition: -1, Ordered: true,
-	})
-	require.ErrorIs(t, err, edge.ErrInvalid, "it would not be ordered")
-	_, err = c.nodes["n1"].Subscribers().Subscribe(context.Background(), edge.SubscribeRequest{
-		Topic: "plain", Channel: "ordered", Partition: -1, Ordered: true,
-	})
-	require.NoError(t, err)
+	c.do("n1", "channel.create", "plain", "ordered", map[string]string{"ordered": "true", "from": "earliest"})
+	ordered := c.subscribeOrdered("n1", "plain", "ordered")
+	_ = ordered.next()
+	require.Empty(t, ordered.sub.Pull(10, nil))
+}
+
+// Who asks for order on a channel without gets it, for all its consumers, until
+// somebody takes it back; new leaders know.
+func TestChannelBecomesOrderedAndBack(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	const n = 6
+	for i := range n {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	plain := c.subscribe("n2", "orders", "billing", 10)
+	before := plain.take(n)
+	ordered := c.subscribeOrdered("n3", "orders", "billing")
+	require.Empty(t, ordered.sub.Pull(10, nil), "what is in flight comes first")
+	for _, d := range before {
+		require.NoError(t, plain.sub.Requeue(d.ID, 0))
+	}
+	plain.sub.Close(true)
+	d := ordered.next()
+	require.Empty(t, ordered.sub.Pull(10, nil), "one at a time")
+	require.NoError(t, ordered.sub.Requeue(d.ID, 0))
+	ordered.sub.Close(true)
+
+	c.nodes[c.leader("orders")].HandOver(t.Context())
+	c.whole("orders")
+	plain = c.subscribe("n2", "orders", "billing", 10)
+	_ = plain.next()
+	require.Empty(t, plain.sub.Pull(10, nil), "still one at a time")
+	err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "perhaps"}})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+	c.do("n1", "channel.order", "orders", "billing", map[string]string{"order": "false"})
+	require.Len(t, plain.take(n-1), n-1)
+
+	c.do("n1", "topic.create", "strict", "", map[string]string{"ordered": "true"})
+	c.do("n1", "channel.create", "strict", "billing", nil)
+	err = c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.order", Topic: "strict", Channel: "billing", Args: map[string]string{"order": "false"}})
+	require.ErrorIs(t, err, edge.ErrInvalid, "the topic is ordered")
 }
 
 // A leader that reaches neither the metadata nor its replicas may have a

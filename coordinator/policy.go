@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,19 +86,7 @@ func (b *Broker) setPolicy(ctx context.Context, op edge.AdminOp) error {
 	if !ok {
 		return edge.ErrTopicNotFound
 	}
-	key := b.keys.Channel(t.ID, op.Channel)
-	for {
-		e, err := b.meta.Get(ctx, key)
-		if errors.Is(err, meta.ErrNotFound) {
-			return edge.ErrChannelNotFound
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-		}
-		c, err := meta.DecodeChannel(e)
-		if err != nil {
-			return err
-		}
+	c, err := b.editChannel(ctx, t.ID, op.Channel, func(c *meta.ChannelState) (err error) {
 		if c.Policy, err = readPolicy(c.Policy, op.Topic, op.Args); err != nil {
 			return err
 		}
@@ -108,15 +95,12 @@ func (b *Broker) setPolicy(ctx context.Context, op edge.AdminOp) error {
 				return fmt.Errorf("dead-letter topic %s: %w", d, err)
 			}
 		}
-		c.V = meta.Version
-		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(c)}})
-		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-		}
-		if ok {
-			return b.await(ctx, func() bool { return b.catalog.channels(t.ID)[op.Channel].Policy == c.Policy })
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	return b.await(ctx, func() bool { return b.catalog.channels(t.ID)[op.Channel].Policy == c.Policy })
 }
 
 // Policy is what a channel's key says (edge.Channels).

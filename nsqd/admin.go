@@ -32,7 +32,7 @@ func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	defer p.emit.Unlock()
 	c, at, err := p.insert(name, o)
 	if err == nil && !at.found && c.born != nil {
-		p.post(c.born, record{kind: kindCreate, channel: name, flags: flagIf(c.ordered, flagOrdered), at: at.sequence})
+		p.post(c.born, record{kind: kindCreate, channel: name, flags: flagIf(o.Ordered, flagOrdered), at: at.sequence})
 	}
 	return c, err
 }
@@ -170,6 +170,13 @@ func (p *Partition) PauseChannel(ctx context.Context, name string) error {
 // UnpauseChannel resumes deliveries.
 func (p *Partition) UnpauseChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) record { return record{kind: kindPause} })
+}
+
+// OrderChannel makes the channel ordered, or unordered.
+func (p *Partition) OrderChannel(ctx context.Context, name string, ordered bool) error {
+	return p.onChannel(ctx, name, func(*Channel) record {
+		return record{kind: kindOrder, flags: flagIf(ordered, flagOrdered)}
+	})
 }
 
 // PauseTopic keeps what is published from now on from all channels.

@@ -13,7 +13,6 @@ import (
 type Channel struct {
 	p         *Partition
 	name      string
-	ordered   bool
 	ephemeral bool
 	born      *change // its creation; nil = long ago
 
@@ -22,6 +21,7 @@ type Channel struct {
 
 	// All below is guarded by mu.
 	cursor  cursor
+	ordered bool
 	paused  bool
 	serving bool // this broker leads
 	closed  bool // deleted
@@ -89,7 +89,11 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 func (c *Channel) Name() string { return c.name }
 
 // Ordered reports whether the channel delivers one message at a time, in order.
-func (c *Channel) Ordered() bool { return c.ordered }
+func (c *Channel) Ordered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ordered
+}
 
 // lead starts serving from the state.
 func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
@@ -170,6 +174,16 @@ func (c *Channel) pause(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.paused = on
+	c.offerLocked(now)
+}
+
+// order makes the channel ordered or unordered from the next delivery on; what
+// is in flight when it becomes ordered must come back first.
+func (c *Channel) order(on bool) {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ordered = on
 	c.offerLocked(now)
 }
 

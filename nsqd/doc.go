@@ -44,13 +44,13 @@
 //	     0    1 version, 1
 //	     1      records, to the end:
 //	          1 kind: 1 progress, 2 create, 3 delete, 4 seek, 5 pause, 6 barrier, 7 keep,
-//	            8 carry
-//	          1 flags: 1 ordered (create), 2 paused (pause, barrier)
+//	            8 carry, 9 order
+//	          1 flags: 1 ordered (create, order), 2 paused (pause, barrier)
 //	          1 n, length of the channel's name (0: the topic)
 //	          n name
 //	            kind 1: progress; kind 8: carry; all others:
 //	          8 sequence: where it begins (create), the topic's cursor (delete,
-//	            keep), where to (seek), the barrier (barrier), 0 (pause)
+//	            keep), where to (seek), the barrier (barrier), 0 (pause, order)
 //
 // Progress:
 //

@@ -110,7 +110,7 @@ const (
 	FromSequence
 )
 
-// ChannelOptions are fixed when a channel is created.
+// ChannelOptions say how a channel is created.
 type ChannelOptions struct {
 	Origin   Origin
 	Sequence ident.Sequence // with FromSequence

@@ -52,6 +52,8 @@ func (p *Partition) applyLocked(r record) {
 		c.seek(r.at)
 	case kindPause:
 		c.pause(r.flags&flagPaused != 0)
+	case kindOrder:
+		c.order(r.flags&flagOrdered != 0)
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	kindBarrier  kind = 6 // topic pause
 	kindKeep     kind = 7 // what a topic without channels keeps
 	kindCarry    kind = 8 // where messages were carried
+	kindOrder    kind = 9 // a channel becomes ordered, or is no longer
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 type record struct {
 	kind     kind
 	channel  string
-	flags    byte           // create, pause, barrier
+	flags    byte           // create, pause, barrier, order
 	at       ident.Sequence // create, delete (the topic's cursor), seek, barrier, keep
 	progress progress
 	offset   ident.Offset // carry: where the batch begins
@@ -138,7 +139,7 @@ func decodeDelta(b []byte) ([]record, error) {
 	var all []record
 	for len(d.b) > 0 && d.err == nil {
 		r := record{kind: kind(d.byte()), flags: d.byte(), channel: d.name()}
-		if r.kind < kindProgress || r.kind > kindCarry {
+		if r.kind < kindProgress || r.kind > kindOrder {
 			d.fail("kind %d", r.kind)
 		}
 		switch r.kind {

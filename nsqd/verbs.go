@@ -30,10 +30,11 @@ func (c *Channel) ownedLocked(s *Subscriber, seq ident.Sequence) (*flight, error
 // available only when the finish is on all in-sync replicas.
 // edge.ErrNotInFlight, edge.ErrNotOwner, ErrNotLeader, ErrDeleted.
 func (c *Channel) Finish(s *Subscriber, seq ident.Sequence, in ident.Epoch) error {
+	c.mu.Lock()
 	if c.ordered && !c.ephemeral {
+		c.mu.Unlock()
 		return c.finishOrdered(s, seq, in)
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, err := c.finishLocked(s, seq, in)
 	return err

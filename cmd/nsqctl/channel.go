@@ -25,7 +25,7 @@ func newChannel(t *target) *cobra.Command {
 			},
 		})
 	}
-	cmd.AddCommand(newChannelCreate(t), newChannelSeek(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
+	cmd.AddCommand(newChannelCreate(t), newChannelSeek(t), newChannelOrder(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
 	return cmd
 }
 
@@ -85,6 +85,21 @@ func newChannelSeek(t *target) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
 	return cmd
+}
+
+func newChannelOrder(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:     "order TOPIC CHANNEL true|false",
+		Short:   "make a channel ordered: one message at a time and partition; or not",
+		Example: `  nsqctl channel order orders billing true`,
+		Args:    cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			q.Set("order", args[2])
+			_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/setorder", q)
+			return err
+		},
+	}
 }
 
 func newChannelDeferred(t *target) *cobra.Command {

@@ -12,10 +12,12 @@ import (
 // unless ?limit= says otherwise.
 const defaultListed = 1000
 
-// channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have.
+// channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and
+// one of its replicated fork.
 func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
 	post("/v1/channel/seek", a.channelOp("channel.seek"))
 	post("/v1/channel/policy", a.channelOp("channel.policy"))
+	post("/channel/setorder", a.channelOp("channel.order"))
 	if a.b.Channels == nil {
 		return
 	}

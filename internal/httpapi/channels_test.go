@@ -55,6 +55,7 @@ func TestChannelEndpoints(t *testing.T) {
 		{"POST /v1/channel/deferred/cancel" + where + "&id=0123456789abcdef&id=fedcba9876543210", `200 {"cancelled":2}`},
 		{"POST /v1/channel/redrive" + where, `200 {"redriven":1000}`},
 		{"POST /v1/channel/redrive" + where + "&limit=7", message(503, "3 were moved, then: no leader, not stored")},
+		{"POST /channel/setorder" + where + "&order=true", message(404, "TOPIC_NOT_FOUND")},
 		{"GET /v1/channel/policy?topic=x&channel=c", message(404, "TOPIC_NOT_FOUND")},
 		{"GET /v1/channel/policy" + where, `200 {"max_attempts":3,"dead_letter_topic":"dead","retry_backoff_ms":0,` +
 			`"retry_backoff_factor":0,"retry_backoff_max_ms":0,"retry_backoff_jitter":0}`},

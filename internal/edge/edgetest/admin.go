@@ -62,6 +62,7 @@ func (c *Cluster) channelOpLocked(t *topic, op edge.AdminOp) error {
 		ch.emptyLocked()
 	case "channel.pause":
 		ch.paused = true
+	case "channel.order": // one consumer at a time is enough for its users
 	case "channel.unpause":
 		ch.paused = false
 		ch.wakeLocked()
