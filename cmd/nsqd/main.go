@@ -46,6 +46,7 @@ func run(args []string) int {
 		return 0
 	}
 	log := newLog(o)
+	pace(log)
 	for _, w := range warnings {
 		log.Warn(w)
 	}
