@@ -51,7 +51,7 @@ func (s *Store) readIdentity(p *Partition) error {
 
 // newPartition opens the files of a folder.
 func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, error) {
-	p := &Partition{id: id, topic: topic, dir: s.partitionDir(topic, id), tailMax: s.o.TailBytes}
+	p := &Partition{store: s, id: id, topic: topic, dir: s.partitionDir(topic, id), tailMax: s.o.TailBytes}
 	var err error
 	if p.segments, err = queue.OpenSegments(s.o.FS, s.files, p.dir, s.o.SegmentBytes); err != nil {
 		return nil, err
@@ -180,6 +180,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	p.durable.start, p.durable.startCRC, p.durable.dirty = first, prevCRC, true
 	p.mu.Lock()
 	p.mu.first = first
+	p.mu.quarantine.keep(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
 	return p.index.TrimHead(first)
 }
@@ -201,7 +202,7 @@ func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 		return false
 	})
 	if r, ok := p.index.AtOffset(o); err != nil && ok {
-		first.Sequence = r.First
+		first.Sequence, prevCRC = r.First, r.PrevCRC
 	}
 	return first, prevCRC
 }
@@ -259,15 +260,4 @@ func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful b
 		return p, true, nil
 	}
 	return p, doubtful, err
-}
-
-// Repair puts a batch that a peer gave over a damaged place. The caller has
-// proved by the chain of checksums that it is the batch that was there.
-func (p *Partition) Repair(b queue.Batch) error {
-	p.files.Lock()
-	defer p.files.Unlock()
-	if p.trashed {
-		return ErrUnknown
-	}
-	return p.segments.Repair(b)
 }

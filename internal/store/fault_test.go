@@ -172,7 +172,11 @@ func TestFlippedBitInSegment(t *testing.T) {
 	next, err := p.ReadAt(damage.To, 1000)
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
-	require.NoError(t, p.Repair(good[0]))
+	require.Len(t, p.Damaged(), 1)
+	mended, err := p.Mend(good)
+	require.NoError(t, err)
+	require.Equal(t, good[0].End.Offset, mended)
+	require.Empty(t, p.Damaged())
 	_, err = p.ReadAt(victim, 1000)
 	require.NoError(t, err)
 }

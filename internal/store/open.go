@@ -15,7 +15,7 @@ import (
 // on the directory. A damaged directory opens: what is doubtful has a new store
 // id, so that the cluster does not count on it, and the log says so.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o.withDefaults(), failed: make(chan struct{})}
+	s := &Store{o: o.withDefaults(), failed: make(chan struct{}), damaged: make(chan struct{}, 1)}
 	s.files = vfs.NewCache(s.o.FS, openFiles)
 	s.works.New = func() any { return &work{} }
 	s.mu.partitions = map[ident.Partition]*Partition{}

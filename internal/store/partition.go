@@ -13,6 +13,7 @@ import (
 
 // Partition is one partition on this disk.
 type Partition struct {
+	store    *Store
 	id       ident.Partition
 	topic    string
 	dir      string
@@ -37,6 +38,8 @@ type Partition struct {
 		first     ident.Position // start of the log
 		end       ident.Position // of what was submitted
 		cuts      uint64         // counts cuts, so that work done meanwhile is recognised
+
+		quarantine quarantine
 	}
 }
 
@@ -102,6 +105,7 @@ func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 		p.mu.cuts++
 		p.mu.tail, p.mu.tailBytes = nil, 0
 		p.mu.first, p.mu.end, p.mu.written = w.At, w.At, w.At.Offset
+		p.mu.quarantine = nil
 	}
 	for _, b := range w.Batches {
 		if b.At != p.mu.end {
@@ -126,6 +130,7 @@ func (p *Partition) cutLocked(at ident.Position) {
 	}
 	p.mu.tail = slices.Clone(p.mu.tail[:i]) // readers may hold the old array
 	p.mu.end, p.mu.written = at, min(p.mu.written, at.Offset)
+	p.mu.quarantine.keep(0, at.Offset)
 }
 
 // wroteUpTo notes that the segments hold everything below end, unless the log

@@ -12,17 +12,29 @@ import (
 // readAttempts bounds how often a read looks again when the log is cut under it.
 const readAttempts = 8
 
+// ErrTrimmed means that retention has taken the place.
+var ErrTrimmed = errors.New("store: retention has taken this place")
+
 // ReadAt gives whole batches that begin at or after from: about max bytes, at
 // least one batch if there is any, from memory or from the segments. A range
-// that cannot be read is a *queue.Damage. Any goroutine.
+// that cannot be read is a *queue.Damage, one before the start ErrTrimmed. Any
+// goroutine.
 //
 // It may give what is not committed yet, or not even durable: the caller knows
 // how far it may look.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
-	return p.read(max, func() (ident.Offset, int) {
+	trimmed := false
+	b, err := p.read(max, func() (ident.Offset, int) {
 		i := sort.Search(len(p.mu.tail), func(i int) bool { return p.mu.tail[i].At.Offset >= from })
 		return from, i
-	}, func() (ident.Offset, bool) { return p.borderAt(from) })
+	}, func() (ident.Offset, bool) {
+		trimmed = from < p.floor()
+		return p.borderAt(from)
+	})
+	if trimmed {
+		return nil, fmt.Errorf("%w: offset %d", ErrTrimmed, from)
+	}
+	return b, err
 }
 
 // ReadSequence is ReadAt from the batch that holds message n on, or from the
@@ -56,16 +68,24 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 		p.mu.RUnlock()
 		var b []queue.Batch
 		var err error
-		if from, ok := border(); ok && from < start {
+		from, ok := border()
+		if ok && from < start {
 			b, err = p.segments.ReadAt(from, start, max)
 		} else if ok {
 			b, err = p.ReadAt(from, max)
 		}
-		if p.unchanged(cuts) {
-			return b, p.refine(err)
+		if taken := err != nil && from < p.floor(); p.unchanged(cuts) && !taken {
+			return b, p.quarantined(err)
 		}
 	}
 	return nil, fmt.Errorf("store: %s: the log was cut during each of %d reads", p.id, readAttempts)
+}
+
+// floor is where the log begins for readers: retention says so here before the
+// first file goes.
+func (p *Partition) floor() ident.Offset {
+	first, _ := p.segments.Start()
+	return max(first, p.Start().Offset)
 }
 
 func (p *Partition) unchanged(cuts uint64) bool {
@@ -88,7 +108,7 @@ func (p *Partition) fromTailLocked(i, max int) []queue.Batch {
 
 // borderAt finds where the first batch at or after o begins.
 func (p *Partition) borderAt(o ident.Offset) (ident.Offset, bool) {
-	o = max(o, p.Start().Offset)
+	o = max(o, p.floor())
 	if r, ok := p.index.AtOffset(o); ok {
 		if r.Offset == o {
 			return o, true
@@ -98,13 +118,14 @@ func (p *Partition) borderAt(o ident.Offset) (ident.Offset, bool) {
 	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
 }
 
-// borderOf finds where the batch begins that holds message n.
+// borderOf finds where the batch begins that holds message n, or where the log
+// begins.
 func (p *Partition) borderOf(n ident.Sequence) (ident.Offset, bool) {
 	if start := p.Start(); n < start.Sequence {
-		return start.Offset, true
+		return p.floor(), true
 	}
 	if r, ok := p.index.AtSequence(n); ok {
-		return r.Offset, true
+		return max(r.Offset, p.floor()), true
 	}
 	from, ok := p.segments.Start()
 	for _, base := range p.segments.Bases() {
@@ -137,18 +158,6 @@ func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Of
 		return at, true // the read there names the damage
 	}
 	return at, hit
-}
-
-// refine gives the exact end of a damaged range if the index knows it.
-func (p *Partition) refine(err error) error {
-	var d *queue.Damage
-	if !errors.As(err, &d) {
-		return err
-	}
-	if r, ok := p.index.AtOffset(d.From); ok && r.Offset == d.From {
-		d.To = r.End().Offset
-	}
-	return fmt.Errorf("store: %s/%d: %w", p.topic, p.id.Number, d)
 }
 
 // lastBefore finds the header of the batch that ends at end in the segments.

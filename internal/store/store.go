@@ -74,6 +74,7 @@ type Store struct {
 	journal *journal.Journal
 	writer  writer
 	failed  chan struct{} // closed with the first error
+	damaged chan struct{} // capacity 1: a place went into quarantine
 
 	order   sync.Mutex // makes the order in the journal that in mu.waiting
 	encoder encoder    // under order

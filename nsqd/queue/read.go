@@ -16,13 +16,13 @@ func (s *Segments) ReadAt(from, limit ident.Offset, max int) ([]Batch, error) {
 	g, ok := s.covering(from)
 	if !ok || from >= limit {
 		if from < s.End() && from < limit {
-			return nil, &Damage{From: from, To: from, Err: fmt.Errorf("%w: no file holds it", ErrCorrupt)}
+			return nil, s.hole(from)
 		}
 		return nil, nil
 	}
 	end := min(g.end(), limit)
 	b, err := s.readBytes(g, from, min(int64(max), int64(end-from)))
-	if err == nil && len(b) < HeaderSize {
+	if err != nil || len(b) < HeaderSize { // what cannot be read must not hide what lies before it
 		b, err = s.readBytes(g, from, min(HeaderSize, int64(end-from)))
 	}
 	if err != nil {
@@ -91,6 +91,20 @@ func (s *Segments) damage(b []byte, from, end ident.Offset, err error) error {
 	return &Damage{From: from, To: to, Err: err}
 }
 
+// hole is the damage of a place that no file reaches: the one before it was cut
+// short. It has to be filled from its beginning.
+func (s *Segments) hole(o ident.Offset) *Damage {
+	d := &Damage{From: o, To: s.End(), Err: fmt.Errorf("%w: no file holds it", ErrCorrupt)}
+	for _, g := range s.segments() {
+		if g.base > o {
+			d.To = g.base
+			break
+		}
+		d.From = g.end()
+	}
+	return d
+}
+
 // scanBytes is how much Headers reads at a time.
 const scanBytes = 256 << 10
 
@@ -102,7 +116,10 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 	bufAt := from
 	for from < limit {
 		g, ok := s.covering(from)
-		if !ok {
+		switch {
+		case !ok && from < s.End():
+			return from, s.hole(from)
+		case !ok:
 			return from, nil
 		}
 		end := min(g.end(), limit)
@@ -146,25 +163,4 @@ func (s *Segments) Bases() []ident.Offset {
 		bases[i] = g.base
 	}
 	return bases
-}
-
-// Repair puts the bytes of a batch, which a peer gave and the chain of checksums
-// proved, over a damaged place. Durable on return.
-func (s *Segments) Repair(b Batch) error {
-	g, ok := s.covering(b.At.Offset)
-	if !ok || b.End.Offset > g.end() {
-		return fmt.Errorf("queue: repair: offset %d is not in the segments", b.At.Offset)
-	}
-	h, err := s.files.Open(s.Name(g.base))
-	if err != nil {
-		return fmt.Errorf("queue: repair: %w", err)
-	}
-	defer h.Release()
-	if _, err := h.WriteAt(b.Bytes, int64(b.At.Offset-g.base)); err != nil {
-		return fmt.Errorf("queue: repair: %w", err)
-	}
-	if err := h.Sync(); err != nil {
-		return fmt.Errorf("queue: repair: %w", err)
-	}
-	return nil
 }

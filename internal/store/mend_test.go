@@ -1,0 +1,228 @@
+package store
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// longLog is a store with one partition of some segments on the disk alone, and
+// its batches as a replica would send them.
+func longLog(t *testing.T) (*vfs.Memory, *Partition, []queue.Batch) {
+	t.Helper()
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(mem))
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	w := &world{t: t, rng: rand.New(rand.NewPCG(5, 5)), store: s, models: []*model{{p: p, borders: []border{{}}}}}
+	w.cond.L = &w.mu
+	w.note()
+	var sent []queue.Batch
+	for p.segments.Bytes() < 4*testOptions(mem).SegmentBytes {
+		d := queue.NewDraft(0)
+		d.Add(make([]byte, 500+w.rng.IntN(1000)))
+		b := w.models[0].batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: uint64(len(sent) + 1)}))
+		sent = append(sent, b)
+		w.note()
+		s.Submit([]Submission{{p, []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, w, uint64(w.submitted()))
+		require.NoError(t, w.settle())
+		require.NoError(t, s.Checkpoint())
+	}
+	require.NoError(t, s.Close())
+	return mem, reopen(t, testOptions(mem)).Partitions()[0], sent
+}
+
+func (p *Partition) fileOf(t *testing.T, b queue.Batch) (name string, at int64) {
+	t.Helper()
+	base, ok := p.segments.Base(b.At.Offset)
+	require.True(t, ok)
+	return p.segments.Name(base), int64(b.At.Offset - base)
+}
+
+// mendAll reads the log from the start and mends what cannot be read with what
+// was sent. It returns how often it had to.
+func mendAll(t *testing.T, p *Partition, sent []queue.Batch) (times int) {
+	t.Helper()
+	for i := 0; i < len(sent); {
+		got, err := p.ReadAt(sent[i].At.Offset, 10_000)
+		if err == nil {
+			require.NotEmpty(t, got)
+			for _, b := range got {
+				require.Equal(t, sent[i].CRC, b.CRC)
+				i++
+			}
+			continue
+		}
+		damaged := p.Damaged()
+		require.NotEmpty(t, damaged)
+		require.LessOrEqual(t, damaged[0].From, sent[i].At.Offset)
+		for sent[i].At.Offset > damaged[0].From {
+			i--
+		}
+		times++
+		mended, err := p.Mend(sent[i:min(i+20, len(sent))])
+		require.NoError(t, err)
+		require.Greater(t, mended, sent[i].At.Offset)
+	}
+	require.Empty(t, p.Damaged())
+	return times
+}
+
+// TestMend: whatever became of old segments, another replica's batches make them
+// what they were, and a start finds them so.
+func TestMend(t *testing.T) {
+	decay := map[string]func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch){
+		"header": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+			name, at := p.fileOf(t, b)
+			require.NoError(t, mem.Flip(name, at+9, 3))
+		},
+		"payload": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+			name, at := p.fileOf(t, b)
+			require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
+		},
+		"cut short": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+			name, at := p.fileOf(t, b)
+			f, err := mem.Open(name)
+			require.NoError(t, err)
+			require.NoError(t, f.Truncate(at+100))
+		},
+		"emptied": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+			name, _ := p.fileOf(t, b)
+			_, err := mem.Create(name)
+			require.NoError(t, err)
+		},
+		"removed": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+			name, _ := p.fileOf(t, b)
+			require.NoError(t, mem.Remove(name))
+		},
+	}
+	for what, harm := range decay {
+		for _, restarted := range []bool{false, true} {
+			t.Run(what, func(t *testing.T) {
+				mem, p, sent := longLog(t)
+				harm(t, mem, p, sent[len(sent)/2])
+				harm(t, mem, p, sent[len(sent)/3])
+				if what == "removed" && !restarted {
+					t.Skip("an open file is not removed")
+				}
+				if restarted {
+					require.NoError(t, p.store.Close())
+					p = reopen(t, testOptions(mem)).Partitions()[0]
+				}
+				id := p.StoreID()
+				require.Positive(t, mendAll(t, p, sent))
+				left := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+				again := reopen(t, testOptions(left)).Partitions()[0]
+				require.Equal(t, id, again.StoreID())
+				require.Zero(t, mendAll(t, again, sent), "a power cut took what was mended")
+			})
+		}
+	}
+}
+
+// TestUnprovenBytesAreRefused: batches that are whole, but not those that were
+// there, mend nothing.
+func TestUnprovenBytesAreRefused(t *testing.T) {
+	mem, p, sent := longLog(t)
+	i := len(sent) / 2
+	name, at := p.fileOf(t, sent[i])
+	require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
+	_, err := p.ReadAt(sent[i].At.Offset, 1)
+	require.Error(t, err)
+	other := func(prev uint32) queue.Batch {
+		d := queue.NewDraft(0)
+		d.Add(make([]byte, len(sent[i].Bytes)-queue.HeaderSize-5))
+		draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
+		return draft.Seal(sent[i].At, 1, prev, sent[i].Time)
+	}
+	for _, offered := range [][]queue.Batch{
+		nil,
+		{other(sent[i].PrevCRC)},
+		{other(sent[i].PrevCRC), sent[i+1]},
+	} {
+		_, err = p.Mend(offered)
+		require.ErrorIs(t, err, ErrUnproven)
+	}
+	require.Len(t, p.Damaged(), 1)
+	// Without the commit log the batch that follows vouches.
+	p.index.Restart(p.Start())
+	_, err = p.Mend([]queue.Batch{other(sent[i].PrevCRC)})
+	require.ErrorIs(t, err, ErrUnproven)
+	_, err = p.Mend(sent[i : i+1])
+	require.NoError(t, err)
+	require.Empty(t, p.Damaged())
+}
+
+// TestMendOnAFailingDisk: as after any failed write, nothing is believed any more.
+func TestMendOnAFailingDisk(t *testing.T) {
+	mem, p, sent := longLog(t)
+	require.NoError(t, p.store.Close())
+	name, at := p.fileOf(t, sent[3])
+	require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
+	var broken atomic.Bool
+	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		if broken.Load() && op.Call == vfs.CallSync {
+			return syscall.EIO
+		}
+		return nil
+	})))
+	p = s.Partitions()[0]
+	_, err := p.ReadAt(sent[3].At.Offset, 1)
+	require.Error(t, err)
+	broken.Store(true)
+	_, err = p.Mend(sent[3:4])
+	require.ErrorIs(t, err, syscall.EIO)
+	require.ErrorIs(t, s.Err(), syscall.EIO)
+	require.Len(t, p.Damaged(), 1)
+}
+
+// TestTrimmedIsNotDamaged: a place that retention has taken is told apart from
+// one that decayed, also while it is being taken.
+func TestTrimmedIsNotDamaged(t *testing.T) {
+	_, p, sent := longLog(t)
+	stop, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		for i := 0; ; i = (i + 1) % len(sent) {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := p.ReadAt(sent[i].At.Offset, 1); err != nil {
+				requireTrimmed(t, err)
+			}
+			if b, err := p.ReadSequence(sent[i].At.Sequence, 1); err != nil || len(b) == 0 {
+				t.Errorf("sequence %d: %d batches, %v", sent[i].At.Sequence, len(b), err)
+			}
+		}
+	}()
+	for _, b := range sent {
+		if err := p.TrimHead(b.At); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-looked
+	_, err := p.ReadAt(sent[0].At.Offset, 1)
+	requireTrimmed(t, err)
+	b, err := p.ReadSequence(0, 1)
+	require.NoError(t, err)
+	require.Equal(t, p.Start(), b[0].At)
+	require.Empty(t, p.Damaged())
+}
+
+func requireTrimmed(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrTrimmed) {
+		t.Errorf("not called trimmed: %v", err)
+	}
+}
