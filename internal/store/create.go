@@ -207,34 +207,38 @@ func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 	return first, prevCRC
 }
 
-// forEachFolder visits the partition folders on disk.
-func (s *Store) forEachFolder(visit func(topic string, id ident.Partition) error) error {
+// folder is where a partition lies.
+type folder struct {
+	topic string
+	id    ident.Partition
+}
+
+// folders lists the partitions on disk.
+func (s *Store) folders() (all []folder, err error) {
 	topics, err := s.o.FS.List(s.topicsDir())
 	if err != nil {
-		return fmt.Errorf("store: %w", err)
+		return nil, fmt.Errorf("store: %w", err)
 	}
-	for _, folder := range topics {
-		dot := strings.LastIndexByte(folder, '.')
-		topicID, err := strconv.ParseUint(folder[dot+1:], 16, 64)
+	for _, name := range topics {
+		dot := strings.LastIndexByte(name, '.')
+		topicID, err := strconv.ParseUint(name[dot+1:], 16, 64)
 		if dot <= 0 || err != nil {
-			s.o.Log.WithField("folder", folder).Warn("store: not a topic's folder, left alone")
+			s.o.Log.WithField("folder", name).Warn("store: not a topic's folder, left alone")
 			continue
 		}
-		numbers, err := s.o.FS.List(path.Join(s.topicsDir(), folder))
+		numbers, err := s.o.FS.List(path.Join(s.topicsDir(), name))
 		if err != nil {
-			return fmt.Errorf("store: %w", err)
+			return nil, fmt.Errorf("store: %w", err)
 		}
-		for _, name := range numbers {
-			n, err := strconv.ParseUint(name, 10, 16)
+		for _, number := range numbers {
+			n, err := strconv.ParseUint(number, 10, 16)
 			if err != nil {
 				continue
 			}
-			if err := visit(folder[:dot], ident.Partition{Topic: ident.TopicID(topicID), Number: uint16(n)}); err != nil {
-				return err
-			}
+			all = append(all, folder{topic: name[:dot], id: ident.Partition{Topic: ident.TopicID(topicID), Number: uint16(n)}})
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // load opens one folder found at start; nil if an interrupted Create left it.

@@ -88,17 +88,15 @@ func (s *Store) open() error {
 
 // reopening is the recovery of all partitions.
 type reopening struct {
-	s        *Store
-	last     *checkpoint // nil: there was none
-	slots    map[uint64]*recovery
-	order    []*recovery
-	doubtful map[*recovery]bool
-	doubt    error // about the whole directory
+	s     *Store
+	last  *checkpoint // nil: there was none
+	slots map[uint64]*recovery
+	order []*recovery
+	doubt error // about the whole directory
 }
 
 func (r *reopening) run() error {
-	r.doubtful = map[*recovery]bool{}
-	if err := r.s.forEachFolder(r.load); err != nil {
+	if err := r.loadAll(); err != nil {
 		return err
 	}
 	mark := journal.Mark{}
@@ -114,18 +112,40 @@ func (r *reopening) run() error {
 	}
 	r.s.journal = j
 	r.judge(found)
-	for _, p := range r.order {
-		if err := r.finish(p); err != nil {
-			return err
-		}
+	if err := forEach(len(r.order), func(i int) error { return r.finish(r.order[i]) }); err != nil {
+		return err
+	}
+	for _, rec := range r.order {
+		r.s.mu.partitions[rec.p.id] = rec.p
 	}
 	return nil
 }
 
-func (r *reopening) load(topic string, id ident.Partition) error {
-	p, doubtful, err := r.s.load(topic, id)
-	if p == nil || err != nil {
+// loadAll opens all folders.
+func (r *reopening) loadAll() error {
+	folders, err := r.s.folders()
+	if err != nil {
 		return err
+	}
+	found := make([]*recovery, len(folders))
+	err = forEach(len(folders), func(i int) (err error) {
+		found[i], err = r.load(folders[i])
+		return err
+	})
+	for _, rec := range found {
+		if rec != nil {
+			r.slots[rec.p.slot] = rec
+			r.order = append(r.order, rec)
+		}
+	}
+	return err
+}
+
+// load opens one folder; nil if there is no partition in it.
+func (r *reopening) load(f folder) (*recovery, error) {
+	p, doubtful, err := r.s.load(f.topic, f.id)
+	if p == nil || err != nil {
+		return nil, err
 	}
 	rec, known := newRecovery(p, entry{}), false
 	if r.last != nil {
@@ -136,7 +156,7 @@ func (r *reopening) load(topic string, id ident.Partition) error {
 	}
 	if !known { // Create may have been killed before it synced the folders
 		if err := r.s.syncFolders(p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if doubtful && rec.cut == (ident.Position{}) || r.last == nil {
@@ -145,10 +165,8 @@ func (r *reopening) load(topic string, id ident.Partition) error {
 		rec = newRecovery(p, entry{start: start, startCRC: prevCRC, end: end, committed: start, lastCRC: last.crc, lastTimeNS: last.time})
 		rec.touched = true
 	}
-	r.slots[p.slot] = rec
-	r.doubtful[rec] = doubtful
-	r.order = append(r.order, rec)
-	return nil
+	rec.doubtful = doubtful
+	return rec, nil
 }
 
 // group takes one group of the journal.
@@ -199,12 +217,11 @@ func (r *reopening) finish(rec *recovery) error {
 		r.s.o.Log.WithError(rec.broken).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
 			Error("store: acknowledged data is missing: the partition gets a new store id")
 	}
-	if rec.broken != nil || r.doubt != nil || r.doubtful[rec] {
+	if rec.broken != nil || r.doubt != nil || rec.doubtful {
 		p.storeID = ident.NewStoreID()
 		if err := r.s.writeIdentity(p); err != nil {
 			return err
 		}
 	}
-	r.s.mu.partitions[p.id] = p
 	return nil
 }

@@ -21,6 +21,8 @@ type recovery struct {
 	touched bool           // the journal says something about the partition
 	batches []queue.Batch  // from cut on, without gaps
 	broken  error          // the first break of the chain; nothing is taken after it
+
+	doubtful bool // the folder has lost what the journal does not hold
 }
 
 // link is what the chain continues from.

@@ -235,14 +235,22 @@ func (w *writer) checkpoint(mark journal.Mark) error {
 	s := w.s
 	written := s.journal.Written()
 	c := &checkpoint{mark: mark, bootID: s.o.BootID, entries: map[uint64]entry{}}
-	var order []uint64
-	for _, p := range s.Partitions() {
-		e, ok, err := p.sync(s)
-		if err != nil {
+	partitions := s.Partitions()
+	synced := make([]*entry, len(partitions))
+	err := forEach(len(partitions), func(i int) (err error) {
+		p := partitions[i]
+		if synced[i], err = p.sync(s); err != nil {
 			return fmt.Errorf("store: checkpoint of %s/%d: %w", p.topic, p.id.Number, err)
 		}
-		if ok {
-			c.entries[p.slot] = e
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var order []uint64
+	for i, p := range partitions {
+		if synced[i] != nil {
+			c.entries[p.slot] = *synced[i]
 			order = append(order, p.slot)
 		}
 	}
@@ -255,35 +263,41 @@ func (w *writer) checkpoint(mark journal.Mark) error {
 	return s.journal.Release(mark.Group)
 }
 
-// sync makes the partition's own files durable and gives its entry.
-func (p *Partition) sync(s *Store) (entry, bool, error) {
+// sync makes the partition's own files durable and gives its entry, nil if it is
+// in the trash.
+func (p *Partition) sync(s *Store) (*entry, error) {
 	p.files.Lock()
 	defer p.files.Unlock()
 	d := &p.durable
 	if p.trashed {
-		return entry{}, false, nil
+		return nil, nil
 	}
-	if !d.dirty {
-		return d.entry, true, nil
+	if d.dirty {
+		if err := p.syncFiles(s); err != nil {
+			return nil, err
+		}
+		d.dirty = false
 	}
+	e := d.entry
+	return &e, nil
+}
+
+func (p *Partition) syncFiles(s *Store) error {
+	d := &p.durable
 	if err := p.flush(); err != nil {
-		return entry{}, false, err
+		return err
 	}
 	d.resolveCRC(p)
 	if err := p.segments.Sync(); err != nil {
-		return entry{}, false, err
+		return err
 	}
 	if err := p.index.Flush(d.end.Offset); err != nil {
-		return entry{}, false, err
+		return err
 	}
 	if err := p.index.Sync(); err != nil {
-		return entry{}, false, err
+		return err
 	}
-	if err := p.writeSnapshot(s); err != nil {
-		return entry{}, false, err
-	}
-	d.dirty = false
-	return d.entry, true, nil
+	return p.writeSnapshot(s)
 }
 
 // resolveCRC asks the segments which batch is the last one after a cut.
