@@ -52,34 +52,62 @@ func TestKillAllUnderLoad(t *testing.T) {
 // than a write may take: what only the leader has written is taken back, and the
 // producers, whose puts are retried, notice only the time (P3).
 func TestRollback(t *testing.T) {
+	s, _, wake := hangingFollowers(t)
+	stopped := time.Now()
+	pause(rollbackTime)
+	wake()
+	s.waitProgress(1000)
+	t.Logf("answers after the stop: %v; %s without puts", s.answers(stopped), s.silence(stopped).Round(time.Millisecond))
+	s.back()
+	s.whole(topic)
+	s.finish(t)
+	got := s.counters()
+	require.NotZero(t, got.Rollbacks+got.Truncations, "void: nothing was taken back")
+}
+
+// TestRolledBackIsFinal: the same, but the leader dies before the followers wake,
+// which have the puts in their sockets and may keep them. Whoever was told
+// "rolled back" must not find his message stored (P3).
+func TestRolledBackIsFinal(t *testing.T) {
+	s, leader, wake := hangingFollowers(t)
+	stopped := time.Now()
+	pause(rollbackTime)
+	s.kill(leader)
+	wake()
+	s.waitProgress(1000)
+	t.Logf("answers after the stop: %v", s.answers(stopped))
+	s.restart(leader)
+	s.back()
+	s.whole(topic)
+	s.finish(t)
+}
+
+// rollbackTime is beyond the write timeout and the grace after it.
+const rollbackTime = 6 * time.Second
+
+// hangingFollowers puts to a topic with three of five brokers and stops the two
+// that follow; wake lets them go on.
+func hangingFollowers(t *testing.T) (s *steady, leader string, wake func()) {
 	c := start(t, 5)
 	c.create(topic, channel, 1)
-	leader := c.leader(topic)
+	leader = c.leader(topic)
 	v, _ := c.topic(topic)
-	s := &steady{cluster: c, sink: c.consume(topic, channel)}
+	s = &steady{cluster: c, sink: c.consume(topic, channel)}
 	const plenty = 2_000_000
 	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), 3)
 	s.waitAcked(1000)
-	stopped := time.Now()
 	for _, name := range names(c) { // who is told "not enough replicas" is told the truth
 		c.down.begin(name)
 	}
-	for _, r := range v.Partitions[0].Replicas {
-		if string(r) != leader {
-			require.NoError(t, c.Signal(string(r), syscall.SIGSTOP))
+	followers := func(sig syscall.Signal) {
+		for _, r := range v.Partitions[0].Replicas {
+			if string(r) != leader {
+				require.NoError(t, c.Signal(string(r), sig))
+			}
 		}
 	}
-	pause(6 * time.Second) // the fault's own length
-	for _, r := range v.Partitions[0].Replicas {
-		require.NoError(t, c.Signal(string(r), syscall.SIGCONT))
-	}
-	s.waitProgress(1000)
-	t.Logf("answers after the stop: %v; %s without puts", s.answers(stopped), s.silence(stopped).Round(time.Millisecond))
-	c.back()
-	c.whole(topic)
-	s.finish(t)
-	got := c.counters()
-	require.NotZero(t, got.Rollbacks+got.Truncations, "void: nothing was taken back")
+	followers(syscall.SIGSTOP)
+	return s, leader, func() { followers(syscall.SIGCONT) }
 }
 
 // answers counts what producers were told since a moment.

@@ -85,6 +85,22 @@ func TestWipedAlone(t *testing.T) {
 	require.Empty(t, v.Partitions[0].Leader, "an empty disk leads")
 }
 
+// TestLostMetadata: a broker whose metadata are gone knows no topic, and no
+// tombstone either: the files of the topics that it held stay (P1).
+func TestLostMetadata(t *testing.T) {
+	c := start(t, 1)
+	c.create(topic, channel, 1)
+	require.Equal(t, history.OK, putOnce(c.Brokers[0], topic, "only"))
+	c.kill("n1")
+	require.NoError(t, os.RemoveAll(filepath.Join(c.Brokers[0].DataDir, "etcd")))
+	c.restart("n1")
+	c.create("another", channel, 1) // the watch has delivered what there is
+	pause(time.Second)              // what must not happen
+	kept, err := filepath.Glob(filepath.Join(c.Brokers[0].DataDir, "topics", topic+"*"))
+	require.NoError(t, err)
+	require.Len(t, kept, 1, "the files of a topic went without a tombstone")
+}
+
 // createWith makes a topic and its channel with one more argument.
 func (c *cluster) createWith(topic, channel, key, value string) {
 	c.t.Helper()
