@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestFlagsShow(t *testing.T) {
 		"--max-req-timeout=2s", "--max-defer-timeout=3s", "--max-heartbeat-interval=10s", "--max-output-buffer-size=2048",
 		"--max-output-buffer-timeout=2s", "--min-output-buffer-timeout=50ms", "--output-buffer-timeout=60ms",
 		"--max-channel-consumers=1", "--deflate=false", "--snappy=false", "--max-deflate-level=3", "--metrics-max-series=1",
-		"--e2e-processing-latency-percentile=0.5,0.99", "--topic-max-bytes=5000", "--topic-retention=1h", "--topic-retention-bytes=77",
+		"--e2e-processing-latency-percentile=0.5,0.99", "--e2e-processing-latency-window-time=2s", "--topic-max-bytes=5000", "--topic-retention=1h", "--topic-retention-bytes=77",
 		"--mem-queue-size=3")
 	require.Contains(t, b.logged(), "<test> ")
 	for option, want := range map[string]string{
@@ -49,9 +50,9 @@ func TestFlagsShow(t *testing.T) {
 		require.Equal(t, want, info[field], field)
 	}
 	c := b.dial()
-	reply := c.identify(map[string]any{"snappy": true, "deflate": false})
+	reply := c.identify(map[string]any{"snappy": true, "deflate": true})
 	for field, want := range map[string]any{
-		"max_rdy_count": 50.0, "max_msg_timeout": 5000.0, "msg_timeout": 4000.0, "max_deflate_level": 3.0, "snappy": false,
+		"max_rdy_count": 50.0, "max_msg_timeout": 5000.0, "msg_timeout": 4000.0, "max_deflate_level": 3.0, "snappy": false, "deflate": false,
 		"output_buffer_timeout": 60.0, "tls_v1": false, "topology_zone": "z1", "topology_region": "r1",
 	} {
 		require.Equal(t, want, reply[field], field)
@@ -105,6 +106,10 @@ func TestFlagsShow(t *testing.T) {
 		}
 	}
 	b.ephemeralDepth(3)
+	b.eventually("the latencies leave their window", func() bool {
+		_, text = b.get("/stats?format=json&topic=orders")
+		return strings.Contains(text, `"e2e_processing_latency":{"count":0,`)
+	})
 }
 
 // ephemeralDepth checks the bound of ephemeral channels.
@@ -159,6 +164,36 @@ func TestNoAutoCreate(t *testing.T) {
 	require.Contains(t, text, "E_PUB_FAILED PUB failed")
 	b.post("/topic/create?topic=orders", "")
 	c.put("orders", "x")
+}
+
+// TestSegmentsAreBounded, and so is all of the data.
+func TestSegmentsAreBounded(t *testing.T) {
+	b := start(t, "--max-bytes-per-file=65536", "--max-disk-bytes=3000000")
+	text := strings.Repeat("x", 30_000)
+	for range 10 {
+		b.dial().put("orders", text)
+	}
+	b.eventually("segments", func() bool {
+		files, err := filepath.Glob(filepath.Join(b.dir, "topics", "*", "0", "*.seg"))
+		return err == nil && len(files) >= 3
+	})
+	b.eventually("has enough", func() bool {
+		status, answer := b.post("/pub?topic=orders", text)
+		return status == http.StatusServiceUnavailable && strings.Contains(answer, "disk reserve reached, not stored")
+	})
+}
+
+// TestExposedPorts: brokers' own ports stay on this machine unless the operator
+// says otherwise.
+func TestExposedPorts(t *testing.T) {
+	code, _, stderr := refused(t, "--rpc-address=0.0.0.0:0", "--data-path="+t.TempDir())
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "--rpc-address=0.0.0.0:0 is reachable from the network")
+	b := prepare(t)
+	b.run("--insecure", "--rpc-address=0.0.0.0:"+fmt.Sprint(b.base+3))
+	b.ready()
+	_, text := b.get("/v1/cluster")
+	require.Contains(t, text, `"rpc_address":"`+b.address(3)+`"`, "others are told the broadcast address")
 }
 
 func TestLookupPort(t *testing.T) {
@@ -216,7 +251,7 @@ func TestStatsd(t *testing.T) {
 	require.NoError(t, err)
 	defer packets.Close()
 	b := start(t, "--statsd-address="+packets.LocalAddr().String(), "--statsd-interval=1s", "--statsd-prefix=x.%s", "--statsd-mem-stats=false",
-		"--statsd-exclude-ephemeral")
+		"--statsd-exclude-ephemeral", "--statsd-udp-packet-size=100")
 	b.post("/pub?topic=orders", "one")
 	b.post("/pub?topic=brief%23ephemeral", "one")
 	want := fmt.Sprintf("x.127_0_0_1_%d.topic.orders.message_count:1|c", b.base+1)
@@ -225,7 +260,7 @@ func TestStatsd(t *testing.T) {
 		require.NoError(t, packets.SetReadDeadline(time.Now().Add(limit)))
 		n, _, err := packets.ReadFrom(buf)
 		require.NoError(t, err)
-		require.LessOrEqual(t, n, 508)
+		require.LessOrEqual(t, n, 100)
 		seen += string(buf[:n])
 	}
 	require.NotContains(t, seen, "brief")
@@ -247,13 +282,8 @@ func TestRegistersWithLookupd(t *testing.T) {
 			go answerRegistrations(conn, heard)
 		}
 	}()
-	b := start(t)
-	b.post("/pub?topic=orders", "one")
-	b.post("/channel/create?topic=orders&channel=ch", "")
-	list := fmt.Sprintf("[%q]", daemon.Addr())
-	status, text := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", list)
-	require.Equal(t, 200, status)
-	require.Equal(t, list, text)
+	b := start(t, "--lookupd-tcp-address="+daemon.Addr().String())
+	b.post("/pub?topic=early", "one")
 	seen := map[string]bool{}
 	until := func(want string) {
 		for !seen[want] {
@@ -265,6 +295,16 @@ func TestRegistersWithLookupd(t *testing.T) {
 			}
 		}
 	}
+	until("REGISTER early")
+	status, text := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", "[]")
+	require.Equal(t, 200, status)
+	require.Equal(t, "[]", text)
+	b.post("/pub?topic=orders", "one")
+	b.post("/channel/create?topic=orders&channel=ch", "")
+	list := fmt.Sprintf("[%q]", daemon.Addr())
+	status, text = b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", list)
+	require.Equal(t, 200, status)
+	require.Equal(t, list, text)
 	until("IDENTIFY")
 	until("REGISTER orders ch")
 	b.post("/channel/delete?topic=orders&channel=ch", "")
@@ -321,6 +361,61 @@ func TestAuthorization(t *testing.T) {
 	c.put("orders", "x")
 	c.command("x", "PUB invoices")
 	c.expect(`E_UNAUTHORIZED AUTH failed for PUB on "invoices" ""`)
+}
+
+// TestAuthorizationByPost, by a service that takes its time.
+func TestAuthorizationByPost(t *testing.T) {
+	done := make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Secret []string }
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&asked) != nil || len(asked.Secret) != 1 {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if asked.Secret[0] == "slow" {
+			<-done
+		}
+		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
+	}))
+	defer service.Close()
+	defer close(done)
+	b := start(t, "--auth-http-address="+service.URL, "--auth-http-request-method=post", "--http-client-request-timeout=300ms")
+	c := b.dial()
+	c.command("s3cret", "AUTH")
+	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
+	c = b.dial()
+	c.command("slow", "AUTH")
+	c.expect("E_AUTH_FAILED AUTH failed")
+}
+
+// TestConnectTimeout: an authorization service whose host swallows connections
+// costs no more than --http-client-connect-timeout.
+func TestConnectTimeout(t *testing.T) {
+	b := start(t, "--auth-http-address="+deafAddress(t), "--http-client-connect-timeout=300ms", "--http-client-request-timeout=1h")
+	c := b.dial()
+	c.command("s3cret", "AUTH")
+	c.expect("E_AUTH_FAILED AUTH failed") // within the patience of next
+}
+
+// deafAddress is that of a listener whose queue is full: Linux answers no more
+// connections.
+func deafAddress(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	require.NoError(t, syscall.Listen(fd, 0))
+	name, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	address := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	for {
+		conn, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
+		if err != nil {
+			return address
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
 }
 
 // TestMetricsAreFed puts and consumes, and expects every histogram to move.

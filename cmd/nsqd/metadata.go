@@ -8,9 +8,14 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
+
+// tryMetaTimeout bounds the first question to an external etcd.
+const tryMetaTimeout = 2 * time.Second
 
 // openMeta connects to the external etcd, or starts the embedded member and
 // waits until its cluster has a leader.
@@ -36,8 +41,25 @@ func (p *process) openMeta(ctx context.Context) error {
 		}
 		c.Password = string(secret)
 	}
-	p.meta, err = meta.DialEtcd(ctx, c)
-	return err
+	if p.meta, err = meta.DialEtcd(ctx, c); err != nil {
+		return errors.Join(err, c.Explain(ctx))
+	}
+	if !p.o.EmbedsEtcd() {
+		p.tryMeta(ctx, c)
+	}
+	return nil
+}
+
+// tryMeta asks the external etcd once and tells what is wrong with it: the broker
+// waits for an etcd that starts later, and its operator should know.
+func (p *process) tryMeta(ctx context.Context, c meta.Config) {
+	ask, cancel := context.WithTimeout(ctx, tryMetaTimeout)
+	defer cancel()
+	_, err := p.meta.Get(ask, meta.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
+	if err == nil || errors.Is(err, meta.ErrNotFound) {
+		return
+	}
+	p.log.WithError(errors.Join(err, c.Explain(ctx))).Warn("the metadata cannot be reached, waiting for it")
 }
 
 // loadTLS makes a configuration for both ends of a connection; nil without

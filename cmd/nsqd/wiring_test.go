@@ -21,14 +21,15 @@ import (
 var elsewhere = map[string]string{
 	"version": "TestRefusals", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
 	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow",
-	"min_in_sync": "config.TestDerived", "node_name": "TestFlagsShow", "insecure": "config.TestExposedPortsNeedProtection",
-	"nsqlookupd_tcp_addresses": "TestRegistersWithLookupd", "rpc_address": "start",
-	"tls_cert": "TestTLS", "tls_key": "TestTLS", "tls_client_auth_policy": "TestTLS", "tls_root_ca_file": "TestTLS",
-	"tls_min_version": "TestTLS", "rpc_tls_cert": "e2e", "rpc_tls_key": "e2e", "rpc_tls_ca": "e2e",
-	"cluster_token_file": "e2e", "etcd_endpoints": "e2e", "etcd_username": "metadata", "etcd_password_file": "metadata",
-	"etcd_tls_cert": "metadata", "etcd_tls_key": "metadata", "etcd_tls_ca": "metadata",
-	"etcd_client_address": "start", "etcd_peer_address": "start", "etcd_initial_cluster": "e2e",
-	"etcd_heartbeat": "etcdserver", "etcd_election_timeout": "etcdserver",
+	"min_in_sync": "TestBrokersTrustEachOther", "node_name": "TestFlagsShow", "insecure": "TestExposedPorts",
+	"nsqlookupd_tcp_addresses": "TestRegistersWithLookupd", "rpc_address": "TestExposedPorts",
+	"tls_cert": "TestTLS", "tls_key": "TestTLS", "tls_client_auth_policy": "TestTLS", "tls_root_ca_file": "TestTLS", "tls_min_version": "TestTLS",
+	"rpc_tls_cert": "TestBrokersTrustEachOther", "rpc_tls_key": "TestBrokersTrustEachOther", "rpc_tls_ca": "TestBrokersTrustEachOther",
+	"cluster_token_file": "TestBrokersTrustEachOther", "etcd_endpoints": "TestExternalEtcd",
+	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
+	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
+	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/e2e",
+	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
 // image is everything that the settings become.

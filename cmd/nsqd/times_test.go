@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+// TestTimesOfTheCluster changes every time of a put and stops the follower. The
+// times are such that with a default the events come in another order, or too
+// soon. One of three tries has to show it: the machine may be busy.
+func TestTimesOfTheCluster(t *testing.T) {
+	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	times := []string{
+		"--session-ttl=20s", "--write-timeout=800ms", "--rollback-grace=300ms", "--peer-heartbeat=200ms", "--peer-timeout=1700ms",
+		"--replica-timeout=2100ms", "--leader-hold=3800ms", "--put-hold=5s",
+	}
+	leader, flags := member(t, "n1", endpoint)
+	leader.run(append(flags, times...)...)
+	leader.ready()
+	follower, flags := member(t, "n2", endpoint)
+	follower.run(append(flags, times...)...)
+	follower.ready()
+	var err error
+	for range 3 {
+		happened := whatFollows(t, leader, follower)
+		if err = inOrder(happened); err == nil {
+			break
+		}
+		t.Log(err)
+	}
+	require.NoError(t, err)
+	require.Zero(t, follower.metric(`lockstep_events_total{event="registration_lost"}`), "--session-ttl: it was away for longer than the default")
+}
+
+// event is something that a setting decides, and when it was seen.
+type event struct {
+	setting, text string
+	after         time.Duration
+}
+
+// whatFollows stops the follower and returns what happens then.
+func whatFollows(t *testing.T, leader, follower *broker) (happened []event) {
+	t.Helper()
+	waits, idle := leader.topicLedBy("n1", ""), leader.topicLedBy("n1", "")
+	shrinks := leader.topicLedBy("n1", "&min_in_sync=1")
+	silences := strings.Count(leader.logged(), "up=false")
+	before := view(t, leader).Counters
+	follower.signal(syscall.SIGSTOP)
+	defer follower.signal(syscall.SIGCONT)
+	stopped := time.Now()
+	events := make(chan event, 6)
+	tell := func(setting, text string) { events <- event{setting, text, time.Since(stopped)} }
+	put := func(setting, topic string) {
+		_, text := leader.post("/pub?topic="+topic, "x")
+		tell(setting, text)
+	}
+	watch := func(setting string, happened func() bool) {
+		leader.eventually(setting, happened)
+		tell(setting, "")
+	}
+	go put("--put-hold", waits)
+	go func() {
+		put("--replica-timeout", shrinks)
+		put("--leader-hold", idle) // by now nobody counts on the follower
+	}()
+	go watch("--write-timeout", func() bool { return view(t, leader).Counters.Rollbacks > before.Rollbacks })
+	go watch("--rollback-grace", func() bool { return view(t, leader).Counters.InDoubt > before.InDoubt })
+	go watch("--peer-timeout", func() bool { return strings.Count(leader.logged(), "up=false") > silences })
+	for range cap(events) {
+		happened = append(happened, <-events)
+	}
+	return happened
+}
+
+// inOrder compares what happened with what the settings say.
+func inOrder(happened []event) error {
+	for i, want := range []event{
+		{setting: "--write-timeout"}, {setting: "--rollback-grace"}, {setting: "--peer-timeout"},
+		{setting: "--replica-timeout", text: "OK", after: 1800 * time.Millisecond}, // 1 s by default
+		{setting: "--put-hold", text: `{"message":"in doubt, may be stored"}`},
+		{setting: "--leader-hold", text: `{"message":"not enough in-sync replicas, not stored"}`, after: 2500 * time.Millisecond},
+	} {
+		got := happened[i]
+		if got.setting != want.setting || got.text != want.text || i > 0 && got.after-happened[i-1].after < want.after {
+			return fmt.Errorf("%v: number %d is not %v", happened, i, want)
+		}
+	}
+	return nil
+}
+
+// topicLedBy makes topics until a broker leads one of them.
+func (b *broker) topicLedBy(name, arguments string) (topic string) {
+	b.t.Helper()
+	n := len(view(b.t, b).Topics)
+	b.eventually(name+" leads a topic", func() bool {
+		n++
+		topic = fmt.Sprint("t", n)
+		b.post("/topic/create?topic="+topic+arguments, "")
+		status, _ := b.post("/pub?topic="+topic, "x")
+		return status == http.StatusOK && slices.ContainsFunc(view(b.t, b).Topics, func(v edge.TopicView) bool {
+			return v.Topic == topic && string(v.Partitions[0].Leader) == name && len(v.Partitions[0].ISR) == 2
+		})
+	})
+	return topic
+}
+
+func view(t *testing.T, b *broker) (v edge.ClusterView) {
+	t.Helper()
+	_, text := b.get("/v1/cluster")
+	require.NoError(t, json.Unmarshal([]byte(text), &v))
+	return v
+}
+
+// TestPeerHeartbeat: a broker that sends its heartbeats too seldom for another
+// one's patience is taken for silent.
+func TestPeerHeartbeat(t *testing.T) {
+	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	n1, flags := member(t, "n1", endpoint)
+	n1.run(flags...)
+	n2, flags := member(t, "n2", endpoint)
+	n2.run(append(flags, "--peer-heartbeat=3s", "--peer-timeout=10s")...)
+	n1.says("up=false")
+	require.NotContains(t, n2.logged(), "up=false refused=false")
+}
+
+// TestTimesOfTheEmbeddedEtcd: a lone member elects itself on a heartbeat, and
+// grants no lease that an election could outlast.
+func TestTimesOfTheEmbeddedEtcd(t *testing.T) {
+	b := prepare(t)
+	b.run("--etcd-heartbeat=600ms", "--etcd-election-timeout=3s")
+	b.ready()
+	require.Greater(t, time.Since(b.began), 600*time.Millisecond)
+	_, text := ask(t, b.http, http.MethodGet, "http://"+b.address(5)+"/members", "")
+	require.Contains(t, text, `"peerURLs":["http://`+b.address(5)+`"]`, "--etcd-peer-address")
+	require.Contains(t, text, `"clientURLs":["http://`+b.address(4)+`"]`, "--etcd-client-address")
+
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{b.address(4)}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer client.Close()
+	leases, err := client.Leases(t.Context())
+	require.NoError(t, err)
+	require.Len(t, leases.Leases, 1)
+	lease, err := client.TimeToLive(t.Context(), leases.Leases[0].ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, lease.GrantedTTL, "one and a half times --etcd-election-timeout, where --session-ttl is 3 s")
+}

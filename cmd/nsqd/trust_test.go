@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+// startExternalEtcd runs an etcd of its own for brokers and gives its endpoint.
+func startExternalEtcd(t *testing.T, security etcdserver.TLS) (*etcdserver.Server, string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	log := logrus.New()
+	log.SetLevel(logrus.FatalLevel)
+	base := freePorts(t)
+	s, err := etcdserver.Start(t.Context(), etcdserver.Options{
+		Name: "external", Dir: t.TempDir(), TLS: security, Log: log,
+		ClientAddress: fmt.Sprintf("127.0.0.1:%d", base+4), PeerAddress: fmt.Sprintf("127.0.0.1:%d", base+5),
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	require.NoError(t, s.Wait(ctx))
+	return s, s.Endpoints()[0]
+}
+
+// secretFile writes a password or token.
+func secretFile(t *testing.T, secret string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(name, []byte(secret+"\n"), 0o600))
+	return name
+}
+
+// says waits for a text in the log.
+func (b *broker) says(text string) {
+	b.t.Helper()
+	b.eventually("says "+text, func() bool {
+		select {
+		case <-b.done:
+			require.Contains(b.t, b.logged(), text)
+		default:
+		}
+		return strings.Contains(b.logged(), text)
+	})
+}
+
+// TestExternalEtcd: an etcd that wants certificates and a password lets only a
+// broker in that has them; one that has not says what it lacks.
+func TestExternalEtcd(t *testing.T) {
+	ca, stranger := newAuthority(t, t.TempDir()), newAuthority(t, t.TempDir())
+	ca.sign("etcd", ca)
+	ca.sign("n1", ca)
+	stranger.sign("n1", stranger)
+	s, endpoint := startExternalEtcd(t, etcdserver.TLS{Cert: ca.file("etcd.pem"), Key: ca.file("etcd.key"), CA: ca.file("ca.pem")})
+	require.NoError(t, s.RequireLogin(t.Context(), "lockstep", "s3cret"))
+
+	identity := func(a *authority) []string {
+		return []string{"--etcd-tls-cert=" + a.file("n1.pem"), "--etcd-tls-key=" + a.file("n1.key"), "--etcd-tls-ca=" + ca.file("ca.pem")}
+	}
+	login := func(password string) []string {
+		return []string{"--etcd-username=lockstep", "--etcd-password-file=" + secretFile(t, password)}
+	}
+	refused := map[string]*broker{}
+	for why, flags := range map[string][]string{
+		"authentication failed, invalid user ID or password": append(identity(ca), login("wrong")...),
+		"permission denied":             identity(ca), // its certificate names a user that is none
+		"unknown certificate authority": append(identity(stranger), login("s3cret")...),
+		"signed by unknown authority":   {"--etcd-tls-ca=" + stranger.file("ca.pem")},
+		"certificate required":          {"--etcd-tls-ca=" + ca.file("ca.pem")},
+	} {
+		refused[why] = prepare(t)
+		refused[why].run(append(flags, "--etcd-endpoints="+endpoint)...)
+	}
+	for why, b := range refused {
+		b.says(why)
+	}
+	b := start(t, append(append(identity(ca), login("s3cret")...), "--etcd-endpoints="+endpoint, "--cluster-name=other")...)
+	b.dial().put("orders", "x")
+	require.NoDirExists(t, filepath.Join(b.dir, "etcd"), "nothing is embedded")
+	_, text := b.get("/v1/cluster")
+	require.Contains(t, text, `"cluster":"other"`)
+}
+
+// member prepares a broker of a cluster with an external etcd.
+func member(t *testing.T, name, endpoint string) (b *broker, flags []string) {
+	t.Helper()
+	return prepare(t), []string{"--node-name=" + name, "--etcd-endpoints=" + endpoint, "--replication-factor=2", "--min-in-sync=2"}
+}
+
+// TestBrokersTrustEachOther: brokers that differ in their token or certificates do
+// not talk, and say why; with the same they replicate.
+func TestBrokersTrustEachOther(t *testing.T) {
+	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	ca, stranger := newAuthority(t, t.TempDir()), newAuthority(t, t.TempDir())
+	ca.sign("n1", ca)
+	ca.sign("n2", ca)
+	stranger.sign("n2", stranger)
+	token := "--cluster-token-file=" + secretFile(t, "one")
+	identity := func(a *authority, name string) []string {
+		return []string{"--rpc-tls-cert=" + a.file(name+".pem"), "--rpc-tls-key=" + a.file(name+".key"), "--rpc-tls-ca=" + a.file("ca.pem")}
+	}
+	n1, flags := member(t, "n1", endpoint)
+	n1.run(append(append(flags, token), identity(ca, "n1")...)...)
+	n1.ready()
+	for _, wrong := range []struct {
+		flags  []string
+		n1, n2 string // what they say, "" = nothing in particular
+	}{
+		{[]string{token}, "first record does not look like a TLS handshake", ""},
+		{append(identity(stranger, "n2"), token), "certificate", "certificate"},
+		{append(identity(ca, "n2"), "--cluster-token-file="+secretFile(t, "another")), "cluster token differs", "cluster token differs"},
+	} {
+		n2, flags := member(t, "n2", endpoint)
+		n2.run(append(flags, wrong.flags...)...)
+		n1.says(wrong.n1)
+		n2.says(wrong.n2)
+		n2.signal(os.Kill)
+		<-n2.done
+	}
+	n2, flags := member(t, "n2", endpoint)
+	n2.run(append(append(flags, token), identity(ca, "n2")...)...)
+	n2.ready()
+	n1.eventually("replicates", func() bool { status, _ := n1.post("/pub?topic=orders", "x"); return status == http.StatusOK })
+	_, text := n1.get("/v1/cluster")
+	require.Contains(t, text, `"replication_factor":2,"min_in_sync":2`)
+}
