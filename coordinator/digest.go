@@ -37,6 +37,9 @@ type Digest struct {
 	End       int64         `json:"end"`
 	Next      int64         `json:"next"`
 	Batches   []BatchDigest `json:"batches"`
+
+	CommittedSequence ident.Sequence `json:"committed_sequence"`
+	EndSequence       ident.Sequence `json:"end_sequence"`
 }
 
 // BatchDigest is one batch: [offset, bytes, epoch, crc].
@@ -62,6 +65,7 @@ func (b *Broker) Digest(req DigestRequest) (Digest, error) {
 	d := Digest{
 		Node: b.self, Store: h.store.StoreID(), Role: v.Role.String(), Epoch: v.Epoch,
 		Start: int64(h.Start().Offset), Committed: int64(v.Committed.Offset), End: int64(v.End.Offset),
+		CommittedSequence: v.Committed.Sequence, EndSequence: v.End.Sequence,
 		Batches: []BatchDigest{},
 	}
 	d.Next = max(req.From, d.Start)

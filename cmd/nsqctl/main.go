@@ -58,6 +58,6 @@ every channel and answers for the whole cluster.`,
 	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{"127.0.0.1:4150"}, "TCP address of a broker; may be repeated, the next is used when one fails")
 	f.StringVar(&t.http, "nsqd-http-address", "127.0.0.1:4151", "HTTP address of any broker")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
-	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newBench(t))
+	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t))
 	return root
 }

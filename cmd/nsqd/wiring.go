@@ -151,6 +151,10 @@ func (p *process) serve() {
 		}, {
 			Method: http.MethodGet, Path: "/v1/topic/peek", Handler: http.HandlerFunc(p.broker.ServePeek),
 		}, {
+			Method: http.MethodGet, Path: "/v1/topic/recover", Handler: http.HandlerFunc(p.broker.ServeRecover),
+		}, {
+			Method: http.MethodPost, Path: "/v1/topic/recover", Handler: http.HandlerFunc(p.broker.ServeRecover),
+		}, {
 			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
 		}, {
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),

@@ -13,7 +13,8 @@
 //  3. After a fatal error the member is dead for good: Err says so once, and the
 //     broker ends (a broker whose etcd died is a dead broker to the others).
 //     etcd itself ends the process when its write-ahead log fails.
-//  4. A member that joins runs only under the identity it was added with, however
+//  4. Only StartAlone, on an operator's word, makes a cluster of a minority.
+//  5. A member that joins runs only under the identity it was added with, however
 //     old the list of members is that another member gives it.
 package etcdserver
 
@@ -53,6 +54,7 @@ type Options struct {
 	Join           bool   // the cluster exists already and has added this member
 	TLS            TLS
 	joinAs         uint64        // the id with which it was added; 0 = not by Rejoin
+	alone          bool          // forget the other members; by StartAlone
 	Heartbeat      time.Duration // 0 = 30 ms
 	Election       time.Duration // 0 = 300 ms; at least 5 × Heartbeat
 	MaxTxnOps      uint          // of one transaction; 0 = 2048

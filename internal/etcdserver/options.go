@@ -51,6 +51,7 @@ func (o Options) embedConfig() (*embed.Config, error) {
 	if o.Join {
 		c.ClusterState = embed.ClusterStateFlagExisting
 	}
+	c.ForceNewCluster = o.alone
 	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, quotaBytes
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept

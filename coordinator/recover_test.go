@@ -1,0 +1,74 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/stretchr/testify/require"
+)
+
+// TestUncleanRecovery: one replica is away, then both that are in sync lose their
+// disks. Nobody leads, until an operator goes on with what the third one has: it
+// is there, what came later is lost, and the record says so.
+func TestUncleanRecovery(t *testing.T) {
+	c, ctx := newCluster(t, 3), context.Background()
+	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+	c.whole("orders")
+	for i := range 10 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.whole("orders")
+	leader := c.leader("orders")
+	_, err := c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
+	require.ErrorIs(t, err, edge.ErrInvalid, "it has a leader")
+
+	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.kill(survivor)
+	for i := range 5 {
+		require.NoError(t, c.put(leader, "orders", fmt.Sprintf("lost%d", i)))
+	}
+	for name := range c.disks {
+		if name != survivor {
+			c.kill(name)
+			c.disks[name] = vfs.NewMemory()
+		}
+	}
+	for name := range c.disks {
+		c.restart(name)
+	}
+	var remains coordinator.Remains
+	c.eventually(func() bool {
+		remains, err = c.nodes[leader].Remains(ctx, "orders", 0)
+		return err == nil && remains.Refused == "" && len(remains.Replicas) == 3
+	}, "not all answer")
+	require.Empty(t, remains.Leader)
+	for _, m := range remains.InSync {
+		require.NotEqual(t, survivor, string(m.Node))
+		require.Equal(t, "runs with another disk", m.State)
+	}
+	for _, h := range remains.Replicas {
+		require.Equal(t, string(h.Node) == survivor, h.End == 10, "%+v", h)
+	}
+	for partition, from := range []string{"n9", survivor} {
+		_, err = c.nodes[leader].Recover(ctx, "orders", partition, ident.Node(from))
+		require.ErrorIs(t, err, edge.ErrInvalid)
+	}
+	_, err = c.nodes[leader].Recover(ctx, "orders", 0, ident.Node(survivor))
+	require.NoError(t, err)
+	c.whole("orders")
+	c.arranged(leader, "orders", func(edge.PartitionView) bool { return true })
+	require.NoError(t, c.put(leader, "orders", "after"))
+	got := c.drain(leader, "orders", 11)
+	require.Contains(t, got, "after")
+	require.NotContains(t, got, "lost0")
+	records, _, err := c.meta.List(ctx, meta.Keys{Cluster: "test"}.Audit(""))
+	require.NoError(t, err)
+	require.Len(t, records, 1)
+	require.Contains(t, string(records[0].Value), `"end_sequence":10`)
+}
