@@ -18,6 +18,7 @@ const blockSpans = 256
 // copy each. One flat slice was rejected: it moves megabytes per insertion.
 type rangeSet struct {
 	blocks [][]span // none is empty
+	spare  []span   // the array of a block that became empty
 	count  uint64   // sequences in the set
 	spans  int
 }
@@ -103,6 +104,7 @@ func (r *rangeSet) remove(block, i int) (int, int) {
 	b = slices.Delete(b, i, i+1)
 	r.blocks[block] = b
 	if len(b) == 0 {
+		r.spare = b
 		r.blocks = slices.Delete(r.blocks, block, block+1)
 		return block, 0
 	}
@@ -120,7 +122,8 @@ func (r *rangeSet) insert(block, i int, s span) {
 		block, i = block-1, len(r.blocks[block-1])
 	}
 	if block == len(r.blocks) {
-		r.blocks = append(r.blocks, make([]span, 0, 8))
+		r.blocks = append(r.blocks, r.spare) // finishes in about the order of the log need no other
+		r.spare = nil
 	}
 	b := slices.Insert(r.blocks[block], i, s)
 	r.blocks[block] = b

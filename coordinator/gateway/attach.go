@@ -51,7 +51,7 @@ func (h *share) attachedLocked(leads bool, to Leadership, known bool) bool {
 		if !leads && same && h.sub.g.transport.Up(r.to.Node) {
 			return true
 		}
-		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)}})
+		h.sub.g.out.say(r.to.Node, verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)})
 		h.leaveLocked()
 	}
 	return false
@@ -66,7 +66,7 @@ func (h *share) attachLocked(now time.Duration) {
 		h.missingLocked(now)
 		return
 	}
-	h.spare = nil // the channel delivers them again
+	h.spare = arrivals{} // the channel delivers them again
 	subscriber := &nsqd.Subscriber{
 		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true,
 	}
@@ -139,14 +139,14 @@ func (h *share) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)
 	s.g.subs.unregister(last) // until now: it may have been giving back what it could not do
-	credit := s.creditLocked()
+	credit := s.creditLocked(h)
 	open := &opening{
 		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
 		Credit: credit, Client: s.client,
 	}
 	if h.spareFrom != to {
-		h.spare = nil // another leader delivers them again
+		h.spare = arrivals{} // another leader delivers them again
 	}
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
@@ -156,7 +156,7 @@ func (h *share) openLocked(to Leadership) {
 	h.backlog = nil
 	h.last = id
 	h.remote = &remote{stream: id, to: to, credit: credit, buffer: h.spare}
-	h.spare = nil
+	h.spare = arrivals{}
 	s.g.out.relay(to.Node, items...)
 }
 
@@ -193,7 +193,7 @@ func (h *share) closeLocked(how leaving) {
 	}
 	if r := h.remote; r != nil {
 		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(how)}
-		h.sub.g.out.relay(r.to.Node, relayItem{verb: v})
+		h.sub.g.out.say(r.to.Node, v)
 		h.remote = nil
 	}
 	h.sub.g.subs.unregister(h.last)

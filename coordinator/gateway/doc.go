@@ -25,7 +25,8 @@
 //     what this subscription holds, then sent to whoever leads.
 //  7. A stream's deliveries that are neither finished, requeued nor timed out
 //     never exceed its credit; the credits of one subscription sum to at most
-//     max(ready, partitions).
+//     max(ready, partitions), and as much again as its client finishes in 5 ms,
+//     at most ready. The client holds at most ready.
 //  8. A broken link is not a client's disconnect: what the client holds stays
 //     its own for the reclaim time and the attempts do not grow.
 //

@@ -170,7 +170,7 @@ func (l *link) send(f rpc.Frame) bool {
 }
 
 // say sends one verb by the sender.
-func (l *link) say(v verb) { l.g.out.relay(l.node, relayItem{verb: v}) }
+func (l *link) say(v verb) { l.g.out.say(l.node, v) }
 
 func (l *link) nudge() {
 	select {

@@ -53,7 +53,7 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 	if err != nil {
 		return err
 	}
-	var run []edge.Delivery // deliveries of one stream, one after the other
+	run := make([]edge.Delivery, 0, count) // deliveries of one stream, one after the other
 	var stream uint64
 	for ; len(records) > 0; records = records[deliverSize:] {
 		id, d, after, err := decodeDelivery(records, rest)
@@ -83,17 +83,14 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	h.sub.mu.Lock()
 	defer h.sub.mu.Unlock()
 	r := h.remote
-	if r == nil || r.stream != stream || len(r.buffer)+len(run) > 2*maxCredit {
+	if r == nil || r.stream != stream || r.buffer.len()+len(run) > 2*maxCredit {
 		return
-	}
-	if len(r.buffer) == 0 {
-		r.buffer = r.buffer[:0:0] // the old array was consumed from the front
 	}
 	for i := range run {
 		run[i].Partition = h.id
 		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
 	}
-	r.buffer = append(r.buffer, run...)
+	r.buffer.push(run)
 	h.pause, h.missing = 0, 0
 	h.sub.nudge()
 }
@@ -137,13 +134,7 @@ func (s *subscriptions) hear(v verb) {
 // takenLocked: the leader took a delivery back (timed out, emptied).
 func (h *share) takenLocked(seq ident.Sequence) {
 	delete(h.held, seq)
-	b := h.remote.buffer
-	for i := range b {
-		if b[i].Message.Seq == seq {
-			h.remote.buffer = append(b[:i], b[i+1:]...)
-			break
-		}
-	}
+	h.remote.buffer.drop(seq)
 	h.sub.nudge()
 }
 

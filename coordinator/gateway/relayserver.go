@@ -123,7 +123,7 @@ func (r *relayServer) hear(from ident.Node, v verb) {
 	l := r.known(from)
 	if l == nil {
 		if v.Kind != verbClose {
-			r.g.out.relay(from, relayItem{verb: unheard(v)})
+			r.g.out.say(from, unheard(v))
 		}
 		return
 	}
@@ -142,11 +142,16 @@ func (r *relayServer) hear(from ident.Node, v verb) {
 // carryOut applies a finish, requeue or touch; a "no" goes back.
 func (r *relayServer) carryOut(l *link, v verb) {
 	s := l.find(v.Stream)
-	if s == nil || s.channel.Err(s.subscriber) != nil {
+	if s == nil {
 		l.say(unheard(v))
 		return
 	}
-	if err := apply(s.channel, s.subscriber, v); err != nil {
+	err := apply(s.channel, s.subscriber, v)
+	switch {
+	case err == nil:
+	case s.channel.Err(s.subscriber) != nil: // not the message is gone, but the stream
+		l.say(unheard(v))
+	default:
 		v.Kind |= verbRefused
 		l.say(v)
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,9 @@ const windowPause = 2 * time.Millisecond
 // and ends with Close.
 type sender struct {
 	g    *Gateway
-	kick chan struct{} // capacity 1
-	room []byte        // zeros: a batch header's room; never written
+	kick chan struct{}          // capacity 1
+	room []byte                 // zeros: a batch header's room; never written
+	sent map[ident.Node]*outbox // of the round before, emptied; run's
 
 	mu struct {
 		sync.Mutex
@@ -36,6 +38,14 @@ type outbox struct {
 	relay   []relayItem
 }
 
+// empty keeps the arrays for the round after the next.
+func (o *outbox) empty() {
+	clear(o.puts)
+	clear(o.replies)
+	clear(o.relay)
+	*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]}
+}
+
 // relayItem is a verb, or an opening with the list of what is held.
 type relayItem struct {
 	verb
@@ -44,7 +54,7 @@ type relayItem struct {
 }
 
 func newSender(g *Gateway) *sender {
-	s := &sender{g: g, kick: make(chan struct{}, 1), room: make([]byte, queue.HeaderSize)}
+	s := &sender{g: g, kick: make(chan struct{}, 1), room: make([]byte, queue.HeaderSize), sent: make(map[ident.Node]*outbox)}
 	s.mu.peers = make(map[ident.Node]*outbox)
 	return s
 }
@@ -66,16 +76,33 @@ func (s *sender) relay(to ident.Node, items ...relayItem) {
 	s.post(to, func(o *outbox) { o.relay = append(o.relay, items...) })
 }
 
+// say is relay of one verb.
+func (s *sender) say(to ident.Node, v verb) {
+	s.mu.Lock()
+	o := s.outboxLocked(to)
+	o.relay = append(o.relay, relayItem{verb: v})
+	s.mu.Unlock()
+	s.awake()
+}
+
 // post adds to the peer's outbox under the lock; add must not block.
 func (s *sender) post(to ident.Node, add func(*outbox)) {
 	s.mu.Lock()
+	add(s.outboxLocked(to))
+	s.mu.Unlock()
+	s.awake()
+}
+
+func (s *sender) outboxLocked(to ident.Node) *outbox {
 	o := s.mu.peers[to]
 	if o == nil {
 		o = &outbox{}
 		s.mu.peers[to] = o
 	}
-	add(o)
-	s.mu.Unlock()
+	return o
+}
+
+func (s *sender) awake() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
@@ -105,7 +132,7 @@ func (s *sender) run() {
 func (s *sender) flush() (stayed bool) {
 	s.mu.Lock()
 	full := s.mu.peers
-	s.mu.peers = make(map[ident.Node]*outbox, len(full))
+	s.mu.peers = s.sent
 	s.mu.Unlock()
 	for to, o := range full {
 		s.sendPuts(to, o.puts)
@@ -115,7 +142,9 @@ func (s *sender) flush() (stayed bool) {
 			stayed = true
 			s.putBack(to, replies, relay)
 		}
+		o.empty()
 	}
+	s.sent = full
 	return stayed
 }
 
@@ -123,13 +152,9 @@ func (s *sender) flush() (stayed bool) {
 func (s *sender) putBack(to ident.Node, replies []reply, relay []relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.mu.peers[to]
-	if o == nil {
-		o = &outbox{}
-		s.mu.peers[to] = o
-	}
-	o.replies = append(replies[:len(replies):len(replies)], o.replies...)
-	o.relay = append(relay[:len(relay):len(relay)], o.relay...)
+	o := s.outboxLocked(to)
+	o.replies = slices.Concat(replies, o.replies)
+	o.relay = slices.Concat(relay, o.relay)
 }
 
 func (s *sender) sendPuts(to ident.Node, puts []attempt) {

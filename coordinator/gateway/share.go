@@ -25,11 +25,13 @@ type share struct {
 	last    uint64 // the stream opened last: the next one takes its place
 	// spare is the buffer of a stream whose link broke. If the same leader takes
 	// the next stream, the deliveries go on with their attempts as they are.
-	spare     []edge.Delivery
+	spare     arrivals
 	spareFrom Leadership
 	pause     time.Duration // between attachments that fail; doubles
 	nextTry   time.Duration // no new attachment before
 	missing   time.Duration // since when a serving leader does not know the channel; 0 = no
+	finished  int           // by the client, since its demand was weighed
+	weight    int           // the same, of the period before
 }
 
 // holding is one delivery in the client's hands.
@@ -52,7 +54,7 @@ type remote struct {
 	credit int
 	// buffer is what arrived and was not pulled: in flight for the leader, not
 	// in the client's hands.
-	buffer []edge.Delivery
+	buffer arrivals
 }
 
 // pull takes deliveries for the client. It is called without the lock.
@@ -60,11 +62,8 @@ func (h *share) pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	s := h.sub
 	s.mu.Lock()
 	if r := h.remote; r != nil {
-		n := min(credit, len(r.buffer))
 		from := len(dst)
-		dst = append(dst, r.buffer[:n]...)
-		clear(r.buffer[:n]) // the bodies' frame may go
-		r.buffer = r.buffer[n:]
+		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
 		h.holdLocked(dst[from:])
 		s.mu.Unlock()
 		return dst
@@ -115,6 +114,7 @@ func (h *share) sayLocked(v verb) error {
 		h.held[v.Sequence] = held
 	} else {
 		delete(h.held, v.Sequence)
+		h.sub.finishedLocked(h)
 	}
 	switch {
 	case h.local != nil:
@@ -124,7 +124,7 @@ func (h *share) sayLocked(v verb) error {
 		h.keepLocked(v)
 	case h.remote != nil:
 		v.Stream = h.remote.stream
-		h.sub.g.out.relay(h.remote.to.Node, relayItem{verb: v})
+		h.sub.g.out.say(h.remote.to.Node, v)
 	default:
 		h.keepLocked(v)
 	}
@@ -161,10 +161,11 @@ func (h *share) inFlightLocked() int {
 // heldLocked lists what must be in flight to us: what the client holds and what
 // it has spoken of without being heard.
 func (h *share) heldLocked() []verb {
-	out := make([]verb, 0, len(h.held)+len(h.backlog)+len(h.spare))
-	for i := range h.spare {
-		m := &h.spare[i].Message
-		out = append(out, verb{Kind: verbHeld, Sequence: m.Seq, Epoch: h.spare[i].Epoch, Argument: int64(m.Attempts)})
+	spare := h.spare.waiting()
+	out := make([]verb, 0, len(h.held)+len(h.backlog)+len(spare))
+	for i := range spare {
+		m := &spare[i].Message
+		out = append(out, verb{Kind: verbHeld, Sequence: m.Seq, Epoch: spare[i].Epoch, Argument: int64(m.Attempts)})
 	}
 	for seq, v := range h.held {
 		out = append(out, verb{Kind: verbHeld, Sequence: seq, Epoch: v.epoch, Argument: int64(v.attempts)})
@@ -174,31 +175,6 @@ func (h *share) heldLocked() []verb {
 	}
 	slices.SortFunc(out, func(a, b verb) int { return int(a.Sequence) - int(b.Sequence) })
 	return out
-}
-
-// setCreditLocked changes the stream's credit. Without credit, what was sent
-// ahead goes back: the stream is opened afresh with only what the client holds.
-func (h *share) setCreditLocked(n int) {
-	r := h.remote
-	if r == nil || r.credit == n {
-		return
-	}
-	if n == 0 && len(r.buffer) > 0 {
-		h.leaveLocked()
-		h.spare = nil
-		h.sub.g.out.relay(r.to.Node, relayItem{verb: verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)}})
-		h.openLocked(r.to)
-		return
-	}
-	r.credit = n
-	h.sayCreditLocked()
-}
-
-func (h *share) sayCreditLocked() {
-	if r := h.remote; r != nil {
-		v := verb{Kind: verbCredit, Stream: r.stream, Argument: int64(r.credit)}
-		h.sub.g.out.relay(r.to.Node, relayItem{verb: v})
-	}
 }
 
 // sweepLocked forgets what is long past its timeout. It reports whether

@@ -48,6 +48,7 @@ type subscription struct {
 		turn   int // where the next Pull begins
 		shares map[uint16]*share
 		order  []*share
+		demand demand
 	}
 }
 
@@ -151,20 +152,10 @@ func (s *subscription) SetReady(n int) {
 		return
 	}
 	s.mu.ready = n
-	credit := s.creditLocked()
 	for _, h := range s.mu.order {
-		h.setCreditLocked(credit)
+		h.setCreditLocked(s.creditLocked(h))
 	}
 	s.nudge()
-}
-
-// creditLocked is one stream's part of RDY: never 0 while RDY is not, or a
-// partition would starve.
-func (s *subscription) creditLocked() int {
-	if s.mu.ready <= 0 || len(s.mu.order) == 0 {
-		return 0
-	}
-	return min(max(s.mu.ready/len(s.mu.order), 1), maxCredit)
 }
 
 // Close implements edge.Subscription.
@@ -254,7 +245,7 @@ func (s *subscription) growLocked(t Topic) {
 		return
 	}
 	for _, h := range s.mu.order {
-		h.setCreditLocked(s.creditLocked())
+		h.setCreditLocked(s.creditLocked(h))
 	}
 }
 
@@ -279,15 +270,6 @@ func (s *subscription) sweep(now time.Duration) {
 	}
 	if freed {
 		s.nudge()
-	}
-}
-
-// sayCredit repeats the credit of every stream.
-func (s *subscription) sayCredit() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.mu.order {
-		h.sayCreditLocked()
 	}
 }
 

@@ -159,7 +159,7 @@ func (s *subscriptions) tend(now time.Duration) bool {
 		sub.reconcile(false)
 		if speak {
 			sub.sweep(now)
-			sub.sayCredit()
+			sub.refreshCredit(now)
 		}
 	}
 	return len(all) > 0

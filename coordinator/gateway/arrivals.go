@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// arrivals is what a stream has brought and the client has not pulled: a queue
+// whose array is used again and again.
+type arrivals struct {
+	items []edge.Delivery
+	head  int
+}
+
+func (a *arrivals) len() int { return len(a.items) - a.head }
+
+// waiting lists them; valid until the next change.
+func (a *arrivals) waiting() []edge.Delivery { return a.items[a.head:] }
+
+// push copies a run of deliveries to the end.
+func (a *arrivals) push(run []edge.Delivery) {
+	if a.head > 0 && len(a.items)+len(run) > cap(a.items) {
+		n := copy(a.items, a.waiting())
+		clear(a.items[n:])
+		a.items, a.head = a.items[:n], 0
+	}
+	a.items = append(a.items, run...)
+}
+
+// take appends the first n to dst; their bodies' frame may go when dst is done.
+func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
+	first := a.waiting()[:n]
+	dst = append(dst, first...)
+	clear(first)
+	if a.head += n; a.len() == 0 {
+		a.items, a.head = a.items[:0], 0
+	}
+	return dst
+}
+
+// drop takes one message out, if it is there.
+func (a *arrivals) drop(seq ident.Sequence) {
+	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
+	if at >= 0 {
+		a.items = slices.Delete(a.items, a.head+at, a.head+at+1)
+	}
+}

@@ -1,0 +1,115 @@
+package gateway
+
+import "time"
+
+// Credit follows demand. RDY is what a client may hold; it is divided over the
+// streams of its subscription, half of it evenly, so that no partition starves,
+// and half by what the client finished of each: a backlog in one partition of
+// many is not drained with a fraction of RDY.
+//
+// A finish travels to the leader and its successor back. Lest a fast client
+// spend that time idle, the streams are granted what it finishes in aheadOf more,
+// which waits here. A client that takes a second for a message is sent nothing
+// ahead: another one may be free for it.
+const (
+	aheadOf = 5 * time.Millisecond
+	// weighEvery and weighAfter say when demand is weighed: at the first of so many
+	// finishes that comes so long after the last time.
+	weighEvery = 20 * time.Millisecond
+	weighAfter = 64
+)
+
+// demand is what a subscription's client did lately.
+type demand struct {
+	finished int           // since it was weighed
+	weighed  time.Duration // when
+	total    int           // finished in the period before that: the weights' sum
+	ahead    int           // granted beyond RDY
+}
+
+// creditLocked is one stream's part: never 0 while RDY is not, or a partition
+// would starve.
+func (s *subscription) creditLocked(h *share) int {
+	d, n := &s.mu.demand, len(s.mu.order)
+	if s.mu.ready <= 0 || n == 0 {
+		return 0
+	}
+	credit := s.mu.ready + min(d.ahead, s.mu.ready)
+	if d.total == 0 {
+		credit /= n
+	} else {
+		credit = credit * (d.total + n*h.weight) / (2 * n * d.total)
+	}
+	return min(max(credit, 1), maxCredit)
+}
+
+// finishedLocked counts a message that the client is done with.
+func (s *subscription) finishedLocked(h *share) {
+	h.finished++
+	s.mu.demand.finished++
+	if s.mu.demand.finished%weighAfter == 0 {
+		if now := s.g.now(); now-s.mu.demand.weighed >= weighEvery {
+			s.weighLocked(now)
+		}
+	}
+}
+
+// weighLocked divides the credit anew.
+func (s *subscription) weighLocked(now time.Duration) {
+	d := &s.mu.demand
+	period := max(now-d.weighed, 1)
+	*d = demand{weighed: now, total: d.finished, ahead: int(time.Duration(d.finished) * aheadOf / period)}
+	for _, h := range s.mu.order {
+		h.weight, h.finished = h.finished, 0
+	}
+	for _, h := range s.mu.order {
+		h.setCreditLocked(s.creditLocked(h))
+	}
+}
+
+// refreshCredit weighs again what the client of a second ago deserves, and says
+// every credit again: the message that says it may have been lost. What was sent
+// ahead of a client that has stopped since goes back.
+func (s *subscription) refreshCredit(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now-s.mu.demand.weighed >= weighEvery {
+		s.weighLocked(now)
+	}
+	for _, h := range s.mu.order {
+		if r := h.remote; r != nil && r.buffer.len() > 0 && len(h.held)+r.buffer.len() > r.credit {
+			h.giveBackLocked()
+		}
+		h.sayCreditLocked()
+	}
+}
+
+// setCreditLocked changes the stream's credit. Without any, what was sent ahead
+// goes back.
+func (h *share) setCreditLocked(n int) {
+	r := h.remote
+	if r == nil || r.credit == n {
+		return
+	}
+	if r.credit = n; n == 0 && r.buffer.len() > 0 {
+		h.giveBackLocked()
+		return
+	}
+	h.sayCreditLocked()
+}
+
+// giveBackLocked opens the stream afresh with only what the client holds.
+func (h *share) giveBackLocked() {
+	r := h.remote
+	h.leaveLocked()
+	h.spare = arrivals{}
+	h.sub.g.out.say(r.to.Node, verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)})
+	h.openLocked(r.to)
+}
+
+func (h *share) sayCreditLocked() {
+	if r := h.remote; r != nil {
+		v := verb{Kind: verbCredit, Stream: r.stream, Argument: int64(r.credit)}
+		h.sub.g.out.say(r.to.Node, v)
+	}
+}

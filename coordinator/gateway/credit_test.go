@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// credits are what the streams of a subscription are granted.
+func credits(s edge.Subscription) (each []int, sum int) {
+	sub := s.(*subscription)
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	for _, h := range sub.mu.order {
+		each = append(each, h.remote.credit)
+		sum += h.remote.credit
+	}
+	return each, sum
+}
+
+// store puts messages into one partition.
+func (w *world) store(p ident.Partition, n int) {
+	for i, m := range numbers(n) {
+		d := draft(m)
+		d.Request = ident.RequestID{Producer: 99, N: uint64(i)}
+		w.commit(p, d)
+	}
+	w.brokers[w.leaders[p].Node].advance(p)
+}
+
+func TestCreditFollowsDemand(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1", "n1", "n1", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 400)
+		w.tick(time.Second)
+		each, _ := credits(s)
+		require.Equal(t, []int{100, 100, 100, 100}, each)
+
+		w.store(top.Partition(2), 20_000)
+		n := w.consume(s, 400, 20_000, time.Minute, func(d edge.Delivery) { require.NoError(t, s.Finish(d.ID)) })
+		require.Equal(t, 20_000, n)
+		each, sum := credits(s)
+		require.Greater(t, each[2], 400)
+		require.GreaterOrEqual(t, each[0], 50, "no partition starves")
+		require.LessOrEqual(t, sum, 800)
+
+		w.tick(3 * time.Second)
+		each, _ = credits(s)
+		require.Equal(t, []int{100, 100, 100, 100}, each, "nobody asks for anything")
+		s.SetReady(2)
+		each, _ = credits(s)
+		require.Equal(t, []int{1, 1, 1, 1}, each)
+	})
+}
+
+// TestAClientThatStopsGivesBackWhatWasSentAhead: what the client has not seen
+// goes to another one, and the attempt does not count.
+func TestAClientThatStopsGivesBackWhatWasSentAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		q, _ := w.brokers["n1"].Queue(top.Partition(0))
+		inFlight := func() int { return q.Stats("ch", false).Channels[0].InFlightCount }
+		s := w.brokers["n2"].subscribe(t, "orders", 100)
+		w.store(top.Partition(0), 10_000)
+		w.consume(s, 100, 5_000, time.Minute, func(d edge.Delivery) { require.NoError(t, s.Finish(d.ID)) })
+		held := s.Pull(100-s.InFlight(), nil)
+		w.tick(5 * time.Millisecond)
+		require.Greater(t, inFlight(), len(held), "sent ahead")
+		w.tick(3 * time.Second)
+		require.Equal(t, len(held), inFlight())
+
+		other := w.brokers["n3"].subscribe(t, "orders", 100)
+		n := w.consume(other, 100, 5_000-len(held), time.Minute, func(d edge.Delivery) {
+			require.EqualValues(t, 1, d.Message.Attempts)
+			require.NoError(t, other.Finish(d.ID))
+		})
+		require.Equal(t, 5_000-len(held), n)
+		for _, d := range held {
+			require.NoError(t, s.Finish(d.ID))
+		}
+		w.tick(time.Second)
+		require.Empty(t, s.Refused())
+		require.Zero(t, inFlight())
+	})
+}
+
+func TestASlowClientIsSentNothingAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 5)
+		w.store(top.Partition(0), 1000)
+		for range 500 { // 100 a second
+			w.tick(10 * time.Millisecond)
+			for _, d := range s.Pull(1, nil) {
+				require.NoError(t, s.Finish(d.ID))
+			}
+			_, sum := credits(s)
+			require.Equal(t, 5, sum)
+		}
+	})
+}
