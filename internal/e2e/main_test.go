@@ -78,11 +78,15 @@ func rounds(usual, many int) int {
 // slack is what a promised duration is multiplied by before it is asserted:
 // machines that test are busy.
 func slack(promised time.Duration) time.Duration {
+	return time.Duration(slackFactor() * float64(promised))
+}
+
+func slackFactor() float64 {
 	n, err := strconv.ParseFloat(os.Getenv("LOCKSTEP_SLACK"), 64)
 	if err != nil {
 		n = 3
 	}
-	return time.Duration(n * float64(promised))
+	return n
 }
 
 // processes skips a test that needs brokers.
