@@ -42,9 +42,9 @@ func (c *cluster) measure(w bench.Workload, topic string, at devcluster.Broker) 
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*waitLimit)
 	defer cancel()
-	run, err := bench.Measure(ctx, w, &bench.Config{
-		Addresses: []string{at.TCP}, Topic: topic, Timeout: 2 * time.Minute, Scale: 1, PIDs: c.pids(),
-	})
+	cfg := &bench.Config{Addresses: []string{at.TCP}, Topic: topic, PIDs: c.pids()}
+	cfg.Timeout, cfg.Scale = 2*time.Minute, 1
+	run, err := bench.Measure(ctx, w, cfg)
 	require.NoError(c.t, err)
 	return run
 }
