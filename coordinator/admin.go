@@ -92,26 +92,45 @@ func (b *Broker) empty(ctx context.Context, op edge.AdminOp) error {
 // seek moves a channel in all partitions, or in the one that is named: to
 // earliest, latest, a time or a sequence.
 func (b *Broker) seek(ctx context.Context, op edge.AdminOp) error {
-	t, ok := b.catalog.topic(op.Topic)
-	if !ok {
-		return edge.ErrTopicNotFound
-	}
 	q := queueOp{Verb: op.Verb, Channel: op.Channel, From: op.Args["to"]}
 	if q.From == "" {
 		return fmt.Errorf("%w: to must be earliest, latest, a time or a sequence", edge.ErrInvalid)
 	}
+	partition := -1
+	if text := op.Args["partition"]; text != "" {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return fmt.Errorf("%w: partition must be a number", edge.ErrInvalid)
+		}
+		partition = int(n)
+	}
+	return b.seekIn(ctx, op.Topic, q, partition)
+}
+
+// RepositionChannel is a seek that does nothing where the channel has consumers
+// (gateway.Core).
+func (b *Broker) RepositionChannel(ctx context.Context, topic, channel, from string, partition int) error {
+	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
+	defer cancel()
+	return b.seekIn(ctx, topic, queueOp{Verb: verbChannelSeek, Channel: channel, From: from, Idle: true}, partition)
+}
+
+// seekIn carries a seek out in one partition, or in all (-1).
+func (b *Broker) seekIn(ctx context.Context, topic string, q queueOp, partition int) error {
+	t, ok := b.catalog.topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
 	if err := checkOrigin(q.From); err != nil {
 		return err
 	}
-	text := op.Args["partition"]
-	if text == "" {
+	if partition < 0 {
 		return b.onLeaders(ctx, t, q)
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n >= t.Partitions {
+	if partition >= t.Partitions {
 		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
 	}
-	q.Topic, q.Number = uint64(t.ID), uint16(n)
+	q.Topic, q.Number = uint64(t.ID), uint16(partition)
 	return b.atLeader(ctx, q)
 }
 

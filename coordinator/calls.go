@@ -41,6 +41,7 @@ type queueOp struct {
 	First   bool
 	Ordered bool
 	Paused  bool
+	Idle    bool // seek: only if nobody consumes
 }
 
 // call asks a broker, this one without a detour. Requests and answers are plain
@@ -150,6 +151,9 @@ func (b *Broker) queueVerb(ctx context.Context, h *hosted, op queueOp) error {
 	case verbChannelEmpty:
 		return q.EmptyChannel(ctx, op.Channel)
 	case verbChannelSeek:
+		if c, ok := q.Channel(op.Channel); ok && op.Idle && c.Consumers() > 0 {
+			return nil
+		}
 		o, err := channelOptions(h, op)
 		if err != nil {
 			return err

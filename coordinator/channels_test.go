@@ -63,6 +63,28 @@ func (c *cluster) open(on string, r edge.SubscribeRequest, ready int) *consumer 
 	return &consumer{c: c, sub: sub}
 }
 
+// A subscription that says where to begin moves the channel, unless somebody
+// consumes it already.
+func TestSubscriptionsReposition(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for i := range 10 {
+		c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))})
+	}
+	from := func(on, from string, partition int) *consumer {
+		return c.open(on, edge.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: partition, From: from, Reposition: true}, 100)
+	}
+	first := from("n1", "4", -1)
+	require.Equal(t, "m4", string(first.next().Message.Body))
+	second := from("n2", "earliest", -1)
+	require.Len(t, first.take(5), 5)
+	require.Empty(t, second.sub.Pull(10, nil), "it has a consumer")
+	first.sub.Close(true)
+	second.sub.Close(true)
+	c.counts("orders", "billing", 6, 0, 0)
+}
+
 // next waits for one delivery.
 func (s *consumer) next() edge.Delivery {
 	s.c.t.Helper()

@@ -77,7 +77,7 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 		subs:    make(map[*Subscriber]struct{}),
 		latency: newLatency(p.o),
 	}
-	c.cursor.silent = c.ephemeral
+	c.cursor.silent, c.cursor.aside.bySeq = c.ephemeral, ordered
 	if p.o.Policy != nil {
 		c.policy = p.o.Policy(name)
 	}
@@ -183,7 +183,7 @@ func (c *Channel) order(on bool) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ordered = on
+	c.ordered, c.cursor.aside.bySeq = on, on
 	c.offerLocked(now)
 }
 

@@ -334,6 +334,40 @@ func TestFenceOfOrderedChannels(t *testing.T) {
 	require.Len(t, strict.Pull(s, 1, nil), 1)
 }
 
+// What was in flight when a channel becomes ordered comes in order afterwards,
+// also from the next leader.
+func TestChannelBecomesOrdered(t *testing.T) {
+	for _, failover := range []bool{false, true} {
+		r := newRig(Options{})
+		c := r.channel(t, "c", ChannelOptions{})
+		s := subscribe(t, c)
+		r.publishN(9)
+		got := c.Pull(s, 6, nil)
+		require.NoError(t, r.OrderChannel(t.Context(), "c", true))
+		for _, i := range []int{3, 0, 5, 1} {
+			require.Empty(t, c.Pull(s, 9, nil), "messages are in flight")
+			require.NoError(t, c.Requeue(s, got[i].Message.Seq, 0))
+		}
+		c.Detach(s, true)
+		if failover {
+			r = r.failover()
+			c, _ = r.Channel("c")
+			require.True(t, c.Ordered())
+		}
+		s = subscribe(t, c)
+		for want := range ident.Sequence(9) {
+			for range 2 { // given back once, it comes again first
+				d := c.Pull(s, 9, nil)
+				require.Len(t, d, 1)
+				require.Equal(t, want, d[0].Message.Seq)
+				require.NoError(t, c.Requeue(s, want, 0))
+			}
+			require.NoError(t, c.Finish(s, c.Pull(s, 1, nil)[0].Message.Seq, r.epoch))
+		}
+		requireExact(t, r.Partition, c)
+	}
+}
+
 func TestTopicPauseIsABarrier(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})

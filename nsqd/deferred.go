@@ -48,6 +48,9 @@ type asideSet struct {
 	places map[ident.Sequence]int32
 	active map[ident.Sequence]active
 	ready  seqQueue
+	// bySeq: what is ready comes by sequence, as on an ordered channel, and not as
+	// it became ready. jumbled: the queue may have to be sorted for that.
+	bySeq, jumbled bool
 	// due counts the active ones that are ready. The queue may hold more: what
 	// left the set by another way is skipped when it comes up.
 	due int
@@ -82,6 +85,12 @@ func (a *asideSet) push(e entry) {
 func (a *asideSet) makeReady(seq ident.Sequence, attempts uint16) {
 	a.drop(seq)
 	a.activate(seq, active{ready: true, attempts: attempts})
+	a.enqueue(seq)
+}
+
+// enqueue puts seq, which is active, at the end of the ready queue.
+func (a *asideSet) enqueue(seq ident.Sequence) {
+	a.jumbled = a.jumbled || a.ready.len() > 0 && seq < a.ready.last()
 	a.ready.push(seq)
 	a.due++
 }
@@ -95,6 +104,10 @@ func (a *asideSet) activate(seq ident.Sequence, x active) {
 
 // peek gives the first ready message.
 func (a *asideSet) peek() (ident.Sequence, bool) {
+	if a.bySeq && a.jumbled {
+		slices.Sort(a.ready.items[a.ready.head:])
+		a.jumbled = false
+	}
 	for a.ready.len() > 0 {
 		seq := a.ready.front()
 		if a.isReady(seq) {
@@ -146,7 +159,7 @@ func (a *asideSet) drop(seq ident.Sequence) bool {
 // are kept for the next message.
 func (a *asideSet) reset() {
 	if cap(a.heap)+cap(a.ready.items) > 1024 {
-		*a = asideSet{}
+		*a = asideSet{bySeq: a.bySeq}
 		return
 	}
 	clear(a.places)
@@ -209,8 +222,7 @@ func (a *asideSet) expire(now int64, most int) (n int) {
 		e := a.heap[0]
 		a.unheap(0)
 		a.activate(e.seq(), active{ready: true, attempts: e.attempts()})
-		a.ready.push(e.seq())
-		a.due++
+		a.enqueue(e.seq())
 		n++
 	}
 	return n

@@ -10,6 +10,7 @@ type seqQueue struct {
 
 func (q *seqQueue) len() int              { return len(q.items) - q.head }
 func (q *seqQueue) front() ident.Sequence { return q.items[q.head] }
+func (q *seqQueue) last() ident.Sequence  { return q.items[len(q.items)-1] }
 
 func (q *seqQueue) push(s ident.Sequence) {
 	if q.head > 64 && q.head*2 > len(q.items) {

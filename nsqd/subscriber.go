@@ -138,6 +138,13 @@ func (c *Channel) forgetLocked(s *Subscriber) {
 	delete(c.subs, s)
 }
 
+// Consumers is the number of subscribers.
+func (c *Channel) Consumers() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.subs)
+}
+
 // InFlight is the number of deliveries to s that are neither finished, requeued,
 // nor timed out.
 func (c *Channel) InFlight(s *Subscriber) int {

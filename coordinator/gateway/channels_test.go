@@ -92,6 +92,8 @@ func (b *broker) advance(p ident.Partition) {
 	}
 }
 
+func (b *broker) RepositionChannel(context.Context, string, string, string, int) error { return nil }
+
 func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, ordered bool) error {
 	t, _ := b.Topic(topic)
 	for n := range t.Partitions {

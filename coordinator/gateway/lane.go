@@ -141,7 +141,7 @@ func (l *lane) settle(p *put, n uint32, o replica.Outcome, first ident.Sequence)
 	switch p.judge(n, p.parked, o, now-p.born >= l.gateway.o.Hold) {
 	case committed:
 		l.calmLocked()
-		return l.finishLocked(p, edge.PutResult{ID: nsqd.ID(l.id, first)}), true
+		return l.finishLocked(p, edge.PutResult{ID: nsqd.ID(l.id, first), Sequence: first}), true
 	case notEnough:
 		return l.finishLocked(p, edge.PutResult{Err: edge.ErrNotEnough}), true
 	case takenBack:

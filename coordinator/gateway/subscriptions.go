@@ -33,6 +33,11 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered || t.Ordered); err != nil {
 		return nil, err
 	}
+	if r.Reposition {
+		if err := g.core.RepositionChannel(ctx, r.Topic, r.Channel, r.From, r.Partition); err != nil {
+			return nil, err
+		}
+	}
 	s := newSubscription(g, r, t)
 	if err := g.subs.add(s); err != nil {
 		return nil, err

@@ -70,10 +70,11 @@ type Publisher interface {
 type Answerer interface{ Answer(r PutResult) }
 
 // PutResult is the fate of one put. Err is nil (committed) or wraps one of the
-// errors above. ID is the first message's id, valid when Err is nil.
+// errors above. ID and Sequence are the first message's, valid when Err is nil.
 type PutResult struct {
-	ID  MessageID
-	Err error
+	ID       MessageID
+	Sequence ident.Sequence
+	Err      error
 }
 
 // MessageID is the 16 ASCII hex digits that clients see.
@@ -87,7 +88,8 @@ type Subscribers interface {
 // SubscribeRequest says what a SUB asks for.
 type SubscribeRequest struct {
 	Topic, Channel string
-	From           string // "" = by the rules; earliest | latest | <unix ns> | <sequence>
+	From           string // "" = by the rules; earliest | latest | <time> | <sequence>; of a channel that is made
+	Reposition     bool   // From also moves a channel that is there and has no consumers
 	Partition      int    // -1 = all
 	Ordered        bool
 	MsgTimeoutMS   int64

@@ -257,8 +257,16 @@ func (c *conn) command(ctx context.Context) error {
 		return c.auth(ctx)
 	case "SUB_ORDERED":
 		return c.subscribeOrdered(ctx)
+	case "SUB_ADVANCED":
+		return c.subscribeAdvanced(ctx)
 	case "PUB_EXT":
-		return c.pubExt(ctx)
+		return c.pubExtended(ctx, "PUB_EXT", headed)
+	case "PUB_TRACE":
+		return c.pubExtended(ctx, "PUB_TRACE", traced)
+	case "MPUB_EXT":
+		return c.mpubExtended(ctx, "MPUB_EXT", headed)
+	case "MPUB_TRACE":
+		return c.mpubExtended(ctx, "MPUB_TRACE", traced)
 	}
 	return fatal(codeInvalid, "invalid command %s", verb)
 }

@@ -22,6 +22,7 @@ const (
 	codeBadPartition    = "E_BAD_PARTITION"
 	codeInvalidHeader   = "E_INVALID_JSON_HEADER"
 	codeExtNotSupported = "E_EXT_NOT_SUPPORT"
+	codeInvalidTrace    = "INVALID_TRACE_ID"
 )
 
 // commandError is the answer to a command that failed. open leaves the

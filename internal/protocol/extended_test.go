@@ -1,11 +1,14 @@
 package protocol_test
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // ext is a message of PUB_EXT.
@@ -62,17 +65,114 @@ func TestOrderedMessagesCarryAFencingToken(t *testing.T) {
 	}
 }
 
+// tracedBody is a message of PUB_TRACE.
+func tracedBody(trace uint64, body string) string {
+	return string(binary.BigEndian.AppendUint64(nil, trace)) + body
+}
+
+// tracedAnswer is the answer to a put that asked where it went; the fake numbers
+// messages from 0 and ids from 1.
+func tracedAnswer(sequence, trace uint64, size uint32) string {
+	b := binary.BigEndian.AppendUint64([]byte("OK"), sequence+1)
+	b = binary.BigEndian.AppendUint64(b, trace)
+	b = binary.BigEndian.AppendUint64(b, sequence)
+	return string(binary.BigEndian.AppendUint32(b, size))
+}
+
+func TestTracedPuts(t *testing.T) {
+	b := newBroker(t)
+	c := b.dial()
+	c.identify(`{"extend_support":true}`)
+	c.subscribe("t", "ch", "9")
+	p := b.dial()
+	p.send("PUB_TRACE t\n" + sized(tracedBody(7, "one")))
+	p.response(tracedAnswer(0, 7, 3))
+	p.send("PUB_EXT t\n" + sized(ext(`{"##trace_id":"8"}`, "four")))
+	p.response(tracedAnswer(1, 8, 4))
+	p.send("MPUB_TRACE t\n" + multi(tracedBody(9, "a"), tracedBody(0, "bc")))
+	p.response(tracedAnswer(2, 0, 3))
+	p.send("MPUB_EXT t\n" + multi(ext(`{"##key":"k","a":1}`, "d"), ext(`{"##key":"k"}`, "e")))
+	p.response("OK")
+	for _, want := range []struct{ header, body string }{
+		{`{"##trace_id":"7"}`, "one"}, {`{"##trace_id":"8"}`, "four"}, {`{"##trace_id":"9"}`, "a"}, {"", "bc"},
+		{`{"##key":"k","a":1}`, "d"}, {`{"##key":"k"}`, "e"},
+	} {
+		raw := c.message().body
+		if want.header == "" {
+			require.Equal(t, "\x00"+want.body, raw)
+			continue
+		}
+		n := int(binary.BigEndian.Uint16([]byte(raw[1:])))
+		require.Equal(t, want.header, raw[3:3+n])
+		require.Equal(t, want.body, raw[3+n:])
+	}
+	stock := b.dial()
+	stock.subscribe("t", "stock", "1")
+	p.send("PUB_TRACE t\n" + sized(tracedBody(7, "one")))
+	p.response(tracedAnswer(6, 7, 3))
+	require.Equal(t, "one", stock.message().body)
+
+	b.cluster.FailPuts(edge.ErrNoLeader)
+	p.send("PUB_TRACE t\n" + sized(tracedBody(7, "one")))
+	p.error("E_PUB_FAILED PUB failed no leader, not stored")
+}
+
+func TestAdvancedSubscriptions(t *testing.T) {
+	for params, want := range map[string]edge.SubscribeRequest{
+		"":                        {Partition: -1},
+		" 3":                      {Partition: 3},
+		" timestamp:1700000000":   {Partition: -1, From: "2023-11-14T22:13:20Z", Reposition: true},
+		" 3 timestamp:1700000000": {Partition: 3, From: "2023-11-14T22:13:20Z", Reposition: true},
+		" msgcount:12":            {Partition: -1, From: "12", Reposition: true},
+		" 0 special:-1":           {Partition: 0, From: "latest", Reposition: true},
+	} {
+		asked := &asking{}
+		b := newBroker(t, func(s *setup) { asked.Subscribers, s.backend.Subscribers = s.backend.Subscribers, asked })
+		c := b.dial()
+		c.send("SUB_ADVANCED t ch" + params + "\nRDY 1\n")
+		c.response("OK")
+		require.Equal(t, want, edge.SubscribeRequest{Partition: asked.last.Partition, From: asked.last.From, Reposition: asked.last.Reposition})
+		p := b.dial()
+		p.publish("t", "body")
+		raw := []byte(c.message().body)
+		require.EqualValues(t, 4, binary.BigEndian.Uint32(raw[8:]), "the body's size")
+		require.Equal(t, "body", string(raw[12:]))
+	}
+}
+
+// asking remembers the last subscription.
+type asking struct {
+	edge.Subscribers
+	last edge.SubscribeRequest
+}
+
+func (a *asking) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
+	a.last = r
+	return a.Subscribers.Subscribe(ctx, r)
+}
+
 func TestBadExtendedCommands(t *testing.T) {
 	for command, want := range map[string]string{
-		"PUB_EXT t\n" + sized(ext("[1]", "b")):                "E_INVALID_JSON_HEADER PUB_EXT header is not a JSON object",
-		"PUB_EXT t\n" + sized(ext("null", "b")):               "E_INVALID_JSON_HEADER PUB_EXT header is not a JSON object",
-		"PUB_EXT t\n" + sized(ext(`{"##trace_id":"1"}`, "b")): "E_EXT_NOT_SUPPORT PUB_EXT ##trace_id is not supported",
-		"PUB_EXT t\n" + sized("\xff\xff{}"):                   "E_BAD_MESSAGE PUB_EXT header does not fit the message of 4 bytes",
-		"PUB_EXT t\n" + sized(ext("{}", "")):                  "E_BAD_MESSAGE PUB_EXT header does not fit the message of 4 bytes",
-		"PUB_EXT\n":                                           "E_INVALID PUB_EXT insufficient number of parameters",
-		"SUB_ORDERED t ch x\n":                                "E_BAD_PARTITION SUB_ORDERED partition \"x\" is not valid",
-		"SUB_ORDERED t\n":                                     "E_INVALID SUB_ORDERED insufficient number of parameters",
-		"SUB_ORDERED t ch:bad\n":                              "E_BAD_CHANNEL SUB_ORDERED channel name \"ch:bad\" is not valid",
+		"PUB_EXT t\n" + sized(ext("[1]", "b")):                                       "E_INVALID_JSON_HEADER PUB_EXT header is not a JSON object",
+		"PUB_EXT t\n" + sized(ext("null", "b")):                                      "E_INVALID_JSON_HEADER PUB_EXT header is not a JSON object",
+		"PUB_EXT t\n" + sized(ext(`{"##trace_id":1}`, "b")):                          "INVALID_TRACE_ID PUB_EXT ##trace_id must be a decimal in a string",
+		"PUB_EXT t\n" + sized(ext(`{"##epoch":9}`, "b")):                             "E_INVALID_JSON_HEADER PUB_EXT header ##epoch is the broker's own",
+		"PUB_EXT t 1\n" + sized(ext("{}", "b")):                                      "E_BAD_PARTITION PUB_EXT takes no partition: ##key in the header of PUB_EXT chooses it",
+		"PUB_TRACE t\n" + sized("12345678"):                                          "E_BAD_MESSAGE PUB_TRACE no body after the trace id",
+		"MPUB_TRACE t\n" + multi(tracedBody(1, "x"), "1"):                            "E_BAD_MESSAGE MPUB_TRACE no body after the trace id",
+		"MPUB_EXT t\n" + multi(ext(`{"##key":"a"}`, "x"), ext(`{"##key":"b"}`, "x")): "E_INVALID_JSON_HEADER MPUB_EXT messages of one put must have the same ##key",
+		"SUB_ADVANCED t ch virtual_queue:35\n":                                       "E_INVALID SUB_ADVANCED virtual_queue is not supported: say msgcount or timestamp",
+		"SUB_ADVANCED t ch msgcount:-2\n":                                            "E_INVALID SUB_ADVANCED consume start \"msgcount:-2\" is not valid",
+		"SUB_ADVANCED t ch x special:-1\n":                                           "E_BAD_PARTITION SUB_ADVANCED partition \"x\" is not valid",
+		"SUB_ADVANCED t\n":                                                           "E_INVALID SUB_ADVANCED insufficient number of parameters",
+		"IDENTIFY\n" + sized(`{"desired_tag":"canary"}`):                             "E_EXT_NOT_SUPPORT IDENTIFY desired_tag and ext_filter are not supported",
+		"IDENTIFY\n" + sized(`{"ext_filter":{"type":1}}`):                            "E_EXT_NOT_SUPPORT IDENTIFY desired_tag and ext_filter are not supported",
+		"PUB_EXT t\n" + sized("\xff\xff{}"):                                          "E_BAD_MESSAGE PUB_EXT header does not fit the message of 4 bytes",
+		"PUB_EXT t\n" + sized(ext("{}", "")):                                         "E_BAD_MESSAGE PUB_EXT header does not fit the message of 4 bytes",
+		"PUB_EXT\n":                                                                  "E_INVALID PUB_EXT insufficient number of parameters",
+		"SUB_ORDERED t ch x\n":                                                       "E_BAD_PARTITION SUB_ORDERED partition \"x\" is not valid",
+		"SUB_ORDERED t\n":                                                            "E_INVALID SUB_ORDERED insufficient number of parameters",
+		"SUB_ORDERED t ch:bad\n":                                                     "E_BAD_CHANNEL SUB_ORDERED channel name \"ch:bad\" is not valid",
 	} {
 		c := newBroker(t).dial()
 		c.send(command)

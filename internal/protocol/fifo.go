@@ -40,8 +40,9 @@ type slot struct {
 type answer struct {
 	kind  frameType
 	text  []byte            // of an immediate answer; nil = write no frame
-	put   string            // the verb of a put, whose answer is OK or err
-	err   error             // of a put
+	put   string            // the verb of a put, whose answer is OK or its error
+	fate  edge.PutResult    // of a put
+	trace *trace            // with put: OK is not answer enough
 	count int               // so many frames: gathered puts are answered one by one
 	last  bool              // the connection ends after it
 	half  bool              // with last: the client may still be sending
@@ -57,16 +58,15 @@ func newFifo(maxAnswers, maxBytes int) *fifo {
 
 // reserve takes the place of a put's answer. It waits for room first and fails
 // only with ctx. The slot must be answered exactly once.
-func (f *fifo) reserve(ctx context.Context, verb string, count, bytes int) (*slot, error) {
+func (f *fifo) reserve(ctx context.Context, a answer, bytes int) (*slot, error) {
 	if err := f.waitFor(ctx, f.roomLocked); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.addLocked()
-	s.answer = answer{put: verb, count: count}
-	s.bytes = bytes
-	f.mu.answers += count
+	s.answer, s.bytes = a, bytes
+	f.mu.answers += a.count
 	f.mu.bytes += bytes
 	return s, nil
 }
@@ -169,7 +169,7 @@ func (f *fifo) freeLocked(s *slot) {
 func (s *slot) Answer(r edge.PutResult) {
 	f := s.fifo
 	f.mu.Lock()
-	s.err, s.done = r.Err, true
+	s.fate, s.done = r, true
 	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
 	f.mu.Unlock()
 	if first {

@@ -24,6 +24,10 @@ type identity struct {
 	TopologyRegion      string `json:"topology_region"`
 	TopologyZone        string `json:"topology_zone"`
 	ExtendSupport       bool   `json:"extend_support"` // of the replicated fork; see extended.go
+	DesiredTag          string `json:"desired_tag"`    // of the fork, not supported
+	ExtFilter           struct {
+		Type int `json:"type"`
+	} `json:"ext_filter"` // of the fork, not supported
 }
 
 // negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are
@@ -76,6 +80,9 @@ func (c *conn) identify(ctx context.Context) error {
 	var id identity
 	if json.Unmarshal(body, &id) != nil {
 		return fatal(codeBadBody, "IDENTIFY failed to decode JSON body")
+	}
+	if id.DesiredTag != "" || id.ExtFilter.Type != 0 { // it counts on not getting the rest
+		return fatal(codeExtNotSupported, "IDENTIFY desired_tag and ext_filter are not supported")
 	}
 	t, err := c.tune(&id)
 	if err != nil {

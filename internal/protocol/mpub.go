@@ -14,60 +14,75 @@ const maxBodyHint = 256 << 10
 // refused whole if one message is bad. Only the inner sizes steer the parse;
 // the outer one is checked for its range.
 func (c *conn) mpub(ctx context.Context) error {
+	draft, err := c.multi(ctx, "MPUB", func(draft *queue.DraftBuilder, size int) error {
+		if c.in.read(draft.Grow(size)) != nil {
+			return fatal(codeBadMessage, "MPUB failed to read message body")
+		}
+		return nil
+	})
+	if err != nil || draft == nil {
+		return err
+	}
+	return c.publish(ctx, "MPUB", 1, draft)
+}
+
+// multi reads what an MPUB of any form says; add reads one message. nil: it was
+// not admitted, and has its answer.
+func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	if len(c.params) < 2 {
-		return fatal(codeInvalid, "MPUB insufficient number of parameters")
+		return nil, fatal(codeInvalid, "%s insufficient number of parameters", verb)
 	}
 	if err := c.setTopic(); err != nil {
 		// Stock NSQ doubles the code, and clients may match on it.
-		return fatal(codeBadTopic, "E_BAD_TOPIC MPUB topic name %q is not valid", c.params[1])
+		return nil, fatal(codeBadTopic, "E_BAD_TOPIC %s topic name %q is not valid", verb, c.params[1])
 	}
-	if err := c.authorize(ctx, "MPUB", c.topic, ""); err != nil {
-		return err
+	if err := c.authorize(ctx, verb, c.topic, ""); err != nil {
+		return nil, err
 	}
 	size, err := c.in.size()
 	switch {
 	case err != nil:
-		return fatal(codeBadBody, "MPUB failed to read body size")
+		return nil, fatal(codeBadBody, "%s failed to read body size", verb)
 	case size <= 0:
-		return fatal(codeBadBody, "MPUB invalid body size %d", size)
+		return nil, fatal(codeBadBody, "%s invalid body size %d", verb, size)
 	case int64(size) > c.h.opts.MaxBodySize:
-		return fatal(codeBadBody, "MPUB body too big %d > %d", size, c.h.opts.MaxBodySize)
+		return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, size, c.h.opts.MaxBodySize)
 	}
 	refused := c.admit(ctx, int(size))
-	draft, err := c.readMulti(int(size))
+	draft, err := c.readMulti(verb, int(size), add)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if refused != nil {
-		return c.refusePut(ctx, "MPUB", 1, nil, refused)
+		return nil, c.refusePut(ctx, "MPUB", 1, nil, refused)
 	}
-	return c.publish(ctx, "MPUB", draft.Count(), draft)
+	return draft, nil
 }
 
-// readMulti reads the count and the messages of an MPUB.
-func (c *conn) readMulti(hint int) (*queue.DraftBuilder, error) {
+// readMulti reads the count and the messages.
+func (c *conn) readMulti(verb string, hint int, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	count, err := c.in.size()
 	if err != nil {
-		return nil, fatal(codeBadBody, "MPUB failed to read message count")
+		return nil, fatal(codeBadBody, "%s failed to read message count", verb)
 	}
 	if count <= 0 || int64(count) > (c.h.opts.MaxBodySize-4)/5 {
-		return nil, fatal(codeBadBody, "MPUB invalid message count %d", count)
+		return nil, fatal(codeBadBody, "%s invalid message count %d", verb, count)
 	}
 	draft := queue.NewDraft(min(hint+int(count), maxBodyHint))
 	for i := range count {
 		size, err := c.in.size()
 		switch {
 		case err != nil:
-			return nil, fatal(codeBadMessage, "MPUB failed to read message(%d) body size", i)
+			return nil, fatal(codeBadMessage, "%s failed to read message(%d) body size", verb, i)
 		case size <= 0:
-			return nil, fatal(codeBadMessage, "MPUB invalid message(%d) body size %d", i, size)
+			return nil, fatal(codeBadMessage, "%s invalid message(%d) body size %d", verb, i, size)
 		case int64(size) > c.h.opts.MaxMsgSize:
-			return nil, fatal(codeBadMessage, "MPUB message too big %d > %d", size, c.h.opts.MaxMsgSize)
+			return nil, fatal(codeBadMessage, "%s message too big %d > %d", verb, size, c.h.opts.MaxMsgSize)
 		case draft.Size()+int(size) > queue.MaxBatchBytes-messageOverhead:
-			return nil, fatal(codeBadBody, "MPUB body too big %d > %d", draft.Size()+int(size), c.h.opts.MaxBodySize)
+			return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, draft.Size()+int(size), c.h.opts.MaxBodySize)
 		}
-		if err := c.in.read(draft.Grow(int(size))); err != nil {
-			return nil, fatal(codeBadMessage, "MPUB failed to read message body")
+		if err := add(draft, int(size)); err != nil {
+			return nil, err
 		}
 	}
 	return draft, nil

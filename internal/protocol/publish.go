@@ -200,22 +200,18 @@ func (c *conn) skipRun(count, size int) error {
 	return nil
 }
 
-// publish hands the put over; its answer comes later, in its place.
-func (c *conn) publish(ctx context.Context, verb string, count int, draft *queue.DraftBuilder) error {
-	return c.publishKeyed(ctx, verb, count, nil, draft)
+// publish hands the put over; its answers come later, in their place.
+func (c *conn) publish(ctx context.Context, verb string, answers int, draft *queue.DraftBuilder) error {
+	return c.publishKeyed(ctx, answer{put: verb, count: answers}, nil, draft)
 }
 
 // publishKeyed is publish to the partition of a key; nil = any.
-func (c *conn) publishKeyed(ctx context.Context, verb string, count int, key []byte, draft *queue.DraftBuilder) error {
-	answers := count
-	if verb == "MPUB" {
-		answers = 1
-	}
-	s, err := c.fifo.reserve(ctx, verb, answers, draft.Size())
+func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {
+	s, err := c.fifo.reserve(ctx, a, draft.Size())
 	if err != nil {
 		return err
 	}
-	c.countPublished(count)
+	c.countPublished(draft.Count())
 	c.h.backend.Publisher.Publish(c.topic, key, draft.Draft(ident.RequestID{}), s)
 	return nil
 }

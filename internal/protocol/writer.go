@@ -115,7 +115,10 @@ func (w *writer) answerLocked(a *answer) error {
 	}
 	kind, text := a.kind, a.text
 	if a.put != "" {
-		kind, text = putFrame(a.put, a.err)
+		kind, text = putFrame(a.put, a.fate.Err)
+		if a.trace != nil && a.fate.Err == nil {
+			text = a.trace.answer(a.fate)
+		}
 	}
 	if text == nil {
 		return nil

@@ -64,6 +64,7 @@ type message struct {
 	id        edge.MessageID
 	timeNS    int64
 	deliverAt int64
+	trace     uint64
 	header    []byte
 	body      []byte
 	attempts  uint16
@@ -143,6 +144,7 @@ func (c *Cluster) Publish(name string, _ []byte, d queue.Draft, a edge.Answerer)
 	result := edge.PutResult{Err: c.mu.fate}
 	c.mu.draftLog = append(c.mu.draftLog, int(d.Count))
 	if result.Err == nil {
+		result.Sequence = ident.Sequence(c.mu.sequence)
 		result.ID = c.storeLocked(c.topicLocked(name), d)
 	}
 	if c.mu.holding {
@@ -163,7 +165,7 @@ func (c *Cluster) storeLocked(t *topic, d queue.Draft) edge.MessageID {
 		c.mu.sequence++
 		t.messages++
 		t.bytes += uint64(len(m.Body))
-		t.putLocked(c, &message{id: messageID(c.mu.sequence), timeNS: m.Time, deliverAt: m.DeliverAt, header: m.Header, body: m.Body})
+		t.putLocked(c, &message{id: messageID(c.mu.sequence), timeNS: m.Time, deliverAt: m.DeliverAt, trace: m.Trace, header: m.Header, body: m.Body})
 	}
 	return messageID(uint64(at.Sequence) + 1)
 }

@@ -1,0 +1,174 @@
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// The headers of PUB_EXT that mean something to this broker.
+const (
+	headerKey   = "##key"      // chooses the partition
+	headerTrace = "##trace_id" // a decimal: asks where the message went
+	headerEpoch = "##epoch"    // the broker's own, see withField
+)
+
+// item is a message with what an extended put says beside it.
+type item struct {
+	queue.Message
+	key   []byte // chooses the partition; nil = any
+	trace *trace // nil: OK is answer enough
+}
+
+// trace asks for an answer that says where a put went.
+type trace struct {
+	id   uint64
+	size int // of the bodies, bytes
+}
+
+// answerSize is the length of a traced answer: OK, and 8 bytes message id, 8
+// trace id, 8 sequence, 4 size. The fork has a byte offset and a size on disk
+// where this broker has the sequence and the size of the bodies, as in the
+// messages of SUB_ADVANCED.
+const answerSize = 2 + 8 + 8 + 8 + 4
+
+func (t *trace) answer(r edge.PutResult) []byte {
+	b := make([]byte, 2+8, answerSize)
+	copy(b, responseOK)
+	_, _ = hex.Decode(b[2:], r.ID[:]) // ids are hex
+	b = binary.BigEndian.AppendUint64(b, t.id)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Sequence))
+	return binary.BigEndian.AppendUint32(b, uint32(t.size))
+}
+
+// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message of the
+// command's form.
+func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
+	if err := c.noPartition(verb); err != nil {
+		return err
+	}
+	size, err := c.putStart(verb, 2)
+	if err != nil {
+		return err
+	}
+	if err := c.authorizePut(ctx, verb, size); err != nil {
+		return err
+	}
+	if err := c.admit(ctx, size); err != nil {
+		return c.refusePut(ctx, "PUB", 1, c.in.skip(int64(size)), err)
+	}
+	x, err := c.readItem(verb, form, size)
+	if err != nil {
+		return err
+	}
+	draft := queue.NewDraft(size)
+	if err := draft.AddMessage(x.Message); err != nil {
+		return fatal(codeBadMessage, "%s %s", verb, err)
+	}
+	return c.publishKeyed(ctx, answer{put: "PUB", count: 1, trace: x.trace}, x.key, draft)
+}
+
+// mpubExtended: MPUB_EXT or MPUB_TRACE, an MPUB of such messages.
+func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
+	if err := c.noPartition(verb); err != nil {
+		return err
+	}
+	var first item
+	sum := trace{}
+	add := func(draft *queue.DraftBuilder, size int) error {
+		x, err := c.readItem(verb, form, size)
+		switch {
+		case err != nil:
+			return err
+		case draft.Count() == 0:
+			first = x
+		case !bytes.Equal(x.key, first.key):
+			return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
+		}
+		sum.size += len(x.Body)
+		if err := draft.AddMessage(x.Message); err != nil {
+			return fatal(codeBadMessage, "%s %s", verb, err)
+		}
+		return nil
+	}
+	draft, err := c.multi(ctx, verb, add)
+	if err != nil || draft == nil {
+		return err
+	}
+	a := answer{put: "MPUB", count: 1}
+	if verb == "MPUB_TRACE" {
+		a.trace = &sum
+	}
+	return c.publishKeyed(ctx, a, first.key, draft)
+}
+
+// noPartition refuses what stock commands ignore: a client that names the
+// partition counts on it.
+func (c *conn) noPartition(verb string) error {
+	if len(c.params) > 2 {
+		return fatal(codeBadPartition, "%s takes no partition: %s in the header of PUB_EXT chooses it", verb, headerKey)
+	}
+	return nil
+}
+
+func (c *conn) readItem(verb string, form form, size int) (item, error) {
+	raw := make([]byte, size)
+	if err := c.in.read(raw); err != nil {
+		return item{}, fatal(codeBadMessage, "%s failed to read message body", verb)
+	}
+	return form(verb, raw)
+}
+
+// form reads a message as an extended command lays it out.
+type form func(verb string, raw []byte) (item, error)
+
+// traced is 8 bytes of trace id and the body.
+func traced(verb string, raw []byte) (item, error) {
+	if len(raw) <= 8 {
+		return item{}, fatal(codeBadMessage, "%s no body after the trace id", verb)
+	}
+	id, body := binary.BigEndian.Uint64(raw), raw[8:]
+	return item{Message: queue.Message{Trace: id, Body: body}, trace: &trace{id, len(body)}}, nil
+}
+
+// headed is a 2-byte length, a JSON object and the body.
+func headed(verb string, raw []byte) (item, error) {
+	if len(raw) < 2 || len(raw) <= 2+int(binary.BigEndian.Uint16(raw)) {
+		return item{}, fatal(codeBadMessage, "%s header does not fit the message of %d bytes", verb, len(raw))
+	}
+	end := 2 + int(binary.BigEndian.Uint16(raw))
+	x := item{Message: queue.Message{Header: raw[2:end], Body: raw[end:]}}
+	return x, x.readHeader(verb)
+}
+
+// readHeader checks the header and takes from it what means something here.
+func (x *item) readHeader(verb string) error {
+	if len(x.Header) == 0 {
+		return nil
+	}
+	var fields map[string]any
+	if json.Unmarshal(x.Header, &fields) != nil || fields == nil {
+		return fatal(codeInvalidHeader, "%s header is not a JSON object", verb)
+	}
+	if _, ok := fields[headerEpoch]; ok {
+		return fatal(codeInvalidHeader, "%s header %s is the broker's own", verb, headerEpoch)
+	}
+	if key, ok := fields[headerKey].(string); ok {
+		x.key = []byte(key)
+	}
+	if given, ok := fields[headerTrace]; ok {
+		text, _ := given.(string)
+		id, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fatal(codeInvalidTrace, "%s %s must be a decimal in a string", verb, headerTrace)
+		}
+		x.trace = &trace{id, len(x.Body)}
+	}
+	return nil
+}

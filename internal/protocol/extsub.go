@@ -1,0 +1,71 @@
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// subscribeOrdered: SUB_ORDERED <topic> <channel> [partition]\n. The channel has
+// one message in flight for each partition.
+func (c *conn) subscribeOrdered(ctx context.Context) error {
+	const verb = "SUB_ORDERED"
+	if c.sampleRate > 0 {
+		return fatal(codeInvalid, "cannot %s with a sample rate", verb)
+	}
+	return c.attachPlaced(ctx, verb, edge.SubscribeRequest{Ordered: true}, c.params[min(3, len(c.params)):])
+}
+
+// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n.
+// The place, where consuming begins, counts unless the channel has consumers.
+func (c *conn) subscribeAdvanced(ctx context.Context) error {
+	const verb = "SUB_ADVANCED"
+	params, r := c.params[min(3, len(c.params)):], edge.SubscribeRequest{}
+	if n := len(params); n > 0 && bytes.IndexByte(params[n-1], ':') >= 0 {
+		from, err := consumeStart(verb, string(params[n-1]))
+		if err != nil {
+			return err
+		}
+		r.From, r.Reposition = from, true
+		params = params[:n-1]
+	}
+	return c.attachPlaced(ctx, verb, r, params)
+}
+
+// attachPlaced subscribes, to one partition if params name it, to messages that
+// tell their place.
+func (c *conn) attachPlaced(ctx context.Context, verb string, r edge.SubscribeRequest, params [][]byte) error {
+	r.Partition = -1
+	if len(params) > 0 {
+		n, ok := decimal(params[0])
+		if !ok || n > 1<<10 {
+			return fatal(codeBadPartition, "%s partition %q is not valid", verb, params[0])
+		}
+		r.Partition = int(n)
+	}
+	c.out.mu.Lock()
+	c.out.format.placed, c.out.format.fenced = true, r.Ordered
+	c.out.mu.Unlock()
+	return c.attach(ctx, verb, r)
+}
+
+// consumeStart turns the fork's type:value into edge.SubscribeRequest.From.
+func consumeStart(verb, text string) (string, error) {
+	kind, value, _ := strings.Cut(text, ":")
+	n, err := strconv.ParseInt(value, 10, 64)
+	switch {
+	case kind == "virtual_queue":
+		return "", fatal(codeInvalid, "%s virtual_queue is not supported: say msgcount or timestamp", verb)
+	case kind == "special" && n == -1 && err == nil:
+		return "latest", nil
+	case kind == "msgcount" && n >= 0 && err == nil:
+		return strconv.FormatInt(n, 10), nil
+	case kind == "timestamp" && n >= 0 && err == nil:
+		return time.Unix(n, 0).UTC().Format(time.RFC3339Nano), nil
+	}
+	return "", fatal(codeInvalid, "%s consume start %q is not valid", verb, text)
+}
