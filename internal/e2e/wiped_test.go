@@ -96,9 +96,9 @@ func TestLostMetadata(t *testing.T) {
 	c.restart("n1")
 	c.create("another", channel, 1) // the watch has delivered what there is
 	pause(time.Second)              // what must not happen
-	kept, err := filepath.Glob(filepath.Join(c.Brokers[0].DataDir, "topics", topic+"*"))
+	kept, err := filepath.Glob(filepath.Join(c.Brokers[0].DataDir, "topics", topic+".*", "0"))
 	require.NoError(t, err)
-	require.Len(t, kept, 1, "the files of a topic went without a tombstone")
+	require.Len(t, kept, 1, "the files of a partition went without a tombstone")
 }
 
 // createWith makes a topic and its channel with one more argument.

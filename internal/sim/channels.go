@@ -1,73 +1,131 @@
 package sim
 
 import (
-	"encoding/binary"
-	"slices"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// channels is the smallest channel state with both kinds of content: a cursor
-// that only rises (an ordered channel) and a set that only grows (finished
-// sequences). It implements replica.Register.
-type channels struct {
-	cursor uint64
-	set    []uint64 // bit i: change i is applied
-}
+// channel is the one that every partition has.
+const channel = "c"
 
-// encodeChange makes the delta of change n with its cursor.
-func encodeChange(n, cursor uint64) []byte {
-	b := binary.LittleEndian.AppendUint64(nil, n)
-	return binary.LittleEndian.AppendUint64(b, cursor)
-}
-
-func (c *channels) clone() channels {
-	return channels{cursor: c.cursor, set: slices.Clone(c.set)}
-}
-
-// Snapshot implements replica.Register.
-func (c *channels) Snapshot() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, c.cursor)
-	for _, w := range c.set {
-		b = binary.LittleEndian.AppendUint64(b, w)
+// newQueue makes the real channels of a partition. Without a node it only folds
+// versions of their state.
+func newQueue(h *host, log nsqd.Log, rep nsqd.Replicator) *nsqd.Partition {
+	o, id := nsqd.Options{}, ident.Partition{}
+	if h != nil {
+		o.Now, o.MsgTimeoutMS = h.n.wallNS, int64(2*h.n.w.times.isr/millisecond)
+		id = h.n.w.partition(h.part)
 	}
-	return b
+	return nsqd.NewPartition("t", id, log, rep, o)
 }
 
-// Apply implements replica.Register.
-func (c *channels) Apply(delta []byte) {
-	n := binary.LittleEndian.Uint64(delta)
-	for uint64(len(c.set)) <= n/64 {
-		c.set = append(c.set, 0)
+// replay brings channels to a state that was kept.
+func replay(q *nsqd.Partition, confirms []queue.Confirm) {
+	for _, c := range confirms {
+		if c.Full {
+			q.Replace(c.Delta)
+		} else {
+			q.Apply(c.Delta)
+		}
 	}
-	c.set[n/64] |= 1 << (n % 64)
-	c.cursor = max(c.cursor, binary.LittleEndian.Uint64(delta[8:]))
 }
 
-// Replace implements replica.Register.
-func (c *channels) Replace(full []byte) {
-	*c = channels{}
-	if len(full) == 0 {
+// publish tells the channels what moved in a Step.
+func (h *host) publish(old *replica.View) {
+	v := &h.view
+	if h.leads != 0 && (v.Role != replica.Leader || v.Epoch != h.leads) {
+		h.leads, h.finishes = 0, nil
+		h.queue.Unlead()
+	}
+	if v.Committed != old.Committed {
+		h.queue.Advance(v.Committed)
+	}
+	if v.Role == replica.Leader && h.leads == 0 {
+		h.leads = v.Epoch
+		h.queue.Lead(v.Epoch)
+	}
+}
+
+// drive is the broker's timer for the channels: what is due, and the delta of
+// what has changed.
+func (h *host) drive() {
+	if h.leads == 0 {
 		return
 	}
-	c.cursor = binary.LittleEndian.Uint64(full)
-	for b := full[8:]; len(b) >= 8; b = b[8:] {
-		c.set = append(c.set, binary.LittleEndian.Uint64(b))
+	if now := h.n.wallNS(); h.queue.Due() <= now {
+		h.queue.Expire(now)
+	}
+	if h.queue.Dirty() {
+		h.telling = true
+		h.queue.Flush()
+		h.telling = false
 	}
 }
 
-// lacks returns the first change of o that c does not have.
-func (c *channels) lacks(o *channels) (n uint64, ok bool) {
-	for i, w := range o.set {
-		var mine uint64
-		if i < len(c.set) {
-			mine = c.set[i]
+// Change implements nsqd.Replicator: the delta is posted, and what it finishes
+// is known to all in-sync replicas when it is confirmed.
+func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
+	var finishes []ident.Sequence
+	epoch := h.view.Epoch
+	if h.telling {
+		finishes, h.finishes = h.finishes, nil
+	}
+	h.ticket++
+	t := h.ticket
+	h.tickets[t] = func(c replica.Completion) {
+		if c.Outcome == replica.Committed {
+			h.n.w.check.finished(h, epoch, finishes)
 		}
-		if missing := w &^ mine; missing != 0 {
-			for n := uint64(0); n < 64; n++ {
-				if missing>>n&1 != 0 {
-					return uint64(i)*64 + n, true
-				}
-			}
+		if number != 0 {
+			h.queue.Completed(number, c.Outcome == replica.Committed)
 		}
 	}
-	return 0, false
+	boot := h.n.boot
+	h.n.w.after(0, func() {
+		h.n.post(boot, func() { h.step(replica.Change{Delta: delta, Ticket: t}) })
+	})
+}
+
+// Committed implements nsqd.Log.
+func (h *host) Committed() ident.Position { return h.view.Committed }
+
+// Start implements nsqd.Log.
+func (h *host) Start() ident.Position { return h.index.Start() }
+
+// Read implements nsqd.Log.
+func (h *host) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
+	end := h.Committed()
+	if from >= end.Sequence || most <= 0 {
+		return dst, nil
+	}
+	img, want := &h.store.volatile, len(dst)+most
+	batches, err := img.read(img.atSequence(from), 1<<12)
+	for i := range batches {
+		if batches[i].End.Offset > end.Offset || len(dst) >= want {
+			break
+		}
+		dst = batches[i].Messages(from, want-len(dst), dst)
+	}
+	if len(dst) > want-most {
+		return dst, nil
+	}
+	h.noteDamage(err)
+	return dst, err
+}
+
+// ReadCarried implements nsqd.Log.
+func (h *host) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
+	batches, err := h.store.volatile.read(at, 1)
+	h.noteDamage(err)
+	if len(batches) == 0 || batches[0].At.Offset != at || batches[0].End.Offset > h.Committed().Offset {
+		return queue.Message{}, false, err
+	}
+	for _, m := range batches[0].Carried(nil) {
+		if m.Seq == seq {
+			return m, true, nil
+		}
+	}
+	return queue.Message{}, false, nil
 }

@@ -14,6 +14,7 @@ import (
 type put struct {
 	part     int
 	draft    queue.Draft
+	bodies   []string
 	attempts []*attempt
 	over     bool // the producer has its answer or gave up
 	acked    bool
@@ -33,7 +34,7 @@ type attempt struct {
 func (p *put) definite() bool {
 	for _, a := range p.attempts {
 		switch a.outcome {
-		case replica.NotLeader, replica.NotEnoughReplicas, replica.RolledBack:
+		case replica.NotLeader, replica.NotEnoughReplicas, replica.RolledBack, replica.DiskFull:
 		default:
 			if !a.refused {
 				return false
@@ -67,11 +68,12 @@ func (c *producer) next() {
 
 // newPut makes a put of 1 to 5 messages that nobody else makes.
 func (w *world) newPut(r *rand.Rand, part int, id ident.RequestID) *put {
-	b := queue.NewDraft(64)
+	b, p := queue.NewDraft(64), &put{part: part}
 	for i := range 1 + r.IntN(5)*r.IntN(2) {
-		b.Add(fmt.Appendf(nil, "%d/%d/%d%*s", id.Producer, id.N, i, r.IntN(40), ""))
+		p.bodies = append(p.bodies, fmt.Sprintf("%d/%d/%d%*s", id.Producer, id.N, i, r.IntN(40), ""))
+		b.Add([]byte(p.bodies[i]))
 	}
-	p := &put{part: part, draft: b.Draft(id)}
+	p.draft = b.Draft(id)
 	w.puts = append(w.puts, p)
 	w.byRequest[id] = p
 	return p
@@ -135,6 +137,9 @@ func (c *producer) answered(o replica.Outcome) {
 		give = 15
 	case replica.NotEnoughReplicas:
 		give = 30
+	case replica.DiskFull:
+		give = 30
+		wait += micros(c.rand.Int64N(int64(w.times.lag)))
 	case replica.NotLeader:
 		wait += micros(c.rand.Int64N(int64(w.times.lag / 2)))
 	}
@@ -158,36 +163,4 @@ func (w *world) leaderBelieved(r *rand.Rand, part int) *node {
 		return w.nodes[w.nodeIndex(leader)]
 	}
 	return n
-}
-
-// changer finishes messages: it replicates changes of one partition's channel
-// state through whoever leads.
-type changer struct {
-	w    *world
-	part int
-	n    uint64
-	rand *rand.Rand
-	rest bool
-}
-
-func (c *changer) next() {
-	if c.rest || c.w.failure != nil {
-		return
-	}
-	c.w.after(c.w.pace+micros(c.rand.Int64N(int64(4*c.w.pace))), c.next)
-	n := c.w.nodes[c.rand.IntN(len(c.w.nodes))]
-	n.post(n.boot, func() {
-		h := n.hosts[c.part]
-		if h == nil || h.view.Role != replica.Leader {
-			return
-		}
-		c.n++
-		delta := encodeChange(c.n, c.n)
-		h.change(delta, func(done replica.Completion) {
-			if l := &c.w.ledgers[c.part]; done.Outcome == replica.Committed {
-				l.confirmed.Apply(delta)
-				l.epoch = max(l.epoch, h.view.Epoch)
-			}
-		})
-	})
 }

@@ -37,6 +37,14 @@ const (
 	StateRegistrationLost
 	StateHeldRefused
 	StateMove
+	StateCarry
+	StateCarriedSeen
+	StateTrimmed
+	StateQuarantine
+	StateRepaired
+	StateShortOfSpace
+	StateDiskFull
+	StateCompaction
 	stateCount
 )
 
@@ -48,7 +56,8 @@ func (s State) String() string {
 		"crash with marker pending", "restart in the same epoch", "wiped store rejoined",
 		"duplicate recognised", "hand-over", "catch-up by read", "channel snapshot",
 		"log restart", "disk error", "unsynced writes lost", "registration lost",
-		"held put refused", "replica moved",
+		"held put refused", "replica moved", "messages carried", "carried message seen", "log trimmed",
+		"quarantine", "repaired from a peer", "refused short of space", "disk full", "metadata compacted",
 	}[s]
 }
 
@@ -72,6 +81,8 @@ func (c *Coverage) answer(o replica.Outcome) {
 		c[StateDuplicate]++
 	case replica.NotEnoughReplicas:
 		c[StateHeldRefused]++
+	case replica.DiskFull:
+		c[StateShortOfSpace]++
 	}
 }
 

@@ -8,7 +8,10 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-var errDisk = errors.New("sim: input/output error")
+var (
+	errDisk = errors.New("sim: input/output error")
+	errFull = errors.New("sim: no space left")
+)
 
 // disk is the data directory of one broker: one journal, shared by all its
 // stores. A submission is one atomic group; syncs happen one at a time and
@@ -23,6 +26,8 @@ type disk struct {
 	slowUntil  micros
 	slow       micros // what a sync takes until then
 	stallUntil micros // no sync ends before
+	shortUntil micros // below its reserve
+	fullUntil  micros // takes nothing, not even in a new process
 	generation int    // raised by a crash: ends of older syncs mean nothing
 	yesterday  []*store
 }
@@ -32,6 +37,7 @@ type store struct {
 	id       ident.StoreID
 	durable  image
 	volatile image
+	flipped  bool // once
 }
 
 type submission struct {
@@ -94,7 +100,13 @@ func (d *disk) synced(gen int) {
 		return
 	}
 	if d.failed {
-		d.refuse()
+		d.refuse(errDisk)
+		return
+	}
+	if d.n.w.now < d.fullUntil {
+		d.failed = true
+		d.refuse(errFull)
+		d.n.endsItself()
 		return
 	}
 	done := d.syncing
@@ -106,9 +118,30 @@ func (d *disk) synced(gen int) {
 
 // refuse answers everything with the error that stopped the store. What was
 // written stays where it is: some of it may have reached the platter.
-func (d *disk) refuse() {
+func (d *disk) refuse(why error) {
 	all := append(slices.Clone(d.syncing), d.queued...)
-	d.n.post(d.n.boot, func() { tellSynced(all, errDisk) })
+	d.n.post(d.n.boot, func() { tellSynced(all, why) })
+}
+
+// endsItself: a broker whose disk is full stops, and whoever runs it starts it
+// again.
+func (n *node) endsItself() {
+	w, boot := n.w, n.boot
+	w.cover[StateDiskFull]++
+	w.after(micros(w.rand.Int64N(int64(w.times.lag))), func() {
+		if n.up && n.boot == boot {
+			w.crashFor(n, w.times.lag)
+		}
+	})
+}
+
+// shortOfSpace reports whether some member of the in-sync set has so little room
+// that puts are refused before anything is written.
+func (h *host) shortOfSpace() bool {
+	w := h.n.w
+	return slices.ContainsFunc(h.view.ISR, func(m ident.Member) bool {
+		return w.now < w.nodes[w.nodeIndex(m.Node)].disk.shortUntil
+	})
 }
 
 func (d *disk) persist(subs []submission) {

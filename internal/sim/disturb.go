@@ -1,11 +1,5 @@
 package sim
 
-import (
-	"slices"
-
-	"github.com/lockstepmq/lockstep/internal/ident"
-)
-
 func (w *world) injectNetwork(f fault, n *node) bool {
 	other := w.nodes[(n.index+1+f.node%(len(w.nodes)-1))%len(w.nodes)]
 	one, back := &w.net.links[n.index][other.index], &w.net.links[other.index][n.index]
@@ -116,63 +110,13 @@ func (w *world) injectMetadata(f fault, n *node) bool {
 		w.until(f, func() { e.lag[n.index] = 0 })
 	case watchGap:
 		e.gap[n.index] = true
+	case compactMetadata:
+		e.compact()
 	case loseRegistration:
 		if e.live[n.index].incarnation == 0 || e.down {
 			return false
 		}
 		e.revoke(n.index, e.live[n.index].incarnation)
 	}
-	return true
-}
-
-// move gives a replica of a partition to a node that has none: add, wait until
-// it is in the in-sync set, then take the old one out, in one transaction each.
-// Where every node has one, a replica outside the ISR is taken away instead,
-// and put back.
-func (w *world) move(f fault) bool {
-	e, key := &w.etcd, w.etcd.parts[f.part]
-	if e.down {
-		return false
-	}
-	var spare []ident.Node
-	for _, n := range w.nodes {
-		if !slices.Contains(key.Replicas, n.name) {
-			spare = append(spare, n.name)
-		}
-	}
-	if len(spare) == 0 || len(key.Replicas) > w.scenario.rf {
-		return w.finishMove(f.part)
-	}
-	s := key.Clone()
-	s.Replicas = append(s.Replicas, spare[f.draw%uint64(len(spare))])
-	e.put(f.part, s)
-	w.watchMove(f.part, 100)
-	return true
-}
-
-func (w *world) watchMove(part, tries int) {
-	w.after(w.times.lag, func() {
-		if !w.finishMove(part) && tries > 0 {
-			w.watchMove(part, tries-1)
-		}
-	})
-}
-
-// finishMove takes the surplus replica out once the new one is in sync.
-func (w *world) finishMove(part int) bool {
-	e, key := &w.etcd, w.etcd.parts[part]
-	if e.down || len(key.Replicas) <= w.scenario.rf || len(key.ISR) < len(key.Replicas) {
-		return len(key.Replicas) <= w.scenario.rf
-	}
-	s := key.Clone()
-	for i, n := range s.Replicas {
-		if n != s.Leader {
-			s.Replicas = slices.Delete(s.Replicas, i, i+1)
-			s.ISR = slices.DeleteFunc(s.ISR, func(m ident.Member) bool { return m.Node == n })
-			break
-		}
-	}
-	e.put(part, s)
-	w.cover[StateMove]++
 	return true
 }

@@ -1,15 +1,20 @@
-// Package sim runs the real replication machine (coordinator/replica) on
-// several simulated brokers in one goroutine, under one seed.
+// Package sim runs the real replication machine (coordinator/replica), the real
+// channels (nsqd), the real batch codec (nsqd/queue) and the real planner of the
+// cluster (coordinator/controller) on several simulated brokers in one
+// goroutine, under one seed.
 //
-// Network, disks, etcd, clocks, clients and faults are models; the protocol is
-// not: every decision is taken by replica.Machine. A seed determines a
-// scenario (cluster size, times, list of faults), and scenario plus seed
-// determine every event, so a failure is reproduced by its seed alone and
-// shrinks by leaving faults out.
+// Network, disks, etcd, clocks, clients and faults are models; the decisions are
+// not: what is replicated, committed, taken back, delivered, kept, carried and
+// moved is decided by the code of the daemon. A seed determines a scenario
+// (cluster size, times, list of faults), and scenario plus seed determine every
+// event, so a failure is reproduced by its seed alone and shrinks by leaving
+// faults out.
 //
 // It does not simulate files (internal/store has its own crash tests), the wire
 // encoding, gateways or topics: a submission to the journal is atomic and is
-// kept or lost as a whole, and a message arrives whole or not at all.
+// kept or lost as a whole, and a message arrives whole or not at all. A flipped
+// bit lies in a committed batch; whoever reads it keeps it in quarantine and asks
+// an in-sync peer for it, as the store does.
 //
 // # What is checked
 //
@@ -22,10 +27,16 @@
 //  5. Every member of the in-sync set in etcd that has not lost its disk holds
 //     all committed batches durably.
 //  6. |ISR| ≥ MinISR in etcd, and epochs rise by one with each change of leader.
-//  7. A confirmed change of the channel state is known to every later leader.
-//  8. What a node writes continues its own log by the chain of checksums.
-//  9. Every ticket is answered exactly once, unless its process dies.
-//  10. After healing, within a bounded time: each partition has a leader, each
-//     replica is in the in-sync set, a new put commits, and all replicas hold
-//     the same bytes.
+//  7. A delivery is a committed message with its bytes, and none that was
+//     finished on all in-sync replicas, unless by a leader deposed before.
+//  8. On an ordered channel nothing is passed over, and nothing comes behind
+//     what a leader of the same or an earlier epoch has delivered.
+//  9. What a node writes continues its own log by the chain of checksums.
+//  10. Every ticket is answered exactly once, unless its process dies.
+//  11. After healing, within a bounded time: each partition has a leader, its
+//     replicas are where they are wanted and in the in-sync set, what was damaged
+//     is repaired, a new put commits, every message is delivered and finished,
+//     and all replicas hold the same bytes and the same channels.
+//  12. What all clients saw passes internal/e2e/history, the judge of the tests
+//     with real processes, which has to flag 19 corrupted histories.
 package sim

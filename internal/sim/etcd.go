@@ -10,17 +10,18 @@ import (
 // It never errs; what goes wrong lies between it and a node: requests that
 // arrive late or never, answers that are lost, watches that lag or start over.
 type etcd struct {
-	w        *world
-	revision int64
-	parts    []meta.PartitionState // Revision = the key's ModRevision
-	live     []registration        // by node
-	changes  []change              // every revision, for the watches
-	down     bool
-	cut      []int // by node: how many faults cut it off
-	loseP    int   // per cent of answers that are lost
-	lateP    int   // per cent of compare-and-swaps that arrive after their timeout
-	lag      []micros
-	gap      []bool // the node's next delivery starts over
+	w         *world
+	revision  int64
+	parts     []meta.PartitionState // Revision = the key's ModRevision
+	live      []registration        // by node
+	changes   []change              // since the compaction, for the watches
+	compacted int64                 // watches that are not past it start over
+	down      bool
+	cut       []int // by node: how many faults cut it off
+	loseP     int   // per cent of answers that are lost
+	lateP     int   // per cent of compare-and-swaps that arrive after their timeout
+	lag       []micros
+	gap       []bool // the node's next delivery starts over
 }
 
 // registration is live/<node>. Incarnation 0 = the key is not there.
@@ -166,10 +167,11 @@ func (e *etcd) deliver(n *node, boot int) {
 		return
 	}
 	upTo := e.revision
-	if e.gap[n.index] {
+	if e.gap[n.index] || n.watchSent < e.compacted {
 		e.gap[n.index] = false
 		snapshot := e.snapshot()
-		n.post(boot, func() { n.watched(snapshot, upTo) })
+		n.watchSent = upTo
+		n.post(boot, func() { n.startedOver(snapshot, upTo) })
 		return
 	}
 	from := n.watchSent
@@ -184,6 +186,13 @@ func (e *etcd) deliver(n *node, boot int) {
 	n.post(boot, func() { n.watched(news, upTo) })
 }
 
+// compact forgets how the present state came about: a watch that lags behind
+// cannot go on.
+func (e *etcd) compact() {
+	e.compacted, e.changes = e.revision, nil
+	e.w.cover[StateCompaction]++
+}
+
 // snapshot is everything as it is now: registrations first, so that nobody
 // judges a leader by an incarnation older than the key that names it.
 func (e *etcd) snapshot() []change {
@@ -192,6 +201,9 @@ func (e *etcd) snapshot() []change {
 		all = append(all, change{revision: e.revision, part: -1, node: i, live: r})
 	}
 	for p, s := range e.parts {
+		if s.Revision == 0 {
+			continue // not made yet
+		}
 		all = append(all, change{revision: s.Revision, part: p, state: s})
 	}
 	return all

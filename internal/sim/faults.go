@@ -69,6 +69,10 @@ const (
 	stopGracefully
 	moveReplica
 	trimLogs
+	compactMetadata
+	flipBit
+	shortOfSpace
+	fillDisk
 	stallBoth // a member dies and the other's disk stalls: forces a rollback
 	crashElected
 	faultKindCount
@@ -82,7 +86,8 @@ func (k faultKind) String() string {
 		"isolated node", "isolated from all", "halves", "ring", "lost messages", "repeated messages", "slow link",
 		"etcd down", "cut from etcd", "lost answers of etcd", "late requests to etcd", "lagging watch",
 		"gap in watch", "lost registration", "clock jump", "clock drift", "hand-over", "graceful stop",
-		"moved replica", "trimmed logs", "stalled pair", "crash of the elected",
+		"moved replica", "trimmed logs", "compacted metadata", "flipped bit",
+		"short of space", "full disk", "stalled pair", "crash of the elected",
 	}[k]
 }
 
@@ -97,6 +102,7 @@ func (p profile) weights() [faultKindCount]int {
 			w[k] += n
 		}
 	}
+	add(2, trimLogs)
 	switch p {
 	case crashStorm:
 		add(8, crashNode, crashMidStep, crashBriefly, crashElected)
@@ -114,6 +120,7 @@ func (p profile) weights() [faultKindCount]int {
 		add(4, splitHalves, cutRing, loseMessages, repeatMessages, stallBoth)
 		add(2, crashNode, etcdCut, crashMidStep)
 	case everything:
+		add(3, flipBit, shortOfSpace, fillDisk, compactMetadata)
 		add(2, stallBoth, crashMidStep, etcdLate, wipeDisk, moveReplica, handOver, trimLogs)
 	}
 	return w

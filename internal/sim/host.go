@@ -6,6 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -20,10 +21,15 @@ type host struct {
 	store    *store
 	m        *replica.Machine
 	index    *commitlog.Log
-	channels *channels
+	queue    *nsqd.Partition
+	leads    ident.Epoch      // the channels serve in it
+	finishes []ident.Sequence // that no delta has told yet
+	telling  bool             // the next delta tells them
+	damaged  []ident.Offset   // in quarantine: batches that wait for a peer's
 	out      replica.Effects
 	view     replica.View
-	gone     bool // the process died or dropped the replica
+	old      replica.View // before the Step that runs
+	gone     bool         // the process died or dropped the replica
 	ticked   micros
 	seen     ident.Position // committed up to here was compared with the ledger
 
@@ -44,12 +50,12 @@ func (n *node) open(p int) {
 		n: n, part: p, store: s, index: newIndex(img), seen: img.start,
 		tickets: make(map[uint64]func(replica.Completion)),
 	}
-	reg := img.channels.clone()
-	h.channels = &reg
+	h.queue = newQueue(h, h, h)
+	replay(h.queue, img.confirms)
 	o := n.w.options(p)
 	o.Self = replica.Peer{Node: n.name, Incarnation: n.incarnation, Store: s.id}
 	o.Seed = n.w.rand.Uint64()
-	h.m = replica.New(img.restored(h.index), h.index, h.channels, o)
+	h.m = replica.New(img.restored(h.index), h.index, h.queue, o)
 	h.view = h.m.View()
 	n.hosts[p] = h
 	if k := n.keys[p]; k.Leader == n.name && k.Epoch == img.epoch {
@@ -110,6 +116,7 @@ func (h *host) mix(ev replica.Event) {
 	}
 	h.view, v = v, h.view
 	h.n.w.check.changed(h, &v)
+	h.old = v
 }
 
 // carryOut does what the machine wants, in the order of the fields. A process
@@ -121,6 +128,7 @@ func (h *host) carryOut() {
 		w.cover.writes(out.Write, h.view.Role)
 	}
 	w.check.committed(h)
+	h.publish(&h.old)
 	if h.diesHere() {
 		return
 	}
@@ -170,6 +178,7 @@ func (h *host) read(r replica.ReadRequest) {
 			if err == nil && len(bs) > 0 {
 				w.cover[StateCatchUpRead]++
 			}
+			h.noteDamage(err)
 			h.step(replica.Read{Token: r.Token, Batches: bs, Err: err})
 		})
 	})
@@ -181,6 +190,10 @@ func (h *host) synced(token uint64, err error) {
 
 // propose queues a put; all that come within a moment are one event.
 func (h *host) propose(d queue.Draft, done func(replica.Completion)) {
+	if d.Control == 0 && h.shortOfSpace() {
+		done(replica.Completion{Outcome: replica.DiskFull})
+		return
+	}
 	h.ticket++
 	h.tickets[h.ticket] = done
 	h.waiting = append(h.waiting, replica.Put{Draft: d, Ticket: h.ticket})
@@ -195,14 +208,6 @@ func (h *host) propose(d queue.Draft, done func(replica.Completion)) {
 			h.step(replica.Propose{Puts: puts, TimeNS: h.n.wallNS()})
 		})
 	})
-}
-
-// change applies a delta of the channel state and has it replicated.
-func (h *host) change(delta []byte, done func(replica.Completion)) {
-	h.ticket++
-	h.tickets[h.ticket] = done
-	h.channels.Apply(delta)
-	h.step(replica.Change{Delta: delta, Ticket: h.ticket})
 }
 
 func (h *host) complete(c replica.Completion) {

@@ -22,8 +22,8 @@ type image struct {
 	batches   []queue.Batch
 	epoch     ident.Epoch
 	committed ident.Position
-	confirm   queue.Confirm // version only
-	channels  channels
+	confirm   queue.Confirm   // version only
+	confirms  []queue.Confirm // what adds up to the channels' state
 }
 
 func (m *image) end() ident.Position {
@@ -45,7 +45,8 @@ func (m *image) clone() image {
 	c := *m
 	c.batches = slices.Clip(m.batches)
 	m.batches = slices.Clip(m.batches)
-	c.channels = m.channels.clone()
+	c.confirms = slices.Clip(m.confirms)
+	m.confirms = slices.Clip(m.confirms)
 	return c
 }
 
@@ -68,12 +69,7 @@ func (m *image) apply(w queue.Write) error {
 	case queue.WriteTruncate:
 		return m.truncate(w.At)
 	case queue.WriteConfirm:
-		m.confirm = queue.Confirm{Epoch: w.Confirm.Epoch, N: w.Confirm.N}
-		if w.Confirm.Full {
-			m.channels.Replace(w.Confirm.Delta)
-		} else {
-			m.channels.Apply(w.Confirm.Delta)
-		}
+		m.keep(w.Confirm)
 	case queue.WriteCommitted:
 		m.committed = w.At
 	case queue.WriteRestart:
@@ -128,18 +124,53 @@ func (m *image) trim(o ident.Offset) {
 	m.batches = m.batches[n:]
 }
 
-// read returns whole batches from o on, about limit bytes, at least one.
+// foldAfter is how many versions of the channels' state are kept before they
+// are folded into one.
+const foldAfter = 64
+
+// keep notes a version of the channels' state.
+func (m *image) keep(c queue.Confirm) {
+	m.confirm = queue.Confirm{Epoch: c.Epoch, N: c.N}
+	switch {
+	case c.Full:
+		m.confirms = []queue.Confirm{c}
+	case len(m.confirms) < foldAfter:
+		m.confirms = append(m.confirms, c)
+	default:
+		q := newQueue(nil, nil, nil)
+		replay(q, append(slices.Clip(m.confirms), c))
+		m.confirms = []queue.Confirm{{Epoch: c.Epoch, N: c.N, Full: true, Delta: q.Snapshot()}}
+	}
+}
+
+// read returns whole batches from o on, about limit bytes, at least one, as a
+// store reads them: what does not pass its checksums ends the answer.
 func (m *image) read(o ident.Offset, limit int) ([]queue.Batch, error) {
 	if o < m.start.Offset {
 		return nil, fmt.Errorf("%w: offset %d is below the first retained, %d", errTrimmed, o, m.start.Offset)
 	}
-	from := m.index(o)
-	to, size := from, 0
-	for to < len(m.batches) && (to == from || size < limit) {
-		size += len(m.batches[to].Bytes)
-		to++
+	var got []queue.Batch
+	for i, size := m.index(o), 0; i < len(m.batches) && (len(got) == 0 || size < limit); i++ {
+		b, n, err := queue.Decode(m.batches[i].Bytes)
+		if err != nil {
+			if len(got) > 0 {
+				break
+			}
+			return nil, &queue.Damage{From: m.batches[i].At.Offset, To: m.batches[i].End.Offset, Err: err}
+		}
+		got, size = append(got, b), size+n
 	}
-	return slices.Clone(m.batches[from:to]), nil
+	return got, nil
+}
+
+// atSequence finds the offset of the batch that holds a message, or the first
+// one after it.
+func (m *image) atSequence(n ident.Sequence) ident.Offset {
+	i := sort.Search(len(m.batches), func(i int) bool { return m.batches[i].End.Sequence > n })
+	if i == len(m.batches) {
+		return m.end().Offset
+	}
+	return m.batches[i].At.Offset
 }
 
 // restored is what a store would report after it opened this content.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // inject carries one fault out; false if it has no object at present.
@@ -14,11 +13,11 @@ func (w *world) inject(f fault) bool {
 	switch f.kind {
 	case crashNode, crashMidStep, crashBriefly, powerCut, pauseNode, crashElected, stopGracefully:
 		return w.injectProcess(f, n)
-	case slowDisk, stallDisk, failDisk, wipeDisk, restoreDisk, trimLogs, stallBoth:
+	case slowDisk, stallDisk, failDisk, wipeDisk, restoreDisk, trimLogs, stallBoth, flipBit, shortOfSpace, fillDisk:
 		return w.injectDisk(f, n)
 	case cutOneWay, cutPair, isolateNode, isolateFully, splitHalves, cutRing, loseMessages, repeatMessages, slowLink:
 		return w.injectNetwork(f, n)
-	case etcdDown, etcdCut, etcdLosesAnswers, etcdLate, watchLag, watchGap, loseRegistration:
+	case etcdDown, etcdCut, etcdLosesAnswers, etcdLate, watchLag, watchGap, loseRegistration, compactMetadata:
 		return w.injectMetadata(f, n)
 	case jumpClock, driftClock:
 		return w.injectClock(f, n)
@@ -162,6 +161,12 @@ func (w *world) injectDisk(f fault, n *node) bool {
 		return w.trim(f, n)
 	case stallBoth:
 		return w.stallBoth(f)
+	case flipBit:
+		return w.flip(f, n)
+	case shortOfSpace:
+		d.shortUntil = max(d.shortUntil, w.now+f.lasts)
+	case fillDisk:
+		d.fullUntil = max(d.fullUntil, w.now+f.lasts)
 	}
 	return true
 }
@@ -190,44 +195,23 @@ func (w *world) stallBoth(f fault) bool {
 }
 
 // mayLose reports whether a disk may vanish without breaking a promise: every
-// in-sync set must keep a member that has lost nothing, and fewer than MinISR
-// may have.
+// in-sync set must keep a member that has lost nothing, not even a bit, and
+// fewer than MinISR may have lost all.
 func (w *world) mayLose(n *node) bool {
 	for p, key := range w.etcd.parts {
 		lost, kept := 0, 0
 		for _, m := range key.ISR {
 			x := w.nodes[w.nodeIndex(m.Node)]
-			if s := x.disk.stores[p]; x == n || s == nil || s.id != m.Store {
+			switch s := x.disk.stores[p]; {
+			case x == n || s == nil || s.id != m.Store:
 				lost++
-			} else {
+			case s.whole():
 				kept++
 			}
 		}
 		if kept == 0 || lost >= key.MinInSync {
 			return false
 		}
-	}
-	return true
-}
-
-// trim lets retention forget a part of what a node knows committed. Two rules
-// are the store's to keep: the newest committed batch stays (without it two
-// logs that part there have no place in common), and so does what a producer
-// may still repeat (the recognition of repeats is derived from the log).
-func (w *world) trim(f fault, n *node) bool {
-	if !n.up || n.hosts[f.part] == nil {
-		return false
-	}
-	h, l := n.hosts[f.part], &w.ledgers[f.part]
-	old := l.before(w.now - 2*w.times.putLimit)
-	below := min(h.view.Committed.Offset-1, old.Offset) * ident.Offset(1+f.draw%4) / 4
-	if below <= h.index.Start().Offset {
-		return false
-	}
-	h.store.volatile.trim(below)
-	h.store.durable.trim(below)
-	if err := h.index.TrimHead(h.store.volatile.start); err != nil {
-		w.failf("index", f.part, "%s: %v", n.name, err)
 	}
 	return true
 }
@@ -240,7 +224,7 @@ func (w *world) injectClock(f fault, n *node) bool {
 		return true
 	}
 	n.clock.jump += micros(f.draw % uint64(w.times.isr))
-	n.clock.wall += int64(f.draw%20_000)*1e6 - 10e9
+	n.clock.wall = (int64(f.draw%20) - 10) * int64(w.times.isr) * 1000
 	return true
 }
 

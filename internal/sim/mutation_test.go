@@ -25,7 +25,7 @@ var mutations = []string{
 	replica.BreakDupCRC, replica.BreakRollbackEpoch, replica.BreakRollbackAnswer, replica.BreakStoreID,
 	replica.BreakJoinBar, replica.BreakIncarnation, replica.BreakAckVerified, replica.BreakFollowerCommit,
 	replica.BreakRequestID, replica.BreakMinISR, replica.BreakElectOutsideISR, replica.BreakConfirmOrder,
-	replica.BreakAckEpoch,
+	replica.BreakAckEpoch, replica.BreakVisible,
 }
 
 // unnoticed names removals that may stay unnoticed, and why.

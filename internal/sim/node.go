@@ -149,7 +149,7 @@ func (n *node) registered(inc ident.Incarnation, now []change, rev int64) {
 		return
 	}
 	n.watching, n.watchSent = true, rev
-	n.watched(now, rev)
+	n.startedOver(now, rev)
 }
 
 // unregistered: the registration is gone. The machines hear of it before the
@@ -163,6 +163,28 @@ func (n *node) unregistered() {
 	n.incarnation = 0
 	n.tellLive(n.index, registration{})
 	n.register()
+}
+
+// startedOver takes the whole metadata in: changes may have come and gone unseen,
+// so stores whose partition has no key are looked at.
+func (n *node) startedOver(all []change, upTo int64) {
+	n.watched(all, upTo)
+	for p := range n.disk.stores {
+		if n.up && n.disk.stores[p] != nil && n.keys[p].Revision == 0 {
+			n.sweep(p)
+		}
+	}
+}
+
+// sweep drops a store whose topic was deleted, on the word of its tombstone
+// alone. No topic is ever deleted here: there is no tombstone.
+func (n *node) sweep(p int) {
+	n.w.etcd.request(n, false, func() {}, func() {
+		if meta.Tombstoned(meta.ErrNotFound) && n.hosts[p] == nil {
+			n.w.note(string(n.name), p, "drops its replica: it takes the topic for deleted")
+			n.disk.stores[p] = nil
+		}
+	}, func() {})
 }
 
 // watched takes changes of the metadata in.
@@ -243,6 +265,9 @@ func (n *node) tick(boot int) {
 		e.deliver(n, boot)
 	}
 	for _, h := range n.hosts {
+		if h != nil {
+			h.drive()
+		}
 		if h != nil && !h.m.Idle() {
 			h.tick()
 		}

@@ -1,10 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"math/rand/v2"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 // times are the cluster's, shortened so that a hundred faults fit into a run.
@@ -37,6 +38,7 @@ type scenario struct {
 	nodes      int
 	partitions int
 	rf, minISR int
+	ordered    bool // the channels
 	producers  int
 	times      times
 	options    replica.Options
@@ -57,6 +59,7 @@ func draw(seed uint64) scenario {
 		profile: profile(seed % uint64(profileCount)), nodes: 3, partitions: 1, rf: 3, minISR: 2,
 		producers: 3 + r.IntN(4), pace: micros(4000 + r.IntN(30_000)),
 	}
+	s.ordered = r.IntN(3) == 0
 	switch r.IntN(12) {
 	case 0:
 		s.nodes, s.minISR = 5, 2+r.IntN(2)
@@ -70,9 +73,14 @@ func draw(seed uint64) scenario {
 		s.rf, s.minISR = 2, 1
 	case 5:
 		s.minISR = 1
+	case 6, 7:
+		s.nodes = 5
 	}
 	if r.IntN(10) == 0 {
 		s.partitions = 8
+	}
+	if s.ordered {
+		s.pace *= 2
 	}
 	s.times = drawTimes(r)
 	s.options = s.times.options(r)
@@ -102,7 +110,7 @@ func (t times) options(r *rand.Rand) replica.Options {
 // by the host.
 func (w *world) options(part int) replica.Options {
 	o := w.scenario.options
-	o.Partition = ident.Partition{Topic: 1, Number: uint16(part)}
-	o.Check, o.Break = w.config.Check, w.config.Break
+	o.Partition = w.partition(part)
+	o.Check, o.Break = w.config.Check && !mutation.Enabled, cmp.Or(w.config.Break, mutation.Chosen())
 	return o
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // Config is one run.
@@ -53,7 +54,7 @@ type world struct {
 	puts      []*put
 	byRequest map[ident.RequestID]*put
 	producers []*producer
-	changers  []*changer
+	consumers []*consumer
 	replaced  []ident.StoreID // stores that took a lost one's place
 
 	check   checker
@@ -103,7 +104,7 @@ func newWorld(c Config) *world {
 		w.addNode(i)
 	}
 	for p := range w.ledgers {
-		w.ledgers[p].placed = make(map[ident.RequestID]ident.Sequence)
+		w.ledgers[p] = ledger{placed: make(map[ident.RequestID]ident.Sequence), consumed: newConsumed()}
 	}
 	return w
 }
@@ -127,19 +128,31 @@ func (w *world) begin() {
 	}
 	w.runUntil(50*millisecond, func() bool { return w.allRegistered() })
 	for p := range w.ledgers {
-		s := meta.PartitionState{V: 1, Epoch: 1, MinInSync: w.scenario.minISR, Durability: meta.DurabilitySync}
-		for i := range w.scenario.rf {
-			n := w.nodes[(p+i)%len(w.nodes)]
-			n.disk.stores[p] = &store{id: w.newStoreID()}
-			s.Replicas = append(s.Replicas, n.name)
-			s.ISR = append(s.ISR, ident.Member{Node: n.name, Store: n.disk.stores[p].id})
-		}
-		leader := w.nodes[p%len(w.nodes)]
-		s.Leader, s.LeaderIncarnation = leader.name, leader.incarnation
-		w.etcd.put(p, s)
+		w.create(p)
 	}
 	w.startClients()
 	w.expireLeases()
+	w.control()
+}
+
+// create makes a partition: first its stores, a moment later its key. In between
+// the brokers' watches may start over.
+func (w *world) create(p int) {
+	s := meta.PartitionState{V: 1, Epoch: 1, MinInSync: w.scenario.minISR, Durability: meta.DurabilitySync}
+	for i := range w.scenario.rf {
+		n := w.nodes[(p+i)%len(w.nodes)]
+		n.disk.stores[p] = &store{id: w.newStoreID()}
+		s.Replicas = append(s.Replicas, n.name)
+		s.ISR = append(s.ISR, ident.Member{Node: n.name, Store: n.disk.stores[p].id})
+	}
+	if w.rand.IntN(2) == 0 {
+		w.etcd.compact()
+		w.etcd.announce()
+		w.runUntil(w.now+20*millisecond, nil)
+	}
+	leader := w.nodes[p%len(w.nodes)]
+	s.Leader, s.LeaderIncarnation = leader.name, leader.incarnation
+	w.etcd.put(p, s)
 }
 
 func (w *world) allRegistered() bool {
@@ -153,8 +166,8 @@ func (w *world) startClients() {
 		w.after(micros(i)*millisecond, c.next)
 	}
 	for p := range w.ledgers {
-		c := &changer{w: w, part: p, rand: stream(w.config.Seed, 1000+uint64(p))}
-		w.changers = append(w.changers, c)
+		c := &consumer{w: w, part: p, rand: stream(w.config.Seed, 1000+uint64(p))}
+		w.consumers = append(w.consumers, c)
 		w.after(w.pace, c.next)
 	}
 }
@@ -195,7 +208,8 @@ func (w *world) heal() {
 	for _, n := range w.nodes {
 		n.resume()
 		n.crashIn = 0
-		n.disk.slowUntil, n.disk.stallUntil = 0, 0
+		n.clock.wall = 0
+		n.disk.slowUntil, n.disk.stallUntil, n.disk.fullUntil, n.disk.shortUntil = 0, 0, 0, 0
 		if n.disk.failed || n.stopping {
 			n.crash()
 		}
@@ -206,25 +220,19 @@ func (w *world) heal() {
 // finish lets the cluster recover, checks that it did, and then the history.
 func (w *world) finish() {
 	w.runUntil(w.now+5*w.times.isr, nil)
+	w.scrub()
 	for _, c := range w.producers {
-		c.rest = true
-	}
-	for _, c := range w.changers {
 		c.rest = true
 	}
 	w.awaitSettled("recovery")
 	w.probe()
+	w.drain()
 	w.awaitSettled("recovery after the last put")
 	w.check.final()
 }
 
 func (w *world) awaitSettled(what string) {
 	limit := w.now + 40*w.times.isr
-	for part := range w.etcd.parts {
-		for len(w.etcd.parts[part].Replicas) > w.scenario.rf && !w.finishMove(part) && w.now < limit {
-			w.runUntil(w.now+10*millisecond, nil)
-		}
-	}
 	ok := w.runUntil(limit, func() bool {
 		missing, _ := w.check.settled()
 		return missing == "" && w.clientsIdle()
@@ -265,6 +273,21 @@ func (w *world) probe() {
 	}
 }
 
+// drain lets the consumers finish everything.
+func (w *world) drain() {
+	for _, c := range w.consumers {
+		c.drain = true
+	}
+	limit := w.now + 60*w.times.isr
+	for p := range w.ledgers {
+		limit = max(limit, w.now+micros(w.ledgers[p].end().Sequence)*5*millisecond)
+	}
+	ok := w.runUntil(limit, func() bool { _, left := w.check.undrained(); return !left })
+	if part, left := w.check.undrained(); !ok && left {
+		w.failf("liveness", part, "the channel is not empty; %s", w.standing(part))
+	}
+}
+
 // standing tells how the replicas of a partition stand.
 func (w *world) standing(part int) string {
 	if part < 0 {
@@ -273,8 +296,9 @@ func (w *world) standing(part int) string {
 	text := stateText{w.etcd.parts[part]}.String()
 	for _, n := range w.nodes {
 		if h := n.hosts[part]; h != nil {
-			text += fmt.Sprintf("; %s/%d store %x %s epoch %d committed %d end %d", n.name, n.incarnation,
-				uint64(h.store.id)&0xffff, h.view.Role, h.view.Epoch, h.view.Committed.Offset, h.view.End.Offset)
+			text += fmt.Sprintf("; %s/%d store %x %s epoch %d committed %d end %d, channel passed %d of %d, %d put aside", n.name, n.incarnation,
+				uint64(h.store.id)&0xffff, h.view.Role, h.view.Epoch, h.view.Committed.Offset, h.view.End.Offset,
+				h.queue.Floor(), h.view.Committed.Sequence, h.queue.AsideCount())
 		}
 	}
 	return text
@@ -359,5 +383,6 @@ func (w *world) result() Result {
 
 // expected: alarms that a fault explains.
 func (w *world) expected(err error) bool {
-	return errors.Is(err, errDisk) || errors.Is(err, errTrimmed)
+	var damage *queue.Damage
+	return errors.As(err, &damage) || errors.Is(err, errDisk) || errors.Is(err, errFull) || errors.Is(err, errTrimmed)
 }
