@@ -78,6 +78,8 @@ func (m *membership) Serve(ctx context.Context, from ident.Node, method string, 
 		return serve(raw, func(req deferredRequest) (any, error) { return b.serveDeferred(ctx, req) })
 	case methodEnds:
 		return b.serveEnds(), nil
+	case methodTopics:
+		return b.Stats().Topics("", "", false), nil
 	case methodDigest:
 		return serve(raw, func(req DigestRequest) (any, error) { return b.Digest(req) })
 	case methodFailed:

@@ -20,6 +20,7 @@ const (
 	methodSpace    = "broker.space"
 	methodHide     = "broker.hide"
 	methodFailed   = "broker.failed"
+	methodTopics   = "broker.topics"
 )
 
 // prepareRequest asks a broker for stores of some partitions of a topic that is

@@ -2,10 +2,12 @@ package coordinator
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Topics gives the statistics of what is led here (edge.Stats): only leaders
@@ -46,6 +48,13 @@ type statistics struct{ broker *Broker }
 
 // Stats is the broker as the statistics endpoints see it.
 func (b *Broker) Stats() edge.Stats { return statistics{b} }
+
+// TopicsLedBy gives the statistics of what a broker leads, without clients, over
+// the brokers' own connections: its HTTP port may ask for certificates.
+func (b *Broker) TopicsLedBy(ctx context.Context, n ident.Node) (topics []edge.TopicStats, err error) {
+	err = b.call(ctx, n, methodTopics, none{}, &topics)
+	return topics, err
+}
 
 // Health is nil or why the broker cannot store.
 func (b *Broker) Health() error {

@@ -126,6 +126,14 @@ func TestTLS(t *testing.T) {
 	status, text = b.secure(ca.client("client"), "/stats?format=json")
 	require.Equal(t, 200, status)
 	require.Contains(t, text, `"topic_name":"orders"`)
+	for _, path := range []string{"/ui", "/ui/data", "/metrics", "/v1/cluster", "/no/such/path"} {
+		status, _ = b.get(path)
+		require.Equal(t, 403, status, path)
+	}
+	status, text = b.secure(ca.client("client"), "/ui/data")
+	require.Equal(t, 200, status)
+	require.Contains(t, text, `"topic_name":"orders"`)
+	require.Contains(t, text, `"silent":[]`)
 	_, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: ca.client("")}}).Get("https://" + b.address(2) + "/ping")
 	require.Error(t, err)
 

@@ -136,4 +136,9 @@ func TestBrokersTrustEachOther(t *testing.T) {
 	n1.eventually("replicates", func() bool { status, _ := n1.post("/pub?topic=orders", "x"); return status == http.StatusOK })
 	_, text := n1.get("/v1/cluster")
 	require.Contains(t, text, `"replication_factor":2,"min_in_sync":2`)
+	for _, b := range []*broker{n1, n2} {
+		_, text = b.get("/ui/data")
+		require.Contains(t, text, `"topic_name":"orders"`, "led here or there")
+		require.Contains(t, text, `"silent":[]`)
+	}
 }

@@ -4,48 +4,40 @@
 // It only shows; nothing can be changed from it. The page is one file without
 // anything from elsewhere, so that it works on a network without a way out.
 //
-// # Invariants
-//
-//  1. A broker's statistics are fetched from addresses that the cluster's own
-//     metadata names, never from one that a request names.
-//  2. A broker that does not answer costs its numbers, not the page.
+// A broker that does not answer costs its numbers, not the page.
 package webui
 
 import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 //go:embed page.html
 var page []byte
 
-const (
-	// askTimeout bounds the wait for one broker's statistics.
-	askTimeout = time.Second
-	// answerBytes bounds what one broker may answer.
-	answerBytes = 64 << 20
-)
+// askTimeout bounds the wait for one broker's statistics.
+const askTimeout = time.Second
+
+// Cluster is what the page needs of the broker that serves it.
+type Cluster interface {
+	Cluster() edge.ClusterView
+	// TopicsLedBy gives the statistics of what a broker leads.
+	TopicsLedBy(ctx context.Context, n ident.Node) ([]edge.TopicStats, error)
+}
 
 // Handler serves the page and what it reads.
-type Handler struct {
-	directory edge.Directory
-	client    *http.Client
-}
+type Handler struct{ cluster Cluster }
 
 // New makes a handler.
-func New(d edge.Directory) *Handler {
-	return &Handler{directory: d, client: &http.Client{Timeout: askTimeout}}
-}
+func New(c Cluster) *Handler { return &Handler{cluster: c} }
 
 // Page is GET /ui.
 func (h *Handler) Page(w http.ResponseWriter, _ *http.Request) {
@@ -69,7 +61,9 @@ func (h *Handler) Data(w http.ResponseWriter, r *http.Request) {
 
 // overview asks all live brokers at once: each reports what it leads.
 func (h *Handler) overview(ctx context.Context) Overview {
-	o := Overview{Cluster: h.directory.Cluster(), Topics: []edge.TopicStats{}, Silent: []string{}}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	o := Overview{Cluster: h.cluster.Cluster(), Topics: []edge.TopicStats{}, Silent: []string{}}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for _, b := range o.Cluster.Brokers {
@@ -77,7 +71,7 @@ func (h *Handler) overview(ctx context.Context) Overview {
 			continue
 		}
 		asked.Go(func() {
-			topics, err := h.ask(ctx, b.HTTPAddress)
+			topics, err := h.cluster.TopicsLedBy(ctx, b.Name)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -89,25 +83,4 @@ func (h *Handler) overview(ctx context.Context) Overview {
 	}
 	asked.Wait()
 	return o
-}
-
-func (h *Handler) ask(ctx context.Context, address string) ([]edge.TopicStats, error) {
-	u := url.URL{Scheme: "http", Host: address, Path: "/stats", RawQuery: "format=json&include_clients=false&include_mem=false"}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := h.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, errors.New(resp.Status)
-	}
-	var answer struct {
-		Topics []edge.TopicStats `json:"topics"`
-	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, answerBytes)).Decode(&answer)
-	return answer.Topics, err
 }
