@@ -82,6 +82,8 @@ func (m *membership) Serve(ctx context.Context, from ident.Node, method string, 
 		return b.Stats().Topics("", "", false), nil
 	case methodDigest:
 		return serve(raw, func(req DigestRequest) (any, error) { return b.Digest(req) })
+	case methodBatches:
+		return serve(raw, func(req batchesRequest) (any, error) { return b.serveBatches(req) })
 	case methodFailed:
 		m.failedPeer(from)
 		return none{}, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -71,7 +72,7 @@ func (b *Broker) Digest(req DigestRequest) (Digest, error) {
 	d.Next = max(req.From, d.Start)
 	for d.Next < d.Committed && len(d.Batches) < digestBatches {
 		batches, err := h.store.ReadAt(ident.Offset(d.Next), digestBytes)
-		if start := int64(h.Start().Offset); err != nil && start > d.Next { // retention took it meanwhile
+		if start := int64(h.Start().Offset); errors.Is(err, store.ErrTrimmed) && start > d.Next { // meanwhile
 			d.Start, d.Next, d.Batches = start, start, d.Batches[:0]
 			continue
 		}

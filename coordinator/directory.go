@@ -161,7 +161,7 @@ func (b *Broker) Cluster() edge.ClusterView {
 	for _, n := range b.catalog.nodes() {
 		v.Brokers = append(v.Brokers, b.brokerView(n))
 	}
-	ends := b.collectEnds()
+	told := b.collectEnds()
 	for _, name := range b.catalog.topics() {
 		t, ok := b.catalog.topic(name)
 		if !ok {
@@ -170,7 +170,7 @@ func (b *Broker) Cluster() edge.ClusterView {
 		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Ordered: t.Ordered,
 			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes, TTLMS: t.Options.TTLMS}
 		for n := range t.Partitions {
-			tv.Partitions = append(tv.Partitions, b.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, ends))
+			tv.Partitions = append(tv.Partitions, b.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, told))
 		}
 		v.Topics = append(v.Topics, tv)
 	}
@@ -192,7 +192,7 @@ func (b *Broker) brokerView(n meta.NodeState) edge.BrokerView {
 	}
 }
 
-func (b *Broker) partitionView(p ident.Partition, ends map[ident.Partition]partitionEnd) edge.PartitionView {
+func (b *Broker) partitionView(p ident.Partition, told reports) edge.PartitionView {
 	s, _ := b.catalog.partition(p)
 	v := edge.PartitionView{Partition: int(p.Number), Epoch: s.Epoch, Replicas: s.Replicas,
 		UnderReplicated: len(s.ISR) < len(s.Replicas), MinInSync: s.MinInSync, Target: s.Target}
@@ -203,7 +203,8 @@ func (b *Broker) partitionView(p ident.Partition, ends map[ident.Partition]parti
 	if _, ok := b.Leader(p); ok {
 		v.Leader = s.Leader
 	}
-	if e, ok := ends[p]; ok {
+	v.Damaged = told.damaged[p]
+	if e, ok := told.ends[p]; ok {
 		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
 		v.EndOffset = ident.Offset(e.EndOffset)
 	}

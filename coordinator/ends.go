@@ -22,11 +22,21 @@ type partitionEnd struct {
 	EndOffset         int64
 }
 
-type endsResponse struct{ Partitions []partitionEnd }
+type endsResponse struct {
+	Partitions []partitionEnd
+	Damaged    []damagedPlace
+}
 
-// serveEnds tells the ends of the partitions led here.
+// reports is what the live brokers say of the partitions.
+type reports struct {
+	ends    map[ident.Partition]partitionEnd
+	damaged map[ident.Partition][]edge.DamageView
+}
+
+// serveEnds tells the ends of the partitions led here, and the damaged places of
+// all replicas.
 func (b *Broker) serveEnds() endsResponse {
-	var r endsResponse
+	r := endsResponse{Damaged: b.damagedPlaces()}
 	for _, h := range b.hosted() {
 		v := h.View()
 		if v.Role != replica.Leader && v.Role != replica.Electing {
@@ -41,10 +51,10 @@ func (b *Broker) serveEnds() endsResponse {
 }
 
 // collectEnds asks all live brokers at once; who does not answer is left out.
-func (b *Broker) collectEnds() map[ident.Partition]partitionEnd {
+func (b *Broker) collectEnds() reports {
 	ctx, cancel := context.WithTimeout(b.ctx, endsTimeout)
 	defer cancel()
-	out := map[ident.Partition]partitionEnd{}
+	out := reports{ends: map[ident.Partition]partitionEnd{}, damaged: map[ident.Partition][]edge.DamageView{}}
 	var mu sync.Mutex
 	var calls sync.WaitGroup
 	for _, r := range b.catalog.lives() {
@@ -59,7 +69,11 @@ func (b *Broker) collectEnds() map[ident.Partition]partitionEnd {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
-				out[ident.Partition{Topic: ident.TopicID(e.Topic), Number: e.Number}] = e
+				out.ends[ident.Partition{Topic: ident.TopicID(e.Topic), Number: e.Number}] = e
+			}
+			for _, d := range resp.Damaged {
+				p := ident.Partition{Topic: ident.TopicID(d.Topic), Number: d.Number}
+				out.damaged[p] = append(out.damaged[p], d.view(r.Name))
 			}
 		})
 	}

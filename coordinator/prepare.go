@@ -16,6 +16,7 @@ const (
 	methodQueue    = "queue.do"
 	methodEnds     = "partition.ends"
 	methodDigest   = "partition.digest"
+	methodBatches  = "partition.batches"
 	methodHandOver = "partition.handover"
 	methodSpace    = "broker.space"
 	methodHide     = "broker.hide"

@@ -1,9 +1,12 @@
 package coordinator
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // readers is the number of goroutines that read for followers that catch up.
@@ -52,8 +55,18 @@ func (r *reader) run() {
 			return
 		}
 		batches, err := job.h.store.ReadAt(job.req.From, job.req.Max)
+		if notForMachine(err) {
+			err = nil
+		}
 		job.h.loop.post(job.h.id, replica.Read{Token: job.req.Token, Batches: batches, Err: err})
 	}
+}
+
+// notForMachine: a damaged place is mended, one that retention took is passed by
+// without the machine, which asks again after a while.
+func notForMachine(err error) bool {
+	var d *queue.Damage
+	return errors.As(err, &d) || errors.Is(err, store.ErrTrimmed)
 }
 
 func (r *reader) next() (readJob, bool) {

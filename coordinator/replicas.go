@@ -39,6 +39,13 @@ func (b *Broker) openStore(restored bool) error {
 		_, bytes := s.Journalled()
 		return float64(bytes)
 	})
+	b.o.Metrics.Gauge("damaged_places", "Places of replicas here that cannot be read and were not mended yet.", func() float64 {
+		places := 0
+		for _, p := range s.Partitions() {
+			places += len(p.Damaged())
+		}
+		return float64(places)
+	})
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -272,6 +273,9 @@ func (h *hosted) findCarried(from ident.Offset, d queue.Draft) (ident.Offset, []
 // ReadCarried finds a message in a carry batch (nsqd.Log).
 func (h *hosted) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
 	batches, err := h.store.ReadAt(at, 1)
+	if errors.Is(err, store.ErrTrimmed) {
+		return queue.Message{}, false, nil
+	}
 	if len(batches) == 0 || batches[0].At.Offset != at || batches[0].End.Offset > h.Committed().Offset {
 		return queue.Message{}, false, err
 	}

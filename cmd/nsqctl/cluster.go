@@ -101,6 +101,9 @@ func printTopics(w io.Writer, topics []edge.TopicView) {
 			if p.UnderReplicated {
 				note = "under-replicated"
 			}
+			for _, d := range p.Damaged {
+				note += fmt.Sprintf(" damaged on %s: offsets %d to %d, sequences %d to %d", d.Node, d.From, d.To, d.FirstSequence, d.EndSequence)
+			}
 			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%d (%d)\t%d\t%s\n", t.Topic, p.Partition, p.Leader, p.Epoch,
 				names(p.Replicas), names(p.ISR), p.CommittedSequence, p.CommittedOffset, p.EndOffset, note)
 		}

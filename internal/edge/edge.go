@@ -306,6 +306,17 @@ type PartitionView struct {
 	CommittedSequence ident.Sequence `json:"committed_sequence"`
 	EndOffset         ident.Offset   `json:"end_offset"`
 	UnderReplicated   bool           `json:"under_replicated"`
+	Damaged           []DamageView   `json:"damaged,omitempty"`
 	MinInSync         int            `json:"min_in_sync"`      // the topic's, except while that is being changed
 	Target            []ident.Node   `json:"target,omitempty"` // the replicas that it is to have, while they are moved
+}
+
+// DamageView is a place of one replica that cannot be read and was not mended
+// yet. Sequences are 0 if the commit log does not know them.
+type DamageView struct {
+	Node          ident.Node     `json:"node"`
+	From          ident.Offset   `json:"from_offset"`
+	To            ident.Offset   `json:"to_offset"`
+	FirstSequence ident.Sequence `json:"first_sequence"`
+	EndSequence   ident.Sequence `json:"end_sequence"`
 }

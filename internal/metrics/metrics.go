@@ -88,12 +88,13 @@ const (
 	EventLost                     // … and lost its registration
 	EventAlarm                    // a replica refused something that must not happen
 	EventRepeated                 // a put was stored before: an edge had asked again
+	EventMended                   // a damaged place was mended with another replica's copy
 	events
 )
 
 // String is the label's value.
 func (e Event) String() string {
-	return [events]string{"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost", "alarm", "put_repeated"}[e]
+	return [events]string{"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost", "alarm", "put_repeated", "mended"}[e]
 }
 
 // Recorder takes what happens. All methods are safe for concurrent use and do
