@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/internal/bench"
@@ -20,8 +19,8 @@ import (
 type benchOptions struct {
 	workloads []string
 	repeat    int
-	scale     float64
-	timeout   time.Duration
+	sweep     string
+	bounds    bench.Bounds
 	pids      []int
 	dataDir   string
 	cluster   bool
@@ -48,11 +47,16 @@ CPU seconds of all servers per million messages. The machine's own constants
 the brokers' data.
 
 --compare runs each workload in turn against another broker, such as a stock
-nsqd, and prints the ratios.`,
+nsqd, and prints the ratios.
+
+--sweep measures one workload in several sizes, in less than three minutes:
+` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 takes values of your own. Its --svg
+is a curve.`,
 		Example: `  nsqctl bench --cluster
   nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5
   nsqctl bench --nsqd-tcp-address 127.0.0.1:4150 --pids 4711
   nsqctl bench --cluster --compare 127.0.0.1:4150 --compare-pids 4711
+  nsqctl bench --cluster --sweep connections --svg connections.svg
   nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.brokers = args
@@ -60,10 +64,12 @@ nsqd, and prints the ratios.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.workloads, "workloads", nil, "only these: "+strings.Join(workloadNames(), ", "))
+	f.StringSliceVar(&o.workloads, "workloads", nil, "only these: "+strings.Join(bench.Names(), ", "))
 	f.IntVar(&o.repeat, "repeat", 3, "repeats of each workload")
-	f.Float64Var(&o.scale, "scale", 1, "multiplies the message counts")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "limit of one repeat")
+	f.StringVar(&o.sweep, "sweep", "", "measure a curve instead: NAME or NAME=1,2,4")
+	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
+	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time with what was done; 0: none, of a sweep: 150s over all repeats")
+	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer has failed")
 	f.IntSliceVar(&o.pids, "pids", nil, "processes of the servers, for CPU and memory")
 	f.StringVar(&o.dataDir, "data-dir", "", "of a dev cluster: addresses and pids are read there")
 	f.BoolVar(&o.cluster, "cluster", false, "start a fresh cluster of three brokers for this run")
@@ -71,24 +77,17 @@ nsqd, and prints the ratios.`,
 	f.StringVar(&o.compare, "compare", "", "TCP address of another broker to measure in turn")
 	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "its processes")
 	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
+	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
 	return cmd
-}
-
-func workloadNames() (names []string) {
-	for _, w := range bench.Workloads() {
-		names = append(names, w.Name)
-	}
-	return names
 }
 
 func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if o.repeat < 1 {
 		return fmt.Errorf("--repeat %d: at least one", o.repeat)
 	}
-	for _, name := range o.workloads {
-		if !slices.Contains(workloadNames(), name) {
-			return fmt.Errorf("no workload %q: choose among %s", name, strings.Join(workloadNames(), ", "))
-		}
+	workloads, err := o.choose()
+	if err != nil {
+		return err
 	}
 	if o.cluster {
 		stop, err := o.startCluster(cmd.Context())
@@ -101,49 +100,56 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
-	subjects := []*subject{here}
+	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, Progress: os.Stderr}
 	if o.compare != "" {
-		subjects = append(subjects, &subject{label: o.compare, tcp: []string{o.compare}, pids: o.peerPIDs})
+		peer := &subject{label: o.compare, tcp: []string{o.compare}, pids: o.peerPIDs, bounds: o.bounds}
+		turns.Subjects = append(turns.Subjects, peer)
 	}
-	report := benchReport{}
+	name, _, _ := strings.Cut(o.sweep, "=")
+	report := bench.Report{Sweep: name}
 	if report.Machine, err = bench.Probe(here.probeDir()); err != nil {
 		return err
 	}
-	for _, w := range bench.Workloads() {
-		if err == nil && (len(o.workloads) == 0 || slices.Contains(o.workloads, w.Name)) {
-			var rows []benchRow
-			rows, err = benchAll(cmd.Context(), subjects, o, w)
-			report.Rows = append(report.Rows, rows...)
+	for _, w := range workloads {
+		var rows []bench.Row
+		if rows, err = turns.Measure(cmd.Context(), w); err != nil {
+			break
 		}
+		report.Rows = append(report.Rows, rows...)
 	}
-	return errors.Join(err, report.write(cmd.OutOrStdout(), t.output, o.svg)) // what was measured is told anyway
+	return errors.Join(err, o.write(cmd.OutOrStdout(), t.output, &report)) // what was measured is told anyway
 }
 
-// benchAll repeats one workload against all subjects in turn, so that what the
-// machine does besides meets them alike.
-func benchAll(ctx context.Context, subjects []*subject, o benchOptions, w bench.Workload) (rows []benchRow, err error) {
-	bar := progressbar.NewOptions(100*o.repeat*len(subjects), progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionSetDescription(w.Name), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false))
-	defer bar.Finish()
-	all := make([]benchRow, len(subjects))
-	for i := range o.repeat {
-		for k, s := range subjects {
-			if all[k].Workload == "" {
-				all[k] = benchRow{Workload: w.Name, size: w.Size, Subject: s.label, Durability: s.durability(ctx)}
+// choose gives the workloads that are wanted, and bounds those of a sweep.
+func (o *benchOptions) choose() ([]bench.Workload, error) {
+	if o.sweep != "" {
+		sweep, err := bench.ParseSweep(o.sweep)
+		if err != nil {
+			return nil, err
+		}
+		if o.bounds.Limit == 0 {
+			subjects := 1
+			if o.compare != "" {
+				subjects = 2
 			}
-			progress := func(n int) { _ = bar.Set(100*(i*len(subjects)+k) + n) }
-			if err := s.repeat(ctx, o, w, &all[k], progress); err != nil {
-				return nil, err
-			}
+			o.bounds.Limit = sweep.Limit(o.repeat * subjects)
+		}
+		return sweep.Points, nil
+	}
+	return bench.Choose(o.workloads)
+}
+
+// write gives the report as text or JSON, and as a drawing if that is wanted.
+func (o *benchOptions) write(out io.Writer, format string, report *bench.Report) error {
+	if o.svg != "" {
+		if err := report.Draw(o.svg); err != nil {
+			return err
 		}
 	}
-	for k := range all {
-		if len(all[k].Runs) > 0 { // else the subject has nothing like it
-			all[k].summarise()
-			rows = append(rows, all[k])
-		}
+	if format == "json" {
+		return report.JSON(out)
 	}
-	return rows, nil
+	return report.Text(out)
 }
 
 // startCluster starts three brokers in a temporary directory.

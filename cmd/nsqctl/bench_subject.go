@@ -24,15 +24,16 @@ import (
 // subject is what is measured: the brokers of a cluster, or one other broker.
 // Without HTTP addresses only what the NSQ protocol offers is used.
 type subject struct {
-	label string
-	tcp   []string
-	http  []string
-	dirs  []string
-	pids  []int
+	label  string
+	tcp    []string
+	http   []string
+	dirs   []string
+	pids   []int
+	bounds bench.Bounds
 }
 
 func newSubject(t *target, o benchOptions) (*subject, error) {
-	s := &subject{label: strings.Join(t.tcp, ","), tcp: t.tcp, http: []string{t.http}, pids: o.pids}
+	s := &subject{label: strings.Join(t.tcp, ","), tcp: t.tcp, http: []string{t.http}, pids: o.pids, bounds: o.bounds}
 	if o.dataDir == "" {
 		return s, nil
 	}
@@ -40,7 +41,7 @@ func newSubject(t *target, o benchOptions) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &subject{label: "cluster"}
+	s = &subject{label: "cluster", bounds: o.bounds}
 	for _, b := range c.Brokers {
 		s.tcp, s.http = append(s.tcp, b.TCP), append(s.http, b.HTTP)
 		s.dirs, s.pids = append(s.dirs, b.DataDir), append(s.pids, b.PID)
@@ -56,28 +57,31 @@ func (s *subject) probeDir() string {
 	return os.TempDir()
 }
 
-// repeat runs a workload once with a topic of its own.
-func (s *subject) repeat(ctx context.Context, o benchOptions, w bench.Workload, row *benchRow, progress func(int)) error {
+func (s *subject) Label() string { return s.label }
+
+// Repeat runs a workload once with topics of its own.
+func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if w.Kind == bench.Idle {
-		return s.idle(ctx, o, w, row, progress)
+		return s.idle(ctx, w, row, progress)
 	}
-	topic := fmt.Sprintf("bench_%s_%06d", w.Name, rand.IntN(1e6))
+	topic := fmt.Sprintf("bench_%s_%06d", strings.ReplaceAll(w.Name, "=", "_"), rand.IntN(1e6))
 	topics := []string{topic}
 	for i := range w.Topics {
 		topics = append(topics, fmt.Sprintf("%s_%d", topic, i))
 	}
-	for _, name := range topics {
-		s.post(ctx, "/topic/create", url.Values{"topic": {name}})
+	if err := s.create(ctx, topics, w.Partitions); err != nil {
+		return err
 	}
 	disk, syncs := s.disk(), s.syncs(ctx)
-	row.sawISR(s.isr(ctx, topic))
-	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Timeout: o.timeout, Scale: o.scale, PIDs: s.pids, Progress: progress}
+	row.SawISR(s.isr(ctx, topic))
+	bench.ResetPeakMemory(s.pids)
+	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Bounds: s.bounds, PIDs: s.pids, Progress: progress}
 	run, err := bench.Measure(ctx, w, cfg)
 	if err != nil {
 		return err
 	}
 	row.Runs = append(row.Runs, run)
-	row.sawISR(s.isr(ctx, topic))
+	row.SawISR(s.isr(ctx, topic))
 	row.Syncs += s.syncs(ctx) - syncs
 	row.Disk += s.disk() - disk
 	row.Memory = max(row.Memory, bench.PeakMemory(s.pids))
@@ -87,12 +91,31 @@ func (s *subject) repeat(ctx context.Context, o benchOptions, w bench.Workload, 
 	return nil
 }
 
+// create makes topics. Who has no partitions makes them with the first put.
+func (s *subject) create(ctx context.Context, topics []string, partitions int) error {
+	for _, name := range topics {
+		query := url.Values{"topic": {name}}
+		if partitions == 0 {
+			s.post(ctx, "/topic/create", query)
+			continue
+		}
+		if err := s.isLockstep(ctx); err != nil {
+			return fmt.Errorf("%s has no partitions: %w", s.label, err)
+		}
+		query.Set("partitions", strconv.Itoa(partitions))
+		if _, err := call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // idlePartitions is how many partitions one topic of the idle workload has.
 const idlePartitions = 100
 
 // idle makes partitions and tells the CPU time and memory that they cost while
 // nothing happens. Another broker than ours has no partitions: no row.
-func (s *subject) idle(ctx context.Context, o benchOptions, w bench.Workload, row *benchRow, progress func(int)) error {
+func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
 		return nil
 	}
@@ -101,25 +124,24 @@ func (s *subject) idle(ctx context.Context, o benchOptions, w bench.Workload, ro
 	if err != nil {
 		return err
 	}
-	n, start := int(float64(w.Partitions)*o.scale), time.Now()
+	n, start := int(float64(w.Partitions)*s.bounds.Scale), time.Now()
 	n = max(n, idlePartitions) / idlePartitions * idlePartitions
 	var topics []string
 	for i := range n / idlePartitions {
 		name := fmt.Sprintf("bench_idle_%06d_%d", rand.IntN(1e6), i)
 		topics = append(topics, name)
-		query := url.Values{"topic": {name}, "partitions": {strconv.Itoa(idlePartitions)}}
-		if _, err := call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
+		if err := s.create(ctx, []string{name}, idlePartitions); err != nil {
 			return err
 		}
 		progress(100 * (i + 1) * idlePartitions / n)
 	}
 	took := time.Since(start)
-	row.sawISR(s.isr(ctx, topics[0]))
+	row.SawISR(s.isr(ctx, topics[0]))
 	after, err := s.idleCPU(ctx, watched)
 	if err != nil {
 		return err
 	}
-	row.sawISR(s.isr(ctx, topics[0]))
+	row.SawISR(s.isr(ctx, topics[0]))
 	row.Runs = append(row.Runs, bench.Run{Messages: n, Took: took, Rate: float64(n) / took.Seconds()})
 	row.Note = fmt.Sprintf("partitions created; idle CPU %.1f → %.1f %% of a core", before, after)
 	row.Memory = bench.Memory(s.pids)
@@ -160,12 +182,13 @@ func (s *subject) post(ctx context.Context, path string, query url.Values) {
 	}
 }
 
-func (s *subject) durability(ctx context.Context) string {
+// Durability is that of new topics.
+func (s *subject) Durability(ctx context.Context) string {
 	var v struct {
 		Durability string `json:"durability"`
 	}
-	if len(s.http) == 0 || get(ctx, s.http[0], "/info", nil, &v) != nil || v.Durability == "" {
-		return "-"
+	if len(s.http) == 0 || get(ctx, s.http[0], "/info", nil, &v) != nil {
+		return ""
 	}
 	return v.Durability
 }

@@ -1,10 +1,12 @@
 // Package bench measures a broker that speaks the NSQ protocol: a Lockstep
 // cluster or a stock nsqd, with the same client. It needs none of our
 // extensions. It starts nothing and knows nothing of clusters; what surrounds a
-// figure (durability, in-sync replicas) is its caller's.
+// figure (durability, in-sync replicas) is its caller's, a Subject. Clients of
+// other protocols run their tasks in a Repeat too: what they measure is then
+// counted, timed and reported alike.
 //
 // Every workload is bounded in count and time. A rate is messages answered (or
-// finished) divided by wall-clock time. Latencies are recorded in HDR
+// finished) divided by wall-clock time until the last of them. Latencies are recorded in HDR
 // histograms: of whole calls where each connection waits for its answer; at a
 // fixed rate from the time at which a message was due, so that a stall counts
 // for everything that it delayed (no coordinated omission).
@@ -16,11 +18,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Kind is what the connections of a workload do.
@@ -38,6 +38,7 @@ const (
 // Workload is one row of the table.
 type Workload struct {
 	Name        string
+	X           float64 // of a point of a sweep: the value of what changes
 	Kind        Kind
 	Connections int // producers; of Consume: consumers of each channel
 	Consumers   int // of Mixed: in all; of Flow: of each topic
@@ -46,9 +47,9 @@ type Workload struct {
 	Size        int // bytes of one message
 	Messages    int // in one repeat
 	Channels    int // of Consume; 0 = 1
-	Topics      int // of Flow; 0 = 1
+	Topics      int // of Publish and Flow; 0 = 1
 	Rate        int // of Flow: messages a second in all
-	Partitions  int // of Idle
+	Partitions  int // of Idle; of Publish: of the topic, 0 = as the broker likes
 }
 
 // Workloads are the standard rows, in order.
@@ -71,15 +72,50 @@ func Workloads() []Workload {
 	}
 }
 
+// Names lists the names of the standard rows.
+func Names() (names []string) {
+	for _, w := range Workloads() {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+// Choose gives the standard rows with these names, all if there are none.
+func Choose(names []string) (chosen []Workload, err error) {
+	all := Workloads()
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(w Workload) bool { return w.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("bench: no workload %q: choose among %s", name, strings.Join(Names(), ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
 // Config says where and how long to measure.
 type Config struct {
 	Addresses []string // TCP; connections are spread over them
-	Topic     string   // of Flow with several topics: what their names begin with
-	Timeout   time.Duration
-	Scale     float64      // multiplies the message counts
-	PIDs      []int        // of the servers, for their CPU time
-	Progress  func(n int)  // told of messages done, now and then; may be nil
-	done      atomic.Int64 // messages answered or finished
+	Topic     string   // of workloads with several topics: what their names begin with
+	Bounds
+	PIDs     []int       // of the servers, for their CPU time
+	Progress func(n int) // told the percentage done, now and then; may be nil
+}
+
+// Bounds keep a repeat short.
+type Bounds struct {
+	Scale   float64       // multiplies the message counts
+	Limit   time.Duration // when it is over, what was done is what counts; 0 = none
+	Timeout time.Duration // a connection that takes longer has failed
+}
+
+// messages is how many messages a repeat of a workload takes: at least one call
+// a connection.
+func (b Bounds) messages(w Workload) int {
+	return max(int(float64(w.Messages)*b.Scale), w.Connections*max(w.Batch, 1))
 }
 
 // Run is what one repeat measured.
@@ -94,118 +130,53 @@ type Run struct {
 	CPU      time.Duration `json:"server_cpu_ns"`
 }
 
-// task is one connection's part. It connects, tells ready, waits for begin, and
-// returns when its part is done.
-type task func(ctx context.Context, ready chan<- struct{}, begin <-chan struct{}) error
-
-// repeat is what the connections of one repeat share.
-type repeat struct {
-	w       Workload
-	cfg     *Config
-	n       int64 // messages in all
-	latency struct {
-		sync.Mutex
-		h *hdrhistogram.Histogram
-	}
+// nsq is one repeat with clients of the NSQ protocol.
+type nsq struct {
+	*Repeat
+	w   Workload
+	cfg *Config
 }
-
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1_000, 60_000_000_000, 3) }
-
-func (r *repeat) merge(h *hdrhistogram.Histogram) {
-	r.latency.Lock()
-	defer r.latency.Unlock()
-	r.latency.h.Merge(h)
-}
-
-// add counts messages; the others see when all are done.
-func (r *repeat) add(n int) { r.cfg.done.Add(int64(n)) }
-
-func (r *repeat) finished() bool { return r.cfg.done.Load() >= r.n }
 
 // Measure runs one repeat of a workload.
 func Measure(ctx context.Context, w Workload, cfg *Config) (Run, error) {
-	n := max(int(float64(w.Messages)*cfg.Scale), w.Connections*max(w.Batch, 1))
-	r := &repeat{w: w, cfg: cfg}
-	r.latency.h = newHistogram()
-	var tasks []task
-	var err error
-	switch w.Kind {
-	case Publish:
-		tasks, r.n = r.publishers(n)
-	case Consume:
-		tasks, r.n, err = r.backlog(ctx, n)
-	case Mixed:
-		tasks, r.n = r.mixed(n)
-	case Flow:
-		tasks, r.n = r.flow(n)
-	default:
-		err = errors.New("nothing to do over the protocol")
-	}
-	if err != nil {
-		return Run{}, fmt.Errorf("bench: %s: %w", w.Name, err)
-	}
-	run, err := r.run(ctx, tasks)
+	run, err := measure(ctx, w, cfg)
 	if err != nil {
 		return Run{}, fmt.Errorf("bench: %s: %w", w.Name, err)
 	}
 	return run, nil
 }
 
-// run starts all tasks together and waits for all.
-func (r *repeat) run(ctx context.Context, tasks []task) (Run, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r.cfg.done.Store(0)
-	ready, begin := make(chan struct{}, len(tasks)), make(chan struct{})
-	errs := make(chan error, len(tasks))
-	for _, t := range tasks {
-		go func() { errs <- t(ctx, ready, begin) }() // ends with its part, or its connection's deadline
+func measure(ctx context.Context, w Workload, cfg *Config) (Run, error) {
+	r := &nsq{Repeat: NewRepeat(cfg.Bounds, cfg.PIDs, cfg.Progress), w: w, cfg: cfg}
+	var tasks []Task
+	var err error
+	n := cfg.messages(w)
+	switch w.Kind {
+	case Publish:
+		tasks, n = r.publishers(n)
+	case Consume:
+		tasks, n, err = r.backlog(ctx, n)
+	case Mixed:
+		tasks, n = r.mixed(n)
+	case Flow:
+		tasks, n = r.flow(n)
+	default:
+		err = errors.New("nothing to do over the protocol")
 	}
-	for range tasks {
-		select {
-		case <-ready:
-		case err := <-errs:
-			return Run{}, err
-		case <-ctx.Done():
-			return Run{}, ctx.Err()
-		}
+	if err != nil {
+		return Run{}, err
 	}
-	stop := r.watch(ctx)
-	cpu, start := CPU(r.cfg.PIDs), time.Now()
-	close(begin)
-	var failed error
-	for range tasks {
-		failed = errors.Join(failed, <-errs)
-	}
-	took := time.Since(start)
-	cpu = CPU(r.cfg.PIDs) - cpu
-	stop()
-	done, h := int(r.cfg.done.Load()), r.latency.h
-	quantile := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)) }
-	return Run{
-		Messages: done, Took: took, Rate: float64(done) / took.Seconds(), CPU: cpu,
-		P50: quantile(50), P99: quantile(99), P999: quantile(99.9), Max: time.Duration(h.Max()),
-	}, failed
+	return r.Run(ctx, n, tasks)
 }
 
-// watch tells the progress until the returned function is called.
-func (r *repeat) watch(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { // ends with ctx
-		defer close(ended)
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if r.cfg.Progress != nil {
-					r.cfg.Progress(int(100 * r.cfg.done.Load() / max(r.n, 1)))
-				}
-			}
-		}
-	}()
-	return func() { cancel(); <-ended }
+// topics names the topics of the workload.
+func (r *nsq) topics() []string {
+	if r.w.Topics == 0 {
+		return []string{r.cfg.Topic}
+	}
+	names := make([]string, r.w.Topics)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s_%d", r.cfg.Topic, i)
+	}
+	return names
 }

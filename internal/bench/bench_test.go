@@ -15,6 +15,7 @@ import (
 // fake is a broker that answers OK to all and delivers what was published.
 type fake struct {
 	stall    time.Duration // before the first put is answered
+	forget   bool          // what was published
 	messages chan []byte
 }
 
@@ -49,7 +50,9 @@ func (f *fake) serve(raw net.Conn) {
 		case "IDENTIFY":
 			_ = c.chunk()
 		case "PUB":
-			f.messages <- c.chunk()
+			if m := c.chunk(); !f.forget {
+				f.messages <- m
+			}
 			if f.stall > 0 {
 				<-time.After(f.stall)
 				f.stall = 0
@@ -84,24 +87,23 @@ func answer(raw net.Conn, kind uint32, data []byte) {
 	_, _ = raw.Write(append(b, data...))
 }
 
-func measure(t *testing.T, f *fake, w Workload) Run {
+func measured(t *testing.T, f *fake, w Workload, b Bounds) Run {
 	t.Helper()
 	f.messages = make(chan []byte, 10_000)
-	run, err := Measure(context.Background(), w, &Config{
-		Addresses: []string{f.listen(t)}, Topic: "t", Timeout: 20 * time.Second, Scale: 1,
-	})
+	b.Timeout = 20 * time.Second
+	run, err := Measure(context.Background(), w, &Config{Addresses: []string{f.listen(t)}, Topic: "t", Bounds: b})
 	require.NoError(t, err)
 	return run
 }
 
 func TestPublishCountsAnswers(t *testing.T) {
-	run := measure(t, &fake{}, Workload{Connections: 4, Outstanding: 5, Size: 10, Messages: 1000})
+	run := measured(t, &fake{}, Workload{Connections: 4, Outstanding: 5, Size: 10, Messages: 1000}, Bounds{Scale: 1})
 	require.Equal(t, 1000, run.Messages)
 	require.Positive(t, run.P50)
 }
 
 func TestMixedCountsWhatWasFinished(t *testing.T) {
-	run := measure(t, &fake{}, Workload{Kind: Mixed, Connections: 2, Consumers: 2, Size: 10, Messages: 500})
+	run := measured(t, &fake{}, Workload{Kind: Mixed, Connections: 2, Consumers: 2, Size: 10, Messages: 500}, Bounds{Scale: 1})
 	require.Equal(t, 500, run.Messages)
 }
 
@@ -109,7 +111,9 @@ func TestMixedCountsWhatWasFinished(t *testing.T) {
 // is a frame.
 func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 	here, there := net.Pipe()
-	r := &repeat{n: 2, cfg: &Config{Timeout: 20 * time.Second}}
+	bounds := Bounds{Timeout: 20 * time.Second}
+	r := &nsq{Repeat: NewRepeat(bounds, nil, nil), cfg: &Config{Bounds: bounds}}
+	r.n = 2
 	go func() { // ends with the second message
 		frame := make([]byte, 8+messageHeader+10)
 		binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
@@ -122,17 +126,44 @@ func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 	}()
 	defer there.Close()
 	require.NoError(t, r.drain(newConn(here), func([]byte) {}))
-	require.True(t, r.finished())
+	require.True(t, r.Finished())
 }
 
 // TestFlowHasNoCoordinatedOmission: one stall of 200 ms delays all puts that
 // were due meanwhile, a fifth of all, and each of them counts.
 func TestFlowHasNoCoordinatedOmission(t *testing.T) {
-	run := measure(t, &fake{stall: 200 * time.Millisecond},
-		Workload{Kind: Flow, Connections: 1, Consumers: 1, Size: 10, Rate: 500, Messages: 500})
+	run := measured(t, &fake{stall: 200 * time.Millisecond},
+		Workload{Kind: Flow, Connections: 1, Consumers: 1, Size: 10, Rate: 500, Messages: 500}, Bounds{Scale: 1})
 	require.Equal(t, 500, run.Messages)
 	require.Greater(t, run.P99, 100*time.Millisecond)
 	require.Less(t, run.P50, 100*time.Millisecond)
+}
+
+// TestLimitEndsARepeat: what was done until then is what counts.
+func TestLimitEndsARepeat(t *testing.T) {
+	w := Workload{Connections: 2, Outstanding: 5, Size: 10, Messages: 1 << 40}
+	run := measured(t, &fake{forget: true}, w, Bounds{Scale: 1, Limit: 100 * time.Millisecond})
+	require.Positive(t, run.Messages)
+	require.Less(t, run.Messages, w.Messages)
+	require.GreaterOrEqual(t, run.Took, 100*time.Millisecond)
+}
+
+// TestATaskThatEndsLateAddsNothing: consumers look only now and then whether
+// others have taken the last message.
+func TestATaskThatEndsLateAddsNothing(t *testing.T) {
+	const late = 300 * time.Millisecond
+	r := NewRepeat(Bounds{}, nil, nil)
+	run, err := r.Run(context.Background(), 10, []Task{
+		func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
+			ready <- struct{}{}
+			<-begin
+			r.Add(10)
+			<-time.After(late)
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	require.Less(t, run.Took, late)
 }
 
 func TestProbe(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 const credit = 250
 
 // backlog fills n messages for each channel and gives their consumers.
-func (r *repeat) backlog(ctx context.Context, n int) ([]task, int64, error) {
-	var tasks []task
+func (r *nsq) backlog(ctx context.Context, n int) ([]Task, int, error) {
+	var tasks []Task
 	channels := max(r.w.Channels, 1)
 	for ch := range channels {
 		name := fmt.Sprintf("bench%d", ch)
@@ -25,26 +25,27 @@ func (r *repeat) backlog(ctx context.Context, n int) ([]task, int64, error) {
 			tasks = append(tasks, r.consumer(ch+i, r.cfg.Topic, name, nil))
 		}
 	}
-	per := r.w.Connections * 400
-	n = (n + per - 1) / per * per // whole multi-puts
-	return tasks, int64(n * channels), r.fill(ctx, n)
+	const per = 400 // whole multi-puts, as many on each connection
+	n = (n + per - 1) / per * per
+	n, err := r.fill(ctx, n)
+	return tasks, n * channels, err
 }
 
 // mixed gives producers and consumers of one topic. What counts is what was
 // finished.
-func (r *repeat) mixed(n int) ([]task, int64) {
+func (r *nsq) mixed(n int) ([]Task, int) {
 	puts := n / r.w.Connections
-	var tasks []task
+	var tasks []Task
 	for i := range r.w.Connections {
 		tasks = append(tasks, r.publisher(i, puts, func(int) {}))
 	}
 	for i := range r.w.Consumers {
 		tasks = append(tasks, r.consumer(i, r.cfg.Topic, "bench", nil))
 	}
-	return tasks, int64(puts * r.w.Connections)
+	return tasks, puts * r.w.Connections
 }
 
-func (r *repeat) subscribe(i int, topic, channel string) (*conn, error) {
+func (r *nsq) subscribe(i int, topic, channel string) (*conn, error) {
 	c, err := dial(r.cfg.Addresses[i%len(r.cfg.Addresses)], r.cfg.Timeout)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (r *repeat) subscribe(i int, topic, channel string) (*conn, error) {
 
 // consumer takes messages and finishes each until all of the repeat are done.
 // seen, if not nil, looks at each body.
-func (r *repeat) consumer(i int, topic, channel string, seen func() func(body []byte)) task {
+func (r *nsq) consumer(i int, topic, channel string, seen func() func(body []byte)) Task {
 	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
 		c, err := r.subscribe(i, topic, channel)
 		if err != nil {
@@ -85,11 +86,11 @@ func (r *repeat) consumer(i int, topic, channel string, seen func() func(body []
 
 // drain reads and finishes. The last messages may go to another consumer, so it
 // looks up now and then.
-func (r *repeat) drain(c *conn, look func(body []byte)) error {
+func (r *nsq) drain(c *conn, look func(body []byte)) error {
 	const lookUp = 200 * time.Millisecond
 	end := time.Now().Add(r.cfg.Timeout)
 	armed := time.Time{}
-	for !r.finished() {
+	for !r.Finished() {
 		// Also inside a frame whose rest is late: a deadline that has passed would
 		// fail every further read at once.
 		if armed.IsZero() || c.r.Buffered() == 0 && time.Since(armed) > lookUp/2 {
@@ -98,7 +99,7 @@ func (r *repeat) drain(c *conn, look func(body []byte)) error {
 		}
 		kind, data, err := c.frame()
 		switch {
-		case err != nil && r.finished():
+		case err != nil && r.Finished():
 			return nil
 		case err != nil && isTimeout(err) && time.Now().Before(end):
 			armed = time.Time{}
@@ -114,7 +115,7 @@ func (r *repeat) drain(c *conn, look func(body []byte)) error {
 			_, _ = c.w.WriteString("FIN ")
 			_, _ = c.w.Write(data[10:messageHeader])
 			_ = c.w.WriteByte('\n')
-			r.add(1)
+			r.Add(1)
 		}
 		if c.r.Buffered() < 34 {
 			if err := c.w.Flush(); err != nil {

@@ -3,24 +3,16 @@ package bench
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"time"
 )
 
 // flow gives producers at a fixed rate, in turn over the topics, and consumers
 // of each topic. Bodies begin with the time at which they were due.
-func (r *repeat) flow(n int) ([]task, int64) {
+func (r *nsq) flow(n int) ([]Task, int) {
 	w := r.w
-	per := n / w.Connections
-	topics := make([]string, max(w.Topics, 1))
-	for i := range topics {
-		topics[i] = r.cfg.Topic
-		if w.Topics > 0 {
-			topics[i] = fmt.Sprintf("%s_%d", r.cfg.Topic, i)
-		}
-	}
+	per, topics := n/w.Connections, r.topics()
 	base := time.Now()
-	var tasks []task
+	var tasks []Task
 	for i := range w.Connections {
 		tasks = append(tasks, r.metronome(i, per, topics, base))
 	}
@@ -29,23 +21,20 @@ func (r *repeat) flow(n int) ([]task, int64) {
 			tasks = append(tasks, r.consumer(t+i, topic, "bench", func() func([]byte) { return r.stopwatch(base) }))
 		}
 	}
-	return tasks, int64(per * w.Connections)
+	return tasks, per * w.Connections
 }
 
 // stopwatch records for each body how long ago it was due.
-func (r *repeat) stopwatch(base time.Time) func(body []byte) {
+func (r *nsq) stopwatch(base time.Time) func(body []byte) {
 	return func(body []byte) {
-		late := time.Since(base) - time.Duration(binary.BigEndian.Uint64(body))
-		r.latency.Lock()
-		_ = r.latency.h.RecordValue(int64(late))
-		r.latency.Unlock()
+		r.record(time.Since(base) - time.Duration(binary.BigEndian.Uint64(body)))
 	}
 }
 
 // metronome puts one message at each of its times. It does not wait for answers:
 // a stall of the broker must not lower the rate. If it comes late itself, it
 // puts everything that is due, with the time at which it was due.
-func (r *repeat) metronome(i, n int, topics []string, base time.Time) task {
+func (r *nsq) metronome(i, n int, topics []string, base time.Time) Task {
 	w, cfg := r.w, r.cfg
 	every := time.Second * time.Duration(w.Connections) / time.Duration(w.Rate)
 	return func(ctx context.Context, ready chan<- struct{}, begin <-chan struct{}) error {

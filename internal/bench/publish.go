@@ -7,19 +7,20 @@ import (
 )
 
 // publishers share n messages.
-func (r *repeat) publishers(n int) ([]task, int64) {
+func (r *nsq) publishers(n int) ([]Task, int) {
 	per := max(r.w.Batch, 1)
 	puts := n / r.w.Connections / per
-	tasks := make([]task, r.w.Connections)
+	tasks := make([]Task, r.w.Connections)
 	for i := range tasks {
-		tasks[i] = r.publisher(i, puts, r.add)
+		tasks[i] = r.publisher(i, puts, r.Add)
 	}
-	return tasks, int64(puts * per * r.w.Connections)
+	return tasks, puts * per * r.w.Connections
 }
 
-// publisher keeps w.Outstanding puts under way on one connection.
-func (r *repeat) publisher(i, puts int, done func(n int)) task {
-	w, cfg := r.w, r.cfg
+// publisher keeps w.Outstanding puts under way on one connection, in turn over
+// the topics.
+func (r *nsq) publisher(i, puts int, done func(n int)) Task {
+	w, cfg, topics := r.w, r.cfg, r.topics()
 	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
 		c, err := dial(cfg.Addresses[i%len(cfg.Addresses)], cfg.Timeout)
 		if err != nil {
@@ -27,16 +28,22 @@ func (r *repeat) publisher(i, puts int, done func(n int)) task {
 		}
 		defer c.Close()
 		body := bytes.Repeat([]byte{'x'}, w.Size)
-		h := newHistogram()
-		defer func() { r.merge(h) }()
+		h := NewHistogram()
+		defer func() { r.Merge(h) }()
 		sent := make([]time.Time, max(w.Outstanding, 1))
 		ready <- struct{}{}
 		<-begin
 		next, answered := 0, 0
-		for answered < puts {
+		for {
 			now := time.Now()
+			if r.Over(now) {
+				puts = next
+			}
+			if answered >= puts {
+				return nil
+			}
 			for next < puts && next-answered < len(sent) {
-				c.put(cfg.Topic, body, w.Batch)
+				c.put(topics[(i+next*w.Connections)%len(topics)], body, w.Batch)
 				sent[next%len(sent)] = now
 				next++
 			}
@@ -55,13 +62,14 @@ func (r *repeat) publisher(i, puts int, done func(n int)) task {
 				}
 			}
 		}
-		return nil
 	}
 }
 
-// fill publishes a backlog in multi-puts.
-func (r *repeat) fill(ctx context.Context, n int) error {
+// fill publishes a backlog in multi-puts and tells how many messages it has.
+func (r *nsq) fill(ctx context.Context, n int) (int, error) {
 	w := Workload{Name: "fill", Connections: 4, Outstanding: 4, Batch: 100, Size: r.w.Size, Messages: n}
-	_, err := Measure(ctx, w, &Config{Addresses: r.cfg.Addresses, Topic: r.cfg.Topic, Timeout: r.cfg.Timeout, Scale: 1})
-	return err
+	bounds := r.cfg.Bounds
+	bounds.Scale = 1
+	run, err := Measure(ctx, w, &Config{Addresses: r.cfg.Addresses, Topic: r.cfg.Topic, Bounds: bounds})
+	return run.Messages, err
 }

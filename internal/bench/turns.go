@@ -1,0 +1,54 @@
+package bench
+
+import (
+	"context"
+	"io"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// Subject is what is measured: a broker or a cluster, with a client for it.
+type Subject interface {
+	// Label names it in the report.
+	Label() string
+	// Durability says what an acknowledgement means; "" if that is not known.
+	Durability(ctx context.Context) string
+	// Repeat runs a workload once and adds its Run, and what surrounds it, to the
+	// row. It adds no Run if the subject has nothing like the workload.
+	Repeat(ctx context.Context, w Workload, row *Row, progress func(percent int)) error
+}
+
+// Turns measures workloads with several subjects.
+type Turns struct {
+	Subjects []Subject
+	Repeats  int       // of each workload with each subject
+	Progress io.Writer // of the bar
+}
+
+// Measure repeats one workload with all subjects in turn, so that what the
+// machine does besides meets them alike. It gives a row for each subject that
+// has such a workload.
+func (t Turns) Measure(ctx context.Context, w Workload) (rows []Row, err error) {
+	bar := progressbar.NewOptions(100*t.Repeats*len(t.Subjects), progressbar.OptionSetWriter(t.Progress),
+		progressbar.OptionSetDescription(w.Name), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false))
+	defer bar.Finish()
+	all := make([]Row, len(t.Subjects))
+	for k, s := range t.Subjects {
+		all[k] = Row{Workload: w.Name, X: w.X, Subject: s.Label(), Durability: s.Durability(ctx), size: w.Size}
+	}
+	for i := range t.Repeats {
+		for k, s := range t.Subjects {
+			progress := func(percent int) { _ = bar.Set(100*(i*len(t.Subjects)+k) + percent) }
+			if err := s.Repeat(ctx, w, &all[k], progress); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for k := range all {
+		if len(all[k].Runs) > 0 {
+			all[k].summarise()
+			rows = append(rows, all[k])
+		}
+	}
+	return rows, nil
+}
