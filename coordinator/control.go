@@ -41,34 +41,32 @@ type handOverRequest struct {
 // with the broker.
 func (b *Broker) runController(ctx context.Context) {
 	for {
-		changed, pause := b.Changed(), controlEvery
+		changed, planned := b.Changed(), time.Duration(0)
 		if !b.stopping.Load() && b.session.incarnation() != 0 {
-			if took, is := b.controlRound(ctx); is {
-				pause = max(controlPause, planShare*took)
-			}
+			planned = b.controlRound(ctx)
 		}
-		if !waitFor(ctx, nil, pause) || pause != controlEvery && !waitFor(ctx, changed, controlEvery) {
+		if !waitFor(ctx, nil, max(controlPause, planShare*planned)) || !waitFor(ctx, changed, controlEvery) {
 			return
 		}
 	}
 }
 
-// controlRound does the controller's work once if this broker is it, and says how
+// controlRound does the controller's work once, if this broker is it, and says how
 // long the planning took.
-func (b *Broker) controlRound(ctx context.Context) (planned time.Duration, is bool) {
+func (b *Broker) controlRound(ctx context.Context) (planned time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	hold, done := context.WithTimeout(ctx, metaTimeout)
 	fence, ok := b.holdControl(hold)
 	done()
 	if !ok {
-		return 0, false
+		return 0
 	}
 	began := time.Now()
 	plan := controller.Plan(b.snapshot(), controller.Options{})
 	planned = time.Since(began)
 	b.control(ctx, fence, plan)
-	return planned, true
+	return planned
 }
 
 // holdControl reports whether this broker is the controller, and the compare

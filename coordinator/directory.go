@@ -16,7 +16,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// lookupWait bounds how long Lookup waits while a partition has no leader.
+// lookupWait bounds how long Lookup waits while a partition has no leader, and
+// Cluster while nobody is the controller.
 const lookupWait = 1500 * time.Millisecond
 
 // errNotRegistered is why Ready says no.
@@ -154,9 +155,13 @@ func address(n meta.NodeState) string {
 	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPPort))
 }
 
-// Cluster is the whole of GET /v1/cluster. Ends of partitions led elsewhere are
-// asked for, and left at 0 where nobody answers within 300 ms.
+// Cluster is the whole of GET /v1/cluster. Right after a start, and while the
+// controller changes, it waits up to 1.5 s for one. Ends of partitions led
+// elsewhere are asked for, and left at 0 where nobody answers within 300 ms.
 func (b *Broker) Cluster() edge.ClusterView {
+	ctx, cancel := context.WithTimeout(b.ctx, lookupWait)
+	_ = b.await(ctx, func() bool { return b.catalog.controllerNode() != "" }) // else it is shown as ""
+	cancel()
 	v := edge.ClusterView{Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Counters: b.counters()}
 	for _, n := range b.catalog.nodes() {
 		v.Brokers = append(v.Brokers, b.brokerView(n))

@@ -2,18 +2,25 @@ package coordinator
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// leaveTimeout bounds the revocation of the registration at the end.
-const leaveTimeout = time.Second
+const (
+	// leaveTimeout bounds the revocation of the registration at the end.
+	leaveTimeout = time.Second
+	// handOverStall ends a hand-over of which nothing is seen for so long: those who
+	// should take over, or the metadata, may be stopping too.
+	handOverStall = 500 * time.Millisecond
+)
 
 // HandOver gives every partition led here to another live member of its in-sync
-// set, and returns when that is done or ctx ends: what is left is elected by the
-// others once this broker is gone. The edges still serve meanwhile.
+// set, and returns when that is done, nothing moves any more, or ctx ends: what is
+// left is elected by the others once this broker is gone. The edges still serve
+// meanwhile.
 func (b *Broker) HandOver(ctx context.Context) {
 	if b.stopping.Swap(true) {
 		return
@@ -24,6 +31,11 @@ func (b *Broker) HandOver(ctx context.Context) {
 		b.log.WithError(err).Warn("cannot tell the others that this broker stops")
 	}
 	cancel()
+	ctx, cancel = context.WithCancel(ctx)
+	defer cancel()
+	stall := time.AfterFunc(handOverStall, cancel)
+	defer stall.Stop()
+	least := math.MaxInt
 	_ = b.await(ctx, func() bool {
 		left := 0
 		for _, h := range b.hosted() {
@@ -36,6 +48,10 @@ func (b *Broker) HandOver(ctx context.Context) {
 				h.flush()
 				b.post(h.id, replica.HandOver{To: to})
 			}
+		}
+		if left < least {
+			least = left
+			stall.Reset(handOverStall)
 		}
 		return left == 0
 	})

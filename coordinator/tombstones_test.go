@@ -16,6 +16,7 @@ func TestTombstonedNodeDeletesNothing(t *testing.T) {
 	ctx := t.Context()
 	remove := edge.AdminOp{Verb: "topic.delete", Topic: "orders"}
 	require.NoError(t, c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders"}))
+	c.whole("orders")
 	node := ""
 	for _, b := range c.nodes["n1"].Cluster().Brokers {
 		if b.Name == "n2" {

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // Broker is one process of the cluster, as cluster.json lists it.
@@ -115,6 +117,18 @@ func Load(dataDir string) (*Cluster, error) {
 	return c, nil
 }
 
+// refresh takes over what others have started.
+func (c *Cluster) refresh() error {
+	fresh, err := Load(c.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	for i := range fresh.Brokers {
+		c.Brokers[i].PID = fresh.Brokers[i].PID
+	}
+	return nil
+}
+
 // Broker finds a broker by name.
 func (c *Cluster) Broker(name string) (*Broker, error) {
 	for i := range c.Brokers {
@@ -136,8 +150,17 @@ func (c *Cluster) StartAll() error {
 }
 
 // Start starts one broker, as it was started first. It outlives this process
-// unless Stop is called or the cluster is tied to it.
+// unless Stop is called or the cluster is tied to it. Several processes may start
+// brokers of one cluster at the same time.
 func (c *Cluster) Start(name string) error {
+	lock := flock.New(filepath.Join(c.cfg.DataDir, "cluster.lock"))
+	if err := lock.Lock(); err != nil {
+		return fmt.Errorf("devcluster: %w", err)
+	}
+	defer func() { _ = lock.Unlock() }() // it goes with the process
+	if err := c.refresh(); err != nil {
+		return err
+	}
 	b, err := c.Broker(name)
 	if err != nil {
 		return err
@@ -200,10 +223,10 @@ func (c *Cluster) Stop(name string, timeout time.Duration) error {
 
 // StopAll ends every broker that runs, all at once.
 func (c *Cluster) StopAll(timeout time.Duration) error {
-	if fresh, err := Load(c.cfg.DataDir); err == nil {
-		c.Brokers = fresh.Brokers // `dev start` may have started one again
-	}
 	var errs []error
+	if err := c.refresh(); err != nil { // `dev start` may have started one again
+		errs = append(errs, err)
+	}
 	for _, b := range c.Brokers {
 		if b.PID != 0 && alive(b.PID) {
 			errs = append(errs, c.Signal(b.Name, syscall.SIGTERM))

@@ -73,6 +73,7 @@ type Server struct {
 	tls      TLS
 	log      logrus.FieldLogger
 	failed   chan error
+	handOver sync.Once
 	stop     sync.Once
 	stopped  chan struct{} // closed when Stop has begun
 	done     chan struct{} // closed when the watcher goroutine has ended
@@ -172,17 +173,34 @@ func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 // Leads says whether this member is the leader of the metadata cluster.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
+// handOverTimeout bounds a hand-over. A live member takes a few heartbeats; one
+// that stops at the same time never does, and etcd would wait 5 s for it.
+const handOverTimeout = time.Second
+
 // HandOver gives the leadership of the metadata cluster to another member, if
-// this one has it and there is another; it returns when that one leads. Requests
-// that are under way at that moment may be lost: a broker that stops does this
-// before it causes any.
+// this one has it and there is another; it returns when that one leads, or after
+// 1 s. It is tried once in a member's life. Requests that are under way at that
+// moment may be lost: a broker that stops does this before it causes any.
 func (s *Server) HandOver() error {
 	select {
 	case <-s.etcd.Server.StopNotify():
 		return ErrStopped
 	default:
 	}
-	if err := s.etcd.Server.TryTransferLeadershipOnShutdown(); err != nil {
+	var err error
+	s.handOver.Do(func() { err = s.giveAway() })
+	return err
+}
+
+func (s *Server) giveAway() error {
+	answer := make(chan error, 1)
+	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest
+	err := errors.New("nobody takes it")
+	select {
+	case err = <-answer:
+	case <-time.After(handOverTimeout):
+	}
+	if err != nil {
 		return fmt.Errorf("etcdserver: hand the leadership over: %w", err)
 	}
 	return nil
@@ -193,7 +211,10 @@ func (s *Server) HandOver() error {
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
-		s.etcd.Server.Stop() // hands the leadership over first
+		if err := s.HandOver(); err != nil {
+			s.log.WithError(err).Info("the metadata cluster has to elect a leader")
+		}
+		s.etcd.Server.HardStop()
 		s.clients.stop()
 		s.etcd.Close()
 		<-s.done

@@ -1,0 +1,49 @@
+package devcluster_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestStartsAtTheSameTime: as many processes start a broker each; all pids are
+// known afterwards, and no broker is started twice.
+func TestStartsAtTheSameTime(t *testing.T) {
+	dir := t.TempDir()
+	broker := filepath.Join(dir, "broker")
+	require.NoError(t, os.WriteFile(broker, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755))
+	const nodes = 5
+	c, err := devcluster.New(devcluster.Config{Nodes: nodes, DataDir: dir, BasePort: 20000, NSQD: broker, Tied: true})
+	require.NoError(t, err)
+	loaded := make([]*devcluster.Cluster, 2*nodes)
+	for i := range loaded {
+		loaded[i], err = devcluster.Load(dir)
+		require.NoError(t, err)
+	}
+	started := make([]error, len(loaded))
+	var starts sync.WaitGroup
+	for i := range loaded {
+		starts.Go(func() { started[i] = loaded[i].Start(fmt.Sprintf("n%d", i%nodes+1)) })
+	}
+	starts.Wait()
+	for i := range nodes {
+		require.NotEqual(t, started[i] == nil, started[i+nodes] == nil, "broker %d is started once: %v, %v", i+1, started[i], started[i+nodes])
+	}
+	require.NoError(t, c.StopAll(5*time.Second))
+	for i, b := range c.Brokers {
+		require.NotZero(t, b.PID, "broker %d", i+1)
+	}
+	for _, l := range loaded { // reap
+		_ = l.StopAll(time.Second)
+	}
+}
