@@ -16,9 +16,10 @@ func newChannel(t *target) *cobra.Command {
 	cmd := &cobra.Command{Use: "channel", Short: "create, move, pause, empty and delete channels; delayed and dead messages"}
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
-			Use:   verb + " TOPIC CHANNEL",
-			Short: verb + " a channel",
-			Args:  cobra.ExactArgs(2),
+			Use:     verb + " TOPIC CHANNEL",
+			Short:   verb + " a channel",
+			Example: "  nsqctl channel " + verb + " orders billing",
+			Args:    cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, channelArgs(args))
 				return err
@@ -107,7 +108,9 @@ func newChannelDeferred(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deferred TOPIC CHANNEL",
 		Short: "list delayed messages, the next due first",
-		Args:  cobra.ExactArgs(2),
+		Example: `  nsqctl channel deferred orders billing -n 20
+  nsqctl channel deferred orders billing -o json`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("limit", fmt.Sprint(limit))
@@ -134,9 +137,10 @@ func newChannelDeferred(t *target) *cobra.Command {
 
 func newChannelCancel(t *target) *cobra.Command {
 	return &cobra.Command{
-		Use:   "cancel TOPIC CHANNEL ID...",
-		Short: "finish delayed messages before they are due",
-		Args:  cobra.MinimumNArgs(3),
+		Use:     "cancel TOPIC CHANNEL ID...",
+		Short:   "finish delayed messages before they are due",
+		Example: `  nsqctl channel cancel orders billing d910000000000007     # the id of "channel deferred"`,
+		Args:    cobra.MinimumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q["id"] = args[2:]
@@ -183,9 +187,10 @@ func newChannelPolicy(t *target) *cobra.Command {
 func newChannelRedrive(t *target) *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
-		Use:   "redrive TOPIC CHANNEL",
-		Short: "move a channel's dead messages back to it",
-		Args:  cobra.ExactArgs(2),
+		Use:     "redrive TOPIC CHANNEL",
+		Short:   "move a channel's dead messages back to it",
+		Example: `  nsqctl channel redrive orders billing -n 100`,
+		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("limit", fmt.Sprint(limit))

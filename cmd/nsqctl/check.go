@@ -47,6 +47,8 @@ func newCheck(t *target) *cobra.Command {
 		Long: `check reads what every live replica holds, batch by batch, up to the least
 committed end, and says where they differ. Exit code 0: all equal and every
 replica there; 1: a difference, or a replica that is missing or behind.`,
+		Example: `  nsqctl check orders
+  nsqctl check orders --wait 1m -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return check(cmd, t, args[0], wait)

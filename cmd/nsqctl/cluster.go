@@ -17,7 +17,9 @@ func newCluster(t *target) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "brokers, topics, leaders and in-sync replicas",
-		Args:  cobra.NoArgs,
+		Example: `  nsqctl cluster status
+  nsqctl cluster status -o json --nsqd-http-address n1.example:4151`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v edge.ClusterView
 			if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {

@@ -45,9 +45,10 @@ client +4, etcd peer +5.`,
 	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
 	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", "./data", "where the brokers keep their data, logs and cluster.json")
 	cmd.AddCommand(&cobra.Command{
-		Use:   "kill NAME",
-		Short: "kill -9 a broker of a dev cluster",
-		Args:  cobra.ExactArgs(1),
+		Use:     "kill NAME",
+		Short:   "kill -9 a broker of a dev cluster",
+		Example: `  nsqctl dev kill n2 --data-dir ./data`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := devcluster.Load(cfg.DataDir)
 			if err != nil {
@@ -57,9 +58,10 @@ client +4, etcd peer +5.`,
 		},
 	})
 	cmd.AddCommand(&cobra.Command{
-		Use:   "start NAME",
-		Short: "start a broker of a dev cluster again",
-		Args:  cobra.ExactArgs(1),
+		Use:     "start NAME",
+		Short:   "start a broker of a dev cluster again",
+		Example: `  nsqctl dev start n2 --data-dir ./data`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := devcluster.Load(cfg.DataDir)
 			if err != nil {

@@ -53,6 +53,12 @@ every channel and answers for the whole cluster.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if t.output != "text" && t.output != "json" {
+				return fmt.Errorf("--output is text or json, not %q", t.output)
+			}
+			return nil
+		},
 	}
 	f := root.PersistentFlags()
 	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{"127.0.0.1:4150"}, "TCP address of a broker; may be repeated, the next is used when one fails")

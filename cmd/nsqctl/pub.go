@@ -104,16 +104,27 @@ func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int
 	}
 	defer func() { p.producer.Stop() }()
 	p.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowBytes(true),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetVisibility(!o.quiet), progressbar.OptionClearOnFinish())
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetVisibility(!o.quiet && isTerminal(os.Stderr)),
+		progressbar.OptionClearOnFinish())
 	start := time.Now()
 	if err := p.run(cmd.Context(), in); err != nil {
 		return fmt.Errorf("%w (%d messages were answered OK)", err, p.acked)
 	}
 	_ = p.bar.Finish()
-	took := time.Since(start)
-	fmt.Fprintf(cmd.OutOrStdout(), "%d messages answered OK in %s (%.0f/s), %d puts tried again\n",
-		p.acked, took.Round(time.Millisecond), float64(p.acked)/took.Seconds(), p.retried)
-	return nil
+	return p.report(cmd.OutOrStdout(), t.output, time.Since(start))
+}
+
+// report says what was published.
+func (p *publisher) report(w io.Writer, output string, took time.Duration) error {
+	rate := float64(p.acked) / took.Seconds()
+	if output == "json" {
+		return printJSON(w, map[string]any{
+			"messages": p.acked, "seconds": took.Seconds(), "messages_per_second": rate, "puts_tried_again": p.retried,
+		})
+	}
+	_, err := fmt.Fprintf(w, "%d messages answered OK in %s (%.0f/s), %d puts tried again\n",
+		p.acked, took.Round(time.Millisecond), rate, p.retried)
+	return err
 }
 
 func (p *publisher) run(ctx context.Context, in io.Reader) error {

@@ -50,15 +50,17 @@ func newTopic(t *target) *cobra.Command {
 		return describeTopic(cmd, t, args[0])
 	}
 	describe := &cobra.Command{
-		Use:   "describe TOPIC",
-		Short: "leaders, replicas and ends of every partition",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
+		Use:     "describe TOPIC",
+		Short:   "leaders, replicas and ends of every partition",
+		Example: `  nsqctl topic describe orders`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
 	}
 	list := &cobra.Command{
-		Use:   "list",
-		Short: "the names of all topics",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "the names of all topics",
+		Example: `  nsqctl topic list -o json`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v struct {
 				Topics []string `json:"topics"`
@@ -78,9 +80,10 @@ func newTopic(t *target) *cobra.Command {
 	cmd.AddCommand(create, describe, list, newMove(t), newReplication(t))
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
-			Use:   verb + " TOPIC",
-			Short: verb + " a topic",
-			Args:  cobra.ExactArgs(1),
+			Use:     verb + " TOPIC",
+			Short:   verb + " a topic",
+			Example: "  nsqctl topic " + verb + " orders",
+			Args:    cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				_, err := call(cmd.Context(), http.MethodPost, t.http, "/topic/"+verb, url.Values{"topic": args})
 				return err

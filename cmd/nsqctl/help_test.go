@@ -1,0 +1,42 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// leaves calls f for every command that does something.
+func leaves(cmd *cobra.Command, f func(*cobra.Command)) {
+	if cmd.Runnable() {
+		f(cmd)
+	}
+	for _, sub := range cmd.Commands() {
+		leaves(sub, f)
+	}
+}
+
+// TestEveryCommandHasAnExample: --help alone must be enough to use one.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	leaves(newRoot(), func(cmd *cobra.Command) {
+		require.NotEmpty(t, cmd.Short, cmd.CommandPath())
+		require.Contains(t, cmd.Example, cmd.CommandPath(), "a line that can be copied")
+	})
+}
+
+func TestErrorsSayWhatIsWrong(t *testing.T) {
+	for want, args := range map[string][]string{
+		`--output is text or json, not "xml"`:      {"topic", "list", "-o", "xml"},
+		`unknown command "topics"`:                 {"topics"},
+		`required flag(s) "topic" not set`:         {"pub"},
+		"accepts 2 arg(s), received 1":             {"channel", "pause", "orders"},
+		"open nothing.jsonl: no such file":         {"pub", "--topic", "orders", "nothing.jsonl"},
+		"127.0.0.1:1: connect: connection refused": {"topic", "list", "--nsqd-http-address", "127.0.0.1:1"},
+		"unknown flag: --tpic":                     {"pub", "--tpic", "orders"},
+	} {
+		_, err := run(t, time.Minute, args...)
+		require.ErrorContains(t, err, want)
+	}
+}
