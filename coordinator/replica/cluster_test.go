@@ -286,6 +286,37 @@ func TestSilentFollowerLeavesAfterTISR(t *testing.T) {
 	require.Len(t, c.state.ISR, 2)
 }
 
+// TestWhoLagsDoesNotJoin: a member that is let go because it owes an
+// acknowledgement holds all that is committed as long as another one owes it
+// too. It must not come back for that, or it would be let go again at once.
+func TestWhoLagsDoesNotJoin(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.pass(500)
+	leader, late, hung := c.at(1), c.at(2), c.at(3)
+	late.holdAck = true
+	c.put(leader, 1, "a")
+	c.settle()
+	hung.holdAck = true
+	c.put(leader, 2, "b")
+	c.pass(50)
+	token := late.unsync[0]
+	late.unsync = late.unsync[1:]
+	c.step(late, Synced{Token: token})
+	proposals := 0
+	c.cas = func(b *broker, cas CAS) {
+		if proposals++; proposals < 10 {
+			c.apply(b, cas)
+		}
+	}
+	c.pass(980)
+	require.Equal(t, 1, proposals, "it is let go and taken back in turn")
+	require.Len(t, c.state.ISR, 2)
+	hung.holdAck, late.holdAck = false, false
+	c.pass(500)
+	require.Len(t, c.state.ISR, 3)
+	require.Equal(t, Committed, leader.outcome(2))
+}
+
 func TestElection(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "kept")
