@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -13,11 +14,12 @@ import (
 // Do carries out an administrative operation (edge.Admin), on whatever broker
 // it was asked for.
 func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
+	if op.Verb == "topic.create" { // its time depends on the number of partitions
+		return b.createExplicitly(ctx, op)
+	}
 	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
 	defer cancel()
 	switch op.Verb {
-	case "topic.create":
-		return b.createExplicitly(ctx, op)
 	case "topic.delete":
 		if b.hidden.hides(op.Topic, b.selfAddress()) {
 			b.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
@@ -151,6 +153,8 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	if _, err := topicOptions(meta.TopicOptions{}, op.Args); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, channelTimeout+time.Duration(s.partitions)*prepareEach)
+	defer cancel()
 	if _, err = b.createTopic(ctx, s); err != nil {
 		return err
 	}

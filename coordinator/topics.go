@@ -19,6 +19,7 @@ const (
 	// first in-sync set.
 	prepareTimeout = time.Second
 	prepareEach    = 10 * time.Millisecond // more for each partition
+	writeEach      = time.Millisecond      // likewise, of the transaction
 	createRetry    = 50 * time.Millisecond
 	connectWait    = 200 * time.Millisecond
 	// deleteRepeat is how long a repeated delete is taken for the same one:
@@ -44,10 +45,9 @@ func (b *Broker) spec(s topicSpec) (topicSpec, error) {
 	}
 	def(&s.minInSync, DefaultMinInSync(s.replicas))
 	def(&s.durability, b.o.Durability)
-	limit := min(nsqd.MaxPartitions, meta.MaxTxn-2)
 	switch {
-	case s.partitions < 1 || s.partitions > limit:
-		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, limit)
+	case s.partitions < 1 || s.partitions > nsqd.MaxPartitions:
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, nsqd.MaxPartitions)
 	case s.replicas < 1:
 		return s, fmt.Errorf("%w: replication_factor must be at least 1", edge.ErrInvalid)
 	case s.minInSync < 1 || s.minInSync > s.replicas:
@@ -79,7 +79,7 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 		return gateway.Topic{}, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, b.o.Hold)
+	ctx, cancel := context.WithTimeout(ctx, b.o.Hold+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID()}
 	defer func() { b.background(func(ctx context.Context) { b.releaseReplicas(ctx, c) }) }()
@@ -195,11 +195,12 @@ var errTaken = errors.New("coordinator: the topic was created by another broker"
 // writeTopic runs the transaction; an unknown answer is read back.
 func (b *Broker) writeTopic(ctx context.Context, c *creation, revision int64, puts []meta.Put) error {
 	key := b.keys.Topic(c.spec.name)
-	short, cancel := context.WithTimeout(ctx, 2*txnTimeout)
+	short, cancel := context.WithTimeout(ctx, 2*txnTimeout+time.Duration(len(puts))*writeEach)
 	ok, _, err := b.meta.Txn(short, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
 	cancel()
-	if errors.Is(err, meta.ErrInvalid) {
-		return fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+	if errors.Is(err, meta.ErrInvalid) { // an external etcd with other limits than ours
+		return fmt.Errorf("%w: %d partitions are written in one transaction, raise --max-txn-ops of etcd to %d: %w",
+			edge.ErrInvalid, c.spec.partitions, meta.EmbeddedMaxTxn, err)
 	}
 	if err == nil && ok {
 		return nil

@@ -26,6 +26,9 @@ func TestExternalEtcd(t *testing.T) {
 			c := external(t, endpoint, brokers)
 			const partitions = 100 // more than fit into one transaction with two operations each
 			c.create(topic, channel, partitions)
+			out, err := c.nsqctl("topic", "create", "too-many", "--partitions", "200")
+			require.Error(t, err)
+			require.Contains(t, out, "--max-txn-ops")
 			v, _ := c.topic(topic)
 			require.Equal(t, min(brokers, 3), v.ReplicationFactor)
 			require.Equal(t, 2, v.MinInSync)
