@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -116,6 +117,54 @@ func TestBadRequests(t *testing.T) {
 	_, text := b.get("/topics")
 	require.NotContains(t, text, "a/b")
 	b.quiet()
+}
+
+// TestWrongMethodsAndSlashes: what the standard mux would answer otherwise.
+func TestWrongMethodsAndSlashes(t *testing.T) {
+	b := start(t, "--lookupd-http-address=127.0.0.1:0")
+	b.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, x := range []struct {
+		method, path string
+		status       int
+		header, want string
+	}{
+		{"HEAD", "/ping", 405, "Allow", "GET, OPTIONS"},
+		{"HEAD", "/stats", 405, "Allow", "GET, OPTIONS"},
+		{"GET", "/pub?topic=t", 405, "Allow", "OPTIONS, POST"},
+		{"DELETE", "/topic/create?topic=t", 405, "X-Nsq-Content-Type", "nsq; version=1.0"},
+		{"PUT", "/ui", 405, "X-Nsq-Content-Type", "nsq; version=1.0"},
+		{"GET", "/stats/?format=json", 301, "Location", "/stats?format=json"},
+		{"GET", "/ping/", 301, "Location", "/ping"},
+		{"GET", "/debug/pprof", 301, "Location", "/debug/pprof/"},
+		{"POST", "/pub/?topic=t", 307, "Location", "/pub?topic=t"}, // with its body
+		{"GET", "//stats", 301, "Location", "/stats"},
+		{"GET", "/nothing/", 404, "Content-Type", "application/json; charset=utf-8"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), x.method, b.url(x.path), nil)
+		require.NoError(t, err)
+		resp, err := b.http.Do(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		require.Equal(t, x.status, resp.StatusCode, "%s %s", x.method, x.path)
+		require.Equal(t, x.want, resp.Header.Get(x.header), "%s %s", x.method, x.path)
+	}
+}
+
+// TestWrongPort: a client of each protocol at the port of the other learns what
+// it met.
+func TestWrongPort(t *testing.T) {
+	b := start(t)
+	_, err := b.http.Get("http://" + b.address(0) + "/ping")
+	require.ErrorContains(t, err, "E_BAD_PROTOCOL", "the TCP port")
+	conn, err := net.Dial("tcp", b.address(1))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("  V2IDENTIFY\n" + body("{}") + "\r\n\r\n"))
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(answer), "HTTP/1.1 400"), "the HTTP port; clients look for these bytes")
+	require.Contains(t, string(answer), "400 Bad Request")
 }
 
 // TestHalfACommand: clients that stop in the middle cost a connection, and their
