@@ -25,7 +25,12 @@ type steady struct {
 // underLoad starts three brokers, producers at all of them and a consumer.
 func underLoad(t *testing.T, partitions int) *steady {
 	t.Helper()
-	c := start(t, 3)
+	return start(t, 3).underLoad(partitions)
+}
+
+// underLoad makes a topic, producers at all brokers and a consumer.
+func (c *cluster) underLoad(partitions int) *steady {
+	c.t.Helper()
 	c.create(topic, channel, partitions)
 	const plenty = 2_000_000
 	s := &steady{cluster: c, sink: c.consume(topic, channel)}

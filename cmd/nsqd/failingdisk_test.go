@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/loopdisk"
+)
+
+// TestFailingDisk fails the syncs of the journal of a running broker: it ends by
+// itself, says why, and has everything that it answered when it starts again on
+// what the disk has kept.
+func TestFailingDisk(t *testing.T) {
+	b := prepare(t)
+	disk, err := loopdisk.Mount(filepath.Join(t.TempDir(), "disk"), filepath.Join(b.dir, "journal"), 128<<20)
+	if err != nil {
+		t.Skip("needs a disk of its own: ", err)
+	}
+	t.Cleanup(func() { require.NoError(t, disk.Close()) })
+	b.run()
+	b.ready()
+	stored := map[string]bool{}
+	for i := range 50 {
+		body := fmt.Sprint("before ", i)
+		status, text := b.post("/pub?topic=t", body)
+		require.Equal(t, 200, status, text)
+		stored[body] = true
+	}
+	require.NoError(t, disk.Break())
+	c := b.dial()
+	c.command("after", "PUB t")
+	require.Equal(t, 1, b.wait())
+	require.Contains(t, b.logged(), "STORE failed")
+	require.Contains(t, b.logged(), "input/output error")
+
+	require.NoError(t, disk.Mend())
+	b.run()
+	b.ready()
+	require.NotContains(t, b.logged(), "store id", "a failed disk is no corrupt one")
+	c = b.dial()
+	c.consume("t", "c", 100)
+	for len(stored) > 0 {
+		id, _, body := c.message()
+		require.True(t, stored[body] || strings.HasPrefix(body, "after"), body)
+		delete(stored, body)
+		c.send("FIN %s\n", id)
+	}
+}
