@@ -16,7 +16,7 @@ PACKAGES = ./...
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare microbench sim chaos model model-mutations storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-check sweeps microbench sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,11 +58,13 @@ test-race: build ## the same under the race detector
 test-long: ## hours: all of the long runs below, one after the other
 	$(MAKE) test-race
 	$(MAKE) sim
+	$(MAKE) sim-mutations
 	$(MAKE) storage-faults
 	$(MAKE) model
 	$(MAKE) model-mutations
 	$(MAKE) fuzz FUZZTIME=10m
 	$(MAKE) conformance
+	$(MAKE) bench-check
 	$(MAKE) chaos
 
 bench: build ## measure a fresh cluster of three brokers with every workload; bench.svg (BENCHFLAGS)
@@ -71,11 +73,30 @@ bench: build ## measure a fresh cluster of three brokers with every workload; be
 bench-compare: build ## the same, and in turn with another broker (PEER=host:port, PEER_PIDS)
 	bin/nsqctl bench --cluster --compare $(PEER) --compare-pids "$(PEER_PIDS)" $(BENCHFLAGS)
 
+bench-nsqd: build ## the same, with a stock nsqd that is built for it (NSQD=path: with that one; NSQD_FLAGS)
+	bench/nsqd.sh $(BENCHFLAGS)
+
+bench-nats: ## NATS JetStream with three replicas, by the same rows (NATSFLAGS)
+	$(GO) build -C bench -o ../bin/bench-nats ./nats
+	bin/bench-nats $(NATSFLAGS)
+
+bench-check: ## the module of the peers builds, and measures
+	$(GO) vet -C bench ./...
+	$(GO) test -C bench -timeout 10m ./...
+
+sweeps: build ## curves by connections, partitions, topics, size, backlog, channels; sweep-*.svg (BENCHFLAGS)
+	@set -e; for sweep in connections partitions topics size backlog channels; do \
+		bin/nsqctl bench --cluster --sweep $$sweep --svg sweep-$$sweep.svg $(BENCHFLAGS); \
+	done
+
 microbench: ## benchmarks of the hot paths, with allocations (BENCHTIME)
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
 
 sim: ## simulated clusters under faults (SEEDS)
 	$(GO) test -count=1 -timeout 24h ./internal/sim -sim.seeds=$(SEEDS)
+
+sim-mutations: ## ten safety-critical lines switched off: who notices
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestScore ./internal/mutation
 
 storage-faults: ## storage on a crashing disk (SEQUENCES)
 	LOCKSTEP_SEQUENCES=$(SEQUENCES) $(GO) test -count=1 -timeout 24h $(STORAGE)

@@ -5,15 +5,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/bench"
@@ -72,7 +69,7 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	if err := s.create(ctx, topics, w.Partitions); err != nil {
 		return err
 	}
-	disk, syncs := s.disk(), s.syncs(ctx)
+	disk, syncs := bench.DiskUsage(s.dirs), s.syncs(ctx)
 	row.SawISR(s.isr(ctx, topic))
 	bench.ResetPeakMemory(s.pids)
 	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Bounds: s.bounds, PIDs: s.pids, Progress: progress}
@@ -83,7 +80,7 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	row.Runs = append(row.Runs, run)
 	row.SawISR(s.isr(ctx, topic))
 	row.Syncs += s.syncs(ctx) - syncs
-	row.Disk += s.disk() - disk
+	row.Disk += bench.DiskUsage(s.dirs) - disk
 	row.Memory = max(row.Memory, bench.PeakMemory(s.pids))
 	for _, name := range topics {
 		s.post(ctx, "/topic/delete", url.Values{"topic": {name}})
@@ -228,24 +225,6 @@ func (s *subject) syncs(ctx context.Context) (total int64) {
 				total += int64(n)
 			}
 		}
-	}
-	return total
-}
-
-// disk sums what the brokers' directories occupy.
-func (s *subject) disk() (total int64) {
-	for _, dir := range s.dirs {
-		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil // files come and go
-			}
-			if st, err := d.Info(); err == nil {
-				if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-					total += sys.Blocks * 512
-				}
-			}
-			return nil
-		})
 	}
 	return total
 }

@@ -112,9 +112,9 @@ type Bounds struct {
 	Timeout time.Duration // a connection that takes longer has failed
 }
 
-// messages is how many messages a repeat of a workload takes: at least one call
+// Messages is how many messages a repeat of a workload takes: at least one call
 // a connection.
-func (b Bounds) messages(w Workload) int {
+func (b Bounds) Messages(w Workload) int {
 	return max(int(float64(w.Messages)*b.Scale), w.Connections*max(w.Batch, 1))
 }
 
@@ -150,7 +150,7 @@ func measure(ctx context.Context, w Workload, cfg *Config) (Run, error) {
 	r := &nsq{Repeat: NewRepeat(cfg.Bounds, cfg.PIDs, cfg.Progress), w: w, cfg: cfg}
 	var tasks []Task
 	var err error
-	n := cfg.messages(w)
+	n := cfg.Messages(w)
 	switch w.Kind {
 	case Publish:
 		tasks, n = r.publishers(n)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// credit is the RDY of every consumer.
-const credit = 250
+// Credit is the RDY of every consumer.
+const Credit = 250
 
 // backlog fills n messages for each channel and gives their consumers.
 func (r *nsq) backlog(ctx context.Context, n int) ([]Task, int, error) {
@@ -76,7 +76,7 @@ func (r *nsq) consumer(i int, topic, channel string, seen func() func(body []byt
 		}
 		ready <- struct{}{}
 		<-begin
-		_, _ = fmt.Fprintf(c.w, "RDY %d\n", credit)
+		_, _ = fmt.Fprintf(c.w, "RDY %d\n", Credit)
 		if err := c.w.Flush(); err != nil {
 			return err
 		}

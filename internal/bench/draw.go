@@ -48,7 +48,7 @@ func (r *Report) bars() chart.BarChart {
 }
 
 // curves has, for each subject, the median rate, dotted its extremes, and on the
-// right hand the median latency if calls were timed. The abscissa is the
+// left hand the median latency if calls were timed. The abscissa is the
 // logarithm of what the sweep changes; the library's own logarithmic range puts 1
 // and 2 in one place.
 func (r *Report) curves() chart.Chart {
@@ -70,13 +70,12 @@ func (r *Report) curves() chart.Chart {
 		fastest, slowest = max(fastest, x.RateMax), max(slowest, milliseconds(x.P50))
 	}
 	c := chart.Chart{Width: 900, Height: 480, Title: "by " + r.Sweep,
-		Background: chart.Style{Padding: chart.Box{Top: 60, Left: 160, Right: 20, Bottom: 20}},
+		Background: chart.Style{Padding: chart.Box{Top: 60, Left: 185, Right: 20, Bottom: 20}},
 		XAxis:      chart.XAxis{Name: r.Sweep, Ticks: ticks},
-		YAxis: chart.YAxis{Name: "messages per second", AxisType: chart.YAxisSecondary, // the left one
-			Range: &chart.ContinuousRange{Max: fastest}, ValueFormatter: chart.IntValueFormatter},
+		YAxis:      chart.YAxis{Name: "messages per second", Range: &chart.ContinuousRange{Max: fastest}, ValueFormatter: chart.IntValueFormatter},
 	}
 	if slowest > 0 {
-		c.YAxisSecondary = chart.YAxis{Name: "milliseconds", AxisType: chart.YAxisPrimary, Range: &chart.ContinuousRange{Max: slowest}}
+		c.YAxisSecondary = chart.YAxis{Name: "milliseconds", Range: &chart.ContinuousRange{Max: slowest}}
 	}
 	for i, name := range subjects {
 		c.Series = append(c.Series, curves[name].series(name, i, slowest > 0)...)

@@ -145,4 +145,10 @@ func (r *Row) isr() string {
 	return text
 }
 
-func short(d time.Duration) string { return d.Round(time.Microsecond).String() }
+// short writes a latency; of consumers there is none.
+func short(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return d.Round(time.Microsecond).String()
+}

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -44,7 +45,8 @@ func (s source) imports() map[string]*ast.ImportSpec {
 	return out
 }
 
-// sources parses every Go file of the repository.
+// sources parses every Go file of the module; other modules in the repository
+// have rules, and dependencies, of their own.
 func sources(t *testing.T) []source {
 	t.Helper()
 	const root = "../.."
@@ -56,7 +58,8 @@ func sources(t *testing.T) []source {
 		}
 		if d.IsDir() {
 			hidden := strings.HasPrefix(d.Name(), ".") && name != root
-			if hidden || d.Name() == "testdata" || d.Name() == "bin" {
+			_, err := os.Stat(filepath.Join(name, "go.mod"))
+			if hidden || err == nil && name != root || d.Name() == "testdata" || d.Name() == "bin" {
 				return filepath.SkipDir
 			}
 			return nil

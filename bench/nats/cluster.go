@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	loopback = "127.0.0.1"
+	servers  = 3
+	ready    = time.Minute // until which a new cluster serves
+	poll     = 50 * time.Millisecond
+)
+
+type clusterConfig struct {
+	dir        string
+	basePort   int // clients of server i: + i; servers among themselves: + 10 + i
+	syncAlways bool
+}
+
+// cluster is three servers, each in a process of its own.
+type cluster struct {
+	clusterConfig
+	processes []*exec.Cmd
+	stdins    []io.Closer // a server ends with its own
+	nc        *nats.Conn
+	js        jetstream.JetStream
+}
+
+// start starts the servers and waits until they take streams.
+func start(ctx context.Context, cfg clusterConfig) (*cluster, error) {
+	c := &cluster{clusterConfig: cfg}
+	for i := range servers {
+		if err := c.startOne(i); err != nil {
+			c.stop()
+			return nil, err
+		}
+	}
+	if err := c.awaitLeader(ctx); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("three servers with ports from %d: %w", cfg.basePort, err)
+	}
+	return c, nil
+}
+
+func (c *cluster) startOne(i int) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var routes []string
+	for k := range servers {
+		routes = append(routes, fmt.Sprintf("nats://%s:%d", loopback, c.basePort+10+k))
+	}
+	if err := os.MkdirAll(c.serverDir(i), 0o755); err != nil {
+		return err
+	}
+	cmd := exec.Command(executable, serverCommand,
+		"-name", fmt.Sprintf("n%d", i), "-dir", c.serverDir(i), fmt.Sprintf("-sync-always=%t", c.syncAlways),
+		"-port", fmt.Sprint(c.basePort+i), "-cluster-port", fmt.Sprint(c.basePort+10+i), "-routes", strings.Join(routes, ","))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.processes, c.stdins = append(c.processes, cmd), append(c.stdins, stdin)
+	return nil
+}
+
+func (c *cluster) serverDir(i int) string { return filepath.Join(c.dir, fmt.Sprint(i)) }
+
+func (c *cluster) url(i int) string {
+	return fmt.Sprintf("nats://%s:%d", loopback, c.basePort+i%servers)
+}
+
+func (c *cluster) dirs() (dirs []string) {
+	for i := range servers {
+		dirs = append(dirs, c.serverDir(i))
+	}
+	return dirs
+}
+
+func (c *cluster) pids() (pids []int) {
+	for _, cmd := range c.processes {
+		pids = append(pids, cmd.Process.Pid)
+	}
+	return pids
+}
+
+// awaitLeader waits until a stream with three replicas can be made.
+func (c *cluster) awaitLeader(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ready)
+	defer cancel()
+	err := until(ctx, func() (err error) {
+		if c.nc == nil {
+			if c.nc, err = nats.Connect(c.url(0)); err != nil {
+				return err
+			}
+			if c.js, err = jetstream.New(c.nc); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // a request too early is never answered
+		defer cancel()
+		_, err = c.create(ctx, "ready")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return c.js.DeleteStream(ctx, "ready")
+}
+
+// create makes a stream for the subject of its name.
+func (c *cluster) create(ctx context.Context, name string) (jetstream.Stream, error) {
+	return c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage, Replicas: servers,
+	})
+}
+
+// inSync counts the replicas of a stream that have all it has, after a while in
+// which those behind may catch up: the followers of a Raft group may lag.
+func (c *cluster) inSync(ctx context.Context, name string) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err = until(ctx, func() error {
+		s, err := c.js.Stream(ctx, name)
+		if err != nil {
+			return err
+		}
+		n = 1
+		for _, peer := range s.CachedInfo().Cluster.Replicas {
+			if peer.Current {
+				n++
+			}
+		}
+		if n < servers {
+			return errors.New("a replica is behind")
+		}
+		return nil
+	})
+	if n > 0 {
+		return n, nil
+	}
+	return 0, err
+}
+
+// until repeats f until it succeeds; at the end of ctx it gives f's last error.
+func until(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// stop ends the servers and waits until they are gone.
+func (c *cluster) stop() {
+	if c.nc != nil {
+		c.nc.Close()
+	}
+	for i, cmd := range c.processes {
+		_ = c.stdins[i].Close()
+		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		kill.Stop()
+	}
+}

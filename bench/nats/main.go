@@ -1,0 +1,120 @@
+// Command nats measures NATS JetStream with three replicas as `nsqctl bench`
+// measures a Lockstep cluster: the same sizes, counts, connections, bounds and
+// columns. It starts the servers itself, each in a process of its own, once with
+// the page cache's durability (NATS' default) and once with a sync of every
+// write, and measures both in turn.
+//
+// A topic is a file stream with one subject and three replicas, a channel a
+// durable pull consumer with explicit acknowledgements. A put waits for the
+// stream's acknowledgement; a multi-put has no counterpart: its messages are
+// published one by one, as many at a time. Rows at a fixed rate are left out.
+// Figures are those of NATS' own Go client.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "nats:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == serverCommand {
+		return serve(args[1:])
+	}
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "bench-nats-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	report := bench.Report{}
+	if report.Machine, err = bench.Probe(dir); err != nil {
+		return err
+	}
+	turns := bench.Turns{Repeats: o.repeats, Progress: os.Stderr}
+	for i, s := range o.syncs {
+		c, err := start(ctx, clusterConfig{dir: fmt.Sprintf("%s/%d", dir, i), basePort: o.basePort + 100*i, syncAlways: s == "always"})
+		if err != nil {
+			return err
+		}
+		defer c.stop()
+		turns.Subjects = append(turns.Subjects, &subject{cluster: c, bounds: o.bounds})
+	}
+	for _, w := range o.workloads {
+		rows, measured := turns.Measure(ctx, w)
+		if err = measured; err != nil {
+			break
+		}
+		report.Rows = append(report.Rows, rows...)
+	}
+	if o.json {
+		return errors.Join(err, report.JSON(os.Stdout)) // what was measured is told anyway
+	}
+	return errors.Join(err, report.Text(os.Stdout))
+}
+
+type options struct {
+	workloads []bench.Workload
+	syncs     []string // default, always
+	repeats   int
+	basePort  int
+	bounds    bench.Bounds
+	json      bool
+}
+
+// measurable says whether a row has a counterpart here.
+func measurable(w bench.Workload) bool {
+	return w.Kind == bench.Publish || w.Kind == bench.Consume || w.Kind == bench.Mixed
+}
+
+func parse(args []string) (o options, err error) {
+	f := flag.NewFlagSet("nats", flag.ContinueOnError)
+	names := f.String("workloads", "", "only these, with commas between; default: all but those at a fixed rate")
+	syncs := f.String("sync", "default,always", "how the servers sync: default, always, or both in turn")
+	output := f.String("o", "text", "text or json")
+	f.IntVar(&o.repeats, "repeat", 3, "repeats of each workload")
+	f.IntVar(&o.basePort, "base-port", 16150, "first port of the servers")
+	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
+	f.DurationVar(&o.bounds.Limit, "limit", 10*time.Second, "end a repeat after this time with what was done")
+	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer has failed")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	o.json, o.syncs = *output == "json", strings.Split(*syncs, ",")
+	for _, s := range o.syncs {
+		if s != "default" && s != "always" {
+			return o, fmt.Errorf("-sync %q: default or always", s)
+		}
+	}
+	if o.repeats < 1 || o.bounds.Limit <= 0 || f.NArg() > 0 {
+		return o, errors.New("-repeat and -limit are positive, and nothing stands behind the flags")
+	}
+	var chosen []string
+	if *names != "" {
+		chosen = strings.Split(*names, ",")
+	}
+	all, err := bench.Choose(chosen)
+	o.workloads = slices.DeleteFunc(all, func(w bench.Workload) bool { return !measurable(w) })
+	return o, err
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/bench"
+)
+
+// TestMain is also a server: the cluster starts the executable that it runs in.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == serverCommand {
+		if err := serve(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestEveryRow measures each kind of workload, small, with servers that sync.
+func TestEveryRow(t *testing.T) {
+	c, err := start(t.Context(), clusterConfig{dir: t.TempDir(), basePort: 16350, syncAlways: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	turns := bench.Turns{Repeats: 1, Progress: &bytes.Buffer{}, Subjects: []bench.Subject{
+		&subject{cluster: c, bounds: bench.Bounds{Scale: 0.001, Limit: 5 * time.Second, Timeout: time.Minute}},
+	}}
+	for _, w := range bench.Workloads() {
+		if !measurable(w) {
+			continue
+		}
+		rows, err := turns.Measure(context.Background(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := rows[0]; r.Runs[0].Messages == 0 || r.CPU == 0 || r.Memory == 0 || r.Replicas != servers {
+			t.Errorf("%s: %+v", w.Name, r)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package bench
+
+import (
+	"io/fs"
+	"path/filepath"
+	"syscall"
+)
+
+// DiskUsage sums what directories occupy on disk, in bytes.
+func DiskUsage(dirs []string) (total int64) {
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // files come and go
+			}
+			if st, err := d.Info(); err == nil {
+				if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+					total += sys.Blocks * 512
+				}
+			}
+			return nil
+		})
+	}
+	return total
+}
