@@ -20,10 +20,7 @@ func TestAdministration(t *testing.T) {
 	c := start(t, 4)
 	partitions := rounds(24, 100)
 	c.create(topic, channel, partitions)
-	const plenty = 2_000_000
-	s := &steady{cluster: c, sink: c.consume(topic, channel)}
-	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), 2)
-	s.waitAcked(500)
+	s := c.loaded(2)
 
 	v, _ := c.topic(topic)
 	have := v.Partitions[5].Replicas

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +21,7 @@ import (
 // the limits of a stock one; the leader of each is killed and comes back.
 func TestExternalEtcd(t *testing.T) {
 	processes(t)
-	endpoint := externalEtcd(t)
+	endpoint := externalEtcd(t).endpoint
 	for _, brokers := range []int{2, 4} {
 		t.Run(fmt.Sprintf("%d brokers", brokers), func(t *testing.T) {
 			c := external(t, endpoint, brokers)
@@ -91,23 +92,85 @@ func external(t *testing.T, endpoint string, brokers int) *cluster {
 	return c
 }
 
+// etcd is a process of `nsqctl etcd`.
+type etcd struct {
+	t        *testing.T
+	dir      string
+	base     int
+	endpoint string
+	cmd      *exec.Cmd
+}
+
 // externalEtcd runs `nsqctl etcd` for the length of a test.
-func externalEtcd(t *testing.T) (endpoint string) {
+func externalEtcd(t *testing.T) *etcd {
 	t.Helper()
-	base := freePorts(t, 1)
-	client := fmt.Sprintf("127.0.0.1:%d", base+4)
-	cmd := exec.Command(built.path("nsqctl"), "etcd", "--data-dir="+t.TempDir(), "--client-address="+client,
-		fmt.Sprintf("--peer-address=127.0.0.1:%d", base+5))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	e := &etcd{t: t, dir: t.TempDir(), base: freePorts(t, 1)}
+	e.endpoint = fmt.Sprintf("http://127.0.0.1:%d", e.base+4)
+	e.start()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
+		_ = e.cmd.Process.Signal(syscall.SIGTERM)
+		_ = e.cmd.Wait()
 	})
+	return e
+}
+
+// start starts it, again too, and waits until it is ready.
+func (e *etcd) start() {
+	e.t.Helper()
+	e.cmd = exec.Command(built.path("nsqctl"), "etcd", "--data-dir="+e.dir, fmt.Sprintf("--client-address=127.0.0.1:%d", e.base+4),
+		fmt.Sprintf("--peer-address=127.0.0.1:%d", e.base+5))
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := e.cmd.StdoutPipe()
+	require.NoError(e.t, err)
+	require.NoError(e.t, e.cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(line, "ready"), line)
-	return "http://" + client
+	require.NoError(e.t, err)
+	require.True(e.t, strings.HasPrefix(line, "ready"), line)
+}
+
+// kill ends it with SIGKILL.
+func (e *etcd) kill() {
+	require.NoError(e.t, e.cmd.Process.Kill())
+	_ = e.cmd.Wait() // "signal: killed"
+}
+
+// TestPublishingGoesOnWithoutMetadata: etcd hangs, then it is killed, each for
+// longer than the brokers' sessions. Nobody notices, because all replicas answer;
+// what needs a decision has to wait, and is decided when etcd is back.
+func TestPublishingGoesOnWithoutMetadata(t *testing.T) {
+	processes(t)
+	e := externalEtcd(t)
+	c := external(t, e.endpoint, 3)
+	c.create(topic, channel, 4)
+	s := c.loaded(2)
+	const away = sessionTTL + 2*time.Second
+	for _, fault := range []struct {
+		what       string
+		begin, end func()
+	}{
+		{
+			"hangs",
+			func() { require.NoError(t, e.cmd.Process.Signal(syscall.SIGSTOP)) },
+			func() { require.NoError(t, e.cmd.Process.Signal(syscall.SIGCONT)) },
+		},
+		{"is dead", e.kill, e.start},
+	} {
+		began := time.Now()
+		fault.begin()
+		pause(away) // the fault's own length
+		s.waitProgress(200)
+		ended := time.Now()
+		got := s.stall(began, ended)
+		t.Logf("etcd %s for %s: %s", fault.what, ended.Sub(began).Round(time.Millisecond), got)
+		require.Less(t, got.gap, slack(500*time.Millisecond), fault.what)
+		fault.end()
+		s.waitProgress(200)
+		s.whole(topic)
+	}
+	victim := c.leader(topic)
+	s.kill(victim)
+	s.waitProgress(200)
+	s.restart(victim)
+	s.whole(topic)
+	s.finish(t)
 }

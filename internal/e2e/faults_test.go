@@ -32,9 +32,15 @@ func underLoad(t *testing.T, partitions int) *steady {
 func (c *cluster) underLoad(partitions int) *steady {
 	c.t.Helper()
 	c.create(topic, channel, partitions)
-	const plenty = 2_000_000
+	return c.loaded(3)
+}
+
+// loaded starts producers at all brokers, so many each, and a consumer.
+func (c *cluster) loaded(perBroker int) *steady {
+	c.t.Helper()
 	s := &steady{cluster: c, sink: c.consume(topic, channel)}
-	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), 3)
+	const plenty = 2_000_000
+	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), perBroker)
 	s.waitAcked(1000)
 	return s
 }

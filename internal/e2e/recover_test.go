@@ -47,7 +47,7 @@ func TestTwoOfThreeDisksDestroyed(t *testing.T) {
 // says so, knowing what is lost.
 func TestInSyncDisksDestroyed(t *testing.T) {
 	processes(t)
-	c := external(t, externalEtcd(t), 3)
+	c := external(t, externalEtcd(t).endpoint, 3)
 	c.create(topic, channel, 1)
 	survivor := names(c)[0]
 	if c.leader(topic) == survivor {

@@ -92,10 +92,7 @@ func hangingFollowers(t *testing.T) (s *steady, leader string, wake func()) {
 	c.create(topic, channel, 1)
 	leader = c.leader(topic)
 	v, _ := c.topic(topic)
-	s = &steady{cluster: c, sink: c.consume(topic, channel)}
-	const plenty = 2_000_000
-	s.load = c.put(topic, newFeed(numbered("m", plenty), plenty), 3)
-	s.waitAcked(1000)
+	s = c.loaded(3)
 	for _, name := range names(c) { // who is told "not enough replicas" is told the truth
 		c.down.begin(name)
 	}
