@@ -21,8 +21,8 @@
 //  3. Handler.Peer and Handler.Frame of one peer never overlap. A peer is
 //     reported up before its first frame, and down before it comes back with
 //     another incarnation.
-//  4. A waiting replica or control frame goes out before a forward or relay
-//     frame, and both before bulk. What this process has already put before it
+//  4. A waiting replica or control frame goes out before a forward frame, that
+//     before a relay frame, and all before bulk. What this process has already put before it
 //     is at most one write: a piece (256 KiB) of each lower priority.
 //  5. "Refused" is reported only for an incarnation this process was connected
 //     to, when both connections have ended and its address refuses the redial.

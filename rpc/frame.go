@@ -35,10 +35,11 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// level is the priority of a class: 0 goes first.
-func (c Class) level() int { return [classes]int{0, 0, 1, 1, 0, 2}[c] }
+// level is the priority of a class: 0 goes first. Puts and their answers do not
+// wait behind what consumers far behind are sent.
+func (c Class) level() int { return [classes]int{0, 0, 1, 2, 0, 3}[c] }
 
-const levels = 3
+const levels = 4
 
 // Frame is what Send takes.
 type Frame struct {

@@ -38,7 +38,7 @@ func TestTakeByPriority(t *testing.T) {
 		require.NoError(t, o.push(frameOf(kindFrame, c, "h", []byte("x"))))
 	}
 	var b burst
-	require.Equal(t, [][]Class{{ClassControl, ClassReplica, ClassRelay, ClassForward, ClassBulk}}, bursts(o, &b))
+	require.Equal(t, [][]Class{{ClassControl, ClassReplica, ClassForward, ClassRelay, ClassBulk}}, bursts(o, &b))
 	require.Zero(t, o.waiting(ClassBulk))
 }
 
