@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"fmt"
-	"io/fs"
 	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -279,48 +277,6 @@ func (c *cluster) hold(topic, channel string, n int) (stop func()) {
 		}
 		mu.Unlock()
 		end()
-	}
-}
-
-// TestEightChannelsOneCopy: a channel is a place in the log, not a copy of it.
-func TestEightChannelsOneCopy(t *testing.T) {
-	const topic, size = "blobs", 64 << 10
-	messages := rounds(64<<20, 1<<30) / size
-	c := start(t, 3, "--max-bytes-per-file=16777216")
-	c.post(c.Brokers[0], "/topic/create", url.Values{"topic": {topic}, "retention_time": {"1h"}})
-	for i := range 8 {
-		c.post(c.Brokers[0], "/channel/create", url.Values{"topic": {topic}, "channel": {fmt.Sprintf("c%d", i)}})
-	}
-	p, err := nsq.NewProducer(c.Brokers[0].TCP, nsq.NewConfig())
-	require.NoError(t, err)
-	defer p.Stop()
-	p.SetLogger(silent(), nsq.LogLevelError)
-	bodies := make([][]byte, 16)
-	for i := range bodies {
-		bodies[i] = []byte(strings.Repeat(string(rune('a'+i)), size))
-	}
-	for range messages / len(bodies) {
-		require.NoError(t, p.MultiPublish(topic, bodies))
-	}
-	c.whole(topic)
-	var mu sync.Mutex
-	got := 0
-	stop := c.handle(topic, "c0", 64, func(*nsq.Message) error { mu.Lock(); defer mu.Unlock(); got++; return nil })
-	defer stop()
-	c.until("one channel's messages", func() bool { mu.Lock(); defer mu.Unlock(); return got >= messages })
-	for _, name := range names(c) {
-		bytes := int64(0)
-		require.NoError(t, filepath.WalkDir(filepath.Join(c.dir, name), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && strings.HasSuffix(path, ".seg") {
-				if info, statErr := d.Info(); statErr == nil {
-					bytes += info.Size()
-				}
-			}
-			return nil
-		}))
-		t.Logf("%s: %d MiB of messages, %d MiB on disk, 8 channels", name, messages*size>>20, bytes>>20)
-		require.Less(t, bytes, int64(messages*size)*11/10)
-		require.Greater(t, bytes, int64(messages*size)*8/10, "the segments are elsewhere")
 	}
 }
 

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/nsqio/go-nsq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/bench"
+)
+
+const blob = 64 << 10
+
+// TestEightChannelsOneCopy: a channel is a place in the log, not a copy of it;
+// and one that is far behind reads fast, without costing producers or memory.
+func TestEightChannelsOneCopy(t *testing.T) {
+	const topic = "blobs"
+	messages := rounds(64<<20, 1<<30) / blob
+	c := start(t, 3, "--max-bytes-per-file=16777216")
+	c.post(c.Brokers[0], "/topic/create", url.Values{"topic": {topic}, "retention_time": {"1h"}})
+	for i := range 8 {
+		c.post(c.Brokers[0], "/channel/create", url.Values{"topic": {topic}, "channel": {fmt.Sprintf("c%d", i)}})
+	}
+	c.blobs(topic, messages)
+	c.whole(topic)
+	for _, b := range c.Brokers {
+		bytes := c.segments(b.Name)
+		t.Logf("%s: %d MiB of messages, %d MiB on disk, 8 channels", b.Name, messages*blob>>20, bytes>>20)
+		require.Less(t, bytes, int64(messages*blob)*11/10)
+		require.Greater(t, bytes, int64(messages*blob)*8/10, "the segments are elsewhere")
+	}
+
+	// In turn: puts alone, puts beside a channel that reads everything.
+	memory := c.watchMemory()
+	var alone, beside, speed []float64
+	for i := range rounds(1, 8) {
+		alone = append(alone, c.steadyPuts("steady", 5000, func() { pause(time.Duration(rounds(1, 4)) * time.Second) }))
+		beside = append(beside, c.steadyPuts("steady", 5000, func() {
+			speed = append(speed, c.readAll(topic, fmt.Sprintf("c%d", i), messages))
+		}))
+	}
+	t.Logf("a channel %d MiB behind reads %.0f MB/s", messages*blob>>20, median(speed))
+	t.Logf("p99 of 5,000 puts/s: %.1f ms alone %.1f, %.1f ms beside it %.1f: %.2f ×",
+		median(alone), alone, median(beside), beside, median(beside)/median(alone))
+	for name, m := range memory() {
+		t.Logf("%s: %d MiB resident before, %d MiB at most", name, m.before>>20, m.most>>20)
+		require.Less(t, m.most-m.before, int64(256<<20), "memory is not flat")
+	}
+	if long() { // else there are too few puts
+		require.Less(t, median(beside), 1.5*slackFactor()*median(alone), "promised 1.5 ×")
+	}
+}
+
+// blobs fills a topic.
+func (c *cluster) blobs(topic string, n int) {
+	c.t.Helper()
+	p := c.producer(0)
+	bodies := make([][]byte, 16)
+	for i := range bodies {
+		bodies[i] = []byte(strings.Repeat(string(rune('a'+i)), blob))
+	}
+	for range n / len(bodies) {
+		require.NoError(c.t, p.MultiPublish(topic, bodies))
+	}
+}
+
+// producer connects to one broker until the end of the test.
+func (c *cluster) producer(broker int) *nsq.Producer {
+	c.t.Helper()
+	p, err := nsq.NewProducer(c.Brokers[broker].TCP, nsq.NewConfig())
+	require.NoError(c.t, err)
+	p.SetLogger(silent(), nsq.LogLevelError)
+	c.t.Cleanup(p.Stop)
+	return p
+}
+
+// segments is how many bytes of segment files a broker has.
+func (c *cluster) segments(broker string) (bytes int64) {
+	c.t.Helper()
+	require.NoError(c.t, filepath.WalkDir(filepath.Join(c.dir, broker), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".seg") {
+			if info, statErr := d.Info(); statErr == nil {
+				bytes += info.Size()
+			}
+		}
+		return nil
+	}))
+	return bytes
+}
+
+// readAll drains a channel of n blobs and returns the megabytes per second.
+func (c *cluster) readAll(topic, channel string, n int) float64 {
+	c.t.Helper()
+	var got atomic.Int64
+	begin := time.Now()
+	stop := c.handle(topic, channel, 192, func(*nsq.Message) error { got.Add(1); return nil })
+	defer stop()
+	c.until("all messages of "+channel, func() bool { return int(got.Load()) >= n })
+	return float64(n) * blob / 1e6 / time.Since(begin).Seconds()
+}
+
+// steadyPuts puts small messages at a fixed rate, a third at each broker, while
+// something goes on, and returns the 99th percentile of their latency in ms,
+// counted from when each was due.
+func (c *cluster) steadyPuts(topic string, perSecond int, during func()) float64 {
+	c.t.Helper()
+	var producers []*nsq.Producer
+	for i := range c.Brokers {
+		producers = append(producers, c.producer(i))
+		require.NoError(c.t, producers[i].Publish(topic, []byte("first"))) // it connects
+	}
+	done := make(chan *nsq.ProducerTransaction, perSecond)
+	latency, ended, answered := hdrhistogram.New(1, 60_000_000, 3), make(chan struct{}), make(chan error, 1)
+	begin := time.Now()
+	due := func(i int) time.Time { return begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond)) }
+	sent := make(chan int, 1)
+	go func() { // ends when what goes on has ended
+		i := 0
+		for {
+			select {
+			case <-ended:
+				sent <- i
+				return
+			case <-time.After(time.Until(due(i))):
+			}
+			for ; time.Now().After(due(i)); i++ {
+				_ = producers[i%len(producers)].PublishAsync(topic, []byte("steady"), done, due(i))
+			}
+		}
+	}()
+	go func() { // ends with the last answer
+		n, all := 0, -1
+		for n != all {
+			select {
+			case all = <-sent:
+			case x := <-done:
+				n++
+				if x.Error != nil {
+					answered <- x.Error
+					return
+				}
+				_ = latency.RecordValue(time.Since(x.Args[0].(time.Time)).Microseconds())
+			}
+		}
+		answered <- nil
+	}()
+	during()
+	close(ended)
+	require.NoError(c.t, <-answered)
+	return float64(latency.ValueAtQuantile(99)) / 1000
+}
+
+// resident is the memory of one broker.
+type resident struct{ before, most int64 }
+
+// watchMemory samples the brokers' resident memory until the function that it
+// returns is called.
+func (c *cluster) watchMemory() (stop func() map[string]resident) {
+	all := map[string]resident{}
+	for _, b := range c.Brokers {
+		now := bench.Memory([]int{b.PID})
+		all[b.Name] = resident{now, now}
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			for _, b := range c.Brokers {
+				m := all[b.Name]
+				all[b.Name] = resident{m.before, max(m.most, bench.Memory([]int{b.PID}))}
+			}
+		}
+	}()
+	return func() map[string]resident {
+		close(end)
+		<-ended
+		return all
+	}
+}
