@@ -18,7 +18,7 @@ func (m *Machine) Clone(ix Index, reg Register) *Machine {
 	c.log.epochs = slices.Clone(m.log.epochs)
 	c.log.pending = slices.Clone(m.log.pending)
 	c.log.tail, c.log.head = slices.Clone(m.log.tail[m.log.head:]), 0
-	c.recent = recent{byID: maps.Clone(m.recent.byID), order: slices.Clone(m.recent.order[m.recent.gone:])}
+	c.recent = m.recent.clone()
 	c.nodes = slices.Clone(m.nodes)
 	if m.lead != nil {
 		c.lead = m.lead.clone()
@@ -142,13 +142,17 @@ func (c *canon) submission(s *submission, token uint64) {
 }
 
 func (c *canon) recent(r *recent) {
-	kept := r.order[r.gone:]
-	c.num(uint64(len(kept)))
-	for i := range kept {
-		p := &kept[i]
-		c.num(p.Request.Producer, p.Request.N, uint64(p.First), uint64(p.Count), uint64(p.TimeNS))
-		c.pos(p.End)
-		c.flags(r.byID[p.Request].End == p.End)
+	c.num(uint64(len(r.producers)))
+	for _, id := range slices.Sorted(maps.Keys(r.producers)) {
+		of := r.producers[id]
+		kept := of.order[of.gone:]
+		c.num(id, uint64(len(kept)))
+		for i := range kept {
+			p := &kept[i]
+			c.num(p.Request.N, uint64(p.First), uint64(p.Count), uint64(p.TimeNS))
+			c.pos(p.End)
+			c.flags(of.byN[p.Request.N].End == p.End)
+		}
 	}
 }
 

@@ -1,22 +1,36 @@
 package replica
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 const (
-	// recentBatches and recentNS bound how far back a repeated put is
-	// recognised. No edge retries longer than its put limit (9 s).
-	recentBatches = 1 << 16
-	recentNS      = 60e9
+	// recentPuts of each producer are recognised when they come again: twice as
+	// many as one lets a put without an answer fall behind, for those between may
+	// come again too.
+	recentPuts = 4096
+	// recentNS is when a put is forgotten at the latest. No edge retries longer
+	// than its put limit (9 s).
+	recentNS = 60e9
 )
 
 // recent recognises repeated puts. It is derived from the log: batches enter it
 // when they are appended, on leader and follower alike, and leave it when the
 // log is truncated, so whoever leads next knows them too.
+//
+// What one producer puts never makes another's be forgotten: between a put and
+// its repeat the others may have put any number.
 type recent struct {
-	byID  map[ident.RequestID]queue.RecentPut
+	producers map[uint64]*producer
+}
+
+// producer is the newest puts of one run of an edge.
+type producer struct {
+	byN   map[uint64]queue.RecentPut
 	order []queue.RecentPut // oldest first; the first `gone` are dropped
 	gone  int
 }
@@ -35,43 +49,78 @@ func (r *recent) add(b queue.Batch) {
 }
 
 func (r *recent) push(p queue.RecentPut) {
-	if r.byID == nil {
-		r.byID = make(map[ident.RequestID]queue.RecentPut)
+	of := r.producers[p.Request.Producer]
+	if of == nil {
+		of = r.begin(p)
 	}
-	r.byID[p.Request] = p
-	r.order = append(r.order, p)
-	for r.gone < len(r.order)-1 &&
-		(len(r.order)-r.gone > recentBatches || r.order[r.gone].TimeNS < p.TimeNS-recentNS) {
-		r.drop(r.order[r.gone])
-		r.gone++
-	}
-	if r.gone > len(r.order)/2 && r.gone > 64 {
-		r.order = append(r.order[:0], r.order[r.gone:]...)
-		r.gone = 0
-	}
+	of.push(p)
 }
 
-// drop forgets an id unless a later batch carries it too.
-func (r *recent) drop(p queue.RecentPut) {
-	if r.byID[p.Request].End == p.End {
-		delete(r.byID, p.Request)
+// begin makes room for a new producer, and forgets those that ended long ago.
+func (r *recent) begin(p queue.RecentPut) *producer {
+	if r.producers == nil {
+		r.producers = make(map[uint64]*producer)
 	}
+	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool { return of.newest() < p.TimeNS-recentNS })
+	of := &producer{byN: make(map[uint64]queue.RecentPut)}
+	r.producers[p.Request.Producer] = of
+	return of
 }
 
 // truncate forgets what ends above o.
 func (r *recent) truncate(o ident.Offset) {
-	n := len(r.order)
-	for n > r.gone && r.order[n-1].End.Offset > o {
-		r.drop(r.order[n-1])
-		n--
-	}
-	r.order = r.order[:n]
+	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool {
+		of.truncate(o)
+		return of.gone == len(of.order)
+	})
 }
 
 func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
-	if id.IsZero() {
+	of := r.producers[id.Producer]
+	if of == nil || id.IsZero() {
 		return queue.RecentPut{}, false
 	}
-	p, ok := r.byID[id]
+	p, ok := of.byN[id.N]
 	return p, ok
+}
+
+func (r *recent) clone() recent {
+	c := recent{producers: make(map[uint64]*producer, len(r.producers))}
+	for id, of := range r.producers {
+		c.producers[id] = &producer{byN: maps.Clone(of.byN), order: slices.Clone(of.order[of.gone:])}
+	}
+	return c
+}
+
+func (of *producer) push(p queue.RecentPut) {
+	of.byN[p.Request.N] = p
+	of.order = append(of.order, p)
+	for of.gone < len(of.order)-1 &&
+		(len(of.order)-of.gone > recentPuts || of.order[of.gone].TimeNS < p.TimeNS-recentNS) {
+		of.drop(of.order[of.gone])
+		of.gone++
+	}
+	if of.gone > len(of.order)/2 && of.gone > 64 {
+		of.order = append(of.order[:0], of.order[of.gone:]...)
+		of.gone = 0
+	}
+}
+
+// newest is the time of the newest put.
+func (of *producer) newest() int64 { return of.order[len(of.order)-1].TimeNS }
+
+// drop forgets a number unless a later batch carries it too.
+func (of *producer) drop(p queue.RecentPut) {
+	if of.byN[p.Request.N].End == p.End {
+		delete(of.byN, p.Request.N)
+	}
+}
+
+func (of *producer) truncate(o ident.Offset) {
+	n := len(of.order)
+	for n > of.gone && of.order[n-1].End.Offset > o {
+		of.drop(of.order[n-1])
+		n--
+	}
+	of.order = of.order[:n]
 }

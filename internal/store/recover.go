@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -266,7 +267,7 @@ func indexRecord(b queue.Batch) commitlog.Record {
 }
 
 const (
-	recentPuts  = 1 << 16
+	recentPuts  = 4096 // of each producer
 	recentNS    = 60e9
 	recentBytes = 256 << 20 // bounds what start-up reads for it
 )
@@ -305,10 +306,19 @@ func (p *Partition) recent() []queue.RecentPut {
 		}
 		return true
 	})
-	if len(puts) > recentPuts {
-		puts = append([]queue.RecentPut(nil), puts[len(puts)-recentPuts:]...)
+	return newestOfEach(puts)
+}
+
+// newestOfEach keeps the newest puts of each producer, in their order.
+func newestOfEach(puts []queue.RecentPut) []queue.RecentPut {
+	count, kept := map[uint64]int{}, []queue.RecentPut(nil)
+	for _, p := range slices.Backward(puts) {
+		if count[p.Request.Producer]++; count[p.Request.Producer] <= recentPuts {
+			kept = append(kept, p)
+		}
 	}
-	return puts
+	slices.Reverse(kept)
+	return kept
 }
 
 func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {

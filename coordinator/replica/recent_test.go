@@ -1,0 +1,61 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+func putNumber(producer, n uint64, end ident.Offset, timeNS int64) queue.RecentPut {
+	return queue.RecentPut{
+		Request: ident.RequestID{Producer: producer, N: n}, First: ident.Sequence(end), Count: 1,
+		End: ident.Position{Offset: end, Sequence: ident.Sequence(end) + 1}, TimeNS: timeNS,
+	}
+}
+
+// TestRepeatIsRecognisedBehindOthers: an answer is lost, the put comes again two
+// seconds later; till then other edges have put a hundred thousand.
+func TestRepeatIsRecognisedBehindOthers(t *testing.T) {
+	var r recent
+	r.push(putNumber(1, 1, 1, 0))
+	for n := range uint64(100_000) {
+		r.push(putNumber(2, n, ident.Offset(n)+2, int64(n)*20_000))
+	}
+	seen, ok := r.find(ident.RequestID{Producer: 1, N: 1})
+	require.True(t, ok)
+	require.Equal(t, ident.Offset(1), seen.End.Offset)
+	require.Len(t, r.producers[2].byN, recentPuts)
+}
+
+func TestRecentIsBoundedByTime(t *testing.T) {
+	var r recent
+	r.push(putNumber(1, 1, 1, 0))
+	r.push(putNumber(2, 1, 2, 1))
+	r.push(putNumber(2, 2, 3, recentNS+2))
+	_, ok := r.find(ident.RequestID{Producer: 2, N: 1})
+	require.False(t, ok, "older than a minute")
+	r.push(putNumber(3, 1, 4, recentNS+3))
+	require.NotContains(t, r.producers, uint64(1), "ended a minute ago")
+}
+
+func TestRecentFollowsTheLog(t *testing.T) {
+	var r recent
+	r.push(putNumber(1, 1, 1, 0))
+	r.push(putNumber(1, 2, 2, 0))
+	r.push(putNumber(1, 1, 3, 0)) // stored again: two batches carry the number
+	r.push(putNumber(2, 1, 4, 0))
+	before := r.clone()
+	r.truncate(2)
+	_, ok := r.find(ident.RequestID{Producer: 1, N: 1})
+	require.False(t, ok, "the newest that carried it is gone, and was the one remembered")
+	_, ok = r.find(ident.RequestID{Producer: 1, N: 2})
+	require.True(t, ok)
+	require.NotContains(t, r.producers, uint64(2))
+	_, ok = before.find(ident.RequestID{Producer: 2, N: 1})
+	require.True(t, ok, "a clone keeps its own")
+	_, ok = r.find(ident.RequestID{})
+	require.False(t, ok)
+}
