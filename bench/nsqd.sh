@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures a fresh Lockstep cluster and a stock nsqd in turn and prints ratios.
-# The nsqd is built in a temporary directory, with the versions of its own
-# dependencies, or is $NSQD; it has default settings but for $NSQD_FLAGS.
+# The nsqd is built into a temporary directory, from its own module with the
+# versions that stand there, or is $NSQD; it has default settings but for $NSQD_FLAGS.
 # Arguments go to `nsqctl bench`. Called from the root of the repository.
 set -eu
 version=${NSQ_VERSION:-v1.3.0}
@@ -17,8 +17,8 @@ trap 'exit 1' INT TERM
 
 if [ -z "${NSQD:-}" ]; then
 	NSQD=$dir/nsqd
-	(cd "$dir" && go mod init stock && go mod edit -require="github.com/nsqio/nsq@$version" &&
-		go build -mod=mod -o "$NSQD" github.com/nsqio/nsq/apps/nsqd)
+	source=$(cd "$dir" && go mod download -json "github.com/nsqio/nsq@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+	go build -C "$source" -o "$NSQD" ./apps/nsqd
 fi
 
 mkdir "$dir/data"
