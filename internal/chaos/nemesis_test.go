@@ -52,6 +52,7 @@ var nemeses = []nemesis{
 	{"etcd killed", usual, (*round).etcdKilled},
 	{"disk below its reserve", usual, func(r *round) func() { return r.fill(diskReserve / 2) }},
 	{"disk full", usual, (*round).diskFull},
+	{"growth with a lost answer", [2]time.Duration{time.Second, 3 * time.Second}, (*round).lostGrowth},
 	{"wipe one", [2]time.Duration{0, time.Second}, (*round).wiped},
 }
 

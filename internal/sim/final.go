@@ -16,6 +16,8 @@ func (c *checker) settled() (missing string, part int) {
 		switch {
 		case leader == nil || leader.view.Role != replica.Leader || leader.view.Epoch != key.Epoch:
 			return "no leader serves", p
+		case key.Leader != key.Replicas[0]:
+			return "the preferred replica does not lead", p
 		case len(key.ISR) < len(key.Replicas):
 			return "not every replica is in the ISR", p
 		case len(key.Replicas) != c.w.scenario.rf || len(key.Target) > 0:

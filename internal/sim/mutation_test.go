@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 var mutationSeedsFlag = flag.Int("sim.mutation.seeds", 300, "seeds to try for each rule that is switched off")
@@ -68,6 +69,24 @@ func TestMutations(t *testing.T) {
 	}
 	t.Logf("%d of %d caught\n%s", caught, len(mutations), score.String())
 	require.Empty(t, missed, "rules whose removal went unnoticed")
+}
+
+// TestMutant fails at the first seed that shows the line which this binary has
+// switched off (build tag mutation). Without one it passes.
+func TestMutant(t *testing.T) {
+	if !mutation.Enabled {
+		t.Skip("needs -tags mutation; see make sim-mutations")
+	}
+	limit := *mutationSeedsFlag
+	if mutation.Chosen() == "" {
+		limit = unnoticedSeeds
+	}
+	r, tried := firstFailure("", limit)
+	if r == nil {
+		t.Logf("no failure in %d seeds", tried)
+		return
+	}
+	explain(t, Config{Seed: r.Seed}, *r)
 }
 
 // firstFailure runs seeds, on all processors, until one fails.

@@ -36,7 +36,11 @@ type node struct {
 	peers []peerView
 }
 
-type peerView struct{ up, dead bool }
+// peerView is what a node believes of another one's process.
+type peerView struct {
+	up, dead bool
+	boot     int // which process was up
+}
 
 // clock is what a node takes for the time. Its ticks drift and jump forwards;
 // its wall clock jumps both ways.
@@ -286,9 +290,14 @@ func (n *node) lookAtPeers() {
 		if p.up && !p.paused && w.net.open(i, n.index) && w.rand.IntN(100) >= w.net.links[i][n.index].loss {
 			n.heard[i] = w.now
 		}
-		now := peerView{up: p.up && w.now-n.heard[i] <= w.times.lag}
-		if !p.up && w.net.both(i, n.index) {
+		now := peerView{up: p.up && w.now-n.heard[i] <= w.times.lag, boot: n.peers[i].boot}
+		switch {
+		case !p.up && w.net.both(i, n.index):
 			now.dead = true
+		case now.up && n.peers[i].up && p.boot != now.boot: // the connection broke in between
+			now.up = false
+		case now.up:
+			now.boot = p.boot
 		}
 		if now != n.peers[i] {
 			n.peers[i] = now

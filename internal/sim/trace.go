@@ -25,6 +25,9 @@ const (
 	fnvPrime  = 1099511628211
 )
 
+// tailLines is how much of a trace a failure carries.
+const tailLines = 2000
+
 // linesKept bounds the memory of a readable trace.
 const linesKept = 1 << 16
 

@@ -362,7 +362,7 @@ func (w *world) newFailure(check string, part int, text string) *Failure {
 		At: fmt.Sprintf("%.3f ms", float64(w.now)/1000),
 	}
 	if w.trace.on {
-		f.Trace = w.trace.tail(part, 400)
+		f.Trace = w.trace.tail(part, tailLines)
 	}
 	return f
 }

@@ -1,0 +1,139 @@
+package mutation_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/mutation"
+)
+
+// witness is a test that must fail when a line is switched off, and must pass
+// when none is.
+type witness struct {
+	pkg, run string
+	env      []string
+}
+
+// line is one safety-critical line with those who must notice that it is gone.
+type line struct {
+	name, what string
+	witnesses  []witness
+}
+
+// root is the repository, seen from this package.
+const root = "../../"
+
+func simulator() witness { return witness{pkg: "internal/sim", run: "TestMutant$"} }
+
+func powercut() witness { return witness{pkg: "internal/powercut", run: "TestAllAtOnce$"} }
+
+func processes(run string) witness { return witness{pkg: "internal/e2e", run: run} }
+
+// chaos is one round with a nemesis that leads to where the line matters.
+func chaos(nemesis string, seed int) witness {
+	return witness{"internal/chaos", "TestChaos$", []string{"LOCKSTEP_NEMESIS=" + nemesis, fmt.Sprintf("LOCKSTEP_SEED=%d", seed)}}
+}
+
+// lines are those of docs/robustness-mutations.md, which says why a witness is
+// missing.
+func lines() []line {
+	return []line{
+		{mutation.JournalSync, "the journal syncs a group before it is durable", []witness{powercut()}},
+		{replica.BreakSyncBeforeAck, "acknowledged is what is durable", []witness{simulator(), powercut(), processes("TestKillAllUnderLoad$")}},
+		{replica.BreakEpochCheck, "no epoch below the promised one is answered", []witness{simulator()}},
+		{replica.BreakMaximalISR, "a proposal that may still land counts", []witness{simulator(), chaos("growth with a lost answer", 24)}},
+		{replica.BreakMarkerGate, "nothing is served before the marker is committed", []witness{simulator()}},
+		{mutation.PayloadCRC, "a batch passes its checksum", []witness{simulator(), {pkg: "cmd/nsqd", run: "TestFlippedBit$"}}},
+		{replica.BreakRollbackEpoch, "nothing is taken back but under a new epoch", []witness{simulator(), processes("TestRolledBackIsFinal$")}},
+		{replica.BreakRollbackAnswer, "rolled back is said when the marker is committed", []witness{simulator(), processes("TestRolledBackIsFinal$")}},
+		{replica.BreakStoreID, "another store is another member", []witness{simulator(), processes("TestWipedAlone$")}},
+		{replica.BreakVisible, "delivered is what is committed", []witness{simulator(), processes("TestRollback$")}},
+		{replica.BreakRequestID, "a repeated put is recognised", []witness{simulator(), processes("TestRecordsThroughLeaderKills$")}},
+		{mutation.TombstoneRead, "files go on a tombstone's word alone", []witness{simulator(), processes("TestLostMetadata$")}},
+	}
+}
+
+// TestScore switches each line off and runs its witnesses: each must fail, by a
+// failed check. With none switched off each must pass. LOCKSTEP_LINE runs one.
+func TestScore(t *testing.T) {
+	if os.Getenv("LOCKSTEP_LONG") == "" {
+		t.Skip("half an hour; see make sim-mutations")
+	}
+	var table strings.Builder
+	controlled := map[string]bool{}
+	for _, l := range lines() {
+		if only := os.Getenv("LOCKSTEP_LINE"); only != "" && only != l.name {
+			continue
+		}
+		for _, w := range l.witnesses {
+			if !controlled[w.String()] {
+				controlled[w.String()] = true
+				out, err := w.test("")
+				require.NoError(t, err, "%s fails without a mutation:\n%s", w, out)
+			}
+			out, err := w.test(l.name)
+			said := verdict(out)
+			if err == nil || said == "" {
+				t.Errorf("%s: %s does not notice\n%s", l.name, w, tail(out))
+				said = "NOT NOTICED"
+			}
+			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", l.name, l.what, w, said)
+			t.Logf("%s: %s: %s", l.name, w, said)
+		}
+	}
+	t.Log("\n" + table.String())
+}
+
+// String is the witness as a command names it.
+func (w witness) String() string {
+	return strings.Join(append(slices.Clone(w.env), w.pkg, strings.TrimSuffix(w.run, "$")), " ")
+}
+
+// limit is far above what a witness takes.
+const limit = 15 * time.Minute
+
+func (w witness) test(mutant string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-tags", "mutation", "-count=1", "-v", "-run", w.run, root+w.pkg)
+	cmd.Env = append(append(os.Environ(), "LOCKSTEP_LONG=", "LOCKSTEP_MUTATION="+mutant), w.env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// saids are where a failed check says what is wrong: the simulator, the judge of
+// histories, power cuts, a broker that ended, testify.
+var saids = []*regexp.Regexp{
+	regexp.MustCompile(`seed \d+ \([a-z ]+\): [^\n]*`),
+	regexp.MustCompile(`(?m)^ *(lost|unexpected|refused|rolled back|duplicate|rewritten|hole|reordered): [^\n]*`),
+	regexp.MustCompile(`(?m)^ *[a-z0-9_]+\.go:\d+: (n\d+ ended by itself|waited)[^\n]*`),
+	regexp.MustCompile(`panic: [^\n]*`),
+	regexp.MustCompile(`Error: +\t?[^\n]*`),
+}
+
+// verdict is the first of what a failed test says.
+func verdict(out string) string {
+	if !strings.Contains(out, "--- FAIL") && !strings.Contains(out, "panic: ") {
+		return ""
+	}
+	for _, r := range saids {
+		if s := r.FindString(out); s != "" {
+			const enough = 160
+			s = strings.Join(strings.Fields(s), " ")
+			return s[:min(len(s), enough)]
+		}
+	}
+	return "failed"
+}
+
+func tail(out string) string { return out[max(0, len(out)-2000):] }
