@@ -50,6 +50,9 @@ type Broker struct {
 	stopping atomic.Bool
 	contact  contact
 	space    *space
+	agenda   agenda
+	fence    atomic.Int64 // of all partitions led here, while every broker answers
+	dead     atomic.Bool  // some hosted.dead is set
 
 	ctx     context.Context //nolint:containedctx // the broker's life, cancelled by Close
 	cancel  context.CancelFunc

@@ -30,16 +30,12 @@ type deadLetter struct {
 // is ever lost, and one may be there twice. Started by start, ends with the
 // broker.
 func (b *Broker) keepDead(ctx context.Context) {
-	tick := time.NewTicker(buryEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	every(ctx, buryEvery, func() {
+		if !b.dead.Swap(false) {
 			return
-		case <-tick.C:
 		}
 		for _, h := range b.hosted() {
-			if !h.Leading() || !h.queue.Dead() {
+			if !h.dead.Swap(false) || !h.Leading() {
 				continue
 			}
 			for _, name := range h.queue.Channels() {
@@ -48,7 +44,7 @@ func (b *Broker) keepDead(ctx context.Context) {
 				}
 			}
 		}
-	}
+	})
 }
 
 // bury moves the dead messages of one channel, all at once.

@@ -40,6 +40,8 @@ type hosted struct {
 	store *store.Partition
 	queue *nsqd.Partition
 	view  atomic.Pointer[replica.View]
+	due   due
+	dead  atomic.Bool // channels have messages that failed too often
 	// ceiling is the end of the log beyond which puts are refused, 0 = none.
 	ceiling atomic.Int64
 

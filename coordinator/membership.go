@@ -129,6 +129,18 @@ func (m *membership) up(n ident.Node) bool {
 	return n == m.broker.self || m.mu.peers[n].up
 }
 
+// allUp reports whether all of these brokers answer.
+func (m *membership) allUp(nodes []meta.NodeState) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range nodes {
+		if n.Name != m.broker.self && !m.mu.peers[n.Name].up {
+			return false
+		}
+	}
+	return true
+}
+
 func (s peerState) event(n ident.Node) replica.Event {
 	return replica.PeerState{Node: n, Up: s.up, Dead: s.dead}
 }

@@ -139,6 +139,7 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	h.view.Store(&replica.View{})
 	q := b.o.Queue
 	q.Policy = func(channel string) nsqd.Policy { return b.policyOf(p.Topic, channel) }
+	q.Wake, q.Fence = func(atNS int64) { b.agenda.put(h, atNS) }, &b.fence
 	h.queue = nsqd.NewPartition(topic, p, h, h, q)
 	replay(h.queue, st.Confirms())
 	b.limitTopic(h)

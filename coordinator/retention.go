@@ -43,14 +43,7 @@ var errCarry = errors.New("coordinator: messages were not carried")
 // messages forward. What lies in the trash goes after its grace time. Started by
 // start, ends with the broker.
 func (b *Broker) keepRetention(ctx context.Context) {
-	tick := time.NewTicker(retainEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, retainEvery, func() {
 		for _, h := range b.hosted() {
 			if h.Leading() {
 				h.queue.Reap()
@@ -62,7 +55,7 @@ func (b *Broker) keepRetention(ctx context.Context) {
 		if err := b.store.EmptyTrash(b.o.TrashGrace); err != nil {
 			b.log.WithError(err).Warn("cannot empty the trash")
 		}
-	}
+	})
 }
 
 // retain looks at one log.

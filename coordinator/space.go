@@ -95,15 +95,8 @@ func (b *Broker) serveSpace(n spaceNotice) error {
 // space, and once when it is not any more. Started by start, ends with the
 // broker.
 func (b *Broker) keepSpace(ctx context.Context) {
-	tick := time.NewTicker(spaceEvery)
-	defer tick.Stop()
 	was := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, spaceEvery, func() {
 		b.space.expire(time.Now())
 		low := b.belowReserve()
 		if low || was {
@@ -114,7 +107,7 @@ func (b *Broker) keepSpace(ctx context.Context) {
 			b.logSpace(low)
 		}
 		was = low
-	}
+	})
 }
 
 // belowReserve looks at the file system and at what the logs take.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -25,46 +26,69 @@ const (
 // changed, and the fence of a leader that nobody hears. Started by start, ends
 // with the broker.
 func (b *Broker) keepTime(ctx context.Context) {
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
 	last, trusted, extended := time.Now(), time.Now(), time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	var due []*hosted
+	every(ctx, tickEvery, func() {
 		now := time.Now()
 		if now.Sub(last) > stall {
 			trusted = now.Add(stall)
 		}
 		last = now
-		extend := now.After(trusted) && now.Sub(extended) >= b.extendEvery()
-		if extend {
+		if now.After(trusted) && now.Sub(extended) >= b.extendEvery() {
 			extended = now
+			b.extendAll(now)
 		}
-		for _, h := range b.hosted() {
-			if h.Leading() {
-				b.drive(h, now, extend)
-			}
+		due = b.agenda.take(now.UnixNano(), due[:0])
+		for _, h := range due {
+			b.drive(h, now.UnixNano())
 		}
-	}
+		clear(due)
+	})
 }
 
-func (b *Broker) drive(h *hosted, now time.Time, extend bool) {
-	if extend {
-		b.extend(h, now)
+// drive does what a partition's channels have to do, and notes what is left.
+func (b *Broker) drive(h *hosted, nowNS int64) {
+	if !h.Leading() {
+		return // Lead asks again
 	}
-	if h.queue.Due() <= now.UnixNano() {
-		h.queue.Expire(now.UnixNano())
+	if h.queue.Due() <= nowNS {
+		h.queue.Expire(nowNS)
 	}
 	h.flush()
+	if h.queue.Dead() {
+		h.dead.Store(true)
+		b.dead.Store(true)
+	}
+	if at := h.queue.Due(); at < math.MaxInt64 {
+		b.agenda.put(h, at)
+	}
 }
 
 // flush hands the machine what changed in the channels since the last time.
 func (h *hosted) flush() {
 	if h.queue.Dirty() {
 		h.queue.Flush()
+	}
+}
+
+// extendAll lets the partitions led here serve on. While every broker answers
+// they share one fence; else each has its own.
+func (b *Broker) extendAll(now time.Time) {
+	shared := now.Add(b.unheard()).UnixNano()
+	all := b.members.allUp(b.catalog.nodes())
+	if !all || b.fence.Load() <= now.UnixNano() { // the fence was closed: nobody was woken meanwhile
+		for _, h := range b.hosted() {
+			switch {
+			case !h.Leading():
+			case all:
+				h.queue.Extend(shared)
+			default:
+				b.extend(h, now)
+			}
+		}
+	}
+	if all {
+		b.fence.Store(shared)
 	}
 }
 
@@ -95,9 +119,9 @@ func (b *Broker) unheard() time.Duration {
 	return max(silence-silent, 2*tickEvery)
 }
 
-// extendEvery is how often partitions are let serve on. With ten thousand of
-// them each time costs a millisecond; an extension that comes a little later
-// only ends a little earlier.
+// extendEvery is how often partitions are let serve on. While a broker is away and
+// there are ten thousand of them, each time costs a millisecond; an extension that
+// comes a little later only ends a little earlier.
 func (b *Broker) extendEvery() time.Duration { return max(b.unheard()/10, tickEvery) - tickEvery/2 }
 
 // contact is when the metadata last answered with this broker's registration in
@@ -107,17 +131,10 @@ type contact struct{ wanted, at atomic.Int64 } // unix ns
 // keepContact asks the metadata while a partition led here misses replicas.
 // Started by start, ends with the broker.
 func (b *Broker) keepContact(ctx context.Context) {
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, probeEvery, func() {
 		asked := time.Now()
 		if asked.UnixNano()-b.contact.wanted.Load() > 2*probeEvery.Nanoseconds() {
-			continue
+			return
 		}
 		get, cancel := context.WithTimeout(ctx, silence/2)
 		e, err := b.meta.Get(get, b.keys.Live(b.self))
@@ -125,5 +142,5 @@ func (b *Broker) keepContact(ctx context.Context) {
 		if err == nil && ident.Incarnation(e.Create) == b.Incarnation() {
 			b.contact.at.Store(asked.UnixNano())
 		}
-	}
+	})
 }

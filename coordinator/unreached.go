@@ -19,30 +19,23 @@ const unreachedEvery = 250 * time.Millisecond
 // that reach each other. Saying so is also the proof that the metadata is
 // reached. Started by start, ends with the broker.
 func (b *Broker) keepUnreached(ctx context.Context) {
-	tick := time.NewTicker(unreachedEvery)
-	defer tick.Stop()
 	var told []ident.Node
 	of := b.Incarnation()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, unreachedEvery, func() {
 		if inc := b.Incarnation(); inc != of { // a new registration says nothing yet
 			of, told = inc, nil
 		}
 		now := b.missed()
 		if b.stopping.Load() || slices.Equal(now, told) {
-			continue
+			return
 		}
 		try, cancel := context.WithTimeout(ctx, txnTimeout)
+		defer cancel()
 		if err := b.session.unreached(try, now); err == nil {
 			told = now
 			b.log.WithField("nodes", now).Warn("UNREACHED brokers, as told to the others")
 		}
-		cancel()
-	}
+	})
 }
 
 // missed lists the brokers that have been silent for T_isr if a partition led

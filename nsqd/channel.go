@@ -257,7 +257,7 @@ func (c *Channel) opensLocked(now int64) bool {
 
 // changedLocked notes that Flush has something to say.
 func (c *Channel) changedLocked() {
-	if !c.ephemeral {
-		c.p.dirty.Store(true)
+	if !c.ephemeral && !c.p.dirty.Swap(true) {
+		c.p.o.Wake(0)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -314,6 +315,47 @@ func TestFence(t *testing.T) {
 	r.Extend(r.clock.now() + 100)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 1, nil), 1)
+}
+
+// While all brokers answer, partitions share a fence.
+func TestSharedFence(t *testing.T) {
+	var shared atomic.Int64
+	r := newRig(Options{Fence: &shared})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	<-s.Wake
+	r.publishN(3)
+	shared.Store(r.clock.now() + 100)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	r.clock.add(100)
+	require.Empty(t, c.Pull(s, 1, nil), "it is closed")
+	r.Extend(r.clock.now() + 100)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 1, nil), 1)
+}
+
+func TestWakeSaysWhenThereIsSomethingToDo(t *testing.T) {
+	var woken []int64
+	told := func() []int64 {
+		out := woken
+		woken = nil
+		return out
+	}
+	r := newRig(Options{Wake: func(atNS int64) { woken = append(woken, atNS) }})
+	require.Contains(t, told(), int64(0), "it leads: what was due before is due now")
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(2)
+	told()
+	require.Len(t, c.Pull(s, 2, nil), 2)
+	require.Equal(t, []int64{r.Due()}, told(), "the deliveries time out")
+	require.NoError(t, c.Finish(s, 0, 1))
+	require.Equal(t, []int64{0}, told(), "a delta")
+	require.NoError(t, c.Finish(s, 1, 1))
+	require.Empty(t, told(), "once is enough")
+	r.Flush()
+	r.Expire(r.clock.now())
+	require.Empty(t, told(), "nothing is left")
 }
 
 // An ordered channel is served only while replicas answer: the metadata alone

@@ -3,6 +3,7 @@ package nsqd
 import (
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -64,6 +65,13 @@ type Options struct {
 	// Policy gives the policy of a channel that is made; nil = none. It must not
 	// block.
 	Policy func(channel string) Policy
+	// Wake is told that Expire, Flush or Dead has something to do, and when: unix
+	// ns, 0 = soon. It is called under locks: it must neither block nor call back.
+	// nil = the caller looks by itself.
+	Wake func(atNS int64)
+	// Fence is until when (unix ns) the channels of all partitions that share it
+	// may deliver, whatever Partition.Extend says; 0, as with nil: only that counts.
+	Fence *atomic.Int64
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
 	// Log gets what an operator must know; nil = nothing is logged.
@@ -76,6 +84,12 @@ func (o Options) withDefaults() Options {
 	o.MaxReqTimeoutMS = orDefault(o.MaxReqTimeoutMS, 3_600_000)
 	o.EphemeralDepth = orDefault(o.EphemeralDepth, 10_000)
 	o.PercentileWindowMS = orDefault(o.PercentileWindowMS, 600_000)
+	if o.Wake == nil {
+		o.Wake = func(int64) {}
+	}
+	if o.Fence == nil {
+		o.Fence = new(atomic.Int64)
+	}
 	if o.Now == nil {
 		o.Now = func() int64 { return time.Now().UnixNano() }
 	}

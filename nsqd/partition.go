@@ -86,6 +86,7 @@ func (p *Partition) Lead(epoch ident.Epoch) {
 	for _, c := range p.channels {
 		c.lead(epoch, p.limitLocked(), now)
 	}
+	p.o.Wake(0) // what was due when this broker did not lead is due now
 }
 
 // Unlead stops serving at once: deliveries are forgotten, Lost of all
@@ -145,9 +146,9 @@ func (p *Partition) ExtendUnordered(untilNS int64) {
 }
 
 func (p *Partition) extend(untilNS int64, fences ...*atomic.Int64) {
-	now, closed := p.o.Now(), false
+	now, shared, closed := p.o.Now(), p.o.Fence.Load(), false
 	for _, fence := range fences {
-		before := fence.Swap(untilNS)
+		before := max(fence.Swap(untilNS), shared)
 		closed = closed || before != 0 && now >= before
 	}
 	if !closed {
@@ -166,7 +167,7 @@ func (c *Channel) fenced(now int64) bool {
 	if c.ordered {
 		fence = &c.p.strict
 	}
-	until := fence.Load()
+	until := max(fence.Load(), c.p.o.Fence.Load())
 	return until != 0 && now >= until
 }
 
@@ -181,7 +182,11 @@ func (p *Partition) Dirty() bool { return p.dirty.Load() }
 func (p *Partition) lower(deadline int64) {
 	for {
 		due := p.due.Load()
-		if deadline >= due || p.due.CompareAndSwap(due, deadline) {
+		if deadline >= due {
+			return
+		}
+		if p.due.CompareAndSwap(due, deadline) {
+			p.o.Wake(deadline)
 			return
 		}
 	}

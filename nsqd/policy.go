@@ -68,6 +68,7 @@ func (c *Channel) buryLocked(seq ident.Sequence, attempts uint16, now int64) {
 	if len(c.dead) < maxTaken {
 		c.dead = append(c.dead, seq)
 		c.p.graves.Store(true)
+		c.p.o.Wake(0)
 	}
 }
 
