@@ -14,8 +14,10 @@ import (
 
 const (
 	// controlEvery is how often the controller looks if nothing changes, and the
-	// others try to become it.
+	// others try to become it; with nothing left to do it is content with
+	// controlIdle: each look takes some milliseconds when there are many partitions.
 	controlEvery = time.Second
+	controlIdle  = 10 * time.Second
 	// controlPause is the least time between two looks while things change; a look
 	// at many partitions that takes longer is paid for by a pause of planShare
 	// times its length.
@@ -36,37 +38,40 @@ type handOverRequest struct {
 }
 
 // runController tries to become the cluster's controller and does its work while
-// it is: when the metadata or who answers has changed, and once a second. The key
+// it is: when the metadata or who answers has changed, and now and then. The key
 // lies under the registration's lease, so it goes with it. Started by start, ends
 // with the broker.
 func (b *Broker) runController(ctx context.Context) {
 	for {
-		changed, planned := b.Changed(), time.Duration(0)
+		changed, planned, idle := b.Changed(), time.Duration(0), controlEvery
 		if !b.stopping.Load() && b.session.incarnation() != 0 {
-			planned = b.controlRound(ctx)
+			planned, idle = b.controlRound(ctx)
 		}
-		if !waitFor(ctx, nil, max(controlPause, planShare*planned)) || !waitFor(ctx, changed, controlEvery) {
+		if !waitFor(ctx, nil, max(controlPause, planShare*planned)) || !waitFor(ctx, changed, idle) {
 			return
 		}
 	}
 }
 
-// controlRound does the controller's work once, if this broker is it, and says how
-// long the planning took.
-func (b *Broker) controlRound(ctx context.Context) (planned time.Duration) {
+// controlRound does the controller's work once, if this broker is it. It says how
+// long the planning took, and when to look again if nothing changes.
+func (b *Broker) controlRound(ctx context.Context) (planned, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	hold, done := context.WithTimeout(ctx, metaTimeout)
 	fence, ok := b.holdControl(hold)
 	done()
 	if !ok {
-		return 0
+		return 0, controlEvery
 	}
 	began := time.Now()
 	plan := controller.Plan(b.snapshot(), controller.Options{})
 	planned = time.Since(began)
 	b.control(ctx, fence, plan)
-	return planned
+	if len(plan) == 0 {
+		return planned, controlIdle
+	}
+	return planned, controlEvery
 }
 
 // holdControl reports whether this broker is the controller, and the compare

@@ -136,12 +136,15 @@ func (l *loop) settle(h *hosted) (moved bool) {
 	return moved
 }
 
-// keepActive drops the machines that need no ticks.
+// keepActive drops the machines that need no ticks. They are given new effects:
+// the arrays of ten thousand idle ones take tens of megabytes.
 func (l *loop) keepActive() {
 	kept := l.active[:0]
 	for _, h := range l.active {
 		if h.active = l.hosts[h.id] == h && !h.machine.Idle(); h.active {
 			kept = append(kept, h)
+		} else {
+			h.out = replica.Effects{}
 		}
 	}
 	clear(l.active[len(kept):])

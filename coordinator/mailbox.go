@@ -77,9 +77,16 @@ func (m *mailbox) post(w work) bool {
 	return true
 }
 
+// spareMail bounds the array kept for what comes next: when thousands of
+// partitions change at once their mail takes megabytes.
+const spareMail = 4096
+
 // take swaps the mail for spare, whose array is used for what comes next.
 func (m *mailbox) take(spare []work) []work {
 	clear(spare)
+	if cap(spare) > spareMail {
+		spare = nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mail := m.mu.mail

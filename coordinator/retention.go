@@ -64,9 +64,12 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 	if !ok || t.ID != h.id.Topic {
 		return nil
 	}
+	head, ok := h.store.HeadEnd()
+	if !ok && t.Options.MaxBytes <= 0 && h.ceiling.Load() == 0 {
+		return nil // nothing can go and nothing is refused: most partitions, so it must be cheap
+	}
 	floor := h.offsetOf(h.queue.Floor())
 	h.limit(t, floor)
-	head, ok := h.store.HeadEnd()
 	may := min(floor, h.replayFrom(t), h.Committed().Offset)
 	if !ok || head > may {
 		return nil

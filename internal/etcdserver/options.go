@@ -26,6 +26,10 @@ const (
 	// historyKept is how long a slow watch can still catch up without reading
 	// everything again.
 	historyKept = "10m"
+	// entriesKept is after how many transactions etcd's log is cut; half as many
+	// stay for a member that lags. All of them are kept in memory, and one that
+	// moves 125 partitions has 50 kB.
+	entriesKept = 2000
 	// minPing lets brokers notice a dead connection soon; etcd's default (5 s)
 	// would hang up on them.
 	minPing = 500 * time.Millisecond
@@ -55,6 +59,7 @@ func (o Options) embedConfig() (*embed.Config, error) {
 	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, quotaBytes
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
+	c.SnapshotCount, c.SnapshotCatchUpEntries = entriesKept, entriesKept/2
 	c.GRPCKeepAliveMinTime = minPing
 	c.EnableGRPCGateway = false // nobody speaks JSON to it; saves start-up time
 	c.ClientTLSInfo, c.PeerTLSInfo = o.TLS.transport(), o.TLS.transport()
