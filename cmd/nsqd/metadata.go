@@ -14,8 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// tryMetaTimeout bounds the first question to an external etcd.
-const tryMetaTimeout = 2 * time.Second
+// askMetaTimeout bounds the first question to an external etcd.
+const askMetaTimeout = 2 * time.Second
 
 // openMeta connects to the external etcd, or starts the embedded member and
 // waits until its cluster has a leader.
@@ -41,24 +41,28 @@ func (p *process) openMeta(ctx context.Context) error {
 		}
 		c.Password = string(secret)
 	}
-	if p.meta, err = meta.DialEtcd(ctx, c); err != nil {
-		return errors.Join(err, c.Explain(ctx))
+	for {
+		p.meta, err = meta.DialEtcd(ctx, c)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+		p.waitsForMeta(ctx, c, err)
 	}
-	if !p.o.EmbedsEtcd() {
-		p.tryMeta(ctx, c)
+	if err != nil || p.o.EmbedsEtcd() {
+		return err
+	}
+	// One question, to tell the operator at once what is wrong.
+	ask, cancel := context.WithTimeout(ctx, askMetaTimeout)
+	defer cancel()
+	_, err = p.meta.Get(ask, meta.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
+	if err != nil && !errors.Is(err, meta.ErrNotFound) {
+		p.waitsForMeta(ctx, c, err)
 	}
 	return nil
 }
 
-// tryMeta asks the external etcd once and tells what is wrong with it: the broker
-// waits for an etcd that starts later, and its operator should know.
-func (p *process) tryMeta(ctx context.Context, c meta.Config) {
-	ask, cancel := context.WithTimeout(ctx, tryMetaTimeout)
-	defer cancel()
-	_, err := p.meta.Get(ask, meta.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
-	if err == nil || errors.Is(err, meta.ErrNotFound) {
-		return
-	}
+// waitsForMeta says why nothing happens: the etcd may start later than the broker.
+func (p *process) waitsForMeta(ctx context.Context, c meta.Config, err error) {
 	p.log.WithError(errors.Join(err, c.Explain(ctx))).Warn("the metadata cannot be reached, waiting for it")
 }
 
