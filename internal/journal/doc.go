@@ -25,7 +25,8 @@
 //	     4    4 length of the body
 //	     8    4 crc of the body (CRC-32C)
 //	    12    4 header crc of the group before this one
-//	    16    8 generation: how many files the journal had begun before this one
+//	    16    8 generation: rises with each file begun, from a random number, so
+//	            that no message's body can pass for a group
 //	    24    8 group number
 //	    32    8 synced: all groups up to this one were durable when this was written
 //	    40    4 zero

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/mutation"
@@ -91,6 +92,9 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	r := &replayer{next: from.Group + 1, crc: from.CRC, synced: from.Synced, highest: from.Synced}
 	if err := r.replay(images, visit); err != nil {
 		return nil, r.Recovery, err
+	}
+	if r.gen == 0 {
+		r.gen = rand.Uint64N(1 << 62) // see replayer.ours
 	}
 	j := &Journal{o: o, gen: r.gen + 1, crc: r.crc}
 	// The number of a torn group whose header is lost too is not used again.

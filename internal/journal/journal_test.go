@@ -157,14 +157,37 @@ func TestBreak(t *testing.T) {
 		corrupt := clone()
 		require.NoError(t, corrupt.Flip(name, at, 0))
 		_, got, r = open(t, corrupt, begin)
-		require.Equal(t, want[:1], got)
+		require.Equal(t, []string{want[0], want[2]}, got, "what follows is salvaged")
 		require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+		require.Equal(t, 1, r.Salvaged)
 	}
 
 	lost := clone()
 	require.NoError(t, lost.Remove(name))
 	_, _, r = open(t, lost, Mark{Group: 1, Synced: mark.Group})
 	require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+}
+
+// TestForgedGroups: a message that looks like groups, as anybody may put one, is
+// a message.
+func TestForgedGroups(t *testing.T) {
+	fs := vfs.NewMemory()
+	j, o, want := fill(t, fs, 3)
+	forged := make([]byte, 0, 64<<10)
+	for i := uint64(1); len(forged)+headerSize < cap(forged); i++ {
+		b := make([]byte, headerSize)
+		Header{Generation: i, Group: 1<<40 + i, Synced: 1 << 40}.put(b)
+		forged = append(forged, append(b, make([]byte, i%16)...)...)
+	}
+	for range 3 { // wherever a group of 512 bytes may begin, one does
+		require.NoError(t, o.wait(j.Submit(text(forged))))
+		want = append(want, string(forged))
+	}
+	require.NoError(t, j.Close())
+	_, got, r := open(t, fs, begin)
+	require.NoError(t, r.Corrupt)
+	require.False(t, r.Torn)
+	require.Equal(t, want, got)
 }
 
 // TestFailingSync: the first error is final and told to everybody, once the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -30,6 +31,8 @@ type Recovery struct {
 	// Corrupt is not nil if acknowledged groups cannot be read: the data of this
 	// directory is then doubtful as a whole. It wraps ErrCorrupt.
 	Corrupt error
+	// Salvaged are the groups replayed after those; Groups has them too.
+	Salvaged int
 }
 
 const fileSuffix = ".log"
@@ -102,6 +105,9 @@ type replayer struct {
 // the first that is not whole, and judges why it is not (invariant 1).
 func (r *replayer) replay(images []*image, visit func(body []byte) error) error {
 	for _, im := range images {
+		r.gen = max(r.gen, im.first.Generation)
+	}
+	for _, im := range images {
 		r.survey(im.data)
 	}
 	for again := true; again; {
@@ -117,10 +123,42 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 		}
 	}
 	r.Torn = r.highest >= r.next
-	if r.synced >= r.next {
-		r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
+	if r.synced < r.next {
+		return nil
+	}
+	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
+	return r.salvage(images, visit)
+}
+
+// salvage gives what can be read after the break, wherever it lies, in its
+// order: whoever takes it must see by itself what fits.
+func (r *replayer) salvage(images []*image, visit func(body []byte) error) error {
+	bodies := map[uint64][]byte{}
+	for _, im := range images {
+		for at := 0; at+headerSize <= len(im.data); at += Align {
+			if h, body, _, err := DecodeGroup(im.data[at:]); err == nil && h.Group > r.next && r.ours(h) {
+				bodies[h.Group] = body
+			}
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(bodies)) {
+		if err := visit(bodies[number]); err != nil {
+			return err
+		}
+		r.Groups++
+		r.Salvaged++
+		r.Bytes += int64(len(bodies[number]))
 	}
 	return nil
+}
+
+// generations is how far the files' generations may be apart.
+const generations = 1 << 16
+
+// ours tells a group from a message's body that looks like one: nobody who puts
+// messages knows the generation.
+func (r *replayer) ours(h Header) bool {
+	return r.gen == 0 || h.Generation <= r.gen+generations && h.Generation+generations >= r.gen
 }
 
 // covers reports whether the file may hold the next group: it begins with it, or
@@ -157,7 +195,7 @@ func (r *replayer) walk(im *image, visit func([]byte) error) error {
 // survey looks at every place where a header may be, for what was acknowledged.
 func (r *replayer) survey(data []byte) {
 	for at := 0; at+headerSize <= len(data); at += Align {
-		if h, err := decodeHeader(data[at:]); err == nil {
+		if h, err := decodeHeader(data[at:]); err == nil && r.ours(h) {
 			r.synced = max(r.synced, h.Synced)
 			r.highest = max(r.highest, h.Group)
 			r.gen = max(r.gen, h.Generation)

@@ -111,7 +111,7 @@ func (k *known) read(part int, p *store.Partition, end ident.Position) (contents
 		}
 		for _, b := range batches {
 			if b.At != at || joined && b.PrevCRC != crc {
-				return c, fmt.Errorf("damaged: the chain breaks at %+v", at)
+				return c, fmt.Errorf("damaged: the chain breaks at %+v after %08x: a batch for %+v, epoch %d, after %08x", at, crc, b.At, b.Epoch, b.PrevCRC)
 			}
 			if err := c.add(b); err != nil {
 				return c, err

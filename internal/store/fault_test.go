@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -137,6 +138,66 @@ func TestFlippedBitInJournal(t *testing.T) {
 	ids := []ident.StoreID{again.Partitions()[0].StoreID()}
 	require.NoError(t, again.Close())
 	requireIDs(t, reopen(t, o), ids, true)
+}
+
+// TestSalvage: what was journalled after a group that cannot be read is kept as
+// far as it continues what is there. Here the damage hits one of two partitions
+// of a single replica: the other one loses nothing.
+func TestSalvage(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes = 1 << 20
+	s := reopen(t, o)
+	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), store: s}
+	w.cond.L = &w.mu
+	for n := range 2 {
+		p, err := s.Create("t", ident.Partition{Topic: 1, Number: uint16(n)})
+		require.NoError(t, err)
+		w.models = append(w.models, &model{p: p, borders: []border{{}}})
+	}
+	w.note()
+	put := func(m *model, text string) {
+		d := queue.NewDraft(0)
+		d.Add([]byte(text))
+		m.requests++
+		w.note()
+		b := m.batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: m.requests}))
+		s.Submit([]Submission{{m.p, []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, w, uint64(w.submitted()))
+		require.NoError(t, w.settle())
+	}
+	hit, spared := w.models[0], w.models[1]
+	put(hit, "kept")
+	put(spared, "kept")
+	before := hit.end()
+	put(hit, "the bit that decays")
+	put(spared, "salvaged")
+	put(hit, "follows what is lost")
+	put(spared, "salvaged too")
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	flipIn(t, disk, "data/journal", "the bit that decays")
+	o.FS = disk
+	again := reopen(t, o)
+	requireIDs(t, again, storeIDs(w), false)
+	list := again.Partitions()
+	require.Equal(t, before.at, list[0].Restored().End)
+	require.Equal(t, spared.end().at, list[1].Restored().End)
+	checkLog(t, list[1], expected{end: spared.end()})
+}
+
+// flipIn flips a bit of a text in whatever file of a folder holds it.
+func flipIn(t *testing.T, disk *vfs.Memory, dir, text string) {
+	t.Helper()
+	names, err := disk.List(dir)
+	require.NoError(t, err)
+	for _, name := range names {
+		content, err := readFile(disk, dir+"/"+name)
+		require.NoError(t, err)
+		if at := bytes.Index(content, []byte(text)); at >= 0 {
+			require.NoError(t, disk.Flip(dir+"/"+name, int64(at), 1))
+			return
+		}
+	}
+	require.FailNow(t, "no file holds it")
 }
 
 // TestFlippedBitInSegment: the range is named and not served, nothing is cut, no

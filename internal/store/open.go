@@ -188,7 +188,7 @@ func (r *reopening) group(body []byte) error {
 
 // judge decides whether the directory as a whole is doubtful.
 func (r *reopening) judge(found journal.Recovery) {
-	log := r.s.o.Log.WithFields(logrus.Fields{"groups": found.Groups, "bytes": found.Bytes})
+	log := r.s.o.Log.WithFields(logrus.Fields{"groups": found.Groups, "bytes": found.Bytes, "salvaged": found.Salvaged})
 	switch {
 	case found.Corrupt != nil:
 		r.doubt = found.Corrupt
