@@ -110,6 +110,9 @@ func (b *Broker) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := b.checkLevel(ctx); err != nil {
+		return err
+	}
 	// 2. What is on the disk. Only when that is settled does the path count as
 	// started: a crash before asks the same question again.
 	if err := b.openStore(restored); err != nil {
@@ -117,6 +120,9 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	if err := b.session.announce(ctx, local, func(boot int64) error { return path.save(b.self, boot) }); err != nil {
 		return fmt.Errorf("announce: %w", err)
+	}
+	if err := b.checkLevel(ctx); err != nil { // it may have been raised until now, not from now on
+		return err
 	}
 	// 3. Who we are in this run: the incarnation. The metadata has answered from
 	// here on: a leader that never reaches its replicas has a fence too.

@@ -32,6 +32,7 @@ type catalog struct {
 		nodes      map[ident.Node]meta.NodeState
 		live       map[ident.Node]registration
 		controller ident.Node
+		cluster    meta.ClusterState
 	}
 }
 
@@ -57,6 +58,7 @@ func (c *catalog) clearLocked() {
 	c.mu.nodes = map[ident.Node]meta.NodeState{}
 	c.mu.live = map[ident.Node]registration{}
 	c.mu.controller = ""
+	c.mu.cluster = meta.ClusterState{}
 }
 
 // apply takes one change of the watch and says what it touched. After a reset
@@ -132,6 +134,13 @@ func (c *catalog) putNodeLocked(e meta.Entry) error {
 	}
 	if e.Key == c.keys.Controller() {
 		c.mu.controller = ident.Node(e.Value)
+	}
+	if e.Key == c.keys.Config() {
+		s, err := meta.DecodeCluster(e)
+		if err != nil {
+			return err
+		}
+		c.mu.cluster = s
 	}
 	return nil
 }

@@ -103,6 +103,13 @@ func (c *catalog) controllerNode() ident.Node {
 	return c.mu.controller
 }
 
+// cluster is what holds for the whole cluster.
+func (c *catalog) cluster() meta.ClusterState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.cluster
+}
+
 func comparePartitions(a, b ident.Partition) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
 }

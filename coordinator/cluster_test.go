@@ -39,6 +39,7 @@ type cluster struct {
 
 	sessions     map[string]*meta.Memory // each broker's way to the metadata
 	segmentBytes int64                   // 0 = the default
+	level        int                     // feature level of the builds that are started
 	minFree      int64                   // of every disk
 	hook         vfs.Hook                // sees the calls to every disk; nil = none
 	net          *network                // between the brokers
@@ -85,6 +86,13 @@ func newClusterOf(t *testing.T, o cluster) *cluster {
 
 // launch starts a broker on its disk.
 func (c *cluster) launch(name string) *coordinator.Broker {
+	b, err := c.tryLaunch(name)
+	require.NoError(c.t, err)
+	return b
+}
+
+// tryLaunch is launch where it may fail.
+func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	session := c.meta.Session()
 	c.mu.Lock()
 	c.sessions[name] = session
@@ -94,14 +102,12 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 	c.net.listens(name, listen.Addr().String())
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	b, err := coordinator.Start(ctx, coordinator.Options{
-		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1])},
+	return coordinator.Start(ctx, coordinator.Options{
+		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Listen: listen, Dial: c.net.dialer(name),
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
-	require.NoError(c.t, err)
-	return b
 }
 
 // fs is a broker's disk as the broker sees it. Names begin with the broker's.

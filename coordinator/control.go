@@ -64,6 +64,9 @@ func (b *Broker) controlRound(ctx context.Context) (planned, idle time.Duration)
 	if !ok {
 		return 0, controlEvery
 	}
+	if err := b.raiseLevel(ctx, fence); err != nil {
+		b.log.WithError(err).Info("CONTROLLER could not raise the feature level")
+	}
 	began := time.Now()
 	plan := controller.Plan(b.snapshot(), controller.Options{})
 	planned = time.Since(began)

@@ -162,7 +162,7 @@ func (b *Broker) Cluster() edge.ClusterView {
 	ctx, cancel := context.WithTimeout(b.ctx, lookupWait)
 	_ = b.await(ctx, func() bool { return b.catalog.controllerNode() != "" }) // else it is shown as ""
 	cancel()
-	v := edge.ClusterView{Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Counters: b.counters()}
+	v := edge.ClusterView{Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Level: b.catalog.cluster().Level, Counters: b.counters()}
 	for _, n := range b.catalog.nodes() {
 		v.Brokers = append(v.Brokers, b.brokerView(n))
 	}
@@ -192,7 +192,7 @@ func (b *Broker) brokerView(n meta.NodeState) edge.BrokerView {
 		Leaving: leaving,
 		Name:    n.Name, Alive: ok && b.members.up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
-		HTTPAddress: address(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version,
+		HTTPAddress: address(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Level: n.Level,
 		LowSpace: b.space.low(n.Name),
 	}
 }

@@ -84,7 +84,7 @@ is dead already is forgotten at once. --cancel keeps it after all.`,
 }
 
 func printStatus(out io.Writer, v edge.ClusterView) error {
-	fmt.Fprintf(out, "cluster %s, controller %s, seen by %s\n\n", v.Cluster, v.Controller, v.Self)
+	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION")
 	for _, b := range v.Brokers {

@@ -110,7 +110,7 @@ func (p *process) nodeState() meta.NodeState {
 		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
 		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
-		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: version,
+		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: version, Level: meta.Level,
 	}
 }
 

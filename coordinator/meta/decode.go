@@ -47,6 +47,14 @@ func DecodeNode(e Entry) (NodeState, error) {
 	return s, err
 }
 
+// DecodeCluster reads the value of the config key.
+func DecodeCluster(e Entry) (ClusterState, error) {
+	var s ClusterState
+	err := decode(e, &s, &s.V)
+	s.Revision = e.Mod
+	return s, err
+}
+
 // IncarnationOf gives the incarnation that a registration (live/<n>) stands for.
 func IncarnationOf(e Entry) ident.Incarnation { return ident.Incarnation(e.Create) }
 

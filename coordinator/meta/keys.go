@@ -22,7 +22,7 @@ func (k Keys) Channels(t ident.TopicID) string { return k.Root() + "channels/" +
 // Partitions is the prefix of all Partition keys.
 func (k Keys) Partitions() string { return k.Root() + "partitions/" }
 
-// Config is the key of the cluster-wide settings (feature level, defaults).
+// Config is the key of what holds for the whole cluster: ClusterState.
 func (k Keys) Config() string { return k.Root() + "config" }
 
 // Audit is the key of one audit record; names sort by time if they begin with it.

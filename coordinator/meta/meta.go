@@ -250,6 +250,20 @@ type NodeState struct {
 	// Leaving, in nodes/<n>: an operator takes the broker away for good; its
 	// replicas are moved to others.
 	Leaving bool `json:"leaving,omitempty"`
+	// Level is the highest feature level that the broker's build has.
+	Level int `json:"feature_level,omitempty"`
+}
+
+// Level is the feature level of this build: it rises by one with each change of a
+// format or message that older builds do not understand. Such a change is used
+// only when the cluster's level has reached it.
+const Level = 1
+
+// ClusterState is the value of the config key (version 1).
+type ClusterState struct {
+	V        int   `json:"v"`
+	Level    int   `json:"feature_level"` // all brokers have it; it never falls
+	Revision int64 `json:"-"`
 }
 
 // Encode writes a value with its version; values are JSON so that operators can

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -43,10 +44,11 @@ func TestAdministration(t *testing.T) {
 	t.Logf("%d replicas moved in %s, %.0f a second", moved, took.Round(time.Millisecond), float64(moved)/took.Seconds())
 	s.down.begin(leaving)
 	require.NoError(t, c.Stop(leaving, 20*time.Second))
+	var view edge.ClusterView
 	c.until("the cluster forgets "+leaving, func() bool {
-		var v edge.ClusterView
-		return c.get(c.Brokers[0], "/v1/cluster", &v) == nil && len(v.Brokers) == 3
+		return c.get(c.Brokers[0], "/v1/cluster", &view) == nil && len(view.Brokers) == 3
 	})
+	require.Equal(t, meta.Level, view.Level, "the feature level that all brokers have")
 	c.kill("n4")
 	c.createWith("later", channel, "replication_factor", "2") // two of three members of etcd are a majority, two of four are none
 	require.Equal(t, history.OK, putOnce(c.Brokers[0], "later", "stored"))

@@ -251,6 +251,7 @@ type ClusterView struct {
 	Brokers    []BrokerView  `json:"brokers"`
 	Topics     []TopicView   `json:"topics"`
 	Self       ident.Node    `json:"self"`
+	Level      int           `json:"feature_level"` // what all brokers have, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
 }
 
@@ -276,8 +277,9 @@ type BrokerView struct {
 	RPCAddress  string            `json:"rpc_address"`
 	Zone        string            `json:"zone"`
 	Version     string            `json:"version"`
-	Leaving     bool              `json:"leaving"`   // it is being decommissioned: its replicas go to others
-	LowSpace    bool              `json:"low_space"` // it is below its disk reserve: puts to its partitions are refused
+	Leaving     bool              `json:"leaving"`       // it is being decommissioned: its replicas go to others
+	Level       int               `json:"feature_level"` // of its build
+	LowSpace    bool              `json:"low_space"`     // it is below its disk reserve: puts to its partitions are refused
 }
 
 // TopicView is one topic of the cluster view.
