@@ -270,6 +270,9 @@ func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Mess
 		return true
 	}
 	if len(read) == 0 || err != nil {
+		if c.ordered {
+			return c.stallLocked(err, now) // nothing may overtake it
+		}
 		// Unlike a fault at the cursor it need not hold up the others.
 		c.logReadErrorLocked(err)
 		c.restLocked(from, now)
