@@ -470,3 +470,30 @@ func TestMessageIDs(t *testing.T) {
 	_, ok = ParseID(edge.MessageID([]byte("78900C0000003039")))
 	require.False(t, ok)
 }
+
+// TestASuccessorTakesOverWhatItsClientHolds: nobody else gets it in between.
+func TestASuccessorTakesOverWhatItsClientHolds(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	old, other := subscribe(t, c), subscribe(t, c)
+	r.publishN(4)
+	require.Len(t, c.Pull(old, 4, nil), 4)
+	<-other.Wake
+	require.Empty(t, c.Pull(other, 10, nil))
+	r.tick(10)
+
+	s := subscribe(t, c)
+	held := []Held{{Sequence: 0, Attempts: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 99, Attempts: 1}}
+	require.Equal(t, []ident.Sequence{99}, c.Succeed(old, s, held))
+	require.Equal(t, 2, c.InFlight(s))
+	d := c.Pull(other, 10, nil)
+	require.Len(t, d, 2, "what the client has not seen")
+	require.EqualValues(t, 1, d[0].Message.Attempts)
+	require.NoError(t, c.Finish(s, 0, 1))
+	require.ErrorIs(t, c.Finish(old, 2, 1), edge.ErrNotInFlight)
+	require.NoError(t, c.Undo(s, 2))
+	again := c.Pull(other, 10, nil)
+	require.Len(t, again, 1)
+	require.EqualValues(t, 1, again[0].Message.Attempts, "the client did not see it")
+	requireExact(t, r.Partition, c)
+}

@@ -78,6 +78,13 @@ func (f *flights) next() int64 {
 	return f.heap[0].deadline
 }
 
+// hand makes a delivery another subscriber's.
+func (f *flights) hand(x *flight, to *Subscriber) {
+	f.unlink(x)
+	x.sub = to
+	f.link(x)
+}
+
 // disown unlinks x from a subscriber that left; it stays in flight.
 func (f *flights) disown(x *flight) { f.unlink(x); x.next, x.prev = nil, nil }
 

@@ -100,6 +100,21 @@ func (c *Channel) Detach(s *Subscriber, requeue bool) {
 // back at once, and this delivery does not count as an attempt.
 func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
 
+// Undo takes back a delivery that the client has not seen: at once, and it does
+// not count as an attempt. Errors as Finish.
+func (c *Channel) Undo(s *Subscriber, seq ident.Sequence) error {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f, err := c.ownedLocked(s, seq)
+	if err != nil {
+		return err
+	}
+	c.undoLocked(f)
+	c.offerLocked(now)
+	return nil
+}
+
 // undoLocked takes a delivery back as if it had not been.
 func (c *Channel) undoLocked(f *flight) {
 	c.flights.remove(f)

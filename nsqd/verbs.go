@@ -1,6 +1,9 @@
 package nsqd
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -188,6 +191,27 @@ func (c *Channel) Reclaim(s *Subscriber, held []Held) (refused []ident.Sequence)
 	}
 	c.p.lower(c.flights.next())
 	return refused
+}
+
+// Succeed ends the subscription of old and makes s, which is attached already, the
+// owner of those of its deliveries that are held: nobody else can be given them
+// in between. The others go back as with Withdraw. It returns as Reclaim does.
+func (c *Channel) Succeed(old, s *Subscriber, held []Held) (refused []ident.Sequence) {
+	deadline := c.p.o.Now() + c.timeoutNS(s)
+	left := make(map[ident.Sequence]Held, len(held))
+	for _, h := range held {
+		left[h.Sequence] = h
+	}
+	c.detach(old, func(f *flight) {
+		if _, isHeld := left[f.seq]; !isHeld {
+			c.undoLocked(f)
+			return
+		}
+		delete(left, f.seq)
+		c.flights.hand(f, s)
+		c.flights.delay(f, deadline)
+	})
+	return c.Reclaim(s, slices.Collect(maps.Values(left)))
 }
 
 func (c *Channel) reclaimLocked(s *Subscriber, h Held, now int64) bool {

@@ -40,6 +40,15 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 	return dst
 }
 
+// cut takes the last n out.
+func (a *arrivals) cut(n int) []edge.Delivery {
+	at := len(a.items) - n
+	last := slices.Clone(a.items[at:])
+	clear(a.items[at:])
+	a.items = a.items[:at]
+	return last
+}
+
 // drop takes one message out, if it is there.
 func (a *arrivals) drop(seq ident.Sequence) {
 	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })

@@ -79,7 +79,7 @@ func (h *share) attachLocked(now time.Duration) {
 	}
 	h.local, h.missing, h.pause = &local{channel: channel, subscriber: subscriber}, 0, 0
 	s.g.subs.unregister(h.last)
-	for _, seq := range reclaim(channel, subscriber, h.heldLocked()) {
+	for _, seq := range channel.Reclaim(subscriber, heldOf(h.heldLocked())) {
 		delete(h.held, seq)
 	}
 	for _, v := range h.backlog {
@@ -91,16 +91,13 @@ func (h *share) attachLocked(now time.Duration) {
 	s.nudge()
 }
 
-// reclaim asks a channel for what is held; it returns what is not to be had.
-func reclaim(c *nsqd.Channel, s *nsqd.Subscriber, held []verb) []ident.Sequence {
-	if len(held) == 0 {
-		return nil
-	}
-	list := make([]nsqd.Held, len(held))
-	for i, v := range held {
+// heldOf is what the verbs of an opening say the client holds.
+func heldOf(verbs []verb) []nsqd.Held {
+	list := make([]nsqd.Held, len(verbs))
+	for i, v := range verbs {
 		list[i] = nsqd.Held{Sequence: v.Sequence, Attempts: uint16(v.Argument)}
 	}
-	return c.Reclaim(s, list)
+	return list
 }
 
 // findChannel looks a channel up here. An ephemeral one is made anew: it is not

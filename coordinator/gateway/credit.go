@@ -77,34 +77,38 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		s.weighLocked(now)
 	}
 	for _, h := range s.mu.order {
-		if r := h.remote; r != nil && r.buffer.len() > 0 && len(h.held)+r.buffer.len() > r.credit {
-			h.giveBackLocked()
-		}
-		h.sayCreditLocked()
+		h.sayCreditLocked() // first, or it would come again
+		h.giveBackLocked()
 	}
 }
 
 // setCreditLocked changes the stream's credit. Without any, what was sent ahead
-// goes back.
+// goes back at once.
 func (h *share) setCreditLocked(n int) {
 	r := h.remote
 	if r == nil || r.credit == n {
 		return
 	}
-	if r.credit = n; n == 0 && r.buffer.len() > 0 {
-		h.giveBackLocked()
-		return
-	}
+	r.credit = n
 	h.sayCreditLocked()
+	if n == 0 {
+		h.giveBackLocked()
+	}
 }
 
-// giveBackLocked opens the stream afresh with only what the client holds.
+// giveBackLocked returns what was sent beyond the credit and the client has not
+// seen, from the end.
 func (h *share) giveBackLocked() {
 	r := h.remote
-	h.leaveLocked()
-	h.spare = arrivals{}
-	h.sub.g.out.say(r.to.Node, verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)})
-	h.openLocked(r.to)
+	if r == nil {
+		return
+	}
+	beyond := min(len(h.held)+r.buffer.len()-r.credit, r.buffer.len())
+	for _, d := range r.buffer.cut(max(beyond, 0)) {
+		h.sub.g.out.say(r.to.Node, verb{
+			Kind: verbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: unseen,
+		})
+	}
 }
 
 func (h *share) sayCreditLocked() {

@@ -206,18 +206,42 @@ func (l *link) setCredit(id uint64, credit int) bool {
 	return true
 }
 
+// decline says why a stream is not opened. What the one before it had goes back.
+func (l *link) decline(o *opening, why verbKind) {
+	l.drop(o.Replaces, withdrawn)
+	l.say(verb{Kind: why, Stream: o.Stream})
+}
+
+// succeed lets a stream take the place of an earlier one of the same subscription,
+// with what its client holds; it returns what of that is not to be had.
+func (l *link) succeed(replaces uint64, s *stream, held []verb) []ident.Sequence {
+	old := l.remove(replaces)
+	if old != nil && old.channel == s.channel {
+		return s.channel.Succeed(old.subscriber, s.subscriber, heldOf(held))
+	}
+	if old != nil {
+		withdrawn.detach(old.channel, old.subscriber)
+	}
+	return s.channel.Reclaim(s.subscriber, heldOf(held))
+}
+
 // drop detaches a stream, if it is there.
 func (l *link) drop(id uint64, how leaving) {
+	if s := l.remove(id); s != nil {
+		how.detach(s.channel, s.subscriber)
+	}
+}
+
+// remove takes a stream off the link; it stays attached. nil: it is not there.
+func (l *link) remove(id uint64) *stream {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	s := l.mu.streams[id]
 	delete(l.mu.streams, id)
 	if s != nil {
 		l.mu.order = slices.DeleteFunc(slices.Clone(l.mu.order), func(o *stream) bool { return o == s })
 	}
-	l.mu.Unlock()
-	if s != nil {
-		how.detach(s.channel, s.subscriber)
-	}
+	return s
 }
 
 func (l *link) dropAll() {

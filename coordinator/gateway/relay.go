@@ -118,7 +118,9 @@ func (s *subscriptions) hear(v verb) {
 	case v.Kind&verbRefused != 0:
 		delete(h.held, v.Sequence)
 		v.Kind &^= verbRefused
-		h.refuse(v, edge.ErrNotInFlight)
+		if v.Argument != unseen { // else the client does not know of it
+			h.refuse(v, edge.ErrNotInFlight)
+		}
 		sub.nudge()
 	case v.Kind == verbTaken:
 		h.takenLocked(v.Sequence)

@@ -88,24 +88,23 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 		return
 	}
 	id := ident.Partition{Topic: ident.TopicID(o.Topic), Number: o.Partition}
-	l.drop(o.Replaces, withdrawn) // opened again: the old attachment gives back what it had
 	if !r.g.core.Leads(id) {
-		l.say(verb{Kind: verbGone, Stream: o.Stream})
+		l.decline(o, verbGone)
 		return
 	}
 	channel := findChannel(r.g.core, id, o.Channel)
 	if channel == nil {
-		l.say(verb{Kind: verbMissing, Stream: o.Stream})
+		l.decline(o, verbMissing)
 		return
 	}
 	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit)}
 	s.subscriber = &nsqd.Subscriber{Wake: l.wakeUp, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
 	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{l.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {
-		l.say(verb{Kind: gone(err), Stream: o.Stream})
+		l.decline(o, gone(err))
 		return
 	}
-	s.refused = reclaim(channel, s.subscriber, held)
+	s.refused = l.succeed(o.Replaces, s, held)
 	l.add(s)
 	r.g.wake() // the keeper may have slept
 }

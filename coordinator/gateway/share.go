@@ -145,6 +145,9 @@ func apply(c *nsqd.Channel, s *nsqd.Subscriber, v verb) error {
 	case verbFinish:
 		return c.Finish(s, v.Sequence, v.Epoch)
 	case verbRequeue:
+		if v.Argument == unseen {
+			return c.Undo(s, v.Sequence)
+		}
 		return c.Requeue(s, v.Sequence, v.Argument)
 	default:
 		return c.Touch(s, v.Sequence)

@@ -152,7 +152,7 @@ type verbKind uint8
 
 const (
 	verbFinish  verbKind = 1  // edge → leader
-	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms
+	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms, or unseen
 	verbTouch   verbKind = 3  // edge → leader
 	verbHeld    verbKind = 4  // in an opening; argument: attempts
 	verbCredit  verbKind = 5  // edge → leader; argument: the credit
@@ -164,6 +164,10 @@ const (
 	// verbRefused is added to a finish, requeue or touch that was not possible.
 	verbRefused verbKind = 16
 )
+
+// unseen as the argument of a requeue: the client has not seen the message, so
+// this delivery does not count as an attempt.
+const unseen = -1
 
 // String is the verb as clients know it.
 func (k verbKind) String() string {
