@@ -49,7 +49,7 @@ func chaos(nemesis string, seed int) witness {
 func lines() []line {
 	return []line{
 		{mutation.JournalSync, "the journal syncs a group before it is durable", []witness{powercut()}},
-		{replica.BreakSyncBeforeAck, "acknowledged is what is durable", []witness{simulator(), powercut(), processes("TestKillAllUnderLoad$")}},
+		{replica.BreakSyncBeforeAck, "acknowledged is what is durable", []witness{simulator(), powercut()}},
 		{replica.BreakEpochCheck, "no epoch below the promised one is answered", []witness{simulator()}},
 		{replica.BreakMaximalISR, "a proposal that may still land counts", []witness{simulator(), chaos("growth with a lost answer", 24)}},
 		{replica.BreakMarkerGate, "nothing is served before the marker is committed", []witness{simulator()}},
@@ -118,6 +118,7 @@ var saids = []*regexp.Regexp{
 	regexp.MustCompile(`(?m)^ *(lost|unexpected|refused|rolled back|duplicate|rewritten|hole|reordered): [^\n]*`),
 	regexp.MustCompile(`(?m)^ *[a-z0-9_]+\.go:\d+: (n\d+ ended by itself|waited)[^\n]*`),
 	regexp.MustCompile(`panic: [^\n]*`),
+	regexp.MustCompile(`(?s)Received unexpected error:\s+[^\n]*`),
 	regexp.MustCompile(`Error: +\t?[^\n]*`),
 }
 

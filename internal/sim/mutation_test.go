@@ -71,6 +71,24 @@ func TestMutations(t *testing.T) {
 	require.Empty(t, missed, "rules whose removal went unnoticed")
 }
 
+// TestFailureIsExplained: what a failing seed prints names the promise, the step
+// and the moment, shrinks to few faults that break the same promise, and shows
+// what led to it.
+func TestFailureIsExplained(t *testing.T) {
+	const rule, tries = replica.BreakRollbackAnswer, 40
+	r, _ := firstFailure(rule, *mutationSeedsFlag)
+	require.NotNil(t, r)
+	c := Shrink(Config{Seed: r.Seed, Break: rule}, r.Failure.Check, tries)
+	c.Trace = true
+	short := Run(c)
+	require.NotNil(t, short.Failure)
+	require.Equal(t, r.Failure.Check, short.Failure.Check)
+	require.Less(t, len(short.Plan), len(r.Plan)/2, "of %d faults", len(r.Plan))
+	require.NotZero(t, short.Failure.Step)
+	require.Regexp(t, `\d+\.\d{3} n\d +p\d +answer ticket \d+: rolled back`, short.Failure.Trace)
+	require.Regexp(t, `step \d+: request`, short.Failure.Error())
+}
+
 // TestMutant fails at the first seed that shows the line which this binary has
 // switched off (build tag mutation). Without one it passes.
 func TestMutant(t *testing.T) {

@@ -30,6 +30,9 @@ func (w *world) noteEvent(h *host, ev replica.Event) {
 	case replica.Tick:
 		return
 	case replica.Propose:
+		if h.view.Role != replica.Leader && h.view.Role != replica.Electing {
+			return // refused: producers ask everybody
+		}
 		text = fmt.Sprintf("%d puts, first request %v", len(ev.Puts), ev.Puts[0].Draft.Request)
 	case replica.Change:
 		text = "a change of the channel state"
@@ -64,6 +67,9 @@ func (w *world) noteEffects(h *host, v replica.View) {
 		w.note(name, h.part, "  compare-and-swap %d: %s", c.Token, stateText{c.State})
 	}
 	for _, c := range h.out.Done {
+		if c.Outcome == replica.NotLeader {
+			continue
+		}
 		w.note(name, h.part, "  answer ticket %d: %s at %d", c.Ticket, outcomeText[c.Outcome], c.First)
 	}
 	if o := h.view; o.Role != v.Role || o.Epoch != v.Epoch || o.Committed != v.Committed {
