@@ -168,10 +168,10 @@ func (h *host) step(ev replica.Event) {
 	for _, r := range out.Read {
 		h.task(func() {
 			batches, err := h.p.ReadAt(r.From, r.Max)
-			if err != nil {
+			if err != nil && !errors.Is(err, store.ErrTrimmed) {
 				h.w.fail("damaged: n%d cannot read partition %d at %d: %w", h.n+1, h.part, r.From, err)
 			}
-			h.step(replica.Read{Token: r.Token, Batches: batches, Err: err})
+			h.step(replica.Read{Token: r.Token, Batches: batches}) // as the coordinator's reader does
 		})
 	}
 	if c := out.CAS; c != nil {

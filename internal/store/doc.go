@@ -14,14 +14,16 @@
 //     journal. So recovery may cut the segments to the lowest cut since the
 //     checkpoint and write the rest again from the journal.
 //  3. The end of a partition is the checkpoint record plus the replay, never the
-//     size of a file. A checksum that fails cuts nothing.
+//     size of a file. A checksum that fails cuts nothing: the place goes into
+//     quarantine, until Mend puts bytes there which the chain proves.
 //  4. A journal file is used again only when a durable checkpoint holds all it
 //     held; and nothing is acknowledged after Open before the replayed tail was
 //     written anew and synced (the pages that a failed sync left may be lies).
 //  5. The store id of a partition is renewed, durably, before it answers
 //     anything, when acknowledged bytes are missing or doubtful: a corrupt
 //     journal, a lost checkpoint, a broken chain, or unsynced operation and
-//     another boot of the machine.
+//     another boot of the machine. What can still be read after a corrupt group
+//     is kept as far as it continues what is there.
 //  6. After the first error of a write or sync the store has stopped: nothing is
 //     retried, everything submitted is answered with the error.
 //
