@@ -1,8 +1,10 @@
 package meta_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 
 // backend is one kind of Store under test.
 type backend interface {
-	open(t *testing.T) meta.Store
+	open(t testing.TB) meta.Store
 	lapse(t *testing.T, s meta.Store, lease int64) // s dies without Revoke, and the lease's time passes
 	compact(t *testing.T)                          // forget all history
 	interrupt(t *testing.T, s meta.Store)          // the connection breaks and comes back
@@ -28,6 +30,7 @@ func conformance(t *testing.T, b backend) {
 		"transactions are atomic":     testAtomic,
 		"refused transactions":        testRefused,
 		"list is one revision":        testList,
+		"list of many keys":           testListMany,
 		"get all is one revision":     testGetAll,
 		"watch has no gap":            testWatchNoGap,
 		"watch keeps one revision":    testWatchRevision,
@@ -42,7 +45,7 @@ func conformance(t *testing.T, b backend) {
 	}
 }
 
-func withDeadline(t *testing.T) context.Context {
+func withDeadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	t.Cleanup(cancel)
 	return ctx
@@ -119,6 +122,42 @@ func testRefused(t *testing.T, b backend, dir string) {
 	entries, _, err := s.List(ctx, dir)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+// testListMany reads more keys than a store gives in one answer, while one that
+// comes late in their order changes.
+func testListMany(t *testing.T, b backend, dir string) {
+	const many, last = 5_000, "99999"
+	s, ctx := b.open(t), withDeadline(t)
+	for first := 0; first < many; first += meta.MaxTxn {
+		var puts []meta.Put
+		for i := first; i < min(first+meta.MaxTxn, many); i++ {
+			puts = append(puts, meta.Put{Key: fmt.Sprintf("%s%05d", dir, i), Value: []byte("x")})
+		}
+		ok, _, err := s.Txn(ctx, nil, puts)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _, _ = s.Txn(ctx, nil, []meta.Put{{Key: dir + last, Value: []byte("y")}})
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	entries, rev, err := s.List(ctx, dir)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(entries), many)
+	require.True(t, slices.IsSortedFunc(entries, func(a, b meta.Entry) int { return cmp.Compare(a.Key, b.Key) }))
+	for _, e := range entries {
+		require.LessOrEqual(t, e.Mod, rev, "nothing newer than the revision of the whole")
+	}
 }
 
 func testList(t *testing.T, b backend, dir string) {

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// relistTimeout bounds one attempt to read the whole state again.
-	relistTimeout = 5 * time.Second
+	// pageKeys and pageTimeout bound one request for a part of the state.
+	pageKeys    = 4096
+	pageTimeout = 5 * time.Second
 	// relistPause separates attempts while etcd does not answer.
 	relistPause = 100 * time.Millisecond
 )
@@ -46,9 +47,7 @@ type etcdWatch struct {
 // list sends the present state; false when the watch is over.
 func (w *etcdWatch) list(ctx context.Context) bool {
 	for {
-		one, cancel := context.WithTimeout(ctx, relistTimeout)
-		entries, rev, err := w.store.List(one, w.prefix)
-		cancel()
+		entries, rev, err := w.store.List(ctx, w.prefix)
 		if err == nil {
 			w.rev = rev
 			return w.send(ctx, Change{Revision: rev, Puts: entries, Reset: true})

@@ -24,7 +24,7 @@ func TestEtcdConformance(t *testing.T) { conformance(t, newEtcdBackend(t)) }
 
 type memoryBackend struct{ m *meta.Memory }
 
-func (b *memoryBackend) open(t *testing.T) meta.Store {
+func (b *memoryBackend) open(t testing.TB) meta.Store {
 	s := b.m.Session()
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -50,7 +50,7 @@ type etcdBackend struct {
 	server  *etcdserver.Server
 }
 
-func newEtcdBackend(t *testing.T) *etcdBackend {
+func newEtcdBackend(t testing.TB) *etcdBackend {
 	log, _ := logtest.NewNullLogger()
 	b := &etcdBackend{options: etcdserver.Options{
 		Name: "n1", Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
@@ -63,21 +63,21 @@ func newEtcdBackend(t *testing.T) *etcdBackend {
 
 // freeAddress finds a port that nobody listens on: etcd advertises its
 // addresses, so it cannot choose one by itself.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
 
-func (b *etcdBackend) start(t *testing.T) {
+func (b *etcdBackend) start(t testing.TB) {
 	s, err := etcdserver.Start(t.Context(), b.options)
 	require.NoError(t, err)
 	require.NoError(t, s.Wait(withDeadline(t)))
 	b.server = s
 }
 
-func (b *etcdBackend) open(t *testing.T) meta.Store {
+func (b *etcdBackend) open(t testing.TB) meta.Store {
 	s, err := meta.DialEtcd(withDeadline(t), meta.Config{Endpoints: b.server.Endpoints(), Namespace: "test"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -1,0 +1,134 @@
+package meta_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	scaleBrokers   = 100
+	scaleElected   = 10_000 // partitions that get another leader at once
+	scaleWatchers  = 10
+	perTransaction = meta.MaxTxn - 3 // as the brokers do it
+)
+
+// scalePartition is the state of a partition with three replicas.
+func scalePartition(i int, epoch ident.Epoch) meta.PartitionState {
+	s := meta.PartitionState{V: meta.Version, Epoch: epoch, LeaderIncarnation: 1_234_567, MinInSync: 2, Durability: meta.DurabilitySync}
+	for k := range 3 {
+		n := ident.Node(fmt.Sprintf("broker-%03d", (i+k)%scaleBrokers))
+		s.Replicas = append(s.Replicas, n)
+		s.ISR = append(s.ISR, ident.Member{Node: n, Store: ident.StoreID(0x9e3779b97f4a7c15 * uint64(i+k+1))})
+	}
+	s.Leader = s.Replicas[int(epoch)%3]
+	return s
+}
+
+func scaleID(i int) ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(0x9e3779b97f4a7c15 * uint64(1+i/100)), Number: uint16(i % 100)}
+}
+
+// scaleWrite puts n partitions, as many in a transaction as an election does.
+func scaleWrite(b *testing.B, s meta.Store, keys meta.Keys, n int, epoch ident.Epoch) (transactions, bytes int) {
+	for first := 0; first < n; first += perTransaction {
+		var puts []meta.Put
+		for i := first; i < min(first+perTransaction, n); i++ {
+			p := meta.Put{Key: keys.Partition(scaleID(i)), Value: meta.Encode(scalePartition(i, epoch))}
+			bytes += len(p.Key) + len(p.Value)
+			puts = append(puts, p)
+		}
+		ok, _, err := s.Txn(b.Context(), nil, puts)
+		require.NoError(b, err)
+		require.True(b, ok)
+		transactions++
+	}
+	return transactions, bytes
+}
+
+// BenchmarkScaleEtcd writes the keys of many partitions into an embedded etcd,
+// lists them, and changes ten thousand while ten brokers watch: what a cluster's
+// metadata weigh, what a broker reads at its start, what the loss of brokers
+// costs. 10,000 partitions; 100,000 with LOCKSTEP_LONG=1. One member, one disk.
+func BenchmarkScaleEtcd(b *testing.B) {
+	n := 10_000
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		n = 100_000
+	}
+	keys := meta.Keys{Cluster: "scale"}
+	for range b.N {
+		etcd := newEtcdBackend(b)
+		s, err := meta.DialEtcd(b.Context(), meta.Config{Endpoints: etcd.server.Endpoints(), Namespace: "scale"})
+		require.NoError(b, err)
+		began := time.Now()
+		transactions, bytes := scaleWrite(b, s, keys, n, 1)
+		report(b, began, transactions, "create-ms/txn")
+		b.ReportMetric(float64(bytes)/float64(n), "B/key")
+		b.ReportMetric(float64(onDisk(b, etcd.options.Dir, "db"))/float64(n), "db-B/key")
+
+		began = time.Now()
+		list, _, err := s.List(b.Context(), keys.Partitions())
+		require.NoError(b, err)
+		require.Len(b, list, n)
+		report(b, began, 1, "list-ms")
+
+		seen := watchers(b, s, keys)
+		began = time.Now()
+		changed := min(n, scaleElected)
+		transactions, bytes = scaleWrite(b, s, keys, changed, 2)
+		report(b, began, transactions, "elect-ms/txn")
+		report(b, began, 1, "elect-ms")
+		for range scaleWatchers * changed {
+			<-seen
+		}
+		report(b, began, 1, "all-watchers-saw-ms")
+		b.ReportMetric(float64(transactions), "elect-txns")
+		b.ReportMetric(float64(bytes)/float64(changed), "watch-B/change")
+		require.NoError(b, s.Close())
+	}
+}
+
+func report(b *testing.B, began time.Time, n int, unit string) {
+	b.ReportMetric(time.Since(began).Seconds()*1e3/float64(n), unit)
+}
+
+// watchers starts watches that have seen all that is there, and tells each change
+// after that. They end with the benchmark.
+func watchers(b *testing.B, s meta.Store, keys meta.Keys) <-chan struct{} {
+	seen := make(chan struct{}, scaleWatchers*scaleElected)
+	ctx, cancel := context.WithCancel(b.Context())
+	b.Cleanup(cancel)
+	for range scaleWatchers {
+		changes := s.Watch(ctx, keys.Root())
+		require.True(b, (<-changes).Reset)
+		go func() {
+			for c := range changes {
+				for range c.Puts {
+					seen <- struct{}{}
+				}
+			}
+		}()
+	}
+	return seen
+}
+
+// onDisk sums what files of a name have below a directory.
+func onDisk(b *testing.B, dir, name string) (total int64) {
+	require.NoError(b, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) != name {
+			return err
+		}
+		info, err := d.Info()
+		total += info.Size()
+		return err
+	}))
+	return total
+}
