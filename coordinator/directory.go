@@ -20,8 +20,11 @@ import (
 // Cluster while nobody is the controller.
 const lookupWait = 1500 * time.Millisecond
 
-// errNotRegistered is why Ready says no.
-var errNotRegistered = errors.New("this broker is not registered")
+// errNotRegistered and errAlone are why Ready says no.
+var (
+	errNotRegistered = errors.New("this broker is not registered")
+	errAlone         = errors.New("this broker reaches none of the other brokers that are registered")
+)
 
 // Lookup gives a topic's channels, and for each partition its leader and a live
 // in-sync follower, so that a consumer is connected to a survivor when the
@@ -135,12 +138,31 @@ func (b *Broker) Nodes() []edge.NodeEntry {
 	return out
 }
 
-// Ready is nil when the broker is registered and serves.
+// Ready is nil when the broker is registered, serves, and is not cut off from all
+// others: what they lead it could neither be sent nor ask for.
 func (b *Broker) Ready() error {
 	if b.session.incarnation() == 0 || b.stopping.Load() {
 		return errNotRegistered
 	}
+	if b.alone() {
+		return errAlone
+	}
 	return b.Health()
+}
+
+// alone reports whether other brokers are registered and none of them answers.
+func (b *Broker) alone() bool {
+	others := 0
+	for _, r := range b.catalog.lives() {
+		if r.Name == b.self {
+			continue
+		}
+		if b.members.up(r.Name) {
+			return false
+		}
+		others++
+	}
+	return others > 0
 }
 
 func producer(n meta.NodeState) edge.Producer {

@@ -23,8 +23,11 @@ func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 	t.Logf("first put after the cut: %s", time.Since(began))
 	require.Contains(t, others, c.leader("orders"))
 	require.Equal(t, before, c.nodes[leader].Incarnation(), "it was replaced although it lives")
+	require.Error(t, c.nodes[leader].Ready(), "clients had better go elsewhere")
+	require.NoError(t, c.nodes[others[0]].Ready())
 	c.net.heal()
 	c.whole("orders")
+	require.NoError(t, c.nodes[leader].Ready())
 	require.NoError(t, c.put(leader, "orders", "m2"))
 	require.Len(t, c.drain(leader, "orders", 3), 3)
 }
