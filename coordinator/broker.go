@@ -51,6 +51,7 @@ type Broker struct {
 	contact  contact
 	space    *space
 	agenda   agenda
+	soon     *soon
 	fence    atomic.Int64 // of all partitions led here, while every broker answers
 	dead     atomic.Bool  // some hosted.dead is set
 
@@ -84,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 func newBroker(o Options) *Broker {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
-		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(),
+		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
 		failed: make(chan error, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -142,6 +143,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.background(b.watch)
 	b.background(b.keepRegistered)
 	b.background(b.keepTime)
+	b.background(b.soon.keep)
 	b.background(b.keepRetention)
 	b.background(b.keepDead)
 	b.background(b.keepContact)

@@ -38,7 +38,7 @@ func (b *Broker) keepTime(ctx context.Context) {
 			extended = now
 			b.extendAll(now)
 		}
-		due = b.agenda.take(now.UnixNano(), due[:0])
+		due = b.agenda.take(now.Add(tickEvery).UnixNano(), due[:0])
 		for _, h := range due {
 			b.drive(h, now.UnixNano())
 		}
@@ -59,7 +59,11 @@ func (b *Broker) drive(h *hosted, nowNS int64) {
 		h.dead.Store(true)
 		b.dead.Store(true)
 	}
-	if at := h.queue.Due(); at < math.MaxInt64 {
+	at := h.queue.Due()
+	if at < nowNS+tickEvery.Nanoseconds() {
+		b.soon.tell(h)
+	}
+	if at < math.MaxInt64 {
 		b.agenda.put(h, at)
 	}
 }
