@@ -30,6 +30,9 @@ const (
 	// stay for a member that lags. All of them are kept in memory, and one that
 	// moves 125 partitions has 50 kB.
 	entriesKept = 2000
+	// bcryptCost is the least that there is: only members for development and tests
+	// ask for passwords (RequireLogin), and log-ins come with every reconnection.
+	bcryptCost = 4
 	// minPing lets brokers notice a dead connection soon; etcd's default (5 s)
 	// would hang up on them.
 	minPing = 500 * time.Millisecond
@@ -61,6 +64,7 @@ func (o Options) embedConfig() (*embed.Config, error) {
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
 	c.SnapshotCount, c.SnapshotCatchUpEntries = entriesKept, entriesKept/2
 	c.GRPCKeepAliveMinTime = minPing
+	c.BcryptCost = bcryptCost
 	c.EnableGRPCGateway = false // nobody speaks JSON to it; saves start-up time
 	c.ClientTLSInfo, c.PeerTLSInfo = o.TLS.transport(), o.TLS.transport()
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(o.Log))
