@@ -75,6 +75,9 @@ func TestMutations(t *testing.T) {
 // and the moment, shrinks to few faults that break the same promise, and shows
 // what led to it.
 func TestFailureIsExplained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("shrinks; left out with -short")
+	}
 	const rule, tries = replica.BreakRollbackAnswer, 40
 	r, _ := firstFailure(rule, *mutationSeedsFlag)
 	require.NotNil(t, r)
