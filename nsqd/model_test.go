@@ -2,6 +2,8 @@ package nsqd
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -31,7 +33,15 @@ type fate struct {
 	start    int64
 	sub      int
 	put      int64 // deliver-at
+	since    int64 // when its life began
+	life     int64 // its own limit, ns; 0 = none
 }
+
+// Who else a message may be in flight to.
+const (
+	nobody = -1 // its subscriber has left
+	grave  = -2 // it failed too often
+)
 
 // reference is a channel as a flat list: slow and obvious.
 type reference struct {
@@ -49,6 +59,8 @@ type reference struct {
 	follower *Partition // fed with every delta
 	fed      int
 	carries  int
+	policy   Policy
+	ttl      int64 // of the topic, ms; 0 = none
 }
 
 const refTimeoutMS = 50
@@ -69,8 +81,13 @@ func (r *reference) publish(t *rapid.T) {
 		if rapid.IntRange(0, 4).Draw(t, "delayed") == 0 {
 			m.DeliverAt = r.clock.now() + rapid.Int64Range(1, 80).Draw(t, "delay")*nsPerMS
 		}
+		f := fate{put: m.DeliverAt, since: max(m.Time, m.DeliverAt)}
+		if rapid.IntRange(0, 4).Draw(t, "mortal") == 0 {
+			ms := rapid.Int64Range(1, 200).Draw(t, "life")
+			m.Header, f.life = fmt.Appendf(nil, `{"##ttl_ms":%d}`, ms), ms*nsPerMS
+		}
 		r.log.publish(m)
-		r.fates = append(r.fates, fate{put: m.DeliverAt})
+		r.fates = append(r.fates, f)
 	}
 	r.Advance(r.log.Committed())
 	if !r.topic {
@@ -83,13 +100,13 @@ func (r *reference) look() {
 	for i := r.start; i < r.limit; i++ {
 		f := &r.fates[i]
 		if f.place == inLog && !f.again && f.put > r.clock.now() {
-			*f = fate{place: inDeferred, again: true, deadline: f.put, put: f.put}
+			f.place, f.again, f.deadline = inDeferred, true, f.put
 		}
 	}
 }
 
 func (r *reference) deliverable(i int) bool {
-	if r.paused || i >= r.limit || i < r.start || r.fates[i].place != inLog {
+	if r.paused || i >= r.limit || i < r.start || r.fates[i].place != inLog || r.expired(i) || r.dies(i) {
 		return false
 	}
 	return !r.ordered || r.pending == 0 && !slices.ContainsFunc(r.fates, func(f fate) bool { return f.place == inFlight })
@@ -105,7 +122,7 @@ func (r *reference) pull(t *rapid.T) {
 		require.True(t, r.deliverable(i), "message %d: %+v", i, *f)
 		if r.ordered && f.put == 0 { // delayed messages come when they are due
 			for j := r.start; j < i; j++ {
-				require.False(t, r.fates[j].place == inLog && r.fates[j].put == 0, "%d before %d", i, j)
+				require.False(t, r.fates[j].place == inLog && r.fates[j].put == 0 && !r.expired(j), "%d before %d", i, j)
 			}
 		}
 		require.Equal(t, f.attempts+1, int(d.Message.Attempts))
@@ -113,7 +130,7 @@ func (r *reference) pull(t *rapid.T) {
 		f.place, f.sub, f.start = inFlight, sub, r.clock.now()
 		f.deadline = f.start + refTimeoutMS*nsPerMS
 	}
-	if len(got) < credit {
+	if len(got) < credit && !(r.ordered && r.dying()) {
 		for i := range r.fates {
 			require.False(t, r.deliverable(i), "message %d was left", i)
 		}
@@ -177,10 +194,7 @@ func (r *reference) requeue(t *rapid.T) {
 	err := r.channel.Requeue(r.subs[sub], ident.Sequence(seq), delay)
 	require.Equal(t, r.wantError(seq, sub), err)
 	if err == nil {
-		r.back(seq)
-		if delay > 0 && !r.ordered {
-			r.fates[seq].place, r.fates[seq].deadline = inDeferred, r.clock.now()+delay*nsPerMS
-		}
+		r.retry(seq, delay)
 	}
 }
 
@@ -204,7 +218,7 @@ func (r *reference) pass(t *rapid.T) {
 		f := &r.fates[i]
 		switch {
 		case f.place == inFlight && f.deadline <= r.clock.now():
-			r.back(i)
+			r.retry(i, 0)
 		case f.place == inDeferred && f.deadline <= r.clock.now():
 			f.place = inLog
 		}
@@ -254,7 +268,7 @@ func (r *reference) moved(to int) {
 		if i < to {
 			r.fates[i].place = done
 		} else {
-			r.fates[i] = fate{put: r.fates[i].put}
+			r.fates[i] = fate{put: r.fates[i].put, since: r.fates[i].since, life: r.fates[i].life}
 		}
 	}
 }
@@ -271,7 +285,7 @@ func (r *reference) detach(t *rapid.T) {
 	require.NoError(t, r.channel.Attach(r.subs[sub]))
 	for i := range r.fates {
 		if f := &r.fates[i]; f.place == inFlight && f.sub == sub {
-			f.sub = -1
+			f.sub = nobody
 			if how != keep {
 				r.back(i)
 			}
@@ -305,11 +319,13 @@ func (r *reference) failover(t *rapid.T) {
 }
 
 func (r *reference) takeOver(t *rapid.T, next *rig) {
+	flying := r.flying()
 	r.Unlead()
 	for _, s := range r.subs {
 		<-s.Lost
 		require.ErrorIs(t, r.channel.Err(s), ErrNotLeader)
 	}
+	next.SetTTL(r.ttl)
 	next.Lead(r.epoch + 1)
 	for i := range r.fates {
 		switch f := &r.fates[i]; {
@@ -324,6 +340,7 @@ func (r *reference) takeOver(t *rapid.T, next *rig) {
 	r.channel, ok = next.Channel("c")
 	require.True(t, ok)
 	r.attach(t)
+	r.rejoin(t, flying)
 	r.newFollower()
 }
 
@@ -337,6 +354,7 @@ func (r *reference) newFollower() {
 func (r *reference) check(t *rapid.T) {
 	got := countsOf(r.Partition, r.channel)
 	r.look()
+	r.adopt()
 	var want counts
 	for i := r.start; i < r.limit; i++ {
 		switch r.fates[i].place {
@@ -369,7 +387,12 @@ func (r *reference) lowest() int {
 }
 
 func runModel(t *rapid.T, ordered bool) {
-	r := &reference{rig: newRig(Options{MaxMsgTimeoutMS: 80}), ordered: ordered}
+	policy := rapid.SampledFrom(policies).Draw(t, "policy")
+	r := &reference{
+		rig: newRig(Options{MaxMsgTimeoutMS: 80, Policy: func(string) Policy { return policy }}), ordered: ordered,
+		policy: policy, ttl: rapid.SampledFrom([]int64{0, 0, 300}).Draw(t, "ttl"),
+	}
+	r.SetTTL(r.ttl)
 	c, err := r.CreateChannel(context.Background(), "c", ChannelOptions{Ordered: ordered})
 	require.NoError(t, err)
 	r.channel = c
@@ -379,7 +402,8 @@ func runModel(t *rapid.T, ordered bool) {
 		"publish": r.publish, "pull": r.pull, "pull again": r.pull, "finish": r.finish,
 		"finish again": r.finish, "requeue": r.requeue, "touch": r.touch, "pass": r.pass,
 		"pause": r.pauseChannel, "pause topic": r.pauseTopic, "seek": r.seek, "empty": r.empty,
-		"detach": r.detach, "failover": r.failover, "retain": r.retain,
+		"detach": r.detach, "failover": r.failover, "retain": r.retain, "order": r.order,
+		"bury": r.bury, "cancel": r.cancel, "reap": func(*rapid.T) { r.Reap() },
 		"flush": func(*rapid.T) { r.Flush() },
 		"":      r.check,
 	})
@@ -396,6 +420,9 @@ func (r *reference) drain(t *rapid.T) {
 	}
 	for range 4 * (len(r.fates) + 4) {
 		r.tick(100)
+		for _, d := range r.channel.Dead() {
+			require.NoError(t, r.channel.Buried(d.Message.Seq, d.Epoch))
+		}
 		for _, d := range r.channel.Pull(r.subs[0], 10, nil) {
 			require.NoError(t, r.channel.Finish(r.subs[0], d.Message.Seq, r.epoch))
 		}
@@ -406,11 +433,23 @@ func (r *reference) drain(t *rapid.T) {
 }
 
 func TestChannelAgainstAReference(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { runModel(t, false) })
+	checkModel(t, false)
 }
 
 func TestOrderedChannelAgainstAReference(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { runModel(t, true) })
+	checkModel(t, true)
+}
+
+// checkModel runs -rapid.checks sequences of actions, ten times (a thousand
+// times with LOCKSTEP_LONG).
+func checkModel(t *testing.T, ordered bool) {
+	times := 10
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		times = 1000
+	}
+	for range times {
+		rapid.Check(t, func(t *rapid.T) { runModel(t, ordered) })
+	}
 }
 
 // A follower that has only some of the deltas must never take a message for

@@ -135,6 +135,7 @@ func (c *Channel) Exhumed(seq ident.Sequence) {
 	c.flights.remove(f)
 	c.cursor.aside.wait(newEntry(seq, now+1000*nsPerMS, f.attempts))
 	c.p.lower(now + 1000*nsPerMS)
+	c.offerLocked(now) // an ordered channel is open again
 }
 
 // HeaderOnly is the header by which a message is meant for one channel: what was

@@ -96,12 +96,18 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 
 // sourceLocked chooses where the next message comes from: what comes again and
 // what is new take turns, so that neither starves the other; an ordered channel
-// finishes the old first. nil: there is nothing.
+// goes by sequence. nil: there is nothing.
 func (c *Channel) sourceLocked() *window {
 	again := c.cursor.aside.due > 0
 	fresh := !c.ahead.empty() || c.fetched < c.limit
+	turn := c.redoing
+	if c.ordered {
+		old, _ := c.cursor.aside.peek()
+		next, ok := c.frontLocked(&c.ahead)
+		turn = !ok || old < next
+	}
 	switch {
-	case again && (c.redoing || c.ordered || !fresh):
+	case again && (turn || !fresh):
 		c.checkRedoLocked()
 		return &c.redo
 	case fresh:
@@ -211,7 +217,7 @@ func (c *Channel) rangeLocked(w *window) (from ident.Sequence, most int) {
 	}
 	// Pass over what is settled without reading it: an ephemeral channel may have
 	// discarded gigabytes.
-	c.fetched = c.cursor.ranges.after(c.fetched)
+	c.fetched = c.cursor.ranges.after(max(c.fetched, c.cursor.confirmed))
 	return c.fetched, min(readAheadMessages, readAheadBytes/max(w.average, 1))
 }
 
@@ -227,11 +233,11 @@ func (c *Channel) tookAheadLocked(read []queue.Message, start ident.Sequence, er
 	kept := read[:0]
 	for i := range read {
 		m := read[i]
+		if m.Seq > c.fetched {
+			c.skipLocked(min(m.Seq, c.limit))
+		}
 		if m.Seq >= c.limit {
 			break
-		}
-		if m.Seq > c.fetched {
-			c.skipLocked(m.Seq)
 		}
 		c.fetched = m.Seq + 1
 		switch {
