@@ -189,6 +189,7 @@ func (h *share) closeLocked(how leaving) {
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
+		h.returnLocked(r.buffer.len()) // the client was not sent it
 		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(how)}
 		h.sub.g.out.say(r.to.Node, v)
 		h.remote = nil

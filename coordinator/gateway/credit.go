@@ -104,7 +104,13 @@ func (h *share) giveBackLocked() {
 		return
 	}
 	beyond := min(len(h.held)+r.buffer.len()-r.credit, r.buffer.len())
-	for _, d := range r.buffer.cut(max(beyond, 0)) {
+	h.returnLocked(max(beyond, 0))
+}
+
+// returnLocked gives back the last n messages that wait here.
+func (h *share) returnLocked(n int) {
+	r := h.remote
+	for _, d := range r.buffer.cut(n) {
 		h.sub.g.out.say(r.to.Node, verb{
 			Kind: verbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: unseen,
 		})

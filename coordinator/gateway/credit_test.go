@@ -88,6 +88,35 @@ func TestAClientThatStopsGivesBackWhatWasSentAhead(t *testing.T) {
 	})
 }
 
+// TestAClientThatLeavesCountsOnlyWhatItWasSent: what waits at the broker in
+// between goes back as if it had not been delivered.
+func TestAClientThatLeavesCountsOnlyWhatItWasSent(t *testing.T) {
+	for _, requeue := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, w *world) {
+			top := w.topic("orders", "n1")
+			s := w.brokers["n2"].subscribe(t, "orders", 10)
+			w.store(top.Partition(0), 10)
+			w.tick(time.Second)
+			require.Len(t, s.Pull(3, nil), 3)
+			s.Close(requeue)
+			other, counted, unseen := w.brokers["n3"].subscribe(t, "orders", 10), 0, 0
+			w.consume(other, 10, 10, time.Second, func(d edge.Delivery) {
+				if d.Message.Attempts == 1 {
+					unseen++
+				} else {
+					counted++
+				}
+			})
+			require.Equal(t, 7, unseen)
+			if requeue {
+				require.Equal(t, 3, counted)
+			} else {
+				require.Zero(t, counted, "they wait for their timeout")
+			}
+		})
+	}
+}
+
 func TestASlowClientIsSentNothingAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
