@@ -22,10 +22,8 @@ func Balance(brokers []Broker, partitions [][]ident.Node) [][]ident.Node {
 	for i, replicas := range partitions {
 		b.out[i] = slices.Clone(replicas)
 	}
-	for b.step(b.replicas(), b.move) {
-	}
-	for b.step(b.leads(), b.lead) {
-	}
+	b.spreadOut(func(p int) []ident.Node { return b.out[p] }, b.move)
+	b.spreadOut(func(p int) []ident.Node { return b.out[p][:min(1, len(b.out[p]))] }, b.lead)
 	return b.out
 }
 
@@ -35,44 +33,77 @@ type balance struct {
 	out   [][]ident.Node // by partition, preferred leader first
 }
 
-// step takes one partition from a broker with a greater load to one with a load
-// that is less by two or more, the greatest difference first.
-func (b *balance) step(load map[ident.Node]int, give func(partition int, from, to ident.Node) bool) bool {
-	order := slices.Clone(b.nodes)
-	slices.SortStableFunc(order, func(x, y ident.Node) int { return cmp.Compare(load[x], load[y]) })
+// spreadOut gives partitions from brokers with a greater load to ones with a load
+// that is less by two or more, one at a time and the greatest difference first,
+// until nothing can be given. of names the brokers whose load a partition is.
+func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(partition int, from, to ident.Node) bool) {
+	s := spreading{load: map[ident.Node][]int{}, give: give, stuck: map[pair]int{}, touched: map[ident.Node]int{}, changed: make([]int, len(b.out))}
+	for p := range b.out {
+		for _, n := range of(p) {
+			s.load[n] = append(s.load[n], p)
+		}
+	}
+	for {
+		p, ok := s.step(slices.Clone(b.nodes))
+		if !ok {
+			return
+		}
+		s.turn++ // what was stuck in this step has not seen the change
+		s.changed[p] = s.turn
+		for _, n := range b.out[p] {
+			s.touched[n] = s.turn
+		}
+	}
+}
+
+// spreading remembers what could not be given: with a hundred brokers most pairs
+// have nothing for each other, and looking through all partitions for each pair
+// at each step would take hours.
+type spreading struct {
+	load    map[ident.Node][]int // partitions, ascending
+	give    func(partition int, from, to ident.Node) bool
+	turn    int                // steps, counted
+	stuck   map[pair]int       // the turn at which nothing could be given
+	touched map[ident.Node]int // the turn at which one of its partitions changed last
+	changed []int              // the turn at which a partition changed last
+}
+
+type pair struct{ from, to ident.Node }
+
+// step gives one partition.
+func (s *spreading) step(order []ident.Node) (partition int, ok bool) {
+	slices.SortStableFunc(order, func(x, y ident.Node) int { return cmp.Compare(len(s.load[x]), len(s.load[y])) })
 	for _, from := range slices.Backward(order) {
 		for _, to := range order {
-			if load[from]-load[to] < 2 {
+			if len(s.load[from])-len(s.load[to]) < 2 {
 				break
 			}
-			for p := range b.out {
-				if give(p, from, to) {
-					return true
-				}
+			if p, ok := s.try(pair{from, to}); ok {
+				return p, true
 			}
 		}
 	}
-	return false
+	return 0, false
 }
 
-func (b *balance) replicas() map[ident.Node]int {
-	load := map[ident.Node]int{}
-	for _, replicas := range b.out {
-		for _, n := range replicas {
-			load[n]++
-		}
+// try gives the first partition that can be given, and looks only at those that
+// have changed since it found none.
+func (s *spreading) try(x pair) (partition int, ok bool) {
+	since, before := s.stuck[x]
+	if before && s.touched[x.from] <= since {
+		return 0, false
 	}
-	return load
-}
-
-func (b *balance) leads() map[ident.Node]int {
-	load := map[ident.Node]int{}
-	for _, replicas := range b.out {
-		if len(replicas) > 0 {
-			load[replicas[0]]++
+	for at, p := range s.load[x.from] {
+		if before && s.changed[p] <= since || !s.give(p, x.from, x.to) {
+			continue
 		}
+		s.load[x.from] = slices.Delete(s.load[x.from], at, at+1)
+		at, _ = slices.BinarySearch(s.load[x.to], p)
+		s.load[x.to] = slices.Insert(s.load[x.to], at, p)
+		return p, true
 	}
-	return load
+	s.stuck[x] = s.turn
+	return 0, false
 }
 
 // move puts a partition's replica on another broker, in the same place.

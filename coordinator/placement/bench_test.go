@@ -34,7 +34,7 @@ func BenchmarkScalePlace(b *testing.B) {
 // BenchmarkScaleBalance gives a new, empty broker its share of the replicas that
 // ninety-nine others have.
 func BenchmarkScaleBalance(b *testing.B) {
-	for _, n := range []int{1_000, 3_000} {
+	for _, n := range []int{1_000, 10_000, 100_000} {
 		placed, err := placement.Place(hundred()[1:], placement.Topic{Partitions: n, Replicas: 3})
 		require.NoError(b, err)
 		b.Run(fmt.Sprintf("partitions=%d", n), func(b *testing.B) {

@@ -95,3 +95,23 @@ func TestBalanceKeepsZonesApartAndLeavesStrangersAlone(t *testing.T) {
 	}
 	require.Contains(t, slices.Concat(after...), ident.Node("n2"))
 }
+
+// TestBalanceOfAHundredBrokers: most pairs of so many have nothing for each other,
+// and that is not looked for again at each step (which took seconds a hundred
+// partitions).
+func TestBalanceOfAHundredBrokers(t *testing.T) {
+	placed, err := placement.Place(hundred()[1:], placement.Topic{Partitions: 2_000, Replicas: 3})
+	require.NoError(t, err)
+	load := map[ident.Node]int{}
+	for _, nodes := range placement.Balance(hundred(), placed) {
+		for _, n := range nodes {
+			load[n]++
+		}
+	}
+	first := hundred()[0] // the new one
+	for _, other := range hundred() {
+		if other.Zone == first.Zone {
+			require.InDelta(t, load[first.Node], load[other.Node], 1, other.Node)
+		}
+	}
+}
