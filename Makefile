@@ -1,6 +1,7 @@
 # Lockstep. `make help` lists the targets. Needs Go, make and a C compiler (race).
 
 GO ?= go
+BENCHSTAT ?= $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 STATICCHECK ?= $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DATA ?= data
 BASE_PORT ?= 4150
@@ -11,12 +12,14 @@ SEQUENCES ?= 200000
 STATES ?= 4000000
 ROUNDS ?= 200
 BENCHTIME ?= 1s
+COUNT ?= 6
 
 PACKAGES = ./...
+BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' ./commitlog ./coordinator ./internal ./nsqd ./rpc)))
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-check sweeps microbench sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-check sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,8 +92,16 @@ sweeps: build ## curves by connections, partitions, topics, size, backlog, chann
 		bin/nsqctl bench --cluster --sweep $$sweep --svg sweep-$$sweep.svg $(BENCHFLAGS); \
 	done
 
-microbench: ## benchmarks of the hot paths, with allocations (BENCHTIME)
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PACKAGES)
+microbench: ## benchmarks of the hot paths into microbench.txt, beside microbench.base.txt if it is there (BENCHTIME, COUNT)
+	$(GO) test -run '^$$' -bench . -skip Scale -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(BENCHED) >microbench.txt || { cat microbench.txt; exit 1; }
+	@cat microbench.txt
+	@if [ -f microbench.base.txt ]; then $(BENCHSTAT) microbench.base.txt microbench.txt; fi
+
+microbench-base: ## the last figures become those that later ones are compared with
+	mv microbench.txt microbench.base.txt
+
+scale: ## what many partitions and brokers cost, one by one (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
+	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
 
 sim: ## simulated clusters under faults (SEEDS)
 	$(GO) test -count=1 -timeout 24h ./internal/sim -sim.seeds=$(SEEDS)
