@@ -29,6 +29,9 @@ func (b *Broker) moveReplica(ctx context.Context, op edge.AdminOp) error {
 	if err := b.mayReceive(to); err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(b.catalog.nodes(), func(s meta.NodeState) bool { return s.Name == from }) {
+		return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, from)
+	}
 	return b.aim(ctx, ident.Partition{Topic: t.ID, Number: uint16(n)}, func(now []ident.Node) ([]ident.Node, error) {
 		at := slices.Index(now, from)
 		switch {

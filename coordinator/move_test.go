@@ -51,6 +51,7 @@ func TestReplicaIsMoved(t *testing.T) {
 	require.ErrorIs(t, move("1", from, to), edge.ErrInvalid)
 	require.ErrorIs(t, move("0", from, v.Partitions[0].Replicas[1]), edge.ErrInvalid, "it has one already")
 	require.ErrorIs(t, move("0", from, "n9"), edge.ErrInvalid)
+	require.ErrorIs(t, move("0", "n9", from), edge.ErrInvalid)
 	require.NoError(t, move("0", from, to))
 	want := slices.Clone(v.Partitions[0].Replicas)
 	want[0] = to

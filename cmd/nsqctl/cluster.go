@@ -86,9 +86,16 @@ is dead already is forgotten at once. --cancel keeps it after all.`,
 func printStatus(out io.Writer, v edge.ClusterView) error {
 	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION")
+	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t")
 	for _, b := range v.Brokers {
-		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version)
+		note := ""
+		if b.Leaving {
+			note = "leaving "
+		}
+		if b.LowSpace {
+			note += "short of disk"
+		}
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, note)
 	}
 	fmt.Fprintln(w)
 	printTopics(w, v.Topics)

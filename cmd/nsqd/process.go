@@ -124,7 +124,7 @@ func (p *process) reload() {
 // meets a change of its leader is lost until it is retried.
 func (p *process) stop() {
 	if p.etcd != nil {
-		if err := p.etcd.HandOver(); err != nil {
+		if err := p.etcd.HandOver(); err != nil && !errors.Is(err, etcdserver.ErrStopped) {
 			p.log.WithError(err).Warn("metadata is still led from here; its writes pause when this broker is gone")
 		}
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +50,9 @@ func TestAdministration(t *testing.T) {
 		return c.get(c.Brokers[0], "/v1/cluster", &view) == nil && len(view.Brokers) == 3
 	})
 	require.Equal(t, meta.Level, view.Level, "the feature level that all brokers have")
+	require.NoError(t, c.Start(leaving))
+	c.until(leaving+" is refused", func() bool { return slices.Contains(c.Dead(), leaving) })
+	require.Contains(t, tail(filepath.Join(c.dir, leaving+".log"), 2<<10), "start it with an empty data path")
 	c.kill("n4")
 	c.createWith("later", channel, "replication_factor", "2") // two of three members of etcd are a majority, two of four are none
 	require.Equal(t, history.OK, putOnce(c.Brokers[0], "later", "stored"))

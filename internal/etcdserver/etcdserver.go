@@ -34,6 +34,10 @@ import (
 // ErrStopped means that the member ended before it was ready.
 var ErrStopped = errors.New("etcdserver: stopped")
 
+// ErrRemoved means that the others do not know this member any more.
+var ErrRemoved = errors.New("etcdserver: this member was taken out of its cluster (the broker was decommissioned, or came back " +
+	"with another disk); if it is to join again, start it with an empty data path")
+
 // ErrDamaged means that the member cannot read its own files.
 var ErrDamaged = errors.New("its files are damaged; if other brokers run, move the directory away and start again " +
 	"(the broker joins them anew), else restore the data path from a backup")
@@ -70,6 +74,7 @@ type Server struct {
 	etcd     *embed.Etcd
 	clients  *listeners
 	endpoint string
+	options  Options
 	tls      TLS
 	log      logrus.FieldLogger
 	failed   chan error
@@ -108,7 +113,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
 	s := &Server{
-		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), tls: o.TLS, log: o.Log,
+		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, tls: o.TLS, log: o.Log,
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.watch()
@@ -136,7 +141,12 @@ func (s *Server) watch() {
 		return
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
-		err = ErrStopped
+		select {
+		case <-s.stopped: // our own doing
+			return
+		default:
+			err = s.whyStopped(context.Background())
+		}
 	}
 	select {
 	case <-s.stopped: // our own doing
@@ -151,14 +161,14 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 // Err gives the one fatal error after which the broker has to end.
 func (s *Server) Err() <-chan error { return s.failed }
 
-// Wait blocks until the member is ready; it gives ErrStopped if the member ends
-// before.
+// Wait blocks until the member is ready; it gives ErrStopped, or ErrRemoved, if
+// the member ends before.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-s.Ready():
 		return nil
 	case <-s.etcd.Server.StopNotify():
-		return ErrStopped
+		return s.whyStopped(ctx)
 	case <-ctx.Done():
 		return fmt.Errorf("etcdserver: no majority of members yet: %w", ctx.Err())
 	}
@@ -211,7 +221,7 @@ func (s *Server) giveAway() error {
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
-		if err := s.HandOver(); err != nil {
+		if err := s.HandOver(); err != nil && !errors.Is(err, ErrStopped) {
 			s.log.WithError(err).Info("the metadata cluster has to elect a leader")
 		}
 		s.etcd.Server.HardStop()

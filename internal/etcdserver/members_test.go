@@ -24,6 +24,8 @@ func TestRemovedMemberDoesNotCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Members, 2)
 	require.NoError(t, servers[0].RemoveMember(ctx, members[2].Name), "again")
+
+	require.ErrorIs(t, start(t, members[2]).Wait(ctx), etcdserver.ErrRemoved)
 }
 
 // TestStartAlone: two of three directories are gone for ever. The third goes on

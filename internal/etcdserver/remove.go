@@ -26,3 +26,17 @@ func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	}
 	return nil
 }
+
+// whyStopped asks the others whether they have removed this member: etcd ends it
+// then, and says so nowhere but in its log.
+func (s *Server) whyStopped(ctx context.Context) error {
+	security, err := s.tls.client()
+	if err != nil {
+		return ErrStopped
+	}
+	others := askOthers(ctx, s.options, security)
+	if len(others) > 0 && !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.MemberID() }) {
+		return ErrRemoved
+	}
+	return ErrStopped
+}
