@@ -45,6 +45,7 @@ var errCarry = errors.New("coordinator: messages were not carried")
 func (b *Broker) keepRetention(ctx context.Context) {
 	every(ctx, retainEvery, func() {
 		for _, h := range b.hosted() {
+			h.queue.CatchUp()
 			if h.Leading() {
 				h.queue.Reap()
 			}

@@ -92,7 +92,7 @@ func (p *Partition) Carry(ctx context.Context, at ident.Offset, seqs []ident.Seq
 // Floor is the sequence from which on everything may be needed; below it only
 // what was put aside is. Like LowWater it looks at durable channels only.
 func (p *Partition) Floor() ident.Sequence {
-	p.catchUp()
+	p.CatchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	low, durable := MaxSequence, false

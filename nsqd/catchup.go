@@ -3,8 +3,8 @@ package nsqd
 // A snapshot with a million delayed messages takes a quarter of a second to take
 // over, and Replace is called on a core loop, where everybody else's partitions
 // would wait. So a large one is only noted there, with the deltas that follow it,
-// and taken over by whoever asks for the channels next: the broker's look at
-// retention at the latest. Only a follower that is elected before that makes its
+// and taken over by whoever asks for the channels next: the broker, by CatchUp, at
+// the latest. Only a follower that is elected before that makes its
 // loop wait.
 
 // atOnce is the size of a snapshot that is taken over where it arrives.
@@ -25,7 +25,7 @@ func (p *Partition) Replace(full []byte) {
 	p.behind.Store(true)
 	p.mu.Unlock()
 	if small {
-		p.catchUp()
+		p.CatchUp()
 	}
 }
 
@@ -52,8 +52,9 @@ func (p *Partition) applyDeltaLocked(delta []byte) {
 	}
 }
 
-// catchUp brings the channels to what the register was told.
-func (p *Partition) catchUp() {
+// CatchUp brings the channels to what the register was told. With nothing to do it
+// is cheap; it must be called now and then, or what was told piles up.
+func (p *Partition) CatchUp() {
 	if !p.behind.Load() {
 		return
 	}

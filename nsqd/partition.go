@@ -73,7 +73,7 @@ func (p *Partition) ID() ident.Partition { return p.id }
 // and not deferred can be delivered again, with the attempts it had before the
 // deliveries that were under way.
 func (p *Partition) Lead(epoch ident.Epoch) {
-	p.catchUp()
+	p.CatchUp()
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +252,7 @@ func (c *Channel) expire(now int64) int64 {
 
 // Channel finds a channel by name.
 func (p *Partition) Channel(name string) (*Channel, bool) {
-	p.catchUp()
+	p.CatchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	c, ok := p.channels[name]
@@ -261,7 +261,7 @@ func (p *Partition) Channel(name string) (*Channel, bool) {
 
 // Channels lists the names, sorted.
 func (p *Partition) Channels() []string {
-	p.catchUp()
+	p.CatchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Sorted(maps.Keys(p.channels))
@@ -269,7 +269,7 @@ func (p *Partition) Channels() []string {
 
 // list gives the channels sorted by name.
 func (p *Partition) list() []*Channel {
-	p.catchUp()
+	p.CatchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if len(p.channels) == 0 {
@@ -287,7 +287,7 @@ func (p *Partition) list() []*Channel {
 // deferred messages included unless they were carried: what lies below may go. Ephemeral channels hold nothing. A
 // topic without channels keeps everything since its last channel was deleted.
 func (p *Partition) LowWater() ident.Sequence {
-	p.catchUp()
+	p.CatchUp()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	low, durable := MaxSequence, false
