@@ -98,6 +98,40 @@ func TestEverythingIsThereAfterAllBrokersDied(t *testing.T) {
 	require.Len(t, c.drain("n3", "orders", 51), 51)
 }
 
+// Pause, order and policy of a channel were answered, so they outlive a crash of
+// everybody at once.
+func TestSettingsOfAChannelOutliveAllBrokers(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for _, body := range []string{"m0", "m1", "m2"} {
+		require.NoError(t, c.put("n1", "orders", body))
+	}
+	c.do("n2", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "2", "dead_letter_topic": "dead"})
+	c.do("n3", "channel.order", "orders", "billing", map[string]string{"order": "true"})
+	c.do("n1", "channel.pause", "orders", "billing", nil)
+	for _, n := range all {
+		c.kill(n)
+	}
+	for _, n := range all {
+		c.restart(n)
+	}
+	c.whole("orders")
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 2, DeadLetterTopic: "dead"})
+	s := c.subscribe("n2", "orders", "billing", 10)
+	c.counts("orders", "billing", 3, 0, 0)
+	require.Empty(t, s.sub.Pull(10, nil), "paused")
+	c.do("n3", "channel.unpause", "orders", "billing", nil)
+	for range 2 {
+		d := s.next()
+		require.Equal(t, "m0", string(d.Message.Body))
+		require.Empty(t, s.sub.Pull(10, nil), "ordered")
+		require.NoError(t, s.sub.Requeue(d.ID, 0))
+	}
+	require.Equal(t, "m1", string(s.next().Message.Body), "two attempts are enough")
+	require.Equal(t, "m0", string(c.subscribe("n1", "dead", "redrive", 1).next().Message.Body))
+}
+
 func TestBrokerWithoutItsRegistrationStopsLeading(t *testing.T) {
 	c := newCluster(t, 3)
 	require.NoError(t, c.put("n1", "orders", "m0"))

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Delays of thirty days outlive a kill, whether put or asked for by a consumer.
+func TestDelaysOfThirtyDays(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	flags := []string{"--max-defer-timeout=720h", "--max-req-timeout=720h"}
+	b := start(t, flags...)
+	c := b.dial()
+	c.put("orders", "requeued")
+	c.consume("orders", "ch", 2)
+	id, _, _ := c.message()
+	before := time.Now()
+	c.send("REQ %s %d\n", id, month.Milliseconds())
+	c.command("put", "DPUB orders %d", month.Milliseconds())
+	c.expect("OK")
+	after := time.Now()
+	deadlines := func() (all []time.Time) {
+		_, text := b.get("/v1/channel/deferred?topic=orders&channel=ch")
+		var v struct{ Messages []struct{ Deadline int64 } }
+		if json.Unmarshal([]byte(text), &v) != nil {
+			return nil // it does not lead yet
+		}
+		for _, m := range v.Messages {
+			all = append(all, time.Unix(0, m.Deadline))
+		}
+		return all
+	}
+	b.eventually("both are deferred", func() bool { return len(deadlines()) == 2 })
+	told := deadlines()
+	for _, at := range told {
+		require.WithinRange(t, at, before.Add(month), after.Add(month+time.Minute))
+	}
+	b.eventually("the requeue is on the disk", func() bool { return time.Since(after) > 100*time.Millisecond }) // 10 ms are promised
+	b.signal(os.Kill)
+	b.wait()
+	b.run(flags...)
+	b.ready()
+	b.eventually("both are there again", func() bool { return len(deadlines()) == 2 })
+	require.Equal(t, told, deadlines())
+}
