@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"path"
 	"strconv"
 	"strings"
@@ -26,10 +27,18 @@ type identity struct {
 	Format int           `json:"format"`
 	Store  ident.StoreID `json:"store"`
 	Slot   ident.StoreID `json:"slot"`
+	CRC    uint32        `json:"crc"` // of the other three
+}
+
+// checksum tells an identity from one in which a digit has decayed to another.
+func (id identity) checksum() uint32 {
+	return crc32.Checksum(fmt.Appendf(nil, "%d %s %s", id.Format, id.Store, id.Slot), castagnoli)
 }
 
 func (s *Store) writeIdentity(p *Partition) error {
-	b, err := json.Marshal(identity{Format: identityFormat, Store: p.storeID, Slot: ident.StoreID(p.slot)})
+	id := identity{Format: identityFormat, Store: p.storeID, Slot: ident.StoreID(p.slot)}
+	id.CRC = id.checksum()
+	b, err := json.Marshal(id)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -42,7 +51,7 @@ func (s *Store) readIdentity(p *Partition) error {
 		return err
 	}
 	var id identity
-	if err := json.Unmarshal(b, &id); err != nil || id.Format != identityFormat || id.Store == 0 || id.Slot == 0 {
+	if err := json.Unmarshal(b, &id); err != nil || id.Format != identityFormat || id.Store == 0 || id.Slot == 0 || id.CRC != id.checksum() {
 		return fmt.Errorf("%w: %s", ErrCorrupt, path.Join(p.dir, identityName))
 	}
 	p.storeID, p.slot = id.Store, uint64(id.Slot)
@@ -165,11 +174,12 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 }
 
 // TrimHead removes the segments that lie wholly below a position: retention.
-// The newest segment always stays.
+// The newest segment always stays. While the segments lag behind a cut of the
+// log their borders are not the log's, and nothing is removed.
 func (p *Partition) TrimHead(below ident.Position) error {
 	p.files.Lock()
 	defer p.files.Unlock()
-	if p.trashed {
+	if p.trashed || !p.unchanged(p.durable.cuts) {
 		return nil
 	}
 	trimmed, err := p.segments.TrimHead(below.Offset)

@@ -40,7 +40,7 @@
 //
 //	DIR/checkpoint                     see checkpoint.go
 //	DIR/journal/%016x.log              see package journal; the bodies: record.go
-//	DIR/topics/TOPIC.ID/N/store.json   {"format":1,"store":"…","slot":"…"}
+//	DIR/topics/TOPIC.ID/N/store.json   {"format":1,"store":"…","slot":"…","crc":…}
 //	DIR/topics/TOPIC.ID/N/%020d.seg    see package queue
 //	DIR/topics/TOPIC.ID/N/%020d.idx    see package commitlog
 //	DIR/topics/TOPIC.ID/N/channels.snap  see snapshot.go
