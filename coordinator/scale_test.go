@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -49,7 +50,14 @@ func BenchmarkScaleCatalog(b *testing.B) {
 				c.apply(change)
 			}
 			took := b.Elapsed()
-			require.Len(b, c.partitions(), n)
+			walked, began := 0, time.Now()
+			for _, p := range c.partitions() { // as the controller does before it plans
+				if _, ok := c.partition(p); ok {
+					walked++
+				}
+			}
+			b.ReportMetric(float64(time.Since(began).Nanoseconds())/float64(n), "walk-ns/partition")
+			require.Equal(b, n, walked)
 			b.ReportMetric(float64(heapInUse()-before)/float64(n), "heap-B/partition")
 			b.ReportMetric(float64(took.Nanoseconds())/float64(b.N*n), "ns/partition")
 			runtime.KeepAlive(c)
