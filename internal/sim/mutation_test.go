@@ -15,7 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
-var mutationSeedsFlag = flag.Int("sim.mutation.seeds", 300, "seeds to try for each rule that is switched off")
+var mutationSeedsFlag = flag.Int("sim.mutation.seeds", 600, "seeds to try for each rule that is switched off")
 
 var mutationFlag = flag.String("sim.mutation", "", "try this rule alone")
 

@@ -61,14 +61,17 @@ func TestSeeds(t *testing.T) {
 // TestSameSeedSameTrace: a seed is all there is to a run.
 func TestSameSeedSameTrace(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4, 5} {
-		first := Run(Config{Seed: seed, Check: true})
-		for range 19 {
-			again := Run(Config{Seed: seed, Check: true})
-			require.Equal(t, first.Hash, again.Hash, "seed %d", seed)
-			require.Equal(t, first.Steps, again.Steps, "seed %d", seed)
-		}
-		traced := Run(Config{Seed: seed, Check: true, Trace: true})
-		require.Equal(t, first.Hash, traced.Hash, "tracing must not change seed %d", seed)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			first := Run(Config{Seed: seed, Check: true})
+			for range 19 {
+				again := Run(Config{Seed: seed, Check: true})
+				require.Equal(t, first.Hash, again.Hash)
+				require.Equal(t, first.Steps, again.Steps)
+			}
+			traced := Run(Config{Seed: seed, Check: true, Trace: true})
+			require.Equal(t, first.Hash, traced.Hash, "tracing must not change it")
+		})
 	}
 }
 
