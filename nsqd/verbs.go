@@ -26,6 +26,17 @@ func (c *Channel) ownedLocked(s *Subscriber, seq ident.Sequence) (*flight, error
 	return f, nil
 }
 
+// Refusal is what s is told of a delivery that it does not hold:
+// edge.ErrNotOwner while another subscriber does, else edge.ErrNotInFlight.
+func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.ownedLocked(s, seq); err == edge.ErrNotOwner {
+		return err
+	}
+	return edge.ErrNotInFlight
+}
+
 // Finish settles a delivery for good. `in` is the epoch it was delivered in: if
 // that is an earlier one and the message is neither finished nor delivered again
 // since, the finish counts as well; the caller makes sure that s was sent it and

@@ -105,8 +105,12 @@ func (h *share) deadline() time.Duration {
 // sayLocked passes on what the client says about a delivery it holds.
 func (h *share) sayLocked(v verb) error {
 	held, ok := h.held[v.Sequence]
-	if !ok {
-		return edge.ErrNotInFlight
+	switch {
+	case ok:
+	case h.local != nil:
+		return h.local.channel.Refusal(h.local.subscriber, v.Sequence)
+	default:
+		return edge.ErrNotInFlight // who else holds it, the leader knows
 	}
 	v.Epoch = held.epoch
 	if v.Kind == verbTouch {

@@ -67,6 +67,25 @@ func TestSubscriptionIsRelayed(t *testing.T) {
 	})
 }
 
+// TestDeliveryOfAnotherConnection: only who holds a message may speak of it.
+func TestDeliveryOfAnotherConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1")
+		holder, other := w.brokers["n1"].subscribe(t, "orders", 1), w.brokers["n1"].subscribe(t, "orders", 0)
+		w.brokers["n1"].put(&answers{}, "orders", "x")
+		require.Equal(t, 1, w.consume(holder, 1, 1, time.Second, func(d edge.Delivery) {
+			require.ErrorIs(t, other.Finish(d.ID), edge.ErrNotOwner)
+			require.ErrorIs(t, other.Requeue(d.ID, 0), edge.ErrNotOwner)
+			require.ErrorIs(t, other.Touch(d.ID), edge.ErrNotOwner)
+			require.NoError(t, holder.Finish(d.ID))
+			require.ErrorIs(t, other.Finish(d.ID), edge.ErrNotInFlight)
+		}))
+		holder.Close(true)
+		other.Close(true)
+		synctest.Wait()
+	})
+}
+
 func TestCreditIsNeverExceeded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
