@@ -39,8 +39,8 @@ const (
 var errCarry = errors.New("coordinator: messages were not carried")
 
 // keepRetention trims the logs of all replicas here, each by its own channels'
-// state; where this broker leads it finishes what has expired and carries
-// messages forward. What lies in the trash goes after its grace time. Started by
+// state; where this broker leads it finishes what has expired, carries messages
+// forward and deletes ephemeral topics that are deserted. What lies in the trash goes after its grace time. Started by
 // start, ends with the broker.
 func (b *Broker) keepRetention(ctx context.Context) {
 	every(ctx, retainEvery, func() {
@@ -48,6 +48,7 @@ func (b *Broker) keepRetention(ctx context.Context) {
 			h.queue.CatchUp()
 			if h.Leading() {
 				h.queue.Reap()
+				b.dropDeserted(ctx, h)
 			}
 			if err := b.retain(ctx, h); err != nil && ctx.Err() == nil {
 				b.log.WithError(err).WithFields(fields(h)).Warn("retention failed, trying again")

@@ -59,7 +59,7 @@ func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, e
 		c.born = &change{done: make(chan struct{})}
 	}
 	c.lead(p.epoch, p.limitLocked(), now)
-	p.channels[name] = c
+	p.channels[name], p.peopled = c, true
 	return c, inserted{sequence: at}, nil
 }
 

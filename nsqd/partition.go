@@ -48,6 +48,7 @@ type Partition struct {
 	inherited ident.Sequence // the committed end when this broker began to lead
 	barrier   ident.Sequence // with paused
 	keep      ident.Sequence // what the topic keeps while it has no channels
+	peopled   bool           // there was a channel since this broker leads
 
 	waiting waiting
 	carried carried // locks itself
@@ -80,6 +81,7 @@ func (p *Partition) Lead(epoch ident.Epoch) {
 	committed := p.source.Committed()
 	if !p.leading {
 		p.inherited = committed.Sequence
+		p.peopled = len(p.channels) > 0
 	}
 	p.leading, p.epoch, p.committed = true, epoch, committed
 	p.waiting.open()
@@ -105,6 +107,14 @@ func (p *Partition) Unlead() {
 	}
 	p.dirty.Store(false)
 	p.due.Store(never)
+}
+
+// Deserted reports whether the last channel has gone, here where it is led. A
+// partition that nobody has consumed yet is not.
+func (p *Partition) Deserted() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.leading && p.peopled && len(p.channels) == 0
 }
 
 // Stored counts a committed put, in bytes of its bodies.

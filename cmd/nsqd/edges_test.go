@@ -196,6 +196,21 @@ func TestExposedPorts(t *testing.T) {
 	require.Contains(t, text, `"rpc_address":"`+b.address(3)+`"`, "others are told the broadcast address")
 }
 
+// TestEphemeralTopic goes with its last channel, and stays as long as it has none.
+func TestEphemeralTopic(t *testing.T) {
+	b := start(t)
+	topics := func() (text string) { _, text = b.get("/topics"); return text }
+	b.dial().put("early#ephemeral", "x") // no channel ever
+	c := b.dial()
+	c.consume("brief#ephemeral", "c#ephemeral", 1)
+	require.Contains(t, topics(), "brief#ephemeral")
+	c.put("brief#ephemeral", "x")
+	c.message()
+	_ = c.conn.Close()
+	b.eventually("goes with its last consumer", func() bool { return !strings.Contains(topics(), "brief#ephemeral") })
+	require.Contains(t, topics(), "early#ephemeral")
+}
+
 func TestLookupPort(t *testing.T) {
 	b := prepare(t)
 	b.run("--lookupd-http-address="+b.address(2), "--http-address=")
