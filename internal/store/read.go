@@ -147,7 +147,7 @@ func (p *Partition) borderOf(n ident.Sequence) (ident.Offset, bool) {
 func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
 	base, ok := p.segments.Base(o)
 	if !ok {
-		return 0, false
+		return o, o < p.segments.End() // between files: the read there names it
 	}
 	hit := false
 	at, err := p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {

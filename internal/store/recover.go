@@ -135,6 +135,11 @@ func (r *recovery) finish() error {
 	if err := p.segments.Truncate(r.cut.Offset); err != nil {
 		return err
 	}
+	if p.segments.End() < r.cut.Offset { // only what lies before the start is left of them
+		if err := p.segments.Reset(); err != nil {
+			return err
+		}
+	}
 	if err := p.segments.Write(r.batches); err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ type model struct {
 	committed ident.Position
 	confirm   queue.Confirm
 	requests  uint64
+	sent      map[uint32]bool // checksums of all batches ever made
 }
 
 // world drives a store with a random history and remembers every state.
@@ -147,6 +148,10 @@ func (m *model) batch(rng *rand.Rand, d queue.Draft) queue.Batch {
 	b := d.Seal(e.at, m.epoch, e.crc, e.time+int64(rng.IntN(1e7)))
 	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
 	m.p.Index().Append(indexRecord(b))
+	if m.sent == nil {
+		m.sent = map[uint32]bool{}
+	}
+	m.sent[b.CRC] = true
 	return b
 }
 
