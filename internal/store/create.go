@@ -136,6 +136,9 @@ func (s *Store) Trash(id ident.Partition) error {
 	p.trashed = true
 	clear(p.durable.pending)
 	p.durable.pending = nil
+	p.mu.Lock()
+	p.dropTailLocked(p.mu.end.Offset)
+	p.mu.Unlock()
 	err := errors.Join(p.segments.Close(), p.index.Close())
 	to := fmt.Sprintf("%s.%s.%d.%d", p.topic, id.Topic, id.Number, time.Now().UnixNano())
 	if err == nil {

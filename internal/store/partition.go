@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -24,6 +25,7 @@ type Partition struct {
 	index    *commitlog.Log
 	segments *queue.Segments
 	tailMax  int
+	used     atomic.Int64 // when the tail was last; see tails
 
 	// files serializes what changes the files: the writer, TrimHead, Trash.
 	files   sync.Mutex
@@ -33,7 +35,7 @@ type Partition struct {
 	mu struct {
 		sync.RWMutex
 		tail      []queue.Batch  // the newest batches, without gaps up to end
-		tailBytes int            // of tail
+		tailBytes int            // what tail takes
 		written   ident.Offset   // batches that end here or below are in the segments
 		first     ident.Position // start of the log
 		end       ident.Position // of what was submitted
@@ -103,16 +105,19 @@ func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 		p.cutLocked(w.At)
 	case queue.WriteRestart:
 		p.mu.cuts++
-		p.mu.tail, p.mu.tailBytes = nil, 0
+		p.dropTailLocked(p.mu.end.Offset)
 		p.mu.first, p.mu.end, p.mu.written = w.At, w.At, w.At.Offset
 		p.mu.quarantine = nil
+	}
+	if len(w.Batches) > 0 {
+		p.use()
 	}
 	for _, b := range w.Batches {
 		if b.At != p.mu.end {
 			panic(fmt.Sprintf("store: %s: batch for %+v submitted at %+v", p.id, b.At, p.mu.end))
 		}
 		p.mu.tail = append(p.mu.tail, b)
-		p.mu.tailBytes += len(b.Bytes)
+		p.chargeLocked(cost(&b))
 		p.mu.end = b.End
 	}
 	return p.mu.cuts
@@ -126,7 +131,7 @@ func (p *Partition) cutLocked(at ident.Position) {
 	p.mu.cuts++
 	i := sort.Search(len(p.mu.tail), func(i int) bool { return p.mu.tail[i].At.Offset >= at.Offset })
 	for _, b := range p.mu.tail[i:] {
-		p.mu.tailBytes -= len(b.Bytes)
+		p.chargeLocked(-cost(&b))
 	}
 	p.mu.tail = slices.Clone(p.mu.tail[:i]) // readers may hold the old array
 	p.mu.end, p.mu.written = at, min(p.mu.written, at.Offset)
@@ -144,7 +149,7 @@ func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 	p.mu.written = max(p.mu.written, end)
 	n := 0
 	for n < len(p.mu.tail) && p.mu.tailBytes > p.tailMax && p.mu.tail[n].End.Offset <= p.mu.written {
-		p.mu.tailBytes -= len(p.mu.tail[n].Bytes)
+		p.chargeLocked(-cost(&p.mu.tail[n]))
 		n++
 	}
 	// Readers may hold the array, so the entries before n stay as they are until

@@ -63,6 +63,7 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 		if at >= start {
 			b := p.fromTailLocked(i, max)
 			p.mu.RUnlock()
+			p.use()
 			return b, nil
 		}
 		p.mu.RUnlock()

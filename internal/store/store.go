@@ -22,6 +22,7 @@ const (
 	DefaultJournalBytes    = 16 << 20
 	DefaultCheckpointBytes = 64 << 20
 	DefaultTailBytes       = 4 << 20
+	DefaultTailsBytes      = 16 << 20
 	// openFiles bounds the file handles kept between uses.
 	openFiles = 4096
 )
@@ -45,6 +46,7 @@ type Options struct {
 	JournalBytes    int64  // of one journal file
 	CheckpointBytes int64  // of journal between checkpoints
 	TailBytes       int    // of recent batches kept in memory, per partition
+	TailsBytes      int64  // the same, of all partitions together
 	NoSync          bool   // acknowledge from the page cache: --durability=replicated
 	Log             logrus.FieldLogger
 	// Doubt, if not nil, is why the caller does not trust the directory to hold all
@@ -73,6 +75,7 @@ type Store struct {
 	files   *vfs.Cache
 	journal *journal.Journal
 	writer  writer
+	tails   tails
 	failed  chan struct{} // closed with the first error
 	damaged chan struct{} // capacity 1: a place went into quarantine
 

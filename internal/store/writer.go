@@ -116,6 +116,9 @@ func (w *writer) run() {
 			}
 			w.s.recycle(work)
 		}
+		if err == nil {
+			err = w.s.trimTails()
+		}
 		clear(works)
 		spare = works
 		due := w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
