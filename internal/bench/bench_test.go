@@ -146,6 +146,10 @@ func TestLimitEndsARepeat(t *testing.T) {
 	require.Positive(t, run.Messages)
 	require.Less(t, run.Messages, w.Messages)
 	require.GreaterOrEqual(t, run.Took, 100*time.Millisecond)
+
+	w = Workload{Kind: Flow, Connections: 1, Consumers: 1, Size: 10, Rate: 500, Messages: 1 << 40}
+	run = measured(t, &fake{}, w, Bounds{Scale: 1, Limit: 100 * time.Millisecond})
+	require.LessOrEqual(t, run.Messages, 50)
 }
 
 // TestATaskThatEndsLateAddsNothing: consumers look only now and then whether

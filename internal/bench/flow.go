@@ -10,6 +10,9 @@ import (
 // of each topic. Bodies begin with the time at which they were due.
 func (r *nsq) flow(n int) ([]Task, int) {
 	w := r.w
+	if limit := r.cfg.Limit; limit > 0 {
+		n = min(n, int(float64(w.Rate)*limit.Seconds()))
+	}
 	per, topics := n/w.Connections, r.topics()
 	base := time.Now()
 	var tasks []Task
