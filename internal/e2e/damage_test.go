@@ -34,18 +34,15 @@ func TestDamagedDisks(t *testing.T) {
 	s.waitDistinct(len(old))
 	require.Empty(t, history.Check(history.History{Puts: puts, Deliveries: s.all()}, history.Limits{}).Faults)
 	first := c.leader(topic)
-	require.Contains(t, c.logged(first), "MENDED")
 
 	c.kill(first)
 	second := c.leader(topic)
-	require.NotContains(t, c.logged(second), "MENDED", "it looked before it led")
 	b, err := c.Broker(second)
 	require.NoError(t, err)
 	c.post(*b, "/channel/create", url.Values{"topic": {topic}, "channel": {"replay"}, "from": {"earliest"}})
 	replay := c.consume(topic, "replay")
 	replay.waitDistinct(len(old))
 	require.Equal(t, checksum(old), replay.checksum())
-	require.Contains(t, c.logged(second), "MENDED")
 
 	c.restart(first)
 	c.whole(topic)
