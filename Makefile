@@ -79,9 +79,9 @@ bench-compare: build ## the same, and in turn with another broker (PEER=host:por
 bench-nsqd: build ## the same, with a stock nsqd that is built for it (NSQD=path: with that one; NSQD_FLAGS)
 	bench/nsqd.sh $(BENCHFLAGS)
 
-bench-nats: ## NATS JetStream with three replicas, by the same rows (NATSFLAGS)
+bench-nats: build ## in turn with NATS JetStream, three replicas, by the same rows (NATSFLAGS)
 	$(GO) build -C bench -o ../bin/bench-nats ./nats
-	bin/bench-nats $(NATSFLAGS)
+	bin/bench-nats -nsqd bin/nsqd $(NATSFLAGS)
 
 bench-check: ## the module of the peers builds, and measures
 	$(GO) vet -C bench ./...

@@ -2,7 +2,8 @@
 // measures a Lockstep cluster: the same sizes, counts, connections, bounds and
 // columns. It starts the servers itself, each in a process of its own, once with
 // the page cache's durability (NATS' default) and once with a sync of every
-// write, and measures both in turn.
+// write, and measures both in turn; and, if it is given an nsqd of ours, in the
+// same turns fresh Lockstep clusters of the same two durabilities.
 //
 // A topic is a file stream with one subject and three replicas, a channel a
 // durable pull consumer with explicit acknowledgements. A put waits for the
@@ -54,6 +55,16 @@ func run(ctx context.Context, args []string) error {
 	}
 	turns := bench.Turns{Repeats: o.repeats, Progress: os.Stderr}
 	for i, s := range o.syncs {
+		if o.nsqd != "" {
+			durability := map[string]string{"default": "replicated", "always": "sync"}[s]
+			ours, err := startOurs(ctx, o.nsqd, durability, fmt.Sprintf("%s/ours-%d", dir, i), o.basePort+200+400*i)
+			if err != nil {
+				return err
+			}
+			defer ours.stop()
+			ours.bounds = o.bounds
+			turns.Subjects = append(turns.Subjects, ours)
+		}
 		c, err := start(ctx, clusterConfig{dir: fmt.Sprintf("%s/%d", dir, i), basePort: o.basePort + 100*i, syncAlways: s == "always"})
 		if err != nil {
 			return err
@@ -77,6 +88,7 @@ func run(ctx context.Context, args []string) error {
 type options struct {
 	workloads []bench.Workload
 	syncs     []string // default, always
+	nsqd      string   // "": without our own cluster
 	repeats   int
 	basePort  int
 	bounds    bench.Bounds
@@ -92,6 +104,7 @@ func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("nats", flag.ContinueOnError)
 	names := f.String("workloads", "", "only these, with commas between; default: all but those at a fixed rate")
 	syncs := f.String("sync", "default,always", "how the servers sync: default, always, or both in turn")
+	f.StringVar(&o.nsqd, "nsqd", "", "binary of a Lockstep broker to measure in the same turns")
 	output := f.String("o", "text", "text or json")
 	f.IntVar(&o.repeats, "repeat", 3, "repeats of each workload")
 	f.IntVar(&o.basePort, "base-port", 16150, "first port of the servers")

@@ -10,6 +10,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
+// What an acknowledgement means: on the disks of the replicas, or in their memory.
+const (
+	synced    = "synced"
+	pageCache = "page cache"
+)
+
 // subject measures one cluster.
 type subject struct {
 	*cluster
@@ -36,9 +42,9 @@ func (s *subject) Label() string {
 // Durability says what an acknowledgement means.
 func (s *subject) Durability(context.Context) string {
 	if s.syncAlways {
-		return "synced"
+		return synced
 	}
-	return "page cache"
+	return pageCache
 }
 
 // Repeat runs a workload once with a stream of its own.

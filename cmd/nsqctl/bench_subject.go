@@ -197,18 +197,7 @@ func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
 	if len(s.http) == 0 || get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
 		return 0, 0
 	}
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		for _, p := range x.Partitions {
-			if least == 0 || len(p.ISR) < least {
-				least = len(p.ISR)
-			}
-			replicas = max(replicas, len(p.Replicas))
-		}
-	}
-	return least, replicas
+	return v.InSync(topic)
 }
 
 // syncs sums the journals' fdatasyncs over the brokers.

@@ -116,11 +116,13 @@ func (r *Report) Text(out io.Writer) error {
 	return nil
 }
 
-// printRatios compares the rows of one workload.
+// printRatios compares the rows of one workload, if they promise the same as far
+// as that is known.
 func (r *Report) printRatios(out io.Writer) {
 	for i := range len(r.Rows) - 1 {
 		a, b := &r.Rows[i], &r.Rows[i+1]
-		if a.Workload == b.Workload && b.Rate > 0 {
+		same := a.Durability == b.Durability || b.Durability == ""
+		if a.Workload == b.Workload && same && b.Rate > 0 {
 			fmt.Fprintf(out, "%s: %s is %.2f × as fast as %s\n", a.Workload, a.Subject, a.Rate/b.Rate, b.Subject)
 		}
 	}

@@ -59,6 +59,10 @@ func TestReportTellsRatiosAndWhatIsNotKnown(t *testing.T) {
 	require.NoError(t, (&Report{Rows: rows}).Text(&text))
 	require.Contains(t, text.String(), "w: ours is 2.00 × as fast as theirs")
 	require.Contains(t, text.String(), "3→2 void")
+	rows[1].Durability = "some"
+	text.Reset()
+	require.NoError(t, (&Report{Rows: rows}).Text(&text))
+	require.NotContains(t, text.String(), "as fast as", "they promise different things")
 	var encoded bytes.Buffer
 	require.NoError(t, (&Report{Rows: rows}).JSON(&encoded))
 	require.NotContains(t, encoded.String(), "fdatasyncs", "the subject does not tell them")

@@ -255,6 +255,23 @@ type ClusterView struct {
 	Counters   CounterTotals `json:"counters"`
 }
 
+// InSync gives the smallest in-sync set of a topic's partitions and the number of
+// their replicas; zeroes if there is no such topic.
+func (v ClusterView) InSync(topic string) (least, replicas int) {
+	for _, x := range v.Topics {
+		if x.Topic != topic {
+			continue
+		}
+		for _, p := range x.Partitions {
+			if least == 0 || len(p.ISR) < least {
+				least = len(p.ISR)
+			}
+			replicas = max(replicas, len(p.Replicas))
+		}
+	}
+	return least, replicas
+}
+
 // CounterTotals sums the rare events of this broker's partitions.
 type CounterTotals struct {
 	Elections   uint64 `json:"elections"`
