@@ -14,6 +14,8 @@ type change struct {
 	done chan struct{} // closed when err is final
 	err  error
 
+	opens bool // ordered channels: it says that all replicas have what they inherit
+
 	channel    *Channel // an ordered finish
 	seq        ident.Sequence
 	attempts   uint16
@@ -94,6 +96,9 @@ func (p *Partition) Completed(ticket uint64, ok bool) {
 	}
 	if d.channel != nil {
 		d.channel.finishConfirmed(d, ok)
+	}
+	if d.opens && ok { // else this broker leads no more
+		p.openOrdered()
 	}
 	close(d.done)
 }

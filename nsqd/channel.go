@@ -44,6 +44,7 @@ type Channel struct {
 
 	flights    flights
 	confirming bool // ordered: the last finish is not on all replicas yet
+	inheriting bool // ordered: what this leader began with is not on all replicas yet
 
 	subs          map[*Subscriber]struct{}
 	hungryDirect  subscriberList
@@ -93,6 +94,17 @@ func (c *Channel) Ordered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ordered
+}
+
+// inherit shuts an ordered channel that begins to serve from a state which not
+// all replicas may have.
+func (c *Channel) inherit() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.serving {
+		c.inheriting = c.ordered && !c.ephemeral
+	}
+	return c.inheriting
 }
 
 // lead starts serving from the state.
@@ -252,7 +264,13 @@ func (c *Channel) opensLocked(now int64) bool {
 	if !c.serving || c.paused || c.fenced(now) {
 		return false
 	}
-	return !c.ordered || !c.confirming && c.flights.len() == 0
+	return !c.busyLocked()
+}
+
+// busyLocked: an ordered channel waits for the message before, or for what it
+// inherited.
+func (c *Channel) busyLocked() bool {
+	return c.ordered && (c.inheriting || c.confirming || c.flights.len() > 0)
 }
 
 // changedLocked notes that Flush has something to say.

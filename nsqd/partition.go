@@ -75,6 +75,14 @@ func (p *Partition) ID() ident.Partition { return p.id }
 // deliveries that were under way.
 func (p *Partition) Lead(epoch ident.Epoch) {
 	p.CatchUp()
+	if p.lead(epoch) {
+		p.inherit()
+	}
+	p.o.Wake(0) // what was due when this broker did not lead is due now
+}
+
+// lead reports whether ordered channels wait for what they inherit.
+func (p *Partition) lead(epoch ident.Epoch) (inherits bool) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,9 +94,29 @@ func (p *Partition) Lead(epoch ident.Epoch) {
 	p.leading, p.epoch, p.committed = true, epoch, committed
 	p.waiting.open()
 	for _, c := range p.channels {
+		inherits = c.inherit() || inherits
 		c.lead(epoch, p.limitLocked(), now)
 	}
-	p.o.Wake(0) // what was due when this broker did not lead is due now
+	return inherits
+}
+
+// inherit sends the replicas a change that says nothing: when all have it, they
+// have the state before it, too.
+func (p *Partition) inherit() {
+	p.emit.Lock()
+	defer p.emit.Unlock()
+	p.post(&change{done: make(chan struct{}), opens: true})
+}
+
+// openOrdered lets the ordered channels serve.
+func (p *Partition) openOrdered() {
+	now := p.o.Now()
+	for _, c := range p.list() {
+		c.mu.Lock()
+		c.inheriting = false
+		c.offerLocked(now)
+		c.mu.Unlock()
+	}
 }
 
 // Unlead stops serving at once: deliveries are forgotten, Lost of all

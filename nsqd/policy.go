@@ -80,7 +80,7 @@ func (c *Channel) buryFrontLocked(now int64) {
 			return
 		}
 		e, _ := c.cursor.aside.get(seq)
-		if !c.diesLocked(e.attempts()) || c.ordered && (c.flights.len() > 0 || c.confirming) {
+		if !c.diesLocked(e.attempts()) || c.busyLocked() {
 			return
 		}
 		c.cursor.aside.ready.pop()
