@@ -121,7 +121,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 				return
 			}
 			m.truncate(at)
-			m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: m.promised, At: at})
+			m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: m.promised, At: at, PrevCRC: m.log.lastCRC})
 		}
 		m.appendBatch(*b)
 		m.extend(*b)

@@ -75,7 +75,7 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.promised, m.follow = e, following{}
 	draft := queue.Marker()
 	marker := draft.Seal(at, e, m.log.lastCRC, m.log.timeNS)
-	m.write(queue.Write{Kind: queue.WriteReset, Epoch: e, At: at, Batches: []queue.Batch{marker}})
+	m.write(queue.Write{Kind: queue.WriteReset, Epoch: e, At: at, PrevCRC: m.log.lastCRC, Batches: []queue.Batch{marker}})
 	m.appendBatch(marker)
 	m.role = Electing
 	if m.broken(BreakMarkerGate) {

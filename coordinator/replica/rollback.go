@@ -136,7 +136,7 @@ func (m *Machine) takeBack() {
 	l := m.lead
 	if m.committed.Offset < m.log.end.Offset {
 		m.truncate(m.committed)
-		m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: l.epoch, At: m.committed})
+		m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: l.epoch, At: m.committed, PrevCRC: m.log.lastCRC})
 	}
 	for _, p := range l.pending {
 		m.done(p.ticket, 0, RolledBack)

@@ -43,13 +43,12 @@ type checkpoint struct {
 
 // entry is the state of one partition at a group of the journal.
 type entry struct {
-	epoch          ident.Epoch
-	start, end     ident.Position
-	committed      ident.Position
-	lastTimeNS     int64
-	lastCRC        uint32
-	startCRC       uint32 // what the first batch continues from
-	lastCRCUnknown bool   // in memory only: after a cut, until the segments were asked
+	epoch      ident.Epoch
+	start, end ident.Position
+	committed  ident.Position
+	lastTimeNS int64 // not less than that of the newest batch
+	lastCRC    uint32
+	startCRC   uint32 // what the first batch continues from
 }
 
 func (c *checkpoint) encode(order []uint64) []byte {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -113,8 +114,8 @@ func TestDecay(t *testing.T) {
 			require.NoError(t, err, name)
 			for i, p := range s.Partitions() {
 				trusted := p.StoreID() == ids[i]
-				if end := p.Restored().End; trusted && end != w.models[i].end().at {
-					require.Equal(t, w.history[before][i].end.at, end, "%s: more than the last group is missing", name)
+				if trusted && !endsAt(p, w.models[i].end()) {
+					require.True(t, endsAt(p, w.history[before][i].end), "%s: more than the last group is missing", name)
 					trusted = false
 				}
 				w.models[i].judge(t, p, trusted, name)
@@ -124,12 +125,20 @@ func TestDecay(t *testing.T) {
 	}
 }
 
+// endsAt compares the newest batch too: a marker in the place of another one ends
+// where that did.
+func endsAt(p *Partition, e border) bool {
+	r := p.Restored()
+	return r.End == e.at && r.LastCRC == e.crc
+}
+
 // judge reads what can be read. trusted: the store says that nothing is missing
-// but what it names.
+// but what it names. What retention took after the checkpoint may be back, since
+// the journal still had it; what was cut may not.
 func (m *model) judge(t *testing.T, p *Partition, trusted bool, name string) {
 	t.Helper()
 	chain := map[border]bool{}
-	for _, b := range m.borders {
+	for _, b := range slices.Concat(m.trimmed, m.borders) {
 		chain[b] = true
 	}
 	end := p.Restored().End

@@ -57,7 +57,7 @@
 //	    16    8 epoch
 //	    24    8 offset of the write's position
 //	    32    8 sequence of the write's position; number of a confirm
-//	    40    4 previous batch's checksum (restart)
+//	    40    4 previous batch's checksum (restart, cut, reset)
 //	    44    4 zero
 //	    48      batches, or the confirm's delta
 package store

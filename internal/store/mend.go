@@ -75,7 +75,7 @@ func (p *Partition) vouches(b *queue.Batch) bool {
 	}
 	d := &p.durable
 	if b.End == d.end {
-		return !d.lastCRCUnknown && d.lastCRC == b.CRC
+		return d.lastCRC == b.CRC
 	}
 	vouches := false
 	_, _ = p.segments.Headers(b.End.Offset, p.segments.End(), func(next queue.Batch) bool {

@@ -40,6 +40,18 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 // ReadSequence is ReadAt from the batch that holds message n on, or from the
 // start of the log if n is older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
+	b, err := p.readSequence(n, max)
+	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search met an error of the disk and stopped early
+		i := sort.Search(len(b), func(i int) bool { return b[i].End.Sequence > n })
+		if i < len(b) {
+			return b[i:], nil
+		}
+		b, err = p.ReadAt(b[i-1].End.Offset, max)
+	}
+	return b, err
+}
+
+func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	return p.read(max, func() (ident.Offset, int) {
 		i := sort.Search(len(p.mu.tail), func(i int) bool { return p.mu.tail[i].End.Sequence > n })
 		if i == 0 && len(p.mu.tail) > 0 && n < p.mu.tail[0].At.Sequence {

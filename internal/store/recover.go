@@ -28,14 +28,13 @@ type recovery struct {
 
 // link is what the chain continues from.
 type link struct {
-	crc   uint32
-	time  int64
-	known bool // false: below a cut, only the segments know
+	crc  uint32
+	time int64 // not less than that of the newest batch
 }
 
 func newRecovery(p *Partition, e entry) *recovery {
 	p.durable.entry = e
-	return &recovery{p: p, cut: e.end, keep: true, below: link{crc: e.lastCRC, time: e.lastTimeNS, known: true}}
+	return &recovery{p: p, cut: e.end, keep: true, below: link{crc: e.lastCRC, time: e.lastTimeNS}}
 }
 
 // apply takes one record of the journal.
@@ -57,20 +56,21 @@ func (r *recovery) apply(rec Record) error {
 	}
 	switch rec.Kind {
 	case queue.WriteTruncate, queue.WriteReset:
-		r.truncate(rec.At)
+		r.truncate(rec.At, rec.PrevCRC)
 	case queue.WriteRestart:
 		r.keep, r.cut, r.batches = false, rec.At, nil
-		r.below = link{crc: rec.PrevCRC, known: true}
+		r.below = link{crc: rec.PrevCRC}
 		d.start, d.end, d.committed, d.startCRC = rec.At, rec.At, rec.At, rec.PrevCRC
 	}
 	return r.append(rec.Batches)
 }
 
-func (r *recovery) truncate(at ident.Position) {
+func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
 	d := &r.p.durable
 	if at.Offset >= d.end.Offset {
 		return
 	}
+	time := r.last().time
 	n := len(r.batches)
 	for n > 0 && r.batches[n-1].At.Offset >= at.Offset {
 		n--
@@ -78,17 +78,14 @@ func (r *recovery) truncate(at ident.Position) {
 	r.batches = r.batches[:n]
 	d.end = at
 	if at.Offset < r.cut.Offset {
-		r.cut, r.below = at, link{}
-	}
-	if at.Offset == d.start.Offset {
-		r.below = link{crc: d.startCRC, known: true}
+		r.cut, r.below = at, link{crc: prevCRC, time: time}
 	}
 }
 
 // last is the end of the chain so far.
 func (r *recovery) last() link {
 	if n := len(r.batches); n > 0 {
-		return link{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time, known: true}
+		return link{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time}
 	}
 	return r.below
 }
@@ -101,7 +98,7 @@ func (r *recovery) append(b []byte) error {
 		if err != nil {
 			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum held: not decay
 		}
-		if last := r.last(); batch.At != d.end || last.known && batch.PrevCRC != last.crc {
+		if batch.At != d.end || batch.PrevCRC != r.last().crc {
 			r.broken = fmt.Errorf("%w: the chain breaks at offset %d: a batch for offset %d follows", ErrCorrupt, d.end.Offset, batch.At.Offset)
 			return nil
 		}
@@ -147,10 +144,9 @@ func (r *recovery) finish() error {
 		d.committed = d.end
 	}
 	last := r.last()
-	d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = last.crc, last.time, !last.known
+	d.lastCRC, d.lastTimeNS = last.crc, last.time
 	r.moveStart()
 	r.rebuildIndex()
-	d.resolveCRC(p)
 	return nil
 }
 
@@ -173,38 +169,33 @@ func (r *recovery) checkSegments() {
 		d.end = r.cut
 		return
 	}
-	want := r.below
-	if len(r.batches) > 0 {
-		want = link{crc: r.batches[0].PrevCRC, known: true}
-	}
 	head, ok := p.lastBefore(r.cut.Offset)
 	if !ok || r.cut.Offset == d.start.Offset {
 		return
 	}
-	if want.known && head.CRC != want.crc {
-		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, want.crc)
-		r.batches, d.end = nil, r.cut
+	if head.CRC != r.below.crc {
+		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, r.below.crc)
+		r.batches, d.end, r.below.crc = nil, r.cut, head.CRC
 	}
-	r.below = link{crc: head.CRC, time: head.Time, known: true}
 }
 
 // scanChain finds where the segments' batches end when nothing else says it: the
 // headers of the last file are followed as far as they continue each other.
 func scanChain(p *Partition) (end ident.Position, last link) {
-	bases := p.segments.Bases()
+	bases, found := p.segments.Bases(), false
 	for i := len(bases) - 1; i >= 0; i-- {
 		_, _ = p.segments.Headers(bases[i], p.segments.End(), func(b queue.Batch) bool {
-			if last.known && (b.PrevCRC != last.crc || b.At != end) {
+			if found && (b.PrevCRC != last.crc || b.At != end) {
 				return false
 			}
-			end, last = b.End, link{crc: b.CRC, time: b.Time, known: true}
+			end, last, found = b.End, link{crc: b.CRC, time: b.Time}, true
 			return true
 		})
-		if last.known {
+		if found {
 			return end, last
 		}
 	}
-	return p.durable.start, link{crc: p.durable.startCRC, known: true}
+	return p.durable.start, link{crc: p.durable.startCRC}
 }
 
 // rebuildIndex makes the commit log agree with the log: it keeps the records up
@@ -258,7 +249,7 @@ func nextBase(p *Partition, o ident.Offset) ident.Offset {
 
 func (r *recovery) agrees(last commitlog.Record) bool {
 	end := last.End().Offset
-	if end == r.cut.Offset && r.below.known {
+	if end == r.cut.Offset {
 		return last.CRC == r.below.crc
 	}
 	agrees := false

@@ -36,7 +36,7 @@ func TestTrimBehindACut(t *testing.T) {
 	require.NoError(t, s.Checkpoint())
 	m.borders = m.borders[:2]
 	p.Index().Truncate(m.end().at.Offset)
-	submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, Epoch: 1, At: m.end().at})
+	submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, Epoch: 1, At: m.end().at, PrevCRC: m.end().crc})
 	put(25, 1999)
 	require.NoError(t, p.TrimHead(m.end().at))
 	starts := func() {

@@ -38,6 +38,7 @@ type expected struct {
 type model struct {
 	p         *Partition
 	borders   []border // from the start on, the last is the end
+	trimmed   []border // what retention took before them
 	start     ident.Position
 	epoch     ident.Epoch
 	committed ident.Position
@@ -189,12 +190,13 @@ func (m *model) write(rng *rand.Rand) queue.Write {
 		m.epoch++
 		return queue.Write{Kind: queue.WriteEpoch, Epoch: m.epoch}
 	case k <= 2:
-		return queue.Write{Kind: queue.WriteTruncate, At: m.cut(rng)}
-	case k <= 4:
 		at := m.cut(rng)
+		return queue.Write{Kind: queue.WriteTruncate, At: at, PrevCRC: m.end().crc}
+	case k <= 4:
+		at, prevCRC := m.cut(rng), m.end().crc
 		m.epoch++
 		marker := queue.Marker()
-		return queue.Write{Kind: queue.WriteReset, Epoch: m.epoch, At: at, Batches: []queue.Batch{m.batch(rng, marker)}}
+		return queue.Write{Kind: queue.WriteReset, Epoch: m.epoch, At: at, PrevCRC: prevCRC, Batches: []queue.Batch{m.batch(rng, marker)}}
 	case k <= 6:
 		m.confirm = queue.Confirm{Epoch: m.confirm.Epoch, N: m.confirm.N + 1, Delta: []byte{byte(k)}}
 		if m.confirm.Epoch < m.epoch || m.confirm.N == 1 {
@@ -208,7 +210,7 @@ func (m *model) write(rng *rand.Rand) queue.Write {
 		return queue.Write{Kind: queue.WriteCommitted, At: m.committed}
 	case k == 9 && rng.IntN(3) == 0:
 		at := ident.Position{Offset: m.end().at.Offset + 1000, Sequence: m.end().at.Sequence + 10}
-		m.borders = []border{{at: at, crc: rng.Uint32()}}
+		m.borders, m.trimmed = []border{{at: at, crc: rng.Uint32()}}, nil
 		m.start, m.committed = at, at
 		m.p.Index().Restart(at)
 		return queue.Write{Kind: queue.WriteRestart, At: at, PrevCRC: m.end().crc}
@@ -271,6 +273,7 @@ func (w *world) trim(m *model) error {
 		return err
 	}
 	for m.borders[0].at.Offset < m.p.Start().Offset {
+		m.trimmed = append(m.trimmed, m.borders[0])
 		m.borders = m.borders[1:]
 	}
 	return nil

@@ -166,7 +166,7 @@ func (p *Partition) apply(o *op, batches []queue.Batch) error {
 		d.committed = w.At
 	case queue.WriteTruncate, queue.WriteReset:
 		d.epoch = max(d.epoch, w.Epoch)
-		if err := p.truncate(w.At); err != nil {
+		if err := p.truncate(w.At, w.PrevCRC); err != nil {
 			return err
 		}
 	case queue.WriteRestart:
@@ -188,12 +188,13 @@ func (p *Partition) apply(o *op, batches []queue.Batch) error {
 func (d *durableState) add(b queue.Batch) {
 	d.pending = append(d.pending, b)
 	d.pendingBytes += len(b.Bytes)
-	d.end, d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = b.End, b.CRC, b.Time, false
+	d.end, d.lastCRC, d.lastTimeNS = b.End, b.CRC, b.Time
 	d.epoch = max(d.epoch, b.Epoch)
 }
 
-// truncate cuts what is pending and the segments.
-func (p *Partition) truncate(at ident.Position) error {
+// truncate cuts what is pending and the segments. The record says what checksum
+// the log then ends with, so that nothing depends on reading it.
+func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 	d := &p.durable
 	if at.Offset >= d.end.Offset {
 		return nil
@@ -202,7 +203,7 @@ func (p *Partition) truncate(at ident.Position) error {
 		d.pendingBytes -= len(d.pending[n-1].Bytes)
 		d.pending = d.pending[:n-1]
 	}
-	d.end, d.lastCRCUnknown = at, true
+	d.end, d.lastCRC = at, prevCRC
 	if p.segments.End() <= at.Offset {
 		return nil
 	}
@@ -214,7 +215,7 @@ func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	clear(d.pending)
 	d.pending, d.pendingBytes = d.pending[:0], 0
 	d.start, d.end, d.committed = at, at, at
-	d.lastCRC, d.startCRC, d.lastCRCUnknown = prevCRC, prevCRC, false
+	d.lastCRC, d.startCRC = prevCRC, prevCRC
 	return p.segments.Reset()
 }
 
@@ -290,7 +291,6 @@ func (p *Partition) syncFiles(s *Store) error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	d.resolveCRC(p)
 	if err := p.segments.Sync(); err != nil {
 		return err
 	}
@@ -301,18 +301,6 @@ func (p *Partition) syncFiles(s *Store) error {
 		return err
 	}
 	return p.writeSnapshot(s)
-}
-
-// resolveCRC asks the segments which batch is the last one after a cut.
-func (d *durableState) resolveCRC(p *Partition) {
-	if !d.lastCRCUnknown {
-		return
-	}
-	if d.end.Offset == d.start.Offset {
-		d.lastCRC, d.lastCRCUnknown = d.startCRC, false
-	} else if b, ok := p.lastBefore(d.end.Offset); ok {
-		d.lastCRC, d.lastTimeNS, d.lastCRCUnknown = b.CRC, b.Time, false
-	}
 }
 
 func (p *Partition) writeSnapshot(s *Store) error {

@@ -44,7 +44,7 @@ type Write struct {
 	Kind    WriteKind
 	Epoch   ident.Epoch
 	At      ident.Position
-	PrevCRC uint32 // WriteRestart: the checksum the chain continues from
+	PrevCRC uint32 // of writes with At: the checksum the chain continues from there
 	Batches []Batch
 	Confirm Confirm
 }
