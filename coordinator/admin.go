@@ -19,6 +19,10 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
 	defer cancel()
+	// deleteTopic knows more answers to a topic that is not there.
+	if err := b.requireTopic(ctx, op.Topic); err != nil && op.Verb != "topic.delete" {
+		return err
+	}
 	switch op.Verb {
 	case "topic.delete":
 		if b.hidden.hides(op.Topic, b.selfAddress()) {
@@ -37,9 +41,6 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	case verbTopicUnpause:
 		return b.pauseTopic(ctx, op.Topic, false)
 	case verbChannelCreate:
-		if err := b.requireTopic(ctx, op.Topic); err != nil {
-			return err
-		}
 		return b.CreateChannel(ctx, op.Topic, op.Channel, op.Args["from"], op.Args["ordered"] == "true")
 	case verbChannelDelete:
 		return b.deleteChannel(ctx, op.Topic, op.Channel)
@@ -67,8 +68,8 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 // no topic by the way. One that another broker has just made may not be known
 // here yet, so the store is asked before the answer is no.
 func (b *Broker) requireTopic(ctx context.Context, name string) error {
-	if _, ok := b.catalog.topic(name); ok {
-		return nil
+	if _, ok := b.catalog.topic(name); ok || name == "" {
+		return nil // "" is the whole cluster
 	}
 	e, err := b.meta.Get(ctx, b.keys.Topic(name))
 	if errors.Is(err, meta.ErrNotFound) {
