@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -17,19 +18,27 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// sequences is how many histories are tried: LOCKSTEP_SEQUENCES in a long run.
-func sequences(otherwise int) uint64 {
-	if n, err := strconv.ParseUint(os.Getenv("LOCKSTEP_SEQUENCES"), 10, 64); err == nil {
-		return n
+// seeds are the histories that are tried: in a long run LOCKSTEP_SEQUENCES of
+// them, from LOCKSTEP_SEED on.
+func seeds(otherwise uint64) iter.Seq[uint64] {
+	number := func(name string, otherwise uint64) uint64 {
+		if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
+			return n
+		}
+		return otherwise
 	}
-	return uint64(otherwise)
+	first, n := number("LOCKSTEP_SEED", 0), number("LOCKSTEP_SEQUENCES", otherwise)
+	return func(yield func(uint64) bool) {
+		for seed := first; seed < first+n && yield(seed); seed++ {
+		}
+	}
 }
 
 // TestRandomCallsFail is TestEveryCallFails with one call of each of many
 // histories. A short write ends in the middle of a sector.
 func TestRandomCallsFail(t *testing.T) {
 	faults := []error{syscall.EIO, syscall.ENOSPC, vfs.ErrShort}
-	for seed := range sequences(60) {
+	for seed := range seeds(60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		failOnce(t, 1000+seed, 10+rng.IntN(20), 1+rng.Int64N(400), faults[seed%3])
 	}
@@ -93,7 +102,7 @@ func anyFile(t *testing.T, rng *rand.Rand, mem *vfs.Memory) (name string, size i
 // it, may have been torn as well as decayed.
 func TestDecay(t *testing.T) {
 	for what, harm := range decay {
-		for seed := range sequences(60) / 3 {
+		for seed := range seeds(20) {
 			rng := rand.New(rand.NewPCG(seed, 12))
 			mem := vfs.NewMemory()
 			w, err := newWorld(t, 5000+seed, mem)
