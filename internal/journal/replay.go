@@ -15,6 +15,7 @@ import (
 )
 
 // Mark is a place in the journal: all groups up to Group are in the checkpoint.
+// The zero Mark means that the checkpoint is lost.
 // Synced is the highest group known to be durable when the mark was made; it may
 // be above Group.
 type Mark struct {
@@ -110,6 +111,9 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	for _, im := range images {
 		r.survey(im.data)
 	}
+	if r.next == 1 {
+		r.newestRun(images)
+	}
 	for again := true; again; {
 		again = false
 		for _, im := range images {
@@ -128,6 +132,25 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	}
 	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
 	return r.salvage(images, visit)
+}
+
+// newestRun begins with the oldest group from which on none is missing. Groups
+// after the lost mark were never overwritten, so the run has them all; an older
+// group, which a file used again still shows, is not part of it.
+func (r *replayer) newestRun(images []*image) {
+	groups, newest := map[uint64]Header{}, uint64(0)
+	for _, im := range images {
+		for at := 0; at+headerSize <= len(im.data); at += Align {
+			if h, _, _, err := DecodeGroup(im.data[at:]); err == nil && r.ours(h) {
+				groups[h.Group], newest = h, max(newest, h.Group)
+			}
+		}
+	}
+	for h, ok := groups[newest]; ok; {
+		r.next, r.crc = h.Group, h.PrevCRC
+		before, found := groups[h.Group-1]
+		h, ok = before, found && before.CRC == h.PrevCRC
+	}
 }
 
 // salvage gives what can be read after the break, wherever it lies, in its

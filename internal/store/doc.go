@@ -23,7 +23,8 @@
 //     anything, when acknowledged bytes are missing or doubtful: a corrupt
 //     journal, a lost checkpoint, a broken chain, or unsynced operation and
 //     another boot of the machine. What can still be read after a corrupt group
-//     is kept as far as it continues what is there.
+//     is kept as far as it continues what is there; without a checkpoint, the
+//     newest groups without a gap count.
 //  6. After the first error of a write or sync the store has stopped: nothing is
 //     retried, everything submitted is answered with the error.
 //

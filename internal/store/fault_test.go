@@ -255,6 +255,28 @@ func TestLostCheckpoint(t *testing.T) {
 	}
 }
 
+// TestKilledWithoutCheckpoint: the process is killed, and the checkpoint decays.
+// What the segments do not have yet is in the journal, which begins before their
+// end, behind groups of older files that are used again.
+func TestKilledWithoutCheckpoint(t *testing.T) {
+	for seed := range uint64(40) {
+		mem := vfs.NewMemory()
+		w, err := newWorld(t, 300+seed, mem)
+		require.NoError(t, err)
+		require.NoError(t, w.run(80))
+		disk := mem.CrashClone(rand.New(rand.NewPCG(seed, 1)))
+		ids := storeIDs(w)
+		require.NoError(t, w.store.Close())
+		require.NoError(t, disk.Remove("data/checkpoint"))
+		s := reopen(t, testOptions(disk))
+		requireIDs(t, s, ids, false)
+		for i, p := range s.Partitions() {
+			require.True(t, endsAt(p, w.models[i].end()), "seed %d, partition %d: %+v, not %+v", seed, i, p.Restored().End, w.models[i].end())
+			w.models[i].judge(t, p, true, fmt.Sprint("seed ", seed))
+		}
+	}
+}
+
 // TestLostIndex: it is derived, so it is rebuilt, whole or in part.
 func TestLostIndex(t *testing.T) {
 	for _, damage := range []string{"remove", "flip", "truncate"} {

@@ -164,7 +164,7 @@ func (r *reopening) load(f folder) (*recovery, error) {
 		start, prevCRC := p.firstOnDisk() // nothing else says where it begins and ends
 		end, last := scanChain(p)
 		rec = newRecovery(p, entry{start: start, startCRC: prevCRC, end: end, committed: start, lastCRC: last.crc, lastTimeNS: last.time})
-		rec.touched = true
+		rec.touched, rec.overlap = true, r.last == nil
 	}
 	rec.doubtful = doubtful
 	return rec, nil

@@ -22,6 +22,7 @@ type recovery struct {
 	touched bool           // the journal says something about the partition
 	batches []queue.Batch  // from cut on, without gaps
 	broken  error          // the first break of the chain; nothing is taken after it
+	overlap bool           // the checkpoint is lost: the journal begins before the end of the segments
 
 	doubtful bool // the folder has lost what the journal does not hold
 }
@@ -58,7 +59,7 @@ func (r *recovery) apply(rec Record) error {
 	case queue.WriteTruncate, queue.WriteReset:
 		r.truncate(rec.At, rec.PrevCRC)
 	case queue.WriteRestart:
-		r.keep, r.cut, r.batches = false, rec.At, nil
+		r.keep, r.cut, r.batches, r.overlap = false, rec.At, nil, false
 		r.below = link{crc: rec.PrevCRC}
 		d.start, d.end, d.committed, d.startCRC = rec.At, rec.At, rec.At, rec.PrevCRC
 	}
@@ -98,6 +99,10 @@ func (r *recovery) append(b []byte) error {
 		if err != nil {
 			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum held: not decay
 		}
+		if r.overlap && !r.meet(batch) {
+			b = b[n:]
+			continue
+		}
 		if batch.At != d.end || batch.PrevCRC != r.last().crc {
 			r.broken = fmt.Errorf("%w: the chain breaks at offset %d: a batch for offset %d follows", ErrCorrupt, d.end.Offset, batch.At.Offset)
 			return nil
@@ -107,6 +112,22 @@ func (r *recovery) append(b []byte) error {
 		b = b[n:]
 	}
 	return nil
+}
+
+// meet cuts the log to the first batch of the journal that lies within it: from
+// there on the journal has everything. One above the end was cut again before the
+// segments were synced.
+func (r *recovery) meet(b queue.Batch) bool {
+	d := &r.p.durable
+	if b.At.Offset > d.end.Offset {
+		return false
+	}
+	r.overlap = false
+	if b.At.Offset < d.start.Offset { // retention went on after the batch was written
+		d.start, d.startCRC = b.At, b.PrevCRC
+	}
+	r.truncate(b.At, b.PrevCRC)
+	return true
 }
 
 // finish writes the partition anew and judges it: r.broken then says which
