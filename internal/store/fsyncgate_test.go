@@ -73,6 +73,46 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
+// TestPowerCutAfterFailedSync: the next start finds the group of a failed sync in
+// the cache and brings it into the segments; the power goes before its checkpoint.
+// Then the segments have more than journal and checkpoint know of, and nothing
+// that was acknowledged is missing.
+func TestPowerCutAfterFailedSync(t *testing.T) {
+	mem := vfs.NewMemory()
+	var broken atomic.Bool
+	w, err := newWorld(t, 3, vfs.Wrap(mem, func(op vfs.Op) error {
+		if broken.Load() && op.Call == vfs.CallSync {
+			mem.DropWriteback(op.Name)
+			return syscall.EIO
+		}
+		return nil
+	}))
+	require.NoError(t, err)
+	require.NoError(t, w.run(10))
+	require.NoError(t, w.store.Checkpoint())
+	acked := w.acked()
+	broken.Store(true)
+	w.step()
+	require.Error(t, w.settle())
+	require.Error(t, w.store.Close())
+	rng := rand.New(rand.NewPCG(3, 4))
+	var mu sync.Mutex
+	var cuts []*vfs.Memory
+	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+			mu.Lock()
+			defer mu.Unlock()
+			cuts = append(cuts, mem.CrashClone(rng))
+		}
+		return nil
+	})))
+	require.NoError(t, s.Close())
+	require.NotEmpty(t, cuts)
+	for _, cut := range cuts {
+		check(t, cut, w.history, storeIDs(w), acked, w.submitted())
+	}
+}
+
 // TestFullDisk fills the disk at one write after the other. The store stops; a
 // start on the full disk fails or works, but wipes nothing; with room again
 // everything that was acknowledged is there.

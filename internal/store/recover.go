@@ -140,11 +140,6 @@ func (r *recovery) finish() error {
 		return nil
 	}
 	d.dirty = true
-	if !r.touched && p.segments.End() > r.cut.Offset {
-		r.broken = fmt.Errorf("%w: the segments end at offset %d, the journal and the checkpoint know of %d", ErrCorrupt, p.segments.End(), r.cut.Offset)
-		r.cut, r.below = scanChain(p)
-		d.end = r.cut
-	}
 	if r.keep {
 		r.checkSegments()
 	} else if err := p.segments.Reset(); err != nil {
