@@ -17,6 +17,8 @@
 //  4. After an error nothing is written any more; every later submission is
 //     answered with that error.
 //  5. Submissions become durable in the order in which they came.
+//  6. What a replay gave is durable before Open returns, as if it had been
+//     acknowledged: who acts on it cannot find it gone after a power cut.
 //
 // # File %016x.log: groups at multiples of 512 bytes, little-endian
 //

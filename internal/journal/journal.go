@@ -78,9 +78,10 @@ type logFile struct {
 	last uint64 // highest group in it
 }
 
-// Open replays the groups after the mark. The journal accepts submissions, but
-// writes nothing before Start: by then the caller must have everything replayed
-// in a durable checkpoint, because the files are used again from the beginning.
+// Open replays the groups after the mark; on return what it gave is durable, so
+// the caller may change files by it. The journal accepts submissions, but writes
+// none before Start: by then the caller must have everything replayed in a durable
+// checkpoint, because the files are used again from the beginning.
 func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recovery, error) {
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, Recovery{}, fmt.Errorf("journal: %w", err)
@@ -92,6 +93,11 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	r := &replayer{next: from.Group + 1, crc: from.CRC, synced: from.Synced, highest: from.Synced}
 	if err := r.replay(images, visit); err != nil {
 		return nil, r.Recovery, err
+	}
+	if !o.NoSync {
+		if err := r.harden(o.FS, o.Dir, images); err != nil {
+			return nil, r.Recovery, err
+		}
 	}
 	if r.gen == 0 {
 		r.gen = rand.Uint64N(1 << 62) // see replayer.ours

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -215,6 +216,29 @@ func TestFailingSync(t *testing.T) {
 		require.ErrorIs(t, o.wait(j.Submit(text("refused"))), syscall.EIO)
 		require.ErrorIs(t, j.Err(), syscall.EIO)
 		require.ErrorIs(t, j.Close(), syscall.EIO)
+	}
+}
+
+// TestReplayIsDurable: a group whose sync failed is read from the cache by the next
+// start. Once it was given it does not go with the power.
+func TestReplayIsDurable(t *testing.T) {
+	mem := vfs.NewMemory()
+	var broken atomic.Bool
+	j, o, want := fill(t, vfs.Wrap(mem, func(op vfs.Op) error {
+		if broken.Load() && op.Call == vfs.CallSync {
+			mem.DropWriteback(op.Name)
+			return syscall.EIO
+		}
+		return nil
+	}), 3)
+	broken.Store(true)
+	require.ErrorIs(t, o.wait(j.Submit(text("in the cache"))), syscall.EIO)
+	require.ErrorIs(t, j.Close(), syscall.EIO)
+	_, got, _ := open(t, mem, begin)
+	require.Equal(t, append(want, "in the cache"), got)
+	for k := range uint64(8) {
+		_, again, _ := open(t, mem.CrashClone(rand.New(rand.NewPCG(1, k))), begin)
+		require.Equal(t, got, again)
 	}
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,22 +14,28 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// cutLog is a log of which the second of two batches was cut, durably; the
-// segments still hold both.
-func cutLog(t *testing.T, fs vfs.FS) (s *Store, p *Partition, kept queue.Batch) {
+// twoBatches is a log of two batches that lie in the segments.
+func twoBatches(t *testing.T, fs vfs.FS) (s *Store, p *Partition, batches []queue.Batch) {
 	t.Helper()
 	s = reopen(t, testOptions(fs))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	m := &model{p: p, borders: []border{{}}}
 	rng := rand.New(rand.NewPCG(1, 1))
-	w := queue.Write{Kind: queue.WriteAppend}
 	for range 2 {
-		w.Batches = append(w.Batches, m.batch(rng, m.draft(rng)))
+		batches = append(batches, m.batch(rng, m.draft(rng)))
 	}
-	submit(t, s, p, w)
+	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: batches})
 	require.NoError(t, s.Checkpoint())
-	kept = w.Batches[0]
+	return s, p, batches
+}
+
+// cutLog is a log of which the second of two batches was cut, durably; the
+// segments still hold both.
+func cutLog(t *testing.T, fs vfs.FS) (s *Store, p *Partition, kept queue.Batch) {
+	t.Helper()
+	s, p, batches := twoBatches(t, fs)
+	kept = batches[0]
 	p.Index().Truncate(kept.End.Offset)
 	submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, At: kept.End, PrevCRC: kept.CRC})
 	return s, p, kept
@@ -63,4 +70,68 @@ func TestReadFailsAfterACut(t *testing.T) {
 	again := reopen(t, testOptions(mem.CrashClone(rand.New(rand.NewPCG(1, 1))))).Partitions()[0]
 	require.Equal(t, p.StoreID(), again.StoreID())
 	require.Equal(t, kept.CRC, again.Restored().LastCRC)
+}
+
+// TestPowerCutAfterUnsyncedCut: a group that was written and not synced cuts the
+// log, and a longer batch follows. The next start finds it in the cache and does
+// in the segments what it says; the power goes before its checkpoint. Then the
+// log is either the old one or the new one.
+func TestPowerCutAfterUnsyncedCut(t *testing.T) {
+	for name, dropped := range map[string]bool{"killed": false, "failed sync": true} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMemory()
+			var broken atomic.Bool
+			s, p, batches := twoBatches(t, vfs.Wrap(mem, func(op vfs.Op) error {
+				if !broken.Load() || op.Call != vfs.CallSync {
+					return nil
+				}
+				if dropped {
+					mem.DropWriteback(op.Name)
+				}
+				return syscall.EIO
+			}))
+			broken.Store(true)
+			kept, old := batches[0], batches[1]
+			d := queue.NewDraft(0)
+			d.Add(make([]byte, 2*len(old.Bytes)))
+			draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
+			longer := draft.Seal(kept.End, 1, kept.CRC, kept.Time)
+			a := make(answer, 1)
+			s.Submit([]Submission{{p, []queue.Write{{
+				Kind: queue.WriteReset, Epoch: 1, At: kept.End, PrevCRC: kept.CRC, Batches: []queue.Batch{longer},
+			}}}}, a, 1)
+			require.Error(t, <-a)
+			require.Error(t, s.Close())
+			for _, left := range cutsOfStart(t, mem) {
+				again := reopen(t, testOptions(left)).Partitions()[0]
+				require.Equal(t, p.StoreID(), again.StoreID(), "a power cut is not corruption")
+				end := border{old.End, old.CRC, old.Time}
+				if again.Restored().Epoch == 1 {
+					end = border{longer.End, longer.CRC, longer.Time}
+				}
+				checkLog(t, again, expected{end: end})
+			}
+		})
+	}
+}
+
+// cutsOfStart starts a store, and gives what power cuts at its syncs leave.
+func cutsOfStart(t *testing.T, mem *vfs.Memory) []*vfs.Memory {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 4))
+	var mu sync.Mutex
+	var cuts []*vfs.Memory
+	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+			mu.Lock()
+			defer mu.Unlock()
+			for range 8 {
+				cuts = append(cuts, mem.CrashClone(rng))
+			}
+		}
+		return nil
+	})))
+	require.NoError(t, s.Close())
+	require.NotEmpty(t, cuts)
+	return cuts
 }
