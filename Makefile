@@ -49,11 +49,12 @@ test-short:
 	$(GO) test -short -timeout 170s $(PACKAGES)
 
 # Real processes and wall-clock promises come last and alone: beside the
-# simulator on two cores they would measure the simulator.
+# simulator on two cores they would measure the simulator. They are never taken
+# from the cache, which does not know what the brokers they build are made of.
 PROCESSES = ./internal/e2e ./internal/chaos ./cmd/nsqd ./coordinator
 test: build ## everything that proves a change: also clusters of real processes
 	$(GO) test -timeout 30m $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/e2e|internal/chaos|cmd/nsqd|coordinator)$$')
-	$(GO) test -p 1 -timeout 30m $(PROCESSES)
+	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
 
 test-race: build ## the same under the race detector
 	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $(PACKAGES)
