@@ -165,6 +165,9 @@ func (b *Broker) serveHandOver(req handOverRequest) error {
 	if !b.Leads(p) {
 		return errors.Join(rpc.ErrNotLeader)
 	}
+	if h, ok := b.host(p); ok {
+		h.flush() // what the channels changed in the last 10 ms goes along
+	}
 	b.post(p, replica.HandOver{To: ident.Node(req.To)})
 	return nil
 }

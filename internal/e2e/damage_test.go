@@ -32,7 +32,9 @@ func TestDamagedDisks(t *testing.T) {
 
 	s := c.consume(topic, channel)
 	s.waitDistinct(len(old))
-	require.Empty(t, history.Check(history.History{Puts: puts, Deliveries: s.all()}, history.Limits{}).Faults)
+	// The leadership may go back to the preferred broker meanwhile.
+	limits := history.Limits{Redelivered: anyNumber}
+	require.Empty(t, history.Check(history.History{Puts: puts, Deliveries: s.all()}, limits).Faults)
 	first := c.leader(topic)
 
 	c.kill(first)
