@@ -111,7 +111,6 @@ func (o Options) withDefaults() (Options, error) {
 
 // replicaDefaults are the times and sizes of DESIGN.md 4.7.
 func replicaDefaults(o replica.Options) replica.Options {
-	def(&o.LagMS, 500)
 	def(&o.ISRMS, 1000)
 	def(&o.HoldMS, 3000)
 	def(&o.WriteMS, 3000)

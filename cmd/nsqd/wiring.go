@@ -87,7 +87,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		},
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
 		Replica: replica.Options{
-			LagMS: o.PeerTimeout.Milliseconds(), ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
+			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace.Milliseconds(),
 			Break: mutation.Chosen(),
 		},

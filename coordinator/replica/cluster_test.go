@@ -67,7 +67,7 @@ type cluster struct {
 func options(name ident.Node, i int) Options {
 	return Options{
 		Self:      Peer{Node: name, Incarnation: ident.Incarnation(i), Store: ident.StoreID(100 + i)},
-		Partition: ident.Partition{Topic: 1}, LagMS: 500, ISRMS: 1000, HoldMS: 3000, WriteMS: 3000, GraceMS: 2000,
+		Partition: ident.Partition{Topic: 1}, ISRMS: 1000, HoldMS: 3000, WriteMS: 3000, GraceMS: 2000,
 		RetryMS: 200, ElectionMS: 50, WindowBytes: 8 << 20, GroupBytes: 1 << 20, TailBytes: 16 << 20,
 		HeldBytes: 64 << 20, Check: true,
 	}

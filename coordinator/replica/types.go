@@ -296,7 +296,6 @@ type Options struct {
 	Self        Peer
 	Partition   ident.Partition
 	Seed        uint64 // staggers elections; the only source of variety
-	LagMS       int64  // T_lag 500: a silent member is not live
 	ISRMS       int64  // T_isr 1000: proposed out
 	HoldMS      int64  // T_hold 3000
 	WriteMS     int64  // write deadline 3000

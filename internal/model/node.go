@@ -105,7 +105,7 @@ func (x *Explorer) options(n *node) replica.Options {
 	return replica.Options{
 		Self:      replica.Peer{Node: names[n.place], Incarnation: n.inc, Store: n.disk.store},
 		Partition: ident.Partition{Topic: 1},
-		LagMS:     shortMS, ISRMS: shortMS, HoldMS: graceMS, WriteMS: shortMS, GraceMS: graceMS, RetryMS: shortMS,
+		ISRMS:     shortMS, HoldMS: graceMS, WriteMS: shortMS, GraceMS: graceMS, RetryMS: shortMS,
 		WindowBytes: 1 << 20, GroupBytes: 1 << 20, TailBytes: 1 << 20, HeldBytes: 1 << 20,
 		Check: x.healthy(), Break: x.c.Break,
 	}

@@ -70,7 +70,7 @@ func storeOptions(fs vfs.FS) store.Options {
 func machineOptions(self replica.Peer, part int, broken string) replica.Options {
 	broken = cmp.Or(broken, mutation.Chosen())
 	return replica.Options{
-		Self: self, Partition: partition(part), Seed: uint64(part), LagMS: 50, ISRMS: 100, HoldMS: 1000, WriteMS: 200,
+		Self: self, Partition: partition(part), Seed: uint64(part), ISRMS: 100, HoldMS: 1000, WriteMS: 200,
 		GraceMS: 1500, RetryMS: 20, ElectionMS: 10, WindowBytes: 64 << 10, GroupBytes: 8 << 10, TailBytes: 16 << 10,
 		HeldBytes: 1 << 20, Check: broken == "", Break: broken,
 	}

@@ -99,7 +99,7 @@ func drawTimes(r *rand.Rand) times {
 func (t times) options(r *rand.Rand) replica.Options {
 	ms := func(m micros) int64 { return max(1, int64(m/millisecond)) }
 	return replica.Options{
-		LagMS: ms(t.lag), ISRMS: ms(t.isr), HoldMS: ms(t.hold), WriteMS: ms(t.write), GraceMS: ms(t.grace),
+		ISRMS: ms(t.isr), HoldMS: ms(t.hold), WriteMS: ms(t.write), GraceMS: ms(t.grace),
 		RetryMS: ms(t.retry), ElectionMS: ms(t.election),
 		WindowBytes: 2 << (10 + r.IntN(8)), GroupBytes: 1 << (10 + r.IntN(7)),
 		TailBytes: 1 << (9 + r.IntN(8)), HeldBytes: 1 << 16,
