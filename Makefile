@@ -10,7 +10,8 @@ FUZZTIME ?= 30s
 SEEDS ?= 50000
 SEQUENCES ?= 200000
 STATES ?= 4000000
-ROUNDS ?= 200
+ROUNDS ?= 50
+ROUND_SECONDS ?= 120
 BENCHTIME ?= 1s
 COUNT ?= 6
 
@@ -105,7 +106,7 @@ scale: ## what many partitions and brokers cost, one by one (docs/scale.md; LOCK
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
 
 sim: ## simulated clusters under faults (SEEDS)
-	$(GO) test -count=1 -timeout 24h ./internal/sim -sim.seeds=$(SEEDS)
+	GOGC=400 $(GO) test -count=1 -timeout 24h ./internal/sim -sim.seeds=$(SEEDS)
 
 sim-mutations: ## ten safety-critical lines switched off: who notices
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestScore ./internal/mutation
@@ -119,8 +120,8 @@ model: ## every interleaving of small clusters (STATES per configuration)
 model-mutations: ## each rule of the protocol removed once: what catches it
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestModelMutations ./internal/model
 
-chaos: build ## real processes killed, stopped and cut off (ROUNDS)
-	LOCKSTEP_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 24h -run Chaos $(PACKAGES)
+chaos: build ## real processes killed, stopped and cut off (ROUNDS of ROUND_SECONDS)
+	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -count=1 -timeout 24h -run Chaos $(PACKAGES)
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

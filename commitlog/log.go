@@ -48,8 +48,8 @@ func New() *Log { return &Log{} }
 func (l *Log) Append(records ...Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.mu.tail = append(l.mu.tail, records...)
 	for _, r := range records {
-		l.mu.tail = append(l.mu.tail, r)
 		l.mu.end = r.End()
 		l.mu.epochs = appendEpoch(l.mu.epochs, r)
 	}

@@ -14,8 +14,8 @@ import (
 var errTrimmed = errors.New("sim: not retained")
 
 // image is the content of one partition's store: what its journal records add
-// up to. Slices are shared between copies and cut with a full slice expression,
-// so a copy costs nothing and no copy sees another's appends.
+// up to. Copies share slices, but only the original grows them in place: a copy
+// costs nothing, and none sees another's appends.
 type image struct {
 	start     ident.Position
 	startCRC  uint32 // what the first batch's PrevCRC must be
@@ -40,13 +40,10 @@ func (m *image) lastCRC() uint32 {
 	return m.startCRC
 }
 
-// clone copies the image; both copies may be appended to.
+// clone copies the image; both may be appended to.
 func (m *image) clone() image {
 	c := *m
-	c.batches = slices.Clip(m.batches)
-	m.batches = slices.Clip(m.batches)
-	c.confirms = slices.Clip(m.confirms)
-	m.confirms = slices.Clip(m.confirms)
+	c.batches, c.confirms = slices.Clip(m.batches), slices.Clip(m.confirms)
 	return c
 }
 
@@ -149,7 +146,7 @@ func (m *image) read(o ident.Offset, limit int) ([]queue.Batch, error) {
 	if o < m.start.Offset {
 		return nil, fmt.Errorf("%w: offset %d is below the first retained, %d", errTrimmed, o, m.start.Offset)
 	}
-	var got []queue.Batch
+	got := make([]queue.Batch, 0, 8)
 	for i, size := m.index(o), 0; i < len(m.batches) && (len(got) == 0 || size < limit); i++ {
 		b, n, err := queue.Decode(m.batches[i].Bytes)
 		if err != nil {
@@ -182,6 +179,7 @@ func (m *image) restored(index *commitlog.Log) queue.Restored {
 	if r.KnownCommitted.Offset > r.End.Offset {
 		r.KnownCommitted = r.End
 	}
+	r.Recent = make([]queue.RecentPut, 0, len(m.batches))
 	for _, b := range m.batches {
 		r.LastTimeNS = max(r.LastTimeNS, b.Time)
 		if !b.Request.IsZero() {

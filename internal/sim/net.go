@@ -35,7 +35,9 @@ func (t *network) send(h *host, to *node, e replica.Envelope) {
 	if w.rand.IntN(100) < l.loss {
 		return
 	}
-	msg, from := copyMessage(e.Msg), replica.Peer{Node: h.n.name, Incarnation: h.n.incarnation, Store: e.Msg.Store}
+	var ev replica.Event = replica.Received{
+		From: replica.Peer{Node: h.n.name, Incarnation: h.n.incarnation, Store: e.Msg.Store}, Msg: copyMessage(e.Msg),
+	}
 	copies := 1
 	if l.dup > 0 && w.rand.IntN(100) < l.dup {
 		copies = 2
@@ -45,7 +47,7 @@ func (t *network) send(h *host, to *node, e replica.Envelope) {
 		boot := to.boot
 		w.at(at, func() {
 			if t.open(h.n.index, to.index) {
-				to.post(boot, func() { to.receive(h.part, from, msg) })
+				to.post(boot, func() { to.receive(h.part, ev) })
 			}
 		})
 	}

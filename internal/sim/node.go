@@ -247,8 +247,8 @@ func (n *node) leaveIfDone() {
 	n.crash()
 }
 
-func (n *node) receive(p int, from replica.Peer, m replica.Message) {
+func (n *node) receive(p int, ev replica.Event) {
 	if h := n.hosts[p]; h != nil {
-		h.step(replica.Received{From: from, Msg: m})
+		h.step(ev)
 	}
 }

@@ -20,8 +20,8 @@ func (a action) before(b action) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 
-// agenda is a binary heap of actions. It is written out because container/heap
-// would box every action.
+// agenda is a heap of actions, each above up to four others. It is written out
+// because container/heap would box every action.
 type agenda struct {
 	heap []action
 	seq  uint64
@@ -31,7 +31,7 @@ func (g *agenda) push(at micros, do func()) {
 	g.seq++
 	g.heap = append(g.heap, action{at, g.seq, do})
 	for i := len(g.heap) - 1; i > 0; {
-		up := (i - 1) / 2
+		up := (i - 1) / 4
 		if !g.heap[i].before(g.heap[up]) {
 			return
 		}
@@ -55,7 +55,7 @@ func (g *agenda) pop() (action, bool) {
 func (g *agenda) sink() {
 	for i := 0; ; {
 		least := i
-		for c := 2*i + 1; c <= 2*i+2 && c < len(g.heap); c++ {
+		for c := 4*i + 1; c <= 4*i+4 && c < len(g.heap); c++ {
 			if g.heap[c].before(g.heap[least]) {
 				least = c
 			}
