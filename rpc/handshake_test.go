@@ -1,20 +1,16 @@
 package rpc
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
 	"net"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/certtest"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // only changes the options of broker b.
@@ -99,27 +95,10 @@ func TestMutualTLS(t *testing.T) {
 	require.False(t, plain.Up("a") || stranger.Up("a"))
 }
 
-// newMutualTLS makes one certificate that is its own authority, and asks both
-// sides for it.
+// newMutualTLS is of an authority of its own, and asks both sides for its certificate.
 func newMutualTLS(t *testing.T) *tls.Config {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lockstep"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-	}
+	ca := certtest.New(t)
+	ca.Issue("lockstep")
+	return ca.Mutual("lockstep")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/certtest"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
@@ -60,15 +61,15 @@ func (b *broker) says(text string) {
 // TestExternalEtcd: an etcd that wants certificates and a password lets only a
 // broker in that has them; one that has not says what it lacks.
 func TestExternalEtcd(t *testing.T) {
-	ca, stranger := newAuthority(t, t.TempDir()), newAuthority(t, t.TempDir())
-	ca.sign("etcd", ca)
-	ca.sign("n1", ca)
-	stranger.sign("n1", stranger)
-	s, endpoint := startExternalEtcd(t, etcdserver.TLS{Cert: ca.file("etcd.pem"), Key: ca.file("etcd.key"), CA: ca.file("ca.pem")})
+	ca, stranger := certtest.New(t), certtest.New(t)
+	ca.Issue("etcd")
+	ca.Issue("n1")
+	stranger.Issue("n1")
+	s, endpoint := startExternalEtcd(t, etcdserver.TLS{Cert: ca.File("etcd.pem"), Key: ca.File("etcd.key"), CA: ca.File("ca.pem")})
 	require.NoError(t, s.RequireLogin(t.Context(), "lockstep", "s3cret"))
 
-	identity := func(a *authority) []string {
-		return []string{"--etcd-tls-cert=" + a.file("n1.pem"), "--etcd-tls-key=" + a.file("n1.key"), "--etcd-tls-ca=" + ca.file("ca.pem")}
+	identity := func(a *certtest.Authority) []string {
+		return []string{"--etcd-tls-cert=" + a.File("n1.pem"), "--etcd-tls-key=" + a.File("n1.key"), "--etcd-tls-ca=" + ca.File("ca.pem")}
 	}
 	login := func(password string) []string {
 		return []string{"--etcd-username=lockstep", "--etcd-password-file=" + secretFile(t, password)}
@@ -78,8 +79,8 @@ func TestExternalEtcd(t *testing.T) {
 		"authentication failed, invalid user ID or password": append(identity(ca), login("wrong")...),
 		"permission denied":             identity(ca), // its certificate names a user that is none
 		"unknown certificate authority": append(identity(stranger), login("s3cret")...),
-		"signed by unknown authority":   {"--etcd-tls-ca=" + stranger.file("ca.pem")},
-		"certificate required":          {"--etcd-tls-ca=" + ca.file("ca.pem")},
+		"signed by unknown authority":   {"--etcd-tls-ca=" + stranger.File("ca.pem")},
+		"certificate required":          {"--etcd-tls-ca=" + ca.File("ca.pem")},
 	} {
 		refused[why] = prepare(t)
 		refused[why].run(append(flags, "--etcd-endpoints="+endpoint)...)
@@ -104,13 +105,13 @@ func member(t *testing.T, name, endpoint string) (b *broker, flags []string) {
 // not talk, and say why; with the same they replicate.
 func TestBrokersTrustEachOther(t *testing.T) {
 	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
-	ca, stranger := newAuthority(t, t.TempDir()), newAuthority(t, t.TempDir())
-	ca.sign("n1", ca)
-	ca.sign("n2", ca)
-	stranger.sign("n2", stranger)
+	ca, stranger := certtest.New(t), certtest.New(t)
+	ca.Issue("n1")
+	ca.Issue("n2")
+	stranger.Issue("n2")
 	token := "--cluster-token-file=" + secretFile(t, "one")
-	identity := func(a *authority, name string) []string {
-		return []string{"--rpc-tls-cert=" + a.file(name+".pem"), "--rpc-tls-key=" + a.file(name+".key"), "--rpc-tls-ca=" + a.file("ca.pem")}
+	identity := func(a *certtest.Authority, name string) []string {
+		return []string{"--rpc-tls-cert=" + a.File(name+".pem"), "--rpc-tls-key=" + a.File(name+".key"), "--rpc-tls-ca=" + a.File("ca.pem")}
 	}
 	n1, flags := member(t, "n1", endpoint)
 	n1.run(append(append(flags, token), identity(ca, "n1")...)...)

@@ -3,17 +3,11 @@ package protocol_test
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -28,27 +22,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/certtest"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 )
 
-// certificate makes a certificate that signs itself.
-func certificate(t testing.TB, name string) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
 func withTLS(t testing.TB, change func(*tls.Config)) func(*setup) {
 	return func(s *setup) {
-		s.options.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t, "server")}}
+		ca := certtest.New(t)
+		ca.Issue("server")
+		s.options.TLS = &tls.Config{Certificates: ca.Client("server").Certificates}
 		if change != nil {
 			change(s.options.TLS)
 		}
@@ -148,25 +130,21 @@ func TestTLSRequired(t *testing.T) {
 }
 
 func TestTLSClientCertificates(t *testing.T) {
-	mine := certificate(t, "client.example")
-	leaf, err := x509.ParseCertificate(mine.Certificate[0])
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
+	ca, stranger := certtest.New(t), certtest.New(t)
+	ca.Issue("client")
+	stranger.Issue("client")
 	b := newBroker(t, withTLS(t, func(c *tls.Config) {
-		c.ClientAuth, c.ClientCAs, c.MaxVersion = tls.RequireAndVerifyClientCert, pool, tls.VersionTLS12
+		c.ClientAuth, c.ClientCAs, c.MaxVersion = tls.RequireAndVerifyClientCert, ca.Client("").RootCAs, tls.VersionTLS12
 	}))
-	for _, config := range []*tls.Config{
-		{InsecureSkipVerify: true},
-		{InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate(t, "stranger")}},
-	} {
+	for _, config := range []*tls.Config{ca.Client(""), stranger.Client("client")} {
+		config.InsecureSkipVerify = true
 		c := b.dial()
 		c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
 		require.Error(t, tls.Client(c.conn, config).Handshake())
 	}
 	c := b.dial()
 	c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
-	c.startTLS(&tls.Config{Certificates: []tls.Certificate{mine}})
+	c.startTLS(ca.Client("client"))
 	c.publish("t", "m")
 	p := b.handler.Producers()
 	require.True(t, p[0].TLS)
