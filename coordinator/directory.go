@@ -177,6 +177,13 @@ func address(n meta.NodeState) string {
 	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPPort))
 }
 
+func httpsAddress(n meta.NodeState) string {
+	if n.HTTPSPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPSPort))
+}
+
 // Cluster is the whole of GET /v1/cluster. Right after a start, and while the
 // controller changes, it waits up to 1.5 s for one. Ends of partitions led
 // elsewhere are asked for, and left at 0 where nobody answers within 300 ms.
@@ -214,7 +221,7 @@ func (b *Broker) brokerView(n meta.NodeState) edge.BrokerView {
 		Leaving: leaving,
 		Name:    n.Name, Alive: ok && b.members.up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
-		HTTPAddress: address(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Level: n.Level,
+		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Level: n.Level,
 		LowSpace: b.space.low(n.Name),
 	}
 }

@@ -61,6 +61,8 @@ func TestTLS(t *testing.T) {
 	require.Equal(t, 200, status)
 	require.Contains(t, text, `"topic_name":"orders"`)
 	require.Contains(t, text, `"silent":[]`)
+	_, text = b.secure(ca.Client("client"), "/v1/cluster")
+	require.Contains(t, text, `"https_address":"`+b.address(2)+`"`)
 	_, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client("")}}).Get("https://" + b.address(2) + "/ping")
 	require.Error(t, err)
 

@@ -110,6 +110,7 @@ func (p *process) nodeState() meta.NodeState {
 		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
 		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
+		HTTPSPort:  max(0, server.Port(p.sockets.HTTPSAddr())),
 		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: version, Level: meta.Level,
 	}
 }

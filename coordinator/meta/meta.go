@@ -236,6 +236,7 @@ type NodeState struct {
 	Hostname         string     `json:"hostname"`
 	TCPPort          int        `json:"tcp_port"`
 	HTTPPort         int        `json:"http_port"`
+	HTTPSPort        int        `json:"https_port,omitempty"` // 0: it has none
 	RPCAddress       string     `json:"rpc_address"`
 	Zone             string     `json:"zone"`
 	Region           string     `json:"region"`

@@ -286,17 +286,18 @@ type CounterTotals struct {
 
 // BrokerView is one broker of the cluster view.
 type BrokerView struct {
-	Name        ident.Node        `json:"name"`
-	Alive       bool              `json:"alive"`
-	Incarnation ident.Incarnation `json:"incarnation"`
-	TCPAddress  string            `json:"tcp_address"`
-	HTTPAddress string            `json:"http_address"`
-	RPCAddress  string            `json:"rpc_address"`
-	Zone        string            `json:"zone"`
-	Version     string            `json:"version"`
-	Leaving     bool              `json:"leaving"`       // it is being decommissioned: its replicas go to others
-	Level       int               `json:"feature_level"` // of its build
-	LowSpace    bool              `json:"low_space"`     // it is below its disk reserve: puts to its partitions are refused
+	Name         ident.Node        `json:"name"`
+	Alive        bool              `json:"alive"`
+	Incarnation  ident.Incarnation `json:"incarnation"`
+	TCPAddress   string            `json:"tcp_address"`
+	HTTPAddress  string            `json:"http_address"`
+	HTTPSAddress string            `json:"https_address,omitempty"` // "": it has none
+	RPCAddress   string            `json:"rpc_address"`
+	Zone         string            `json:"zone"`
+	Version      string            `json:"version"`
+	Leaving      bool              `json:"leaving"`       // it is being decommissioned: its replicas go to others
+	Level        int               `json:"feature_level"` // of its build
+	LowSpace     bool              `json:"low_space"`     // it is below its disk reserve: puts to its partitions are refused
 }
 
 // TopicView is one topic of the cluster view.
