@@ -142,16 +142,9 @@ func (r *recovery) finish() error {
 	d.dirty = true
 	if r.keep {
 		r.checkSegments()
-	} else if err := p.segments.Reset(); err != nil {
-		return err
 	}
-	if err := p.segments.Truncate(r.cut.Offset); err != nil {
+	if err := r.cutSegments(); err != nil {
 		return err
-	}
-	if p.segments.End() < r.cut.Offset { // only what lies before the start is left of them
-		if err := p.segments.Reset(); err != nil {
-			return err
-		}
 	}
 	if err := p.segments.Write(r.batches); err != nil {
 		return err
@@ -164,6 +157,21 @@ func (r *recovery) finish() error {
 	r.moveStart()
 	r.rebuildIndex()
 	return nil
+}
+
+// cutSegments lets the segments end at the cut, or be none.
+func (r *recovery) cutSegments() error {
+	segments, cut := r.p.segments, r.cut.Offset
+	if !r.keep {
+		return segments.Reset()
+	}
+	if start, ok := segments.Start(); ok && start > cut { // retention took what lies before the cut
+		return segments.BeginAt(cut)
+	}
+	if err := segments.Truncate(cut); err != nil || segments.End() >= cut {
+		return err
+	}
+	return segments.Reset() // only what lies before the start was left
 }
 
 // moveStart follows a retention that went on after the checkpoint.

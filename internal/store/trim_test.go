@@ -1,7 +1,10 @@
 package store
 
 import (
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,26 +21,12 @@ func TestTrimBehindACut(t *testing.T) {
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	m := &model{p: p, borders: []border{{}}}
-	put := func(n, size int) {
-		w := queue.Write{Kind: queue.WriteAppend}
-		for range n {
-			d := queue.NewDraft(0)
-			d.Add(make([]byte, size))
-			draft := d.Draft(ident.RequestID{})
-			e := m.end()
-			b := draft.Seal(e.at, 1, e.crc, e.time)
-			m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-			p.Index().Append(indexRecord(b))
-			w.Batches = append(w.Batches, b)
-		}
-		submit(t, s, p, w)
-	}
-	put(20, 3000)
+	m.put(t, s, 20, 3000)
 	require.NoError(t, s.Checkpoint())
 	m.borders = m.borders[:2]
 	p.Index().Truncate(m.end().at.Offset)
 	submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, Epoch: 1, At: m.end().at, PrevCRC: m.end().crc})
-	put(25, 1999)
+	m.put(t, s, 25, 1999)
 	require.NoError(t, p.TrimHead(m.end().at))
 	starts := func() {
 		start, borders := p.Start(), map[ident.Position]bool{}
@@ -61,4 +50,79 @@ func submit(t *testing.T, s *Store, p *Partition, w queue.Write) {
 	a := make(answer, 1)
 	s.Submit([]Submission{{p, []queue.Write{w}}}, a, 1)
 	require.NoError(t, <-a)
+}
+
+// TestTrimThenPowerCut: retention takes files away whose successors no checkpoint
+// has synced yet. However a power cut orders what happened to the directory, in
+// the removal or in the start after it, the journal must find where to go on.
+func TestTrimThenPowerCut(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var cuts []*vfs.Memory
+	armed := false
+	cutting := func(mem *vfs.Memory, clones int) vfs.FS {
+		var mu sync.Mutex
+		return vfs.Wrap(mem, func(op vfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := 0; armed && i < clones && (op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir); i++ {
+				cuts = append(cuts, mem.CrashClone(rng))
+			}
+			return nil
+		})
+	}
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(cutting(mem, 100)))
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 5, 3000)
+	require.NoError(t, s.Checkpoint())
+	m.put(t, s, 24, 3000) // less than makes a checkpoint due
+	require.Eventually(t, func() bool { return p.segments.End() > 2*24<<10 }, 10*time.Second, time.Millisecond)
+
+	armed = true
+	require.NoError(t, p.TrimHead(m.end().at))
+	require.Positive(t, p.Start().Offset, "nothing went")
+	inTrim := append(cuts, mem.CrashClone(rng), mem.CrashClone(rng), mem.CrashClone(rng))
+	cuts = nil
+	require.Greater(t, len(inTrim), 100)
+	for i, cut := range inTrim {
+		clones := 0
+		if i >= len(inTrim)-3 {
+			clones = 30
+		}
+		requireEnd(t, cutting(cut, clones), m.end())
+	}
+	require.Greater(t, len(cuts), 100)
+	armed = false
+	for _, cut := range cuts {
+		requireEnd(t, cut, m.end())
+	}
+}
+
+// requireEnd opens a disk as a power cut left it.
+func requireEnd(t *testing.T, fs vfs.FS, end border) {
+	t.Helper()
+	s, err := Open(testOptions(fs))
+	require.NoError(t, err)
+	r := s.Partitions()[0].Restored()
+	require.Equal(t, end, border{r.End, r.LastCRC, r.LastTimeNS})
+	require.NoError(t, s.Close())
+}
+
+// put appends n batches of one message each.
+func (m *model) put(t *testing.T, s *Store, n, size int) {
+	t.Helper()
+	w := queue.Write{Kind: queue.WriteAppend}
+	for range n {
+		d := queue.NewDraft(0)
+		d.Add(make([]byte, size))
+		draft := d.Draft(ident.RequestID{})
+		e := m.end()
+		b := draft.Seal(e.at, 1, e.crc, e.time)
+		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
+		m.p.Index().Append(indexRecord(b))
+		w.Batches = append(w.Batches, b)
+	}
+	submit(t, s, m.p, w)
 }

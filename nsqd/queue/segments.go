@@ -150,12 +150,9 @@ func (s *Segments) Write(batches []Batch) error {
 			panic(fmt.Sprintf("queue: write at %d into segments that end at %d", at, list[len(list)-1].end()))
 		}
 		if len(list) == 0 || list[len(list)-1].size >= s.maxBytes {
-			h, err := s.files.Create(s.Name(at))
-			if err != nil {
-				return fmt.Errorf("queue: %w", err)
+			if err := s.begin(at); err != nil {
+				return err
 			}
-			h.Release()
-			s.dirUnsynced = true
 			list = append(slices.Clone(list), segment{base: at})
 			s.set(list)
 		}
@@ -230,6 +227,31 @@ func (s *Segments) Truncate(end ident.Offset) error {
 // Reset removes everything: the next Write may begin anywhere.
 func (s *Segments) Reset() error { return s.Truncate(-1) }
 
+// BeginAt removes everything, and lets the log begin at an offset below the first
+// file. An empty file says so before the others go: a power cut leaves where to
+// begin, or what was there.
+func (s *Segments) BeginAt(at ident.Offset) error {
+	if err := s.begin(at); err != nil {
+		return err
+	}
+	if err := s.syncDir(); err != nil {
+		return err
+	}
+	s.set(append([]segment{{base: at}}, s.segments()...))
+	return s.Truncate(at)
+}
+
+// begin creates an empty file.
+func (s *Segments) begin(at ident.Offset) error {
+	h, err := s.files.Create(s.Name(at))
+	if err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	h.Release()
+	s.dirUnsynced = true
+	return nil
+}
+
 func (s *Segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
@@ -244,17 +266,21 @@ func (s *Segments) remove(base ident.Offset) error {
 }
 
 // TrimHead removes the files that lie wholly below an offset; the last file
-// always stays. It answers whether anything went. The directory is synced after
-// each removal, so that no power cut leaves a hole.
+// always stays. It answers whether anything went. The directory is synced before
+// each removal and after it: no power cut leaves a hole, or the removal without
+// the file that follows.
 func (s *Segments) TrimHead(below ident.Offset) (bool, error) {
 	trimmed := false
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
+		if err := s.syncDir(); err != nil {
+			return trimmed, err
+		}
 		s.set(list[1:])
 		if err := s.remove(list[0].base); err != nil {
 			return trimmed, err
 		}
-		if err := s.fs.SyncDir(s.dir); err != nil {
-			return trimmed, fmt.Errorf("queue: %w", err)
+		if err := s.syncDir(); err != nil {
+			return trimmed, err
 		}
 		trimmed = true
 	}
@@ -269,6 +295,10 @@ func (s *Segments) Sync() error {
 		}
 		delete(s.unsynced, base)
 	}
+	return s.syncDir()
+}
+
+func (s *Segments) syncDir() error {
 	if !s.dirUnsynced {
 		return nil
 	}
