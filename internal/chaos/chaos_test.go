@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"strconv"
@@ -33,7 +32,8 @@ func environment(name string, otherwise int64) int64 {
 }
 
 // TestChaos runs LOCKSTEP_ROUNDS rounds; round i follows the plan of seed
-// LOCKSTEP_SEED+i, its first fault LOCKSTEP_NEMESIS if set. LOCKSTEP_KEEP is where
+// LOCKSTEP_SEED+i, its first fault LOCKSTEP_NEMESIS if set. Pairs of faults follow
+// each other until LOCKSTEP_SECONDS are over, at least one. LOCKSTEP_KEEP is where
 // logs and data of failed ones stay.
 func TestChaos(t *testing.T) {
 	inside(t)
@@ -67,71 +67,15 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// fault is a nemesis with its time.
-type fault struct {
-	nemesis
-	after, lasts time.Duration // begins so long after the one before
-}
-
-// plan is what a seed stands for.
-type plan struct {
-	seed       uint64
-	random     *rand.Rand
-	brokers    int
-	partitions int
-	external   bool // etcd
-	faults     [2]fault
-}
-
-func newPlan(seed uint64, large bool) *plan {
-	p := &plan{seed: seed, random: rand.New(rand.NewPCG(seed, 0)), brokers: 3, partitions: 1}
-	if p.random.IntN(4) == 0 && large {
-		p.brokers = 5
-	}
-	if p.random.IntN(2) == 0 {
-		p.partitions = 8
-	}
-	p.external = p.random.IntN(3) == 0
-	for i, n := range p.random.Perm(len(nemeses))[:2] {
-		x := nemeses[n]
-		if wanted := os.Getenv("LOCKSTEP_NEMESIS"); i == 0 && wanted != "" {
-			x = named(wanted)
-		}
-		p.faults[i] = fault{
-			nemesis: x, after: time.Duration(p.random.Int64N(int64(2 * time.Second))),
-			lasts: x.lasts[0] + time.Duration(p.random.Int64N(int64(x.lasts[1]-x.lasts[0]+1))),
-		}
-	}
-	return p
-}
-
-// named finds a nemesis; a name that is none is a mistake of who runs this.
-func named(name string) nemesis {
-	for _, x := range nemeses {
-		if x.name == name {
-			return x
-		}
-	}
-	panic("no nemesis " + name)
-}
-
-// String tells the plan.
-func (p *plan) String() string {
-	etcd := "embedded"
-	if p.external {
-		etcd = "external"
-	}
-	return fmt.Sprintf("seed %d %d brokers %d partitions %s etcd %s %s + %s %s", p.seed, p.brokers, p.partitions, etcd,
-		p.faults[0].name, p.faults[0].lasts.Round(100*time.Millisecond), p.faults[1].name, p.faults[1].lasts.Round(100*time.Millisecond))
-}
-
 // outcome is a line of the table.
 type outcome struct {
+	pairs     []pair
 	void      bool
-	perSecond float64 // before the first fault
+	perSecond float64 // before the faults, the lowest
+	moves     int64   // of replicas
 	report    history.Report
 	slowest   time.Duration // put, retries included
-	whole     time.Duration // from the last heal to all replicas in sync
+	whole     time.Duration // from a heal to all replicas in sync, the longest
 	drained   time.Duration // from the last put to empty channels
 	counters  edge.CounterTotals
 }
@@ -144,10 +88,12 @@ func (o outcome) String() string {
 	}
 	r := o.report
 	return fmt.Sprintf("%s%.0f/s before; %d acked, %d in doubt, %d definite failures, %d stored twice, %d came again; slowest put %s, "+
-		"in sync after %s, drained after %s; elections %d, rollbacks %d, in doubt %d, truncations %d, shrinks %d, swaps %d; %d faults",
+		"in sync after %s, drained after %s; elections %d, rollbacks %d, in doubt %d, truncations %d, shrinks %d, swaps %d, moves %d; "+
+		"%d faults; %v",
 		void, o.perSecond, r.Acknowledged, r.InDoubt, r.Definite, r.Copies, r.Redelivered, o.slowest.Round(time.Millisecond),
 		o.whole.Round(time.Millisecond), o.drained.Round(time.Millisecond), o.counters.Elections, o.counters.Rollbacks,
-		o.counters.InDoubt, o.counters.Truncations, o.counters.Shrinks, o.counters.Swaps, len(r.Faults))
+		o.counters.InDoubt, o.counters.Truncations, o.counters.Shrinks, o.counters.Swaps, o.moves,
+		len(r.Faults), o.pairs)
 }
 
 // run is a round.
@@ -164,34 +110,55 @@ func (p *plan) run(t *testing.T) (o outcome) {
 	_, ok := within(wholeLimit, c.whole)
 	require.True(t, ok, "the new topic is not whole")
 	l := startLoad(t, c.brokers, 4, nominal)
-	o.perSecond, o.void = l.warmUp()
-	p.suffer(&round{c, p.random})
-	began := time.Now()
-	o.finish(t, c, l, sinks, began)
+	o.faults(c, p, l)
+	o.finish(t, c, l, sinks)
 	order.requireKept(t)
 	return o
 }
 
+// faults lets the cluster suffer one pair after the other, each when all replicas
+// are in sync and the load is there.
+func (o *outcome) faults(c *cluster, p *plan, l *load) {
+	began, enough := time.Now(), time.Duration(environment("LOCKSTEP_SECONDS", 0))*time.Second
+	o.perSecond = nominal
+	for i, two := range p.pairs {
+		if i > 0 && time.Since(began) >= enough {
+			return
+		}
+		perSecond, ok := l.warmUp()
+		o.perSecond, o.void = min(o.perSecond, perSecond), o.void || !ok
+		o.pairs = append(o.pairs, two)
+		two.suffer(&round{c, p.random})
+		took, whole := within(wholeLimit, c.whole)
+		o.whole = max(o.whole, took)
+		if !whole {
+			c.t.Errorf("%s: replicas are not in sync %s after the last fault", two, took)
+			return
+		}
+		c.t.Logf("%s %s: in sync after %s", time.Now().Format("15:04:05"), two, took.Round(time.Millisecond))
+	}
+}
+
 // warmUp waits for half of the nominal load and tells what it is at the end.
-func (l *load) warmUp() (perSecond float64, void bool) {
+func (l *load) warmUp() (perSecond float64, ok bool) {
 	for range warmUps {
 		before := l.acked.Load()
 		pause(warmUp)
 		if perSecond = float64(l.acked.Load()-before) / warmUp.Seconds(); perSecond >= nominal/2 {
-			return perSecond, false
+			return perSecond, true
 		}
 	}
-	return perSecond, true
+	return perSecond, false
 }
 
 // suffer begins both faults, and heals each when its time is over.
-func (p *plan) suffer(r *round) {
+func (p pair) suffer(r *round) {
 	type healing struct {
 		at   time.Time
 		heal func()
 	}
 	var open []healing
-	for _, f := range p.faults {
+	for _, f := range p {
 		pause(f.after)
 		heal := f.begin(r)
 		open = append(open, healing{time.Now().Add(f.lasts), heal})
@@ -214,13 +181,9 @@ func (p *plan) suffer(r *round) {
 }
 
 // finish is what must happen after the last fault is healed.
-func (o *outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink, healed time.Time) {
-	var whole bool
-	_, whole = within(wholeLimit, c.whole)
-	o.whole = time.Since(healed)
-	if whole {
-		pause(time.Second)
-	}
+func (o *outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink) {
+	pause(time.Second)
+	healed := time.Now()
 	answered := l.stop(drainLimit)
 	o.slowest = l.slowest
 	var drained bool
@@ -236,12 +199,9 @@ func (o *outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink, heale
 		return true
 	})
 	pause(100 * time.Millisecond) // what was finished here arrived before
-	o.counters = c.watch.total()
-	if !whole {
-		t.Errorf("replicas are not in sync %s after the last fault", o.whole)
-	}
+	o.counters, o.moves = c.watch.total(), c.moves.Load()
 	if !answered {
-		t.Errorf("puts are not answered %s after the last fault", time.Since(healed))
+		t.Errorf("puts are not answered %s after all was whole", time.Since(healed))
 	}
 	if !drained {
 		for _, s := range sinks {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ type cluster struct {
 	small   *broker // the one with a disk of smallDisk bytes
 	client  *http.Client
 	watch   *watcher
+	moves   atomic.Int64 // of replicas, accepted
 }
 
 // newCluster starts brokers and waits until all of them take puts.
@@ -272,8 +274,16 @@ func (c *cluster) view() (edge.TopicView, bool) {
 }
 
 func (c *cluster) viewOf(b *broker) (edge.TopicView, bool) {
+	if b.process == nil || b.stopped {
+		return edge.TopicView{}, false
+	}
+	return c.topicAt(b)
+}
+
+// topicAt is the topic as a broker shows it that may be dead.
+func (c *cluster) topicAt(b *broker) (edge.TopicView, bool) {
 	var v edge.ClusterView
-	if b.process == nil || b.stopped || c.get(b, "/v1/cluster", &v) != nil {
+	if c.get(b, "/v1/cluster", &v) != nil {
 		return edge.TopicView{}, false
 	}
 	for _, t := range v.Topics {
@@ -292,7 +302,7 @@ func (c *cluster) whole() bool {
 	for _, b := range c.brokers {
 		v, ok := c.viewOf(b)
 		for _, p := range v.Partitions {
-			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor
+			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor && len(p.Target) == 0
 		}
 		if !ok {
 			return false

@@ -4,21 +4,23 @@
 //
 // A round: three or five brokers, each in a network namespace of its own; go-nsq
 // producers and consumers at all of them; two nemeses at the same time; heal;
-// then every put must be answered, every channel drain, the replicas be equal
-// and internal/e2e/history find no fault.
+// all replicas must be in sync again; the next two, until the round's time is
+// over. Then every put must be answered, every channel drain, the replicas be
+// equal and internal/e2e/history find no fault.
 //
 // The test binary starts itself again inside new network and mount namespaces,
 // so nothing of the network or of the small disks is left when it ends, however
-// it ends. It needs Linux, ip (iproute2), nft (nftables) and nsenter, and the
+// it ends. It needs Linux, ip (iproute2), nft (nftables), nsenter and /dev/net/tun, and the
 // right to make namespaces; where one of them is missing the tests are skipped.
 //
-// What it does not do: power cuts (internal/powercut), slow networks (loss and
-// resets only), clocks, and it repeats a plan by its seed, not a schedule.
+// What it does not do: power cuts (internal/powercut); clocks, of which processes
+// on one machine share one (internal/sim has one for each broker); and it repeats a
+// plan by its seed, not a schedule.
 //
 // Invariants:
 //
 //  1. A round counts only if producers put at least half of the nominal load
-//     before the first fault; otherwise it is void and told so.
+//     before each pair of faults; otherwise it is void and told so.
 //  2. A long series is void unless it saw an election, a rollback, a put in
 //     doubt, a truncation and a swap.
 //  3. Clients reach every broker at all times: cuts are between brokers only.

@@ -49,6 +49,9 @@ func possible() error {
 			return err
 		}
 	}
+	if _, err := os.Stat(tunDevice); err != nil {
+		return err
+	}
 	cmd := exec.Command("ip", "link", "add", "probe", "type", "bridge")
 	cmd.SysProcAttr = namespaces()
 	if out, err := cmd.CombinedOutput(); err != nil {

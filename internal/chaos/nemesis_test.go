@@ -25,12 +25,12 @@ type round struct {
 // and the write timeout, so that all the machinery has its turn.
 var usual = [2]time.Duration{500 * time.Millisecond, 8 * time.Second}
 
-// nemeses are all there are.
+// nemeses are those for any number of brokers; replicaMoves needs more than three.
 var nemeses = []nemesis{
 	{"kill one", usual, func(r *round) func() { return r.killed(r.any()) }},
 	{"kill leader", usual, func(r *round) func() { return r.killed(r.leader()) }},
 	{"kill all", [2]time.Duration{0, 2 * time.Second}, func(r *round) func() { return r.killed(r.brokers...) }},
-	{"stop one", [2]time.Duration{time.Second, 20 * time.Second}, func(r *round) func() { return r.paused(r.any()) }},
+	{"stop one", [2]time.Duration{time.Second, 60 * time.Second}, func(r *round) func() { return r.paused(r.any()) }},
 	{"stop leader", [2]time.Duration{time.Second, 12 * time.Second}, func(r *round) func() { return r.paused(r.leader()) }},
 	{"stop followers", [2]time.Duration{time.Second, 8 * time.Second}, func(r *round) func() { return r.paused(r.except(r.leader())...) }},
 	{"isolate leader", usual, func(r *round) func() { return r.isolated(r.leader(), bothLanes, drop) }},
@@ -46,6 +46,8 @@ var nemeses = []nemesis{
 	{"leader unheard", usual, func(r *round) func() { return r.oneSided(true) }},
 	{"leader deaf", usual, func(r *round) func() { return r.oneSided(false) }},
 	{"loss", usual, (*round).loss},
+	{"slow network", usual, (*round).slowNetwork},
+	{"slow leader", usual, (*round).slowLeader},
 	{"flapping", usual, (*round).flapping},
 	{"rolling restart", [2]time.Duration{0, 0}, (*round).rolling},
 	{"etcd paused", [2]time.Duration{500 * time.Millisecond, 10 * time.Second}, (*round).etcdPaused},

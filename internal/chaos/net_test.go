@@ -55,6 +55,8 @@ type network struct {
 	t     *testing.T
 	hosts []*host
 	cuts  []cut
+	// slowWays counts them, for their names.
+	slowWays int
 }
 
 func newNetwork(t *testing.T, hosts int) *network {
