@@ -20,7 +20,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-check sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ bench-nsqd: build ## the same, with a stock nsqd that is built for it (NSQD=path
 bench-nats: build ## in turn with NATS JetStream, three replicas, by the same rows (NATSFLAGS)
 	$(GO) build -C bench -o ../bin/bench-nats ./nats
 	bin/bench-nats -nsqd bin/nsqd $(NATSFLAGS)
+
+bench-floor: build ## in turn with a bare chain of three processes: what the machine allows (BENCHFLAGS; FLOORFLAGS=-replicated)
+	$(GO) build -C bench -o ../bin/bench-floor ./floor
+	bin/bench-floor $(FLOORFLAGS) -- $(BENCHFLAGS)
 
 bench-check: ## the module of the peers builds, and measures
 	$(GO) vet -C bench ./...

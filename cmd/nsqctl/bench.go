@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ type benchOptions struct {
 	cluster   bool
 	basePort  int
 	brokers   []string // flags of the brokers that --cluster starts
-	compare   string
+	compare   []string // addresses of one other broker or cluster
+	peerName  string
 	peerPIDs  []int
 	svg       string
 }
@@ -74,7 +76,8 @@ is a curve.`,
 	f.StringVar(&o.dataDir, "data-dir", "", "of a dev cluster: addresses and pids are read there")
 	f.BoolVar(&o.cluster, "cluster", false, "start a fresh cluster of three brokers for this run")
 	f.IntVar(&o.basePort, "base-port", 14150, "first port of --cluster")
-	f.StringVar(&o.compare, "compare", "", "TCP address of another broker to measure in turn")
+	f.StringSliceVar(&o.compare, "compare", nil, "TCP addresses of another broker or cluster to measure in turn")
+	f.StringVar(&o.peerName, "compare-name", "", "what the report calls it; default: its addresses")
 	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "its processes")
 	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
 	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
@@ -101,8 +104,8 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 		return err
 	}
 	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, Progress: os.Stderr}
-	if o.compare != "" {
-		peer := &subject{label: o.compare, tcp: []string{o.compare}, pids: o.peerPIDs, bounds: o.bounds}
+	if len(o.compare) > 0 {
+		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
 		turns.Subjects = append(turns.Subjects, peer)
 	}
 	name, _, _ := strings.Cut(o.sweep, "=")
@@ -129,7 +132,7 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 		}
 		if o.bounds.Limit == 0 {
 			subjects := 1
-			if o.compare != "" {
+			if len(o.compare) > 0 {
 				subjects = 2
 			}
 			o.bounds.Limit = sweep.Limit(o.repeat * subjects)

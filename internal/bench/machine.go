@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -167,20 +168,30 @@ func syncs(dir string, files int) (time.Duration, error) {
 	return all[len(all)/2], nil
 }
 
+// ZeroFile makes a file of so many zeroes, synced: what is written to it later is
+// synced without its size.
+func ZeroFile(name string, bytes int) (*os.File, error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = f.Write(make([]byte, bytes)); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(name))
+	}
+	return f, nil
+}
+
 // syncOne uses a file as a broker's journal does: of zeroes, synced once before.
 func syncOne(name string) (took []time.Duration, err error) {
-	f, err := os.Create(name)
+	f, err := ZeroFile(name, syncFile)
 	if err != nil {
 		return nil, err
 	}
 	defer os.Remove(name)
 	defer f.Close()
-	if _, err := f.Write(make([]byte, syncFile)); err != nil {
-		return nil, err
-	}
-	if err := f.Sync(); err != nil {
-		return nil, err
-	}
 	page := make([]byte, syncPage)
 	at := int64(0)
 	for end := time.Now().Add(probeTime); time.Now().Before(end); at = (at + syncPage) % syncFile {

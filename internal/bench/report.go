@@ -116,15 +116,23 @@ func (r *Report) Text(out io.Writer) error {
 	return nil
 }
 
-// printRatios compares the rows of one workload, if they promise the same as far
-// as that is known.
+// printRatios compares neighbours, if their workload is the same, and so what
+// they promise as far as that is known.
 func (r *Report) printRatios(out io.Writer) {
 	for i := range len(r.Rows) - 1 {
 		a, b := &r.Rows[i], &r.Rows[i+1]
 		same := a.Durability == b.Durability || b.Durability == ""
-		if a.Workload == b.Workload && same && b.Rate > 0 {
-			fmt.Fprintf(out, "%s: %s is %.2f × as fast as %s\n", a.Workload, a.Subject, a.Rate/b.Rate, b.Subject)
+		if a.Workload != b.Workload || !same || b.Rate == 0 {
+			continue
 		}
+		fmt.Fprintf(out, "%s: %s is %.2f × as fast as %s", a.Workload, a.Subject, a.Rate/b.Rate, b.Subject)
+		if b.P50 > 0 {
+			fmt.Fprintf(out, ", p50 %.2f ×", a.P50.Seconds()/b.P50.Seconds())
+		}
+		if b.CPU > 0 {
+			fmt.Fprintf(out, ", server CPU a message %.2f ×", a.CPU/b.CPU)
+		}
+		fmt.Fprintln(out)
 	}
 }
 

@@ -1,0 +1,78 @@
+// Command floor measures what the machine allows: three processes that do for a
+// put what nobody can leave out, and nothing else, in turn with a fresh Lockstep
+// cluster and by the same rows.
+//
+// A put goes from a client to the process that it is connected to, from there to
+// the first one unless it is that, and on to the two others; each writes it to a
+// file and syncs that, all three at the same time; then the answer goes back.
+// Puts that wait gather, and share writes, syncs and messages: one group at a
+// time on each way. There are no topics, no log, no checksums, no epochs; nobody
+// notices a failure, and what is delivered is forgotten. All consumers get their
+// messages from the first process.
+//
+// It uses what a broker uses: Go, its network poller, TCP on loopback, a file of
+// zeroes, fdatasync, and the paced monitor thread (docs/adr/0005). A better
+// design of these same processes might still be faster: it is a yardstick, not a
+// proof of the impossible.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// workloads are the rows that have a counterpart here, unless others are wanted.
+const workloads = "pub-1,pub-8,pub-64,pipeline-8x100,pub-16k,mixed-4x4,mixed-64x4,e2e-5000,topics-200"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "floor:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == memberCommand {
+		return member(args[1:])
+	}
+	f := flag.NewFlagSet("floor", flag.ContinueOnError)
+	f.Usage = func() {
+		fmt.Fprintln(f.Output(), "floor [flags] [-- flags of nsqctl bench]")
+		f.PrintDefaults()
+	}
+	nsqctl := f.String("nsqctl", "bin/nsqctl", "the command that measures; it finds the broker beside itself")
+	replicated := f.Bool("replicated", false, "nobody syncs: the cluster has --durability=replicated")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "bench-floor-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c, err := start(dir, !*replicated)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	durability := "sync"
+	if *replicated {
+		durability = "replicated"
+	}
+	measure := []string{"bench", "--cluster", "--workloads=" + workloads, "--compare=" + strings.Join(c.addresses, ","),
+		"--compare-pids=" + c.pids(), "--compare-name=bare chain"}
+	measure = append(append(measure, f.Args()...), "--", "--durability="+durability)
+	cmd := exec.CommandContext(ctx, *nsqctl, measure...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it stops its brokers
+	return errors.Join(cmd.Run(), ctx.Err())
+}
