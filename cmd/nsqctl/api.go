@@ -3,28 +3,44 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // apiTimeout bounds one request to a broker's HTTP API.
 const apiTimeout = 15 * time.Second
 
+// api is where a broker of the cluster answers: its HTTPS port if TLS is wanted,
+// "" if it has none.
+func (t *target) api(b edge.BrokerView) string {
+	if t.security.config != nil {
+		return b.HTTPSAddress
+	}
+	return b.HTTPAddress
+}
+
 // call makes one request and returns the body; any answer but 200 is an error
 // with the broker's own words.
-func call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
+func (t *target) call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
+	if address == "" {
+		return nil, errors.New("this broker has no HTTPS port")
+	}
 	u := url.URL{Scheme: "http", Host: address, Path: path, RawQuery: query.Encode()}
+	if t.security.config != nil {
+		u.Scheme = "https"
+	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := t.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +56,8 @@ func call(ctx context.Context, method, address, path string, query url.Values) (
 }
 
 // get decodes a JSON answer into v.
-func get(ctx context.Context, address, path string, query url.Values, v any) error {
-	body, err := call(ctx, http.MethodGet, address, path, query)
+func (t *target) get(ctx context.Context, address, path string, query url.Values, v any) error {
+	body, err := t.call(ctx, http.MethodGet, address, path, query)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func waitFlag(cmd *cobra.Command) {
 
 // run asks for the change and waits for it.
 func (a arrangement) run(cmd *cobra.Command, t *target) error {
-	if _, err := call(cmd.Context(), http.MethodPost, t.http, a.path, a.query); err != nil {
+	if _, err := t.call(cmd.Context(), http.MethodPost, t.http, a.path, a.query); err != nil {
 		return err
 	}
 	wait, _ := cmd.Flags().GetDuration("wait") // declared by waitFlag
@@ -41,7 +41,7 @@ func (a arrangement) run(cmd *cobra.Command, t *target) error {
 	limit, said := time.After(wait), ""
 	for {
 		var v edge.ClusterView
-		if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+		if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
 			return err
 		}
 		left := a.left(v)

@@ -21,6 +21,7 @@ import (
 // subject is what is measured: the brokers of a cluster, or one other broker.
 // Without HTTP addresses only what the NSQ protocol offers is used.
 type subject struct {
+	from   *target // how to speak with them; nil: in plain text
 	label  string
 	tcp    []string
 	http   []string
@@ -30,7 +31,7 @@ type subject struct {
 }
 
 func newSubject(t *target, o benchOptions) (*subject, error) {
-	s := &subject{label: strings.Join(t.tcp, ","), tcp: t.tcp, http: []string{t.http}, pids: o.pids, bounds: o.bounds}
+	s := &subject{from: t, label: strings.Join(t.tcp, ","), tcp: t.tcp, http: []string{t.http}, pids: o.pids, bounds: o.bounds}
 	if o.dataDir == "" {
 		return s, nil
 	}
@@ -38,9 +39,10 @@ func newSubject(t *target, o benchOptions) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &subject{label: "cluster", bounds: o.bounds}
+	s = &subject{from: t, label: "cluster", bounds: o.bounds}
 	for _, b := range c.Brokers {
-		s.tcp, s.http = append(s.tcp, b.TCP), append(s.http, b.HTTP)
+		api := t.api(edge.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS})
+		s.tcp, s.http = append(s.tcp, b.TCP), append(s.http, api)
 		s.dirs, s.pids = append(s.dirs, b.DataDir), append(s.pids, b.PID)
 	}
 	return s, nil
@@ -73,6 +75,9 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	row.SawISR(s.isr(ctx, topic))
 	bench.ResetPeakMemory(s.pids)
 	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Bounds: s.bounds, PIDs: s.pids, Progress: progress}
+	if s.from != nil {
+		cfg.TLS, cfg.Secret = s.from.security.config, s.from.security.secret
+	}
 	run, err := bench.Measure(ctx, w, cfg)
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 			return fmt.Errorf("%s has no partitions: %w", s.label, err)
 		}
 		query.Set("partitions", strconv.Itoa(partitions))
-		if _, err := call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
+		if _, err := s.from.call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
 			return err
 		}
 	}
@@ -169,13 +174,13 @@ func (s *subject) isLockstep(ctx context.Context) error {
 		return errSilent
 	}
 	var v edge.ClusterView
-	return get(ctx, s.http[0], "/v1/cluster", nil, &v)
+	return s.from.get(ctx, s.http[0], "/v1/cluster", nil, &v)
 }
 
 // post asks for something that a broker may not offer, or has done already.
 func (s *subject) post(ctx context.Context, path string, query url.Values) {
 	if len(s.http) > 0 {
-		_, _ = call(ctx, http.MethodPost, s.http[0], path, query)
+		_, _ = s.from.call(ctx, http.MethodPost, s.http[0], path, query)
 	}
 }
 
@@ -184,7 +189,7 @@ func (s *subject) Durability(ctx context.Context) string {
 	var v struct {
 		Durability string `json:"durability"`
 	}
-	if len(s.http) == 0 || get(ctx, s.http[0], "/info", nil, &v) != nil {
+	if len(s.http) == 0 || s.from.get(ctx, s.http[0], "/info", nil, &v) != nil {
 		return ""
 	}
 	return v.Durability
@@ -194,7 +199,7 @@ func (s *subject) Durability(ctx context.Context) string {
 // their replicas; zeroes if the broker does not say.
 func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
 	var v edge.ClusterView
-	if len(s.http) == 0 || get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
+	if len(s.http) == 0 || s.from.get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
 		return 0, 0
 	}
 	return v.InSync(topic)
@@ -203,7 +208,7 @@ func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
 // syncs sums the journals' fdatasyncs over the brokers.
 func (s *subject) syncs(ctx context.Context) (total int64) {
 	for _, address := range s.http {
-		body, err := call(ctx, http.MethodGet, address, "/metrics", nil)
+		body, err := s.from.call(ctx, http.MethodGet, address, "/metrics", nil)
 		if err != nil {
 			continue
 		}

@@ -21,7 +21,7 @@ func newChannel(t *target) *cobra.Command {
 			Example: "  nsqctl channel " + verb + " orders billing",
 			Args:    cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, channelArgs(args))
+				_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, channelArgs(args))
 				return err
 			},
 		})
@@ -51,7 +51,7 @@ func newChannelCreate(t *target) *cobra.Command {
 			if ordered {
 				q.Set("ordered", "true")
 			}
-			_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/create", q)
+			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/channel/create", q)
 			return err
 		},
 	}
@@ -80,7 +80,7 @@ func newChannelSeek(t *target) *cobra.Command {
 			if partition >= 0 {
 				q.Set("partition", fmt.Sprint(partition))
 			}
-			_, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/seek", q)
+			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/seek", q)
 			return err
 		},
 	}
@@ -97,7 +97,7 @@ func newChannelOrder(t *target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("order", args[2])
-			_, err := call(cmd.Context(), http.MethodPost, t.http, "/channel/setorder", q)
+			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/channel/setorder", q)
 			return err
 		},
 	}
@@ -117,7 +117,7 @@ func newChannelDeferred(t *target) *cobra.Command {
 			var v struct {
 				Messages []edge.DeferredMessage `json:"messages"`
 			}
-			if err := get(cmd.Context(), t.http, "/v1/channel/deferred", q, &v); err != nil {
+			if err := t.get(cmd.Context(), t.http, "/v1/channel/deferred", q, &v); err != nil {
 				return err
 			}
 			if t.output == "json" {
@@ -171,12 +171,12 @@ func newChannelPolicy(t *target) *cobra.Command {
 			}
 		}
 		if set {
-			if _, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/policy", q); err != nil {
+			if _, err := t.call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/policy", q); err != nil {
 				return err
 			}
 		}
 		var p edge.ChannelPolicy
-		if err := get(cmd.Context(), t.http, "/v1/channel/policy", channelArgs(args), &p); err != nil {
+		if err := t.get(cmd.Context(), t.http, "/v1/channel/policy", channelArgs(args), &p); err != nil {
 			return err
 		}
 		return printJSON(cmd.OutOrStdout(), p)
@@ -203,7 +203,7 @@ func newChannelRedrive(t *target) *cobra.Command {
 
 // count posts and prints the number that the answer has under a name.
 func count(cmd *cobra.Command, t *target, path string, q url.Values, name string) error {
-	body, err := call(cmd.Context(), http.MethodPost, t.http, path, q)
+	body, err := t.call(cmd.Context(), http.MethodPost, t.http, path, q)
 	if err != nil {
 		return err
 	}

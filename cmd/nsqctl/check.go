@@ -104,13 +104,13 @@ func reportFindings(cmd *cobra.Command, t *target, found []finding, good bool) e
 
 func compareTopic(ctx context.Context, t *target, topic string) ([]finding, error) {
 	var v edge.ClusterView
-	if err := get(ctx, t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.get(ctx, t.http, "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
 	address := map[ident.Node]string{}
 	for _, b := range v.Brokers {
 		if b.Alive {
-			address[b.Name] = b.HTTPAddress
+			address[b.Name] = t.api(b)
 		}
 	}
 	for _, x := range v.Topics {
@@ -119,7 +119,7 @@ func compareTopic(ctx context.Context, t *target, topic string) ([]finding, erro
 		}
 		var found []finding
 		for _, p := range x.Partitions {
-			found = append(found, comparePartition(ctx, topic, p, address))
+			found = append(found, comparePartition(ctx, t, topic, p, address))
 		}
 		return found, nil
 	}
@@ -129,16 +129,17 @@ func compareTopic(ctx context.Context, t *target, topic string) ([]finding, erro
 // comparePartition walks all replicas in step. Each batch's checksum covers the
 // one before it, so equal checksums at the end mean equal bytes from the first
 // batch that both still hold.
-func comparePartition(ctx context.Context, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
+func comparePartition(ctx context.Context, t *target, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
 	for _, n := range p.Replicas {
 		f.Replicas = append(f.Replicas, string(n))
-		if address[n] == "" {
+		at, alive := address[n]
+		if !alive {
 			f.Problem = fmt.Sprintf("%s is not alive", n)
 			return f
 		}
-		cursors = append(cursors, &digestCursor{node: string(n), address: address[n], topic: topic, partition: p.Partition})
+		cursors = append(cursors, &digestCursor{target: t, node: string(n), address: at, topic: topic, partition: p.Partition})
 	}
 	problem, compared, err := compare(ctx, cursors)
 	f.Compared = compared
@@ -153,6 +154,7 @@ func comparePartition(ctx context.Context, topic string, p edge.PartitionView, a
 
 // digestCursor reads one replica's digest page by page.
 type digestCursor struct {
+	target               *target
 	node, address, topic string
 	partition            int
 	page                 replicaDigest
@@ -173,7 +175,7 @@ func (c *digestCursor) next(ctx context.Context) error {
 	}
 	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(c.from)}}
 	c.page, c.at = replicaDigest{}, 0
-	if err := get(ctx, c.address, "/v1/partition/digest", q, &c.page); err != nil {
+	if err := c.target.get(ctx, c.address, "/v1/partition/digest", q, &c.page); err != nil {
 		return fmt.Errorf("%s: %w", c.node, err)
 	}
 	c.from, c.begun = c.page.Next, true

@@ -22,7 +22,7 @@ func newCluster(t *target) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v edge.ClusterView
-			if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+			if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
 				return err
 			}
 			if t.output == "json" {

@@ -27,8 +27,8 @@ func newDev() *cobra.Command {
 "ready" when puts are accepted. It forwards nothing and restarts nothing: kill
 a broker with the pid of cluster.json and see what happens. Ctrl-C stops all.
 
-Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, RPC +3, etcd
-client +4, etcd peer +5.`,
+Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
+--tls-cert) +2, RPC +3, etcd client +4, etcd peer +5.`,
 		Example: `  nsqctl dev --nodes 3 --data-dir ./data
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
   nsqctl dev kill n2 --data-dir ./data            # kill -9

@@ -34,6 +34,8 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		"accepts 2 arg(s), received 1":             {"channel", "pause", "orders"},
 		"open nothing.jsonl: no such file":         {"pub", "--topic", "orders", "nothing.jsonl"},
 		"127.0.0.1:1: connect: connection refused": {"topic", "list", "--nsqd-http-address", "127.0.0.1:1"},
+		"--tls-cert, --tls-key: open nothing.pem":  {"topic", "list", "--tls-cert", "nothing.pem"},
+		"--tls-root-ca-file: no certificate in":    {"topic", "list", "--tls-root-ca-file", "help_test.go"},
 		"unknown flag: --tpic":                     {"pub", "--tpic", "orders"},
 	} {
 		_, err := run(t, time.Minute, args...)

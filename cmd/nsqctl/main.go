@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -33,10 +34,18 @@ var errSilent = errors.New("failed")
 
 // target is where the commands find a broker; any one of the cluster will do.
 type target struct {
-	tcp    []string
-	http   string
-	output string
+	tcp      []string
+	http     string
+	output   string
+	security security
+	client   *http.Client // valid once a command runs
 }
+
+// The default ports of a broker's API.
+const (
+	httpAddress  = "127.0.0.1:4151"
+	httpsAddress = "127.0.0.1:4152"
+)
 
 func newRoot() *cobra.Command {
 	t := &target{}
@@ -50,20 +59,31 @@ every channel and answers for the whole cluster.`,
   nsqctl tail --topic records -n 10
   nsqctl cluster status
   nsqctl check records                            # are the replicas equal?`,
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if t.output != "text" && t.output != "json" {
-				return fmt.Errorf("--output is text or json, not %q", t.output)
-			}
-			return nil
-		},
+		Version:           version,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return t.prepare(cmd) },
 	}
 	f := root.PersistentFlags()
 	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{"127.0.0.1:4150"}, "TCP address of a broker; may be repeated, the next is used when one fails")
-	f.StringVar(&t.http, "nsqd-http-address", "127.0.0.1:4151", "HTTP address of any broker")
+	f.StringVar(&t.http, "nsqd-http-address", httpAddress, "HTTP address of any broker; with TLS its HTTPS address ("+httpsAddress+")")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
+	t.security.flags(f)
 	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t))
 	return root
+}
+
+// prepare works out what the flags mean together.
+func (t *target) prepare(cmd *cobra.Command) error {
+	if t.output != "text" && t.output != "json" {
+		return fmt.Errorf("--output is text or json, not %q", t.output)
+	}
+	if err := t.security.load(); err != nil {
+		return err
+	}
+	if t.security.config != nil && !cmd.Flags().Changed("nsqd-http-address") {
+		t.http = httpsAddress
+	}
+	t.client = t.security.client()
+	return nil
 }

@@ -56,12 +56,12 @@ in nanoseconds.`,
 
 func peek(cmd *cobra.Command, t *target, topic, from string, partition, count int) error {
 	var v edge.ClusterView
-	if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
 		return err
 	}
 	addresses := map[string]string{}
 	for _, b := range v.Brokers {
-		addresses[string(b.Name)] = b.HTTPAddress
+		addresses[string(b.Name)] = t.api(b)
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	found := false
@@ -86,7 +86,7 @@ func peekPartition(cmd *cobra.Command, t *target, out *bufio.Writer, address, to
 	for count > 0 {
 		q := url.Values{"topic": {topic}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(count)}}
 		var page peekedPage
-		if err := get(cmd.Context(), address, "/v1/topic/peek", q, &page); err != nil {
+		if err := t.get(cmd.Context(), address, "/v1/topic/peek", q, &page); err != nil {
 			return err
 		}
 		for i := range page.Messages {

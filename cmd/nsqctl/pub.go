@@ -84,6 +84,7 @@ type put struct {
 // publisher keeps a window of puts under way over one producer at a time.
 type publisher struct {
 	o         pubOptions
+	config    *nsq.Config
 	addresses []string
 	at        int
 	producer  *nsq.Producer
@@ -98,7 +99,7 @@ func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int
 	if o.batch < 1 || o.window < 1 {
 		return errors.New("--batch and --window must be at least 1")
 	}
-	p := &publisher{o: o, addresses: t.tcp, answers: make(chan *nsq.ProducerTransaction, o.window)}
+	p := &publisher{o: o, config: t.security.nsq(), addresses: t.tcp, answers: make(chan *nsq.ProducerTransaction, o.window)}
 	if err := p.connect(); err != nil {
 		return err
 	}
@@ -238,9 +239,7 @@ func (p *publisher) again(ctx context.Context, x *put, cause error) error {
 }
 
 func (p *publisher) connect() error {
-	cfg := nsq.NewConfig()
-	cfg.UserAgent = "nsqctl/" + version
-	producer, err := nsq.NewProducer(p.addresses[p.at%len(p.addresses)], cfg)
+	producer, err := nsq.NewProducer(p.addresses[p.at%len(p.addresses)], p.config)
 	if err != nil {
 		return err
 	}

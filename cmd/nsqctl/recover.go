@@ -67,14 +67,14 @@ taking puts, which then are lost too.`,
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}}
 			var r remains
 			if from == "" {
-				if err := get(cmd.Context(), t.http, "/v1/topic/recover", q, &r); err != nil {
+				if err := t.get(cmd.Context(), t.http, "/v1/topic/recover", q, &r); err != nil {
 					return err
 				}
 				return printRemains(cmd.OutOrStdout(), t, r)
 			}
 			q.Set("from", from)
 			q.Set("confirm", confirm)
-			body, err := call(cmd.Context(), http.MethodPost, t.http, "/v1/topic/recover", q)
+			body, err := t.call(cmd.Context(), http.MethodPost, t.http, "/v1/topic/recover", q)
 			if err != nil {
 				return err
 			}

@@ -144,7 +144,7 @@ type brokerTopic struct {
 // clusterStats asks every live broker: only leaders report a topic's queues.
 func clusterStats(cmd *cobra.Command, t *target, topic, channel string) ([]brokerTopic, error) {
 	var v edge.ClusterView
-	if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
 	var all []brokerTopic
@@ -156,7 +156,7 @@ func clusterStats(cmd *cobra.Command, t *target, topic, channel string) ([]broke
 		var s struct {
 			Topics []edge.TopicStats `json:"topics"`
 		}
-		if err := get(cmd.Context(), b.HTTPAddress, "/stats", q, &s); err != nil {
+		if err := t.get(cmd.Context(), t.api(b), "/stats", q, &s); err != nil {
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
 		for _, x := range s.Topics {

@@ -27,9 +27,8 @@ takes messages away from the other consumers of that channel.`,
 			if channel == "" {
 				channel = fmt.Sprintf("tail%06d#ephemeral", rand.IntN(1e6))
 			}
-			cfg := nsq.NewConfig()
+			cfg := t.security.nsq()
 			cfg.MaxInFlight = inFlight
-			cfg.UserAgent = "nsqctl/" + version
 			cfg.MaxAttempts = 0
 			consumer, err := nsq.NewConsumer(topic, channel, cfg)
 			if err != nil {
@@ -38,6 +37,7 @@ takes messages away from the other consumers of that channel.`,
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
 			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{})}
 			consumer.AddHandler(p)
+			consumer.SetLookupdHttpClient(t.client)
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {

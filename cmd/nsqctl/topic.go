@@ -44,7 +44,7 @@ func newTopic(t *target) *cobra.Command {
 		if ordered, _ := cmd.Flags().GetBool("ordered"); ordered {
 			q.Set("ordered", "true")
 		}
-		if _, err := call(cmd.Context(), http.MethodPost, t.http, "/topic/create", q); err != nil {
+		if _, err := t.call(cmd.Context(), http.MethodPost, t.http, "/topic/create", q); err != nil {
 			return err
 		}
 		return describeTopic(cmd, t, args[0])
@@ -65,7 +65,7 @@ func newTopic(t *target) *cobra.Command {
 			var v struct {
 				Topics []string `json:"topics"`
 			}
-			if err := get(cmd.Context(), t.http, "/topics", nil, &v); err != nil {
+			if err := t.get(cmd.Context(), t.http, "/topics", nil, &v); err != nil {
 				return err
 			}
 			if t.output == "json" {
@@ -85,7 +85,7 @@ func newTopic(t *target) *cobra.Command {
 			Example: "  nsqctl topic " + verb + " orders",
 			Args:    cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := call(cmd.Context(), http.MethodPost, t.http, "/topic/"+verb, url.Values{"topic": args})
+				_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/topic/"+verb, url.Values{"topic": args})
 				return err
 			},
 		})
@@ -105,7 +105,7 @@ func underscored(flag string) string {
 
 func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 	var v edge.ClusterView
-	if err := get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
 		return err
 	}
 	for _, x := range v.Topics {

@@ -16,6 +16,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,6 +102,8 @@ type Config struct {
 	Addresses []string // TCP; connections are spread over them
 	Topic     string   // of workloads with several topics: what their names begin with
 	Bounds
+	TLS      *tls.Config // nil: plain text
+	Secret   string      // for AUTH; "": none is sent
 	PIDs     []int       // of the servers, for their CPU time
 	Progress func(n int) // told the percentage done, now and then; may be nil
 }

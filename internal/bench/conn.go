@@ -2,6 +2,8 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,30 +29,67 @@ const (
 	messageHeader = 26 // timestamp, attempts, id
 )
 
-func dial(address string, timeout time.Duration) (*conn, error) {
-	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+// settings are what IDENTIFY says; its reply is taken for granted but for TLS.
+const settings = `{"client_id":"bench","hostname":"bench","heartbeat_interval":60000,` +
+	`"output_buffer_timeout":-1,"output_buffer_size":65536,"feature_negotiation":%[1]t,"tls_v1":%[1]t}`
+
+// dial opens the i-th connection: they are spread over the addresses.
+func (cfg *Config) dial(i int) (*conn, error) {
+	address := cfg.Addresses[i%len(cfg.Addresses)]
+	raw, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	_ = c.SetDeadline(time.Now().Add(timeout)) // the whole run is bounded
-	x := newConn(c)
-	_, _ = x.w.WriteString("  V2")
-	return x, x.identify(`{"client_id":"bench","hostname":"bench","heartbeat_interval":60000,"output_buffer_timeout":-1,"output_buffer_size":65536}`)
+	_ = raw.SetDeadline(time.Now().Add(cfg.Timeout)) // the whole run is bounded
+	c := newConn(raw)
+	if err := c.greet(cfg, address); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 func newConn(c net.Conn) *conn {
 	return &conn{Conn: c, r: bufio.NewReaderSize(c, 256<<10), w: bufio.NewWriterSize(c, 256<<10)}
 }
 
-// identify sends the settings; any answer but an error will do.
-func (c *conn) identify(settings string) error {
-	_, _ = c.w.WriteString("IDENTIFY\n")
-	c.body([]byte(settings))
-	if err := c.w.Flush(); err != nil {
+// greet says who we are, as far as the broker asks.
+func (c *conn) greet(cfg *Config, address string) error {
+	_, _ = c.w.WriteString("  V2")
+	reply, err := c.ask("IDENTIFY", fmt.Sprintf(settings, cfg.TLS != nil))
+	if err == nil && cfg.TLS != nil {
+		err = c.upgrade(cfg.TLS, address, reply)
+	}
+	if err == nil && cfg.Secret != "" {
+		_, err = c.ask("AUTH", cfg.Secret)
+	}
+	return err
+}
+
+// upgrade goes on in TLS, with a certificate that names the address.
+func (c *conn) upgrade(config *tls.Config, address string, reply []byte) error {
+	if !bytes.Contains(reply, []byte(`"tls_v1":true`)) {
+		return errors.New("bench: the broker offers no TLS")
+	}
+	config = config.Clone()
+	config.ServerName, _, _ = net.SplitHostPort(address) // it was dialed
+	inside := tls.Client(c.Conn, config)
+	if err := inside.Handshake(); err != nil {
 		return err
 	}
+	*c = *newConn(inside)
 	_, err := c.response()
 	return err
+}
+
+// ask sends a command with a body, and takes the answer.
+func (c *conn) ask(verb, body string) ([]byte, error) {
+	_, _ = c.w.WriteString(verb + "\n")
+	c.body([]byte(body))
+	if err := c.w.Flush(); err != nil {
+		return nil, err
+	}
+	return c.response()
 }
 
 func (c *conn) body(b []byte) {

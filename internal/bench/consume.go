@@ -46,7 +46,7 @@ func (r *nsq) mixed(n int) ([]Task, int) {
 }
 
 func (r *nsq) subscribe(i int, topic, channel string) (*conn, error) {
-	c, err := dial(r.cfg.Addresses[i%len(r.cfg.Addresses)], r.cfg.Timeout)
+	c, err := r.cfg.dial(i)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (r *nsq) publishers(n int) ([]Task, int) {
 func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 	w, cfg, topics := r.w, r.cfg, r.topics()
 	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
-		c, err := dial(cfg.Addresses[i%len(cfg.Addresses)], cfg.Timeout)
+		c, err := cfg.dial(i)
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 // fill publishes a backlog in multi-puts and tells how many messages it has.
 func (r *nsq) fill(ctx context.Context, n int) (int, error) {
 	w := Workload{Name: "fill", Connections: 4, Outstanding: 4, Batch: 100, Size: r.w.Size, Messages: n}
-	bounds := r.cfg.Bounds
-	bounds.Scale = 1
-	run, err := Measure(ctx, w, &Config{Addresses: r.cfg.Addresses, Topic: r.cfg.Topic, Bounds: bounds})
+	cfg := *r.cfg
+	cfg.Scale, cfg.PIDs, cfg.Progress = 1, nil, nil
+	run, err := Measure(ctx, w, &cfg)
 	return run.Messages, err
 }

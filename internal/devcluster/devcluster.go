@@ -2,9 +2,10 @@
 // `nsqctl dev`, and for the tests that kill real processes. It restarts
 // nothing, forwards nothing and knows nothing of what the brokers do.
 //
-// Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, RPC +3, etcd
-// client +4, etcd peer +5. DIR/cluster.json lists the brokers; DIR/<name> is a
-// broker's data path and DIR/<name>.log what it says.
+// Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
+// --tls-cert) +2, RPC +3, etcd client +4, etcd peer +5. DIR/cluster.json lists
+// the brokers; DIR/<name> is a broker's data path and DIR/<name>.log what it
+// says.
 package devcluster
 
 import (
@@ -31,6 +32,7 @@ type Broker struct {
 	PID     int    `json:"pid"`
 	TCP     string `json:"tcp"`
 	HTTP    string `json:"http"`
+	HTTPS   string `json:"https"`
 	RPC     string `json:"rpc"`
 	Etcd    string `json:"etcd"`
 	DataDir string `json:"data_dir"`
@@ -78,7 +80,7 @@ func New(cfg Config) (*Cluster, error) {
 	for i := range cfg.Nodes {
 		name := fmt.Sprintf("n%d", i+1)
 		c.Brokers = append(c.Brokers, Broker{
-			Name: name, TCP: addr(i, 0), HTTP: addr(i, 1), RPC: addr(i, 3), Etcd: addr(i, 4),
+			Name: name, TCP: addr(i, 0), HTTP: addr(i, 1), HTTPS: addr(i, 2), RPC: addr(i, 3), Etcd: addr(i, 4),
 			DataDir: filepath.Join(cfg.DataDir, name),
 		})
 		members = append(members, fmt.Sprintf("%s=%s://%s", name, scheme, addr(i, 5)))
@@ -86,7 +88,7 @@ func New(cfg Config) (*Cluster, error) {
 	for i, b := range c.Brokers {
 		args := []string{
 			"--node-name=" + b.Name, "--data-path=" + b.DataDir, "--tcp-address=" + b.TCP, "--http-address=" + b.HTTP,
-			"--rpc-address=" + b.RPC, "--broadcast-address=127.0.0.1",
+			"--https-address=" + b.HTTPS, "--rpc-address=" + b.RPC, "--broadcast-address=127.0.0.1",
 		}
 		if cfg.EtcdEndpoints != "" {
 			args = append(args, "--etcd-endpoints="+cfg.EtcdEndpoints, fmt.Sprintf("--replication-factor=%d", min(cfg.Nodes, 3)))
