@@ -4,12 +4,13 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // flip turns one bit of a committed batch on a disk around. Nobody is told: who
-// reads it notices. Some in-sync member keeps the batch whole.
+// reads it notices. Some in-sync member that stays keeps the batch whole.
 func (w *world) flip(f fault, n *node) bool {
 	s, l := n.disk.stores[f.part], &w.ledgers[f.part]
 	if s == nil {
@@ -29,19 +30,26 @@ func (w *world) flip(f fault, n *node) bool {
 	bytes[bit/8] ^= 1 << (bit % 8)
 	w.note(string(n.name), f.part, "bit %d of the batch at %d is flipped", bit, b.At.Offset)
 	s.overwrite(b, bytes)
-	s.flipped = true
+	s.durable.flipped = true
 	return true
 }
 
 // whole reports whether nothing on the disk is damaged.
 func (s *store) whole() bool {
-	return !s.flipped || !slices.ContainsFunc(s.durable.batches, damaged)
+	return !s.durable.flipped || !slices.ContainsFunc(s.durable.batches, damaged)
+}
+
+// stays reports whether the move under way, if any, leaves a replica where it is:
+// the others' copies are as good as gone, for nobody reads the rest before.
+func stays(key meta.PartitionState, n ident.Node) bool {
+	return len(key.Target) == 0 || slices.Contains(key.Target, n)
 }
 
 func (w *world) wholeElsewhere(part int, n *node, b queue.Batch) bool {
-	for _, m := range w.etcd.parts[part].ISR {
+	key := w.etcd.parts[part]
+	for _, m := range key.ISR {
 		s := w.nodes[w.nodeIndex(m.Node)].disk.stores[part]
-		if m.Node == n.name || s == nil || s.id != m.Store {
+		if m.Node == n.name || s == nil || s.id != m.Store || !stays(key, m.Node) {
 			continue
 		}
 		if got, err := s.durable.read(b.At.Offset, 1); err == nil && len(got) > 0 && got[0].CRC == b.CRC {

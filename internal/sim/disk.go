@@ -37,7 +37,6 @@ type store struct {
 	id       ident.StoreID
 	durable  image
 	volatile image
-	flipped  bool // once
 }
 
 type submission struct {

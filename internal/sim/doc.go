@@ -16,6 +16,10 @@
 // bit lies in a committed batch; whoever reads it keeps it in quarantine and asks
 // an in-sync peer for it, as the store does.
 //
+// Damage keeps to what replication promises: of each batch some in-sync replica
+// that no move is about to drop stays whole, and fewer than MinISR members lose
+// their disks at once. A backup that is put back brings its damage along.
+//
 // # What is checked
 //
 //  1. A put answered Committed or Duplicate is in the committed log, once, at

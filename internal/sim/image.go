@@ -24,6 +24,7 @@ type image struct {
 	committed ident.Position
 	confirm   queue.Confirm   // version only
 	confirms  []queue.Confirm // what adds up to the channels' state
+	flipped   bool            // once; a backup holds the damage too
 }
 
 func (m *image) end() ident.Position {

@@ -195,8 +195,8 @@ func (w *world) stallBoth(f fault) bool {
 }
 
 // mayLose reports whether a disk may vanish without breaking a promise: every
-// in-sync set must keep a member that has lost nothing, not even a bit, and
-// fewer than MinISR may have lost all.
+// in-sync set must keep a member that stays and has lost nothing, not even a bit,
+// and fewer than MinISR may have lost all.
 func (w *world) mayLose(n *node) bool {
 	for p, key := range w.etcd.parts {
 		lost, kept := 0, 0
@@ -205,7 +205,7 @@ func (w *world) mayLose(n *node) bool {
 			switch s := x.disk.stores[p]; {
 			case x == n || s == nil || s.id != m.Store:
 				lost++
-			case s.whole():
+			case stays(key, m.Node) && s.whole():
 				kept++
 			}
 		}
