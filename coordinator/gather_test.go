@@ -118,6 +118,17 @@ func TestPutsDoNotWaitForAStalledCommit(t *testing.T) {
 	}, 5*time.Second, gatherFor)
 }
 
+// BenchmarkTouch is a pass of the loop that moves nothing others may see: puts
+// that gather, heartbeats, ticks.
+func BenchmarkTouch(b *testing.B) {
+	_, handle := gathering()
+	heard := work{kind: workEvent, event: replica.Received{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		handle(heard)
+	}
+}
+
 func BenchmarkMessage(b *testing.B) {
 	m := wireMessage()
 	f := received(b, encodeMessage(wirePartition, &replica.Envelope{Msg: m}))

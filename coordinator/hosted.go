@@ -102,16 +102,21 @@ func (h *hosted) abandon() {
 	h.view.Store(&replica.View{Role: replica.Stopped})
 }
 
-// publish shows the machine's view and tells the channels what moved. It
-// reports whether leadership or the key, as readers see it, changed.
+// publish shows the machine's view, if it is another, and tells the channels what
+// moved. It reports whether leadership or the key, as readers see it, changed.
 func (h *hosted) publish() bool {
-	v, old := h.machine.View(), h.view.Load()
+	now, old := h.machine.View(), h.view.Load()
+	if now.Equal(old) {
+		return false // most passes move nothing: puts that gather, heartbeats
+	}
+	v := new(replica.View)
+	*v = now
 	if old.Role == replica.Leader && (v.Role != replica.Leader || v.Epoch != h.leads) {
 		h.leads = 0
-		h.view.Store(&v)
+		h.view.Store(v)
 		h.queue.Unlead()
 	}
-	h.view.Store(&v)
+	h.view.Store(v)
 	if v.Committed != old.Committed {
 		h.queue.Advance(v.Committed)
 	}
@@ -119,7 +124,7 @@ func (h *hosted) publish() bool {
 		h.leads = v.Epoch
 		h.queue.Lead(v.Epoch)
 	}
-	h.loop.countEvents(old, &v)
+	h.loop.countEvents(old, v)
 	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
 }
 

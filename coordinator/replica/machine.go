@@ -327,29 +327,6 @@ func (m *Machine) liveness(ev Live) {
 	}
 }
 
-// View is what others may know.
-func (m *Machine) View() View {
-	v := View{
-		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation,
-		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
-		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
-		Counters: m.counters,
-	}
-	if l := m.lead; l != nil {
-		v.EpochStart, v.Issued, v.Confirmed, v.Writable = l.start, l.confirmN, l.confirmed, m.writable()
-		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)
-	}
-	return v
-}
-
-// visible is how far the log may be shown to anybody.
-func (m *Machine) visible() ident.Position {
-	if m.broken(BreakVisible) {
-		return m.log.end
-	}
-	return m.committed
-}
-
 // Idle reports that no Tick is needed before the next other event.
 func (m *Machine) Idle() bool {
 	if m.cas != nil || m.campaign != nil || len(m.log.pending) > 0 {

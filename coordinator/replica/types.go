@@ -238,34 +238,6 @@ func (e *Effects) Reset() {
 	*e = Effects{Write: e.Write[:0], Send: e.Send[:0], Read: e.Read[:0], Done: e.Done[:0]}
 }
 
-// View is what others may know of the machine. The loop publishes it behind an
-// atomic pointer; readers never see half a change.
-type View struct {
-	Role              Role
-	Epoch             ident.Epoch
-	Leader            ident.Node
-	LeaderIncarnation ident.Incarnation
-	Committed         ident.Position
-	End               ident.Position
-	EpochStart        ident.Position // of the epoch this machine leads
-	Issued            uint64         // leader: newest confirm
-	Confirmed         uint64         // leader: highest confirm held by all of the ISR
-	ISR               []ident.Member
-	Replicas          []ident.Node
-	MinInSync         int
-	Writable          bool // puts are taken now (they may still be held)
-	Held              int  // puts waiting without an offset
-	PendingBytes      int  // appended and not committed, plus held
-	UnderReplicated   bool
-	Counters          Counters
-}
-
-// Counters of rare events, since the machine was made.
-type Counters struct {
-	Elections, Rollbacks, RolledBack, InDoubt, Truncations uint64
-	Shrinks, Grows, Swaps, Restarts                        uint64
-}
-
 // Index is the commit log as the machine needs it: the machine keeps it in step
 // with its own end. No method does I/O that may fail; lookups of old records
 // may read a page.
