@@ -20,7 +20,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,11 @@ bench-floor: build ## in turn with a bare chain of three processes: what the mac
 bench-check: ## the module of the peers builds, and measures
 	$(GO) vet -C bench ./...
 	$(GO) test -C bench -timeout 10m ./...
+
+flame: build ## where the processor time of a leader, a follower and a consumer's broker goes, into docs/flame (FLAMEFLAGS)
+	$(GO) build -C bench -o ../bin/bench-flame ./flame
+	mkdir -p docs/flame
+	bin/bench-flame -out docs/flame $(FLAMEFLAGS)
 
 sweeps: build ## curves by connections, partitions, topics, size, backlog, channels; sweep-*.svg (BENCHFLAGS)
 	@set -e; for sweep in connections partitions topics size backlog channels; do \

@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/lockstepmq/lockstep => ../
 
 require (
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/lockstepmq/lockstep v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
