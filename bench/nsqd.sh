@@ -35,4 +35,4 @@ until grep -q 'TCP: listening' "$dir/log"; do
 	fi
 	sleep 0.1
 done
-bin/nsqctl bench --cluster --compare "127.0.0.1:$tcp" --compare-pids "$pid" "$@"
+bin/nsqctl bench --cluster --compare "127.0.0.1:$tcp" --compare-name "$("$NSQD" --version | cut -d' ' -f1,2)" --compare-pids "$pid" "$@"
