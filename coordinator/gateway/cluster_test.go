@@ -396,6 +396,15 @@ type answers struct {
 	at  []time.Time
 }
 
+// publish puts messages into "orders" at a broker, without waiting.
+func (w *world) publish(at ident.Node, bodies ...string) *answers {
+	a := &answers{}
+	for _, body := range bodies {
+		w.brokers[at].put(a, "orders", body)
+	}
+	return a
+}
+
 func (a *answers) Answer(r edge.PutResult) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

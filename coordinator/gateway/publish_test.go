@@ -46,8 +46,7 @@ func TestPutOnTheLeaderAndOnAnotherBroker(t *testing.T) {
 			requireOK(t, a, 1)
 		}
 		require.Equal(t, []string{"one", "two", "one", "two"}, w.bodies(top.Partition(0)))
-		a := &answers{}
-		w.brokers["n3"].put(a, "orders", "x")
+		a := w.publish("n3", "x")
 		synctest.Wait()
 		require.Equal(t, nsqd.ID(top.Partition(0), 4), a.all()[0].ID)
 	})
@@ -111,8 +110,7 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 		top := w.topic("orders", "n1")
 		lost := 0
 		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { lost++; return lost == 1 })
-		a := &answers{}
-		w.brokers["n2"].put(a, "orders", "x")
+		a := w.publish("n2", "x")
 		time.Sleep(3 * time.Second)
 		requireOK(t, a, 1)
 		require.Equal(t, []string{"x"}, w.bodies(top.Partition(0)))
@@ -131,8 +129,7 @@ func TestLocalRetrySealsItsOwnBytes(t *testing.T) {
 			}
 			return 0, true
 		}
-		a := &answers{}
-		w.brokers["n1"].put(a, "orders", "x")
+		a := w.publish("n1", "x")
 		time.Sleep(time.Second)
 		requireOK(t, a, 1)
 		require.Len(t, rooms, 2)
@@ -189,8 +186,7 @@ func TestNoLeaderAtAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		w.lead(top.Partition(0), "")
-		a := &answers{}
-		w.brokers["n2"].put(a, "orders", "x")
+		a := w.publish("n2", "x")
 		time.Sleep(8900 * time.Millisecond)
 		require.Empty(t, a.all())
 		time.Sleep(200 * time.Millisecond)
@@ -206,8 +202,7 @@ func TestHintOfAPeerIsFollowed(t *testing.T) {
 		w.brokers["n3"].judge = func(_ int, d queue.Draft) (replica.Outcome, bool) {
 			return w.commit(top.Partition(0), d).Outcome, true
 		}
-		a := &answers{}
-		w.brokers["n2"].put(a, "orders", "x")
+		a := w.publish("n2", "x")
 		synctest.Wait()
 		requireOK(t, a, 1)
 		require.Zero(t, w.pipe("n2", "n1").sent)
@@ -339,8 +334,7 @@ func TestLostAnswerAmongManyPuts(t *testing.T) {
 		top := w.topic("orders", "n1")
 		lost := 0
 		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { lost++; return lost == 1 })
-		a := &answers{}
-		w.brokers["n2"].put(a, "orders", "first")
+		a := w.publish("n2", "first")
 		synctest.Wait()
 		for _, m := range numbers(10_000) {
 			w.brokers["n2"].put(a, "orders", m)
@@ -365,8 +359,7 @@ func TestUnansweredForwardIsADoubt(t *testing.T) {
 				top := w.topic("orders", "n1")
 				w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }
 				w.brokers["n3"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.RolledBack, true }
-				a := &answers{}
-				w.brokers["n2"].put(a, "orders", "x")
+				a := w.publish("n2", "x")
 				synctest.Wait()
 				after(w, top.Partition(0))
 				time.Sleep(10 * time.Second)
