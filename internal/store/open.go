@@ -161,9 +161,10 @@ func (r *reopening) load(f folder) (*recovery, error) {
 		}
 	}
 	if doubtful && rec.cut == (ident.Position{}) || r.last == nil {
-		start, prevCRC := p.firstOnDisk() // nothing else says where it begins and ends
+		d := &p.durable // nothing else says where it begins and ends
+		d.start, d.startCRC = p.firstOnDisk()
 		end, last := scanChain(p)
-		rec = newRecovery(p, entry{start: start, startCRC: prevCRC, end: end, committed: start, lastCRC: last.crc, lastTimeNS: last.time})
+		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
 		rec.touched, rec.overlap = true, r.last == nil
 	}
 	rec.doubtful = doubtful

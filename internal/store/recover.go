@@ -123,7 +123,7 @@ func (r *recovery) meet(b queue.Batch) bool {
 		return false
 	}
 	r.overlap = false
-	if b.At.Offset < d.start.Offset { // retention went on after the batch was written
+	if b.At.Offset <= d.start.Offset { // retention went on after the batch was written, or the file is empty
 		d.start, d.startCRC = b.At, b.PrevCRC
 	}
 	r.truncate(b.At, b.PrevCRC)
@@ -224,7 +224,10 @@ func scanChain(p *Partition) (end ident.Position, last link) {
 
 // rebuildIndex makes the commit log agree with the log: it keeps the records up
 // to the newest that names the very batch in the segments (equal checksums mean
-// equal prefixes), and reads the rest from the headers.
+// equal prefixes), and reads the rest from the headers. A checkpoint that was
+// interrupted may have left sectors of the index as a cut made them that was lost
+// itself, so the records must also continue each other down to the committed end,
+// below which nothing is ever cut.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.Truncate(r.cut.Offset)
@@ -240,6 +243,9 @@ func (r *recovery) rebuildIndex() {
 			last = r2
 		}
 		p.index.Truncate(last.Offset)
+	}
+	if floor := max(d.start.Offset, d.committed.Offset); !chained(p.index, floor) {
+		p.index.Truncate(floor)
 	}
 	if p.index.End().Offset <= d.start.Offset {
 		p.index.Restart(d.start)
@@ -259,6 +265,19 @@ func (r *recovery) rebuildIndex() {
 			break
 		}
 	}
+}
+
+// chained follows the index from its end down to floor.
+func chained(index *commitlog.Log, floor ident.Offset) bool {
+	next, ok := index.Last()
+	for ok && next.Offset > floor {
+		r, found := index.AtOffset(next.Offset - 1)
+		if !found || r.CRC != next.PrevCRC || r.End() != (ident.Position{Offset: next.Offset, Sequence: next.First}) {
+			return false
+		}
+		next = r
+	}
+	return true
 }
 
 // nextBase is where the segment after offset o begins, 0 if o is in the last.

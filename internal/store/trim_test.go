@@ -126,3 +126,44 @@ func (m *model) put(t *testing.T, s *Store, n, size int) {
 	}
 	submit(t, s, m.p, w)
 }
+
+// TestIndexOfACutThatWasLost: the machine has cut its index already, the record of
+// the cut is not durable yet, and a checkpoint writes the index when the power
+// goes: sectors of both histories are on the disk.
+func TestIndexOfACutThatWasLost(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 1))
+	var cuts []*vfs.Memory
+	armed := false
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		for i := 0; armed && i < 50 && op.Call == vfs.CallSync; i++ {
+			cuts = append(cuts, mem.CrashClone(rng))
+		}
+		return nil
+	})))
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 60, 100)
+	require.NoError(t, s.Checkpoint())
+	submit(t, s, p, queue.Write{Kind: queue.WriteEpoch, Epoch: 1})
+
+	end := m.end()
+	other := &model{p: p, borders: m.borders[:5], epoch: 1}
+	p.Index().Truncate(other.end().at.Offset)
+	for range 80 {
+		d := queue.NewDraft(0)
+		d.Add(make([]byte, 90))
+		other.batch(rng, d.Draft(ident.RequestID{}))
+	}
+	armed = true
+	require.NoError(t, s.Checkpoint())
+	armed = false
+	require.NotEmpty(t, cuts)
+	for _, cut := range cuts {
+		s, err := Open(testOptions(cut))
+		require.NoError(t, err)
+		checkLog(t, s.Partitions()[0], expected{end: end})
+		require.NoError(t, s.Close())
+	}
+}
