@@ -135,8 +135,8 @@ func (c *conn) tune(id *identity) (t tuning, err error) {
 		return bad("output buffer timeout", id.OutputBufferTimeout)
 	}
 	switch n := id.OutputBufferSize; {
-	case n == -1: // unbuffered
-		t.outputSize, t.outputTimeout = 1, 0
+	case n == -1:
+		t.outputSize, t.outputTimeout = unbuffered, 0
 	case n == 0:
 		t.outputSize = defaultOutputBuffer
 	case n >= minOutputBuffer && int64(n) <= o.MaxOutputBufferSize:

@@ -24,6 +24,8 @@ const (
 	messageHeader = frameHeader + 8 + 2 + 16 // timestamp, attempts, id
 	// defaultOutputBuffer is the size before and without IDENTIFY.
 	defaultOutputBuffer = 16 << 10
+	// unbuffered is the size that a client is told which wants no buffer.
+	unbuffered = 1
 )
 
 var (
@@ -72,8 +74,14 @@ func (o *output) switchLocked(conn net.Conn, compress flusher) {
 }
 
 // resizeLocked changes the size of the buffer. What was written must have been
-// flushed.
-func (o *output) resizeLocked(size int) { o.size, o.buf = size, nil }
+// flushed. Who wants none gets the default: a burst leaves at its end anyway, and
+// header and body of a message are then not two writes.
+func (o *output) resizeLocked(size int) {
+	if size == unbuffered {
+		size = defaultOutputBuffer
+	}
+	o.size, o.buf = size, nil
+}
 
 // borrowLocked makes sure that there is a buffer.
 func (o *output) borrowLocked() {
