@@ -31,10 +31,18 @@ const (
 
 // settings are what IDENTIFY says; its reply is taken for granted but for TLS.
 const settings = `{"client_id":"bench","hostname":"bench","heartbeat_interval":60000,` +
-	`"output_buffer_timeout":-1,"output_buffer_size":65536,"feature_negotiation":%[1]t,"tls_v1":%[1]t}`
+	`"output_buffer_size":%[2]d,"feature_negotiation":%[1]t,"tls_v1":%[1]t}`
+
+// Output buffers that a client asks for. A stock nsqd holds messages back until
+// its buffer is full, the credit used up or 250 ms are over: fit for a backlog, but
+// with messages that have just been put one would measure that wait.
+const (
+	usual = 0 // the broker's default
+	none  = -1
+)
 
 // dial opens the i-th connection: they are spread over the addresses.
-func (cfg *Config) dial(i int) (*conn, error) {
+func (cfg *Config) dial(i, outputBuffer int) (*conn, error) {
 	address := cfg.Addresses[i%len(cfg.Addresses)]
 	raw, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
@@ -42,7 +50,7 @@ func (cfg *Config) dial(i int) (*conn, error) {
 	}
 	_ = raw.SetDeadline(time.Now().Add(cfg.Timeout)) // the whole run is bounded
 	c := newConn(raw)
-	if err := c.greet(cfg, address); err != nil {
+	if err := c.greet(cfg, address, outputBuffer); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
@@ -54,9 +62,9 @@ func newConn(c net.Conn) *conn {
 }
 
 // greet says who we are, as far as the broker asks.
-func (c *conn) greet(cfg *Config, address string) error {
+func (c *conn) greet(cfg *Config, address string, outputBuffer int) error {
 	_, _ = c.w.WriteString("  V2")
-	reply, err := c.ask("IDENTIFY", fmt.Sprintf(settings, cfg.TLS != nil))
+	reply, err := c.ask("IDENTIFY", fmt.Sprintf(settings, cfg.TLS != nil, outputBuffer))
 	if err == nil && cfg.TLS != nil {
 		err = c.upgrade(cfg.TLS, address, reply)
 	}

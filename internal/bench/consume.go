@@ -46,7 +46,11 @@ func (r *nsq) mixed(n int) ([]Task, int) {
 }
 
 func (r *nsq) subscribe(i int, topic, channel string) (*conn, error) {
-	c, err := r.cfg.dial(i)
+	buffer := none
+	if r.w.Kind == Consume {
+		buffer = usual
+	}
+	c, err := r.cfg.dial(i, buffer)
 	if err != nil {
 		return nil, err
 	}

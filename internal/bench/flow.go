@@ -41,7 +41,7 @@ func (r *nsq) metronome(i, n int, topics []string, base time.Time) Task {
 	w, cfg := r.w, r.cfg
 	every := time.Second * time.Duration(w.Connections) / time.Duration(w.Rate)
 	return func(ctx context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
-		c, err := cfg.dial(i)
+		c, err := cfg.dial(i, usual)
 		if err != nil {
 			return err
 		}

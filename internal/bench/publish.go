@@ -22,7 +22,7 @@ func (r *nsq) publishers(n int) ([]Task, int) {
 func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 	w, cfg, topics := r.w, r.cfg, r.topics()
 	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
-		c, err := cfg.dial(i)
+		c, err := cfg.dial(i, usual)
 		if err != nil {
 			return err
 		}
