@@ -59,11 +59,16 @@ func (r *recovery) apply(rec Record) error {
 	case queue.WriteTruncate, queue.WriteReset:
 		r.truncate(rec.At, rec.PrevCRC)
 	case queue.WriteRestart:
-		r.keep, r.cut, r.batches, r.overlap = false, rec.At, nil, false
-		r.below = link{crc: rec.PrevCRC}
-		d.start, d.end, d.committed, d.startCRC = rec.At, rec.At, rec.At, rec.PrevCRC
+		r.restart(rec.At, rec.PrevCRC)
 	}
 	return r.append(rec.Batches)
+}
+
+func (r *recovery) restart(at ident.Position, prevCRC uint32) {
+	r.keep, r.cut, r.batches, r.overlap = false, at, nil, false
+	r.below = link{crc: prevCRC}
+	d := &r.p.durable
+	d.start, d.end, d.committed, d.startCRC = at, at, at, prevCRC
 }
 
 func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
@@ -116,8 +121,12 @@ func (r *recovery) append(b []byte) error {
 
 // meet cuts the log to the first batch of the journal that lies within it: from
 // there on the journal has everything. One above the end was cut again before the
-// segments were synced.
+// segments were synced. Without any segment the first batch is the beginning.
 func (r *recovery) meet(b queue.Batch) bool {
+	if _, ok := r.p.segments.Start(); !ok {
+		r.restart(b.At, b.PrevCRC)
+		return true
+	}
 	d := &r.p.durable
 	if b.At.Offset > d.end.Offset {
 		return false
