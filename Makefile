@@ -14,6 +14,8 @@ ROUNDS ?= 50
 ROUND_SECONDS ?= 120
 BENCHTIME ?= 1s
 COUNT ?= 6
+BASE ?= .ci/microbench.txt
+OUT ?= .
 
 PACKAGES = ./...
 BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' ./commitlog ./coordinator ./internal ./nsqd ./rpc)))
@@ -98,18 +100,17 @@ flame: build ## where the processor time of a leader, a follower and a consumer'
 	mkdir -p docs/flame
 	bin/bench-flame -out docs/flame $(FLAMEFLAGS)
 
-sweeps: build ## curves by connections, partitions, topics, size, backlog, channels; sweep-*.svg (BENCHFLAGS)
+sweeps: build ## curves by connections, partitions, topics, size, backlog, channels: OUT/sweep-*.svg (OUT, BENCHFLAGS)
 	@set -e; for sweep in connections partitions topics size backlog channels; do \
-		bin/nsqctl bench --cluster --sweep $$sweep --svg sweep-$$sweep.svg $(BENCHFLAGS); \
+		bin/nsqctl bench --cluster --sweep $$sweep --svg $(OUT)/sweep-$$sweep.svg $(BENCHFLAGS); \
 	done
 
-microbench: ## benchmarks of the hot paths into microbench.txt, beside microbench.base.txt if it is there (BENCHTIME, COUNT)
+microbench: ## benchmarks of the hot paths into microbench.txt, beside BASE (BENCHTIME, COUNT)
 	$(GO) test -run '^$$' -bench . -skip Scale -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(BENCHED) >microbench.txt || { cat microbench.txt; exit 1; }
-	@cat microbench.txt
-	@if [ -f microbench.base.txt ]; then $(BENCHSTAT) microbench.base.txt microbench.txt; fi
+	@if [ -f $(BASE) ]; then $(BENCHSTAT) -ignore cpu $(BASE) microbench.txt; else cat microbench.txt; fi
 
-microbench-base: ## the last figures become those that later ones are compared with
-	mv microbench.txt microbench.base.txt
+microbench-base: ## the last figures become those that later ones are compared with (BASE)
+	mv microbench.txt $(BASE)
 
 scale: ## what many partitions and brokers cost, one by one (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)

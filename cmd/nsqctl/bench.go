@@ -51,7 +51,7 @@ the brokers' data.
 --compare runs each workload in turn against another broker, such as a stock
 nsqd, and prints the ratios.
 
---sweep measures one workload in several sizes, in less than three minutes:
+--sweep measures one workload in several sizes, in some two minutes:
 ` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 takes values of your own. Its --svg
 is a curve.`,
 		Example: `  nsqctl bench --cluster
@@ -70,7 +70,7 @@ is a curve.`,
 	f.IntVar(&o.repeat, "repeat", 3, "repeats of each workload")
 	f.StringVar(&o.sweep, "sweep", "", "measure a curve instead: NAME or NAME=1,2,4")
 	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
-	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time with what was done; 0: none, of a sweep: 150s over all repeats")
+	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time with what was done; 0: none, of a sweep: 110s over all repeats")
 	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer has failed")
 	f.IntSliceVar(&o.pids, "pids", nil, "processes of the servers, for CPU and memory")
 	f.StringVar(&o.dataDir, "data-dir", "", "of a dev cluster: addresses and pids are read there")

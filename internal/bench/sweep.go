@@ -14,8 +14,9 @@ type Sweep struct {
 	Points []Workload // their X is the value of what changes
 }
 
-// sweepTime bounds a sweep, less what creating topics takes.
-const sweepTime = 150 * time.Second
+// sweepTime bounds a sweep, less what creating topics takes: all six are done in
+// twelve minutes.
+const sweepTime = 110 * time.Second
 
 // maxPoints is the greatest number of values of one sweep.
 const maxPoints = 32
@@ -96,7 +97,7 @@ func ParseSweep(text string) (Sweep, error) {
 }
 
 // Limit is the time of one repeat with which so many repeats of all points keep
-// the sweep below three minutes. Where a backlog is filled first, that may take
+// the sweep below two minutes. Where a backlog is filled first, that may take
 // as long as to consume it.
 func (s Sweep) Limit(repeats int) time.Duration {
 	if s.Points[0].Kind == Consume {
