@@ -42,6 +42,7 @@ type cluster struct {
 	level        int                     // feature level of the builds that are started
 	minFree      int64                   // of every disk
 	hook         vfs.Hook                // sees the calls to every disk; nil = none
+	members      *members                // of the metadata store; nil = the brokers embed none
 	net          *network                // between the brokers
 	mu           *sync.Mutex             // of sessions
 }
@@ -52,7 +53,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -102,10 +103,14 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	c.net.listens(name, listen.Addr().String())
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	var beside coordinator.Members
+	if c.members != nil {
+		beside = member{c.members, name}
+	}
 	return coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, JournalBytes: 1 << 20,
-		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Listen: listen, Dial: c.net.dialer(name),
+		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Members: beside, Listen: listen, Dial: c.net.dialer(name),
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 }

@@ -57,8 +57,11 @@ func (m *membership) Frame(from ident.Node, inc ident.Incarnation, f rpc.Receive
 
 // Peer takes a change of a peer's connection (rpc.Handler).
 func (m *membership) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
-	m.mu.Lock()
 	s := peerState{incarnation: inc, up: up, dead: refused && !up, since: time.Now()}
+	if s.dead {
+		m.broker.background(func(ctx context.Context) { m.mourn(ctx, n) })
+	}
+	m.mu.Lock()
 	if was := m.mu.peers[n]; was.up == up && !was.since.IsZero() {
 		s.since = was.since
 	}
@@ -73,6 +76,17 @@ func (m *membership) Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 		m.broker.background(func(ctx context.Context) { m.bury(ctx, n, inc) })
 	}
 	m.broker.moved.notify()
+}
+
+// mourn tells the metadata's member here of a death, before anybody writes what
+// follows from it: that would be sent to the dead one, if it led.
+func (m *membership) mourn(ctx context.Context, n ident.Node) {
+	if m.broker.o.Members == nil {
+		return
+	}
+	if err := m.broker.o.Members.Died(ctx, n); err != nil {
+		m.log.WithError(err).WithField("node", n).Info("the metadata finds a new leader by itself")
+	}
 }
 
 // bury revokes the lease of a process that is known to be dead, so that nobody

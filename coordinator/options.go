@@ -75,6 +75,9 @@ type Members interface {
 	// Remove takes a broker's member out for good; one that is not there is no
 	// error. It fails rather than leave the others without a majority.
 	Remove(ctx context.Context, n ident.Node) error
+	// Died tells that a broker's process is gone for certain: if its member led, the
+	// others need not find that out by themselves.
+	Died(ctx context.Context, n ident.Node) error
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may

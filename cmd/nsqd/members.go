@@ -16,6 +16,11 @@ func (m members) Remove(ctx context.Context, n ident.Node) error {
 	return m.etcd.RemoveMember(ctx, string(n))
 }
 
+// Died tells the member here that another one's process is gone.
+func (m members) Died(ctx context.Context, n ident.Node) error {
+	return m.etcd.Died(ctx, string(n))
+}
+
 // members is nil with an external etcd: who brings one keeps it.
 func (p *process) members() coordinator.Members {
 	if p.etcd == nil {

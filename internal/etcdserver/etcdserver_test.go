@@ -101,10 +101,13 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 }
 
 // startThree starts a cluster of three and waits until all are ready.
-func startThree(t *testing.T) (members []etcdserver.Options, servers []*etcdserver.Server) {
+func startThree(t *testing.T, changes ...func(*etcdserver.Options)) (members []etcdserver.Options, servers []*etcdserver.Server) {
 	var cluster []string
 	for i := range 3 {
 		o := options(t, fmt.Sprintf("n%d", i+1))
+		for _, change := range changes {
+			change(&o)
+		}
 		members = append(members, o)
 		cluster = append(cluster, o.Name+"=http://"+o.PeerAddress)
 	}
