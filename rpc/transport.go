@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/pause"
 	"github.com/sirupsen/logrus"
 )
 
@@ -187,7 +188,7 @@ func (t *Transport) accept(ctx context.Context) {
 		}
 		if err != nil {
 			t.log.WithError(err).Error("cannot accept connections")
-			pause(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
+			pause.For(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
 			continue
 		}
 		select {
@@ -284,13 +285,4 @@ func (t *Transport) now() int64 { return int64(time.Since(t.start)) }
 // stopped.
 func (t *Transport) silence(c *conn) time.Duration {
 	return time.Duration(t.now() - max(c.heard.Load(), t.resumed.Load()))
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

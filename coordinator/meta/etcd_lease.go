@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstepmq/lockstep/internal/pause"
 )
 
 const (
@@ -37,7 +39,7 @@ func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struc
 func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- struct{}) {
 	every := ttl / keepAlivesPerTTL
 	wait := every
-	for pause(e.done, wait) {
+	for pause.For(e.done, wait) {
 		ctx, cancel := context.WithTimeout(e.done, every)
 		_, err := e.lease.KeepAliveOnce(ctx, id)
 		cancel()

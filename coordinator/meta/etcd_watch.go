@@ -5,6 +5,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstepmq/lockstep/internal/pause"
 )
 
 const (
@@ -52,7 +54,7 @@ func (w *etcdWatch) list(ctx context.Context) bool {
 			w.rev = rev
 			return w.send(ctx, Change{Revision: rev, Puts: entries, Reset: true})
 		}
-		if !pause(ctx, relistPause) {
+		if !pause.For(ctx, relistPause) {
 			return false
 		}
 	}
@@ -68,7 +70,7 @@ func (w *etcdWatch) follow(ctx context.Context) bool {
 	responses := w.store.watch.Watch(clientv3.WithRequireLeader(ctx), w.prefix, clientv3.WithPrefix(), clientv3.WithRev(w.rev+1))
 	for r := range responses {
 		if r.Err() != nil {
-			return pause(ctx, relistPause)
+			return pause.For(ctx, relistPause)
 		}
 		for len(r.Events) > 0 {
 			var c Change
@@ -79,7 +81,7 @@ func (w *etcdWatch) follow(ctx context.Context) bool {
 			w.rev = c.Revision
 		}
 	}
-	return ctx.Err() == nil && pause(ctx, relistPause)
+	return ctx.Err() == nil && pause.For(ctx, relistPause)
 }
 
 // firstRevision takes the events of the first revision: one transaction is one
@@ -102,18 +104,6 @@ func firstRevision(events []*clientv3.Event) (Change, []*clientv3.Event) {
 func (w *etcdWatch) send(ctx context.Context, c Change) bool {
 	select {
 	case w.out <- c:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// pause waits; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
 		return true
 	case <-ctx.Done():
 		return false

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/pause"
 )
 
 // maxAcceptDelay bounds the pause after an accept that failed for want of file
@@ -29,7 +31,7 @@ func (s *Server) acceptTCP(ctx context.Context) {
 		case transient(err):
 			delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
 			s.opts.Log.WithError(err).Warn("cannot accept a client, trying again")
-			if !pause(ctx, delay) {
+			if !pause.For(ctx, delay) {
 				return
 			}
 		default:
@@ -47,18 +49,6 @@ func transient(err error) bool {
 		}
 	}
 	return false
-}
-
-// pause waits; false means that ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // listen binds host:port, or the path of a unix socket. The file of a socket

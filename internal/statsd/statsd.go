@@ -25,6 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/pause"
 )
 
 // Options are the --statsd-* flags.
@@ -96,7 +97,7 @@ func (p *Pusher) push(ctx context.Context) error {
 	packets := pack(p.lines(), p.opts.PacketSize)
 	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
 	for i, packet := range packets {
-		if i > 0 && !pause(ctx, gap) {
+		if i > 0 && !pause.For(ctx, gap) {
 			return ctx.Err()
 		}
 		if _, err := conn.Write(packet); err != nil {
@@ -104,17 +105,6 @@ func (p *Pusher) push(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // pack joins lines to packets of at most size bytes.
