@@ -141,7 +141,7 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	q.Policy = func(channel string) nsqd.Policy { return b.policyOf(p.Topic, channel) }
 	q.Wake, q.Fence = func(atNS int64) { b.agenda.put(h, atNS) }, &b.fence
 	h.queue = nsqd.NewPartition(topic, p, h, h, q)
-	replay(h.queue, st.Confirms())
+	replica.Replay(h.queue, st.Confirms())
 	b.limitTopic(h)
 	o := b.o.Replica
 	o.Partition, o.Seed = p, hashText(p.String()+string(b.self))
@@ -152,22 +152,11 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	return h, nil
 }
 
-// replay brings channels to the state that the store kept.
-func replay(q *nsqd.Partition, confirms []queue.Confirm) {
-	for _, c := range confirms {
-		if c.Full {
-			q.Replace(c.Delta)
-		} else {
-			q.Apply(c.Delta)
-		}
-	}
-}
-
 // fold makes one full version of the channel state for a checkpoint. No channel
 // of it ever serves, so it needs neither a log nor other replicas.
 func fold(topic string, id ident.Partition, confirms []queue.Confirm) ([]byte, bool) {
 	q := nsqd.NewPartition(topic, id, nil, nil, nsqd.Options{})
-	replay(q, confirms)
+	replica.Replay(q, confirms)
 	return q.Snapshot(), true
 }
 

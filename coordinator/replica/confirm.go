@@ -47,6 +47,18 @@ func (m *Machine) keep(c queue.Confirm) {
 	m.write(queue.Write{Kind: queue.WriteConfirm, Epoch: c.Epoch, Confirm: c})
 }
 
+// Replay brings a register to the state that a store kept: snapshots and deltas,
+// oldest first.
+func Replay(r Register, confirms []queue.Confirm) {
+	for _, c := range confirms {
+		if c.Full {
+			r.Replace(c.Delta)
+		} else {
+			r.Apply(c.Delta)
+		}
+	}
+}
+
 // confirmFrom applies a leader's version: a snapshot if it is newer, a delta
 // only on top of its predecessor. A gap asks for a snapshot.
 func (m *Machine) confirmFrom(msg *Message) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -170,7 +171,7 @@ func (k *known) recovered(n, part int, p *store.Partition) error {
 		return err
 	}
 	var reg register
-	reg.replay(p.Confirms())
+	replica.Replay(&reg, p.Confirms())
 	return k.holdsChanges(part, &reg)
 }
 
@@ -229,19 +230,9 @@ func (r *register) Apply(delta []byte) {
 
 func encodeChange(n uint64) []byte { return []byte{byte(n), byte(n >> 8)} }
 
-func (r *register) replay(confirms []queue.Confirm) {
-	for _, c := range confirms {
-		if c.Full {
-			r.Replace(c.Delta)
-		} else {
-			r.Apply(c.Delta)
-		}
-	}
-}
-
 // fold is the store's Options.Fold.
 func fold(_ string, _ ident.Partition, confirms []queue.Confirm) ([]byte, bool) {
 	var r register
-	r.replay(confirms)
+	replica.Replay(&r, confirms)
 	return r.Snapshot(), true
 }

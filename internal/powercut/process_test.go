@@ -100,7 +100,7 @@ func (p *process) open() error {
 		}
 		p.w.note("p%d n%d recovered: epoch %d, end %+v, committed %d, start %d", part, p.n+1, sp.Restored().Epoch, sp.Restored().End, sp.Restored().KnownCommitted.Offset, sp.Start().Offset)
 		h := &host{process: p, part: part, p: sp, owner: map[uint64]uint64{}}
-		h.reg.replay(sp.Confirms())
+		replica.Replay(&h.reg, sp.Confirms())
 		self := replica.Peer{Node: nodeName(p.n), Incarnation: p.inc, Store: sp.StoreID()}
 		h.m = replica.New(sp.Restored(), sp.Index(), &h.reg, machineOptions(self, part, p.w.broken))
 		p.hosts[part] = h

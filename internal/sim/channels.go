@@ -21,17 +21,6 @@ func newQueue(h *host, log nsqd.Log, rep nsqd.Replicator) *nsqd.Partition {
 	return nsqd.NewPartition("t", id, log, rep, o)
 }
 
-// replay brings channels to a state that was kept.
-func replay(q *nsqd.Partition, confirms []queue.Confirm) {
-	for _, c := range confirms {
-		if c.Full {
-			q.Replace(c.Delta)
-		} else {
-			q.Apply(c.Delta)
-		}
-	}
-}
-
 // publish tells the channels what moved in a Step.
 func (h *host) publish(old *replica.View) {
 	v := &h.view

@@ -51,7 +51,7 @@ func (n *node) open(p int) {
 		tickets: make(map[uint64]func(replica.Completion)),
 	}
 	h.queue = newQueue(h, h, h)
-	replay(h.queue, img.confirms)
+	replica.Replay(h.queue, img.confirms)
 	o := n.w.options(p)
 	o.Self = replica.Peer{Node: n.name, Incarnation: n.incarnation, Store: s.id}
 	o.Seed = n.w.rand.Uint64()

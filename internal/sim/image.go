@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -136,7 +137,7 @@ func (m *image) keep(c queue.Confirm) {
 		m.confirms = append(m.confirms, c)
 	default:
 		q := newQueue(nil, nil, nil)
-		replay(q, append(slices.Clip(m.confirms), c))
+		replica.Replay(q, append(slices.Clip(m.confirms), c))
 		m.confirms = []queue.Confirm{{Epoch: c.Epoch, N: c.N, Full: true, Delta: q.Snapshot()}}
 	}
 }
