@@ -42,11 +42,7 @@ func (a *api) balance(r *http.Request) (any, error) {
 // not check the name: what does not exist is not found.
 func (a *api) topicOp(verb string) endpoint {
 	return func(r *http.Request) (any, error) {
-		values, err := query(r)
-		if err != nil {
-			return nil, err
-		}
-		topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+		topic, values, err := topicOf(r)
 		if err != nil {
 			return nil, err
 		}

@@ -20,11 +20,7 @@ func (a *api) lookupOnly(get, post func(string, endpoint)) {
 
 // lookup: GET /lookup?topic=.
 func (a *api) lookup(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	topic, _, err := topicOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -53,11 +49,7 @@ func (a *api) topics(*http.Request) (any, error) {
 
 // channels: GET /channels?topic=.
 func (a *api) channels(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	topic, _, err := topicOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +110,7 @@ func (a *api) registrations(*http.Request) (any, error) {
 
 // tombstone: POST /topic/tombstone?topic=&node=.
 func (a *api) tombstone(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	topic, values, err := topicOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +142,7 @@ func (a *api) lookupdCreateTopic(r *http.Request) (any, error) {
 // lookupdDeleteTopic: POST /topic/delete of nsqlookupd forgets registrations
 // there; here there is nothing to forget, and messages are never deleted by it.
 func (a *api) lookupdDeleteTopic(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	_, err = required(values, "topic", "MISSING_ARG_TOPIC")
+	_, _, err := topicOf(r)
 	return nil, err
 }
 

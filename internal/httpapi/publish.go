@@ -100,11 +100,7 @@ func (a *api) mpub(r *http.Request) (any, error) {
 
 // putTopic reads and checks the topic of a put.
 func putTopic(r *http.Request) (string, url.Values, error) {
-	values, err := query(r)
-	if err != nil {
-		return "", nil, err
-	}
-	topic, err := required(values, "topic", "MISSING_ARG_TOPIC")
+	topic, values, err := topicOf(r)
 	if err != nil {
 		return "", nil, err
 	}

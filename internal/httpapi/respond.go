@@ -116,6 +116,16 @@ func required(values url.Values, name, missing string) (string, error) {
 	return v[0], nil
 }
 
+// topicOf returns the query and the topic that it must name. What NSQ does not
+// check is not checked: what no topic can be called is not found.
+func topicOf(r *http.Request) (topic string, values url.Values, err error) {
+	if values, err = query(r); err != nil {
+		return "", nil, err
+	}
+	topic, err = required(values, "topic", "MISSING_ARG_TOPIC")
+	return topic, values, err
+}
+
 // flag reads true, 1, false or 0; anything else is the default.
 func flag(values url.Values, name string, byDefault bool) bool {
 	switch values.Get(name) {
