@@ -103,16 +103,10 @@ func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
 // Undo takes back a delivery that the client has not seen: at once, and it does
 // not count as an attempt. Errors as Finish.
 func (c *Channel) Undo(s *Subscriber, seq ident.Sequence) error {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f, err := c.ownedLocked(s, seq)
-	if err != nil {
-		return err
-	}
-	c.undoLocked(f)
-	c.offerLocked(now)
-	return nil
+	return c.withOwned(s, seq, func(f *flight, now int64) {
+		c.undoLocked(f)
+		c.offerLocked(now)
+	})
 }
 
 // undoLocked takes a delivery back as if it had not been.

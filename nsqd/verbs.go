@@ -131,17 +131,23 @@ func (c *Channel) finishConfirmed(d *change, ok bool) {
 // which is clamped to MaxReqTimeoutMS. An ordered channel ignores the delay: the
 // message must come before its successors. Errors as Finish.
 func (c *Channel) Requeue(s *Subscriber, seq ident.Sequence, delayMS int64) error {
+	return c.withOwned(s, seq, func(f *flight, now int64) {
+		c.requeues++
+		c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
+		c.offerLocked(now) // an ordered channel is open again
+	})
+}
+
+// withOwned does something, under the lock, to the delivery of seq to s.
+func (c *Channel) withOwned(s *Subscriber, seq ident.Sequence, do func(f *flight, now int64)) error {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f, err := c.ownedLocked(s, seq)
-	if err != nil {
-		return err
+	if err == nil {
+		do(f, now)
 	}
-	c.requeues++
-	c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
-	c.offerLocked(now) // an ordered channel is open again
-	return nil
+	return err
 }
 
 // retryLocked lets a delivery that failed come again, after the delay asked for
@@ -171,15 +177,9 @@ func (c *Channel) backLocked(f *flight) {
 // Touch gives a delivery another message timeout from now, but no more than
 // MaxMsgTimeoutMS since it was sent. Errors as Finish.
 func (c *Channel) Touch(s *Subscriber, seq ident.Sequence) error {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f, err := c.ownedLocked(s, seq)
-	if err != nil {
-		return err
-	}
-	c.flights.delay(f, min(now+c.timeoutNS(s), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
-	return nil
+	return c.withOwned(s, seq, func(f *flight, now int64) {
+		c.flights.delay(f, min(now+c.timeoutNS(s), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
+	})
 }
 
 // Held is a delivery that a relay still holds after a change of leader.
