@@ -27,7 +27,7 @@ type spell struct{ first, last time.Time }
 // back what it gets, but for what a test lets it finish.
 type fenceWatch struct {
 	t       *testing.T
-	order   ordered
+	order   *ordered
 	clients map[string]*fenceClient // by broker
 	mu      sync.Mutex
 	spells  map[ident.Epoch]spell
@@ -37,20 +37,12 @@ type fenceWatch struct {
 // watchFence attaches the clients; they leave when the test ends.
 func watchFence(t *testing.T, brokers []*broker) *fenceWatch {
 	w := &fenceWatch{
-		t: t, order: ordered{done: map[uint16]int64{}}, spells: map[ident.Epoch]spell{}, clients: map[string]*fenceClient{},
+		t: t, order: newOrdered(), spells: map[ident.Epoch]spell{}, clients: map[string]*fenceClient{},
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
 	for _, b := range brokers {
-		client := &fenceClient{watch: w, address: b.tcp(), ready: 1}
+		client := &fenceClient{t: t, took: w.took, address: b.tcp(), ready: 1}
 		w.clients[b.name] = client
-		wg.Go(func() { // ends with ctx
-			for ctx.Err() == nil {
-				client.consume(ctx)
-				pause(pollEvery)
-			}
-		})
+		client.start()
 	}
 	return w
 }
@@ -109,14 +101,42 @@ func (w *fenceWatch) around(since ident.Epoch) (last, first time.Time) {
 	return last, first
 }
 
-// fenceClient is the client at one broker.
+// fenceClient is the client at one broker. It reads fencing tokens, as go-nsq
+// does not.
 type fenceClient struct {
-	watch   *fenceWatch
+	t       *testing.T
+	took    func(delivery) *nsq.Command // tells the answer
 	address string
 	taken   atomic.Int64 // deliveries
 	mu      sync.Mutex
 	conn    net.Conn // nil = none
 	ready   int
+}
+
+// delivery is what a client got, where and when.
+type delivery struct {
+	id    string
+	epoch ident.Epoch // the fencing token
+	from  string
+	at    time.Time
+}
+
+// String tells it.
+func (d delivery) String() string {
+	return fmt.Sprintf("%s of epoch %d from %s at %s", d.id, d.epoch, d.from, d.at.Format("15:04:05.000"))
+}
+
+// start lets the client connect again and again until the test ends.
+func (c *fenceClient) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	c.t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() { // ends with ctx
+		for ctx.Err() == nil {
+			c.consume(ctx)
+			pause(pollEvery)
+		}
+	})
 }
 
 // consume is one connection until it breaks.
@@ -128,7 +148,7 @@ func (c *fenceClient) consume(ctx context.Context) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	identify, err := nsq.Identify(map[string]any{"extend_support": true, "heartbeat_interval": 1000})
-	require.NoError(c.watch.t, err)
+	require.NoError(c.t, err)
 	_, _ = conn.Write(nsq.MagicV2) // if it fails, so does the read
 	c.send(conn, identify)
 	c.send(conn, &nsq.Command{Name: []byte("SUB_ORDERED"), Params: [][]byte{[]byte(topic), []byte(orderedChannel)}})
@@ -138,6 +158,7 @@ func (c *fenceClient) consume(ctx context.Context) {
 	c.mu.Unlock()
 	c.send(conn, nsq.Ready(ready))
 	for {
+		_ = conn.SetReadDeadline(time.Now().Add(config().ReadTimeout)) // a broker that says nothing is stopped
 		kind, data, err := nsq.ReadUnpackedResponse(conn)
 		if err != nil {
 			return
@@ -145,10 +166,25 @@ func (c *fenceClient) consume(ctx context.Context) {
 		answer := nsq.Nop()
 		if kind == nsq.FrameTypeMessage {
 			c.taken.Add(1)
-			answer = c.watch.took(data, c.address)
+			answer = c.answer(data)
 		}
 		c.send(conn, answer)
 	}
+}
+
+// answer has a message looked at.
+func (c *fenceClient) answer(data []byte) *nsq.Command {
+	at := time.Now()
+	m, err := nsq.DecodeMessage(data)
+	if err != nil {
+		c.t.Error(err)
+		return nsq.Nop()
+	}
+	epoch, err := fencingToken(m.Body)
+	if err != nil {
+		c.t.Error(err)
+	}
+	return c.took(delivery{string(m.ID[:]), epoch, c.address, at})
 }
 
 // grant changes the credit.
@@ -170,24 +206,14 @@ func (c *fenceClient) send(conn net.Conn, command *nsq.Command) {
 }
 
 // took notes a delivery and gives the command that answers it.
-func (w *fenceWatch) took(data []byte, from string) *nsq.Command {
-	at := time.Now()
-	m, err := nsq.DecodeMessage(data)
-	if err != nil {
-		w.t.Error(err)
-		return nsq.Nop()
-	}
-	epoch, err := fencingToken(m.Body)
-	if err != nil {
-		w.t.Error(err)
-	}
-	finish := w.note(epoch, at)
-	w.order.delivered(string(m.ID[:]), from, finish)
+func (w *fenceWatch) took(d delivery) *nsq.Command {
+	finish := w.note(d.epoch, d.at)
+	w.order.delivered(d, finish)
 	if finish {
-		return nsq.Finish(m.ID)
+		return nsq.Finish(nsq.MessageID([]byte(d.id)))
 	}
 	pause(givenBackAfter)
-	return nsq.Requeue(m.ID, 0)
+	return nsq.Requeue(nsq.MessageID([]byte(d.id)), 0)
 }
 
 // fencingToken reads the header between a message's id and its body.
