@@ -202,7 +202,9 @@ func (j *judge) checkHoles() {
 
 // checkOrder: a body put after another one was acknowledged lies behind it. With
 // attempts in doubt a body may lie at several places: then some place of the
-// earlier one must be before some place of the later one.
+// earlier one must be before some place of the later one. If they are in several
+// partitions, nothing is known of any: which one was acknowledged is not said, and
+// what was in doubt may have been stored at any time.
 func (j *judge) checkOrder(puts []Put) {
 	type lane struct {
 		producer  int
@@ -218,7 +220,11 @@ func (j *judge) checkOrder(puts []Put) {
 		if !p.acknowledged() {
 			continue
 		}
-		for partition, places := range byPartition(j.stored[p.Body]) {
+		lists := byPartition(j.stored[p.Body])
+		if len(lists) > 1 {
+			continue
+		}
+		for partition, places := range lists {
 			at := lane{p.Producer, partition}
 			first, final := places[0].Sequence, places[len(places)-1].Sequence
 			if before, ok := behind[at]; ok && final < before.sequence {

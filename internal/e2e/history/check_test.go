@@ -18,7 +18,8 @@ const (
 func id(partition, sequence int) string { return fmt.Sprintf("abc%013x", partition<<42|sequence) }
 
 // good makes a history that a correct cluster may show: attempts in doubt that
-// were stored or not, definite failures, a failover that delivers again.
+// were stored at once, late or not, definite failures, a failover that delivers
+// again.
 func good(seed uint64) History {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var h History
@@ -28,7 +29,14 @@ func good(seed uint64) History {
 		h.Deliveries = append(h.Deliveries, Delivery{ID: id(p, next[p]), Body: body, Attempts: 1})
 		next[p]++
 	}
+	var late []string // a broker was stopped with them
 	for n := range putsEach {
+		if r.IntN(10) == 0 {
+			for _, body := range late {
+				store(body)
+			}
+			late = nil
+		}
 		for producer := range producers {
 			put := Put{Producer: producer, Body: fmt.Sprintf("%d-%d", producer, n)}
 			if r.IntN(10) == 0 {
@@ -36,8 +44,11 @@ func good(seed uint64) History {
 			}
 			if r.IntN(10) == 0 {
 				put.Answers = append(put.Answers, InDoubt)
-				if r.IntN(2) == 0 {
+				switch r.IntN(3) {
+				case 0:
 					store(put.Body)
+				case 1:
+					late = append(late, put.Body)
 				}
 			}
 			put.Answers = append(put.Answers, OK)
