@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -28,14 +29,11 @@ func (p *process) startEtcd(ctx context.Context) error {
 	if err := p.setOldMemberAside(ctx, o); err != nil {
 		return err
 	}
-	o, err := etcdserver.Rejoin(ctx, o)
+	err := p.enterEtcd(ctx, o)
+	for errors.Is(err, etcdserver.ErrFounded) && ctx.Err() == nil {
+		err = p.enterEtcd(ctx, o) // the others were silent at first
+	}
 	if err != nil {
-		return err
-	}
-	if o.Join {
-		p.log.Warn("the cluster runs without this broker's metadata directory: joining as a new member")
-	}
-	if p.etcd, err = etcdserver.Start(ctx, o); err != nil {
 		return err
 	}
 	p.log.Info("waiting for a majority of the embedded etcd")
@@ -43,6 +41,19 @@ func (p *process) startEtcd(ctx context.Context) error {
 		return err
 	}
 	return p.etcd.Promote(ctx)
+}
+
+// enterEtcd starts the member as what the others say that it is.
+func (p *process) enterEtcd(ctx context.Context, o etcdserver.Options) error {
+	o, err := etcdserver.Rejoin(ctx, o)
+	if err != nil {
+		return err
+	}
+	if o.Join {
+		p.log.Warn("the cluster runs without this broker's metadata directory: joining as a new member")
+	}
+	p.etcd, err = etcdserver.Start(ctx, o)
+	return err
 }
 
 func (p *process) etcdOptions() etcdserver.Options {

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +38,10 @@ var ErrStopped = errors.New("etcdserver: stopped")
 // ErrRemoved means that the others do not know this member any more.
 var ErrRemoved = errors.New("etcdserver: this member was taken out of its cluster (the broker was decommissioned, or came back " +
 	"with another disk); if it is to join again, start it with an empty data path")
+
+// ErrFounded means that the others know this member, whose directory is gone, as
+// one that ran before: it heard none of them at Rejoin, which has to be asked again.
+var ErrFounded = errors.New("this member ran before and lost its directory")
 
 // ErrDamaged means that the member cannot read its own files.
 var ErrDamaged = errors.New("its files are damaged; if other brokers run, move the directory away and start again " +
@@ -121,14 +126,18 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // startMember starts the member. etcd panics on files that it cannot read; an
-// operator needs a sentence.
+// operator needs a sentence. It has no type for a founder that comes too late.
 func startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", ErrDamaged, p)
 		}
 	}()
-	return embed.StartEtcd(cfg)
+	e, err = embed.StartEtcd(cfg)
+	if err != nil && strings.HasSuffix(err.Error(), "has already been bootstrapped") {
+		err = fmt.Errorf("%w: %w", ErrFounded, err)
+	}
+	return e, err
 }
 
 // watch turns the end of the member into an error. Started by Start, ends with
@@ -183,13 +192,9 @@ func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 // Leads says whether this member is the leader of the metadata cluster.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
-// handOverTimeout bounds a hand-over. A live member takes a few heartbeats; one
-// that stops at the same time never does, and etcd would wait 5 s for it.
-const handOverTimeout = time.Second
-
 // HandOver gives the leadership of the metadata cluster to another member, if
 // this one has it and there is another; it returns when that one leads, or after
-// 1 s. It is tried once in a member's life. Requests that are under way at that
+// two election timeouts. It is tried once in a member's life. Requests that are under way at that
 // moment may be lost: a broker that stops does this before it causes any.
 func (s *Server) HandOver() error {
 	select {
@@ -202,13 +207,15 @@ func (s *Server) HandOver() error {
 	return err
 }
 
+// giveAway waits longer than raft, which gives up after one election timeout, and
+// less than etcd, which waits 5 s for a member that stops at the same time.
 func (s *Server) giveAway() error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest
 	err := errors.New("nobody takes it")
 	select {
 	case err = <-answer:
-	case <-time.After(handOverTimeout):
+	case <-time.After(2 * s.options.Election):
 	}
 	if err != nil {
 		return fmt.Errorf("etcdserver: hand the leadership over: %w", err)

@@ -11,7 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
-// TestWipedMemberComesBack deletes the directory of one member of three.
+// TestWipedMemberComesBack deletes the directory of one member of three, which
+// first hears nobody and takes itself for a founder.
 func TestWipedMemberComesBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("etcd lets a member go only after five quiet seconds")
@@ -25,6 +26,8 @@ func TestWipedMemberComesBack(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
 	defer cancel()
+	_, err = etcdserver.Start(ctx, members[2])
+	require.ErrorIs(t, err, etcdserver.ErrFounded)
 	o, err := etcdserver.Rejoin(ctx, members[2])
 	require.NoError(t, err)
 	require.True(t, o.Join)
