@@ -168,14 +168,18 @@ func syncs(dir string, files int) (time.Duration, error) {
 	return all[len(all)/2], nil
 }
 
-// ZeroFile makes a file of so many zeroes, synced: what is written to it later is
-// synced without its size.
+// ZeroFile makes a file of at least so many zeroes, synced: what is written to it
+// later is synced without its size.
 func ZeroFile(name string, bytes int) (*os.File, error) {
 	f, err := os.Create(name)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = f.Write(make([]byte, bytes)); err == nil {
+	zeroes := make([]byte, 1<<20)
+	for at := 0; err == nil && at < bytes; at += len(zeroes) {
+		_, err = f.Write(zeroes)
+	}
+	if err == nil {
 		err = f.Sync()
 	}
 	if err != nil {
