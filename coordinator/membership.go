@@ -143,6 +143,13 @@ func (m *membership) up(n ident.Node) bool {
 	return n == m.broker.self || m.mu.peers[n].up
 }
 
+// dead reports whether a broker's process is known to be gone.
+func (m *membership) dead(n ident.Node) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.peers[n].dead
+}
+
 // allUp reports whether all of these brokers answer.
 func (m *membership) allUp(nodes []meta.NodeState) bool {
 	m.mu.Lock()

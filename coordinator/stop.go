@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -10,8 +11,12 @@ import (
 )
 
 const (
-	// leaveTimeout bounds the revocation of the registration at the end.
-	leaveTimeout = time.Second
+	// tellTimeout bounds what is written to the metadata by a broker that stops: that
+	// it does, and the end of its registration. Without a majority, because the others
+	// stop too, it waits for nothing; who does not get the word finds out by himself.
+	tellTimeout = 2 * txnTimeout
+	// settleTimeout bounds the wait for the channels' last changes.
+	settleTimeout = time.Second
 	// handOverStall ends a hand-over of which nothing is seen for so long: those who
 	// should take over, or the metadata, may be stopping too.
 	handOverStall = 500 * time.Millisecond
@@ -26,7 +31,7 @@ func (b *Broker) HandOver(ctx context.Context) {
 		return
 	}
 	b.log.Info("STOPPING, handing leaderships over")
-	say, cancel := context.WithTimeout(ctx, 2*txnTimeout)
+	say, cancel := context.WithTimeout(ctx, tellTimeout)
 	if err := b.session.handingOver(say); err != nil { // then nobody knows, and may place something here yet
 		b.log.WithError(err).Warn("cannot tell the others that this broker stops")
 	}
@@ -72,7 +77,7 @@ func (b *Broker) heir(v *replica.View) (ident.Node, bool) {
 func (b *Broker) Stop(ctx context.Context) {
 	b.HandOver(ctx)
 	b.settleChannels(ctx)
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	if err := b.session.leave(leave); err != nil {
 		b.log.WithError(err).Warn("cannot end the registration, it will run out")
@@ -83,7 +88,7 @@ func (b *Broker) Stop(ctx context.Context) {
 // settleChannels makes the channels' last changes durable, on all of the in-sync
 // set: a requeue of the last 10 ms must not be forgotten by a planned stop.
 func (b *Broker) settleChannels(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for _, h := range b.hosted() {
 		if h.Leading() {
@@ -111,10 +116,14 @@ func (b *Broker) settleChannels(ctx context.Context) {
 }
 
 // channelsSettled reports whether all in-sync replicas hold every change of the
-// channels led here.
+// channels led here, or never will because one of them has died.
 func (b *Broker) channelsSettled() bool {
 	for _, h := range b.hosted() {
-		if v := h.View(); v.Role == replica.Leader && v.Confirmed < v.Issued {
+		v := h.View()
+		if v.Role != replica.Leader || v.Confirmed >= v.Issued {
+			continue
+		}
+		if !slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return b.members.dead(m.Node) }) {
 			return false
 		}
 	}
