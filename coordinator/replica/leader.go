@@ -335,7 +335,8 @@ func (m *Machine) giveAway() bool {
 		return false
 	}
 	f, n := l.follower(l.heir), m.node(l.heir)
-	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) || !n.known || n.incarnation == 0 {
+	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) ||
+		n.incarnation == 0 || n.incarnation != f.incarnation {
 		return false
 	}
 	complete := len(l.pending) == 0 && m.committed.Offset == m.log.end.Offset &&

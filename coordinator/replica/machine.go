@@ -322,6 +322,9 @@ func (m *Machine) liveness(ev Live) {
 	switch {
 	case m.lead != nil:
 		m.lead.review = true
+		if f := m.lead.follower(ev.Node); f != nil && f.incarnation < ev.Incarnation {
+			m.lead.reprobe(ev.Node, m.now)
+		}
 	case m.state.Revision != 0:
 		m.assume()
 	}

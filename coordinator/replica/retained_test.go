@@ -82,7 +82,7 @@ func TestRetentionPassesFollower(t *testing.T) {
 }
 
 // A heir that restarted since its last acknowledgement may have lost its disk:
-// the leadership is not its before it has spoken.
+// the leadership is not its before it has spoken, for which it is asked.
 func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "a")
@@ -91,8 +91,13 @@ func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
 	c.live["n2"] = 9
 	c.step(c.at(1), Live{Node: "n2", Incarnation: 9})
 	c.step(c.at(1), HandOver{To: "n2"})
-	c.settle()
+	c.pass(100)
 	require.EqualValues(t, "n1", c.state.Leader)
+
+	c.at(2).cut = false
+	c.step(c.at(2), Live{Node: "n2", Incarnation: 9})
+	c.pass(500)
+	require.EqualValues(t, "n2", c.state.Leader)
 }
 
 // Retention went exactly to the place where the leader's marker comes now, and
