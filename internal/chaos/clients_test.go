@@ -1,13 +1,8 @@
 package chaos
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +11,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 )
 
@@ -27,9 +23,6 @@ func config() *nsq.Config {
 	cfg.MaxInFlight, cfg.MaxAttempts = 300, 0
 	return cfg
 }
-
-// silent is a logger for go-nsq: connections that break are what is tested.
-func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // load is a set of producers, perBroker of them at home at every broker. Each
 // puts one body at a time at a steady pace and retries at the next broker.
@@ -62,8 +55,8 @@ func startLoad(t *testing.T, brokers []*broker, perBroker int, perSecond float64
 
 // produce is one producer.
 func (l *load) produce(number int) {
-	p := &producer{load: l, number: number, conns: map[string]*nsq.Producer{}}
-	defer p.close()
+	p := &producer{load: l, number: number, conns: clustertest.NewProducers(config())}
+	defer p.conns.Stop()
 	tick := time.NewTicker(l.pace)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -96,7 +89,7 @@ func (l *load) stop(limit time.Duration) (inTime bool) {
 type producer struct {
 	*load
 	number int
-	conns  map[string]*nsq.Producer
+	conns  *clustertest.Producers
 }
 
 // put tries one broker after the other until one says OK.
@@ -104,8 +97,8 @@ func (p *producer) put(body string) history.Put {
 	put := history.Put{Producer: p.number, Body: body}
 	for try := 0; ; try++ {
 		b := p.brokers[(p.number+try)%len(p.brokers)]
-		err := p.conn(b).Publish(topic, []byte(body))
-		put.Answers = append(put.Answers, classify(err))
+		err := p.conns.At(b.tcp()).Publish(topic, []byte(body))
+		put.Answers = append(put.Answers, clustertest.Classify(err))
 		if err == nil {
 			p.acked.Add(1)
 			return put
@@ -117,41 +110,6 @@ func (p *producer) put(body string) history.Put {
 			pause(pollEvery)
 		}
 	}
-}
-
-func (p *producer) conn(b *broker) *nsq.Producer {
-	if p.conns[b.name] == nil {
-		conn, err := nsq.NewProducer(b.tcp(), config())
-		if err != nil {
-			panic(err) // the configuration is ours
-		}
-		conn.SetLogger(silent(), nsq.LogLevelError)
-		p.conns[b.name] = conn
-	}
-	return p.conns[b.name]
-}
-
-func (p *producer) close() {
-	for _, conn := range p.conns {
-		conn.Stop()
-	}
-}
-
-// classify turns what go-nsq returns into what the producer knows.
-func classify(err error) history.Answer {
-	var dial *net.OpError
-	var told nsq.ErrProtocol
-	switch {
-	case err == nil:
-		return history.OK
-	case errors.As(err, &told) && strings.Contains(told.Reason, "rolled back"):
-		return history.RolledBack
-	case errors.As(err, &told) && !strings.Contains(told.Reason, "in doubt"):
-		return history.Refused
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return history.Refused
-	}
-	return history.InDoubt
 }
 
 // sink is a consumer of one channel at all brokers that finishes every message.
@@ -167,7 +125,7 @@ func consume(t *testing.T, brokers []*broker, channel string) *sink {
 	consumer, err := nsq.NewConsumer(topic, channel, config())
 	require.NoError(t, err)
 	s := &sink{channel: channel, consumer: consumer}
-	consumer.SetLogger(silent(), nsq.LogLevelError)
+	consumer.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	consumer.AddConcurrentHandlers(nsq.HandlerFunc(s.handle), 4)
 	for _, b := range brokers {
 		require.NoError(t, consumer.ConnectToNSQD(b.tcp()))

@@ -2,13 +2,13 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -227,29 +228,15 @@ func (c *cluster) end() {
 	}
 	c.client.CloseIdleConnections()
 	for _, b := range c.brokers {
-		log, err := os.ReadFile(b.log)
-		if err != nil {
-			continue
-		}
-		for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
-			if at := strings.Index(string(log), sign); at >= 0 {
-				c.t.Errorf("%s: %s", b.log, log[at:min(len(log), at+3000)])
-			}
+		if crash := clustertest.Crash(b.log); crash != "" {
+			c.t.Errorf("%s: %s", b.log, crash)
 		}
 	}
 }
 
 // get asks one broker for JSON.
 func (c *cluster) get(b *broker, path string, into any) error {
-	resp, err := c.client.Get("http://" + b.http() + path)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", path, resp.Status)
-	}
-	return json.NewDecoder(resp.Body).Decode(into)
+	return clustertest.Get(c.client, b.http(), path, into)
 }
 
 func (c *cluster) post(path string, q url.Values) { c.send(path, q, "") }
@@ -301,10 +288,8 @@ func (c *cluster) whole() bool {
 	}
 	for _, b := range c.brokers {
 		v, ok := c.viewOf(b)
-		for _, p := range v.Partitions {
-			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor && len(p.Target) == 0
-		}
-		if !ok {
+		moving := slices.ContainsFunc(v.Partitions, func(p edge.PartitionView) bool { return len(p.Target) > 0 })
+		if !ok || moving || !clustertest.InSync(v) {
 			return false
 		}
 	}
@@ -333,13 +318,8 @@ func (c *cluster) left(channel string) (n int64, known bool) {
 		if c.get(b, "/stats?format=json&topic="+topic, &s) != nil {
 			return 0, false
 		}
-		for _, t := range s.Topics {
-			for _, ch := range t.Channels {
-				if ch.ChannelName == channel {
-					n, known = n+ch.Depth+int64(ch.InFlightCount)+int64(ch.DeferredCount), true
-				}
-			}
-		}
+		here, ok := clustertest.Left(s.Topics, channel)
+		n, known = n+here, known || ok
 	}
 	return n, known
 }

@@ -11,15 +11,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lockstepmq/lockstep/internal/mutation"
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 )
 
 // The test binary runs itself again inside new namespaces; these tell it so.
 const (
-	insideEnv   = "LOCKSTEP_CHAOS_INSIDE"  // set: this is the one inside
-	binariesEnv = "LOCKSTEP_BINARIES"      // where nsqd and nsqctl are
-	missingEnv  = "LOCKSTEP_CHAOS_MISSING" // why the tests cannot run here
-	packageRoot = "github.com/lockstepmq/lockstep"
+	insideEnv  = "LOCKSTEP_CHAOS_INSIDE"  // set: this is the one inside
+	missingEnv = "LOCKSTEP_CHAOS_MISSING" // why the tests cannot run here
 )
 
 func TestMain(m *testing.M) {
@@ -75,16 +73,16 @@ func namespaces() *syscall.SysProcAttr {
 // again runs this binary inside, with the brokers' binaries built outside.
 func again() (code int, err error) {
 	env := append(os.Environ(), insideEnv+"=1")
-	if os.Getenv(binariesEnv) == "" {
+	if os.Getenv(clustertest.BinariesEnv) == "" {
 		dir, err := os.MkdirTemp("", "lockstep-chaos-")
 		if err != nil {
 			return 1, err
 		}
 		defer os.RemoveAll(dir)
-		if err := build(dir); err != nil {
+		if err := clustertest.Build(dir); err != nil {
 			return 1, fmt.Errorf("build the brokers: %w", err)
 		}
-		env = append(env, binariesEnv+"="+dir)
+		env = append(env, clustertest.BinariesEnv+"="+dir)
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 	cmd.Env, cmd.SysProcAttr = env, namespaces()
@@ -98,20 +96,7 @@ func again() (code int, err error) {
 	return 0, err
 }
 
-func build(dir string) error {
-	args := []string{"build", "-o", dir + "/"}
-	if os.Getenv("LOCKSTEP_RACE") != "" {
-		args = append(args, "-race")
-	}
-	if mutation.Enabled {
-		args = append(args, "-tags", "mutation")
-	}
-	cmd := exec.Command("go", append(args, packageRoot+"/cmd/nsqd", packageRoot+"/cmd/nsqctl")...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return cmd.Run()
-}
-
-func binary(name string) string { return filepath.Join(os.Getenv(binariesEnv), name) }
+func binary(name string) string { return filepath.Join(os.Getenv(clustertest.BinariesEnv), name) }
 
 // inside skips a test that cannot run here.
 func inside(t *testing.T) {

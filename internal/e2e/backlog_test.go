@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 )
 
 const blob = 64 << 10
@@ -77,7 +78,7 @@ func (c *cluster) producer(broker int) *nsq.Producer {
 	c.t.Helper()
 	p, err := nsq.NewProducer(c.Brokers[broker].TCP, nsq.NewConfig())
 	require.NoError(c.t, err)
-	p.SetLogger(silent(), nsq.LogLevelError)
+	p.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	c.t.Cleanup(p.Stop)
 	return p
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -73,7 +74,7 @@ func (c *cluster) watchOrdered(o *ordered, topic, channel string, brokers ...dev
 	cfg.MaxAttempts, cfg.MaxInFlight, cfg.LookupdPollInterval = 0, 2*len(brokers), 250*time.Millisecond
 	consumer, err := nsq.NewConsumer(topic, channel, cfg)
 	require.NoError(c.t, err)
-	consumer.SetLogger(silent(), nsq.LogLevelError)
+	consumer.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	consumer.AddHandler(o)
 	for _, b := range brokers {
 		require.NoError(c.t, consumer.ConnectToNSQD(b.TCP))
@@ -247,7 +248,7 @@ func (c *cluster) handle(topic, channel string, inFlight int, h nsq.HandlerFunc)
 	cfg.MaxAttempts, cfg.MaxInFlight, cfg.LookupdPollInterval = 0, inFlight, 250*time.Millisecond
 	consumer, err := nsq.NewConsumer(topic, channel, cfg)
 	require.NoError(c.t, err)
-	consumer.SetLogger(silent(), nsq.LogLevelError)
+	consumer.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	consumer.AddConcurrentHandlers(h, 16)
 	for _, b := range c.Brokers {
 		require.NoError(c.t, consumer.ConnectToNSQD(b.TCP))

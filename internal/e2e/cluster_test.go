@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -78,7 +78,9 @@ func (c *cluster) end() {
 	c.killProcesses()
 	c.http.CloseIdleConnections()
 	for _, name := range names(c) {
-		c.requireNoCrash(name)
+		if crash := clustertest.Crash(filepath.Join(c.dir, name+".log")); crash != "" {
+			c.t.Errorf("%s.log: %s", name, crash)
+		}
 	}
 	if c.t.Failed() {
 		for _, name := range names(c) {
@@ -93,19 +95,6 @@ func (c *cluster) killProcesses() {
 		if b.PID != 0 {
 			_ = syscall.Kill(-b.PID, syscall.SIGKILL) // the whole group; gone already is fine
 			_ = c.Kill(b.Name)
-		}
-	}
-}
-
-// requireNoCrash looks for what the Go runtime says of a program that is wrong.
-func (c *cluster) requireNoCrash(name string) {
-	log, err := os.ReadFile(filepath.Join(c.dir, name+".log"))
-	if err != nil {
-		return // it was never started
-	}
-	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
-		if at := strings.Index(string(log), sign); at >= 0 {
-			c.t.Errorf("%s.log: %s", name, log[at:min(len(log), at+2000)])
 		}
 	}
 }
@@ -172,15 +161,7 @@ func (c *cluster) killAll() {
 
 // get asks one broker for JSON.
 func (c *cluster) get(b devcluster.Broker, path string, into any) error {
-	resp, err := c.http.Get("http://" + b.HTTP + path)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", path, resp.Status)
-	}
-	return json.NewDecoder(resp.Body).Decode(into)
+	return clustertest.Get(c.http, b.HTTP, path, into)
 }
 
 // create makes a topic and its channel, and waits until it is whole.
@@ -244,10 +225,7 @@ func (c *cluster) whole(topic string) {
 	c.t.Helper()
 	c.until("all replicas of "+topic+" in sync", func() bool {
 		v, ok := c.topic(topic)
-		for _, p := range v.Partitions {
-			ok = ok && p.Leader != "" && len(p.ISR) == len(p.Replicas) && len(p.Replicas) == v.ReplicationFactor
-		}
-		return ok
+		return ok && clustertest.InSync(v)
 	})
 }
 
@@ -307,8 +285,8 @@ func (c *cluster) counters() (sum edge.CounterTotals) {
 func (c *cluster) drained(topic, channel string) {
 	c.t.Helper()
 	c.until("an empty channel "+channel, func() bool {
-		var depth int64
-		found := 0
+		var left int64
+		known := false
 		for _, b := range c.Brokers {
 			var s struct{ Topics []edge.TopicStats }
 			if c.down.isDown(b.Name) {
@@ -317,15 +295,9 @@ func (c *cluster) drained(topic, channel string) {
 			if c.get(b, "/stats?format=json&topic="+url.QueryEscape(topic), &s) != nil {
 				return false
 			}
-			for _, t := range s.Topics {
-				for _, ch := range t.Channels {
-					if ch.ChannelName == channel {
-						found++
-						depth += ch.Depth + int64(ch.InFlightCount) + int64(ch.DeferredCount)
-					}
-				}
-			}
+			n, ok := clustertest.Left(s.Topics, channel)
+			left, known = left+n, known || ok
 		}
-		return found > 0 && depth == 0
+		return known && left == 0
 	})
 }

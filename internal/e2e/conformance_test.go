@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
 
@@ -68,7 +69,7 @@ func inNamespace(t *testing.T, suite string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c",
 		`ip link set lo up && exec "$0" -test.run='^TestConformanceGoNSQ$' -test.v`, self)
-	cmd.Env = append(os.Environ(), suiteEnv+"="+suite, binariesEnv+"="+built.dir)
+	cmd.Env = append(os.Environ(), suiteEnv+"="+suite, clustertest.BinariesEnv+"="+built.dir)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	require.NoError(t, err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 )
 
 // TestFirstPutToNewTopics: a put to a topic that does not exist makes it, with
@@ -18,7 +20,7 @@ func TestFirstPutToNewTopics(t *testing.T) {
 	for _, b := range c.Brokers {
 		p, err := nsq.NewProducer(b.TCP, nsq.NewConfig())
 		require.NoError(t, err)
-		p.SetLogger(silent(), nsq.LogLevelError)
+		p.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 		require.NoError(t, p.Ping())
 		for i := range rounds(10, 100) {
 			began := time.Now()

@@ -8,6 +8,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 )
@@ -100,8 +101,8 @@ func putOnce(b devcluster.Broker, topic, body string) history.Answer {
 		panic(err) // the address is ours
 	}
 	defer p.Stop()
-	p.SetLogger(silent(), nsq.LogLevelError)
-	return classify(p.Publish(topic, []byte(body)))
+	p.SetLogger(clustertest.Silent(), nsq.LogLevelError)
+	return clustertest.Classify(p.Publish(topic, []byte(body)))
 }
 
 // TestOneNodeRealRecords: a lone broker, the real records as multi-puts, killed
@@ -133,7 +134,7 @@ func multiPut(t *testing.T, b devcluster.Broker, topic string, bodies []string, 
 	p, err := nsq.NewProducer(b.TCP, nsq.NewConfig())
 	require.NoError(t, err)
 	defer p.Stop()
-	p.SetLogger(silent(), nsq.LogLevelError)
+	p.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	for from := 0; from < len(bodies); from += together {
 		group := bodies[from:min(from+together, len(bodies))]
 		raw := make([][]byte, len(group))

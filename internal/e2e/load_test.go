@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +9,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 )
 
@@ -60,8 +57,8 @@ func (c *cluster) put(topic string, f *feed, perBroker int) *load {
 // produce is one producer; its home is one broker.
 func (l *load) produce(number int) {
 	defer l.wg.Done()
-	p := &producer{load: l, number: number, at: number % len(l.c.Brokers), conns: map[string]*nsq.Producer{}}
-	defer p.close()
+	p := &producer{load: l, number: number, at: number % len(l.c.Brokers), conns: clustertest.NewProducers(nsq.NewConfig())}
+	defer p.conns.Stop()
 	for {
 		body, ok := l.feed.take()
 		if !ok {
@@ -78,7 +75,7 @@ func (l *load) produce(number int) {
 type producer struct {
 	*load
 	number, at int
-	conns      map[string]*nsq.Producer
+	conns      *clustertest.Producers
 }
 
 // put retries at one broker after the other until one says OK.
@@ -87,8 +84,8 @@ func (p *producer) put(body string) history.Put {
 	for try := 0; ; try++ {
 		b := p.c.Brokers[(p.at+try)%len(p.c.Brokers)]
 		a := attempt{broker: b.Name, from: time.Now()}
-		err := p.conn(b).Publish(p.topic, []byte(body))
-		a.to, a.answer = time.Now(), classify(err)
+		err := p.conns.At(b.TCP).Publish(p.topic, []byte(body))
+		a.to, a.answer = time.Now(), clustertest.Classify(err)
 		put.Answers = append(put.Answers, a.answer)
 		p.note(a, err)
 		if err == nil {
@@ -111,41 +108,6 @@ func (l *load) note(a attempt, err error) {
 	if err != nil && !l.c.down.excuse(a.broker, a.from, a.to) {
 		l.faults = append(l.faults, fmt.Sprintf("%s %s: after %s: %v", a.to.Format("15:04:05.000000"), a.broker, a.to.Sub(a.from), err))
 	}
-}
-
-func (p *producer) conn(b devcluster.Broker) *nsq.Producer {
-	if p.conns[b.Name] == nil {
-		conn, err := nsq.NewProducer(b.TCP, nsq.NewConfig())
-		if err != nil {
-			panic(err) // the address is ours
-		}
-		conn.SetLogger(silent(), nsq.LogLevelError)
-		p.conns[b.Name] = conn
-	}
-	return p.conns[b.Name]
-}
-
-func (p *producer) close() {
-	for _, conn := range p.conns {
-		conn.Stop()
-	}
-}
-
-// classify turns what go-nsq returns into what the producer knows.
-func classify(err error) history.Answer {
-	var dial *net.OpError
-	var told nsq.ErrProtocol
-	switch {
-	case err == nil:
-		return history.OK
-	case errors.As(err, &told) && strings.Contains(told.Reason, "rolled back"):
-		return history.RolledBack
-	case errors.As(err, &told) && !strings.Contains(told.Reason, "in doubt"):
-		return history.Refused
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return history.Refused
-	}
-	return history.InDoubt
 }
 
 // wait waits until all bodies of the feed are acknowledged.

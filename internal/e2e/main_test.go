@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -12,16 +11,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockstepmq/lockstep/internal/mutation"
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 )
 
 // binaries are built once for all tests of this package.
 type binaries struct{ dir string }
 
 func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
-
-// binariesEnv names a directory with binaries that are to be used as they are.
-const binariesEnv = "LOCKSTEP_BINARIES"
 
 // built is set before any test runs and never changed.
 var built binaries
@@ -31,7 +27,7 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		os.Exit(m.Run())
 	}
-	if dir := os.Getenv(binariesEnv); dir != "" {
+	if dir := os.Getenv(clustertest.BinariesEnv); dir != "" {
 		built = binaries{dir}
 		goleak.VerifyTestMain(m)
 		return
@@ -39,7 +35,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lockstep-e2e-")
 	if err == nil {
 		built = binaries{dir}
-		err = build(dir)
+		err = clustertest.Build(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: build the binaries:", err)
@@ -49,20 +45,6 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
 	}))
-}
-
-func build(dir string) error {
-	args := []string{"build", "-o", dir + "/"}
-	if os.Getenv("LOCKSTEP_RACE") != "" {
-		args = append(args, "-race")
-	}
-	if mutation.Enabled {
-		args = append(args, "-tags", "mutation")
-	}
-	const module = "github.com/lockstepmq/lockstep/"
-	cmd := exec.Command("go", append(args, module+"cmd/nsqd", module+"cmd/nsqctl")...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return cmd.Run()
 }
 
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }

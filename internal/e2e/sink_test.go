@@ -3,8 +3,6 @@ package e2e
 import (
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"log"
 	"math"
 	"slices"
 	"sync"
@@ -13,6 +11,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 )
 
@@ -67,7 +66,7 @@ func (s *sink) attach(topic, channel string) {
 	cfg.MaxInFlight, cfg.MaxAttempts = 300, 0
 	consumer, err := nsq.NewConsumer(topic, channel, cfg)
 	require.NoError(s.c.t, err)
-	consumer.SetLogger(silent(), nsq.LogLevelError)
+	consumer.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	consumer.AddConcurrentHandlers(nsq.HandlerFunc(s.handle), 16)
 	var lookups []string
 	for _, b := range s.c.Brokers {
@@ -151,9 +150,6 @@ func (s *sink) checksum() string {
 	}
 	return checksum(all)
 }
-
-// silent is a logger for go-nsq: connections that break are what is tested.
-func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
 func checksum(bodies []string) string {
 	sorted := slices.Sorted(slices.Values(bodies))

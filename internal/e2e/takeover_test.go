@@ -13,6 +13,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 )
@@ -170,7 +171,7 @@ func (c *cluster) attachTo(b devcluster.Broker, topic, channel string, h nsq.Han
 	cfg.MaxAttempts, cfg.MaxInFlight = 0, 300
 	consumer, err := nsq.NewConsumer(topic, channel, cfg)
 	require.NoError(c.t, err)
-	consumer.SetLogger(silent(), nsq.LogLevelError)
+	consumer.SetLogger(clustertest.Silent(), nsq.LogLevelError)
 	consumer.AddConcurrentHandlers(h, 4)
 	require.NoError(c.t, consumer.ConnectToNSQD(b.TCP))
 	return func() {
