@@ -87,7 +87,7 @@ bench-nats: build ## in turn with NATS JetStream, three replicas, by the same ro
 	$(GO) build -C bench -o ../bin/bench-nats ./nats
 	bin/bench-nats -nsqd bin/nsqd $(NATSFLAGS)
 
-bench-floor: build ## in turn with a bare chain of three processes: what the machine allows (BENCHFLAGS; FLOORFLAGS=-replicated)
+bench-floor: build ## in turn with a bare chain of three processes: what the machine allows (FLOORFLAGS, BENCHFLAGS)
 	$(GO) build -C bench -o ../bin/bench-floor ./floor
 	bin/bench-floor $(FLOORFLAGS) -- $(BENCHFLAGS)
 

@@ -28,8 +28,8 @@ import (
 	"syscall"
 )
 
-// workloads are the rows that have a counterpart here, unless others are wanted.
-const workloads = "pub-1,pub-8,pub-64,pipeline-8x100,pub-16k,mixed-4x4,mixed-64x4,e2e-5000,topics-200"
+// comparableRows are the rows that have a counterpart here, and tell something.
+const comparableRows = "pub-1,pub-8,pub-64,pipeline-8x100,pub-16k,mixed-4x4,mixed-64x4,e2e-5000,topics-200"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -50,6 +50,7 @@ func run(ctx context.Context, args []string) error {
 		f.PrintDefaults()
 	}
 	nsqctl := f.String("nsqctl", "bin/nsqctl", "the command that measures; it finds the broker beside itself")
+	workloads := f.String("workloads", comparableRows, "rows to measure, with commas between")
 	replicated := f.Bool("replicated", false, "nobody syncs: the cluster has --durability=replicated")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 	if *replicated {
 		durability = "replicated"
 	}
-	measure := []string{"bench", "--cluster", "--workloads=" + workloads, "--compare=" + strings.Join(c.addresses, ","),
+	measure := []string{"bench", "--cluster", "--workloads=" + *workloads, "--compare=" + strings.Join(c.addresses, ","),
 		"--compare-pids=" + c.pids(), "--compare-name=bare chain"}
 	measure = append(append(measure, f.Args()...), "--", "--durability="+durability)
 	cmd := exec.CommandContext(ctx, *nsqctl, measure...)
