@@ -67,20 +67,43 @@ func TestStopContinue(t *testing.T) {
 	s := underLoad(t, 1)
 	var faults []fault
 	for range rounds(1, 5) {
-		victim := s.leader(topic)
-		stopped := time.Now()
-		s.down.begin(victim)
-		require.NoError(t, s.Signal(victim, syscall.SIGSTOP))
-		pause(5 * time.Second) // the fault's own length
-		require.NoError(t, s.Signal(victim, syscall.SIGCONT))
-		s.waitProgress(1000)
-		s.requireLoad(stopped)
-		s.down.end(victim)
-		s.whole(topic)
-		faults = append(faults, fault{what: "stop of the leader", limit: sessionTTL + time.Second, at: stopped})
+		faults = append(faults, s.hang(s.leader(topic), 5*time.Second))
 	}
 	s.finish(t)
 	s.requireStalls(faults)
+}
+
+// TestStopForAMinute: the same with each broker in turn, each of which leads one
+// partition and follows in two, and is the controller or not.
+func TestStopForAMinute(t *testing.T) {
+	if !long() {
+		t.Skip("three minutes and more; LOCKSTEP_LONG=1")
+	}
+	c := start(t, 3)
+	c.create(topic, channel, 3)
+	s := c.loaded(1)
+	var faults []fault
+	for _, victim := range names(c) {
+		faults = append(faults, s.hang(victim, time.Minute))
+	}
+	s.finish(t)
+	s.requireStalls(faults)
+}
+
+// hang stops a broker for some time; its clients elsewhere wait no longer than
+// until its session has run out.
+func (s *steady) hang(victim string, d time.Duration) fault {
+	s.t.Helper()
+	f := fault{what: "stop of " + s.roles(victim).String(), limit: sessionTTL + time.Second, at: time.Now()}
+	s.down.begin(victim)
+	require.NoError(s.t, s.Signal(victim, syscall.SIGSTOP))
+	pause(d)
+	require.NoError(s.t, s.Signal(victim, syscall.SIGCONT))
+	s.waitProgress(1000)
+	s.requireLoad(f.at)
+	s.down.end(victim)
+	s.whole(topic)
+	return f
 }
 
 // TestPlannedStop: every broker in turn is told to end, under load: nobody at
