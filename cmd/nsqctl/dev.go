@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +15,8 @@ import (
 )
 
 const (
-	readyTimeout = 30 * time.Second
+	readyTimeout = 30 * time.Second // of what has nothing to recover
+	sayEvery     = 10 * time.Second // while brokers are not ready
 	stopTimeout  = 15 * time.Second
 )
 
@@ -74,9 +76,7 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), readyTimeout)
-			defer cancel()
-			if err := devcluster.WaitReady(ctx, b.HTTP); err != nil {
+			if err := awaitReady(cmd, c, b.Name); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", b.Name, b.PID)
@@ -107,9 +107,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	for _, b := range c.Brokers {
 		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s.log\n", b.Name, b.PID, b.TCP, b.HTTP, b.DataDir)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), readyTimeout)
-	defer cancel()
-	if err := c.Ready(ctx); err != nil {
+	if err := awaitReady(cmd, c); err != nil {
 		_ = c.StopAll(stopTimeout)
 		return err
 	}
@@ -117,6 +115,21 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	<-cmd.Context().Done()
 	fmt.Fprintln(out, "stopping")
 	return c.StopAll(stopTimeout)
+}
+
+// awaitReady waits for brokers, all if none is named, and says now and then for
+// which: one with thousands of partitions to recover takes its time. Whoever waits
+// in vain stops it himself; a broker that ends is noticed at once.
+func awaitReady(cmd *cobra.Command, c *devcluster.Cluster, only ...string) error {
+	for {
+		ctx, cancel := context.WithTimeout(cmd.Context(), sayEvery)
+		err := c.Ready(ctx, only...)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || cmd.Context().Err() != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), "still waiting:", err)
+	}
 }
 
 // findBroker looks beside this binary, then in PATH.

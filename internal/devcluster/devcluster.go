@@ -272,24 +272,28 @@ func (c *Cluster) wait(name string, timeout time.Duration) error {
 	}
 }
 
-// Ready waits until every broker answers /readyz with 200, or one has ended: what
-// cannot start, for want of a port, will not be ready later either.
-func (c *Cluster) Ready(ctx context.Context) error {
+// Ready waits until brokers, all if none is named, answer /readyz with 200, or one
+// of them has ended: what cannot start, for want of a port, will not be ready later
+// either.
+func (c *Cluster) Ready(ctx context.Context, only ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
 	watch.Go(func() { // ends with Ready
 		for ctx.Err() == nil {
-			if len(c.Dead()) > 0 {
+			if len(c.Dead(only...)) > 0 {
 				cancel()
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
 	for _, b := range c.Brokers {
+		if !among(only, b.Name) {
+			continue
+		}
 		if err := WaitReady(ctx, b.HTTP); err != nil {
-			if dead := c.Dead(); len(dead) > 0 {
+			if dead := c.Dead(only...); len(dead) > 0 {
 				return fmt.Errorf("devcluster: %s ended right after its start; see %s", strings.Join(dead, " and "), filepath.Join(c.cfg.DataDir, dead[0]+".log"))
 			}
 			return fmt.Errorf("devcluster: %s (%s) is not ready: %w; see %s.log", b.Name, b.HTTP, err, b.DataDir)
@@ -315,20 +319,25 @@ func WaitReady(ctx context.Context, address string) error {
 		last = err
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), last)
+			return fmt.Errorf("%w (%w)", last, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Dead lists the brokers of this cluster that do not run.
-func (c *Cluster) Dead() (names []string) {
+// Dead lists the brokers, of all if none is named, that do not run.
+func (c *Cluster) Dead(only ...string) (names []string) {
 	for _, b := range c.Brokers {
-		if b.PID == 0 || !alive(b.PID) {
+		if among(only, b.Name) && (b.PID == 0 || !alive(b.PID)) {
 			names = append(names, b.Name)
 		}
 	}
 	return names
+}
+
+// among reports whether a name is one of those; of none, every name is.
+func among(names []string, name string) bool {
+	return len(names) == 0 || slices.Contains(names, name)
 }
 
 func (c *Cluster) commandFile(name string) string {
