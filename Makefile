@@ -110,7 +110,7 @@ microbench: ## benchmarks of the hot paths into microbench.txt, beside BASE (BEN
 	@if [ -f $(BASE) ]; then $(BENCHSTAT) -ignore cpu $(BASE) microbench.txt; else cat microbench.txt; fi
 
 microbench-base: ## the last figures become those that later ones are compared with (BASE)
-	mv microbench.txt $(BASE)
+	grep -v '^cpu:' microbench.txt >$(BASE)
 
 scale: ## what many partitions and brokers cost, one by one (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
