@@ -101,6 +101,7 @@ flame: build ## where the processor time of a leader, a follower and a consumer'
 	bin/bench-flame -out docs/flame $(FLAMEFLAGS)
 
 sweeps: build ## curves by connections, partitions, topics, size, backlog, channels: OUT/sweep-*.svg (OUT, BENCHFLAGS)
+	@mkdir -p $(OUT)
 	@set -e; for sweep in connections partitions topics size backlog channels; do \
 		bin/nsqctl bench --cluster --sweep $$sweep --svg $(OUT)/sweep-$$sweep.svg $(BENCHFLAGS); \
 	done
