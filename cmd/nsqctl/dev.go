@@ -46,7 +46,12 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
 	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
 	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", "./data", "where the brokers keep their data, logs and cluster.json")
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(newDevKill(&cfg), newDevStart(&cfg))
+	return cmd
+}
+
+func newDevKill(cfg *devcluster.Config) *cobra.Command {
+	return &cobra.Command{
 		Use:     "kill NAME",
 		Short:   "kill -9 a broker of a dev cluster",
 		Example: `  nsqctl dev kill n2 --data-dir ./data`,
@@ -58,8 +63,11 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 			}
 			return c.Kill(args[0])
 		},
-	})
-	cmd.AddCommand(&cobra.Command{
+	}
+}
+
+func newDevStart(cfg *devcluster.Config) *cobra.Command {
+	return &cobra.Command{
 		Use:     "start NAME",
 		Short:   "start a broker of a dev cluster again",
 		Example: `  nsqctl dev start n2 --data-dir ./data`,
@@ -82,8 +90,7 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 			fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", b.Name, b.PID)
 			return nil
 		},
-	})
-	return cmd
+	}
 }
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
