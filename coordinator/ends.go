@@ -86,14 +86,10 @@ func (b *Broker) counters() edge.CounterTotals {
 	var t edge.CounterTotals
 	for _, h := range b.hosted() {
 		c := h.View().Counters
-		t.Elections += c.Elections
-		t.Rollbacks += c.Rollbacks
-		t.RolledBack += c.RolledBack
-		t.InDoubt += c.InDoubt
-		t.Truncations += c.Truncations
-		t.Shrinks += c.Shrinks
-		t.Grows += c.Grows
-		t.Swaps += c.Swaps
+		t.Add(edge.CounterTotals{
+			Elections: c.Elections, Rollbacks: c.Rollbacks, RolledBack: c.RolledBack, InDoubt: c.InDoubt,
+			Truncations: c.Truncations, Shrinks: c.Shrinks, Grows: c.Grows, Swaps: c.Swaps,
+		})
 	}
 	return t
 }

@@ -266,17 +266,9 @@ func (c *cluster) nsqctl(args ...string) (string, error) {
 func (c *cluster) counters() (sum edge.CounterTotals) {
 	for _, b := range c.Brokers {
 		var v edge.ClusterView
-		if c.get(b, "/v1/cluster", &v) != nil {
-			continue
+		if c.get(b, "/v1/cluster", &v) == nil {
+			sum.Add(v.Counters)
 		}
-		sum.Elections += v.Counters.Elections
-		sum.Rollbacks += v.Counters.Rollbacks
-		sum.RolledBack += v.Counters.RolledBack
-		sum.InDoubt += v.Counters.InDoubt
-		sum.Truncations += v.Counters.Truncations
-		sum.Shrinks += v.Counters.Shrinks
-		sum.Grows += v.Counters.Grows
-		sum.Swaps += v.Counters.Swaps
 	}
 	return sum
 }

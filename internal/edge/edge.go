@@ -284,6 +284,18 @@ type CounterTotals struct {
 	Swaps       uint64 `json:"isr_swaps"`
 }
 
+// Add sums two counts.
+func (t *CounterTotals) Add(o CounterTotals) {
+	t.Elections += o.Elections
+	t.Rollbacks += o.Rollbacks
+	t.RolledBack += o.RolledBack
+	t.InDoubt += o.InDoubt
+	t.Truncations += o.Truncations
+	t.Shrinks += o.Shrinks
+	t.Grows += o.Grows
+	t.Swaps += o.Swaps
+}
+
 // BrokerView is one broker of the cluster view.
 type BrokerView struct {
 	Name         ident.Node        `json:"name"`
