@@ -51,7 +51,7 @@ func lines() []line {
 		{mutation.JournalSync, "the journal syncs a group before it is durable", []witness{powercut()}},
 		{replica.BreakSyncBeforeAck, "acknowledged is what is durable", []witness{simulator(), powercut()}},
 		{replica.BreakEpochCheck, "no epoch below the promised one is answered", []witness{simulator()}},
-		{replica.BreakMaximalISR, "a proposal that may still land counts", []witness{simulator(), chaos("growth with a lost answer", 24)}},
+		{replica.BreakMaximalISR, "a proposal that may still land counts", []witness{simulator(), chaos("growth with a lost answer", 3)}},
 		{replica.BreakMarkerGate, "nothing is served before the marker is committed", []witness{simulator()}},
 		{mutation.PayloadCRC, "a batch passes its checksum", []witness{simulator(), {pkg: "cmd/nsqd", run: "TestFlippedBit$"}}},
 		{replica.BreakRollbackEpoch, "nothing is taken back but under a new epoch", []witness{simulator(), processes("TestRolledBackIsFinal$")}},
