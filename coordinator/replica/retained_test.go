@@ -2,10 +2,12 @@ package replica
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -23,7 +25,7 @@ func chain(p ident.Position, crc uint32, n int) (bs []queue.Batch) {
 }
 
 // A "begin afresh" that arrives twice must not take back what was acknowledged
-// since the first.
+// since the first, nor when retention has passed the place meanwhile.
 func TestRestartArrivesTwice(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	b := c.at(2)
@@ -42,6 +44,18 @@ func TestRestartArrivesTwice(t *testing.T) {
 	require.Equal(t, last, b.m.View().End)
 	c.step(b, again)
 	require.Equal(t, last, b.m.View().End, "acknowledged batches are forgotten")
+	trimTo(b, batches[4].At)
+	c.step(b, again)
+	require.Equal(t, last, b.m.View().End, "acknowledged batches are forgotten")
+}
+
+// trimTo forgets what a broker holds below p, as retention does.
+func trimTo(b *broker, p ident.Position) {
+	b.m.log.dropTail()
+	b.log = slices.DeleteFunc(b.log, func(x queue.Batch) bool { return x.At.Offset < p.Offset })
+	x := b.m.index.(*memoryIndex)
+	x.start = p
+	x.records = slices.DeleteFunc(x.records, func(r commitlog.Record) bool { return r.Offset < p.Offset })
 }
 
 // A follower whose acknowledged end retention has passed begins afresh instead
@@ -57,16 +71,7 @@ func TestRetentionPassesFollower(t *testing.T) {
 		c.put(leader, uint64(10+i), "b")
 		c.settle()
 	}
-	leader.m.log.dropTail()
-	first := leader.m.View().Committed
-	x := leader.m.index.(*memoryIndex)
-	x.start, x.records = first, nil
-	for i := range leader.log {
-		if leader.log[i].At.Offset >= first.Offset {
-			leader.log = leader.log[i:]
-			break
-		}
-	}
+	trimTo(leader, leader.log[len(leader.log)-1].At)
 	behind.cut = false
 	f := leader.m.lead.follower("n3") // its catch-up was under way when retention passed it
 	f.next, f.matched, f.probing, f.readToken = f.match, true, false, 99
@@ -86,7 +91,7 @@ func TestRetentionPassesFollower(t *testing.T) {
 func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "a")
-	c.settle()
+	c.pass(100) // all know everything: nothing else will be said
 	c.at(2).cut = true
 	c.live["n2"] = 9
 	c.step(c.at(1), Live{Node: "n2", Incarnation: 9})
@@ -98,6 +103,30 @@ func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
 	c.step(c.at(2), Live{Node: "n2", Incarnation: 9})
 	c.pass(500)
 	require.EqualValues(t, "n2", c.state.Leader)
+}
+
+// A heir that left the in-sync set since the hand-over began joins it again
+// before it is named.
+func TestHandOverToMembersOnly(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "a")
+	c.pass(100)
+	c.at(3).holdAck = true
+	c.put(c.at(1), 2, "its disk hangs")
+	c.step(c.at(1), HandOver{To: "n3"})
+	c.settle()
+	c.down("n3", true)
+	c.pass(50)
+	require.Len(t, c.state.ISR, 2)
+	c.cas = func(b *broker, x CAS) {
+		led := slices.ContainsFunc(x.State.ISR, func(m ident.Member) bool { return m.Node == x.State.Leader })
+		require.True(t, led, "%s is to lead %v", x.State.Leader, x.State.ISR)
+		c.apply(b, x)
+	}
+	c.at(3).holdAck = false
+	c.up("n3")
+	c.pass(500)
+	require.EqualValues(t, "n3", c.state.Leader)
 }
 
 // Retention went exactly to the place where the leader's marker comes now, and
