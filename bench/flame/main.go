@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 
 	put := bench.Workload{Name: "put", Connections: 64, Outstanding: 1, Size: 100, Messages: 1 << 30}
 	profiles, err := s.during(ctx, put, *took, s.leader, s.follower)

@@ -3,83 +3,59 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/pprof/profile"
 
+	"github.com/lockstepmq/lockstep/bench/lockstep"
 	"github.com/lockstepmq/lockstep/internal/bench"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-const (
-	ready = time.Minute // until which a new cluster serves
-	topic = "flame"
-)
+const topic = "flame"
 
 // scene is a cluster with one topic of one partition.
 type scene struct {
-	cluster          *devcluster.Cluster
+	*lockstep.Cluster
 	leader, follower devcluster.Broker
 }
 
+// start starts a cluster, makes the topic and finds who leads it.
 func start(ctx context.Context, dir, nsqd string, basePort int) (*scene, error) {
-	nsqd, err := filepath.Abs(nsqd)
+	c, err := lockstep.Start(ctx, nsqd, dir, basePort)
 	if err != nil {
 		return nil, err
 	}
-	c, err := devcluster.New(devcluster.Config{Nodes: 3, DataDir: dir, BasePort: basePort, NSQD: nsqd, Tied: true})
-	if err != nil {
-		return nil, err
-	}
-	s := &scene{cluster: c}
-	ctx, cancel := context.WithTimeout(ctx, ready)
-	defer cancel()
-	if err = c.StartAll(); err == nil {
-		err = c.Ready(ctx)
-	}
-	if err == nil {
+	s := &scene{Cluster: c}
+	if err = c.Post(ctx, "/topic/create?partitions=1&topic="+topic); err == nil {
 		err = s.cast(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.stop())
+		return nil, errors.Join(err, c.Stop())
 	}
 	return s, nil
 }
 
-func (s *scene) stop() error { return s.cluster.StopAll(15 * time.Second) }
-
-// cast makes the topic and finds who leads it.
 func (s *scene) cast(ctx context.Context) error {
-	b := s.cluster.Brokers[0]
-	if err := call(ctx, b, http.MethodPost, "/topic/create?partitions=1&topic="+topic, io.Discard); err != nil {
+	v, err := s.View(ctx)
+	if err != nil {
 		return err
 	}
-	var answer bytes.Buffer
-	if err := call(ctx, b, http.MethodGet, "/v1/cluster", &answer); err != nil {
-		return err
+	i := slices.IndexFunc(v.Topics, func(x edge.TopicView) bool { return x.Topic == topic })
+	if i < 0 {
+		return errors.New("the topic is not there")
 	}
-	var v edge.ClusterView
-	if err := json.Unmarshal(answer.Bytes(), &v); err != nil {
-		return err
-	}
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		for _, b := range s.cluster.Brokers {
-			if b.Name == string(x.Partitions[0].Leader) {
-				s.leader = b
-			} else {
-				s.follower = b
-			}
+	for _, b := range s.Brokers {
+		if b.Name == string(v.Topics[i].Partitions[0].Leader) {
+			s.leader = b
+		} else {
+			s.follower = b
 		}
 	}
 	if s.leader.HTTP == "" {
@@ -114,26 +90,8 @@ func (s *scene) during(ctx context.Context, w bench.Workload, took time.Duration
 // cpu asks a broker where its processor time goes.
 func cpu(ctx context.Context, b devcluster.Broker, took time.Duration) (*profile.Profile, error) {
 	var answer bytes.Buffer
-	if err := call(ctx, b, http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(took.Seconds())), &answer); err != nil {
+	if err := lockstep.Call(ctx, b, http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(took.Seconds())), &answer); err != nil {
 		return nil, err
 	}
 	return profile.Parse(&answer)
-}
-
-// call copies a broker's answer.
-func call(ctx context.Context, b devcluster.Broker, method, path string, to io.Writer) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+b.HTTP+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %s: %s", method, path, resp.Status)
-	}
-	_, err = io.Copy(to, resp.Body)
-	return err
 }

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/lockstepmq/lockstep/bench/child"
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
@@ -35,9 +34,8 @@ const (
 
 // chain is three members, each in a process of its own.
 type chain struct {
+	child.Processes
 	addresses []string // of their clients
-	processes []*exec.Cmd
-	stdins    []io.Closer // a member ends with its own
 }
 
 // start starts the members; their files are in dir.
@@ -69,8 +67,8 @@ func start(dir string, sync bool) (*chain, error) {
 		} else {
 			args, files = append(args, "-first", c.addresses[0]), append(files, copies[i-1])
 		}
-		if err := c.startOne(args, files); err != nil {
-			c.stop()
+		if err := c.Start(args, []string{paced}, files...); err != nil {
+			c.Stop()
 			return nil, err
 		}
 	}
@@ -89,43 +87,7 @@ func listen() (*os.File, string, error) {
 	return f, l.Addr().String(), err
 }
 
-func (c *chain) startOne(args []string, files []*os.File) error {
-	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(executable, args...)
-	cmd.Stderr, cmd.ExtraFiles, cmd.Env = os.Stderr, files, append(os.Environ(), paced)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	c.processes, c.stdins = append(c.processes, cmd), append(c.stdins, stdin)
-	return nil
-}
-
-// pids lists the processes, with commas between.
-func (c *chain) pids() string {
-	var pids []string
-	for _, cmd := range c.processes {
-		pids = append(pids, strconv.Itoa(cmd.Process.Pid))
-	}
-	return strings.Join(pids, ",")
-}
-
-// stop ends the members and waits until they are gone.
-func (c *chain) stop() {
-	for i, cmd := range c.processes {
-		_ = c.stdins[i].Close()
-		_ = cmd.Wait()
-	}
-}
-
-// member is one process, until its standard input ends: with the process that
-// started it, however that dies.
+// member is one process.
 func member(args []string) error {
 	f := flag.NewFlagSet(memberCommand, flag.ContinueOnError)
 	name := f.String("file", "", "that it writes to")
@@ -149,7 +111,7 @@ func member(args []string) error {
 		go func() { failed <- serveAt(copiesFile, &node{log: log}, nil) }()
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		child.Orphaned()
 		failed <- nil
 	}()
 	return <-failed

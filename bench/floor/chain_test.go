@@ -8,18 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/bench/child"
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
 // TestMain is also a member: the chain starts the executable that it runs in.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == memberCommand {
-		if err := member(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	child.Serve(memberCommand, member)
 	os.Exit(m.Run())
 }
 
@@ -30,7 +25,7 @@ func TestThreeCopies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.stop)
+	t.Cleanup(c.Stop)
 	w := bench.Workload{Kind: bench.Mixed, Connections: 2 * members, Consumers: members, Outstanding: 2, Size: 10, Messages: 600}
 	run, err := bench.Measure(t.Context(), w, &bench.Config{
 		Addresses: c.addresses, Topic: "t", Bounds: bench.Bounds{Scale: 1, Timeout: 20 * time.Second}})

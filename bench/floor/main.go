@@ -26,12 +26,15 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/lockstepmq/lockstep/bench/child"
 )
 
 // comparableRows are the rows that have a counterpart here, and tell something.
 const comparableRows = "pub-1,pub-8,pub-64,pipeline-8x100,pub-16k,mixed-4x4,mixed-64x4,e2e-5000,topics-200"
 
 func main() {
+	child.Serve(memberCommand, member)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
@@ -41,9 +44,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == memberCommand {
-		return member(args[1:])
-	}
 	f := flag.NewFlagSet("floor", flag.ContinueOnError)
 	f.Usage = func() {
 		fmt.Fprintln(f.Output(), "floor [flags] [-- flags of nsqctl bench]")
@@ -64,13 +64,16 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer c.stop()
+	defer c.Stop()
 	durability := "sync"
 	if *replicated {
 		durability = "replicated"
 	}
-	measure := []string{"bench", "--cluster", "--workloads=" + *workloads, "--compare=" + strings.Join(c.addresses, ","),
-		"--compare-pids=" + c.pids(), "--compare-name=bare chain"}
+	measure := []string{"bench", "--cluster", "--workloads=" + *workloads,
+		"--compare=" + strings.Join(c.addresses, ","), "--compare-name=bare chain"}
+	for _, pid := range c.PIDs() {
+		measure = append(measure, fmt.Sprintf("--compare-pids=%d", pid))
+	}
 	measure = append(append(measure, f.Args()...), "--", "--durability="+durability)
 	cmd := exec.CommandContext(ctx, *nsqctl, measure...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lockstepmq/lockstep/bench/child"
 )
 
 const (
@@ -31,10 +31,9 @@ type clusterConfig struct {
 // cluster is three servers, each in a process of its own.
 type cluster struct {
 	clusterConfig
-	processes []*exec.Cmd
-	stdins    []io.Closer // a server ends with its own
-	nc        *nats.Conn
-	js        jetstream.JetStream
+	child.Processes
+	nc *nats.Conn
+	js jetstream.JetStream
 }
 
 // start starts the servers and waits until they take streams.
@@ -54,10 +53,6 @@ func start(ctx context.Context, cfg clusterConfig) (*cluster, error) {
 }
 
 func (c *cluster) startOne(i int) error {
-	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	var routes []string
 	for k := range servers {
 		routes = append(routes, fmt.Sprintf("nats://%s:%d", loopback, c.basePort+10+k))
@@ -65,19 +60,9 @@ func (c *cluster) startOne(i int) error {
 	if err := os.MkdirAll(c.serverDir(i), 0o755); err != nil {
 		return err
 	}
-	cmd := exec.Command(executable, serverCommand,
+	return c.Start([]string{serverCommand,
 		"-name", fmt.Sprintf("n%d", i), "-dir", c.serverDir(i), fmt.Sprintf("-sync-always=%t", c.syncAlways),
-		"-port", fmt.Sprint(c.basePort+i), "-cluster-port", fmt.Sprint(c.basePort+10+i), "-routes", strings.Join(routes, ","))
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	c.processes, c.stdins = append(c.processes, cmd), append(c.stdins, stdin)
-	return nil
+		"-port", fmt.Sprint(c.basePort + i), "-cluster-port", fmt.Sprint(c.basePort + 10 + i), "-routes", strings.Join(routes, ",")}, nil)
 }
 
 func (c *cluster) serverDir(i int) string { return filepath.Join(c.dir, fmt.Sprint(i)) }
@@ -91,13 +76,6 @@ func (c *cluster) dirs() (dirs []string) {
 		dirs = append(dirs, c.serverDir(i))
 	}
 	return dirs
-}
-
-func (c *cluster) pids() (pids []int) {
-	for _, cmd := range c.processes {
-		pids = append(pids, cmd.Process.Pid)
-	}
-	return pids
 }
 
 // awaitLeader waits until a stream with three replicas can be made.
@@ -180,10 +158,5 @@ func (c *cluster) stop() {
 	if c.nc != nil {
 		c.nc.Close()
 	}
-	for i, cmd := range c.processes {
-		_ = c.stdins[i].Close()
-		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		kill.Stop()
-	}
+	c.Stop()
 }

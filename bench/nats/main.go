@@ -24,10 +24,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lockstepmq/lockstep/bench/child"
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
 func main() {
+	child.Serve(serverCommand, serve)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
@@ -37,9 +39,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == serverCommand {
-		return serve(args[1:])
-	}
 	o, err := parse(args)
 	if err != nil {
 		return err
@@ -61,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 			if err != nil {
 				return err
 			}
-			defer ours.stop()
+			defer func() { _ = ours.Stop() }()
 			ours.bounds = o.bounds
 			turns.Subjects = append(turns.Subjects, ours)
 		}

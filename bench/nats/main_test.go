@@ -3,23 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/bench/child"
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
 // TestMain is also a server: the cluster starts the executable that it runs in.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == serverCommand {
-		if err := serve(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	child.Serve(serverCommand, serve)
 	os.Exit(m.Run())
 }
 

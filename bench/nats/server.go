@@ -3,19 +3,18 @@ package main
 import (
 	"errors"
 	"flag"
-	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/lockstepmq/lockstep/bench/child"
 )
 
 // serverCommand is the first argument of a process that is a server.
 const serverCommand = "server"
 
-// serve is one server until its standard input ends: with the process that
-// started it, however that dies.
+// serve is one server.
 func serve(args []string) error {
 	f := flag.NewFlagSet(serverCommand, flag.ContinueOnError)
 	name := f.String("name", "", "of the server")
@@ -47,8 +46,8 @@ func serve(args []string) error {
 	if !s.ReadyForConnections(30 * time.Second) {
 		return errors.New("the server does not get ready")
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
+	child.Orphaned()
 	s.Shutdown()
 	s.WaitForShutdown()
-	return err
+	return nil
 }

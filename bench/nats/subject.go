@@ -58,15 +58,15 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	if err := s.seeISR(ctx, name, row); err != nil {
 		return err
 	}
-	bench.ResetPeakMemory(s.pids())
-	r := &repeat{Repeat: bench.NewRepeat(s.bounds, s.pids(), progress), cluster: s.cluster, w: w, bounds: s.bounds, stream: name}
+	bench.ResetPeakMemory(s.PIDs())
+	r := &repeat{Repeat: bench.NewRepeat(s.bounds, s.PIDs(), progress), cluster: s.cluster, w: w, bounds: s.bounds, stream: name}
 	run, err := r.measure(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", w.Name, err)
 	}
 	row.Runs = append(row.Runs, run)
 	row.Disk += bench.DiskUsage(s.dirs()) - disk
-	row.Memory = max(row.Memory, bench.PeakMemory(s.pids()))
+	row.Memory = max(row.Memory, bench.PeakMemory(s.PIDs()))
 	return s.seeISR(ctx, name, row)
 }
 

@@ -1,0 +1,87 @@
+// Package lockstep starts a fresh Lockstep cluster for a measurement and asks its
+// brokers over HTTP.
+package lockstep
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+const (
+	// Brokers is how many a cluster has.
+	Brokers = 3
+
+	ready = time.Minute // until which a new cluster serves
+)
+
+// Cluster is brokers, each in a process of its own.
+type Cluster struct{ *devcluster.Cluster }
+
+// Start starts brokers of an nsqd, with these flags, and waits until they serve.
+func Start(ctx context.Context, nsqd, dir string, basePort int, flags ...string) (*Cluster, error) {
+	nsqd, err := filepath.Abs(nsqd)
+	if err != nil {
+		return nil, err
+	}
+	d, err := devcluster.New(devcluster.Config{
+		Nodes: Brokers, DataDir: dir, BasePort: basePort, NSQD: nsqd, Args: flags, Tied: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{d}
+	ctx, cancel := context.WithTimeout(ctx, ready)
+	defer cancel()
+	if err = c.StartAll(); err == nil {
+		err = c.Ready(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// Stop stops the brokers and waits until they are gone.
+func (c *Cluster) Stop() error { return c.StopAll(15 * time.Second) }
+
+// Post asks one of the brokers for something.
+func (c *Cluster) Post(ctx context.Context, path string) error {
+	return Call(ctx, c.Brokers[0], http.MethodPost, path, io.Discard)
+}
+
+// View is how one of the brokers sees the cluster.
+func (c *Cluster) View(ctx context.Context) (v edge.ClusterView, err error) {
+	var answer bytes.Buffer
+	if err := Call(ctx, c.Brokers[0], http.MethodGet, "/v1/cluster", &answer); err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal(answer.Bytes(), &v)
+}
+
+// Call copies a broker's answer.
+func Call(ctx context.Context, b devcluster.Broker, method, path string, to io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+b.HTTP+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s", method, path, resp.Status)
+	}
+	_, err = io.Copy(to, resp.Body)
+	return err
+}
