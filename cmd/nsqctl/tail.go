@@ -58,7 +58,7 @@ takes messages away from the other consumers of that channel.`,
 	f := cmd.Flags()
 	f.StringVar(&topic, "topic", "", "topic to read (required)")
 	f.StringVar(&channel, "channel", "", "channel to consume; default an ephemeral one")
-	f.StringVar(&lookupd, "lookupd-http-address", "", "find the brokers by this lookup API instead of --nsqd-tcp-address")
+	f.StringVar(&lookupd, "lookupd-http-address", "", "find the brokers by this lookup API, host:port or https://host:port, instead of --nsqd-tcp-address")
 	f.IntVarP(&count, "count", "n", 0, "stop after so many messages; 0 = never")
 	f.IntVar(&inFlight, "max-in-flight", 200, "messages taken ahead")
 	_ = cmd.MarkFlagRequired("topic")
