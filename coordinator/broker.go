@@ -51,6 +51,7 @@ type Broker struct {
 	contact  contact
 	space    *space
 	agenda   agenda
+	pace     *pace
 	soon     *soon
 	fence    atomic.Int64 // of all partitions led here, while every broker answers
 	dead     atomic.Bool  // some hosted.dead is set
@@ -86,6 +87,7 @@ func newBroker(o Options) *Broker {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
 		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
+		pace:   newPace(),
 		failed: make(chan error, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -164,7 +166,7 @@ func (b *Broker) startLoops() {
 	for range min(maxLoops, runtime.GOMAXPROCS(0)) {
 		l := newLoop(loop{
 			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
-			moved: b.moved, space: b.space, metrics: b.o.Metrics, log: b.log, failed: b.fail,
+			moved: b.moved, space: b.space, pace: b.pace, metrics: b.o.Metrics, log: b.log, failed: b.fail,
 		})
 		b.loops = append(b.loops, l)
 		go l.run()

@@ -1,12 +1,14 @@
 package coordinator
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // finish carries out the effects of a pass, in their order over all machines:
@@ -73,6 +75,9 @@ func (l *loop) submit() {
 	var parts []machineToken
 	for _, h := range l.touched {
 		if len(h.out.Write) > 0 {
+			if slices.ContainsFunc(h.out.Write, appends) {
+				l.pace.put(l.now)
+			}
 			subs = append(subs, store.Submission{Partition: h.store, Writes: h.out.Write})
 			parts = append(parts, machineToken{h: h, token: h.out.Token})
 		}
@@ -87,6 +92,9 @@ func (l *loop) submit() {
 	clear(subs)
 	l.subs = subs
 }
+
+// appends tells puts from changes of channels and epochs.
+func appends(w queue.Write) bool { return w.Kind == queue.WriteAppend }
 
 // Synced is called by the journal's goroutine.
 func (l *loop) Synced(token uint64, err error) {

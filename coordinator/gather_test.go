@@ -19,6 +19,8 @@ type recorder struct {
 	tokens []uint64
 	token  uint64
 	behind bool // what was proposed is not committed
+	kind   queue.WriteKind
+	pace   *pace // of the loop
 }
 
 func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
@@ -26,7 +28,7 @@ func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
 		r.groups = append(r.groups, len(p.Puts))
 		r.token++
 		out.Token = r.token
-		out.Write = append(out.Write, queue.Write{})
+		out.Write = append(out.Write, queue.Write{Kind: r.kind})
 	}
 }
 
@@ -39,8 +41,8 @@ func (r *recorder) Submit(_ []store.Submission, _ store.Sink, token uint64) {
 }
 
 func gathering() (*recorder, func(w work)) {
-	r := &recorder{}
-	l := newLoop(loop{journal: r, moved: newSignal(), space: &space{}})
+	r := &recorder{kind: queue.WriteAppend, pace: newPace()}
+	l := newLoop(loop{journal: r, moved: newSignal(), space: &space{}, pace: r.pace})
 	h := &hosted{id: ident.Partition{Topic: 1}, loop: l, machine: r, tickets: map[uint64]ticket{}}
 	h.view.Store(&replica.View{})
 	l.hosts[h.id] = h

@@ -49,6 +49,7 @@ type loop struct {
 	proposer *proposer
 	moved    *signal // leadership or a key changed
 	space    *space
+	pace     *pace
 	metrics  *metrics.Recorder
 	log      logrus.FieldLogger
 	failed   func(error) // the store failed; called once or more

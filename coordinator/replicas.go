@@ -140,6 +140,7 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	q := b.o.Queue
 	q.Policy = func(channel string) nsqd.Policy { return b.policyOf(p.Topic, channel) }
 	q.Wake, q.Fence = func(atNS int64) { b.agenda.put(h, atNS) }, &b.fence
+	q.Pace = b.pace
 	h.queue = nsqd.NewPartition(topic, p, h, h, q)
 	replica.Replay(h.queue, st.Confirms())
 	b.limitTopic(h)

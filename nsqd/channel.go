@@ -39,6 +39,7 @@ type Channel struct {
 	reading bool   // somebody reads the log without the lock
 	stalled int64  // unix ns; do not read before: the last try gave nothing
 	readErr error  // of the last try
+	rests   rests  // of a channel that is far behind
 	// generation counts what makes a read that is under way void.
 	generation uint64
 
@@ -154,7 +155,7 @@ func (c *Channel) rewindLocked() {
 	c.next, c.fetched, c.scouted = c.cursor.confirmed, c.cursor.confirmed, c.cursor.confirmed
 	c.ahead.reset()
 	c.redo.reset()
-	c.stalled, c.readErr, c.dead = 0, nil, nil
+	c.stalled, c.readErr, c.dead, c.rests = 0, nil, nil, rests{}
 }
 
 // dropFlightsLocked takes all deliveries back without a trace in the state.
@@ -195,7 +196,7 @@ func (c *Channel) order(on bool) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ordered, c.cursor.aside.bySeq = on, on
+	c.ordered, c.cursor.aside.bySeq, c.rests.on = on, on, false
 	c.offerLocked(now)
 }
 
@@ -210,6 +211,9 @@ func (c *Channel) advance(limit ident.Sequence) {
 		c.discardLocked(limit)
 	}
 	c.limit = limit
+	if limit >= c.rests.until {
+		c.rests.on = false
+	}
 	if c.hungryDirect.empty() && c.hungryRelayed.empty() {
 		return
 	}
@@ -256,7 +260,8 @@ func (c *Channel) availableLocked(now int64) int {
 	if c.ordered {
 		return int(min(c.depthLocked(), 1))
 	}
-	return int(c.depthLocked())
+	again := c.cursor.aside.due
+	return again + c.rationLocked(int(c.depthLocked())-again)
 }
 
 // opensLocked reports whether anything may be delivered at all.

@@ -52,8 +52,19 @@ func consume(c *Channel, s *Subscriber, seed uint64, got func(edge.Delivery), st
 }
 
 func TestConcurrentSubscribersLoseNoWakeUpAndNoMessage(t *testing.T) {
-	const total, consumers = 20_000, 8
+	const total = 20_000
 	r := newRig(Options{})
+	consumeConcurrently(t, r, total, func() {
+		for range total / 10 {
+			r.publishN(10)
+		}
+	})
+}
+
+// consumeConcurrently lets some subscribers of a new channel finish so many messages
+// while they are published.
+func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
+	const consumers = 8
 	r.o.Now = func() int64 { return time.Now().UnixNano() }
 	c := r.channel(t, "c", ChannelOptions{})
 	var mu sync.Mutex
@@ -88,9 +99,7 @@ func TestConcurrentSubscribersLoseNoWakeUpAndNoMessage(t *testing.T) {
 			}
 		}
 	})
-	for range total / 10 {
-		r.publishN(10)
-	}
+	publish()
 	select {
 	case <-all:
 	case <-time.After(waitLong):

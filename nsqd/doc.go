@@ -7,7 +7,7 @@
 // Partition holds them. On a follower it is only their replicated state (it is
 // the replica's register); Lead makes it serve subscribers. Nothing here has a
 // goroutine: subscribers pull, and the broker's timer calls Expire at Due and
-// Flush while Dirty.
+// Flush while Dirty; a Pace ends the rests of channels that are far behind.
 //
 // # Invariants
 //
@@ -28,6 +28,8 @@
 //     credit that its last Pull could not use, its Wake is signalled, or that of
 //     as many others as the messages need.
 //  9. No lock is held over Log.Read.
+//  10. A channel that rests gains on its producers: half as many puts as it has
+//     delivered since its last rest end the rest.
 //
 // # Memory
 //

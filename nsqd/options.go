@@ -72,6 +72,8 @@ type Options struct {
 	// Fence is until when (unix ns) the channels of all partitions that share it
 	// may deliver, whatever Partition.Extend says; 0, as with nil: only that counts.
 	Fence *atomic.Int64
+	// Pace slows channels that are far behind; nil = none is slowed.
+	Pace Pace
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
 	// Log gets what an operator must know; nil = nothing is logged.

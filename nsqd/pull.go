@@ -99,7 +99,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 // goes by sequence. nil: there is nothing.
 func (c *Channel) sourceLocked() *window {
 	again := c.cursor.aside.due > 0
-	fresh := !c.ahead.empty() || c.fetched < c.limit
+	fresh := !c.rests.on && (!c.ahead.empty() || c.fetched < c.limit)
 	turn := c.redoing
 	if c.ordered {
 		old, _ := c.cursor.aside.peek()
@@ -152,6 +152,8 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	}
 	if again {
 		attempts += c.cursor.aside.deliver(seq)
+	} else {
+		c.paceLocked(m)
 	}
 	c.flights.add(flight{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), put: m.Time,

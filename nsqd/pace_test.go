@@ -1,0 +1,164 @@
+package nsqd
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+const (
+	paceBody  = 64 << 10
+	paceBurst = 4 // messages
+)
+
+// manualPace lets rests go on until the test ends them.
+type manualPace struct {
+	burst int
+	rests []func()
+}
+
+func (p *manualPace) Burst() int       { return p.burst }
+func (p *manualPace) Rest(wake func()) { p.rests = append(p.rests, wake) }
+func (p *manualPace) end(t *testing.T) {
+	require.NotEmpty(t, p.rests)
+	p.rests[0]()
+	p.rests = p.rests[1:]
+}
+func (r *rig) publishLarge(n int) {
+	body := make([]byte, paceBody)
+	for range n {
+		r.log.publish(queue.Message{Time: r.clock.now(), Body: body})
+	}
+	r.Advance(r.log.Committed())
+}
+
+// farBehindChannel is a channel with messages enough for it to be slowed, and a
+// subscriber; it has delivered one and asked the Pace for the first time.
+func farBehindChannel(t *testing.T, p *manualPace) (*rig, *Channel, *Subscriber) {
+	r := newRig(Options{Pace: p})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishLarge(2*farBehind/paceBody + 1)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 100, nil), 1)
+	p.end(t)
+	return r, c, s
+}
+
+func TestAChannelFarBehindRests(t *testing.T) {
+	p := &manualPace{burst: paceBurst * paceBody}
+	r, c, s := farBehindChannel(t, p)
+	for range 3 {
+		require.Len(t, s.Wake, 1)
+		<-s.Wake
+		require.Len(t, c.Pull(s, 100, nil), paceBurst)
+		require.Empty(t, c.Pull(s, 100, nil), "it rests")
+		require.Len(t, p.rests, 1)
+		require.Empty(t, s.Wake)
+		p.end(t)
+	}
+	p.burst = 0 // nobody puts any more
+	<-s.Wake
+	require.Len(t, c.Pull(s, 1000, nil), 2*farBehind/paceBody-3*paceBurst)
+	require.Empty(t, p.rests)
+	requireExact(t, r.Partition, c)
+}
+
+func TestAChannelThatKeepsUpDoesNotRest(t *testing.T) {
+	p := &manualPace{burst: paceBody}
+	r := newRig(Options{Pace: p})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	for range 10 {
+		r.publishLarge(farBehind/paceBody - 1)
+		require.Len(t, c.Pull(s, 1000, nil), farBehind/paceBody-1)
+	}
+	require.Empty(t, p.rests)
+}
+
+// TestPutsEndARest: however fast the producers are, the channel is faster.
+func TestPutsEndARest(t *testing.T) {
+	p := &manualPace{burst: paceBurst * paceBody}
+	r, c, s := farBehindChannel(t, p)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 100, nil), paceBurst)
+	r.publishLarge(paceBurst/2 - 1)
+	require.Empty(t, s.Wake)
+	r.publishLarge(1)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 100, nil), paceBurst)
+	p.end(t) // of the rest that was ended by puts: the present one may end early
+	<-s.Wake
+}
+
+// TestWhatComesAgainDoesNotRest: it is not the old messages' fault.
+func TestWhatComesAgainDoesNotRest(t *testing.T) {
+	p := &manualPace{burst: paceBurst * paceBody}
+	_, c, s := farBehindChannel(t, p)
+	<-s.Wake
+	got := c.Pull(s, 100, nil)
+	require.Len(t, got, paceBurst)
+	require.NoError(t, c.Requeue(s, got[1].Message.Seq, 0))
+	<-s.Wake
+	again := c.Pull(s, 100, nil)
+	require.Len(t, again, 1)
+	require.Equal(t, got[1].Message.Seq, again[0].Message.Seq)
+	require.Empty(t, c.Pull(s, 100, nil))
+}
+
+// TestOneBurstWakesOneSubscriber: not everybody for what one will take.
+func TestOneBurstWakesOneSubscriber(t *testing.T) {
+	p := &manualPace{burst: paceBurst * paceBody}
+	_, c, s := farBehindChannel(t, p)
+	other := subscribe(t, c)
+	<-other.Wake
+	require.Len(t, c.Pull(other, 100, nil), paceBurst)
+	<-s.Wake
+	require.Empty(t, c.Pull(s, 100, nil))
+	p.end(t)
+	require.Equal(t, 1, len(s.Wake)+len(other.Wake))
+}
+
+// TestSeekEndsARest: what was read before does not count for the new place.
+func TestSeekEndsARest(t *testing.T) {
+	p := &manualPace{burst: paceBurst * paceBody}
+	r, c, s := farBehindChannel(t, p)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 100, nil), paceBurst)
+	require.NoError(t, r.SeekChannel(t.Context(), "c", 0))
+	<-s.Wake
+	require.NotEmpty(t, c.Pull(s, 1, nil))
+}
+
+// napping is a Pace whose rests end by themselves.
+type napping struct{ taken, running atomic.Int64 }
+
+func (*napping) Burst() int { return paceBurst * paceBody }
+
+func (n *napping) Rest(wake func()) {
+	n.taken.Add(1)
+	n.running.Add(1)
+	time.AfterFunc(50*time.Microsecond, func() {
+		defer n.running.Add(-1)
+		wake()
+	})
+}
+
+// TestNoWakeUpIsLostInRests: puts, rests and subscribers meet in all orders.
+func TestNoWakeUpIsLostInRests(t *testing.T) {
+	const total = 4000
+	p := &napping{}
+	r := newRig(Options{Pace: p})
+	consumeConcurrently(t, r, total, func() {
+		r.publishLarge(total / 2)
+		for range total / 2 {
+			r.publishLarge(1)
+		}
+	})
+	require.Greater(t, p.taken.Load(), int64(total/4/paceBurst))
+	require.Eventually(t, func() bool { return p.running.Load() == 0 }, waitLong, waitStep)
+}
