@@ -83,7 +83,8 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		m.RequeueWithoutBackoff(0)
 		return nil
 	}
-	if _, err := p.out.Write(append(m.Body, '\n')); err != nil {
+	_, _ = p.out.Write(m.Body)
+	if err := p.out.WriteByte('\n'); err != nil { // the writer keeps its first error
 		return err
 	}
 	p.n++

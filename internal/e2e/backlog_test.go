@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,18 +41,26 @@ func TestEightChannelsOneCopy(t *testing.T) {
 		require.Greater(t, bytes, int64(messages*blob)*8/10, "the segments are elsewhere")
 	}
 
-	// In turn: puts alone, puts beside a channel that reads everything.
+	// In turn: puts alone, puts beside a channel that reads everything, and, to
+	// compare, puts beside programs that do nothing but take the processors.
 	memory := c.watchMemory()
-	var alone, beside, speed []float64
-	for i := range rounds(1, 8) {
-		alone = append(alone, c.steadyPuts("steady", 5000, func() { pause(time.Duration(rounds(1, 4)) * time.Second) }))
+	idle := c.readAll(topic, "c0", messages)
+	var alone, beside, speed, busy []float64
+	wait := func() { pause(time.Duration(rounds(1, 4)) * time.Second) }
+	for i := range rounds(1, 7) {
+		alone = append(alone, c.steadyPuts("steady", 5000, wait))
 		beside = append(beside, c.steadyPuts("steady", 5000, func() {
-			speed = append(speed, c.readAll(topic, fmt.Sprintf("c%d", i), messages))
+			speed = append(speed, c.readAll(topic, fmt.Sprintf("c%d", i+1), messages))
 		}))
+		stop := c.occupy(runtime.NumCPU())
+		busy = append(busy, c.steadyPuts("steady", 5000, wait))
+		stop()
 	}
-	t.Logf("a channel %d MiB behind reads %.0f MB/s", messages*blob>>20, median(speed))
+	t.Logf("a channel %d MiB behind reads %.0f MB/s, beside 5,000 puts/s %.0f %.0f",
+		messages*blob>>20, idle, median(speed), speed)
 	t.Logf("p99 of 5,000 puts/s: %.1f ms alone %.1f, %.1f ms beside it %.1f: %.2f ×",
 		median(alone), alone, median(beside), beside, median(beside)/median(alone))
+	t.Logf("beside a busy loop for each processor: %.1f ms %.1f: %.2f ×", median(busy), busy, median(busy)/median(alone))
 	for name, m := range memory() {
 		t.Logf("%s: %d MiB resident before, %d MiB at most", name, m.before>>20, m.most>>20)
 		require.Less(t, m.most-m.before, int64(256<<20), "memory is not flat")
@@ -97,15 +107,38 @@ func (c *cluster) segments(broker string) (bytes int64) {
 	return bytes
 }
 
-// readAll drains a channel of n blobs and returns the megabytes per second.
+// readAll drains a channel of n blobs and returns the megabytes per second. The
+// reader is a process of its own: in this one, what it reads would hold up those
+// who measure the puts.
 func (c *cluster) readAll(topic, channel string, n int) float64 {
 	c.t.Helper()
-	var got atomic.Int64
+	args := []string{"tail", "--topic", topic, "--channel", channel, "-n", fmt.Sprint(n), "--max-in-flight", "192"}
+	for _, b := range c.Brokers {
+		args = append(args, "--nsqd-tcp-address", b.TCP)
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*waitLimit)
+	defer cancel()
 	begin := time.Now()
-	stop := c.handle(topic, channel, 192, func(*nsq.Message) error { got.Add(1); return nil })
-	defer stop()
-	c.until("all messages of "+channel, func() bool { return int(got.Load()) >= n })
+	require.NoError(c.t, exec.CommandContext(ctx, built.path("nsqctl"), args...).Run(), "all messages of %s", channel)
 	return float64(n) * blob / 1e6 / time.Since(begin).Seconds()
+}
+
+// occupy starts programs that are always busy, and returns what ends them.
+func (c *cluster) occupy(n int) (stop func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var all []*exec.Cmd
+	for range n {
+		cmd := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		require.NoError(c.t, cmd.Start())
+		all = append(all, cmd)
+	}
+	return func() {
+		cancel()
+		for _, cmd := range all {
+			_ = cmd.Wait() // it was killed
+		}
+	}
 }
 
 // steadyPuts puts small messages at a fixed rate, a third at each broker, while
