@@ -146,12 +146,11 @@ func (c *canon) recent(r *recent) {
 	for _, id := range slices.Sorted(maps.Keys(r.producers)) {
 		of := r.producers[id]
 		kept := of.order[of.gone:]
-		c.num(id, uint64(len(kept)))
+		c.num(id, uint64(len(kept)), of.maxN)
 		for i := range kept {
 			p := &kept[i]
 			c.num(p.Request.N, uint64(p.First), uint64(p.Count), uint64(p.TimeNS))
 			c.pos(p.End)
-			c.flags(of.byN[p.Request.N].End == p.End)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail head tailBytes",
 		reflect.TypeFor[submission]():    "token end epoch confirm",
 		reflect.TypeFor[recent]():        "producers",
-		reflect.TypeFor[producer]():      "byN order gone",
+		reflect.TypeFor[producer]():      "order gone maxN",
 		reflect.TypeFor[version]():       "epoch n",
 		reflect.TypeFor[confirmState]():  "version deltas full",
 		reflect.TypeFor[following]():     "leader verified",

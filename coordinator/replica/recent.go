@@ -28,11 +28,13 @@ type recent struct {
 	producers map[uint64]*producer
 }
 
-// producer is the newest puts of one run of an edge.
+// producer is the newest puts of one run of an edge. It numbers its puts upwards,
+// so that one above all of them is a new one; what else is asked for is looked for
+// from the newest back. A map of them cost a follower 7 % of its CPU.
 type producer struct {
-	byN   map[uint64]queue.RecentPut
 	order []queue.RecentPut // oldest first; the first `gone` are dropped
 	gone  int
+	maxN  uint64 // no number in order is above
 }
 
 func (r *recent) load(puts []queue.RecentPut) {
@@ -62,7 +64,7 @@ func (r *recent) begin(p queue.RecentPut) *producer {
 		r.producers = make(map[uint64]*producer)
 	}
 	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool { return of.newest() < p.TimeNS-recentNS })
-	of := &producer{byN: make(map[uint64]queue.RecentPut)}
+	of := &producer{}
 	r.producers[p.Request.Producer] = of
 	return of
 }
@@ -77,27 +79,30 @@ func (r *recent) truncate(o ident.Offset) {
 
 func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
 	of := r.producers[id.Producer]
-	if of == nil || id.IsZero() {
+	if of == nil || id.IsZero() || id.N > of.maxN {
 		return queue.RecentPut{}, false
 	}
-	p, ok := of.byN[id.N]
-	return p, ok
+	for i := len(of.order) - 1; i >= of.gone; i-- {
+		if of.order[i].Request.N == id.N {
+			return of.order[i], true
+		}
+	}
+	return queue.RecentPut{}, false
 }
 
 func (r *recent) clone() recent {
 	c := recent{producers: make(map[uint64]*producer, len(r.producers))}
 	for id, of := range r.producers {
-		c.producers[id] = &producer{byN: maps.Clone(of.byN), order: slices.Clone(of.order[of.gone:])}
+		c.producers[id] = &producer{order: slices.Clone(of.order[of.gone:]), maxN: of.maxN}
 	}
 	return c
 }
 
 func (of *producer) push(p queue.RecentPut) {
-	of.byN[p.Request.N] = p
 	of.order = append(of.order, p)
+	of.maxN = max(of.maxN, p.Request.N)
 	for of.gone < len(of.order)-1 &&
 		(len(of.order)-of.gone > recentPuts || of.order[of.gone].TimeNS < p.TimeNS-recentNS) {
-		of.drop(of.order[of.gone])
 		of.gone++
 	}
 	if of.gone > len(of.order)/2 && of.gone > 64 {
@@ -109,18 +114,16 @@ func (of *producer) push(p queue.RecentPut) {
 // newest is the time of the newest put.
 func (of *producer) newest() int64 { return of.order[len(of.order)-1].TimeNS }
 
-// drop forgets a number unless a later batch carries it too.
-func (of *producer) drop(p queue.RecentPut) {
-	if of.byN[p.Request.N].End == p.End {
-		delete(of.byN, p.Request.N)
-	}
-}
-
 func (of *producer) truncate(o ident.Offset) {
 	n := len(of.order)
 	for n > of.gone && of.order[n-1].End.Offset > o {
-		of.drop(of.order[n-1])
 		n--
 	}
-	of.order = of.order[:n]
+	if n == len(of.order) {
+		return
+	}
+	of.order, of.maxN = of.order[:n], 0
+	for _, p := range of.order[of.gone:] {
+		of.maxN = max(of.maxN, p.Request.N)
+	}
 }
