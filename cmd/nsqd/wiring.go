@@ -167,7 +167,7 @@ func (p *process) serve() {
 	h := server.Handlers{TCP: p.tcp, HTTP: httpapi.NSQD(options, backend), Lookup: httpapi.Lookup(options, backend)}
 	h.HTTPS = h.HTTP
 	if p.o.TLSRequired == config.TLSRequiredAll {
-		h.HTTP = httpapi.RequireTLS(options.HTTPSPort)
+		h.HTTP = httpapi.RequireTLS(h.HTTP, options.HTTPSPort)
 	}
 	p.sockets.Start(h)
 }

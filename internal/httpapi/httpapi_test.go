@@ -369,7 +369,11 @@ func TestDebug(t *testing.T) {
 }
 
 func TestRequireTLS(t *testing.T) {
-	r := do(httpapi.RequireTLS(4152), "GET", "/ping", "")
+	probes := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
+	h := httpapi.RequireTLS(probes, 4152)
+	require.Equal(t, "OK", text(t, do(h, "GET", "/healthz", "")))
+	require.Equal(t, "OK", text(t, do(h, "GET", "/readyz", "")))
+	r := do(h, "GET", "/ping", "")
 	require.Equal(t, 403, r.StatusCode)
 	require.Equal(t, `{"message": "TLS_REQUIRED", "https_port": 4152}`, text(t, r))
 }

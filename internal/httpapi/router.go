@@ -64,10 +64,15 @@ func Lookup(o Options, b Backend) http.Handler {
 	return r
 }
 
-// RequireTLS answers every request that it must come over HTTPS.
-func RequireTLS(httpsPort int) http.Handler {
+// RequireTLS answers every request that it must come over HTTPS, but for the
+// probes of a supervisor, which tell nothing and often speak nothing else.
+func RequireTLS(h http.Handler, httpsPort int) http.Handler {
 	body := fmt.Sprintf(`{"message": "TLS_REQUIRED", "https_port": %d}`, httpsPort)
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+			h.ServeHTTP(w, r)
+			return
+		}
 		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(http.StatusForbidden)
