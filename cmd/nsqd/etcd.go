@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -29,22 +28,6 @@ func (p *process) startEtcd(ctx context.Context) error {
 	if err := p.setOldMemberAside(ctx, o); err != nil {
 		return err
 	}
-	err := p.enterEtcd(ctx, o)
-	for errors.Is(err, etcdserver.ErrFounded) && ctx.Err() == nil {
-		err = p.enterEtcd(ctx, o) // the others were silent at first
-	}
-	if err != nil {
-		return err
-	}
-	p.log.Info("waiting for a majority of the embedded etcd")
-	if err := p.etcd.Wait(ctx); err != nil {
-		return err
-	}
-	return p.etcd.Promote(ctx)
-}
-
-// enterEtcd starts the member as what the others say that it is.
-func (p *process) enterEtcd(ctx context.Context, o etcdserver.Options) error {
 	o, err := etcdserver.Rejoin(ctx, o)
 	if err != nil {
 		return err
@@ -52,8 +35,14 @@ func (p *process) enterEtcd(ctx context.Context, o etcdserver.Options) error {
 	if o.Join {
 		p.log.Warn("the cluster runs without this broker's metadata directory: joining as a new member")
 	}
-	p.etcd, err = etcdserver.Start(ctx, o)
-	return err
+	if p.etcd, err = etcdserver.Start(ctx, o); err != nil {
+		return err
+	}
+	p.log.Info("waiting for a majority of the embedded etcd")
+	if err := p.etcd.Wait(ctx); err != nil {
+		return err
+	}
+	return p.etcd.Promote(ctx)
 }
 
 func (p *process) etcdOptions() etcdserver.Options {

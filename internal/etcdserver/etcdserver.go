@@ -14,7 +14,9 @@
 //     broker ends (a broker whose etcd died is a dead broker to the others).
 //     etcd itself ends the process when its write-ahead log fails.
 //  4. Only StartAlone, on an operator's word, makes a cluster of a minority.
-//  5. A member that joins runs only under the identity it was added with, however
+//  5. Who has no directory founds a cluster only with others that have none (Rejoin):
+//     under its old identity it would deny what it promised.
+//  6. A member that joins runs only under the identity it was added with, however
 //     old the list of members is that another member gives it.
 package etcdserver
 
@@ -24,7 +26,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,10 +39,6 @@ var ErrStopped = errors.New("etcdserver: stopped")
 // ErrRemoved means that the others do not know this member any more.
 var ErrRemoved = errors.New("etcdserver: this member was taken out of its cluster (the broker was decommissioned, or came back " +
 	"with another disk); if it is to join again, start it with an empty data path")
-
-// ErrFounded means that the others know this member, whose directory is gone, as
-// one that ran before: it heard none of them at Rejoin, which has to be asked again.
-var ErrFounded = errors.New("this member ran before and lost its directory")
 
 // ErrDamaged means that the member cannot read its own files.
 var ErrDamaged = errors.New("its files are damaged; if other brokers run, move the directory away and start again " +
@@ -126,18 +123,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // startMember starts the member. etcd panics on files that it cannot read; an
-// operator needs a sentence. It has no type for a founder that comes too late.
+// operator needs a sentence.
 func startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", ErrDamaged, p)
 		}
 	}()
-	e, err = embed.StartEtcd(cfg)
-	if err != nil && strings.HasSuffix(err.Error(), "has already been bootstrapped") {
-		err = fmt.Errorf("%w: %w", ErrFounded, err)
-	}
-	return e, err
+	return embed.StartEtcd(cfg)
 }
 
 // watch turns the end of the member into an error. Started by Start, ends with

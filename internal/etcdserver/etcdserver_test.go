@@ -102,6 +102,18 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 
 // startThree starts a cluster of three and waits until all are ready.
 func startThree(t *testing.T, changes ...func(*etcdserver.Options)) (members []etcdserver.Options, servers []*etcdserver.Server) {
+	members = three(t, changes...)
+	for i := range members {
+		servers = append(servers, start(t, members[i]))
+	}
+	for _, s := range servers {
+		wait(t, s)
+	}
+	return members, servers
+}
+
+// three are the members of a cluster that is not started yet.
+func three(t *testing.T, changes ...func(*etcdserver.Options)) (members []etcdserver.Options) {
 	var cluster []string
 	for i := range 3 {
 		o := options(t, fmt.Sprintf("n%d", i+1))
@@ -113,12 +125,8 @@ func startThree(t *testing.T, changes ...func(*etcdserver.Options)) (members []e
 	}
 	for i := range members {
 		members[i].InitialCluster = strings.Join(cluster, ",")
-		servers = append(servers, start(t, members[i]))
 	}
-	for _, s := range servers {
-		wait(t, s)
-	}
-	return members, servers
+	return members
 }
 
 // leaderOf sorts the members of a cluster.

@@ -55,10 +55,11 @@ const (
 // Rejoin prepares the start of a member whose directory is gone. A member that
 // voted must not come back empty under its old identity: it could deny votes it
 // gave. So the old one is removed, a learner is added, and the options are
-// returned with which to start it; call Promote afterwards. In all other cases,
-// and when none of the others answers, o comes back as it is.
+// returned with which to start it; call Promote afterwards. A founder's options
+// come back as they are, when it knows that it is one (hearOthers); until then it
+// waits for others. So do those of a member that has a directory, or is alone.
 func Rejoin(ctx context.Context, o Options) (Options, error) {
-	if Exists(o.Dir) || o.InitialCluster == "" {
+	if Exists(o.Dir) || len(o.others()) == 0 {
 		return o, nil
 	}
 	log := o.Log
@@ -73,7 +74,10 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	if err != nil {
 		return o, err
 	}
-	members := askOthers(ctx, o, security)
+	members, err := o.hearOthers(ctx, security, log)
+	if err != nil {
+		return o, err
+	}
 	old, how := admit(members, own.String())
 	if how == admitNew && isJoining(o.Dir) {
 		return o, errors.New("etcdserver: this member was joining when it ended, and no other one answers now")
@@ -150,23 +154,6 @@ func admit(members []member, peerURL string) (old member, how admission) {
 	return old, admitNew // a founding member that is late
 }
 
-// askOthers gives the membership as the first reachable other member has it.
-func askOthers(ctx context.Context, o Options, security *tls.Config) []member {
-	transport := &http.Transport{TLSClientConfig: security}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: askTimeout}
-	for item := range strings.SplitSeq(o.InitialCluster, ",") {
-		name, address, ok := strings.Cut(strings.TrimSpace(item), "=")
-		if !ok || name == o.Name {
-			continue
-		}
-		if members, err := ask(ctx, client, address); err == nil {
-			return members
-		}
-	}
-	return nil
-}
-
 // AskOthers reads a key as another member has it, without a majority: what it
 // gives may be old. It is nil if the key is not there, or nobody answers before
 // ctx ends.
@@ -182,7 +169,7 @@ func AskOthers(ctx context.Context, o Options, key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	urls := clientURLs(askOthers(ctx, o, security), own.String())
+	urls := clientURLs(o.askOthers(ctx, security), own.String())
 	if len(urls) == 0 {
 		return nil, nil
 	}

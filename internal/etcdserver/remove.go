@@ -34,7 +34,7 @@ func (s *Server) whyStopped(ctx context.Context) error {
 	if err != nil {
 		return ErrStopped
 	}
-	others := askOthers(ctx, s.options, security)
+	others := s.options.askOthers(ctx, security)
 	if len(others) > 0 && !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.MemberID() }) {
 		return ErrRemoved
 	}
