@@ -23,6 +23,11 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	if err := b.requireTopic(ctx, op.Topic); err != nil && op.Verb != "topic.delete" {
 		return err
 	}
+	if op.Channel != "" && op.Verb != verbChannelCreate {
+		if err := b.learnChannel(ctx, op.Topic, op.Channel); err != nil {
+			return err
+		}
+	}
 	switch op.Verb {
 	case "topic.delete":
 		if b.hidden.hides(op.Topic, b.selfAddress()) {
@@ -82,6 +87,24 @@ func (b *Broker) requireTopic(ctx context.Context, name string) error {
 		return edge.ErrTopicNotFound
 	}
 	return b.await(ctx, func() bool { _, ok := b.catalog.topic(name); return ok })
+}
+
+// learnChannel waits for a channel that another broker has just made and that is
+// not known here yet. One that does not exist is left to the caller.
+func (b *Broker) learnChannel(ctx context.Context, topic, channel string) error {
+	t, ok := b.catalog.topic(topic)
+	known := func() bool { _, ok := b.catalog.channels(t.ID)[channel]; return ok }
+	if !ok || known() {
+		return nil
+	}
+	_, err := b.meta.Get(ctx, b.keys.Channel(t.ID, channel))
+	if errors.Is(err, meta.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: look for channel %s: %w", edge.ErrUnavailable, channel, err)
+	}
+	return b.await(ctx, known)
 }
 
 func (b *Broker) empty(ctx context.Context, op edge.AdminOp) error {

@@ -229,6 +229,17 @@ func TestChannelsSurvive(t *testing.T) {
 	}
 }
 
+// What one broker has made, the next knows at once, whoever of them is asked.
+func TestAdministrationOfAChannelJustMade(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	for i := range 200 {
+		channel := fmt.Sprintf("c%d", i)
+		c.do("n1", "channel.create", "orders", channel, nil)
+		c.do(all[1+i%2], "channel.delete", "orders", channel, nil)
+	}
+}
+
 // A delivery that is under way when the leader dies stays the client's: nobody
 // else gets it, its attempts do not grow, its finish counts.
 func TestDeliveriesOutliveTheirLeader(t *testing.T) {

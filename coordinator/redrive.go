@@ -30,6 +30,9 @@ func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) 
 	if !ok {
 		return 0, edge.ErrTopicNotFound
 	}
+	if err := b.learnChannel(ctx, topic, channel); err != nil {
+		return 0, err
+	}
 	c, ok := b.catalog.channels(t.ID)[channel]
 	if !ok {
 		return 0, edge.ErrChannelNotFound
