@@ -66,7 +66,10 @@ func TestEightChannelsOneCopy(t *testing.T) {
 		require.Less(t, m.most-m.before, int64(256<<20), "memory is not flat")
 	}
 	if long() { // else there are too few puts
-		require.Less(t, median(beside), 1.5*slackFactor()*median(alone), "promised 1.5 ×")
+		// Where the processors are full anything that runs makes puts wait; a
+		// reader may cost no more than programs do that touch nothing of ours.
+		limit := 1.5 * slackFactor() * max(median(alone), median(busy))
+		require.Less(t, median(beside), limit, "promised 1.5 × of puts on a machine as busy")
 	}
 }
 
