@@ -132,7 +132,8 @@ func (o *outcome) faults(c *cluster, p *plan, l *load) {
 		took, whole := within(wholeLimit, c.whole)
 		o.whole = max(o.whole, took)
 		if !whole {
-			c.t.Errorf("%s: replicas are not in sync %s after the last fault", two, took)
+			v, _ := c.view()
+			c.t.Errorf("%s: replicas are not in sync %s after the last fault: %+v", two, took, v.Partitions)
 			return
 		}
 		c.t.Logf("%s %s: in sync after %s", time.Now().Format("15:04:05"), two, took.Round(time.Millisecond))

@@ -45,7 +45,8 @@ func newPlan(seed uint64, large bool) *plan {
 	p.external = p.random.IntN(3) == 0
 	p.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if wanted := os.Getenv("LOCKSTEP_NEMESIS"); wanted != "" {
-		all[0] = named(all, wanted)
+		n := named(all, wanted)
+		all[0], all[n] = all[n], all[0]
 	}
 	for two := range slices.Chunk(all, 2) {
 		if len(two) == 2 {
@@ -63,13 +64,12 @@ func (p *plan) fault(n nemesis) fault {
 }
 
 // named finds a nemesis; a name that is none is a mistake of who runs this.
-func named(all []nemesis, name string) nemesis {
-	for _, x := range all {
-		if x.name == name {
-			return x
-		}
+func named(all []nemesis, name string) int {
+	n := slices.IndexFunc(all, func(x nemesis) bool { return x.name == name })
+	if n < 0 {
+		panic("no nemesis " + name)
 	}
-	panic("no nemesis " + name)
+	return n
 }
 
 // String tells the plan.
