@@ -189,7 +189,8 @@ func (h *share) closeLocked(how leaving) {
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
-		h.returnLocked(r.buffer.len()) // the client was not sent it
+		h.setCreditLocked(0)           // or the leader sends again what is given back,
+		h.returnLocked(r.buffer.len()) // which the client was not sent
 		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(how)}
 		h.sub.g.out.say(r.to.Node, v)
 		h.remote = nil

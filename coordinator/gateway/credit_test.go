@@ -107,7 +107,7 @@ func TestAClientThatLeavesCountsOnlyWhatItWasSent(t *testing.T) {
 					counted++
 				}
 			})
-			require.Equal(t, 7, unseen)
+			require.Equal(t, 7, unseen, "requeue %t, counted %d", requeue, counted)
 			if requeue {
 				require.Equal(t, 3, counted)
 			} else {
