@@ -84,6 +84,7 @@ func TestKillInEveryRole(t *testing.T) {
 		s.requireLoad(killed)
 		s.restart(victim)
 		s.whole(topic)
+		pause(reconnect) // till then what this broker's clients see is excused
 		faults = append(faults, fault{what: "kill of " + was.String(), limit: was.limit(), at: killed})
 	}
 	s.finish(t)

@@ -23,11 +23,12 @@ type fault struct {
 type stall struct {
 	gap     time.Duration // between two acknowledgements, of whichever producer
 	slowest time.Duration // one put
+	puts    int           // acknowledged ones that were looked at
 }
 
 // String gives both figures.
 func (s stall) String() string {
-	return fmt.Sprintf("gap %s, slowest put %s", s.gap.Round(100*time.Microsecond), s.slowest.Round(100*time.Microsecond))
+	return fmt.Sprintf("gap %s, slowest of %d puts %s", s.gap.Round(100*time.Microsecond), s.puts, s.slowest.Round(100*time.Microsecond))
 }
 
 // stall looks at the attempts that ended within a time, at brokers that were up.
@@ -42,6 +43,7 @@ func (l *load) stall(from, to time.Time) (s stall) {
 		}
 		s.slowest = max(s.slowest, a.to.Sub(a.from))
 		if a.answer == history.OK {
+			s.puts++
 			s.gap = max(s.gap, a.to.Sub(last))
 			last = a.to
 		}
@@ -66,6 +68,7 @@ func (l *load) requireStalls(faults []fault) {
 		}
 		got := l.stall(f.at, until)
 		l.c.t.Logf("fault %d, %s: %s", i+1, f.what, got)
+		require.Greater(l.c.t, got.puts, 50, "puts at brokers that stayed up, after %s", f.what)
 		require.Less(l.c.t, got.slowest, slack(f.limit)+hiccup, f.what)
 		slowest[f.what] = append(slowest[f.what], got.slowest)
 	}
