@@ -125,6 +125,9 @@ func decodeMessage(f rpc.Received) (ident.Partition, replica.Message, error) {
 			Start: wirePosition{e[1], e[2]}.position(), End: wirePosition{e[3], e[4]}.position()})
 	}
 	if c := h.Confirm; c != nil {
+		if c.N == 0 {
+			return p, m, fmt.Errorf("%w: a confirmation without a number", errFrame)
+		}
 		m.Confirm = queue.Confirm{Epoch: ident.Epoch(c.Epoch), N: c.N, Full: h.Flags&flagFull != 0, Delta: c.Delta}
 	}
 	var err error

@@ -76,6 +76,10 @@ func TestDamagedMessageIsRefused(t *testing.T) {
 	unknown := received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: replica.Message{Kind: 99}}))
 	_, _, err := decodeMessage(unknown)
 	require.ErrorIs(t, err, errFrame)
+	numberless := encodeMessage(wirePartition, &replica.Envelope{Msg: wireMessage()})
+	numberless.Header.(*messageHeader).Confirm.N = 0
+	_, _, err = decodeMessage(received(t, numberless))
+	require.ErrorIs(t, err, errFrame)
 }
 
 func FuzzDecodeMessage(f *testing.F) {
