@@ -36,5 +36,6 @@
 //	    48      body: submissions one after the other
 //
 // The write goes on with zeroes to the end of a 4096-byte page: a partial write
-// of a page that is not cached would have to read it first.
+// of a page that is not cached would have to read it first. Where the file system
+// can, groups are written past the page cache.
 package journal

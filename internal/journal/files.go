@@ -2,6 +2,8 @@ package journal
 
 import (
 	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
 const (
@@ -88,7 +90,13 @@ func (j *Journal) create(number uint64) (*logFile, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("journal: sync %s: %w", name, err)
 	}
-	return &logFile{File: f, name: name}, nil
+	return j.use(f, name), nil
+}
+
+// use takes a file of zeroes or of old groups for writing. Its groups are read
+// after a crash alone: they need no page cache, unless that is all they get.
+func (j *Journal) use(f vfs.File, name string) *logFile {
+	return &logFile{File: f, name: name, direct: !j.o.NoSync && f.Direct()}
 }
 
 // Release says that a durable checkpoint holds all groups up to group: files

@@ -11,8 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// keepBufferBytes bounds the group buffers kept between groups.
-const keepBufferBytes = 8 << 20
+const (
+	// keepBufferBytes bounds the group buffers kept between groups.
+	keepBufferBytes = 8 << 20
+	// newBufferBytes is what a group buffer has at first: enough for memory of
+	// its own pages, so that vfs.Aligned need not copy.
+	newBufferBytes = 64 << 10
+)
 
 // ErrClosed answers what is submitted after Close.
 var ErrClosed = errors.New("journal: closed")
@@ -74,8 +79,9 @@ type Journal struct {
 
 type logFile struct {
 	vfs.File
-	name string
-	last uint64 // highest group in it
+	name   string
+	direct bool   // written past the page cache
+	last   uint64 // highest group in it
 }
 
 // Open replays the groups after the mark; on return what it gave is durable, so
@@ -108,7 +114,7 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	j.synced = j.next - 1
 	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
 	j.wake.L, j.room.L = &j.mu, &j.mu
-	j.mu.buf = make([]byte, headerSize)
+	j.mu.buf, j.spare = newBuffer()[:headerSize], newBuffer()
 	for _, im := range images {
 		j.mu.created = max(j.mu.created, im.number+1)
 		if err := j.adopt(im); err != nil {
@@ -117,6 +123,8 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	}
 	return j, r.Recovery, nil
 }
+
+func newBuffer() []byte { return make([]byte, 0, newBufferBytes) }
 
 // adopt takes a file of an earlier run for use, unless its size is odd.
 func (j *Journal) adopt(im *image) error {
@@ -128,7 +136,7 @@ func (j *Journal) adopt(im *image) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.mu.free = append(j.mu.free, &logFile{File: f, name: name})
+	j.mu.free = append(j.mu.free, j.use(f, name))
 	return nil
 }
 
@@ -260,7 +268,7 @@ func (j *Journal) write() {
 			d.Group, d.CRC = j.next-1, j.crc
 		}
 		if cap(buf) > keepBufferBytes {
-			buf = make([]byte, 0, headerSize)
+			buf = newBuffer()
 		}
 		j.spare = buf[:0]
 		j.durable(d, err)
@@ -308,6 +316,9 @@ func (j *Journal) writeGroup(buf []byte) error {
 	end := alignUp(int(j.pos)+size, pageBytes) - int(j.pos)
 	var page [pageBytes]byte
 	buf = append(buf, page[:end-size]...)
+	if j.file.direct {
+		buf = vfs.Aligned(buf)
+	}
 	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
 		return fmt.Errorf("journal: write group %d: %w", j.next, err)
 	}

@@ -15,7 +15,7 @@ var layers = [][]string{
 	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement"},
 	{"coordinator"},
 	{"internal/server", "internal/protocol", "internal/httpapi", "internal/lookup", "internal/webui", "internal/auth", "internal/statsd"},
-	{"internal/sim", "internal/model", "internal/dump", "internal/devcluster", "internal/bench", "internal/history", "internal/conformance", "internal/clustertest", "internal/chaos", "internal/e2e"},
+	{"internal/sim", "internal/model", "internal/dump", "internal/devcluster", "internal/bench", "internal/clustertest", "internal/chaos", "internal/e2e"},
 	{"cmd"},
 }
 

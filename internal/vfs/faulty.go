@@ -135,11 +135,20 @@ func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {
 	if err := f.hook(Op{CallWrite, f.name}); err != nil {
 		n := 0
 		if err == ErrShort {
-			n, _ = f.File.WriteAt(b[:len(b)/2], off)
+			n = f.short(b, off)
 		}
 		return n, err
 	}
 	return f.File.WriteAt(b, off)
+}
+
+// short writes about half: a direct write ends with a sector.
+func (f *faultyFile) short(b []byte, off int64) int {
+	n, err := f.File.WriteAt(b[:len(b)/2], off)
+	if err != nil {
+		n, _ = f.File.WriteAt(b[:len(b)/2/SectorBytes*SectorBytes], off)
+	}
+	return n
 }
 
 func (f *faultyFile) Truncate(size int64) error {

@@ -381,6 +381,8 @@ type memoryFile struct {
 	m    *Memory
 	n    *node
 	name string
+
+	direct bool
 }
 
 func (f *memoryFile) ReadAt(b []byte, off int64) (int, error) {
@@ -399,6 +401,9 @@ func (f *memoryFile) ReadAt(b []byte, off int64) (int, error) {
 func (f *memoryFile) WriteAt(b []byte, off int64) (int, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	if f.direct && (off%SectorBytes != 0 || len(b)%SectorBytes != 0 || offset(b) != 0) {
+		return 0, &fs.PathError{Op: "write", Path: f.name, Err: fs.ErrInvalid}
+	}
 	if end := off + int64(len(b)); end > int64(len(f.n.data)) {
 		f.n.truncate(end)
 	}
@@ -436,6 +441,14 @@ func (f *memoryFile) Sync() error {
 }
 
 func (f *memoryFile) StartWriteback(int64, int64) {}
+
+// Direct implements File: misaligned writes fail, as with the strictest disk.
+func (f *memoryFile) Direct() bool {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.direct = true
+	return true
+}
 
 func (f *memoryFile) Size() (int64, error) {
 	f.m.mu.Lock()

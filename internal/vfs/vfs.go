@@ -66,6 +66,10 @@ type File interface {
 	// StartWriteback asks the kernel to begin writing a range, without waiting
 	// and without any promise: a later Sync then has less to do.
 	StartWriteback(off, n int64)
+	// Direct asks that later writes leave the page cache out, as is best for
+	// what is written once and read after a crash alone. True: they must begin
+	// and end at multiples of SectorBytes, and be Aligned. False: nothing changed.
+	Direct() bool
 	// Size is the present size in bytes.
 	Size() (int64, error)
 }

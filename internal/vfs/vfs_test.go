@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
 	"path"
@@ -61,6 +62,43 @@ func conformance(t *testing.T, fs FS, root string) {
 	free, err := fs.FreeBytes(root)
 	require.NoError(t, err)
 	require.Positive(t, free)
+}
+
+// TestDirect: what is written past the page cache is read like anything else,
+// and what is misaligned is refused rather than written elsewhere.
+func TestDirect(t *testing.T) {
+	t.Run("os", func(t *testing.T) { direct(t, OS{}, t.TempDir()) })
+	t.Run("memory", func(t *testing.T) { direct(t, NewMemory(), "/") })
+}
+
+func direct(t *testing.T, fs FS, root string) {
+	f, err := fs.Create(path.Join(root, "f"))
+	require.NoError(t, err)
+	defer f.Close()
+	zeroes := make([]byte, 16<<10)
+	_, err = f.WriteAt(zeroes, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	if !f.Direct() {
+		t.Skip("this file system has no direct writes of sectors")
+	}
+	for at := range 4 { // any place in memory, any sector
+		b := Aligned(bytes.Repeat([]byte{byte('a' + at)}, 3*SectorBytes+at)[at:])
+		_, err = f.WriteAt(b, int64(at)*3*SectorBytes)
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Sync())
+	_, err = f.WriteAt(Aligned(zeroes)[:SectorBytes], 1)
+	require.Error(t, err)
+	seen, err := fs.Open(path.Join(root, "f"))
+	require.NoError(t, err)
+	defer seen.Close()
+	b := make([]byte, 12*SectorBytes)
+	_, err = seen.ReadAt(b, 0)
+	require.NoError(t, err)
+	for i := range b {
+		require.Equal(t, byte('a'+i/(3*SectorBytes)), b[i])
+	}
 }
 
 // TestCrashClone: what was synced survives every crash; of the rest, each
