@@ -28,11 +28,11 @@ func (p *process) startEtcd(ctx context.Context) error {
 	if err := p.setOldMemberAside(ctx, o); err != nil {
 		return err
 	}
-	o, err := etcdserver.Rejoin(ctx, o)
+	joined, err := etcdserver.Rejoin(ctx, o)
 	if err != nil {
 		return err
 	}
-	if o.Join {
+	if joined {
 		p.log.Warn("the cluster runs without this broker's metadata directory: joining as a new member")
 	}
 	if p.etcd, err = etcdserver.Start(ctx, o); err != nil {

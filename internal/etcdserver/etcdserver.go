@@ -16,8 +16,8 @@
 //  4. Only StartAlone, on an operator's word, makes a cluster of a minority.
 //  5. Who has no directory founds a cluster only with others that have none (Rejoin):
 //     under its old identity it would deny what it promised.
-//  6. A member that joins runs only under the identity it was added with, however
-//     old the list of members is that another member gives it.
+//  6. A member that joins runs only under the identity it was added with; it asks
+//     a majority, and nobody else, which that is.
 package etcdserver
 
 import (
@@ -25,13 +25,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/server/v3/embed"
 )
+
+// privateDir: values may carry addresses and, with authentication on, hashes.
+const privateDir = 0o700
 
 // ErrStopped means that the member ended before it was ready.
 var ErrStopped = errors.New("etcdserver: stopped")
@@ -57,9 +59,7 @@ type Options struct {
 	// "" = this one alone. What it says of this member is what it advertises.
 	InitialCluster string
 	ClusterToken   string // keeps clusters apart that reach each other by mistake
-	Join           bool   // the cluster exists already and has added this member
 	TLS            TLS
-	joinAs         uint64        // the id with which it was added; 0 = not by Rejoin
 	alone          bool          // forget the other members; by StartAlone
 	Heartbeat      time.Duration // 0 = 30 ms
 	Election       time.Duration // 0 = 300 ms; at least 5 × Heartbeat
@@ -86,11 +86,10 @@ type Server struct {
 	done     chan struct{} // closed when the watcher goroutine has ended
 }
 
-// Exists says whether dir holds a member already. One that was still joining,
-// and may have the wrong identity, is none.
+// Exists says whether dir holds a member already.
 func Exists(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "member", "wal"))
-	return err == nil && !isJoining(dir)
+	_, err := os.Stat(logDir(dir))
+	return err == nil
 }
 
 // Start starts the member and returns without waiting for the others: a cluster
@@ -104,13 +103,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// 0700: values may carry addresses and, with authentication on, hashes.
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(o.Dir, privateDir); err != nil {
 		return nil, fmt.Errorf("etcdserver: create directory: %w", err)
 	}
 	clients := &listeners{}
 	cfg.ServiceRegister = clients.add
-	e, err := o.startAs(ctx, cfg)
+	e, err := startMember(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}

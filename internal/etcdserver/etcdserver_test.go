@@ -3,6 +3,7 @@ package etcdserver_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -37,12 +38,18 @@ func options(t *testing.T, name string) etcdserver.Options {
 }
 
 // freeAddress finds a port that nobody listens on: etcd advertises its
-// addresses, so it cannot choose one by itself.
+// addresses, so it cannot choose one by itself. It is below those that the system
+// gives to connections, of which the members that run already make many.
 func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	require.FailNow(t, "no port is free")
+	return ""
 }
 
 func start(t *testing.T, o etcdserver.Options) *etcdserver.Server {
@@ -102,7 +109,10 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 
 // startThree starts a cluster of three and waits until all are ready.
 func startThree(t *testing.T, changes ...func(*etcdserver.Options)) (members []etcdserver.Options, servers []*etcdserver.Server) {
-	members = three(t, changes...)
+	return startAll(t, three(t, changes...))
+}
+
+func startAll(t *testing.T, members []etcdserver.Options) (_ []etcdserver.Options, servers []*etcdserver.Server) {
 	for i := range members {
 		servers = append(servers, start(t, members[i]))
 	}
@@ -112,10 +122,14 @@ func startThree(t *testing.T, changes ...func(*etcdserver.Options)) (members []e
 	return members, servers
 }
 
-// three are the members of a cluster that is not started yet.
-func three(t *testing.T, changes ...func(*etcdserver.Options)) (members []etcdserver.Options) {
+func three(t *testing.T, changes ...func(*etcdserver.Options)) []etcdserver.Options {
+	return several(t, 3, changes...)
+}
+
+// several are the members of a cluster that is not started yet.
+func several(t *testing.T, size int, changes ...func(*etcdserver.Options)) (members []etcdserver.Options) {
 	var cluster []string
-	for i := range 3 {
+	for i := range size {
 		o := options(t, fmt.Sprintf("n%d", i+1))
 		for _, change := range changes {
 			change(&o)

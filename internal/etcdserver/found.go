@@ -23,12 +23,13 @@ const (
 	emptyTimeout = 5 * time.Second
 )
 
-// hearOthers asks the other members until one tells who is in the cluster; or
-// until all of them, or a majority for a while, have no directory: then it gives
-// nil, and the cluster is founded. A member that hears nobody cannot tell a
-// cluster that is being made from one that it has forgotten, so it waits; and
-// tells who asks that it has no directory either.
-func (o Options) hearOthers(ctx context.Context, security *tls.Config, log logrus.FieldLogger) ([]member, error) {
+// hearOthers asks the other members until one tells who is in the cluster, and
+// prefers the word of one that knows that it runs: who has slept since it was made
+// does not. Or until all of them, or a majority for a while, have no directory:
+// then it gives nil, and the cluster is founded. A member that hears nobody cannot
+// tell a cluster that is being made from one that it has forgotten, so it waits;
+// and tells who asks that it has no directory either.
+func (o Options) hearOthers(ctx context.Context, own string, security *tls.Config, log logrus.FieldLogger) ([]member, error) {
 	stop, err := o.tellEmpty(security)
 	if err != nil {
 		return nil, err
@@ -37,11 +38,19 @@ func (o Options) hearOthers(ctx context.Context, security *tls.Config, log logru
 	others, began, said := len(o.others()), time.Now(), false
 	empty := map[string]bool{}
 	for {
+		var founding []member
 		for r := range o.askEach(ctx, security) {
-			if len(r.members) > 0 {
+			switch {
+			case runs(r.members, own):
 				return r.members, nil
+			case len(r.members) > 0:
+				founding = r.members
+			default:
+				empty[r.name] = true
 			}
-			empty[r.name] = true
+		}
+		if founding != nil {
+			return founding, nil
 		}
 		waited := time.Since(began)
 		if len(empty) == others || len(empty) >= (others+1)/2 && waited > foundingPatience {

@@ -1,55 +1,43 @@
 package etcdserver
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 )
 
-// joiningFile marks the directory of a member whose identity is not verified yet.
-const joiningFile = "joining"
+// memberDir is where etcd keeps a member's files in its directory.
+const memberDir = "member"
 
-func isJoining(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, joiningFile))
-	return err == nil
+// makeMember makes the directory of a member that was added to a cluster and has
+// heard nothing yet: an empty log with its identity in front, which is what etcd
+// itself leaves when it ends right after it has joined. Left to itself etcd would
+// take its identity from the first other member that answers, and that one may
+// have slept since the old member at this address was removed: then the heartbeat
+// of a leader that slept as long tells an empty log what it has committed, and
+// etcd panics. The log appears as a whole or not at all.
+func makeMember(dir string, cluster, id uint64) error {
+	path := filepath.Join(dir, memberDir)
+	if err := os.RemoveAll(path); err != nil { // of a start that came to no log
+		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
+	}
+	if err := os.MkdirAll(path, privateDir); err != nil {
+		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
+	}
+	identity, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id, ClusterID: &cluster})
+	if err != nil {
+		return fmt.Errorf("etcdserver: encode the member's identity: %w", err)
+	}
+	log, err := wal.Create(zap.NewNop(), logDir(dir), identity)
+	if err != nil {
+		return fmt.Errorf("etcdserver: make the member's log: %w", err)
+	}
+	return log.Close()
 }
 
-// startAs starts the member. One that joins takes its id from the list of
-// members that the first other one gives, and that one may have slept since the
-// old member at this address was removed: with the old id this one would be
-// turned away for ever, and could deny what the old one promised. Then it is
-// ended at once and starts again, until it is told the present list. A minority
-// at most can be that old, so no election is won in between.
-func (o Options) startAs(ctx context.Context, cfg *embed.Config) (*embed.Etcd, error) {
-	if o.joinAs == 0 {
-		return startMember(cfg)
-	}
-	mark := filepath.Join(o.Dir, joiningFile)
-	for {
-		if err := os.RemoveAll(filepath.Join(o.Dir, "member")); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(mark, nil, 0o600); err != nil {
-			return nil, err
-		}
-		e, err := startMember(cfg)
-		if err == nil && uint64(e.Server.MemberID()) == o.joinAs {
-			return e, os.Remove(mark)
-		}
-		if err == nil {
-			e.Close()
-			err = errors.New("another member has an old list of members")
-		}
-		o.Log.WithError(err).Info("the metadata member cannot join yet, trying again")
-		select {
-		case <-time.After(membershipRetry):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w (%w)", ctx.Err(), err)
-		}
-	}
-}
+func logDir(dir string) string { return filepath.Join(dir, memberDir, "wal") }

@@ -56,10 +56,10 @@ func TestStartAlone(t *testing.T) {
 
 	first := start(t, members[0])
 	wait(t, first)
-	second, err := etcdserver.Rejoin(ctx, members[1])
+	joined, err := etcdserver.Rejoin(ctx, members[1])
 	require.NoError(t, err)
-	require.True(t, second.Join)
-	again := start(t, second)
+	require.True(t, joined)
+	again := start(t, members[1])
 	wait(t, again)
 	require.NoError(t, again.Promote(ctx))
 

@@ -55,9 +55,6 @@ func (o Options) embedConfig() (*embed.Config, error) {
 	if o.InitialCluster == "" {
 		c.InitialCluster = o.Name + "=" + peer.advertise.String()
 	}
-	if o.Join {
-		c.ClusterState = embed.ClusterStateFlagExisting
-	}
 	c.ForceNewCluster = o.alone
 	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, quotaBytes

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -39,28 +40,18 @@ type member struct {
 	Name       string   `json:"name"`
 	PeerURLs   []string `json:"peerURLs"`
 	ClientURLs []string `json:"clientURLs"` // empty until it has run once
-	IsLearner  bool     `json:"isLearner"`
 }
-
-// admission is how a member without a directory comes into its cluster.
-type admission uint8
-
-const (
-	admitNew     admission = iota // the cluster is being made: start as configured
-	admitAdd                      // the cluster runs without this member
-	admitReplace                  // this member ran before and lost its directory
-	admitJoin                     // it was added already, and then died before it started
-)
 
 // Rejoin prepares the start of a member whose directory is gone. A member that
 // voted must not come back empty under its old identity: it could deny votes it
-// gave. So the old one is removed, a learner is added, and the options are
-// returned with which to start it; call Promote afterwards. A founder's options
-// come back as they are, when it knows that it is one (hearOthers); until then it
-// waits for others. So do those of a member that has a directory, or is alone.
-func Rejoin(ctx context.Context, o Options) (Options, error) {
+// gave. So who ran at its address is removed, a learner is added, and the
+// directory is made of a member that was added and has heard nothing yet
+// (makeMember): joined says so; call Promote after Start. A founder has nothing to
+// prepare, when it knows that it is one (hearOthers); until then it waits for
+// others. Nor has a member that has a directory, or is alone.
+func Rejoin(ctx context.Context, o Options) (joined bool, err error) {
 	if Exists(o.Dir) || len(o.others()) == 0 {
-		return o, nil
+		return false, nil
 	}
 	log := o.Log
 	if log == nil {
@@ -68,90 +59,87 @@ func Rejoin(ctx context.Context, o Options) (Options, error) {
 	}
 	own, err := memberURL(o.InitialCluster, o.Name)
 	if err != nil {
-		return o, err
+		return false, err
 	}
 	security, err := o.TLS.client()
 	if err != nil {
-		return o, err
+		return false, err
 	}
-	members, err := o.hearOthers(ctx, security, log)
+	heard, err := o.hearOthers(ctx, own.String(), security, log)
+	if err != nil || !runs(heard, own.String()) {
+		return false, err
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: clientURLs(heard, own.String()), TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
 	if err != nil {
-		return o, err
-	}
-	old, how := admit(members, own.String())
-	if how == admitNew && isJoining(o.Dir) {
-		return o, errors.New("etcdserver: this member was joining when it ended, and no other one answers now")
-	}
-	if how == admitNew {
-		return o, nil
-	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: clientURLs(members, own.String()), TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
-	if err != nil {
-		return o, fmt.Errorf("etcdserver: rejoin: %w", err)
+		return false, fmt.Errorf("etcdserver: rejoin: %w", err)
 	}
 	defer c.Close()
-	if how == admitReplace {
-		err = insist(ctx, log, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, old.ID); return err })
-		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
-			return o, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
-		}
+	r := rejoining{client: c, peerURL: own.String(), log: log}
+	cluster, id, err := r.newIdentity(ctx)
+	if err != nil || id == 0 {
+		return false, err
 	}
-	if how != admitJoin {
-		err = insist(ctx, log, func(ctx context.Context) error {
-			_, err := c.MemberAddAsLearner(ctx, []string{own.String()})
-			return err
-		})
-		if err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) && !errors.Is(err, rpctypes.ErrMemberExist) {
-			return o, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
-		}
-	}
-	return o.joining(ctx, c, own.String())
+	return true, makeMember(o.Dir, cluster, id)
 }
 
-// joining reads the membership from a majority, which knows under what id this
-// member was added.
-func (o Options) joining(ctx context.Context, c *clientv3.Client, peerURL string) (Options, error) {
-	list, err := c.MemberList(ctx)
+// runs reports whether a member at another address has run once, so that there is
+// a cluster.
+func runs(members []member, peerURL string) bool { return len(clientURLs(members, peerURL)) > 0 }
+
+// rejoining is a member without a directory in a cluster that runs. All that it
+// asks and changes goes through a majority: the list that one member has may be as
+// old as the cluster.
+type rejoining struct {
+	client  *clientv3.Client
+	peerURL string
+	log     logrus.FieldLogger
+}
+
+// newIdentity removes the member at this address and adds a learner there. An
+// identity that it finds is used only by a founder that is late, id 0: one that
+// was added may have run, even if it did not come to say so.
+func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err error) {
+	_, old, err := r.listed(ctx)
 	if err != nil {
-		return o, fmt.Errorf("etcdserver: read the members: %w", err)
+		return 0, 0, err
 	}
-	var members []member
-	for _, m := range list.Members {
-		members = append(members, member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs})
-		if slices.Contains(m.PeerURLs, peerURL) {
-			o.joinAs = m.ID
+	if old != nil && len(old.ClientURLs) == 0 && !old.IsLearner {
+		return 0, 0, nil
+	}
+	if old != nil {
+		err = insist(ctx, r.log, func(ctx context.Context) error { _, err := r.client.MemberRemove(ctx, old.ID); return err })
+		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+			return 0, 0, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
 		}
 	}
-	if o.joinAs == 0 {
-		return o, fmt.Errorf("etcdserver: %s was added and is no member", peerURL)
+	err = insist(ctx, r.log, func(ctx context.Context) error {
+		_, err := r.client.MemberAddAsLearner(ctx, []string{r.peerURL})
+		return err
+	})
+	if err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) && !errors.Is(err, rpctypes.ErrMemberExist) {
+		return 0, 0, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
 	}
-	o.Join = true
-	o.InitialCluster = clusterOf(members, o.Name, peerURL)
-	return o, nil
+	cluster, added, err := r.listed(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	if added == nil {
+		return 0, 0, fmt.Errorf("etcdserver: %s was added and is no member", r.peerURL)
+	}
+	return cluster, added.ID, nil
 }
 
-// admit decides from what the other members say; nil means that none answered.
-func admit(members []member, peerURL string) (old member, how admission) {
-	running := false
-	listed := false
-	for _, m := range members {
-		if slices.Contains(m.PeerURLs, peerURL) {
-			old, listed = m, true
-		} else if len(m.ClientURLs) > 0 {
-			running = true
-		}
+// listed reads who is the member at this address; nil if nobody is.
+func (r *rejoining) listed(ctx context.Context) (cluster uint64, m *etcdserverpb.Member, err error) {
+	var list *clientv3.MemberListResponse
+	err = insist(ctx, r.log, func(ctx context.Context) (err error) { list, err = r.client.MemberList(ctx); return err })
+	if err != nil {
+		return 0, nil, fmt.Errorf("etcdserver: read the members: %w", err)
 	}
-	switch {
-	case !running:
-		return old, admitNew
-	case !listed:
-		return old, admitAdd
-	case len(old.ClientURLs) > 0:
-		return old, admitReplace
-	case old.IsLearner:
-		return old, admitJoin
+	if at := slices.IndexFunc(list.Members, func(m *etcdserverpb.Member) bool { return slices.Contains(m.PeerURLs, r.peerURL) }); at >= 0 {
+		m = list.Members[at]
 	}
-	return old, admitNew // a founding member that is late
+	return list.Header.ClusterId, m, nil
 }
 
 // AskOthers reads a key as another member has it, without a majority: what it
@@ -210,18 +198,6 @@ func clientURLs(members []member, except string) (urls []string) {
 		}
 	}
 	return urls
-}
-
-// clusterOf writes the present membership, with this member, as an initial
-// cluster.
-func clusterOf(members []member, name, peerURL string) string {
-	parts := []string{name + "=" + peerURL}
-	for _, m := range members {
-		if len(m.PeerURLs) > 0 && !slices.Contains(m.PeerURLs, peerURL) {
-			parts = append(parts, m.Name+"="+m.PeerURLs[0])
-		}
-	}
-	return strings.Join(parts, ",")
 }
 
 // Promote makes a learner that has caught up a voter, and waits until it has.

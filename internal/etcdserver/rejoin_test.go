@@ -2,6 +2,10 @@ package etcdserver_test
 
 import (
 	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -26,10 +30,10 @@ func TestWipedMemberComesBack(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
 	defer cancel()
-	o, err := etcdserver.Rejoin(ctx, members[2])
+	joined, err := etcdserver.Rejoin(ctx, members[2])
 	require.NoError(t, err)
-	require.True(t, o.Join)
-	again := start(t, o)
+	require.True(t, joined)
+	again := start(t, members[2])
 	wait(t, again)
 	require.NotEqual(t, old, again.MemberID())
 	require.NoError(t, again.Promote(ctx))
@@ -59,19 +63,88 @@ func TestWipedMemberWaitsForOthers(t *testing.T) {
 	_, err = etcdserver.Rejoin(ctx, members[2])
 	require.ErrorIs(t, err, context.DeadlineExceeded, "nobody answers")
 
-	prepared := make(chan etcdserver.Options, 1)
+	prepared := make(chan bool, 1)
 	go func() { // ends with Rejoin
-		o, err := etcdserver.Rejoin(t.Context(), members[2])
+		joined, err := etcdserver.Rejoin(t.Context(), members[2])
 		assert.NoError(t, err)
-		prepared <- o
+		prepared <- joined
 	}()
 	start(t, members[1])
 	start(t, members[0])
-	o := <-prepared
-	require.True(t, o.Join)
-	again := start(t, o)
+	require.True(t, <-prepared)
+	again := start(t, members[2])
 	wait(t, again)
 	require.NotEqual(t, old, again.MemberID())
+}
+
+// TestWipedMemberBelievesNoOldList: while one of five joins anew, another wakes
+// that has slept since the cluster was made, and tells who was to be in it.
+func TestWipedMemberBelievesNoOldList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("etcd lets a member go only after five quiet seconds")
+	}
+	members, servers := startAll(t, several(t, 5))
+	wiped, asleep := 0, 1
+	for i := range members { // etcd itself would ask in the order of addresses
+		if members[i].PeerAddress < members[asleep].PeerAddress && i != wiped {
+			asleep = i
+		}
+	}
+	old := servers[wiped].MemberID()
+	serve := oldList(t, members[asleep].PeerAddress)
+	servers[asleep].Stop()
+	servers[wiped].Stop()
+	require.NoError(t, os.RemoveAll(members[wiped].Dir))
+	serve()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
+	defer cancel()
+	joined, err := etcdserver.Rejoin(ctx, members[wiped])
+	require.NoError(t, err)
+	require.True(t, joined)
+	again := start(t, members[wiped])
+	require.NotEqual(t, old, again.MemberID())
+	wait(t, again)
+	require.NoError(t, again.Promote(ctx))
+}
+
+// oldList reads who is in a cluster from the member at a peer address; serve, which
+// may be called when that has ended, tells it there as if nobody had run yet.
+func oldList(t *testing.T, address string) (serve func()) {
+	resp, err := http.Get("http://" + address + "/members")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var list []map[string]json.RawMessage
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&list))
+	for _, m := range list {
+		delete(m, "clientURLs")
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Etcd-Cluster-ID", resp.Header.Get("X-Etcd-Cluster-ID"))
+		_ = json.NewEncoder(w).Encode(list)
+	})
+	return func() {
+		l, err := net.Listen("tcp", address)
+		require.NoError(t, err)
+		s := httptest.NewUnstartedServer(mux)
+		_ = s.Listener.Close()
+		s.Listener = l
+		s.Start()
+		t.Cleanup(s.Close)
+	}
+}
+
+// TestFounderThatIsLate: the others have made the cluster with it, and go on.
+func TestFounderThatIsLate(t *testing.T) {
+	members := three(t)
+	for _, s := range []*etcdserver.Server{start(t, members[0]), start(t, members[1])} {
+		wait(t, s)
+	}
+	joined, err := etcdserver.Rejoin(t.Context(), members[2])
+	require.NoError(t, err)
+	require.False(t, joined)
+	wait(t, start(t, members[2]))
 }
 
 func TestFoundersHearEachOther(t *testing.T) {
@@ -79,10 +152,10 @@ func TestFoundersHearEachOther(t *testing.T) {
 	founders := make(chan etcdserver.Options)
 	for _, m := range members {
 		go func() { // ends with the loop below
-			o, err := etcdserver.Rejoin(t.Context(), m)
+			joined, err := etcdserver.Rejoin(t.Context(), m)
 			assert.NoError(t, err)
-			assert.Equal(t, m, o)
-			founders <- o
+			assert.False(t, joined)
+			founders <- m
 		}()
 	}
 	var servers []*etcdserver.Server
@@ -96,9 +169,9 @@ func TestFoundersHearEachOther(t *testing.T) {
 
 func TestRejoinLeavesOthersAlone(t *testing.T) {
 	lone := options(t, "n1")
-	o, err := etcdserver.Rejoin(t.Context(), lone)
+	joined, err := etcdserver.Rejoin(t.Context(), lone)
 	require.NoError(t, err)
-	require.Equal(t, lone, o, "nobody to ask")
+	require.False(t, joined, "nobody to ask")
 
 	wrong := options(t, "n1")
 	wrong.InitialCluster = "n3=http://" + wrong.PeerAddress + ",n2=http://" + freeAddress(t)
