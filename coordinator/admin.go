@@ -97,12 +97,9 @@ func (b *Broker) learnChannel(ctx context.Context, topic, channel string) error 
 	if !ok || known() {
 		return nil
 	}
-	_, err := b.meta.Get(ctx, b.keys.Channel(t.ID, channel))
-	if errors.Is(err, meta.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%w: look for channel %s: %w", edge.ErrUnavailable, channel, err)
+	_, _, there, err := b.channelKey(ctx, t.ID, channel)
+	if err != nil || !there {
+		return err
 	}
 	return b.await(ctx, known)
 }

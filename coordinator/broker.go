@@ -43,6 +43,7 @@ type Broker struct {
 	reader   *reader
 	proposer *proposer
 	moved    *signal
+	reach    chan struct{} // capacity 1: who answers has changed; for watch
 	creating *flights
 	hidden   *tombstones
 	placed   *placedChannels
@@ -86,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 func newBroker(o Options) *Broker {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
-		moved: newSignal(), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
+		moved: newSignal(), reach: make(chan struct{}, 1), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
 		pace:   newPace(),
 		failed: make(chan error, 1),
 	}

@@ -37,6 +37,7 @@ type queueOp struct {
 	Number  uint16
 	Verb    string
 	Channel string
+	ID      uint64 // create, delete: of the channel's key; 0 for an ephemeral one
 	From    string
 	First   bool
 	Ordered bool
@@ -142,16 +143,9 @@ func (b *Broker) queueVerb(ctx context.Context, h *hosted, op queueOp) error {
 	q := h.queue
 	switch op.Verb {
 	case verbChannelCreate:
-		o, err := channelOptions(h, op)
-		if err != nil {
-			return err
-		}
-		if _, err = q.CreateChannel(ctx, op.Channel, o); err == nil && op.Paused {
-			err = q.PauseChannel(ctx, op.Channel)
-		}
-		return err
+		return b.serveCreate(ctx, h, op)
 	case verbChannelDelete:
-		return q.DeleteChannel(ctx, op.Channel)
+		return b.serveDelete(ctx, h, op)
 	case verbChannelEmpty:
 		return q.EmptyChannel(ctx, op.Channel)
 	case verbChannelSeek:

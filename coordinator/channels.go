@@ -42,36 +42,55 @@ func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string,
 		}
 		return b.onLeaders(ctx, t, op)
 	}
-	t, c, err := b.ensureChannel(ctx, topic, channel, meta.ChannelState{From: from, Ordered: ordered})
+	for {
+		err := b.placeChannel(ctx, topic, op)
+		if !errors.Is(err, edge.ErrChannelNotFound) {
+			return err
+		}
+	}
+}
+
+// placeChannel makes the channel's key, and the channel at every leader.
+// ErrChannelNotFound: it was deleted meanwhile.
+func (b *Broker) placeChannel(ctx context.Context, topic string, op queueOp) error {
+	t, c, err := b.ensureChannel(ctx, topic, op.Channel, meta.ChannelState{From: op.From, Ordered: op.Ordered})
 	if err != nil {
 		return err
 	}
-	if ordered && !c.Ordered { // it was there and becomes ordered
-		if err := b.orderChannel(ctx, topic, channel, true); err != nil {
+	if op.Ordered && !c.Ordered { // it was there and becomes ordered
+		if err := b.orderChannel(ctx, topic, op.Channel, true); err != nil {
 			return err
 		}
 		c.Ordered = true
 	}
-	if b.placed.has(t.ID, channel, c.ID) {
+	if b.placed.has(t.ID, op.Channel, c.ID) {
 		return nil
 	}
-	op.From, op.First, op.Ordered, op.Paused = c.From, c.First, c.Ordered, c.Paused
+	op.ID, op.From, op.First, op.Ordered, op.Paused = c.ID, c.From, c.First, c.Ordered, c.Paused
 	if err := b.onLeaders(ctx, t, op); err != nil {
 		return err
 	}
-	b.placed.add(t.ID, channel, c.ID)
+	b.placed.add(t.ID, op.Channel, c.ID)
 	return nil
 }
 
-// ensureChannel finds or writes the channel's key.
+// ensureChannel finds or writes the channel's key. One that is being deleted is
+// deleted first, whoever began that.
 func (b *Broker) ensureChannel(ctx context.Context, topic, channel string, c meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
 	for {
 		t, ok := b.catalog.topic(topic)
 		if !ok {
 			return t, c, edge.ErrTopicNotFound
 		}
-		if known, ok := b.catalog.channels(t.ID)[channel]; ok {
+		known, ok := b.catalog.channels(t.ID)[channel]
+		if ok && !known.Deleting {
 			return t, known, nil
+		}
+		if ok {
+			if err := b.finishDelete(ctx, topic, channel, t, known.ID); err != nil {
+				return t, c, err
+			}
+			continue
 		}
 		err := b.tryChannel(ctx, topic, channel, t, c)
 		if err != nil {
@@ -103,34 +122,6 @@ func (b *Broker) tryChannel(ctx context.Context, topic, channel string, t meta.T
 		return nil // the watch tells whether it landed; if not, the caller's time runs out
 	}
 	return err
-}
-
-// deleteChannel removes the key, then the channel at every leader. A topic that
-// loses its last channel has no first one any more: the next begins at what the
-// topic kept.
-func (b *Broker) deleteChannel(ctx context.Context, topic, channel string) error {
-	t, ok := b.catalog.topic(topic)
-	if !ok {
-		return edge.ErrTopicNotFound
-	}
-	channels := b.catalog.channels(t.ID)
-	if _, ok := channels[channel]; ok {
-		puts := []meta.Put{{Key: b.keys.Channel(t.ID, channel), Delete: true}}
-		if len(channels) == 1 {
-			t.V, t.FirstChannel = meta.Version, ""
-			puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
-		}
-		cmp := []meta.Compare{{Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
-		if ok, _, err := b.meta.Txn(ctx, cmp, puts); err != nil || !ok {
-			return fmt.Errorf("%w: delete channel %s: moved=%t: %w", edge.ErrUnavailable, channel, !ok, errors.Join(err))
-		}
-	} else if !strings.HasSuffix(channel, ephemeral) {
-		return edge.ErrChannelNotFound
-	}
-	if err := b.onLeaders(ctx, t, queueOp{Verb: verbChannelDelete, Channel: channel}); err != nil {
-		return err
-	}
-	return b.await(ctx, func() bool { _, ok := b.catalog.channels(t.ID)[channel]; return !ok })
 }
 
 // pauseChannel replicates a pause at every leader; the key remembers it for
@@ -174,25 +165,20 @@ func (b *Broker) alterChannel(ctx context.Context, topic string, op queueOp, edi
 
 // editChannel changes a channel's key as it is now and returns what it says then.
 func (b *Broker) editChannel(ctx context.Context, t ident.TopicID, channel string, edit func(*meta.ChannelState) error) (meta.ChannelState, error) {
-	key := b.keys.Channel(t, channel)
 	for {
-		e, err := b.meta.Get(ctx, key)
-		if errors.Is(err, meta.ErrNotFound) {
-			return meta.ChannelState{}, edge.ErrChannelNotFound
-		}
-		if err != nil {
-			return meta.ChannelState{}, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-		}
-		before, err := meta.DecodeChannel(e)
+		e, before, there, err := b.channelKey(ctx, t, channel)
 		if err != nil {
 			return before, err
+		}
+		if !there {
+			return before, edge.ErrChannelNotFound
 		}
 		c := before
 		if err := edit(&c); err != nil || c == before {
 			return c, err
 		}
 		c.V = meta.Version
-		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(c)}})
+		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
 		if err != nil {
 			return c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}

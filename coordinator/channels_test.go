@@ -3,6 +3,8 @@ package coordinator_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -238,6 +240,70 @@ func TestAdministrationOfAChannelJustMade(t *testing.T) {
 		c.do("n1", "channel.create", "orders", channel, nil)
 		c.do(all[1+i%2], "channel.delete", "orders", channel, nil)
 	}
+}
+
+// A delete that did not reach the leader is not half done: the channel is listed
+// as long as the leader has it, and the delete can be repeated.
+func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "1"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	holder := c.leader("orders")
+	other := all[(slices.Index(all, holder)+1)%len(all)]
+	c.kill(holder)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	op := edge.AdminOp{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
+	require.ErrorIs(t, c.nodes[other].Do(ctx, op), edge.ErrUnavailable)
+	c.restart(holder)
+	c.leader("orders")
+	require.Contains(t, c.nodes[other].Channels("orders"), "billing")
+	c.do(other, "channel.delete", "orders", "billing", nil)
+	_, ok := c.stats("orders", "billing")
+	require.False(t, ok, "the leader still has the channel")
+	c.eventually(func() bool { return len(c.nodes[holder].Channels("orders")) == 0 }, "the key is still there")
+}
+
+// Whoever loses a channel by its deletion may want it back at once, at any broker:
+// in the end the leaders of all partitions have it if its key is there, else none.
+func TestChannelIsMadeWhileItIsDeleted(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
+	topic, ok := c.nodes["n1"].Topic("orders")
+	require.True(t, ok)
+	for i := range 40 {
+		channel := fmt.Sprintf("c%d", i)
+		c.do("n1", "channel.create", "orders", channel, nil)
+		var done sync.WaitGroup
+		done.Go(func() { c.do("n2", "channel.delete", "orders", channel, nil) })
+		for n, name := range all {
+			done.Go(func() {
+				for range 1 + (i+n)%3 { // some look for it until it is gone, and further
+					c.do(name, "channel.create", "orders", channel, nil)
+				}
+			})
+		}
+		done.Wait()
+		for n := range topic.Partitions {
+			c.eventually(func() bool { return c.leaderHas(topic.Partition(n), channel) == c.listed(channel) }, "partition %d, %s", n, channel)
+		}
+	}
+}
+
+// leaderHas reports whether the leader of a partition has the channel.
+func (c *cluster) leaderHas(p ident.Partition, channel string) bool {
+	for _, b := range c.nodes {
+		if q, ok := b.Queue(p); ok && b.Leads(p) {
+			_, has := q.Channel(channel)
+			return has
+		}
+	}
+	return false
+}
+
+// listed reports whether the channel of orders has a key.
+func (c *cluster) listed(channel string) bool {
+	return slices.Contains(c.nodes["n1"].Channels("orders"), channel)
 }
 
 // A delivery that is under way when the leader dies stays the client's: nobody

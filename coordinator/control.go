@@ -118,6 +118,9 @@ func (b *Broker) carryOut(ctx context.Context, fence meta.Compare, a controller.
 	case controller.Forget:
 		return b.forget(ctx, fence, a.Node)
 	case controller.DropTombstone:
+		if err := b.deleteChannelKeys(ctx, a.ID); err != nil {
+			return err
+		}
 		put, revision = meta.Put{Key: b.keys.Topic(a.Name), Delete: true}, a.Revision
 	case controller.Rewrite:
 		a.State.V = meta.Version

@@ -68,7 +68,10 @@ func (m *membership) Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 	m.mu.peers[n] = s
 	m.broker.tellReplicas(n, s.event(n))
 	m.mu.Unlock()
-	m.broker.judgeLeaders()
+	select {
+	case m.broker.reach <- struct{}{}:
+	default:
+	}
 	if !up {
 		m.broker.gateway.PeerDown(n)
 	}

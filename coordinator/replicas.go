@@ -50,29 +50,43 @@ func (b *Broker) openStore(restored bool) error {
 }
 
 // watch owns the catalog: it applies every change of the metadata and tells the
-// machines. Started by start, ends with the broker.
+// machines. It alone judges leaders, so that what a machine hears last is the
+// newest. Started by start, ends with the broker.
 func (b *Broker) watch(ctx context.Context) {
-	for ch := range b.meta.Watch(ctx, b.keys.Root()) {
-		c := b.catalog.apply(ch)
-		b.rpc.SetPeers(b.addressBook())
-		for _, n := range c.live {
-			b.tellLive(n)
+	changes := b.meta.Watch(ctx, b.keys.Root())
+	for {
+		select {
+		case ch, open := <-changes:
+			if !open {
+				return
+			}
+			b.metadataChanged(ch)
+		case <-b.reach:
+			b.judgeLeaders()
 		}
-		for _, p := range c.partitions {
-			b.partitionChanged(p)
-		}
-		for _, name := range c.topics {
-			b.topicChanged(name)
-		}
-		slices.Sort(c.channels)
-		for _, t := range slices.Compact(c.channels) {
-			b.tellPolicies(t)
-		}
-		if ch.Reset { // tombstones may have come and gone unseen
-			b.background(b.sweep)
-		}
-		b.moved.notify()
 	}
+}
+
+func (b *Broker) metadataChanged(ch meta.Change) {
+	c := b.catalog.apply(ch)
+	b.rpc.SetPeers(b.addressBook())
+	for _, n := range c.live {
+		b.tellLive(n)
+	}
+	for _, p := range c.partitions {
+		b.partitionChanged(p)
+	}
+	for _, name := range c.topics {
+		b.topicChanged(name)
+	}
+	slices.Sort(c.channels)
+	for _, t := range slices.Compact(c.channels) {
+		b.tellPolicies(t)
+	}
+	if ch.Reset { // tombstones may have come and gone unseen
+		b.background(b.sweep)
+	}
+	b.moved.notify()
 }
 
 // liveEvent tells a partition's machine of a broker's registration. A leader that
@@ -109,14 +123,19 @@ func (b *Broker) partitionChanged(p ident.Partition) {
 	}
 }
 
-// introduce tells a machine about its replicas' brokers, once for each.
+// introduce tells a machine about its replicas' brokers, once for each; and about
+// those that say that they are cut off whenever the partition changes, for that
+// decides whether they are to be replaced.
 func (b *Broker) introduce(h *hosted, s meta.PartitionState) {
-	if slices.Equal(h.told, s.Replicas) {
-		return
-	}
+	known := slices.Equal(h.told, s.Replicas)
 	h.told = s.Replicas
 	for _, n := range s.Replicas {
-		b.post(h.id, b.liveEvent(s, n))
+		if r, _ := b.catalog.liveNode(n); !known || len(r.Unreached) > 0 {
+			b.post(h.id, b.liveEvent(s, n))
+		}
+	}
+	if known {
+		return
 	}
 	if !slices.Contains(s.Replicas, s.Leader) && s.Leader != "" {
 		b.post(h.id, b.liveEvent(s, s.Leader))

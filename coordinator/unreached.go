@@ -17,22 +17,19 @@ const unreachedEvery = 250 * time.Millisecond
 // cannot reach, while a partition led here lacks its minimum because of them: a
 // leader that reaches the metadata but not its replicas is in the way of members
 // that reach each other. Saying so is also the proof that the metadata is
-// reached. Started by start, ends with the broker.
+// reached. What was told before is read from the metadata: an answer that was
+// lost does not say, and a leader whose old word stands is replaced again and
+// again. Started by start, ends with the broker.
 func (b *Broker) keepUnreached(ctx context.Context) {
-	var told []ident.Node
-	of := b.Incarnation()
 	every(ctx, unreachedEvery, func() {
-		if inc := b.Incarnation(); inc != of { // a new registration says nothing yet
-			of, told = inc, nil
-		}
 		now := b.missed()
-		if b.stopping.Load() || slices.Equal(now, told) {
+		told, ok := b.catalog.liveNode(b.self)
+		if b.stopping.Load() || !ok || told.Incarnation != b.Incarnation() || slices.Equal(now, told.Unreached) {
 			return
 		}
 		try, cancel := context.WithTimeout(ctx, txnTimeout)
 		defer cancel()
 		if err := b.session.unreached(try, now); err == nil {
-			told = now
 			b.log.WithField("nodes", now).Warn("UNREACHED brokers, as told to the others")
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
 
@@ -48,5 +50,73 @@ func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	after, _ := c.view(leader, "orders")
 	require.Equal(t, before.Partitions[0].Epoch, after.Partitions[0].Epoch)
 	c.net.heal()
+	c.whole("orders")
+}
+
+// registration reads a broker's.
+func (c *cluster) registration(name string) (meta.NodeState, meta.Entry) {
+	c.t.Helper()
+	e, err := c.meta.Get(c.t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	require.NoError(c.t, err)
+	s, err := meta.DecodeNode(e)
+	require.NoError(c.t, err)
+	return s, e
+}
+
+// cutsOff writes into a broker's registration that it does not reach others, as
+// its own transaction does.
+func (c *cluster) cutsOff(name string, from ...ident.Node) {
+	c.t.Helper()
+	s, e := c.registration(name)
+	s.Unreached = from
+	c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s), Lease: e.Lease})
+}
+
+// overwrite puts a key that nobody else changes at the same time.
+func (c *cluster) overwrite(was meta.Entry, now meta.Put) {
+	c.t.Helper()
+	ok, _, err := c.meta.Txn(c.t.Context(), []meta.Compare{{Key: was.Key, Create: -1, Mod: was.Mod}}, []meta.Put{now})
+	require.NoError(c.t, err)
+	require.True(c.t, ok)
+}
+
+// TestWordOfBeingCutOffIsTakenBack: a leader told the others that it is cut off,
+// the answer was lost, and then it was not cut off any more. As long as its word
+// stands it is replaced whenever it leads.
+func TestWordOfBeingCutOffIsTakenBack(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	others := map[string][]ident.Node{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+	c.cutsOff(leader, others...)
+	c.eventually(func() bool {
+		now, _ := c.registration(leader)
+		v, _ := c.view(leader, "orders")
+		return len(now.Unreached) == 0 && v.Partitions[0].Leader == ident.Node(leader)
+	}, "it does not take its word back, or does not lead again")
+}
+
+// TestPartitionGoesToALeaderThatIsCutOff: what a broker said of itself before it
+// became leader counts too, though nothing of it changes any more.
+func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	was := c.leader("orders")
+	next := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[was]
+	others := map[string][]ident.Node{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[next]
+	c.sessions[next].Cut() // it learns nothing and takes nothing back
+	c.cutsOff(next, others...)
+	topic, ok := c.nodes[was].Topic("orders")
+	require.True(t, ok)
+	e, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Partition(topic.Partition(0)))
+	require.NoError(t, err)
+	s, err := meta.DecodePartition(e)
+	require.NoError(t, err)
+	s.Leader, s.LeaderIncarnation, s.Epoch = ident.Node(next), c.nodes[next].Incarnation(), s.Epoch+1
+	c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s)})
+	require.NoError(t, c.put(was, "orders", "m1"))
+	c.sessions[next].Heal()
 	c.whole("orders")
 }

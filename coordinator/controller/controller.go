@@ -61,9 +61,11 @@ type Options struct {
 type Action interface{ action() }
 
 type (
-	// DropTombstone removes the key of a deleted topic.
+	// DropTombstone removes the key of a deleted topic, and those of its channels that
+	// whoever deleted it left.
 	DropTombstone struct {
 		Name     string
+		ID       ident.TopicID
 		Revision int64
 	}
 	// HandOver asks a partition's leader to give its place to another member.
@@ -103,7 +105,7 @@ func Plan(s Snapshot, o Options) []Action {
 		if !t.State.Deleted {
 			topics[t.State.ID] = t.State
 		} else if s.NowMS-t.State.DeletedAtMS > o.TombstoneMS {
-			out = append(out, DropTombstone{Name: t.Name, Revision: t.State.Revision})
+			out = append(out, DropTombstone{Name: t.Name, ID: t.State.ID, Revision: t.State.Revision})
 		}
 	}
 	p := newPlanner(s, o)

@@ -61,7 +61,7 @@ func TestPlanDropsTombstonesInTheirTime(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{dead}, NowMS: 1500}
 	require.Empty(t, plan(s))
 	s.NowMS = 2001
-	require.Equal(t, []controller.Action{controller.DropTombstone{Name: "old", Revision: 3}}, plan(s))
+	require.Equal(t, []controller.Action{controller.DropTombstone{Name: "old", ID: 8, Revision: 3}}, plan(s))
 }
 
 func TestPlanFillsAFewAtATime(t *testing.T) {

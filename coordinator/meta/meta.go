@@ -208,6 +208,9 @@ type ChannelState struct {
 	Ordered bool   `json:"ordered,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
 
+	// Deleting: nobody subscribes any more; the key goes when no leader has it.
+	Deleting bool `json:"deleting,omitempty"`
+
 	Policy ChannelPolicy `json:"policy,omitzero"`
 }
 

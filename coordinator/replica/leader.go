@@ -315,28 +315,25 @@ func (m *Machine) handOver(ev HandOver) {
 	}
 }
 
+// handOverTick goes on leading when a hand-over does not work, or has no answer:
+// if it has landed, what is committed meanwhile is committed by the heir too.
 func (m *Machine) handOverTick() {
 	l := m.lead
-	if l.heir == "" || m.now-l.heirMS <= m.o.GraceMS {
-		return
-	}
-	if m.cas == nil && len(l.unresolved) == 0 { // it did not work: go on leading
-		l.heir, l.paused = "", false
+	if l.heir != "" && m.now-l.heirMS > m.o.GraceMS {
+		l.heir, l.paused = "", m.rollbackMayLand()
 	}
 }
 
 // giveAway proposes the heir when it has everything, as long as its store is a
-// member: it may have been proposed out since the hand-over began. What it holds
-// must be the word of its present incarnation: it may have come back without
-// its disk, and a live leader without its store would block every election.
+// member: it may have been proposed out since the hand-over began. A live leader
+// without its store would block every election.
 func (m *Machine) giveAway() bool {
 	l := m.lead
 	if l.heir == "" {
 		return false
 	}
-	f, n := l.follower(l.heir), m.node(l.heir)
-	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) ||
-		n.incarnation == 0 || n.incarnation != f.incarnation {
+	f := l.follower(l.heir)
+	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) || !f.present(m) {
 		return false
 	}
 	complete := len(l.pending) == 0 && m.committed.Offset == m.log.end.Offset &&
@@ -345,8 +342,8 @@ func (m *Machine) giveAway() bool {
 		return false
 	}
 	s := m.state.Clone()
-	s.Leader, s.LeaderIncarnation, s.Epoch = l.heir, n.incarnation, l.epoch+1
-	m.proposeCAS(casHandOver, s, nil, &Peer{Node: l.heir, Incarnation: n.incarnation})
+	s.Leader, s.LeaderIncarnation, s.Epoch = l.heir, f.incarnation, l.epoch+1
+	m.proposeCAS(casHandOver, s, nil, &Peer{Node: l.heir, Incarnation: f.incarnation})
 	return true
 }
 

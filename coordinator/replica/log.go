@@ -163,9 +163,6 @@ func (m *Machine) borderAt(o ident.Offset) (ident.Position, bool) {
 	if o == m.log.end.Offset {
 		return m.log.end, true
 	}
-	if s := m.index.Start(); o == s.Offset {
-		return s, true
-	}
 	r, ok := m.index.AtOffset(o)
 	if !ok || r.Offset != o {
 		return ident.Position{}, false

@@ -70,6 +70,13 @@ func (l *leadership) reprobe(n ident.Node, nowMS int64) {
 
 func (f *follower) up(m *Machine) bool { return m.node(f.node).up }
 
+// present: what is known of it is the word of its present process. One that came
+// back may have lost its disk.
+func (f *follower) present(m *Machine) bool {
+	n := m.node(f.node)
+	return !f.probing && n.incarnation != 0 && n.incarnation == f.incarnation
+}
+
 // current: it holds and knows everything.
 func (f *follower) current(m *Machine) bool {
 	return f.matched && f.match.Offset == m.log.end.Offset && f.knows == m.committed.Offset &&

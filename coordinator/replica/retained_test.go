@@ -105,6 +105,94 @@ func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
 	require.EqualValues(t, "n2", c.state.Leader)
 }
 
+// A replica that was let go and comes back may have lost its disk: it joins on
+// the word of its present process, whether that is known from the metadata or
+// from its connection alone.
+func TestReturnedReplicaSpeaksBeforeItJoins(t *testing.T) {
+	for _, watchIsLate := range []bool{false, true} {
+		c := newCluster(t, 3, 2)
+		leader, back := c.at(1), c.at(3)
+		c.put(leader, 1, "a")
+		c.pass(300)
+		c.down("n3", true)
+		c.pass(50)
+		require.Len(t, c.state.ISR, 2)
+
+		back.log, back.m = nil, New(queue.Restored{}, &memoryIndex{}, back.reg, options("n3", 9))
+		back.cut = true
+		c.cas = func(b *broker, x CAS) {
+			require.NotContains(t, x.State.ISR, ident.Member{Node: "n3", Store: 103})
+			c.apply(b, x)
+		}
+		if !watchIsLate {
+			c.step(leader, Live{Node: "n3", Incarnation: 9})
+		}
+		c.up("n3")
+		lastWord := Received{From: Peer{Node: "n3", Incarnation: 3, Store: 103}, Msg: Message{
+			Kind: MsgAppendAck, Epoch: 1, Store: 103, Durable: leader.m.log.end, ConfirmN: leader.m.lead.confirmN,
+		}}
+		if !watchIsLate {
+			c.step(leader, lastWord)
+		}
+		c.pass(100)
+
+		back.cut = false
+		c.step(leader, Live{Node: "n3", Incarnation: 9})
+		c.step(back, Live{Node: "n3", Incarnation: 9})
+		c.tell()
+		c.pass(500)
+		require.Contains(t, c.state.ISR, ident.Member{Node: "n3", Store: 109})
+		c.step(leader, lastWord)
+		require.EqualValues(t, 109, leader.m.lead.follower("n3").store)
+	}
+}
+
+// What a read finds in the files beyond the log's end was cut off: it is not
+// sent.
+func TestCatchUpEndsWithTheLog(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leader := c.at(1)
+	c.at(3).cut = true
+	c.down("n3", true)
+	c.put(leader, 1, "a")
+	c.settle()
+	leader.m.log.dropTail()
+	leader.log = append(leader.log, chain(leader.m.log.end, leader.m.log.lastCRC, 1)...)
+	c.at(3).cut = false
+	c.tell()
+	c.up("n3")
+	c.pass(300)
+	require.Equal(t, leader.m.log.end, c.at(3).m.log.end)
+	require.Equal(t, []string{"a"}, c.at(3).bodies())
+}
+
+// While the metadata store is away nobody learns whether a hand-over has landed:
+// its leader goes on for those that follow it still, the heir among them. If it
+// has landed, the heir finds everything.
+func TestHandOverWithoutAnswerHoldsNoPuts(t *testing.T) {
+	for _, landed := range []bool{false, true} {
+		c := newCluster(t, 3, 2)
+		c.put(c.at(1), 1, "a")
+		c.pass(100)
+		var asked *CAS
+		c.cas = func(_ *broker, x CAS) { asked = &x }
+		c.step(c.at(1), HandOver{To: "n3"})
+		c.pass(100)
+		require.NotNil(t, asked)
+		c.put(c.at(1), 2, "b")
+		c.pass(2500)
+		require.Equal(t, Committed, c.at(1).outcome(2))
+
+		c.cas = nil
+		if landed {
+			c.apply(c.at(1), *asked)
+			c.pass(500)
+			require.Equal(t, Leader, c.at(3).m.role)
+			require.Equal(t, c.at(1).m.View().Committed, c.at(3).m.View().Committed)
+		}
+	}
+}
+
 // A heir that left the in-sync set since the hand-over began joins it again
 // before it is named.
 func TestHandOverToMembersOnly(t *testing.T) {

@@ -29,6 +29,18 @@ func TestDamageIsCounted(t *testing.T) {
 		w.etcd.parts[0].Target[0] = a.name
 		require.False(t, w.mayLose(a))
 	})
+	t.Run("a copy that a proposal is about to drop", func(t *testing.T) {
+		w, a, b := damageable(t)
+		key := w.etcd.parts[0].Clone()
+		key.ISR[1] = ident.Member{Node: w.nodes[2].name, Store: w.newStoreID()} // it lost that one
+		require.True(t, w.mayLose(a))
+		w.etcd.propose(0, key)
+		require.False(t, w.mayLose(a))
+		require.True(t, w.mayLose(b))
+		w.etcd.put(0, w.etcd.parts[0])
+		w.etcd.propose(0, key)
+		require.True(t, w.mayLose(a), "another revision was there first")
+	})
 	t.Run("a damaged backup", func(t *testing.T) {
 		w, a, b := damageable(t)
 		require.True(t, w.flip(fault{}, a))
@@ -51,6 +63,7 @@ func damageable(t *testing.T) (w *world, a, b *node) {
 		s := &store{id: w.newStoreID()}
 		require.NoError(t, s.durable.append(batches))
 		n.disk.stores[0] = s
+		key.Replicas = append(key.Replicas, n.name)
 		key.ISR = append(key.ISR, ident.Member{Node: n.name, Store: s.id})
 	}
 	w.etcd.parts = []meta.PartitionState{key}

@@ -18,7 +18,11 @@
 //
 // Damage keeps to what replication promises: of each batch some in-sync replica
 // that no move is about to drop stays whole, and fewer than MinISR members lose
-// their disks at once. A backup that is put back brings its damage along.
+// their disks at once, also of an in-sync set that is proposed and may still land.
+// A backup that is put back brings its damage along.
+//
+// A healed network still loses a message now and then, but repeats it within
+// T_lag: there and back is within the write deadline, so every put commits.
 //
 // # What is checked
 //
@@ -29,7 +33,8 @@
 //     in a log at the end nor ever delivered.
 //  4. Nothing is in the log that no client sent, and no request id twice.
 //  5. Every member of the in-sync set in etcd that has not lost its disk holds
-//     all committed batches durably.
+//     all committed batches durably; nobody is proposed whose disk is gone, once
+//     the proposer has heard of the process that came back without it.
 //  6. |ISR| ≥ MinISR in etcd, and epochs rise by one with each change of leader.
 //  7. A delivery is a committed message with its bytes, and none that was
 //     finished on all in-sync replicas, unless by a leader deposed before.

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -12,10 +14,11 @@ import (
 type etcd struct {
 	w         *world
 	revision  int64
-	parts     []meta.PartitionState // Revision = the key's ModRevision
-	live      []registration        // by node
-	changes   []change              // since the compaction, for the watches
-	compacted int64                 // watches that are not past it start over
+	parts     []meta.PartitionState   // Revision = the key's ModRevision
+	proposed  [][]meta.PartitionState // by partition: what may still be put in place of it
+	live      []registration          // by node
+	changes   []change                // since the compaction, for the watches
+	compacted int64                   // watches that are not past it start over
 	down      bool
 	cut       []int // by node: how many faults cut it off
 	loseP     int   // per cent of answers that are lost
@@ -103,13 +106,25 @@ func (e *etcd) is(n ident.Node, inc ident.Incarnation) bool {
 	return e.live[e.w.nodeIndex(n)].incarnation == inc
 }
 
+// propose notes a state that may land as long as the key's revision stays.
+func (e *etcd) propose(part int, s meta.PartitionState) {
+	if s.Revision == e.parts[part].Revision {
+		e.proposed[part] = append(e.proposed[part], s)
+	}
+}
+
+// mayBe lists what a partition's key is and what it may be soon.
+func (e *etcd) mayBe(part int) []meta.PartitionState {
+	return append(slices.Clone(e.proposed[part]), e.parts[part])
+}
+
 // put writes a partition's key and tells the watches.
 func (e *etcd) put(part int, s meta.PartitionState) {
 	old := e.parts[part]
 	e.revision++
 	s = s.Clone()
 	s.Revision = e.revision
-	e.parts[part] = s
+	e.parts[part], e.proposed[part] = s, nil
 	e.changes = append(e.changes, change{revision: e.revision, part: part, state: s})
 	e.w.check.metadata(part, old, s)
 	e.w.note("etcd", part, "key %s", stateText{s})

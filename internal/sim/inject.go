@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 )
 
@@ -195,25 +196,33 @@ func (w *world) stallBoth(f fault) bool {
 }
 
 // mayLose reports whether a disk may vanish without breaking a promise: every
-// in-sync set must keep a member that stays and has lost nothing, not even a bit,
-// and fewer than MinISR may have lost all.
+// in-sync set, also one that is proposed, must keep a member that stays and has
+// lost nothing, not even a bit, and fewer than MinISR may have lost all.
 func (w *world) mayLose(n *node) bool {
-	for p, key := range w.etcd.parts {
-		lost, kept := 0, 0
-		for _, m := range key.ISR {
-			x := w.nodes[w.nodeIndex(m.Node)]
-			switch s := x.disk.stores[p]; {
-			case x == n || s == nil || s.id != m.Store:
-				lost++
-			case stays(key, m.Node) && s.whole():
-				kept++
+	for p := range w.etcd.parts {
+		for _, key := range w.etcd.mayBe(p) {
+			lost, kept := w.losses(p, key, n)
+			if kept == 0 || lost >= key.MinInSync {
+				return false
 			}
-		}
-		if kept == 0 || lost >= key.MinInSync {
-			return false
 		}
 	}
 	return true
+}
+
+// losses counts an in-sync set's members that have lost their disks, with n
+// among them, and those that stay and are whole.
+func (w *world) losses(p int, key meta.PartitionState, n *node) (lost, kept int) {
+	for _, m := range key.ISR {
+		x := w.nodes[w.nodeIndex(m.Node)]
+		switch s := x.disk.stores[p]; {
+		case x == n || s == nil || s.id != m.Store:
+			lost++
+		case stays(key, m.Node) && s.whole():
+			kept++
+		}
+	}
+	return lost, kept
 }
 
 func (w *world) injectClock(f fault, n *node) bool {

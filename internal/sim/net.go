@@ -57,7 +57,7 @@ func (t *network) arrival(l *link, bulk bool) micros {
 	w := t.w
 	at := w.now + 50 + micros(w.rand.IntN(250)) + l.delay
 	if l.cut > 0 || w.rand.IntN(400) == 0 { // retransmitted: late, or never if the cut lasts
-		at += micros(w.rand.Int64N(int64(2 * w.times.isr)))
+		at += micros(w.rand.Int64N(int64(t.retransmission())))
 	}
 	if bulk {
 		at += micros(w.rand.IntN(2000))
@@ -70,6 +70,16 @@ func (t *network) arrival(l *link, bulk bool) micros {
 		l.last = at
 	}
 	return at
+}
+
+// retransmission is the longest that a lost message is late. In a healthy network
+// a heartbeat that was lost keeps nobody from being up, and what takes there and
+// back is within the write deadline; a network with faults stalls for longer.
+func (t *network) retransmission() micros {
+	if t.w.healed {
+		return t.w.times.lag
+	}
+	return 2 * t.w.times.isr
 }
 
 // copyMessage takes the slices out of the machine's hands, as encoding does.

@@ -94,7 +94,7 @@ func newWorld(c Config) *world {
 	w.trace.hash, w.trace.on = fnvOffset, c.Trace
 	w.net = network{w: w, links: make([][]link, s.nodes)}
 	w.etcd = etcd{
-		w: w, parts: make([]meta.PartitionState, s.partitions), live: make([]registration, s.nodes),
+		w: w, parts: make([]meta.PartitionState, s.partitions), proposed: make([][]meta.PartitionState, s.partitions), live: make([]registration, s.nodes),
 		cut: make([]int, s.nodes), lag: make([]micros, s.nodes), gap: make([]bool, s.nodes),
 	}
 	for i := range s.nodes {
