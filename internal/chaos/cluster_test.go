@@ -62,6 +62,13 @@ type cluster struct {
 
 // newCluster starts brokers and waits until all of them take puts.
 func newCluster(t *testing.T, brokers int, external bool) *cluster {
+	c := prepared(t, brokers, external)
+	c.begin()
+	return c
+}
+
+// prepared is a cluster whose brokers have not been started.
+func prepared(t *testing.T, brokers int, external bool) *cluster {
 	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}}
 	hosts := brokers
 	if external {
@@ -78,6 +85,10 @@ func newCluster(t *testing.T, brokers int, external bool) *cluster {
 	}
 	c.small = c.brokers[brokers-1]
 	c.small.shrinkDisk(t)
+	return c
+}
+
+func (c *cluster) begin() {
 	for _, b := range c.brokers {
 		c.start(b)
 	}
@@ -85,7 +96,6 @@ func newCluster(t *testing.T, brokers int, external bool) *cluster {
 		c.ready(b)
 	}
 	c.watch = watchCounters(c)
-	return c
 }
 
 // metadata is what a broker is told about etcd.
@@ -119,6 +129,12 @@ func (c *cluster) layOutEtcd(h *host) *broker {
 	b := &broker{name: "etcd", host: h, dir: filepath.Join(c.dir, "etcd"), log: filepath.Join(c.dir, "etcd.log")}
 	b.command = append(h.enter(), "env", etcdEnv+"="+address(etcdLane, h.number), etcdDirEnv+"="+b.dir, os.Args[0])
 	return b
+}
+
+// logged reports whether a broker has said something.
+func (b *broker) logged(text string) bool {
+	log, err := os.ReadFile(b.log)
+	return err == nil && strings.Contains(string(log), text)
 }
 
 // directory holds the logs and the disks; it stays if the test fails.

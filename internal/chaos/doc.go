@@ -13,6 +13,11 @@
 // it ends. It needs Linux, ip (iproute2), nft (nftables), nsenter and /dev/net/tun, and the
 // right to make namespaces; where one of them is missing the tests are skipped.
 //
+// Beside the rounds there are traces of internal/model, each of which one rule
+// alone keeps from a loss, played step by step: all that brokers say to each other
+// passes through the test, which holds back what replicas say for as long as the
+// trace needs (wire_test.go).
+//
 // What it does not do: power cuts (internal/powercut); clocks, of which processes
 // on one machine share one (internal/sim has one for each broker); and it repeats a
 // plan by its seed, not a schedule.
