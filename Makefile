@@ -58,6 +58,7 @@ PROCESSES = ./internal/e2e ./internal/chaos ./cmd/nsqd ./coordinator
 test: build ## everything that proves a change: also clusters of real processes
 	$(GO) test -timeout 30m $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/e2e|internal/chaos|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
+	$(MAKE) fuzz
 
 test-race: build ## the same under the race detector
 	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $(PACKAGES)
@@ -138,12 +139,7 @@ conformance: build ## stock clients' own suites, and every pair of implementatio
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
 
 fuzz: ## every fuzz target in turn (FUZZTIME each)
-	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
-		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
-			echo "$$(dirname $$file) $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
-		done; \
-	done
+	.ci/fuzz $(FUZZTIME)
 
 clean: ## remove what was built (data stays)
 	rm -rf bin

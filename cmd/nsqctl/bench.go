@@ -92,6 +92,9 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.bounds.Limit >= o.bounds.Timeout {
+		return fmt.Errorf("--limit %s: a repeat fails after --timeout %s, which has to be longer", o.bounds.Limit, o.bounds.Timeout)
+	}
 	if o.cluster {
 		stop, err := o.startCluster(cmd.Context())
 		if err != nil {
