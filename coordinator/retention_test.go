@@ -33,15 +33,21 @@ func (c *cluster) fill(topic string, n int) {
 	}
 }
 
-// logStart is the least first offset that any replica of a topic holds.
-func (c *cluster) logStart(topic string) ident.Offset {
+// logStart is the least first offset that any replica of a topic holds, once all
+// tell: a broker that has just started does not know its topics yet.
+func (c *cluster) logStart(topic string) (low ident.Offset) {
 	c.t.Helper()
-	low := ident.Offset(1 << 62)
-	for _, b := range c.nodes {
-		d, err := b.Digest(coordinator.DigestRequest{Topic: topic})
-		require.NoError(c.t, err)
-		low = min(low, ident.Offset(d.Start))
-	}
+	c.eventually(func() bool {
+		low = ident.Offset(1 << 62)
+		for _, b := range c.nodes {
+			d, err := b.Digest(coordinator.DigestRequest{Topic: topic})
+			if err != nil {
+				return false
+			}
+			low = min(low, ident.Offset(d.Start))
+		}
+		return true
+	}, "no digest of %s", topic)
 	return low
 }
 

@@ -185,16 +185,19 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	if p.trashed || !p.unchanged(p.durable.cuts) {
 		return nil
 	}
-	trimmed, err := p.segments.TrimHead(below.Offset)
-	if err != nil || !trimmed {
-		return err
+	start, some := p.segments.StartAfterTrim(below.Offset)
+	if !some {
+		return nil
 	}
-	first, prevCRC := p.firstOnDisk()
-	p.durable.start, p.durable.startCRC, p.durable.dirty = first, prevCRC, true
+	first, prevCRC := p.borderOnDisk(start)
 	p.mu.Lock()
-	p.mu.first = first
+	p.mu.first = first // before the files go, or whoever reads from the start would find nothing there
 	p.mu.quarantine.keep(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
+	if _, err := p.segments.TrimHead(below.Offset); err != nil {
+		return err
+	}
+	p.durable.start, p.durable.startCRC, p.durable.dirty = first, prevCRC, true
 	return p.index.TrimHead(first)
 }
 
@@ -209,6 +212,11 @@ func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 	if !ok {
 		return p.durable.end, p.durable.lastCRC
 	}
+	return p.borderOnDisk(o)
+}
+
+// borderOnDisk is the same of any segment, by its first offset.
+func (p *Partition) borderOnDisk(o ident.Offset) (first ident.Position, prevCRC uint32) {
 	first = ident.Position{Offset: o, Sequence: p.durable.start.Sequence}
 	_, err := p.segments.Headers(o, p.segments.End(), func(b queue.Batch) bool {
 		first.Sequence, prevCRC = b.At.Sequence, b.PrevCRC

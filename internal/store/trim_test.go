@@ -45,6 +45,32 @@ func TestTrimBehindACut(t *testing.T) {
 	starts()
 }
 
+// TestStartWhileTrimming: whoever reads from the start finds it there, also while
+// files go.
+func TestStartWhileTrimming(t *testing.T) {
+	var p *Partition
+	removed := 0
+	s := reopen(t, testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+		if p == nil || op.Call != vfs.CallRemove && op.Call != vfs.CallSyncDir {
+			return nil
+		}
+		removed++
+		b, err := p.ReadAt(p.Start().Offset, 1)
+		require.NoError(t, err)
+		require.Equal(t, p.Start(), b[0].At)
+		return nil
+	})))
+	q, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: q, borders: []border{{}}}
+	m.put(t, s, 20, 3000)
+	require.NoError(t, s.Checkpoint())
+	p = q
+	require.NoError(t, p.TrimHead(m.end().at))
+	require.Positive(t, p.Start().Offset, "nothing went")
+	require.Positive(t, removed)
+}
+
 func submit(t *testing.T, s *Store, p *Partition, w queue.Write) {
 	t.Helper()
 	a := make(answer, 1)

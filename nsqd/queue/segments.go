@@ -265,6 +265,20 @@ func (s *Segments) remove(base ident.Offset) error {
 	return nil
 }
 
+// StartAfterTrim is where the log begins after TrimHead, false if that removes
+// nothing.
+func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
+	list := s.segments()
+	n := 0
+	for n+1 < len(list) && list[n].end() <= below {
+		n++
+	}
+	if n == 0 {
+		return 0, false
+	}
+	return list[n].base, true
+}
+
 // TrimHead removes the files that lie wholly below an offset; the last file
 // always stays. It answers whether anything went. The directory is synced before
 // each removal and after it: no power cut leaves a hole, or the removal without
