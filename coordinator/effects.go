@@ -26,7 +26,6 @@ func (l *loop) finish() {
 	}
 	clear(l.touched)
 	l.touched = l.touched[:0]
-	l.keepActive()
 	if moved {
 		l.moved.notify()
 	}
@@ -144,7 +143,7 @@ func (l *loop) settle(h *hosted) (moved bool) {
 	return moved
 }
 
-// keepActive drops the machines that need no ticks. They are given new effects:
+// keepActive drops the machines that need no ticks, after a tick. They are given new effects:
 // the arrays of ten thousand idle ones take tens of megabytes.
 func (l *loop) keepActive() {
 	kept := l.active[:0]

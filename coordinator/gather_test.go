@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -137,7 +138,10 @@ func BenchmarkMessage(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_ = encodeMessage(wirePartition, &replica.Envelope{Msg: m})
+			f := encodeMessage(wirePartition, &replica.Envelope{Msg: m})
+			if _, err := rpc.Marshal(f.Header); err != nil {
+				b.Fatal(err)
+			}
 		}
 	})
 	b.Run("decode", func(b *testing.B) {

@@ -110,6 +110,9 @@ func (l *loop) run() {
 			l.tick()
 		}
 		l.finish()
+		if due {
+			l.keepActive()
+		}
 		l.passBarriers()
 		if !armed && len(l.active) > 0 {
 			timer.Reset(tickEvery)

@@ -1,8 +1,10 @@
 package coordinator
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -22,58 +24,108 @@ const (
 	flagRestart  = 8
 )
 
-// messageHeader is a replica.Message on the wire, without its batches: a
-// msgpack array of its fields in this order; new ones go to the end. The batches
+// messageHeader is a replica.Message on the wire, without its batches, which
 // follow as the frame's payload, one after the other, byte for byte as they lie
 // in the log. The sender's incarnation is the connection's.
+//
+// It is three lists, each with its length first: the message's fields as numbers
+// (uvarints), its epochs of five numbers each, the bytes of the channels' delta.
+// New fields go to the end of the first list: who does not know them skips them,
+// and who misses them reads zeros.
 type messageHeader struct {
-	Topic     uint64
-	Number    uint16
-	Kind      uint8
-	Flags     uint8
-	Epoch     uint64
-	To        uint64
-	Store     uint64
-	PrevCRC   uint32
-	Prev      wirePosition
-	Committed wirePosition
-	Durable   wirePosition
-	ConfirmN  uint64
-	LastEpoch uint64
-	Epochs    []wireEpoch
-	Confirm   *wireConfirm
+	id  ident.Partition
+	msg *replica.Message
 }
 
-// wirePosition is {offset, sequence}.
-type wirePosition [2]uint64
+// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time
+// that msgpack's reflection does, and each put costs its brokers a dozen of them.
+func (h *messageHeader) AppendBinary(b []byte) ([]byte, error) {
+	m := h.msg
+	b = appendNumbers(b,
+		uint64(h.id.Topic), uint64(h.id.Number), uint64(m.Kind), uint64(flagsOf(m)),
+		uint64(m.Epoch), uint64(m.To), uint64(m.Store),
+		uint64(m.Prev.Offset), uint64(m.Prev.Sequence), uint64(m.PrevCRC),
+		uint64(m.Committed.Offset), uint64(m.Committed.Sequence),
+		uint64(m.Durable.Offset), uint64(m.Durable.Sequence),
+		m.ConfirmN, uint64(m.LastEpoch), uint64(m.Confirm.Epoch), m.Confirm.N)
+	b = binary.AppendUvarint(b, uint64(epochNumbers*len(m.Epochs)))
+	for _, e := range m.Epochs {
+		b = appendAll(b, uint64(e.Epoch), uint64(e.Start.Offset), uint64(e.Start.Sequence),
+			uint64(e.End.Offset), uint64(e.End.Sequence))
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.Confirm.Delta)))
+	return append(b, m.Confirm.Delta...), nil
+}
 
-// wireEpoch is {epoch, start offset, start sequence, end offset, end sequence}.
-type wireEpoch [5]uint64
+// epochNumbers is how many numbers an epoch takes.
+const epochNumbers = 5
 
-type wireConfirm struct {
-	Epoch uint64
-	N     uint64
-	Delta []byte
+func appendNumbers(b []byte, list ...uint64) []byte {
+	return appendAll(binary.AppendUvarint(b, uint64(len(list))), list...)
+}
+
+func appendAll(b []byte, list ...uint64) []byte {
+	for _, v := range list {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
+// numbers reads lists of numbers. Once something was wrong, all of them are 0.
+type numbers struct {
+	b    []byte
+	left int // in the list
+	bad  bool
+}
+
+// open begins the next list.
+func (r *numbers) open() {
+	r.left = 1
+	n := r.next()
+	if r.bad = r.bad || n > uint64(len(r.b)); r.bad {
+		n = 0
+	}
+	r.left = int(n)
+}
+
+// next is 0 beyond the end of the list.
+func (r *numbers) next() uint64 {
+	if r.left == 0 || r.bad {
+		return 0
+	}
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.left--
+	r.b = r.b[n:]
+	return v
+}
+
+// upTo refuses a number that its field cannot hold.
+func (r *numbers) upTo(largest uint64) uint64 {
+	v := r.next()
+	r.bad = r.bad || v > largest
+	return v
+}
+
+// close skips what is left of the list.
+func (r *numbers) close() {
+	for r.left > 0 && !r.bad {
+		r.next()
+	}
+}
+
+func (r *numbers) position() ident.Position {
+	return ident.Position{Offset: ident.Offset(r.next()), Sequence: ident.Sequence(r.next())}
 }
 
 // encodeMessage makes the frame of one envelope. The batches' bytes are shared,
 // not copied.
 func encodeMessage(p ident.Partition, env *replica.Envelope) rpc.Frame {
 	m := &env.Msg
-	h := &messageHeader{
-		Topic: uint64(p.Topic), Number: p.Number, Kind: uint8(m.Kind), Epoch: uint64(m.Epoch),
-		To: uint64(m.To), Store: uint64(m.Store), PrevCRC: m.PrevCRC,
-		Prev: toWire(m.Prev), Committed: toWire(m.Committed), Durable: toWire(m.Durable),
-		ConfirmN: m.ConfirmN, LastEpoch: uint64(m.LastEpoch), Flags: flagsOf(m),
-	}
-	for _, e := range m.Epochs {
-		h.Epochs = append(h.Epochs, wireEpoch{uint64(e.Epoch), uint64(e.Start.Offset), uint64(e.Start.Sequence),
-			uint64(e.End.Offset), uint64(e.End.Sequence)})
-	}
-	if m.Confirm.N != 0 {
-		h.Confirm = &wireConfirm{Epoch: uint64(m.Confirm.Epoch), N: m.Confirm.N, Delta: m.Confirm.Delta}
-	}
-	f := rpc.Frame{Class: rpc.ClassReplica, Header: h}
+	f := rpc.Frame{Class: rpc.ClassReplica, Header: &messageHeader{p, m}}
 	if env.Bulk {
 		f.Class = rpc.ClassBulk
 	}
@@ -102,35 +154,38 @@ func flagsOf(m *replica.Message) (flags uint8) {
 	return flags
 }
 
-// decodeMessage reads a frame and checks each batch whole, so that no machine
-// ever sees bytes whose checksums do not hold. Errors wrap errFrame.
-func decodeMessage(f rpc.Received) (ident.Partition, replica.Message, error) {
-	var h messageHeader
-	if err := rpc.Unmarshal(f.Header, &h); err != nil {
-		return ident.Partition{}, replica.Message{}, fmt.Errorf("%w: header: %v", errFrame, err)
+// decodeMessage reads a frame, whose bytes the message shares, and checks each
+// batch whole, so that no machine ever sees bytes whose checksums do not hold.
+// Errors wrap errFrame.
+func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err error) {
+	r := numbers{b: f.Header}
+	r.open()
+	p = ident.Partition{Topic: ident.TopicID(r.next()), Number: uint16(r.upTo(math.MaxUint16))}
+	m.Kind = replica.Kind(r.upTo(math.MaxUint8))
+	flags := r.next()
+	m.Reject, m.NeedFull, m.Restart = flags&flagReject != 0, flags&flagNeedFull != 0, flags&flagRestart != 0
+	m.Epoch, m.To, m.Store = ident.Epoch(r.next()), ident.StoreID(r.next()), ident.StoreID(r.next())
+	m.Prev, m.PrevCRC = r.position(), uint32(r.upTo(math.MaxUint32))
+	m.Committed, m.Durable = r.position(), r.position()
+	m.ConfirmN, m.LastEpoch = r.next(), ident.Epoch(r.next())
+	m.Confirm = queue.Confirm{Epoch: ident.Epoch(r.next()), N: r.next(), Full: flags&flagFull != 0}
+	r.close()
+	r.open()
+	r.bad = r.bad || r.left%epochNumbers != 0
+	for r.left > 0 && !r.bad {
+		m.Epochs = append(m.Epochs, commitlog.EpochEnd{Epoch: ident.Epoch(r.next()), Start: r.position(), End: r.position()})
 	}
-	p := ident.Partition{Topic: ident.TopicID(h.Topic), Number: h.Number}
-	m := replica.Message{
-		Kind: replica.Kind(h.Kind), Epoch: ident.Epoch(h.Epoch),
-		To: ident.StoreID(h.To), Store: ident.StoreID(h.Store), PrevCRC: h.PrevCRC,
-		Prev: h.Prev.position(), Committed: h.Committed.position(), Durable: h.Durable.position(),
-		ConfirmN: h.ConfirmN, LastEpoch: ident.Epoch(h.LastEpoch),
-		Reject: h.Flags&flagReject != 0, NeedFull: h.Flags&flagNeedFull != 0, Restart: h.Flags&flagRestart != 0,
+	if r.open(); r.left > 0 {
+		m.Confirm.Delta = r.b[:r.left:r.left]
 	}
-	if m.Kind < replica.MsgAppend || m.Kind > replica.MsgProbeReply {
-		return p, m, fmt.Errorf("%w: kind %d", errFrame, h.Kind)
+	switch {
+	case r.bad:
+		return p, m, fmt.Errorf("%w: header of %d bytes", errFrame, len(f.Header))
+	case m.Kind < replica.MsgAppend || m.Kind > replica.MsgProbeReply:
+		return p, m, fmt.Errorf("%w: kind %d", errFrame, m.Kind)
+	case m.Confirm.N == 0 && (m.Confirm.Full || m.Confirm.Epoch != 0 || m.Confirm.Delta != nil):
+		return p, m, fmt.Errorf("%w: a confirmation without a number", errFrame)
 	}
-	for _, e := range h.Epochs {
-		m.Epochs = append(m.Epochs, commitlog.EpochEnd{Epoch: ident.Epoch(e[0]),
-			Start: wirePosition{e[1], e[2]}.position(), End: wirePosition{e[3], e[4]}.position()})
-	}
-	if c := h.Confirm; c != nil {
-		if c.N == 0 {
-			return p, m, fmt.Errorf("%w: a confirmation without a number", errFrame)
-		}
-		m.Confirm = queue.Confirm{Epoch: ident.Epoch(c.Epoch), N: c.N, Full: h.Flags&flagFull != 0, Delta: c.Delta}
-	}
-	var err error
 	m.Batches, err = decodeBatches(f.Payload)
 	return p, m, err
 }
@@ -147,12 +202,4 @@ func decodeBatches(b []byte) ([]queue.Batch, error) {
 		b = b[n:]
 	}
 	return out, nil
-}
-
-func toWire(p ident.Position) wirePosition {
-	return wirePosition{uint64(p.Offset), uint64(p.Sequence)}
-}
-
-func (p wirePosition) position() ident.Position {
-	return ident.Position{Offset: ident.Offset(p[0]), Sequence: ident.Sequence(p[1])}
 }

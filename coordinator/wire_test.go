@@ -76,10 +76,30 @@ func TestDamagedMessageIsRefused(t *testing.T) {
 	unknown := received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: replica.Message{Kind: 99}}))
 	_, _, err := decodeMessage(unknown)
 	require.ErrorIs(t, err, errFrame)
-	numberless := encodeMessage(wirePartition, &replica.Envelope{Msg: wireMessage()})
-	numberless.Header.(*messageHeader).Confirm.N = 0
-	_, _, err = decodeMessage(received(t, numberless))
+	numberless := wireMessage()
+	numberless.Confirm.N = 0
+	_, _, err = decodeMessage(received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: numberless})))
 	require.ErrorIs(t, err, errFrame)
+	for at, tooLarge := range map[int]uint64{1: 1 << 16, 2: 1 << 8, 9: 1 << 32} {
+		list := make([]uint64, 18)
+		list[2], list[at] = uint64(replica.MsgAppend), tooLarge
+		_, _, err = decodeMessage(rpc.Received{Header: append(appendNumbers(nil, list...), 0, 0)})
+		require.ErrorIs(t, err, errFrame, "number %d", at)
+	}
+}
+
+// TestHeaderOfAnotherVersion: numbers that are missing at the end are zero, and
+// those that are not known are skipped.
+func TestHeaderOfAnotherVersion(t *testing.T) {
+	list := []uint64{3, 2, uint64(replica.MsgAppendAck), 0, 9}
+	want := replica.Message{Kind: replica.MsgAppendAck, Epoch: 9}
+	for _, more := range []int{0, 13, 100} {
+		header := append(appendNumbers(nil, append(list, make([]uint64, more)...)...), 0, 0)
+		p, got, err := decodeMessage(rpc.Received{Header: header})
+		require.NoError(t, err)
+		require.Equal(t, ident.Partition{Topic: 3, Number: 2}, p)
+		require.Equal(t, want, got)
+	}
 }
 
 func FuzzDecodeMessage(f *testing.F) {

@@ -12,6 +12,9 @@ type Subscriber struct {
 	// Wake receives when Pull may find something. Attach makes one of capacity 1
 	// if it is nil; several subscribers may share one.
 	Wake chan struct{}
+	// Woken, if set, is called instead, with the channel locked: it must neither
+	// block nor call the channel.
+	Woken func()
 	// Lost is closed when the channel stops serving; Err says why. Attach makes
 	// it if it is nil. It must not be shared.
 	Lost chan struct{}
@@ -45,6 +48,10 @@ const maxTaken = 4096
 
 // wake signals without blocking: one pending signal is as good as ten.
 func (s *Subscriber) wake() {
+	if s.Woken != nil {
+		s.Woken()
+		return
+	}
 	select {
 	case s.Wake <- struct{}{}:
 	default:
@@ -73,7 +80,7 @@ func (c *Channel) Attach(s *Subscriber) error {
 	case s.channel != nil || s.err != nil:
 		return ErrAttached
 	}
-	if s.Wake == nil {
+	if s.Wake == nil && s.Woken == nil {
 		s.Wake = make(chan struct{}, 1)
 	}
 	if s.Lost == nil {

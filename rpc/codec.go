@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"encoding"
 	"fmt"
 	"sync"
 
@@ -39,11 +40,15 @@ type encoder struct {
 }
 
 // Marshal encodes v as msgpack: structs as arrays of their exported fields in
-// order of declaration.
+// order of declaration. A v that implements encoding.BinaryAppender encodes
+// itself, and its receiver decodes it.
 func Marshal(v any) ([]byte, error) { return appendMarshal(nil, v) }
 
 // appendMarshal encodes v into the capacity of b, from its beginning.
 func appendMarshal(b []byte, v any) ([]byte, error) {
+	if own, ok := v.(encoding.BinaryAppender); ok {
+		return own.AppendBinary(b[:0])
+	}
 	e := encoders.Get().(*encoder)
 	e.out = b
 	e.codec.ResetBytes(&e.out)

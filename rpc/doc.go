@@ -34,7 +34,7 @@
 //
 //	offset size field
 //	     0    2 magic "LF"
-//	     2    1 format version, 1
+//	     2    1 format version, 2
 //	     3    1 kind: 1 frame, 2 request, 3 response, 4 rest of a frame,
 //	            5 heartbeat, 6 hello, 7 proof, 8 refusal
 //	     4    1 class: 1 replica, 2 forward, 3 relay, 4 control, 5 bulk;
@@ -44,7 +44,7 @@
 //	    12    4 payload bytes of the whole frame (0 in kind 4)
 //	    16    4 payload bytes that follow here, p
 //	    20    4 CRC-32C of bytes 0 to 19 and of the header
-//	    24    h header, msgpack
+//	    24    h header
 //	  24+h    p payload, not covered by the crc: batches carry their own
 //
 // A frame whose payload is longer than 256 KiB is cut: the first piece is of its
@@ -53,9 +53,10 @@
 //
 // # Headers
 //
-// Structs are msgpack arrays of their fields in order of declaration. A field is
+// Structs are msgpack arrays of their fields in order of declaration; a field is
 // only ever added at the end; a reader ignores elements it does not know and
-// leaves fields it was not sent at zero.
+// leaves fields it was not sent at zero. A class may have headers that encode
+// themselves (Marshal), as the replicas' messages do.
 //
 //	request   [id, method, milliseconds the caller waits]; payload: the argument
 //	response  [id, code, class, text]; payload: the result, if code is 0

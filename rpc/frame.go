@@ -80,7 +80,7 @@ const (
 
 	preludeBytes  = 24
 	pieceBytes    = 256 << 10
-	formatVersion = 1
+	formatVersion = 2
 )
 
 var errMalformed = errors.New("rpc: malformed frame")

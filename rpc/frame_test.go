@@ -38,7 +38,7 @@ func frameOf(k kind, c Class, header string, payload ...[]byte) *outFrame {
 // The bytes brokers of other versions read and write.
 func TestGoldenBytes(t *testing.T) {
 	frame := wire(t, frameOf(kindFrame, ClassReplica, "head", []byte("pay"), []byte("load")))
-	require.Equal(t, "4c46010101000000"+"04000000"+"07000000"+"07000000"+"075e05fb"+
+	require.Equal(t, "4c46020101000000"+"04000000"+"07000000"+"07000000"+"db6d3b1f"+
 		hex.EncodeToString([]byte("headpayload")), hex.EncodeToString(frame))
 
 	hello, err := Marshal(helloHeader{Hello{"c", "n1", 300, 1, 5}, "n2", []byte{1, 2}})

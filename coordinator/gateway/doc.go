@@ -32,9 +32,9 @@
 //
 // # Frames
 //
-// The msgpack header of a frame is forwardHeader or relayHeader. The payload
-// begins with a table of Count fixed records; what the records describe follows
-// in the same order. All integers are little-endian.
+// The header of a frame is forwardHeader or relayHeader. The payload begins with a
+// table of Count fixed records; what the records describe follows in the same
+// order. All integers are little-endian.
 //
 // ClassForward, puts: 52 bytes a record; then for each put 80 zero bytes (room
 // for the batch header, so that the leader seals in place) and its payload.

@@ -38,7 +38,7 @@ func (f *forwarded) Complete(c replica.Completion) {
 // handleForward takes puts to propose here, or answers to puts sent away.
 func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
 	var h forwardHeader
-	if err := rpc.Unmarshal(f.Header, &h); err != nil {
+	if err := h.decode(f.Header); err != nil {
 		return fmt.Errorf("forward header: %w", err)
 	}
 	switch h.Kind {

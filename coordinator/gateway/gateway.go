@@ -127,6 +127,7 @@ type Gateway struct {
 	requests atomic.Uint64 // the last request number given out
 	turn     atomic.Uint32 // round robin over partitions
 	pending  atomic.Int64  // puts without an answer
+	asleep   atomic.Bool   // the keeper: a put wakes it
 	budget   *budget
 	ensuring flights
 	out      *sender

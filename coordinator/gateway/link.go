@@ -20,15 +20,20 @@ const pullBatch = 128
 type link struct {
 	g      *Gateway
 	node   ident.Node
-	wakeUp chan struct{} // capacity 1, shared by all its subscribers
+	wakeUp chan struct{} // capacity 1: some stream is due
 	stop   chan struct{}
 
 	mu struct {
 		sync.Mutex
 		streams map[uint64]*stream
-		order   []*stream // replaced, never changed: run walks it unlocked
+		order   []*stream // replaced, never changed: dropAll walks it unlocked
+	}
+	due struct {
+		sync.Mutex // taken after all others
+		streams    []*stream
 	}
 	// Of the goroutine alone, reused from round to round.
+	turn    []*stream
 	pulled  []edge.Delivery
 	taken   []ident.Sequence
 	records []byte
@@ -50,49 +55,83 @@ func (l *link) run() {
 		case <-l.stop:
 			return
 		case <-l.wakeUp:
-		}
-		for l.round() {
+			l.round()
 		}
 	}
 }
 
-// round lets each stream have its turn and reports whether any got something.
-func (l *link) round() bool {
-	l.mu.Lock()
-	order := l.mu.order
-	l.mu.Unlock()
-	more := false
-	for _, s := range order {
-		if err := s.channel.Err(s.subscriber); err != nil {
-			l.say(verb{Kind: gone(err), Stream: s.id})
-			l.drop(s.id, withdrawn)
-			continue
-		}
-		if !l.sayTaken(s) {
-			return false
-		}
-		room := l.room(s)
-		if room <= 0 {
-			continue
-		}
-		l.pulled = s.channel.Pull(s.subscriber, room, l.pulled[:0])
-		more = more || len(l.pulled) > 0
-		if !l.gather(s) {
-			return false
-		}
+// look lets the stream have a turn: there may be something for it, or room. It may
+// be called with the stream's channel locked.
+func (l *link) look(s *stream) {
+	l.due.Lock()
+	defer l.due.Unlock()
+	if s.due {
+		return
 	}
-	return l.flush() && more
+	s.due = true
+	l.due.streams = append(l.due.streams, s)
+	select {
+	case l.wakeUp <- struct{}{}:
+	default:
+	}
 }
 
-// room is how many more deliveries the stream may have under way.
-func (l *link) room(s *stream) int {
-	l.mu.Lock()
-	credit, cutOff := s.credit, s.cutOff
-	l.mu.Unlock()
-	if cutOff {
-		return 0
+// round gives each stream that is due its turn.
+func (l *link) round() {
+	l.due.Lock()
+	turn := l.due.streams
+	l.due.streams = l.turn[:0]
+	for _, s := range turn {
+		s.due = false
 	}
-	return min(credit-s.channel.InFlight(s.subscriber), pullBatch)
+	l.due.Unlock()
+	broken := false
+	for _, s := range turn {
+		if broken = broken || !l.serve(s); broken {
+			l.look(s)
+		}
+	}
+	if !broken {
+		l.flush()
+	}
+	clear(turn)
+	l.turn = turn
+}
+
+// serve gathers what one stream gets; false when the link is broken.
+func (l *link) serve(s *stream) bool {
+	credit, known := l.credit(s)
+	if !known {
+		return true
+	}
+	if err := s.channel.Err(s.subscriber); err != nil {
+		l.say(verb{Kind: gone(err), Stream: s.id})
+		l.drop(s.id, withdrawn)
+		return true
+	}
+	if !l.sayTaken(s) {
+		return false
+	}
+	room := min(credit-s.channel.InFlight(s.subscriber), pullBatch)
+	if room <= 0 {
+		return true
+	}
+	l.pulled = s.channel.Pull(s.subscriber, room, l.pulled[:0])
+	if len(l.pulled) == pullBatch {
+		l.look(s) // there may be more, and room: after the others
+	}
+	return l.gather(s)
+}
+
+// credit is how many deliveries the stream may have under way: none while it is
+// cut off.
+func (l *link) credit(s *stream) (credit int, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.cutOff {
+		return 0, l.mu.streams[s.id] == s
+	}
+	return s.credit, l.mu.streams[s.id] == s
 }
 
 // sayTaken tells what timed out or could not be reclaimed. It goes the way of the deliveries, or a second
@@ -172,19 +211,12 @@ func (l *link) send(f rpc.Frame) bool {
 // say sends one verb by the sender.
 func (l *link) say(v verb) { l.g.out.say(l.node, v) }
 
-func (l *link) nudge() {
-	select {
-	case l.wakeUp <- struct{}{}:
-	default:
-	}
-}
-
 func (l *link) add(s *stream) {
 	l.mu.Lock()
 	l.mu.streams[s.id] = s
 	l.mu.order = append(l.mu.order[:len(l.mu.order):len(l.mu.order)], s)
 	l.mu.Unlock()
-	l.nudge()
+	l.look(s)
 }
 
 func (l *link) find(id uint64) *stream {
@@ -203,6 +235,7 @@ func (l *link) setCredit(id uint64, credit int) bool {
 		return false
 	}
 	s.credit = credit
+	l.look(s)
 	return true
 }
 

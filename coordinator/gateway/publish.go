@@ -87,8 +87,8 @@ func (g *Gateway) enqueue(p *put, t Topic, id ident.Partition) bool {
 			return false
 		}
 		if ok {
-			if g.pending.Add(1) == 1 {
-				g.wake() // the keeper slept: there are deadlines again
+			if g.pending.Add(1) == 1 && g.asleep.Load() {
+				g.wake() // there are deadlines again
 			}
 			return true
 		}
@@ -209,7 +209,8 @@ func (g *Gateway) keep() {
 		case <-timer.C:
 		}
 		pause, needed := g.tend()
-		if needed {
+		g.asleep.Store(!needed) // before looking: who puts now wakes it
+		if needed || g.pending.Load() > 0 {
 			timer.Reset(pause)
 		} else {
 			timer.Stop()

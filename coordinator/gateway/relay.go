@@ -13,7 +13,7 @@ import (
 // those that we have open there.
 func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Received) error {
 	var h relayHeader
-	if err := rpc.Unmarshal(f.Header, &h); err != nil {
+	if err := h.decode(f.Header); err != nil {
 		return fmt.Errorf("relay header: %w", err)
 	}
 	switch h.Kind {
@@ -41,7 +41,6 @@ func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 				g.server.hear(from, v)
 			}
 		}
-		g.server.wake(from)
 		return nil
 	}
 	return fmt.Errorf("%w: relay kind %d", errFrame, h.Kind)

@@ -30,6 +30,7 @@ type stream struct {
 	subscriber *nsqd.Subscriber
 	client     edge.ClientStats
 	refused    []ident.Sequence // could not be reclaimed; the link's goroutine says so
+	due        bool             // guarded by link.due
 
 	// Guarded by link.mu.
 	credit int
@@ -98,7 +99,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 		return
 	}
 	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit)}
-	s.subscriber = &nsqd.Subscriber{Wake: l.wakeUp, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
+	s.subscriber = &nsqd.Subscriber{Woken: func() { l.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
 	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{l.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {
 		l.decline(o, gone(err))
@@ -148,6 +149,7 @@ func (r *relayServer) carryOut(l *link, v verb) {
 	err := apply(s.channel, s.subscriber, v)
 	switch {
 	case err == nil:
+		l.look(s) // there may be room again
 	case s.channel.Err(s.subscriber) != nil: // not the message is gone, but the stream
 		l.say(unheard(v))
 	default:
@@ -166,13 +168,6 @@ func unheard(v verb) verb {
 	return back
 }
 
-// wake lets the link look for deliveries: credit may have come back.
-func (r *relayServer) wake(node ident.Node) {
-	if l := r.known(node); l != nil {
-		l.nudge()
-	}
-}
-
 // peerDown keeps the peer's streams for the reclaim time, without sending.
 func (r *relayServer) peerDown(node ident.Node) {
 	if l := r.known(node); l != nil {
@@ -180,12 +175,11 @@ func (r *relayServer) peerDown(node ident.Node) {
 	}
 }
 
-// tend gives back what cut-off edges have not reclaimed in time, and lets every
-// link look for ended streams. It reports whether there are any streams.
+// tend gives back what cut-off edges have not reclaimed in time. It reports
+// whether there are any streams.
 func (r *relayServer) tend(now time.Duration) (any bool) {
 	for _, l := range r.all() {
 		any = l.expire(now) || any
-		l.nudge()
 	}
 	return any
 }

@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // errFrame means that a peer's frame is not what doc.go says.
@@ -38,12 +40,46 @@ const (
 	maxStreamName           = 128 // longest topic or channel name a peer may send
 )
 
-// forwardHeader is the header of ClassForward. Fields are only ever added at
-// the end.
+// forwardHeader is the header of ClassForward; hints come with replies.
 type forwardHeader struct {
 	Kind  frameKind
 	Count int
 	Hints []hint
+}
+
+// AppendBinary implements encoding.BinaryAppender.
+func (h forwardHeader) AppendBinary(b []byte) ([]byte, error) {
+	b = appendHeader(b, h.Kind, h.Count)
+	if len(h.Hints) == 0 {
+		return b, nil
+	}
+	more, err := rpc.Marshal(h.Hints)
+	return append(b, more...), err
+}
+
+func (h *forwardHeader) decode(b []byte) (err error) {
+	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
+		err = rpc.Unmarshal(b, &h.Hints)
+	}
+	return err
+}
+
+// appendHeader begins every header: a byte for the kind, the count as uvarint.
+// What few frames need beside it follows as msgpack, in structs whose fields are
+// only ever added at the end.
+func appendHeader(b []byte, k frameKind, count int) []byte {
+	return binary.AppendUvarint(append(b, byte(k)), uint64(count))
+}
+
+func cutHeader(b []byte) (k frameKind, count int, rest []byte, err error) {
+	if len(b) == 0 {
+		return 0, 0, nil, fmt.Errorf("%w: no header", errFrame)
+	}
+	n, size := binary.Uvarint(b[1:])
+	if size <= 0 || n > math.MaxInt32 {
+		return 0, 0, nil, fmt.Errorf("%w: count of kind %d", errFrame, b[0])
+	}
+	return frameKind(b[0]), int(n), b[1+size:], nil
 }
 
 // hint is what the sender of a NotLeader knows of a partition's leader.
@@ -61,6 +97,23 @@ type relayHeader struct {
 	Kind  frameKind
 	Count int
 	Open  *opening
+}
+
+// AppendBinary implements encoding.BinaryAppender.
+func (h relayHeader) AppendBinary(b []byte) ([]byte, error) {
+	b = appendHeader(b, h.Kind, h.Count)
+	if h.Open == nil {
+		return b, nil
+	}
+	more, err := rpc.Marshal(h.Open)
+	return append(b, more...), err
+}
+
+func (h *relayHeader) decode(b []byte) (err error) {
+	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
+		err = rpc.Unmarshal(b, &h.Open)
+	}
+	return err
 }
 
 // opening asks a leader for a stream.

@@ -60,6 +60,28 @@ func TestSizesOfRecords(t *testing.T) {
 	require.Len(t, appendVerb(nil, verb{}), verbSize)
 }
 
+func TestHeadersGoOverTheWireUnchanged(t *testing.T) {
+	for _, want := range []forwardHeader{{Kind: framePuts, Count: 300}, {Kind: frameReplies, Count: 1, Hints: []hint{{Node: "n2", Epoch: 3}}}} {
+		b, err := rpc.Marshal(want)
+		require.NoError(t, err)
+		var got forwardHeader
+		require.NoError(t, got.decode(b))
+		require.Equal(t, want, got)
+	}
+	open := relayHeader{Kind: frameOpen, Open: &opening{Stream: 1, Channel: "ch", Client: edge.ClientStats{Hostname: "h"}}}
+	for _, want := range []relayHeader{{Kind: frameVerbs, Count: 2}, open} {
+		b, err := rpc.Marshal(want)
+		require.NoError(t, err)
+		var got relayHeader
+		require.NoError(t, got.decode(b))
+		require.Equal(t, want, got)
+	}
+	for _, bad := range [][]byte{nil, {1}, {1, 0x80}, append(appendHeader(nil, frameReplies, 1), 0xc1), appendHeader(nil, framePuts, 1<<32)} {
+		require.Error(t, new(forwardHeader).decode(bad), "%x", bad)
+		require.Error(t, new(relayHeader).decode(bad), "%x", bad)
+	}
+}
+
 // idle is a Core that takes nothing; only the frames' decoding is under test.
 type idle struct{ *broker }
 

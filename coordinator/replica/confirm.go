@@ -98,7 +98,7 @@ func (m *Machine) change(ev Change) {
 		f := &l.followers[i]
 		if l.open && f.up(m) && f.confirmSent == c.N-1 {
 			f.confirmSent = c.N
-			m.send(f.node, Message{Kind: MsgConfirm, Epoch: l.epoch, To: f.store, Confirm: c})
+			m.confirmTo(f, c)
 		}
 	}
 }
@@ -107,8 +107,14 @@ func (m *Machine) change(ev Change) {
 func (m *Machine) snapshotTo(f *follower) {
 	l := m.lead
 	f.confirmSent, f.confirmAtMS = l.confirmN, m.now
-	m.send(f.node, Message{Kind: MsgConfirm, Epoch: l.epoch, To: f.store,
-		Confirm: queue.Confirm{Epoch: l.epoch, N: l.confirmN, Full: true, Delta: m.register.Snapshot()}})
+	m.confirmTo(f, queue.Confirm{Epoch: l.epoch, N: l.confirmN, Full: true, Delta: m.register.Snapshot()})
+}
+
+// confirmTo sends one version, and tells the committed end by the way: a message
+// is finished soon after it was committed, so most followers need no other word.
+func (m *Machine) confirmTo(f *follower, c queue.Confirm) {
+	f.announced = m.committed.Offset
+	m.send(f.node, Message{Kind: MsgConfirm, Epoch: m.lead.epoch, To: f.store, Committed: m.committed, Confirm: c})
 }
 
 // confirmedBy completes the changes that all of the maximal ISR holds durably.

@@ -29,6 +29,7 @@ func (m *Machine) receive(ev Received) {
 		}
 	case MsgConfirm:
 		if m.accept(ev.From, msg) {
+			m.followCommitted(msg.Committed)
 			m.confirmFrom(msg)
 		}
 	case MsgAppendAck:

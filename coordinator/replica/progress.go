@@ -292,14 +292,19 @@ func (m *Machine) readDone(ev Read) {
 	}
 }
 
+// announceParts of RetryMS (25 ms) is how long a moved committed end waits for a
+// message that tells it by the way.
+const announceParts = 8
+
 // tick repeats what may have been lost and tells a moved committed end.
 func (f *follower) tick(m *Machine) {
 	if !m.lead.open || !f.up(m) || f.readToken != 0 {
 		return
 	}
-	silent := m.now-f.sentAtMS >= m.o.RetryMS
+	quiet := m.now - f.sentAtMS
+	silent := quiet >= m.o.RetryMS
 	behind := f.matched && f.match.Offset < m.log.end.Offset || f.knows != m.committed.Offset
-	if !f.probing && (behind && silent || f.announced != m.committed.Offset) {
+	if !f.probing && (behind && silent || f.announced != m.committed.Offset && quiet >= m.o.RetryMS/announceParts) {
 		m.appendTo(f, nil, false) // a gap makes it reject, and tell where it stands
 	}
 	if f.confirmAcked < m.lead.confirmN && f.matched && m.now-f.confirmAtMS >= m.o.RetryMS {

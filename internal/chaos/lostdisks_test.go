@@ -20,7 +20,7 @@ func TestDisksFailUnderTwo(t *testing.T) {
 	s.acknowledged(s.put(leader, "just before"))
 	s.hold(leader, second, third)
 	x := s.put(leader, "that two disks do not take")
-	withPut := func(m message) bool { return m.payload > 0 && m.Prev[1] == 2 }
+	withPut := func(m message) bool { return m.payload > 0 && m.Prev.Sequence == 2 }
 	s.said("the put", leader, second, withPut)
 	s.said("the put", leader, third, withPut)
 	require.NoError(t, disks[second].Break())

@@ -81,8 +81,8 @@ func (s *stage) said(what string, from, to *broker, such func(message) bool) {
 }
 
 // holds is the acknowledgement of so many messages.
-func holds(messages uint64) func(message) bool {
-	return func(m message) bool { return m.Kind == replica.MsgAppendAck && m.Durable[1] == messages }
+func holds(messages ident.Sequence) func(message) bool {
+	return func(m message) bool { return m.Kind == replica.MsgAppendAck && m.Durable.Sequence == messages }
 }
 
 // put lets a client put a body at a broker, once.

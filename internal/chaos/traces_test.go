@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Traces of internal/model, each of which ends in a loss when one rule is switched
@@ -75,11 +73,11 @@ func TestStaleMarker(t *testing.T) {
 	s.net.add(mute...) // so that it does not stand against b
 	s.net.add(s.withoutEtcd(a)...)
 	x := s.put(c, "of the first epoch")
-	s.said("the put", a, c, func(m message) bool { return m.payload > 0 && m.Prev[1] == 1 })
+	s.said("the put", a, c, func(m message) bool { return m.payload > 0 && m.Prev.Sequence == 1 })
 	s.revoke(a)
 	s.step(b.name+" leads", func() bool { return s.leads(b) })
 	stale := s.state().Epoch
-	s.said("its marker", b, a, func(m message) bool { return m.payload > 0 && ident.Epoch(m.Epoch) == stale })
+	s.said("its marker", b, a, func(m message) bool { return m.payload > 0 && m.Epoch == stale })
 
 	s.net.add(s.withoutEtcd(b)...)
 	s.net.mend(mute...)
@@ -88,7 +86,7 @@ func TestStaleMarker(t *testing.T) {
 	s.revoke(b)
 	s.step(c.name+" leads", func() bool { return s.leads(c) })
 	s.said("it holds put, marker and channels", a, c, func(m message) bool {
-		return holds(2)(m) && ident.Epoch(m.Epoch) > stale && m.ConfirmN > 0
+		return holds(2)(m) && m.Epoch > stale && m.ConfirmN > 0
 	})
 	s.hold(c, a) // a is not told that this is committed
 	s.release(a, b)

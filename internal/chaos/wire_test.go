@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -34,18 +35,30 @@ type parcel struct {
 	frame []byte
 }
 
-// message is the beginning of a replica's message on the wire, as
-// coordinator/wire.go has it.
+// message is what a replica's message on the wire begins with.
 type message struct {
-	Topic                    uint64
-	Number                   uint16
-	Kind                     replica.Kind
-	Flags                    uint8
-	Epoch, To, Store         uint64
-	PrevCRC                  uint32
-	Prev, Committed, Durable [2]uint64 // offset, sequence
-	ConfirmN                 uint64
-	payload                  int // bytes
+	Kind          replica.Kind
+	Epoch         ident.Epoch
+	Prev, Durable ident.Position
+	ConfirmN      uint64
+	payload       int // bytes
+}
+
+// decode reads the header: numbers, in the order of coordinator/wire.go.
+func (m *message) decode(header []byte) error {
+	var list [19]uint64 // their count, and they
+	for i := range list {
+		v, n := endian.Uvarint(header)
+		if n <= 0 {
+			return io.ErrUnexpectedEOF
+		}
+		list[i], header = v, header[n:]
+	}
+	at := func(i int) ident.Position {
+		return ident.Position{Offset: ident.Offset(list[i]), Sequence: ident.Sequence(list[i+1])}
+	}
+	m.Kind, m.Epoch, m.Prev, m.Durable, m.ConfirmN = replica.Kind(list[3]), ident.Epoch(list[5]), at(8), at(13), list[15]
+	return nil
 }
 
 // wires are those of a cluster, by the sender and the receiver.
@@ -153,7 +166,7 @@ func (w *wire) pass(far net.Conn, frame, header []byte, payload int, replicas bo
 	defer w.mu.Unlock()
 	if replicas {
 		m := message{payload: payload}
-		if err := rpc.Unmarshal(header, &m); err != nil {
+		if err := m.decode(header); err != nil {
 			return err
 		}
 		w.seen = append(w.seen, m)
