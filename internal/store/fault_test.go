@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -273,6 +274,61 @@ func TestKilledWithoutCheckpoint(t *testing.T) {
 		for i, p := range s.Partitions() {
 			require.True(t, endsAt(p, w.models[i].end()), "seed %d, partition %d: %+v, not %+v", seed, i, p.Restored().End, w.models[i].end())
 			w.models[i].judge(t, p, true, fmt.Sprint("seed ", seed))
+		}
+	}
+}
+
+// TestKilledWithoutCheckpointAfterACut: the journal begins before a cut that the
+// segments have behind them already. What it says to come before its first batch
+// is not what lies there any more: the marker of the new epoch has the size of the
+// old one's.
+func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(mem))
+	first, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	second, err := s.Create("u", ident.Partition{Topic: 2})
+	require.NoError(t, err)
+	cut, other := &model{p: first, borders: []border{{}}}, &model{p: second, borders: []border{{}}}
+	marker := func(epoch ident.Epoch) {
+		at, crc := cut.end().at, cut.end().crc
+		cut.epoch = epoch
+		b := cut.batch(rand.New(rand.NewPCG(1, 1)), queue.Marker())
+		submit(t, s, first, queue.Write{Kind: queue.WriteReset, Epoch: epoch, At: at, PrevCRC: crc, Batches: []queue.Batch{b}})
+	}
+	cut.put(t, s, 3, 500)
+	marker(1)
+	for range 100 {
+		other.put(t, s, 1, 3000) // no group so far stays in the journal's files
+	}
+	require.NoError(t, s.Checkpoint())
+	cut.put(t, s, 1, 100)
+	cut.borders = cut.borders[:len(cut.borders)-2]
+	first.Index().Truncate(cut.end().at.Offset)
+	marker(2)
+	for range 23 {
+		other.put(t, s, 1, 3000) // the writer comes to it; less than makes a checkpoint due
+	}
+	require.Eventually(t, func() bool {
+		_, last := scanChain(first)
+		return last.crc == cut.end().crc
+	}, time.Second, time.Millisecond)
+	cut.put(t, s, 1, 100) // in the journal alone
+	disk := killed(mem)
+	require.NoError(t, s.Close())
+	require.NoError(t, disk.Remove("data/checkpoint"))
+	s = reopen(t, testOptions(disk))
+	for i, m := range []*model{cut, other} {
+		require.Equal(t, m.end().at, s.Partitions()[i].Restored().End)
+	}
+}
+
+// killed gives what the kill of the process leaves: all that was written.
+func killed(mem *vfs.Memory) *vfs.Memory {
+	const everything = 1 // see CrashClone
+	for k := uint64(0); ; k++ {
+		if rand.New(rand.NewPCG(1, k)).IntN(4) == everything {
+			return mem.CrashClone(rand.New(rand.NewPCG(1, k)))
 		}
 	}
 }

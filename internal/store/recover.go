@@ -135,7 +135,9 @@ func (r *recovery) meet(b queue.Batch) bool {
 	if b.At.Offset <= d.start.Offset { // retention went on after the batch was written, or the file is empty
 		d.start, d.startCRC = b.At, b.PrevCRC
 	}
-	r.truncate(b.At, b.PrevCRC)
+	// Not what lies there, but the journal says what comes before the batch: the
+	// segments may have been cut since, and written anew, or their file is empty.
+	r.cut, r.below, d.end = b.At, link{crc: b.PrevCRC, time: r.below.time}, b.At
 	return true
 }
 

@@ -37,8 +37,8 @@ func (e *encoder) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Submit writes. It never blocks on the disk and keeps the order of calls;
-// sink.Synced(token) is called exactly once, when everything submitted so far is
+// Submit writes. It never blocks on a sync and keeps the order of calls;
+// sink.Synced(token) is called exactly once, perhaps before Submit returns, when everything submitted so far is
 // durable, or with the error that stopped the store. Batches are visible to
 // readers at once. The slices of subs may be used again on return; the batches'
 // bytes may not be changed ever.
@@ -48,7 +48,9 @@ func (e *encoder) AppendTo(b []byte) []byte {
 func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
 	if !s.submit(subs, sink, token) {
 		sink.Synced(token, ErrClosed)
+		return
 	}
+	s.journal.Flush()
 }
 
 func (s *Store) submit(subs []Submission, sink Sink, token uint64) bool {
@@ -81,7 +83,7 @@ func (w *work) add(p *Partition, write *queue.Write) {
 	w.ops = append(w.ops, o)
 }
 
-// synced is called by the journal after each group.
+// synced is called by the journal after each group, once at a time.
 func (s *Store) synced(d journal.Durable, err error) {
 	s.mu.Lock()
 	n := 0
