@@ -7,7 +7,8 @@
 //
 // # Invariants
 //
-//  1. Group n+1 is written only after group n is synced. So a group that cannot
+//  1. Group n+1 is written only after group n is synced (or written, if nothing
+//     is synced). So a group that cannot
 //     be read while a later header exists was acknowledged: that is corruption.
 //     Without a later header it is a torn tail, which nobody was told of.
 //  2. Group numbers rise by one within a run and never restart: a recycled

@@ -67,7 +67,8 @@ type Journal struct {
 	room sync.Cond // on mu: free files changed
 	done sync.WaitGroup
 
-	// The writer's own.
+	writing sync.Mutex // the goroutine's, or that of a Flush; taken before mu
+	// Of who is writing.
 	spare  []byte
 	file   *logFile
 	pos    int64
@@ -140,8 +141,8 @@ func (j *Journal) adopt(im *image) error {
 	return nil
 }
 
-// Start begins to write. durable is called from the journal's goroutine and must
-// not block; its error is final and is repeated for all that follows.
+// Start begins to write. durable is called from the journal's goroutine or by
+// Flush, once at a time, and must not block; its error is final and is repeated for all that follows.
 func (j *Journal) Start(durable func(Durable, error)) error {
 	j.durable = durable
 	if err := j.dropStrays(); err != nil {
@@ -179,14 +180,44 @@ func (j *Journal) dropStrays() error {
 }
 
 // Submit adds a submission to the next group and returns its number. It never
-// blocks: the caller's admission bounds what is queued.
+// blocks: the caller's admission bounds what is queued. Flush must follow.
 func (j *Journal) Submit(a Appender) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.mu.buf = a.AppendTo(j.mu.buf)
 	j.mu.n++
-	j.wake.Signal()
+	if !j.o.NoSync {
+		j.wake.Signal()
+	}
 	return j.mu.n
+}
+
+// Flush sees to it that what was submitted is written. A group that is not synced
+// is but a copy to the page cache, less than it takes to wake the journal's
+// goroutine: the caller writes it, and durable is called before Flush returns,
+// unless somebody writes already or a new file is due. The caller must hold
+// nothing that durable wants.
+func (j *Journal) Flush() {
+	if !j.o.NoSync {
+		return
+	}
+	if j.writing.TryLock() {
+		defer j.writing.Unlock()
+		if j.fits() {
+			j.writeQueued()
+			return
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.wake.Signal()
+}
+
+// fits reports whether what is queued goes into the present file.
+func (j *Journal) fits() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.file != nil && j.pos+int64(len(j.mu.buf)) <= j.o.FileBytes && j.mu.err == nil
 }
 
 // Fail stops the journal with an error that happened elsewhere in the store.
@@ -237,6 +268,8 @@ func (j *Journal) Close() error {
 	j.room.Broadcast()
 	j.mu.Unlock()
 	j.done.Wait()
+	j.writing.Lock() // a Flush may still be at it
+	defer j.writing.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	err := j.mu.err
@@ -254,25 +287,32 @@ func (j *Journal) Close() error {
 // by Start, ends when Close has been called and nothing is queued.
 func (j *Journal) write() {
 	defer j.done.Done()
-	for {
-		buf, n, err, ok := j.take()
-		if !ok {
-			j.end()
-			return
-		}
-		d := Durable{N: n}
-		if err == nil {
-			if err = j.writeGroup(buf); err != nil {
-				j.Fail(err)
-			}
-			d.Group, d.CRC = j.next-1, j.crc
-		}
-		if cap(buf) > keepBufferBytes {
-			buf = newBuffer()
-		}
-		j.spare = buf[:0]
-		j.durable(d, err)
+	for j.wait() {
+		j.writing.Lock()
+		j.writeQueued()
+		j.writing.Unlock()
 	}
+	j.end()
+}
+
+// writeQueued writes what is queued as one group, and tells.
+func (j *Journal) writeQueued() {
+	buf, n, err, ok := j.take()
+	if !ok {
+		return // somebody else did
+	}
+	d := Durable{N: n}
+	if err == nil {
+		if err = j.writeGroup(buf); err != nil {
+			j.Fail(err)
+		}
+		d.Group, d.CRC = j.next-1, j.crc
+	}
+	if cap(buf) > keepBufferBytes {
+		buf = newBuffer()
+	}
+	j.spare = buf[:0]
+	j.durable(d, err)
 }
 
 // end lets prepare go: no file is needed any more.
@@ -283,14 +323,26 @@ func (j *Journal) end() {
 	j.room.Broadcast()
 }
 
-// take waits for submissions and takes them all.
+// dueLocked: there are submissions to write, or an error to tell.
+func (j *Journal) dueLocked() bool {
+	return j.mu.n != j.mu.taken || j.mu.err != nil && !j.mu.told
+}
+
+// wait returns when something is due; false: nothing will be any more.
+func (j *Journal) wait() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for !j.dueLocked() && !j.mu.closing {
+		j.wake.Wait()
+	}
+	return j.dueLocked()
+}
+
+// take takes all submissions.
 func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.mu.n == j.mu.taken && !j.mu.closing && (j.mu.err == nil || j.mu.told) {
-		j.wake.Wait()
-	}
-	if j.mu.n == j.mu.taken && (j.mu.err == nil || j.mu.told) {
+	if !j.dueLocked() {
 		return nil, 0, nil, false
 	}
 	j.mu.told = j.mu.err != nil

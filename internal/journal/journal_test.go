@@ -287,3 +287,81 @@ func FuzzDecodeGroup(f *testing.F) {
 		require.NoError(t, r.replay([]*image{im}, func([]byte) error { return nil }))
 	})
 }
+
+// TestFlushWrites: of a journal that does not sync, who submits writes; when
+// several do, or a file is full, the journal's goroutine takes part. Nothing is
+// left behind, and the order holds.
+func TestFlushWrites(t *testing.T) {
+	fs := vfs.NewMemory()
+	o := newOwner()
+	var got []string
+	unsynced := Options{FS: fs, Dir: "j", FileBytes: 16 << 10, NoSync: true}
+	collect := func(body []byte) error { got = append(got, string(body)); return nil }
+	j, _, err := Open(unsynced, Mark{}, collect)
+	require.NoError(t, err)
+	first := j.Mark()
+	require.NoError(t, j.Start(o.durable))
+	submit := func(s string) uint64 {
+		n := j.Submit(text(s))
+		j.Flush()
+		return n
+	}
+	require.NoError(t, o.wait(submit("begins a file;")))
+	require.Equal(t, uint64(2), submit("alone;"))
+	require.Equal(t, uint64(2), o.n, "durable was not called yet")
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 200 {
+				if err := o.wait(submit(fmt.Sprintf("%d.%d %s;", g, i, strings.Repeat("x", i*37%3000)))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, j.Close())
+	require.EqualValues(t, 802, o.n)
+	_, _, err = Open(unsynced, first, collect)
+	require.NoError(t, err)
+	var next [4]int
+	for i, s := range strings.Split(strings.TrimSuffix(strings.Join(got, ""), ";"), ";") {
+		if i < 2 {
+			continue
+		}
+		var g, n int
+		_, err := fmt.Sscanf(s, "%d.%d", &g, &n)
+		require.NoError(t, err)
+		require.Equal(t, next[g], n)
+		next[g]++
+	}
+	require.Equal(t, [4]int{200, 200, 200, 200}, next)
+}
+
+// TestFlushFails: an error of the write answers who submitted, and all later ones.
+func TestFlushFails(t *testing.T) {
+	var broken atomic.Bool
+	fs := vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+		if broken.Load() && op.Call == vfs.CallWrite {
+			return syscall.EIO
+		}
+		return nil
+	})
+	j, _, err := Open(Options{FS: fs, Dir: "j", FileBytes: 16 << 10, NoSync: true}, Mark{}, func([]byte) error { return nil })
+	require.NoError(t, err)
+	o := newOwner()
+	require.NoError(t, j.Start(o.durable))
+	for _, s := range []string{"a", "b"} {
+		n := j.Submit(text(s))
+		j.Flush()
+		require.NoError(t, o.wait(n))
+	}
+	broken.Store(true)
+	for _, s := range []string{"lost", "refused"} {
+		n := j.Submit(text(s))
+		j.Flush()
+		require.ErrorIs(t, o.wait(n), syscall.EIO)
+		broken.Store(false)
+	}
+	require.ErrorIs(t, j.Close(), syscall.EIO)
+}
