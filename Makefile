@@ -22,7 +22,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test tools test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,10 +55,13 @@ test-short:
 # simulator on two cores they would measure the simulator. They are never taken
 # from the cache, which does not know what the brokers they build are made of.
 PROCESSES = ./internal/e2e ./internal/chaos ./cmd/nsqd ./coordinator
-test: build ## everything that proves a change: also clusters of real processes
+test: build tools ## everything that proves a change: also clusters of real processes
 	$(GO) test -timeout 30m $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/e2e|internal/chaos|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
 	$(MAKE) fuzz
+
+tools: ## nft and ip for internal/chaos, if root may install them; else its tests are skipped
+	@{ command -v nft && command -v ip; } >/dev/null || .ci/tools || echo "no nft: the tests of internal/chaos are skipped"
 
 test-race: build ## the same under the race detector
 	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $(PACKAGES)

@@ -19,8 +19,9 @@
 //
 // # Invariants
 //
-//  1. A machine is stepped by its loop's goroutine alone, which never does I/O
-//     and never blocks.
+//  1. A machine is stepped by its loop's goroutine alone, which never blocks, and
+//     does no I/O but to copy to the page cache what is not synced
+//     (--durability=replicated).
 //  2. Effects are carried out in their order: writes to the store before sends,
 //     reads, compare-and-swaps and completions of the same pass.
 //  3. A Completer is called exactly once, also at shutdown.

@@ -40,7 +40,7 @@ type sender interface {
 // machine, and carries out what came of it in one go – one submission to the
 // journal, frames, reads, compare-and-swaps, answers, views.
 //
-// Started by Broker, ends at stop, owns its machines. It does no I/O.
+// Started by Broker, ends at stop, owns its machines. It waits for no disk.
 type loop struct {
 	mail     *mailbox
 	journal  journal

@@ -108,7 +108,8 @@ const (
 	// MsgAppendAck: follower → leader. Durable end verified in this epoch and
 	// the confirm version durable; or Reject with the follower's epoch table.
 	MsgAppendAck Kind = 2
-	// MsgConfirm: leader → follower. A channel-state delta or snapshot.
+	// MsgConfirm: leader → follower. A channel-state delta or snapshot, and the
+	// committed end.
 	MsgConfirm Kind = 3
 	// MsgProbe: candidate → ISR member. "What do you hold?"
 	MsgProbe Kind = 4
