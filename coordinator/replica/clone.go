@@ -233,6 +233,7 @@ func (c *canon) follower(f *follower) {
 	c.flags(f.probing, f.matched, f.readToken != 0)
 	if f.probing {
 		c.num(uint64(f.probe))
+		c.age(f.askedMS, c.o.RetryMS)
 	}
 	c.pos(f.next, f.match)
 	c.age(f.confirmAtMS, c.o.RetryMS)

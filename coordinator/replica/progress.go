@@ -22,6 +22,7 @@ type follower struct {
 	confirmSent, confirmAcked uint64
 	confirmAtMS               int64 // last snapshot sent, or acknowledgement that moved
 
+	askedMS      int64        // since when it is asked where it stands, as it came or came back
 	sentAtMS     int64        // last message
 	progressAtMS int64        // last acknowledgement that moved, or all was acknowledged
 	announced    ident.Offset // committed end it was last told
@@ -39,7 +40,7 @@ func (m *Machine) syncFollowers() {
 		if n == m.self.Node {
 			continue
 		}
-		f := follower{node: n, next: l.start, probing: true, progressAtMS: m.now, sentAtMS: m.now - m.o.RetryMS}
+		f := follower{node: n, next: l.start, probing: true, askedMS: m.now, progressAtMS: m.now, sentAtMS: m.now - m.o.RetryMS}
 		for i := range old {
 			if old[i].node == n {
 				f = old[i]
@@ -62,7 +63,7 @@ func (l *leadership) follower(n ident.Node) *follower {
 // reprobe asks a node that came back where it stands.
 func (l *leadership) reprobe(n ident.Node, nowMS int64) {
 	if f := l.follower(n); f != nil {
-		f.probing, f.sentAtMS, f.readToken, f.progressAtMS = true, 0, 0, nowMS
+		f.probing, f.askedMS, f.sentAtMS, f.readToken, f.progressAtMS = true, nowMS, 0, 0, nowMS
 		f.confirmSent = f.confirmAcked
 		f.announced = 0
 	}
@@ -208,7 +209,7 @@ func (m *Machine) replicate() {
 			continue
 		}
 		if f.probing {
-			if m.now-f.sentAtMS >= m.o.RetryMS {
+			if m.now-f.sentAtMS >= f.patience(m.o.RetryMS) {
 				m.sendFrom(f)
 			}
 			continue
@@ -221,6 +222,13 @@ func (m *Machine) replicate() {
 			m.snapshotTo(f)
 		}
 	}
+}
+
+// patience is how long a question waits for its answer: as long as the follower
+// has been asked in vain. One that opens its replica now hears nothing for some
+// milliseconds; of one that starts with ten thousand, each is asked ever less.
+func (f *follower) patience(retryMS int64) int64 {
+	return min(max(f.sentAtMS-f.askedMS, retryMS/8), retryMS)
 }
 
 // sendFrom sends one append from f.next on, out of the tail, or asks for a read.

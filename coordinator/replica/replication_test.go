@@ -227,6 +227,24 @@ func TestChannelState(t *testing.T) {
 
 // A pipeline that meets a gap is refused append by append; the leader must not
 // send everything again for each refusal.
+// TestFollowerThatOpensIsAskedAgainSoon: the first question comes before the
+// follower has opened its replica. It is repeated soon, and then ever less.
+func TestFollowerThatOpensIsAskedAgainSoon(t *testing.T) {
+	c := newCluster(t, 2, 1)
+	c.settle()
+	c.at(2).cut = true
+	lead := c.at(1).m.lead
+	lead.reprobe("n2", c.now)
+	began, asked := c.now, []int64(nil)
+	for f, before := lead.follower("n2"), int64(0); c.now < began+1000; before = f.sentAtMS {
+		c.pass(10)
+		if f.sentAtMS != before {
+			asked = append(asked, f.sentAtMS-began)
+		}
+	}
+	require.Equal(t, []int64{10, 40, 80, 160, 320, 520, 720, 920}, asked)
+}
+
 func TestGapInPipelineIsSentOnce(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.put(c.at(1), 1, "first")
