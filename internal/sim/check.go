@@ -180,13 +180,17 @@ func (c *checker) answered(h *host, p *put, done replica.Completion) {
 }
 
 // proposed: nobody is to join whose disk is gone, once the proposer has heard of
-// the process that came back without it.
-func (c *checker) proposed(h *host, isr []ident.Member) {
-	for _, m := range isr {
+// the process that came back without it. A proposal that another one was ahead of
+// cannot land: a member may have left by that one, and its disk been emptied.
+func (c *checker) proposed(h *host, s meta.PartitionState) {
+	if s.Revision != c.w.etcd.parts[h.part].Revision {
+		return
+	}
+	for _, m := range s.ISR {
 		x := c.w.nodes[c.w.nodeIndex(m.Node)]
-		s := x.disk.stores[h.part]
+		held := x.disk.stores[h.part]
 		heard := x.up && x.incarnation != 0 && h.n.live[x.index].incarnation == x.incarnation
-		if heard && (s == nil || s.id != m.Store) && !slices.Contains(h.view.ISR, m) {
+		if heard && (held == nil || held.id != m.Store) && !slices.Contains(h.view.ISR, m) {
 			c.w.failf("member without its disk", h.part, "%s proposes store %x of %s", h.n.name, uint64(m.Store)&0xffff, m.Node)
 		}
 	}

@@ -206,7 +206,7 @@ func (n *node) renew() {
 // when the outcome is unknown.
 func (n *node) compareAndSwap(h *host, c replica.CAS) {
 	e, self := &n.w.etcd, replica.Peer{Node: n.name, Incarnation: n.incarnation}
-	n.w.check.proposed(h, c.State.ISR)
+	n.w.check.proposed(h, c.State)
 	c.State = c.State.Clone()
 	e.propose(h.part, c.State)
 	var landed, gaveUp bool
