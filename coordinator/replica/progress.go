@@ -7,6 +7,11 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
+// soonParts: an eighth of RetryMS, 25 ms, is soon. So long does a moved committed
+// end wait for a message that tells it by the way, and a first question for its
+// answer.
+const soonParts = 8
+
 // follower is what a leader knows of one other replica in its epoch.
 type follower struct {
 	node        ident.Node
@@ -228,7 +233,7 @@ func (m *Machine) replicate() {
 // has been asked in vain. One that opens its replica now hears nothing for some
 // milliseconds; of one that starts with ten thousand, each is asked ever less.
 func (f *follower) patience(retryMS int64) int64 {
-	return min(max(f.sentAtMS-f.askedMS, retryMS/8), retryMS)
+	return min(max(f.sentAtMS-f.askedMS, retryMS/soonParts), retryMS)
 }
 
 // sendFrom sends one append from f.next on, out of the tail, or asks for a read.
@@ -300,10 +305,6 @@ func (m *Machine) readDone(ev Read) {
 	}
 }
 
-// announceParts of RetryMS (25 ms) is how long a moved committed end waits for a
-// message that tells it by the way.
-const announceParts = 8
-
 // tick repeats what may have been lost and tells a moved committed end.
 func (f *follower) tick(m *Machine) {
 	if !m.lead.open || !f.up(m) || f.readToken != 0 {
@@ -312,7 +313,7 @@ func (f *follower) tick(m *Machine) {
 	quiet := m.now - f.sentAtMS
 	silent := quiet >= m.o.RetryMS
 	behind := f.matched && f.match.Offset < m.log.end.Offset || f.knows != m.committed.Offset
-	if !f.probing && (behind && silent || f.announced != m.committed.Offset && quiet >= m.o.RetryMS/announceParts) {
+	if !f.probing && (behind && silent || f.announced != m.committed.Offset && quiet >= m.o.RetryMS/soonParts) {
 		m.appendTo(f, nil, false) // a gap makes it reject, and tell where it stands
 	}
 	if f.confirmAcked < m.lead.confirmN && f.matched && m.now-f.confirmAtMS >= m.o.RetryMS {

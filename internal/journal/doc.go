@@ -8,9 +8,9 @@
 // # Invariants
 //
 //  1. Group n+1 is written only after group n is synced (or written, if nothing
-//     is synced). So a group that cannot
-//     be read while a later header exists was acknowledged: that is corruption.
-//     Without a later header it is a torn tail, which nobody was told of.
+//     is synced). So a group that cannot be read while a later header exists was
+//     acknowledged: that is corruption. Without a later header it is a torn tail,
+//     which nobody was told of.
 //  2. Group numbers rise by one within a run and never restart: a recycled
 //     file's old groups have lower numbers than any that recovery looks for.
 //  3. Files are written with zeroes and synced once, before their first use, and

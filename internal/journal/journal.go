@@ -142,7 +142,8 @@ func (j *Journal) adopt(im *image) error {
 }
 
 // Start begins to write. durable is called from the journal's goroutine or by
-// Flush, once at a time, and must not block; its error is final and is repeated for all that follows.
+// Flush, once at a time, and must not block; its error is final and is repeated
+// for all that follows.
 func (j *Journal) Start(durable func(Durable, error)) error {
 	j.durable = durable
 	if err := j.dropStrays(); err != nil {

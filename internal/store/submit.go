@@ -38,10 +38,10 @@ func (e *encoder) AppendTo(b []byte) []byte {
 }
 
 // Submit writes. It never blocks on a sync and keeps the order of calls;
-// sink.Synced(token) is called exactly once, perhaps before Submit returns, when everything submitted so far is
-// durable, or with the error that stopped the store. Batches are visible to
-// readers at once. The slices of subs may be used again on return; the batches'
-// bytes may not be changed ever.
+// sink.Synced(token) is called exactly once, perhaps before Submit returns, when
+// everything submitted so far is durable, or with the error that stopped the
+// store. Batches are visible to readers at once. The slices of subs may be used
+// again on return; the batches' bytes may not be changed ever.
 //
 // Batches must continue at the end of their partition: anything else is a
 // programmer's error and panics.
