@@ -21,7 +21,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// maxLoops bounds the core loops; more do not help, a partition is on one.
+// maxLoops bounds the core loops; more do not help, a partition is on one. There
+// are half as many as processors: the sockets need the others, and what one loop
+// does in one pass two would do in two.
 const maxLoops = 4
 
 // Broker is one broker of a cluster. Start makes one; Stop ends it gently, Close
@@ -164,7 +166,7 @@ func (b *Broker) startLoops() {
 		catalog: b.catalog, post: b.post, log: b.log,
 	}
 	b.proposer.start()
-	for range min(maxLoops, runtime.GOMAXPROCS(0)) {
+	for range min(maxLoops, (runtime.GOMAXPROCS(0)+1)/2) {
 		l := newLoop(loop{
 			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
 			moved: b.moved, space: b.space, pace: b.pace, metrics: b.o.Metrics, log: b.log, failed: b.fail,

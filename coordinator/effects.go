@@ -31,42 +31,6 @@ func (l *loop) finish() {
 	}
 }
 
-// release proposes the puts that have gathered. They go on gathering, unless
-// there are many, while a submission of this loop is on its way to the disk, for
-// the journal would not write them before that sync ends anyway; and while puts
-// of their partition are on their way to being committed, for one append costs
-// all replicas the same work whether it carries one put or fifty. So groups grow
-// with the load, and a lone put never waits.
-func (l *loop) release() {
-	syncing := len(l.passes) > 0
-	if !syncing {
-		for _, h := range l.waiting {
-			if h.waiting = false; len(h.puts) > 0 {
-				l.touch(h)
-			}
-		}
-		clear(l.waiting)
-		l.waiting = l.waiting[:0]
-	}
-	for _, h := range l.touched {
-		switch {
-		case len(h.puts) == 0:
-		case h.putBytes >= eagerBytes || !syncing && !l.gathers(h):
-			l.flush(h)
-			h.flushed = l.nowMS
-		case syncing && !h.waiting:
-			h.waiting = true
-			l.waiting = append(l.waiting, h)
-		}
-	}
-}
-
-// gathers reports whether puts wait for those before them to be committed. Not
-// for long: what cannot be committed now is the machine's business.
-func (l *loop) gathers(h *hosted) bool {
-	return h.putBytes < gatherBytes && h.machine.Committing() && l.nowMS-h.flushed < gatherFor.Milliseconds()
-}
-
 // submit hands the writes of all machines to the journal as one submission. The
 // journal copies what it needs before it returns.
 func (l *loop) submit() {
@@ -168,6 +132,7 @@ func newLoop(l loop) *loop {
 	l.hosts = map[ident.Partition]*hosted{}
 	l.ended, l.quit = make(chan struct{}), make(chan struct{})
 	l.started = time.Now()
+	l.holding = time.NewTimer(time.Hour)
 	return &l
 }
 

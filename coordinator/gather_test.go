@@ -20,13 +20,22 @@ type recorder struct {
 	tokens []uint64
 	token  uint64
 	behind bool // what was proposed is not committed
+	slow   bool // so is what will be
+	clock  time.Time
+	loop   *loop
+	host   *hosted
 	kind   queue.WriteKind
 	pace   *pace // of the loop
 }
 
 func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
+	if ev == committed {
+		r.behind = false
+		out.Done = make([]replica.Completion, r.groups[len(r.groups)-1])
+	}
 	if p, ok := ev.(replica.Propose); ok {
 		r.groups = append(r.groups, len(p.Puts))
+		r.behind = r.behind || r.slow
 		r.token++
 		out.Token = r.token
 		out.Write = append(out.Write, queue.Write{Kind: r.kind})
@@ -42,13 +51,14 @@ func (r *recorder) Submit(_ []store.Submission, _ store.Sink, token uint64) {
 }
 
 func gathering() (*recorder, func(w work)) {
-	r := &recorder{kind: queue.WriteAppend, pace: newPace()}
+	r := &recorder{kind: queue.WriteAppend, pace: newPace(), clock: time.Now()}
 	l := newLoop(loop{journal: r, moved: newSignal(), space: &space{}, pace: r.pace})
 	h := &hosted{id: ident.Partition{Topic: 1}, loop: l, machine: r, tickets: map[uint64]ticket{}}
 	h.view.Store(&replica.View{})
 	l.hosts[h.id] = h
+	r.loop, r.host = l, h
 	return r, func(w work) {
-		l.now = time.Now()
+		l.now = r.clock
 		l.nowMS = l.now.Sub(l.started).Milliseconds()
 		w.id = h.id
 		l.handle(&w)
@@ -115,10 +125,109 @@ func TestPutsDoNotWaitForAStalledCommit(t *testing.T) {
 	handle(work{kind: workSynced, ticket: r.tokens[0]})
 	handle(putOf(100))
 	require.Equal(t, []int{1}, r.groups)
-	require.Eventually(t, func() bool {
-		handle(work{kind: workEvent, event: replica.Received{}})
-		return len(r.groups) == 2
-	}, 5*time.Second, gatherFor)
+	r.clock = r.clock.Add(gatherFor)
+	handle(work{kind: workEvent, event: replica.Received{}})
+	require.Equal(t, []int{1, 1}, r.groups)
+}
+
+// committed answers the newest group.
+var committed replica.Event = replica.Tick{NowMS: -1}
+
+// round commits what was proposed last, after so long.
+func (r *recorder) round(handle func(work), took time.Duration) {
+	r.clock = r.host.company.since.Add(took)
+	handle(work{kind: workEvent, event: committed})
+}
+
+// away: a group is written here and on its way to the others.
+func (r *recorder) away(handle func(work)) {
+	r.slow, r.behind = true, true
+	handle(work{kind: workSynced, ticket: r.tokens[len(r.tokens)-1]})
+}
+
+// TestProducersThatWaitForAnswersShareGroups: of four, one put is being committed
+// while the others gather. From then on all four go together, as each comes back
+// after its answer: they are waited for.
+func TestProducersThatWaitForAnswersShareGroups(t *testing.T) {
+	r, handle := gathering()
+	handle(putOf(100))
+	r.away(handle)
+	for range 3 {
+		handle(putOf(100))
+	}
+	for range 10 {
+		r.round(handle, time.Millisecond)
+		for n := len(r.groups); len(r.groups) == n; {
+			handle(putOf(100))
+		}
+		r.away(handle)
+	}
+	require.Equal(t, []int{1, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}, r.groups)
+}
+
+// TestCompanyIsNotWaitedForLong: who does not come back is not missed for longer
+// than three quarters of a round.
+func TestCompanyIsNotWaitedForLong(t *testing.T) {
+	r, handle := gathering()
+	handle(putOf(100))
+	r.away(handle)
+	handle(putOf(100))
+	handle(putOf(100))
+	r.round(handle, 100*time.Microsecond)
+	require.Equal(t, []*hosted{r.host}, r.loop.held)
+	select {
+	case <-r.loop.holding.C:
+	case <-time.After(10 * time.Second):
+		t.Fatal("forgotten")
+	}
+	r.loop.now = r.clock.Add(75 * time.Microsecond)
+	r.loop.letGo()
+	r.loop.finish()
+	require.Equal(t, []int{1, 2}, r.groups)
+	require.Empty(t, r.loop.held)
+}
+
+// TestPutsThatComeAnywayDoNotWait: producers that do not care for answers put while
+// others' puts are being committed. Ever fewer groups wait.
+func TestPutsThatComeAnywayDoNotWait(t *testing.T) {
+	r, handle := gathering()
+	handle(putOf(100))
+	waited := 0
+	for range 1000 {
+		r.away(handle)
+		handle(putOf(100))
+		handle(putOf(100))
+		r.round(handle, time.Millisecond)
+		if r.host.held {
+			waited++
+			r.loop.now = r.clock.Add(time.Millisecond)
+			r.loop.letGo()
+			r.loop.finish()
+		}
+	}
+	require.Len(t, r.groups, 1001)
+	require.LessOrEqual(t, waited, 30)
+	require.Positive(t, waited, "it is never tried again")
+}
+
+// TestCompanyIsFoundAgain: after an hour of those, four that wait for answers go
+// together again.
+func TestCompanyIsFoundAgain(t *testing.T) {
+	r, handle := gathering()
+	r.host.company = company{doubt: doubtMost, skip: doubtMost, answered: 32, gathered: 32}
+	handle(putOf(100))
+	for range 3 {
+		handle(putOf(100))
+	}
+	for range 1000 {
+		answered := r.groups[len(r.groups)-1]
+		r.away(handle)
+		r.round(handle, time.Millisecond)
+		for range answered {
+			handle(putOf(100))
+		}
+	}
+	require.Equal(t, []int{4, 4, 4, 4}, r.groups[len(r.groups)-4:])
 }
 
 // BenchmarkTouch is a pass of the loop that moves nothing others may see: puts

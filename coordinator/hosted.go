@@ -52,10 +52,11 @@ type hosted struct {
 	tickets    map[uint64]ticket
 	lastTicket uint64
 	tickMS     int64 // of the last Tick
-	flushed    int64 // when puts were last proposed, as loop.nowMS
-	touched    bool  // something was stepped in this pass
-	waiting    bool  // in loop.waiting
-	active     bool  // needs ticks
+	company    company
+	touched    bool // something was stepped in this pass
+	waiting    bool // in loop.waiting
+	held       bool // in loop.held
+	active     bool // needs ticks
 	leads      ident.Epoch
 
 	told []ident.Node // replicas the machine was told of; the watcher's

@@ -17,13 +17,6 @@ const (
 	tickEvery = 10 * time.Millisecond
 	// groupBytes bounds the puts of one Propose event.
 	groupBytes = 1 << 20
-	// eagerBytes of puts are proposed even while an earlier submission is being
-	// synced.
-	eagerBytes = 256 << 10
-	// gatherBytes of puts do not wait for those before them to be committed, nor
-	// do any longer than gatherFor.
-	gatherBytes = 16 << 10
-	gatherFor   = 10 * time.Millisecond
 )
 
 // journal is what a loop needs of the store.
@@ -58,11 +51,13 @@ type loop struct {
 
 	// Owned by run.
 	hosts   map[ident.Partition]*hosted
-	active  []*hosted // need ticks
-	touched []*hosted // of this pass
-	waiting []*hosted // have puts that wait for the journal; see release
-	now     time.Time // of this pass
-	nowMS   int64     // the same, since started
+	active  []*hosted   // need ticks
+	touched []*hosted   // of this pass
+	waiting []*hosted   // have puts that wait for the journal; see release
+	held    []*hosted   // have puts that wait for company; see release
+	holding *time.Timer // ends the wait of those held
+	now     time.Time   // of this pass
+	nowMS   int64       // the same, since started
 	token   uint64
 	passes  []pass // submitted, not yet synced
 	subs    []store.Submission
@@ -87,15 +82,18 @@ func (l *loop) run() {
 	defer close(l.ended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer l.holding.Stop()
 	armed := false
 	var mail []work
 	for {
-		due := false
+		due, letGo := false, false
 		select {
 		case <-l.mail.wake:
 			runtime.Gosched() // who is ready to run posts first: fewer, larger passes
 		case <-timer.C:
 			due, armed = true, false
+		case <-l.holding.C:
+			letGo = true
 		case <-l.quit:
 			l.shut()
 			return
@@ -108,6 +106,9 @@ func (l *loop) run() {
 		}
 		if due {
 			l.tick()
+		}
+		if letGo {
+			l.letGo()
 		}
 		l.finish()
 		if due {
