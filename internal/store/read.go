@@ -83,7 +83,7 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 		var err error
 		from, ok := border()
 		if ok && from < start {
-			b, err = p.segments.ReadAt(from, start, max)
+			b, err = p.fromSegments(from, start, cuts, max)
 		} else if ok {
 			b, err = p.ReadAt(from, max)
 		}
@@ -92,6 +92,18 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 		}
 	}
 	return nil, fmt.Errorf("store: %s: the log was cut during each of %d reads", p.id, readAttempts)
+}
+
+// fromSegments reads what is not in memory, unless somebody just has.
+func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int) ([]queue.Batch, error) {
+	if b := p.store.recent.find(p, cuts, from, max); b != nil {
+		return b, nil
+	}
+	b, err := p.segments.ReadAt(from, limit, max)
+	if len(b) > 0 {
+		p.store.recent.keep(run{p, cuts, b})
+	}
+	return b, err
 }
 
 // floor is where the log begins for readers: retention says so here before the

@@ -76,6 +76,7 @@ type Store struct {
 	journal *journal.Journal
 	writer  writer
 	tails   tails
+	recent  recent
 	failed  chan struct{} // closed with the first error
 	damaged chan struct{} // capacity 1: a place went into quarantine
 

@@ -3,6 +3,7 @@ package store
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,13 +85,13 @@ func submit(t *testing.T, s *Store, p *Partition, w queue.Write) {
 func TestTrimThenPowerCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var cuts []*vfs.Memory
-	armed := false
+	var armed atomic.Bool
 	cutting := func(mem *vfs.Memory, clones int) vfs.FS {
 		var mu sync.Mutex
 		return vfs.Wrap(mem, func(op vfs.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
-			for i := 0; armed && i < clones && (op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir); i++ {
+			for i := 0; armed.Load() && i < clones && (op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir); i++ {
 				cuts = append(cuts, mem.CrashClone(rng))
 			}
 			return nil
@@ -106,7 +107,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 	m.put(t, s, 24, 3000) // less than makes a checkpoint due
 	require.Eventually(t, func() bool { return p.segments.End() > 2*24<<10 }, 10*time.Second, time.Millisecond)
 
-	armed = true
+	armed.Store(true)
 	require.NoError(t, p.TrimHead(m.end().at))
 	require.Positive(t, p.Start().Offset, "nothing went")
 	inTrim := append(cuts, mem.CrashClone(rng), mem.CrashClone(rng), mem.CrashClone(rng))
@@ -120,7 +121,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 		requireEnd(t, cutting(cut, clones), m.end())
 	}
 	require.Greater(t, len(cuts), 100)
-	armed = false
+	armed.Store(false)
 	for _, cut := range cuts {
 		requireEnd(t, cut, m.end())
 	}
