@@ -93,7 +93,7 @@ func member(args []string) error {
 	name := f.String("file", "", "that it writes to")
 	sync := f.Bool("sync", true, "before it answers")
 	copies := f.String("copies", "", "of the first: addresses of the others, for its puts")
-	first := f.String("first", "", "of the others: the first one's address, for their clients' puts")
+	first := f.String("first", "", "of the others: the first one's address, for their clients")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -105,9 +105,9 @@ func member(args []string) error {
 	log := &log{file: file, sync: *sync}
 	failed := make(chan error, 2)
 	if *first == "" {
-		go func() { failed <- serveAt(clientsFile, &node{log: log, deliver: true}, strings.Split(*copies, ",")) }()
+		go func() { failed <- serveAt(clientsFile, &node{log: log}, strings.Split(*copies, ",")) }()
 	} else {
-		go func() { failed <- serveAt(clientsFile, &node{}, []string{*first}) }()
+		go func() { failed <- serveAt(clientsFile, &node{first: *first}, []string{*first}) }()
 		go func() { failed <- serveAt(copiesFile, &node{log: log}, nil) }()
 	}
 	go func() {

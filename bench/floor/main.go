@@ -6,9 +6,18 @@
 // the first one unless it is that, and on to the two others; each writes it to a
 // file and syncs that, all three at the same time; then the answer goes back.
 // Puts that wait gather, and share writes, syncs and messages: one group at a
-// time on each way. There are no topics, no log, no checksums, no epochs; nobody
-// notices a failure, and what is delivered is forgotten. All consumers get their
-// messages from the first process.
+// time on each way.
+//
+// Then the first one delivers each message once, in turn over the consumers of
+// all three; those of the others get theirs through the process that they are
+// connected to, and their FINs come back the same way. What was finished gathers
+// for 10 ms, and all three write it to their files; it is not synced, and no put
+// waits for it.
+//
+// There are no topics, no channels, no log, no checksums, no epochs. RDY is
+// ignored, and nothing is delivered again: that a message was finished is written
+// down and forgotten. Nobody notices a failure, but that a consumer has gone;
+// what was on its way to it is lost.
 //
 // It uses what a broker uses: Go, its network poller, TCP on loopback, a file of
 // zeroes, fdatasync, and the paced monitor thread (docs/adr/0005). A better

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"net"
 	"runtime"
-	"slices"
-	"sync"
 )
 
 const (
@@ -14,25 +12,55 @@ const (
 )
 
 // put is a PUB or MPUB. Its messages have their lengths before them, as in an
-// MPUB, so that puts are joined by putting them behind each other.
+// MPUB, so that puts are joined by putting them behind each other. Or it has only
+// ids of messages that were finished, and is from nobody, who waits for nothing.
 type put struct {
 	from     *peer
 	messages []byte
 	n        int
+	finished []byte
+}
+
+// group is what is done with puts together.
+type group struct {
+	puts     []put
+	messages []byte
+	n        int
+	finished []byte
+}
+
+func (g *group) reset() {
+	*g = group{puts: g.puts[:0], messages: g.messages[:0], finished: g.finished[:0]}
+}
+
+func (g *group) add(p put) {
+	g.puts, g.messages, g.n = append(g.puts, p), append(g.messages, p.messages...), g.n+p.n
+	g.finished = append(g.finished, p.finished...)
+}
+
+func (g *group) answer() {
+	for _, p := range g.puts {
+		if p.from != nil {
+			_, _ = p.from.w.WriteString(ok)
+		}
+	}
+	for _, p := range g.puts {
+		if p.from != nil {
+			_ = p.from.w.Flush() // once, if it has several; it may be gone
+		}
+	}
 }
 
 // node gathers puts, does with each group what there is to do, and answers.
 type node struct {
-	log     *log    // nil: it only passes on
-	next    []*link // where each group goes too
-	deliver bool    // to subscribers, in turn
+	log   *log    // nil: it only passes on
+	next  []*link // where each group goes too
+	first string  // who delivers; "": itself
 
 	puts        chan put
-	subscribers struct {
-		sync.Mutex
-		all []*peer
-	}
-	turn int // of the subscribers; the loop's
+	subscribers subscribers
+	relay       relay    // if another delivers
+	finished    finishes // if it delivers itself
 }
 
 // serve takes connections and puts until something fails.
@@ -51,87 +79,94 @@ func (n *node) serve(l net.Listener) error {
 	return n.loop()
 }
 
-// read takes the commands of one connection until it ends. It answers itself as
-// long as the loop does not know of the connection.
+// read takes the commands of one connection until it ends.
 func (n *node) read(p *peer) {
 	defer p.Close()
-	if _, err := p.r.Discard(len(magic)); err != nil {
-		return
-	}
-	for {
-		verb, err := p.verb()
-		var m []byte
-		switch {
-		case err != nil:
-		case verb == "IDENTIFY":
-			if _, err = p.sized(); err == nil {
-				_, err = p.Write([]byte(ok))
-			}
-		case verb == "SUB":
-			_, err = p.Write([]byte(ok))
-			n.subscribers.Lock()
-			n.subscribers.all = append(n.subscribers.all, p)
-			n.subscribers.Unlock()
-			defer n.unsubscribe(p)
-		case verb == "PUB":
-			if m, err = p.sized(); err == nil {
-				n.puts <- put{p, m, 1}
-			}
-		case verb == "MPUB":
-			if m, err = p.sized(); err == nil && len(m) >= 8 {
-				n.puts <- put{p, m[8:], int(binary.BigEndian.Uint32(m[4:]))}
-			}
+	defer func() {
+		for n.unsubscribe(p) {
 		}
-		if err != nil {
-			return
-		}
+	}()
+	_, err := p.r.Discard(len(magic))
+	for err == nil {
+		err = n.command(p)
 	}
 }
 
-func (n *node) unsubscribe(p *peer) {
-	n.subscribers.Lock()
-	defer n.subscribers.Unlock()
-	n.subscribers.all = slices.DeleteFunc(n.subscribers.all, func(s *peer) bool { return s == p })
+// command does the next one. It answers itself as long as nobody else knows of
+// the connection.
+func (n *node) command(p *peer) error {
+	line, verb, err := p.line()
+	if err != nil {
+		return err
+	}
+	switch verb {
+	case "SUB":
+		return n.subscribe(p)
+	case "CLS":
+		n.unsubscribe(p)
+		return nil
+	case "FIN":
+		return n.finish(p.burst(line))
+	case "IDENTIFY", "PUB", "MPUB", "FINISHED":
+	default:
+		return nil
+	}
+	m, err := p.sized()
+	switch {
+	case err != nil:
+	case verb == "IDENTIFY":
+		_, err = p.Write([]byte(ok))
+	case verb == "PUB":
+		n.puts <- put{from: p, messages: m, n: 1}
+	case verb == "MPUB" && len(m) >= 8:
+		n.puts <- put{from: p, messages: m[8:], n: int(binary.BigEndian.Uint32(m[4:]))}
+	case verb == "FINISHED":
+		n.puts <- put{finished: m[4:]}
+	}
+	return err
 }
 
 // loop takes what waits, one group at a time. It gives way once before, so that
 // who was woken at the same time can put too.
 func (n *node) loop() error {
-	var group []put
-	var messages []byte
+	var g group
 	for first := range n.puts {
 		runtime.Gosched()
-		group, messages = append(group[:0], first), append(messages[:0], first.messages...)
-		count := first.n
-		for len(n.puts) > 0 && len(messages) < groupMax {
-			p := <-n.puts
-			group, messages, count = append(group, p), append(messages, p.messages...), count+p.n
+		g.reset()
+		g.add(first)
+		for len(n.puts) > 0 && len(g.messages) < groupMax {
+			g.add(<-n.puts)
 		}
-		if err := n.commit(messages, count); err != nil {
+		if err := n.commit(&g); err != nil {
 			return err
 		}
-		for _, p := range group {
-			_, _ = p.from.w.WriteString(ok)
-		}
-		for _, p := range group {
-			_ = p.from.w.Flush() // once, if it has several; it may be gone
-		}
-		if n.deliver {
-			n.deliverAll(messages)
+		g.answer()
+		if n.first == "" {
+			n.subscribers.deliver(g.messages)
+			n.subscribers.flush()
 		}
 	}
 	return nil
 }
 
-// commit writes the group while the others do.
-func (n *node) commit(messages []byte, count int) error {
+// commit writes the group while the others do. What was finished is not worth a
+// sync, nor an answer.
+func (n *node) commit(g *group) error {
 	for _, l := range n.next {
-		if err := l.send(messages, count); err != nil {
+		if err := l.send(g); err != nil {
 			return err
 		}
 	}
 	if n.log != nil {
-		if err := n.log.append(messages); err != nil {
+		if err := n.log.append(g.finished); err != nil {
+			return err
+		}
+	}
+	if g.n == 0 {
+		return nil
+	}
+	if n.log != nil {
+		if err := n.log.appendSynced(g.messages); err != nil {
 			return err
 		}
 	}
@@ -141,24 +176,4 @@ func (n *node) commit(messages []byte, count int) error {
 		}
 	}
 	return nil
-}
-
-// deliverAll gives each message to the next subscriber; FINs are read and
-// forgotten.
-func (n *node) deliverAll(messages []byte) {
-	n.subscribers.Lock()
-	defer n.subscribers.Unlock()
-	all := n.subscribers.all
-	if len(all) == 0 {
-		return
-	}
-	for len(messages) >= 4 {
-		end := 4 + int(binary.BigEndian.Uint32(messages))
-		all[n.turn%len(all)].message(messages[4:end])
-		messages = messages[end:]
-		n.turn++
-	}
-	for _, p := range all {
-		_ = p.w.Flush()
-	}
 }

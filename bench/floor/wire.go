@@ -2,12 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,30 +18,51 @@ const (
 	ok     = "\x00\x00\x00\x06\x00\x00\x00\x00OK" // the answer to everything
 	buffer = 32 << 10
 
-	messageFrame  = 2
-	messageHeader = 26 // time, attempts, id
+	messageFrame = 2
+	beforeID     = 18 // length, kind of frame, time, attempts
+	idLength     = 16
+
+	fin       = "FIN "
+	finLength = len(fin) + idLength + 1
 )
 
-// peer is a connection that puts or subscribes. Its goroutine reads, the node's
-// loop writes to w.
+// peer is a connection that puts or subscribes. Its goroutine reads. To w writes
+// the node's loop if it puts, and who has the lock of the subscribers if it
+// subscribes.
 type peer struct {
 	net.Conn
-	r *bufio.Reader
-	w *bufio.Writer
+	r    *bufio.Reader
+	w    *bufio.Writer
+	fins []byte
 }
 
 func newPeer(c net.Conn) *peer {
-	return &peer{c, bufio.NewReaderSize(c, buffer), bufio.NewWriterSize(c, buffer)}
+	return &peer{Conn: c, r: bufio.NewReaderSize(c, buffer), w: bufio.NewWriterSize(c, buffer)}
 }
 
-// verb reads a line and gives its first word.
-func (p *peer) verb() (string, error) {
-	line, err := p.r.ReadSlice('\n')
-	if err != nil {
-		return "", err
+// line reads one and gives it and its first word; the line is valid until the
+// next read.
+func (p *peer) line() (line []byte, verb string, err error) {
+	if line, err = p.r.ReadSlice('\n'); err != nil {
+		return nil, "", err
 	}
-	verb, _, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
-	return verb, nil
+	word, _, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	return line, string(word), nil
+}
+
+// burst gives a FIN that was just read together with those behind it that have
+// come already; valid until the next one.
+func (p *peer) burst(line []byte) []byte {
+	p.fins = append(p.fins[:0], line...)
+	for p.r.Buffered() >= finLength {
+		next, _ := p.r.Peek(finLength)
+		if string(next[:len(fin)]) != fin {
+			break
+		}
+		p.fins = append(p.fins, next...)
+		_, _ = p.r.Discard(finLength)
+	}
+	return p.fins
 }
 
 // sized reads what has its length before it, and that.
@@ -54,11 +76,23 @@ func (p *peer) sized() ([]byte, error) {
 	return b, err
 }
 
-// message writes one delivery.
-func (p *peer) message(body []byte) {
-	var head [8 + messageHeader]byte
+// another tells whether something with its length before it has come whole.
+func (p *peer) another() bool {
+	if p.r.Buffered() < 4 {
+		return false
+	}
+	head, _ := p.r.Peek(4)
+	return p.r.Buffered()-4 >= int(binary.BigEndian.Uint32(head))
+}
+
+// message writes one delivery. Ids are digits: FINs, which are lines, have them.
+func (p *peer) message(id uint64, body []byte) {
+	var head [beforeID + idLength]byte
 	binary.BigEndian.PutUint32(head[:], uint32(len(head)-4+len(body)))
 	binary.BigEndian.PutUint32(head[4:], messageFrame)
+	var number [idLength / 2]byte
+	binary.BigEndian.PutUint64(number[:], id)
+	hex.Encode(head[beforeID:], number[:])
 	_, _ = p.w.Write(head[:])
 	_, _ = p.w.Write(body)
 }
@@ -79,11 +113,20 @@ func dial(address string) (*link, error) {
 	return l, err
 }
 
-func (l *link) send(messages []byte, count int) error {
-	l.b = append(l.b[:0], "MPUB chain\n"...)
-	l.b = binary.BigEndian.AppendUint32(l.b, uint32(4+len(messages)))
-	l.b = binary.BigEndian.AppendUint32(l.b, uint32(count))
-	l.b = append(l.b, messages...)
+// send passes on what was finished, which has no answer, and the messages.
+func (l *link) send(g *group) error {
+	l.b = l.b[:0]
+	if len(g.finished) > 0 {
+		l.b = append(l.b, "FINISHED\n"...)
+		l.b = binary.BigEndian.AppendUint32(l.b, uint32(len(g.finished)))
+		l.b = append(l.b, g.finished...)
+	}
+	if g.n > 0 {
+		l.b = append(l.b, "MPUB chain\n"...)
+		l.b = binary.BigEndian.AppendUint32(l.b, uint32(4+len(g.messages)))
+		l.b = binary.BigEndian.AppendUint32(l.b, uint32(g.n))
+		l.b = append(l.b, g.messages...)
+	}
 	_, err := l.Write(l.b)
 	return err
 }
@@ -114,8 +157,13 @@ func (l *log) append(b []byte) error {
 		return err
 	}
 	l.at += int64(len(b))
-	if !l.sync {
-		return nil
+	return nil
+}
+
+// appendSynced writes and, unless nothing is to be synced, syncs.
+func (l *log) appendSynced(b []byte) error {
+	if err := l.append(b); err != nil || !l.sync {
+		return err
 	}
 	return unix.Fdatasync(int(l.file.Fd()))
 }

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"time"
+)
+
+// finishEvery is how long what was finished gathers.
+const finishEvery = 10 * time.Millisecond
+
+// subscribers are the connections that take messages, in turn. Another member is
+// here once for each subscriber that it has.
+type subscribers struct {
+	sync.Mutex
+	all  []*peer
+	turn uint64
+}
+
+// add answers before the first message can be on its way.
+func (s *subscribers) add(p *peer) {
+	s.Lock()
+	defer s.Unlock()
+	s.all = append(s.all, p)
+	_, _ = p.w.WriteString(ok)
+	_ = p.w.Flush()
+}
+
+// remove takes one place away, and reports whether there was one.
+func (s *subscribers) remove(p *peer) bool {
+	s.Lock()
+	defer s.Unlock()
+	i := slices.Index(s.all, p)
+	if i >= 0 {
+		s.all = slices.Delete(s.all, i, i+1)
+	}
+	return i >= 0
+}
+
+// next is whose turn it is; there must be one.
+func (s *subscribers) next() *peer {
+	s.turn++
+	return s.all[s.turn%uint64(len(s.all))]
+}
+
+// flush sends what they were given.
+func (s *subscribers) flush() {
+	s.Lock()
+	defer s.Unlock()
+	for _, p := range s.all {
+		_ = p.w.Flush()
+	}
+}
+
+// deliver gives each message to the next subscriber.
+func (s *subscribers) deliver(messages []byte) {
+	s.Lock()
+	defer s.Unlock()
+	if len(s.all) == 0 {
+		return
+	}
+	for len(messages) >= 4 {
+		end := 4 + int(binary.BigEndian.Uint32(messages))
+		s.next().message(s.turn, messages[4:end])
+		messages = messages[end:]
+	}
+}
+
+// pass gives one delivery from elsewhere to the next subscriber.
+func (s *subscribers) pass(delivery []byte) {
+	s.Lock()
+	defer s.Unlock()
+	if len(s.all) > 0 {
+		_, _ = s.next().w.Write(delivery)
+	}
+}
+
+// relay is the connection to the first member over which another one subscribes
+// for its subscribers, gets their messages and passes on their FINs. It is there
+// since the first of them.
+type relay struct {
+	sync.Mutex
+	*peer
+	asked []*peer // subscribe, and wait until the first member knows
+}
+
+// subscribe makes the connection a subscriber of this node, and of the first.
+func (n *node) subscribe(p *peer) error {
+	if n.first == "" {
+		n.subscribers.add(p)
+		return nil
+	}
+	n.relay.Lock()
+	defer n.relay.Unlock()
+	if n.relay.peer == nil {
+		l, err := dial(n.first)
+		if err != nil {
+			return err
+		}
+		n.relay.peer = newPeer(l)
+		go n.relayAll() // ends with the connection
+	}
+	n.relay.asked = append(n.relay.asked, p)
+	_, err := n.relay.Write([]byte("SUB chain\n"))
+	return err
+}
+
+// unsubscribe undoes one subscription, and reports whether there was one.
+func (n *node) unsubscribe(p *peer) bool {
+	if !n.subscribers.remove(p) {
+		return false
+	}
+	if n.first != "" {
+		_, _ = n.relay.Write([]byte("CLS\n"))
+	}
+	return true
+}
+
+// relayAll takes what the first member sends until the connection ends. What came
+// together leaves together.
+func (n *node) relayAll() {
+	for {
+		frame, err := n.relay.sized()
+		if err != nil {
+			return
+		}
+		if string(frame) == ok {
+			n.subscribers.add(n.relay.answered())
+		} else {
+			n.subscribers.pass(frame)
+		}
+		if !n.relay.another() {
+			n.subscribers.flush()
+		}
+	}
+}
+
+// answered is who asked first.
+func (r *relay) answered() *peer {
+	r.Lock()
+	defer r.Unlock()
+	p := r.asked[0]
+	r.asked = r.asked[1:]
+	return p
+}
+
+// finishes are the ids of the messages that were finished since they were last
+// written.
+type finishes struct {
+	sync.Mutex
+	ids []byte
+}
+
+// finish takes whole lines: the first member gathers their ids, the others pass
+// them on.
+func (n *node) finish(fins []byte) error {
+	if n.first != "" {
+		_, err := n.relay.Write(fins)
+		return err
+	}
+	f := &n.finished
+	f.Lock()
+	defer f.Unlock()
+	if len(f.ids) == 0 {
+		time.AfterFunc(finishEvery, n.putFinished)
+	}
+	for line := range slices.Chunk(fins, finLength) {
+		f.ids = append(f.ids, line[len(fin):finLength-1]...)
+	}
+	return nil
+}
+
+// putFinished gives what was finished to the loop, as a put.
+func (n *node) putFinished() {
+	n.finished.Lock()
+	ids := n.finished.ids
+	n.finished.ids = nil
+	n.finished.Unlock()
+	n.puts <- put{finished: ids}
+}
