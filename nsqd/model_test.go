@@ -2,7 +2,6 @@ package nsqd
 
 import (
 	"context"
-	"os"
 	"slices"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 func runModel(t *rapid.T, ordered bool) {
@@ -70,7 +70,7 @@ func TestOrderedChannelAgainstAReference(t *testing.T) {
 // times with LOCKSTEP_LONG).
 func checkModel(t *testing.T, ordered bool) {
 	times := 10
-	if os.Getenv("LOCKSTEP_LONG") != "" {
+	if testenv.Long() {
 		times = 1000
 	}
 	for range times {

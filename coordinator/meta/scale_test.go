@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 	"github.com/stretchr/testify/require"
 )
 
@@ -60,7 +60,7 @@ func scaleWrite(b *testing.B, s meta.Store, keys meta.Keys, n int, epoch ident.E
 // costs. 10,000 partitions; 100,000 with LOCKSTEP_LONG=1. One member, one disk.
 func BenchmarkScaleEtcd(b *testing.B) {
 	n := 10_000
-	if os.Getenv("LOCKSTEP_LONG") != "" {
+	if testenv.Long() {
 		n = 100_000
 	}
 	keys := meta.Keys{Cluster: "scale"}

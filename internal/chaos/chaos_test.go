@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 const (
@@ -23,22 +24,14 @@ const (
 	longSeries = 20 // rounds from which every rare event has to have happened
 )
 
-// environment reads a number.
-func environment(name string, otherwise int64) int64 {
-	if n, err := strconv.ParseInt(os.Getenv(name), 10, 64); err == nil {
-		return n
-	}
-	return otherwise
-}
-
 // TestChaos runs LOCKSTEP_ROUNDS rounds; round i follows the plan of seed
 // LOCKSTEP_SEED+i, its first fault LOCKSTEP_NEMESIS if set. Pairs of faults follow
 // each other until LOCKSTEP_SECONDS are over, at least one. LOCKSTEP_KEEP is where
 // logs and data of failed ones stay.
 func TestChaos(t *testing.T) {
 	inside(t)
-	rounds := int(environment("LOCKSTEP_ROUNDS", 1))
-	first := uint64(environment("LOCKSTEP_SEED", time.Now().Unix()))
+	rounds := testenv.Number(t, "LOCKSTEP_ROUNDS", 1)
+	first := testenv.Number(t, "LOCKSTEP_SEED", uint64(time.Now().Unix()))
 	var sum edge.CounterTotals
 	var lines []string
 	void := 0
@@ -119,7 +112,7 @@ func (p *plan) run(t *testing.T) (o outcome) {
 // faults lets the cluster suffer one pair after the other, each when all replicas
 // are in sync and the load is there.
 func (o *outcome) faults(c *cluster, p *plan, l *load) {
-	began, enough := time.Now(), time.Duration(environment("LOCKSTEP_SECONDS", 0))*time.Second
+	began, enough := time.Now(), time.Duration(testenv.Number(c.t, "LOCKSTEP_SECONDS", 0))*time.Second
 	o.perSecond = nominal
 	for i, two := range p.pairs {
 		if i > 0 && time.Since(began) >= enough {

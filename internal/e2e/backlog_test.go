@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/bench"
 	"github.com/lockstepmq/lockstep/internal/clustertest"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 const blob = 64 << 10
@@ -65,7 +66,7 @@ func TestEightChannelsOneCopy(t *testing.T) {
 		t.Logf("%s: %d MiB resident before, %d MiB at most", name, m.before>>20, m.most>>20)
 		require.Less(t, m.most-m.before, int64(256<<20), "memory is not flat")
 	}
-	if long() { // else there are too few puts
+	if testenv.Long() { // else there are too few puts
 		// Where the processors are full anything that runs makes puts wait; a
 		// reader may cost no more than programs do that touch nothing of ours.
 		limit := 1.5 * slackFactor() * max(median(alone), median(busy))

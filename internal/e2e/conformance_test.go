@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/clustertest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 // The client whose own tests are run, and how the test binary is told that it
@@ -31,7 +32,7 @@ const (
 // :4151, so all of it happens in a network namespace of its own.
 func TestConformanceGoNSQ(t *testing.T) {
 	processes(t)
-	if !long() {
+	if !testenv.Long() {
 		t.Skip("run by make conformance (LOCKSTEP_LONG=1)")
 	}
 	suite := os.Getenv(suiteEnv)

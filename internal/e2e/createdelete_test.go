@@ -6,10 +6,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 // TestKillsDuringCreateAndDelete kills brokers at random while clients make and
@@ -29,24 +28,12 @@ import (
 // was deleted does not come back, what had no answer is whole or not there at
 // all. LOCKSTEP_SEED and LOCKSTEP_KILLS choose other kills, and how many.
 func TestKillsDuringCreateAndDelete(t *testing.T) {
-	seed := number(t, "LOCKSTEP_SEED", int(time.Now().Unix()))
+	seed := testenv.Number(t, "LOCKSTEP_SEED", int(time.Now().Unix()))
 	for _, x := range []struct{ brokers, kills int }{{1, rounds(7, 800)}, {3, rounds(5, 200)}} {
 		t.Run(fmt.Sprintf("%d brokers", x.brokers), func(t *testing.T) {
-			killsDuringCreateAndDelete(t, x.brokers, number(t, "LOCKSTEP_KILLS", x.kills), uint64(seed))
+			killsDuringCreateAndDelete(t, x.brokers, testenv.Number(t, "LOCKSTEP_KILLS", x.kills), uint64(seed))
 		})
 	}
-}
-
-// number reads an environment variable.
-func number(t *testing.T, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, name)
-	return n
 }
 
 func killsDuringCreateAndDelete(t *testing.T, brokers, kills int, seed uint64) {
@@ -299,7 +286,7 @@ func (m *makers) keys() (all []string) {
 	got, err := client.Get(ctx, "/lockstep/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	require.NoError(m.c.t, err)
 	for _, kv := range got.Kvs {
-		if key := string(kv.Key); strings.Contains(key, "/partitions/") || long() && strings.Contains(key, "/channels/") {
+		if key := string(kv.Key); strings.Contains(key, "/partitions/") || testenv.Long() && strings.Contains(key, "/channels/") {
 			all = append(all, key)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 const (
@@ -76,7 +77,7 @@ func TestStopContinue(t *testing.T) {
 // TestStopForAMinute: the same with each broker in turn, each of which leads one
 // partition and follows in two, and is the controller or not.
 func TestStopForAMinute(t *testing.T) {
-	if !long() {
+	if !testenv.Long() {
 		t.Skip("three minutes and more; LOCKSTEP_LONG=1")
 	}
 	c := start(t, 3)

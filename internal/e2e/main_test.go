@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/clustertest"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 // binaries are built once for all tests of this package.
@@ -47,11 +48,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
-
 // rounds is how often a test repeats itself.
 func rounds(usual, many int) int {
-	if long() {
+	if testenv.Long() {
 		return many
 	}
 	return usual

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 // TestKillAllUnderLoad: followers die first, the leader a moment later, with puts
@@ -43,7 +44,7 @@ func TestKillAllUnderLoad(t *testing.T) {
 	}
 	s.finish(t)
 	t.Logf("truncations: %d", truncations)
-	if long() {
+	if testenv.Long() {
 		require.NotZero(t, truncations, "void: nobody ever had to give anything up")
 	}
 }

@@ -1,13 +1,13 @@
 package model
 
 import (
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 // limits of the long runs: states of one configuration.
@@ -17,19 +17,6 @@ const (
 	// shortMutationStates bounds the search for what is not expected to be found.
 	shortMutationStates = 200_000
 )
-
-func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
-
-// setting reads a bound from the environment.
-func setting(t *testing.T, name string, otherwise int) int {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, name)
-	return n
-}
 
 // explore searches all configurations and logs a row of the table for each.
 func explore(t *testing.T, all []Config) (total Result) {
@@ -54,8 +41,8 @@ func TestModel(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	all, least := Short(), 800_000
-	if long() {
-		all, least = Long(setting(t, "LOCKSTEP_STATES", longStates)), 0
+	if testenv.Long() {
+		all, least = Long(testenv.Number(t, "LOCKSTEP_STATES", longStates)), 0
 	}
 	total := explore(t, all)
 	require.Greater(t, total.States, least)
@@ -77,7 +64,7 @@ func TestModelMutations(t *testing.T) {
 	caught, all := 0, Mutations()
 	for _, m := range all {
 		m.Config.MaxStates = mutationStates
-		if m.Why != "" && !long() {
+		if m.Why != "" && !testenv.Long() {
 			m.Config.MaxStates = shortMutationStates
 		}
 		r := Explore(m.Config)
@@ -89,7 +76,7 @@ func TestModelMutations(t *testing.T) {
 		require.NotEmpty(t, r.Failure, "nothing catches the removal of %s in %d states", m.Rule, r.States)
 		whole := m.Config
 		whole.Break, whole.World, whole.MaxStates = "", "", r.States+10_000
-		if !long() {
+		if !testenv.Long() {
 			whole.MaxStates = min(whole.MaxStates, shortMutationStates)
 		}
 		require.Empty(t, Explore(whole).Failure, "%s: the same search fails with the rule in place", m.Rule)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/mutation"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 )
 
 // witness is a test that must fail when a line is switched off, and must pass
@@ -60,7 +61,7 @@ func lines() []line {
 // TestScore switches each line off and runs its witnesses: each must fail, by a
 // failed check. With none switched off each must pass. LOCKSTEP_LINE runs one.
 func TestScore(t *testing.T) {
-	if os.Getenv("LOCKSTEP_LONG") == "" {
+	if !testenv.Long() {
 		t.Skip("half an hour; see make sim-mutations")
 	}
 	var table strings.Builder

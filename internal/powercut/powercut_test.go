@@ -1,35 +1,23 @@
 package powercut
 
 import (
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // sequences is how many cuts are looked at: LOCKSTEP_SEQUENCES in a long run.
 func sequences(t *testing.T, otherwise int) int {
-	n, err := strconv.Atoi(os.Getenv("LOCKSTEP_SEQUENCES"))
-	if err != nil || n <= 0 {
-		return otherwise
-	}
-	t.Logf("%d sequences", n)
-	return n
+	return testenv.Number(t, "LOCKSTEP_SEQUENCES", otherwise)
 }
 
 // firstSeed is LOCKSTEP_SEED, with which a history is also told. The goroutines
 // of the stores have their own mind: a seed may have to be tried several times.
-func firstSeed() uint64 {
-	seed, err := strconv.ParseUint(os.Getenv("LOCKSTEP_SEED"), 10, 64)
-	if err != nil {
-		return 1
-	}
-	return seed
-}
+func firstSeed(t *testing.T) uint64 { return testenv.Number(t, "LOCKSTEP_SEED", uint64(1)) }
 
 // tally counts what many histories reached.
 type tally struct {
@@ -93,7 +81,7 @@ func run(w *world, seed uint64, a *tally) error {
 func TestAllAtOnce(t *testing.T) {
 	want := sequences(t, 600)
 	a := newTally()
-	for seed := firstSeed(); a.cuts < want; seed++ {
+	for seed := firstSeed(t); a.cuts < want; seed++ {
 		w := newWorld(seed, known{strict: true})
 		err := run(w, seed, &a)
 		a.add(w)

@@ -5,29 +5,23 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"path"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/testenv"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // seeds are the histories that are tried: in a long run LOCKSTEP_SEQUENCES of
 // them, from LOCKSTEP_SEED on.
-func seeds(otherwise uint64) iter.Seq[uint64] {
-	number := func(name string, otherwise uint64) uint64 {
-		if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
-			return n
-		}
-		return otherwise
-	}
-	first, n := number("LOCKSTEP_SEED", 0), number("LOCKSTEP_SEQUENCES", otherwise)
+func seeds(t *testing.T, otherwise uint64) iter.Seq[uint64] {
+	t.Helper()
+	first, n := testenv.Number(t, "LOCKSTEP_SEED", uint64(0)), testenv.Number(t, "LOCKSTEP_SEQUENCES", otherwise)
 	return func(yield func(uint64) bool) {
 		for seed := first; seed < first+n && yield(seed); seed++ {
 		}
@@ -38,7 +32,7 @@ func seeds(otherwise uint64) iter.Seq[uint64] {
 // histories. A short write ends in the middle of a sector.
 func TestRandomCallsFail(t *testing.T) {
 	faults := []error{syscall.EIO, syscall.ENOSPC, vfs.ErrShort}
-	for seed := range seeds(60) {
+	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		failOnce(t, 1000+seed, 10+rng.IntN(20), 1+rng.Int64N(400), faults[seed%3])
 	}
@@ -102,7 +96,7 @@ func anyFile(t *testing.T, rng *rand.Rand, mem *vfs.Memory) (name string, size i
 // it, may have been torn as well as decayed.
 func TestDecay(t *testing.T) {
 	for what, harm := range decay {
-		for seed := range seeds(20) {
+		for seed := range seeds(t, 20) {
 			rng := rand.New(rand.NewPCG(seed, 12))
 			mem := vfs.NewMemory()
 			w, err := newWorld(t, 5000+seed, mem)

@@ -73,7 +73,7 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 		start, cuts := p.tailStartLocked(), p.mu.cuts
 		at, i := inTail()
 		if at >= start {
-			b := p.fromTailLocked(i, max)
+			b := upTo(max, p.mu.tail[i:])
 			p.mu.RUnlock()
 			p.use()
 			return b, nil
@@ -119,16 +119,18 @@ func (p *Partition) unchanged(cuts uint64) bool {
 	return p.mu.cuts == cuts
 }
 
-func (p *Partition) fromTailLocked(i, max int) []queue.Batch {
-	j, bytes := i, 0
-	for j < len(p.mu.tail) && (j == i || bytes+len(p.mu.tail[j].Bytes) <= max) {
-		bytes += len(p.mu.tail[j].Bytes)
-		j++
+// upTo gives the first batches: max bytes of them, but at least one if there is any.
+// Elements are never changed in place, so they are shared.
+func upTo(max int, b []queue.Batch) []queue.Batch {
+	n, bytes := 0, 0
+	for n < len(b) && (n == 0 || bytes+len(b[n].Bytes) <= max) {
+		bytes += len(b[n].Bytes)
+		n++
 	}
-	if i >= j {
+	if n == 0 {
 		return nil
 	}
-	return p.mu.tail[i:j:j] // elements are never changed in place
+	return b[:n:n]
 }
 
 // borderAt finds where the first batch at or after o begins.

@@ -56,11 +56,7 @@ func part(b []queue.Batch, from ident.Offset, max int) []queue.Batch {
 	if i == len(b) || b[i].At.Offset != from {
 		return nil
 	}
-	j := i + 1
-	for j < len(b) && int(b[j].End.Offset-from) <= max {
-		j++
-	}
-	return b[i:j:j]
+	return upTo(max, b[i:])
 }
 
 // keep notes what was read; the oldest goes.
