@@ -32,13 +32,13 @@ func (l *loop) release() {
 	}
 	for _, h := range l.touched {
 		behind := h.machine.Committing()
-		if h.company.away && !behind {
-			h.company.landed(l.now, len(h.out.Done), len(h.puts))
+		if h.company.away > 0 && !behind {
+			h.company.landed(l.now, len(h.puts))
 		}
 		switch {
 		case len(h.puts) == 0:
 		case h.putBytes >= eagerBytes || !syncing && !l.gathers(h, behind):
-			h.company.left(l.now)
+			h.company.left(l.now, len(h.puts))
 			l.flush(h)
 		case syncing && !h.waiting:
 			h.waiting = true
@@ -113,8 +113,8 @@ const (
 // the next groups go without, ever more of them.
 type company struct {
 	since time.Time // when puts were last proposed
-	away  bool      // they are being committed
-	held  bool      // they had waited for company
+	away  int       // puts that are being committed
+	held  bool      // they had company to wait for
 	size  int       // puts to wait for; at most 1 = none
 	until time.Time // and for how long
 
@@ -123,13 +123,15 @@ type company struct {
 }
 
 // left notes that puts go.
-func (c *company) left(now time.Time) {
-	c.since, c.away, c.held, c.size = now, true, c.size > 1, 0
+func (c *company) left(now time.Time, puts int) {
+	c.away += puts
+	c.since, c.held, c.size = now, c.size > 1, 0
 }
 
-// landed notes that they were answered, and how many have gathered.
-func (c *company) landed(now time.Time, answered, gathered int) {
-	c.away = false
+// landed notes that all are committed, and how many have gathered.
+func (c *company) landed(now time.Time, gathered int) {
+	answered := c.away
+	c.away = 0
 	if c.held {
 		c.judge(float64(answered), float64(gathered))
 	}

@@ -16,22 +16,23 @@ import (
 // recorder is a machine that writes whatever is proposed, and the journal that
 // gets it.
 type recorder struct {
-	groups []int // puts of each proposal
-	tokens []uint64
-	token  uint64
-	behind bool // what was proposed is not committed
-	slow   bool // so is what will be
-	clock  time.Time
-	loop   *loop
-	host   *hosted
-	kind   queue.WriteKind
-	pace   *pace // of the loop
+	groups  []int // puts of each proposal
+	tokens  []uint64
+	token   uint64
+	behind  bool // what was proposed is not committed
+	slow    bool // so is what will be
+	changes int  // of channels, that are answered with the puts
+	clock   time.Time
+	loop    *loop
+	host    *hosted
+	kind    queue.WriteKind
+	pace    *pace // of the loop
 }
 
 func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
 	if ev == committed {
 		r.behind = false
-		out.Done = make([]replica.Completion, r.groups[len(r.groups)-1])
+		out.Done = make([]replica.Completion, r.groups[len(r.groups)-1]+r.changes)
 	}
 	if p, ok := ev.(replica.Propose); ok {
 		r.groups = append(r.groups, len(p.Puts))
@@ -163,6 +164,18 @@ func TestProducersThatWaitForAnswersShareGroups(t *testing.T) {
 		r.away(handle)
 	}
 	require.Equal(t, []int{1, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}, r.groups)
+}
+
+// TestChangesAreNoCompany: finishes of an ordered channel are answered with a lone
+// put. The next put goes at once.
+func TestChangesAreNoCompany(t *testing.T) {
+	r, handle := gathering()
+	r.changes = 5
+	handle(putOf(100))
+	r.away(handle)
+	r.round(handle, time.Millisecond)
+	handle(putOf(100))
+	require.Equal(t, []int{1, 1}, r.groups)
 }
 
 // TestCompanyIsNotWaitedForLong: who does not come back is not missed for longer

@@ -9,8 +9,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// sharedBytes bounds what recent keeps of all partitions.
-const sharedBytes = 4 << 20
+const (
+	// sharedBytes bounds what recent keeps of all partitions.
+	sharedBytes = 4 << 20
+	// sharedLeast is what a run counts at least: every read looks at each of them.
+	sharedLeast = 16 << 10
+)
 
 // recent is what was read from segments lately. Channels that drain the same log
 // are at about the same place: the first of them reads the file, checks and
@@ -31,8 +35,9 @@ type run struct {
 	batches []queue.Batch
 }
 
+// bytes is what the run counts.
 func (r *run) bytes() int {
-	return int(r.batches[len(r.batches)-1].End.Offset - r.batches[0].At.Offset)
+	return max(int(r.batches[len(r.batches)-1].End.Offset-r.batches[0].At.Offset), sharedLeast)
 }
 
 // find gives batches from the one that begins at from: about max bytes, at least

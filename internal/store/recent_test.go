@@ -70,21 +70,33 @@ func TestCutForgetsWhatWasRead(t *testing.T) {
 	require.Equal(t, other.CRC, all[1].CRC)
 }
 
+// TestRecentIsShort: one message here and one there, as a channel reads that is told
+// to deliver again, do not make a list that every read has to go through.
+func TestRecentIsShort(t *testing.T) {
+	var r recent
+	p := &Partition{}
+	for i := range 20_000 {
+		at := ident.Offset(i) * 200
+		r.keep(run{p: p, batches: []queue.Batch{{At: ident.Position{Offset: at}, End: ident.Position{Offset: at + 200}}}})
+	}
+	require.LessOrEqual(t, len(r.mu.runs), 256)
+}
+
 // TestRecentIsBounded, over all partitions.
 func TestRecentIsBounded(t *testing.T) {
 	var r recent
 	one, other := &Partition{}, &Partition{}
 	at := func(i int) queue.Batch {
-		return queue.Batch{At: ident.Position{Offset: ident.Offset(i) << 10}, End: ident.Position{Offset: ident.Offset(i+1) << 10}}
+		return queue.Batch{At: ident.Position{Offset: ident.Offset(i) * sharedLeast}, End: ident.Position{Offset: ident.Offset(i+1) * sharedLeast}}
 	}
-	for i := range 3 * sharedBytes >> 10 {
+	for i := range 3 * sharedBytes / sharedLeast {
 		r.keep(run{p: one, batches: []queue.Batch{at(i)}})
 	}
-	require.Len(t, r.mu.runs, sharedBytes>>10)
+	require.Len(t, r.mu.runs, sharedBytes/sharedLeast)
 	require.Equal(t, sharedBytes, r.mu.bytes)
 	r.keep(run{p: other, batches: []queue.Batch{at(0)}})
-	require.Len(t, r.mu.runs, sharedBytes>>10)
-	last := 3*sharedBytes>>10 - 1
+	require.Len(t, r.mu.runs, sharedBytes/sharedLeast)
+	last := 3*sharedBytes/sharedLeast - 1
 	require.Nil(t, r.find(one, 0, at(0).At.Offset, 1))
 	require.NotNil(t, r.find(one, 0, at(last).At.Offset, 1))
 	require.Nil(t, r.find(one, 1, at(last).At.Offset, 1), "the log was cut since")
