@@ -45,8 +45,8 @@ func TestTimeouts(t *testing.T) {
 
 func TestNoAutoCreate(t *testing.T) {
 	b := start(t, "--auto-create-topics=false")
-	status, _ := b.post("/pub?topic=orders", "x")
-	require.NotEqual(t, 200, status)
+	status, answer := b.post("/pub?topic=orders", "x")
+	require.Equal(t, http.StatusNotFound, status, answer)
 	c := b.dial()
 	c.command("x", "PUB orders")
 	_, text := c.next()

@@ -179,6 +179,7 @@ func TestFailedPuts(t *testing.T) {
 		{edge.ErrInDoubt, message(504, "in doubt, may be stored")},
 		{edge.ErrExiting, message(503, "EXITING")},
 		{edge.ErrDiskFull, message(503, "disk reserve reached, not stored")},
+		{edge.ErrTopicNotFound, message(404, "TOPIC_NOT_FOUND")},
 	} {
 		s.cluster.FailPuts(row.err)
 		s.expect(s.nsqd, "POST /pub?topic=t", "m", row.want)

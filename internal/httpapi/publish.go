@@ -160,12 +160,13 @@ func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftB
 }
 
 // putFailure tells apart what a producer must tell apart: nothing is stored
-// (503, try again) and it may be stored (504).
+// (503, try again; 404, there is no such topic and none may be made) and it may be
+// stored (504).
 func putFailure(err error) error {
 	switch {
 	case errors.Is(err, edge.ErrInDoubt):
 		return &failure{status: http.StatusGatewayTimeout, message: err.Error()}
-	case errors.Is(err, edge.ErrExiting):
+	case errors.Is(err, edge.ErrExiting), errors.Is(err, edge.ErrTopicNotFound):
 		return known(err)
 	}
 	return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
