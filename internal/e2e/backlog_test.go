@@ -69,7 +69,7 @@ func TestEightChannelsOneCopy(t *testing.T) {
 	if testenv.Long() { // else there are too few puts
 		// Where the processors are full anything that runs makes puts wait; a
 		// reader may cost no more than programs do that touch nothing of ours.
-		limit := 1.5 * slackFactor() * max(median(alone), median(busy))
+		limit := 1.5 * slackFactor * max(median(alone), median(busy))
 		require.Less(t, median(beside), limit, "promised 1.5 × of puts on a machine as busy")
 	}
 }

@@ -25,6 +25,10 @@ var built binaries
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := readSlack(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
 	if testing.Short() {
 		os.Exit(m.Run())
 	}
@@ -56,18 +60,28 @@ func rounds(usual, many int) int {
 	return usual
 }
 
-// slack is what a promised duration is multiplied by before it is asserted:
-// machines that test are busy.
-func slack(promised time.Duration) time.Duration {
-	return time.Duration(slackFactor() * float64(promised))
+// slackFactor is what a promised duration is multiplied by before it is asserted:
+// machines that test are busy. LOCKSTEP_SLACK, set before any test runs.
+var slackFactor = 3.0
+
+func readSlack() error {
+	text := os.Getenv("LOCKSTEP_SLACK")
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err == nil && !(n > 0) {
+		err = strconv.ErrRange
+	}
+	if err != nil {
+		return fmt.Errorf("LOCKSTEP_SLACK=%s is no factor: %w", text, err)
+	}
+	slackFactor = n
+	return nil
 }
 
-func slackFactor() float64 {
-	n, err := strconv.ParseFloat(os.Getenv("LOCKSTEP_SLACK"), 64)
-	if err != nil {
-		n = 3
-	}
-	return n
+func slack(promised time.Duration) time.Duration {
+	return time.Duration(slackFactor * float64(promised))
 }
 
 // processes skips a test that needs brokers.
