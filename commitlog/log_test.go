@@ -119,10 +119,12 @@ func (m *model) compare(t *rapid.T, l *Log) {
 	require.Equal(t, m.start, l.Start())
 	require.Equal(t, m.end, l.End())
 	require.Equal(t, m.epochs(), append([]EpochEnd{}, l.Epochs()...))
-	if _, ok := l.Last(); len(m.records) == 0 {
-		require.False(t, ok)
+	last, ok := l.Last()
+	if len(m.records) == 0 {
+		require.True(t, !ok || last.End().Offset <= m.start.Offset)
 		return
 	}
+	require.Equal(t, m.records[len(m.records)-1], last)
 	r := rapid.SampledFrom(m.records).Draw(t, "record")
 	got, ok := l.AtOffset(r.Offset + ident.Offset(rapid.Uint32Range(0, r.Size-1).Draw(t, "o")))
 	require.True(t, ok)

@@ -7,15 +7,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Last is the newest record.
+// Last is the newest record. It may end before End, if what led there is gone, or
+// lie before Start.
 func (l *Log) Last() (Record, bool) {
-	l.mu.RLock()
-	end, start := l.mu.end, l.mu.start
-	l.mu.RUnlock()
-	if end.Offset <= start.Offset {
-		return Record{}, false
-	}
-	return l.AtOffset(end.Offset - 1)
+	return l.lastWhere(func(Record) bool { return true })
 }
 
 // AtOffset finds the record whose batch covers byte o.

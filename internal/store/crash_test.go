@@ -57,6 +57,7 @@ func TestPowerCut(t *testing.T) {
 	points, histories := 0, 0
 	for seed := range seeds(t, 12) {
 		histories++
+		t.Logf("seed %d", seed)
 		c := &cutter{mem: vfs.NewMemory(), rng: rand.New(rand.NewPCG(seed, 2))}
 		w, err := newWorld(t, seed, vfs.Wrap(c.mem, c.hook))
 		require.NoError(t, err)

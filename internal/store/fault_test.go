@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -361,6 +363,62 @@ func TestLostIndex(t *testing.T) {
 			check(t, mem, w.history, storeIDs(w), last, last)
 		})
 	}
+}
+
+// TestIndexOfALostCut: the index may hold what a cut of the log made of it, which
+// was lost itself: sectors of a later state between those of an earlier one, with
+// a record beyond the end of the log. It is made to agree with the log.
+func TestIndexOfALostCut(t *testing.T) {
+	for lost := 1; lost <= 3; lost++ {
+		t.Run(fmt.Sprintf("%d batches", lost), func(t *testing.T) {
+			mem, w := filled(t, 40)
+			require.NoError(t, w.store.Close())
+			m := w.models[0]
+			f, records := indexFile(t, mem, m.p.dir)
+			end := records[len(records)-1]
+			cut := records[len(records)-lost]
+			marker := cut
+			marker.Epoch, marker.Count, marker.Size, marker.CRC = end.Epoch+1, 0, 80, ^cut.CRC
+			beyond := commitlog.Record{Epoch: marker.Epoch, First: end.End().Sequence, Count: 1,
+				Offset: end.End().Offset, Size: 500, CRC: 7, PrevCRC: end.CRC, TimeMS: end.TimeMS}
+			writeIndex(t, f, append(records[:len(records)-lost], marker, beyond))
+			last := w.submitted()
+			check(t, mem, w.history, storeIDs(w), last, last)
+		})
+	}
+}
+
+func writeIndex(t *testing.T, f vfs.File, records []commitlog.Record) {
+	require.NoError(t, f.Truncate(0))
+	var b []byte
+	for _, r := range records {
+		b = r.AppendTo(b)
+	}
+	_, err := f.WriteAt(b, 0)
+	require.NoError(t, err)
+}
+
+// indexFile gives the newest file of a partition's index, and its records.
+func indexFile(t *testing.T, mem *vfs.Memory, dir string) (vfs.File, []commitlog.Record) {
+	names, err := mem.List(dir)
+	require.NoError(t, err)
+	var newest string
+	for _, name := range names {
+		if path.Ext(name) == ".idx" {
+			newest = path.Join(dir, name)
+		}
+	}
+	b, err := readFile(mem, newest)
+	require.NoError(t, err)
+	var records []commitlog.Record
+	for ; len(b) > 0; b = b[commitlog.RecordSize:] {
+		r, err := commitlog.Decode(b)
+		require.NoError(t, err)
+		records = append(records, r)
+	}
+	f, err := mem.Open(newest)
+	require.NoError(t, err)
+	return f, records
 }
 
 // TestLostIdentity: a folder without a readable store.json keeps its log under a

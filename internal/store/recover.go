@@ -247,7 +247,11 @@ func (r *recovery) rebuildIndex() {
 	}
 	for step := ident.Offset(1); ; step *= 2 {
 		last, ok := p.index.Last()
-		if !ok || r.agrees(last) {
+		if !ok || last.End().Offset <= d.start.Offset {
+			break
+		}
+		if r.agrees(last) {
+			p.index.Truncate(last.End().Offset) // not the cut, if what led there is gone
 			break
 		}
 		if r2, ok := p.index.AtOffset(max(d.start.Offset, last.Offset-step)); ok {
@@ -258,7 +262,7 @@ func (r *recovery) rebuildIndex() {
 	if floor := max(d.start.Offset, d.committed.Offset); !chained(p.index, floor) {
 		p.index.Truncate(floor)
 	}
-	if p.index.End().Offset <= d.start.Offset {
+	if last, ok := p.index.Last(); !ok || last.End() != p.index.End() || last.End().Offset <= d.start.Offset {
 		p.index.Restart(d.start)
 	} else if err := p.index.TrimHead(d.start); err != nil {
 		p.index.Restart(d.start)
