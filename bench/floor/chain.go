@@ -21,15 +21,21 @@ const (
 	// memberCommand is the first argument of a process that is a member.
 	memberCommand = "member"
 
-	// The open files that a member inherits; the first has no copies listener.
-	clientsFile = 3
-	copiesFile  = 4
-
 	// paced is what every broker sets for itself.
 	paced = "GODEBUG=schedtrace=2147483647"
 
 	// fileBytes is the size of a member's file, written round and round.
 	fileBytes = 64 << 20
+)
+
+// A member's listeners, in the order in which it inherits their files.
+const (
+	forClients  = iota
+	forForwards // of the other members: puts and subscribers of topics that this one leads
+	forCopies   // of the other members: what they lead
+	listeners
+
+	firstFile = 3 // in any process, behind the standard ones
 )
 
 // chain is three members, each in a process of its own.
@@ -40,34 +46,24 @@ type chain struct {
 
 // start starts the members; their files are in dir.
 func start(dir string, sync bool) (*chain, error) {
-	c := &chain{}
-	var clients, copies []*os.File
-	var copiesAt []string
-	for range members {
-		f, at, err := listen()
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		clients, c.addresses = append(clients, f), append(c.addresses, at)
-	}
-	for range members - 1 {
-		f, at, err := listen()
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		copies, copiesAt = append(copies, f), append(copiesAt, at)
-	}
+	var files [members][]*os.File
+	var addresses [listeners][]string
 	for i := range members {
-		args := []string{memberCommand, "-file", filepath.Join(dir, strconv.Itoa(i)), fmt.Sprintf("-sync=%t", sync)}
-		files := []*os.File{clients[i]}
-		if i == 0 {
-			args = append(args, "-copies", strings.Join(copiesAt, ","))
-		} else {
-			args, files = append(args, "-first", c.addresses[0]), append(files, copies[i-1])
+		for purpose := range listeners {
+			f, at, err := listen()
+			if err != nil {
+				return nil, err
+			}
+			defer f.Close()
+			files[i], addresses[purpose] = append(files[i], f), append(addresses[purpose], at)
 		}
-		if err := c.Start(args, []string{paced}, files...); err != nil {
+	}
+	c := &chain{addresses: addresses[forClients]}
+	for i := range members {
+		args := []string{memberCommand, "-number", strconv.Itoa(i),
+			"-file", filepath.Join(dir, strconv.Itoa(i)), fmt.Sprintf("-sync=%t", sync),
+			"-forwards", strings.Join(addresses[forForwards], ","), "-copies", strings.Join(addresses[forCopies], ",")}
+		if err := c.Start(args, []string{paced}, files[i]...); err != nil {
 			c.Stop()
 			return nil, err
 		}
@@ -90,10 +86,11 @@ func listen() (*os.File, string, error) {
 // member is one process.
 func member(args []string) error {
 	f := flag.NewFlagSet(memberCommand, flag.ContinueOnError)
+	number := f.Int("number", 0, "its place among the addresses")
 	name := f.String("file", "", "that it writes to")
 	sync := f.Bool("sync", true, "before it answers")
-	copies := f.String("copies", "", "of the first: addresses of the others, for its puts")
-	first := f.String("first", "", "of the others: the first one's address, for their clients")
+	forwards := f.String("forwards", "", "addresses of all, for what they lead")
+	copies := f.String("copies", "", "addresses of all, for what others lead")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -103,12 +100,21 @@ func member(args []string) error {
 	}
 	defer file.Close()
 	log := &log{file: file, sync: *sync}
-	failed := make(chan error, 2)
-	if *first == "" {
-		go func() { failed <- serveAt(clientsFile, &node{log: log}, strings.Split(*copies, ",")) }()
-	} else {
-		go func() { failed <- serveAt(clientsFile, &node{first: *first}, []string{*first}) }()
-		go func() { failed <- serveAt(copiesFile, &node{log: log}, nil) }()
+	byLeader, err := nodes(*number, log, strings.Split(*forwards, ","), strings.Split(*copies, ","))
+	if err != nil {
+		return err
+	}
+	leading, copying := byLeader[*number], newNode(log)
+	failed := make(chan error)
+	for _, n := range append(byLeader[:], copying) {
+		go func() { failed <- n.loop() }()
+	}
+	for purpose, s := range [listeners]server{
+		forClients:  byLeader,
+		forForwards: {leading, leading, leading}, // members name no topics to each other
+		forCopies:   {copying, copying, copying},
+	} {
+		go func() { failed <- s.serve(firstFile + uintptr(purpose)) }()
 	}
 	go func() {
 		child.Orphaned()
@@ -117,19 +123,21 @@ func member(args []string) error {
 	return <-failed
 }
 
-// serveAt runs a node with an inherited listener; it passes its puts on to the
-// addresses.
-func serveAt(fd uintptr, n *node, next []string) error {
-	l, err := net.FileListener(os.NewFile(fd, ""))
-	if err != nil {
-		return err
-	}
-	for _, address := range next {
-		c, err := dial(address)
-		if err != nil {
-			return errors.Join(err, l.Close())
+// nodes are those for a member's clients: what it leads itself goes to its log and
+// to the others, what another leads only to that one.
+func nodes(number int, log *log, forwards, copies []string) (byLeader server, err error) {
+	leading := newNode(log)
+	leading.subscribers.turn = uint64(number) << leaderShift
+	for i := range members {
+		if i == number {
+			byLeader[i] = leading
+			continue
 		}
-		n.next = append(n.next, c)
+		byLeader[i] = newNode(nil)
+		byLeader[i].leader = forwards[i]
+		if err := errors.Join(byLeader[i].passOn(forwards[i]), leading.passOn(copies[i])); err != nil {
+			return byLeader, err
+		}
 	}
-	return n.serve(l)
+	return byLeader, nil
 }

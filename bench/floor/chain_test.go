@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,9 +15,10 @@ import (
 )
 
 const (
-	body     = "xxxxxxxxxx"
-	written  = "\x00\x00\x00\x0a" + body // in a log
-	patience = 20 * time.Second
+	body         = "xxxxxxxxxx"
+	lengthOfBody = "\x00\x00\x00\x0a"
+	written      = lengthOfBody + body // in a log
+	patience     = 20 * time.Second
 )
 
 // TestMain is also a member: the chain starts the executable that it runs in.
@@ -35,7 +37,43 @@ func TestThreeCopies(t *testing.T) {
 	if err != nil || run.Messages != w.Messages {
 		t.Fatalf("%+v, %v", run, err)
 	}
-	checkLogs(t, dir, w.Messages)
+	checkOrder(t, checkLogs(t, dir, w.Messages))
+}
+
+// TestEachLeadsAThird puts to topics of all three leaders over each connection,
+// and has consumers of each leader at each member. Every put and every finish is
+// in three files, and a third of the messages are of each leader.
+func TestEachLeadsAThird(t *testing.T) {
+	c, dir := started(t)
+	w := bench.Workload{Kind: bench.Flow, Connections: members + 1, Consumers: 1, Topics: members * members,
+		Size: len(body), Rate: 3_000, Messages: 720}
+	run, err := bench.Measure(t.Context(), w, &bench.Config{
+		Addresses: c.addresses, Topic: "t_123456", Bounds: bench.Bounds{Scale: 1, Timeout: patience}})
+	if err != nil || run.Messages != w.Messages {
+		t.Fatalf("%+v, %v", run, err)
+	}
+	shares := map[string]int{}
+	for id := range checkLogs(t, dir, w.Messages)[0].ids {
+		shares[id[:2]]++
+	}
+	third := w.Messages / members
+	if want := map[string]int{"00": third, "01": third, "02": third}; !maps.Equal(shares, want) {
+		t.Errorf("messages of the leaders: %v", shares)
+	}
+}
+
+// TestLeader knows the topics of a row with several, and their numbers, from the
+// names that bench gives.
+func TestLeader(t *testing.T) {
+	for name, want := range map[string]int{
+		"bench_topics-200_123456_0": 0, "bench_topics-200_123456_2": 0, "bench_topics-200_123456_3": 1,
+		"bench_topics-200_123456_8": 2, "bench_topics-200_123456_9": 0, "bench_topics-200_000003_199": 0,
+		"bench_pub-1_000003": 0, "bench_topics_200_000005": 0, "chain": 0, "t": 0, "": 0, "t_": 0, "t_-5": 0,
+	} {
+		if got := leader([]byte(name)); got != want {
+			t.Errorf("%s: %d, not %d", name, got, want)
+		}
+	}
 }
 
 // TestConsumersEverywhere has consumers at all members, two at one of them. Each
@@ -69,7 +107,7 @@ func TestConsumersEverywhere(t *testing.T) {
 			t.Errorf("consumer %d got %d of %v", i, n, shares)
 		}
 	}
-	checkLogs(t, dir, len(at)*each)
+	checkOrder(t, checkLogs(t, dir, len(at)*each))
 }
 
 // TestConsumerLeaves closes one consumer of each member: soon all messages go to
@@ -109,6 +147,23 @@ func TestFinishesAreNotSynced(t *testing.T) {
 	}
 	if err := n.commit(&group{messages: []byte(written), n: 1}); err == nil {
 		t.Error("a put was not synced")
+	}
+}
+
+// TestOneSyncForSeveral has a file that cannot be synced, of which two appends are
+// synced already.
+func TestOneSyncForSeveral(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	l := &log{file: null, sync: true}
+	l.synced.n = 2
+	for i, covered := range []bool{true, true, false} {
+		if err := l.appendSynced([]byte(written)); (err == nil) != covered {
+			t.Errorf("append %d: %v", i+1, err)
+		}
 	}
 }
 
@@ -227,28 +282,48 @@ func await(got <-chan delivery, within time.Duration) (delivery, bool) {
 	}
 }
 
-// checkLogs finds n puts in every file, and soon n ids of finished messages, each
-// once; then the files are equal.
-func checkLogs(t *testing.T, dir string, n int) {
+// contents is what a member has written: how often each body and each id.
+type contents struct {
+	all         []byte
+	bodies, ids map[string]int
+}
+
+// checkLogs soon finds the same n puts in every file, and the same n ids of
+// finished messages, each once, and nothing else.
+func checkLogs(t *testing.T, dir string, n int) (logs [members]contents) {
 	size := n * (len(written) + idLength)
 	for end := time.Now().Add(patience); ; time.Sleep(finishEvery) {
-		var logs [members][]byte
-		var puts, ids [members]int
+		whole := true
 		for i := range members {
-			logs[i] = readLog(t, filepath.Join(dir, fmt.Sprint(i)), size+idLength)
-			puts[i], ids[i] = count(logs[i])
+			l := readLog(t, filepath.Join(dir, fmt.Sprint(i)), size+idLength)
+			logs[i] = l
+			whole = whole && len(l.all) == size && len(l.ids) == n &&
+				maps.Equal(l.bodies, logs[0].bodies) && maps.Equal(l.ids, logs[0].ids)
 		}
 		switch {
-		case bytes.Equal(logs[0], logs[1]) && bytes.Equal(logs[0], logs[2]) && puts[0] == n && ids[0] == n && logs[0][size] == 0:
-			return
+		case whole:
+			return logs
 		case time.Now().After(end):
-			t.Fatalf("of %d: %d puts, %d ids; or the logs are not equal, or too long", n, puts, ids)
+			for i, l := range logs {
+				t.Errorf("file %d: %d of %d bytes, with %d ids of %d", i, len(l.all), size, len(l.ids), n)
+			}
+			t.FailNow()
 		}
 	}
 }
 
-// readLog reads the beginning of a file.
-func readLog(t *testing.T, name string, size int) []byte {
+// checkOrder finds equal files: where one member leads all, it orders all.
+func checkOrder(t *testing.T, logs [members]contents) {
+	for i, l := range logs {
+		if !bytes.Equal(l.all, logs[0].all) {
+			t.Errorf("file %d has another order than file 0", i)
+		}
+	}
+}
+
+// readLog reads what was written of the beginning of a file. An id is digits, a
+// put begins with a zero byte and has a length.
+func readLog(t *testing.T, name string, size int) contents {
 	b := make([]byte, size)
 	f, err := os.Open(name)
 	if err != nil {
@@ -258,20 +333,17 @@ func readLog(t *testing.T, name string, size int) []byte {
 	if _, err := f.ReadAt(b, 0); err != nil {
 		t.Fatal(err)
 	}
-	return b
-}
-
-// count counts puts and different ids. An id is digits, a put begins with a zero
-// byte.
-func count(log []byte) (puts, different int) {
-	ids := map[string]bool{}
-	for len(log) >= idLength && (log[0] != 0 || bytes.HasPrefix(log, []byte(written))) {
-		if log[0] == 0 {
-			puts, log = puts+1, log[len(written):]
+	c := contents{bodies: map[string]int{}, ids: map[string]int{}}
+	rest := b
+	for len(rest) >= idLength && (rest[0] != 0 || bytes.HasPrefix(rest, []byte(lengthOfBody))) {
+		if rest[0] == 0 {
+			c.bodies[string(rest[len(lengthOfBody):len(written)])]++
+			rest = rest[len(written):]
 		} else {
-			ids[string(log[:idLength])] = true
-			log = log[idLength:]
+			c.ids[string(rest[:idLength])]++
+			rest = rest[idLength:]
 		}
 	}
-	return puts, len(ids)
+	c.all = b[:len(b)-len(rest)]
+	return c
 }

@@ -10,12 +10,15 @@ import (
 // finishEvery is how long what was finished gathers.
 const finishEvery = 10 * time.Millisecond
 
-// subscribers are the connections that take messages, in turn. Another member is
-// here once for each subscriber that it has.
+// leaderShift is where in an id its leader is: behind it, each counts by itself.
+const leaderShift = 56
+
+// subscribers are the connections that take the messages of a leader, of whatever
+// topic, in turn. Another member is here once for each subscriber that it has.
 type subscribers struct {
 	sync.Mutex
 	all  []*peer
-	turn uint64
+	turn uint64 // also the id of a message
 }
 
 // add answers before the first message can be on its way.
@@ -76,25 +79,25 @@ func (s *subscribers) pass(delivery []byte) {
 	}
 }
 
-// relay is the connection to the first member over which another one subscribes
-// for its subscribers, gets their messages and passes on their FINs. It is there
-// since the first of them.
+// relay is the connection to a leader over which another member subscribes for its
+// subscribers, gets their messages and passes on their FINs. It is there since the
+// first of them.
 type relay struct {
 	sync.Mutex
 	*peer
-	asked []*peer // subscribe, and wait until the first member knows
+	asked []*peer // subscribe, and wait until the leader knows
 }
 
-// subscribe makes the connection a subscriber of this node, and of the first.
+// subscribe makes the connection a subscriber of this node, and of the leader.
 func (n *node) subscribe(p *peer) error {
-	if n.first == "" {
+	if n.leader == "" {
 		n.subscribers.add(p)
 		return nil
 	}
 	n.relay.Lock()
 	defer n.relay.Unlock()
 	if n.relay.peer == nil {
-		l, err := dial(n.first)
+		l, err := dial(n.leader)
 		if err != nil {
 			return err
 		}
@@ -111,13 +114,13 @@ func (n *node) unsubscribe(p *peer) bool {
 	if !n.subscribers.remove(p) {
 		return false
 	}
-	if n.first != "" {
+	if n.leader != "" {
 		_, _ = n.relay.Write([]byte("CLS\n"))
 	}
 	return true
 }
 
-// relayAll takes what the first member sends until the connection ends. What came
+// relayAll takes what the leader sends until the connection ends. What came
 // together leaves together.
 func (n *node) relayAll() {
 	for {
@@ -152,10 +155,9 @@ type finishes struct {
 	ids []byte
 }
 
-// finish takes whole lines: the first member gathers their ids, the others pass
-// them on.
+// finish takes whole lines: the leader gathers their ids, the others pass them on.
 func (n *node) finish(fins []byte) error {
-	if n.first != "" {
+	if n.leader != "" {
 		_, err := n.relay.Write(fins)
 		return err
 	}

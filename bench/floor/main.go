@@ -2,22 +2,29 @@
 // put what nobody can leave out, and nothing else, in turn with a fresh Lockstep
 // cluster and by the same rows.
 //
+// Each topic has a leader, as with a broker. Of a row with several topics each
+// process leads a third; the only topic of any other row is led by the first one,
+// so a lone producer is at its leader.
+//
 // A put goes from a client to the process that it is connected to, from there to
-// the first one unless it is that, and on to the two others; each writes it to a
+// the leader unless it is that, and on to the two others; each writes it to its
 // file and syncs that, all three at the same time; then the answer goes back.
-// Puts that wait gather, and share writes, syncs and messages: one group at a
-// time on each way.
+// Puts that wait gather, and share writes, syncs and messages, whatever their
+// topics: one group at a time on each way. What comes from two leaders together
+// shares a write, and what a process leads shares syncs with what it copies.
 //
-// Then the first one delivers each message once, in turn over the consumers of
-// all three; those of the others get theirs through the process that they are
-// connected to, and their FINs come back the same way. What was finished gathers
-// for 10 ms, and all three write it to their files; it is not synced, and no put
-// waits for it.
+// Then the leader delivers each message once, in turn over the consumers of what
+// it leads, at all three; those of the others get theirs through the process that
+// they are connected to, and their FINs come back the same way. What was finished
+// gathers for 10 ms, and all three write it to their files; it is not synced, and
+// no put waits for it.
 //
-// There are no topics, no channels, no log, no checksums, no epochs. RDY is
-// ignored, and nothing is delivered again: that a message was finished is written
-// down and forgotten. Nobody notices a failure, but that a consumer has gone;
-// what was on its way to it is lost.
+// A topic is nothing but the choice of a leader: a consumer may get a message of
+// another topic of the same leader. There are no channels, no log, no checksums,
+// no epochs. RDY is ignored, and nothing is delivered again: that a message was
+// finished is written down and forgotten. Who puts to topics of several leaders
+// gets each answer when it is there, not in the order of the puts. Nobody notices
+// a failure, but that a consumer has gone; what was on its way to it is lost.
 //
 // It uses what a broker uses: Go, its network poller, TCP on loopback, a file of
 // zeroes, fdatasync, and the paced monitor thread (docs/adr/0005). A better

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"encoding/binary"
-	"net"
-	"runtime"
-)
+import "runtime"
 
 const (
 	waiting  = 1024    // puts that may wait in a node
@@ -41,21 +37,21 @@ func (g *group) add(p put) {
 func (g *group) answer() {
 	for _, p := range g.puts {
 		if p.from != nil {
-			_, _ = p.from.w.WriteString(ok)
+			p.from.answer()
 		}
 	}
 	for _, p := range g.puts {
 		if p.from != nil {
-			_ = p.from.w.Flush() // once, if it has several; it may be gone
+			p.from.flushAnswers() // once, if it has several
 		}
 	}
 }
 
 // node gathers puts, does with each group what there is to do, and answers.
 type node struct {
-	log   *log    // nil: it only passes on
-	next  []*link // where each group goes too
-	first string  // who delivers; "": itself
+	log    *log    // nil: it only passes on
+	next   []*link // where each group goes too
+	leader string  // address of who delivers; "": itself
 
 	puts        chan put
 	subscribers subscribers
@@ -63,67 +59,16 @@ type node struct {
 	finished    finishes // if it delivers itself
 }
 
-// serve takes connections and puts until something fails.
-func (n *node) serve(l net.Listener) error {
-	defer l.Close()
-	n.puts = make(chan put, waiting)
-	go func() { // ends with the listener, the connections with their clients
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go n.read(newPeer(c))
-		}
-	}()
-	return n.loop()
-}
+func newNode(log *log) *node { return &node{log: log, puts: make(chan put, waiting)} }
 
-// read takes the commands of one connection until it ends.
-func (n *node) read(p *peer) {
-	defer p.Close()
-	defer func() {
-		for n.unsubscribe(p) {
-		}
-	}()
-	_, err := p.r.Discard(len(magic))
-	for err == nil {
-		err = n.command(p)
-	}
-}
-
-// command does the next one. It answers itself as long as nobody else knows of
-// the connection.
-func (n *node) command(p *peer) error {
-	line, verb, err := p.line()
+// passOn makes the address one where each group goes too.
+func (n *node) passOn(address string) error {
+	l, err := dial(address)
 	if err != nil {
 		return err
 	}
-	switch verb {
-	case "SUB":
-		return n.subscribe(p)
-	case "CLS":
-		n.unsubscribe(p)
-		return nil
-	case "FIN":
-		return n.finish(p.burst(line))
-	case "IDENTIFY", "PUB", "MPUB", "FINISHED":
-	default:
-		return nil
-	}
-	m, err := p.sized()
-	switch {
-	case err != nil:
-	case verb == "IDENTIFY":
-		_, err = p.Write([]byte(ok))
-	case verb == "PUB":
-		n.puts <- put{from: p, messages: m, n: 1}
-	case verb == "MPUB" && len(m) >= 8:
-		n.puts <- put{from: p, messages: m[8:], n: int(binary.BigEndian.Uint32(m[4:]))}
-	case verb == "FINISHED":
-		n.puts <- put{finished: m[4:]}
-	}
-	return err
+	n.next = append(n.next, l)
+	return nil
 }
 
 // loop takes what waits, one group at a time. It gives way once before, so that
@@ -141,7 +86,7 @@ func (n *node) loop() error {
 			return err
 		}
 		g.answer()
-		if n.first == "" {
+		if n.leader == "" {
 			n.subscribers.deliver(g.messages)
 			n.subscribers.flush()
 		}
@@ -158,7 +103,7 @@ func (n *node) commit(g *group) error {
 		}
 	}
 	if n.log != nil {
-		if err := n.log.append(g.finished); err != nil {
+		if _, err := n.log.append(g.finished); err != nil {
 			return err
 		}
 	}

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-
-	"golang.org/x/sys/unix"
+	"sync"
 )
 
 const (
@@ -26,14 +24,17 @@ const (
 	finLength = len(fin) + idLength + 1
 )
 
-// peer is a connection that puts or subscribes. Its goroutine reads. To w writes
-// the node's loop if it puts, and who has the lock of the subscribers if it
+// peer is a connection that puts or subscribes. Its goroutine reads. To w write
+// the loops of the nodes if it puts, and who has the lock of the subscribers if it
 // subscribes.
 type peer struct {
 	net.Conn
 	r    *bufio.Reader
 	w    *bufio.Writer
+	at   *node // where it subscribes, or nil; its goroutine's
 	fins []byte
+
+	answering sync.Mutex // the loops have it while they write
 }
 
 func newPeer(c net.Conn) *peer {
@@ -48,6 +49,13 @@ func (p *peer) line() (line []byte, verb string, err error) {
 	}
 	word, _, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	return line, string(word), nil
+}
+
+// topic is the second word of a line.
+func topic(line []byte) []byte {
+	_, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	name, _, _ := bytes.Cut(rest, []byte(" "))
+	return name
 }
 
 // burst gives a FIN that was just read together with those behind it that have
@@ -83,6 +91,20 @@ func (p *peer) another() bool {
 	}
 	head, _ := p.r.Peek(4)
 	return p.r.Buffered()-4 >= int(binary.BigEndian.Uint32(head))
+}
+
+// answer writes one OK.
+func (p *peer) answer() {
+	p.answering.Lock()
+	defer p.answering.Unlock()
+	_, _ = p.w.WriteString(ok)
+}
+
+// flushAnswers sends the answers, if the peer is not gone.
+func (p *peer) flushAnswers() {
+	p.answering.Lock()
+	defer p.answering.Unlock()
+	_ = p.w.Flush()
 }
 
 // message writes one delivery. Ids are digits: FINs, which are lines, have them.
@@ -140,30 +162,4 @@ func (l *link) await() error {
 		return errors.New("another answer than OK")
 	}
 	return nil
-}
-
-// log is a file of zeroes that is written round and round.
-type log struct {
-	file *os.File
-	sync bool
-	at   int64
-}
-
-func (l *log) append(b []byte) error {
-	if l.at+int64(len(b)) > fileBytes {
-		l.at = 0
-	}
-	if _, err := l.file.WriteAt(b, l.at); err != nil {
-		return err
-	}
-	l.at += int64(len(b))
-	return nil
-}
-
-// appendSynced writes and, unless nothing is to be synced, syncs.
-func (l *log) appendSynced(b []byte) error {
-	if err := l.append(b); err != nil || !l.sync {
-		return err
-	}
-	return unix.Fdatasync(int(l.file.Fd()))
 }
