@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testenv"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -34,8 +35,10 @@ type storm struct {
 	seen  map[string]int
 }
 
+// TestStorm runs LOCKSTEP_SEQUENCES of them, from LOCKSTEP_SEED on.
 func TestStorm(t *testing.T) {
-	for seed := range uint64(20) {
+	first, n := testenv.Number(t, "LOCKSTEP_SEED", uint64(0)), testenv.Number(t, "LOCKSTEP_SEQUENCES", uint64(20))
+	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				s := &storm{
