@@ -184,10 +184,7 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 
 // remove deletes a file that may be gone already.
 func (l *Log) remove(name string) error {
-	err := l.files.Forget(name)
-	if err == nil {
-		err = l.fs.Remove(name)
-	}
+	err := l.files.Remove(name)
 	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
 		return fmt.Errorf("commitlog: %w", err)
 	}

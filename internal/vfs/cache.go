@@ -39,21 +39,31 @@ func NewCache(fs FS, limit int) *Cache {
 }
 
 // Open lends the file, which must exist.
-func (c *Cache) Open(name string) (*Handle, error) { return c.lend(name, c.fs.Open) }
+func (c *Cache) Open(name string) (*Handle, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lendLocked(name, c.fs.Open)
+}
 
 // Create makes or empties the file and lends it.
 func (c *Cache) Create(name string) (*Handle, error) {
-	if err := c.Forget(name); err != nil {
-		return nil, err
-	}
-	return c.lend(name, c.fs.Create)
-}
-
-// lend opens under the lock: opening is rare, and two handles of one file would
-// make Forget a lie.
-func (c *Cache) lend(name string, open func(string) (File, error)) (*Handle, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.forgetLocked(name); err != nil {
+		return nil, err
+	}
+	return c.lendLocked(name, c.fs.Create)
+}
+
+// Remove removes the file, and then closes it as soon as its last user has
+// released it: whoever opens it meanwhile does not keep what is gone.
+func (c *Cache) Remove(name string) error {
+	return errors.Join(c.fs.Remove(name), c.Forget(name))
+}
+
+// lendLocked opens under the lock: opening is rare, and two handles of one file
+// would make Forget a lie.
+func (c *Cache) lendLocked(name string, open func(string) (File, error)) (*Handle, error) {
 	h := c.mu.open[name]
 	if h == nil {
 		if err := c.evictLocked(); err != nil {
@@ -100,11 +110,14 @@ func (h *Handle) Release() {
 	h.elem = c.mu.idle.PushFront(h)
 }
 
-// Forget closes the file, as soon as its last user has released it, so that it
-// can be removed or renamed.
+// Forget closes the file as soon as its last user has released it.
 func (c *Cache) Forget(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.forgetLocked(name)
+}
+
+func (c *Cache) forgetLocked(name string) error {
 	h := c.mu.open[name]
 	if h == nil {
 		return nil

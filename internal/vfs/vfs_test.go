@@ -182,3 +182,24 @@ func TestCache(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Empty(t, c.mu.open)
 }
+
+// TestCacheOfRemovedFile: whoever reads a file while it is removed does not keep
+// it open, and its space taken, for long after.
+func TestCacheOfRemovedFile(t *testing.T) {
+	var c *Cache
+	c = NewCache(Wrap(NewMemory(), func(op Op) error {
+		if op.Call == CallRemove {
+			reader, err := c.Open(op.Name)
+			require.NoError(t, err)
+			reader.Release()
+		}
+		return nil
+	}), 2)
+	h, err := c.Create("a")
+	require.NoError(t, err)
+	h.Release()
+	require.NoError(t, c.Remove("a"))
+	require.Empty(t, c.mu.open)
+	_, err = c.Open("a")
+	require.ErrorIs(t, err, ErrNotExist)
+}

@@ -255,10 +255,7 @@ func (s *Segments) begin(at ident.Offset) error {
 func (s *Segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
-	err := s.files.Forget(s.Name(base))
-	if err == nil {
-		err = s.fs.Remove(s.Name(base))
-	}
+	err := s.files.Remove(s.Name(base))
 	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
 		return fmt.Errorf("queue: %w", err)
 	}
