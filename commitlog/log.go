@@ -113,6 +113,41 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	}
 }
 
+// CutWhereBroken keeps the records that begin below floor, and of the others those
+// that continue each other: no search relies on the order of what it drops.
+func (l *Log) CutWhereBroken(floor ident.Offset) {
+	l.mu.RLock()
+	tail, from, v := l.mu.tail, l.mu.tailFrom, l.viewLocked()
+	l.mu.RUnlock()
+	read := func(n int64) (Record, bool) {
+		if n >= from {
+			return tail[n-from], true
+		}
+		return v.read(n)
+	}
+	end := from + int64(len(tail))
+	n := v.begin + int64(sort.Search(int(end-v.begin), func(i int) bool {
+		r, ok := read(v.begin + int64(i))
+		return !ok || r.Offset >= floor
+	}))
+	last, some := Record{}, false
+	if n > v.begin {
+		last, some = read(n - 1)
+	}
+	for ; n < end; n++ {
+		r, ok := read(n)
+		if !ok || some && (r.PrevCRC != last.CRC || last.End() != (ident.Position{Offset: r.Offset, Sequence: r.First})) {
+			break
+		}
+		last, some = r, true
+	}
+	if n < end {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.cutLocked(n, last.End().Offset, last, some)
+	}
+}
+
 // Restart empties the log; the next record begins at p.
 func (l *Log) Restart(p ident.Position) {
 	l.mu.Lock()

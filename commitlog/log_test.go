@@ -60,7 +60,7 @@ func TestModel(t *testing.T) {
 				n := rapid.IntRange(0, len(m.records)).Draw(t, "keep")
 				if n < len(m.records) {
 					end := m.records[n].Offset
-					m.end = ident.Position{Offset: end, Sequence: m.records[n].First}
+					m.end, m.crc = ident.Position{Offset: end, Sequence: m.records[n].First}, m.records[n].PrevCRC
 					m.records = m.records[:n]
 					l.Truncate(end)
 				}
@@ -99,6 +99,7 @@ func TestModel(t *testing.T) {
 type model struct {
 	records    []Record
 	start, end ident.Position
+	crc        uint32
 	epoch      ident.Epoch
 	time       int64
 }
@@ -108,14 +109,17 @@ func (m *model) next(t *rapid.T) Record {
 	m.time += rapid.Int64Range(0, 3).Draw(t, "time")
 	r := Record{
 		Epoch: m.epoch, First: m.end.Sequence, Count: rapid.Uint32Range(0, 3).Draw(t, "count"),
-		Offset: m.end.Offset, Size: rapid.Uint32Range(80, 500).Draw(t, "size"), CRC: 7, TimeMS: m.time,
+		Offset: m.end.Offset, Size: rapid.Uint32Range(80, 500).Draw(t, "size"),
+		CRC: rapid.Uint32().Draw(t, "crc"), PrevCRC: m.crc, TimeMS: m.time,
 	}
+	m.crc = r.CRC
 	m.records = append(m.records, r)
 	m.end = r.End()
 	return r
 }
 
 func (m *model) compare(t *rapid.T, l *Log) {
+	l.CutWhereBroken(m.start.Offset + ident.Offset(rapid.IntRange(0, 1000).Draw(t, "floor"))) // it is nowhere
 	require.Equal(t, m.start, l.Start())
 	require.Equal(t, m.end, l.End())
 	require.Equal(t, m.epochs(), append([]EpochEnd{}, l.Epochs()...))
@@ -155,6 +159,45 @@ func (m *model) epochs() []EpochEnd {
 		epochs = appendEpoch(epochs, r)
 	}
 	return epochs
+}
+
+// TestCutWhereBroken breaks the chain before one record, in memory, in the newest
+// file and in an older one, and cuts there unless it was trusted.
+func TestCutWhereBroken(t *testing.T) {
+	const records, size = recordsPerFile + 3*cachedRecords, 100
+	for _, broken := range []int64{1, 1000, recordsPerFile, recordsPerFile + 1, records - cachedRecords, records - 1} {
+		for _, flushed := range []bool{false, true} {
+			fs := vfs.NewMemory()
+			require.NoError(t, fs.MkdirAll("p"))
+			files := vfs.NewCache(fs, 2)
+			l, err := Open(fs, files, "p")
+			require.NoError(t, err)
+			for n := range int64(records) {
+				r := Record{First: ident.Sequence(n), Count: 1, Offset: ident.Offset(n * size), Size: size, CRC: uint32(n + 1), PrevCRC: uint32(n)}
+				if n == broken {
+					r.PrevCRC++
+				}
+				l.Append(r)
+			}
+			end := l.End()
+			if flushed {
+				require.NoError(t, l.Flush(end.Offset))
+				require.NoError(t, l.Sync())
+				require.NoError(t, l.Close())
+				l, err = Open(fs, files, "p")
+				require.NoError(t, err)
+			}
+			border := ident.Position{Offset: ident.Offset(broken * size), Sequence: ident.Sequence(broken)}
+			l.CutWhereBroken(border.Offset + 1)
+			require.Equal(t, end, l.End(), broken)
+			l.CutWhereBroken(border.Offset)
+			require.Equal(t, border, l.End(), broken)
+			last, ok := l.Last()
+			require.True(t, ok)
+			require.Equal(t, border, last.End())
+			require.NoError(t, l.Close())
+		}
+	}
 }
 
 // TestDamagedRecord: a lookup that needs a damaged record finds nothing; a cut

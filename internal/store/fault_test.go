@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"slices"
+	"sort"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -393,6 +395,59 @@ func TestIndexOfALostCut(t *testing.T) {
 		check(t, mem, w.history, storeIDs(w), last, last)
 	}
 	require.Positive(t, tried)
+}
+
+// TestIndexOfSectors: whatever whole records the index holds of what is not
+// committed, in whatever order and in how many files, it is made to agree with the
+// log.
+func TestIndexOfSectors(t *testing.T) {
+	for seed := range seeds(t, 200) {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		mem := vfs.NewMemory()
+		w, err := newWorld(t, 700+seed, mem)
+		require.NoError(t, err)
+		require.NoError(t, w.run(20))
+		require.NoError(t, w.store.Close())
+		for _, m := range w.models {
+			_, records := indexFile(t, mem, m.p.dir)
+			if len(records) == 0 {
+				continue
+			}
+			below := sort.Search(len(records), func(i int) bool { return records[i].Offset >= m.committed.Offset })
+			odd := slices.Clone(records[:below])
+			for _, r := range records[below:] {
+				switch k := rng.IntN(8); {
+				case k > 3:
+					odd = append(odd, r)
+				case k == 0: // lost
+				case k == 1:
+					odd = append(odd, r, records[below+rng.IntN(len(records)-below)])
+				case k == 2:
+					r.CRC, r.Size, r.Count, r.Epoch = ^r.CRC, 80, 0, records[len(records)-1].Epoch
+					odd = append(odd, r)
+				case k == 3:
+					r.Offset += ident.Offset(rng.IntN(10_000))
+					odd = append(odd, r)
+				}
+			}
+			split := len(odd) // in a second file, whose name is where it begins
+			for i, r := range odd {
+				if r.Offset > m.committed.Offset && rng.IntN(8) == 0 {
+					split = i
+					break
+				}
+			}
+			for _, part := range [][]commitlog.Record{odd[:split], odd[split:]} {
+				if len(part) > 0 {
+					f, err := mem.Create(path.Join(m.p.dir, fmt.Sprintf("%020d.idx", int64(part[0].Offset))))
+					require.NoError(t, err)
+					writeIndex(t, f, part)
+				}
+			}
+		}
+		last := w.submitted()
+		check(t, mem, w.history, storeIDs(w), last, last)
+	}
 }
 
 func writeIndex(t *testing.T, f vfs.File, records []commitlog.Record) {

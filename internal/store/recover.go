@@ -237,10 +237,11 @@ func scanChain(p *Partition) (end ident.Position, last link) {
 // to the newest that names the very batch in the segments (equal checksums mean
 // equal prefixes), and reads the rest from the headers. A checkpoint that was
 // interrupted may have left sectors of the index as a cut made them that was lost
-// itself, so the records must also continue each other down to the committed end,
-// below which nothing is ever cut.
+// itself, among others. So the records above the committed end, below which
+// nothing is ever cut, must also continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
+	p.index.CutWhereBroken(d.committed.Offset)
 	p.index.Truncate(r.cut.Offset)
 	if start := p.index.Start(); start.Offset > d.start.Offset || !r.keep || p.index.End().Offset < d.start.Offset {
 		p.index.Restart(d.start)
@@ -258,9 +259,6 @@ func (r *recovery) rebuildIndex() {
 			last = r2
 		}
 		p.index.Truncate(last.Offset)
-	}
-	if floor := max(d.start.Offset, d.committed.Offset); !chained(p.index, floor) {
-		p.index.Truncate(floor)
 	}
 	if last, ok := p.index.Last(); !ok || last.End() != p.index.End() || last.End().Offset <= d.start.Offset {
 		p.index.Restart(d.start)
@@ -280,19 +278,6 @@ func (r *recovery) rebuildIndex() {
 			break
 		}
 	}
-}
-
-// chained follows the index from its end down to floor.
-func chained(index *commitlog.Log, floor ident.Offset) bool {
-	next, ok := index.Last()
-	for ok && next.Offset > floor {
-		r, found := index.AtOffset(next.Offset - 1)
-		if !found || r.CRC != next.PrevCRC || r.End() != (ident.Position{Offset: next.Offset, Sequence: next.First}) {
-			return false
-		}
-		next = r
-	}
-	return true
 }
 
 // nextBase is where the segment after offset o begins, 0 if o is in the last.
