@@ -136,7 +136,7 @@ model-mutations: ## each rule of the protocol removed once: what catches it
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestModelMutations ./internal/model
 
 chaos: build ## real processes killed, stopped and cut off (ROUNDS of ROUND_SECONDS)
-	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -count=1 -timeout 24h -run Chaos $(PACKAGES)
+	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/chaos
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
