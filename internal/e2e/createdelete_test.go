@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -177,8 +178,8 @@ func (m *makers) requireUsable() (ids []ident.TopicID) {
 	m.c.t.Helper()
 	for s := range m.subjects() {
 		if s.topic == gone {
-			_, text := m.all[0].request("/pub", url.Values{"topic": {s.name}}, "nothing")
-			require.Contains(m.c.t, text, notFound, "put to %s, which was deleted", s.name)
+			status, text := m.all[0].request("/pub", url.Values{"topic": {s.name}}, "nothing")
+			require.Equal(m.c.t, http.StatusNotFound, status, "put to %s, which was deleted: %s", s.name, text)
 			continue
 		}
 		m.c.whole(s.name)

@@ -158,7 +158,7 @@ func (m *maker) publish(s *subject) {
 		if status == http.StatusOK {
 			put.Answers[len(put.Answers)-1] = history.OK
 		}
-		vanished := strings.Contains(text, notFound)
+		vanished := status == http.StatusNotFound
 		if vanished {
 			m.fault(fmt.Sprintf("put to %s: %s", s.name, text))
 		}
@@ -169,9 +169,6 @@ func (m *maker) publish(s *subject) {
 		pause(time.Duration(m.random.IntN(50)) * time.Millisecond)
 	}
 }
-
-// notFound is what a put to a topic that is not there is answered, with 503.
-const notFound = "topic not found"
 
 // request asks one of the brokers; status 0 is no answer.
 func (m *maker) request(path string, q url.Values, body string) (status int, text string) {
