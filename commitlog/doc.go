@@ -10,8 +10,8 @@
 //
 //  1. Records are in the order of their batches; offsets rise, sequences, epochs
 //     and times never fall.
-//  2. Append, Truncate and Restart change memory only and cannot fail. Files
-//     follow at the next Flush.
+//  2. Append, Truncate, CutWhereBroken and Restart change memory only and cannot
+//     fail. Files follow at the next Flush.
 //  3. A record that does not pass its checksum is never returned: the lookup
 //     finds nothing instead.
 //  4. Within one file no record is damaged by appending or cutting others; a

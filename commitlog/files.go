@@ -72,6 +72,10 @@ func (l *Log) load() bool {
 	if v.begin == v.end {
 		return true
 	}
+	if !l.dropStale(v) {
+		return false
+	}
+	v = l.viewLocked()
 	for _, f := range v.disk {
 		r, ok := v.read(f.first)
 		if base, _ := parseName(f.name); !ok || r.Offset != base {
@@ -87,6 +91,27 @@ func (l *Log) load() bool {
 	}
 	l.mu.end = last.End()
 	return l.loadEpochs(v) && l.loadTail(v)
+}
+
+// dropStale lets go the files before one that does not begin where they end: they
+// are of before a Restart, and a power cut took their removal back. It is false if
+// a file's last record cannot be read.
+func (l *Log) dropStale(v view) bool {
+	for i := len(v.disk) - 1; i > 0; i-- {
+		last, ok := v.read(v.disk[i].first - 1)
+		if !ok {
+			return false
+		}
+		if base, _ := parseName(v.disk[i].name); base == last.End().Offset {
+			continue
+		}
+		for _, f := range v.disk[:i] {
+			l.mu.garbage = append(l.mu.garbage, f.name)
+		}
+		l.mu.disk = v.disk[i:]
+		return true
+	}
+	return true
 }
 
 // loadEpochs finds each epoch's first record by bisection.

@@ -14,8 +14,8 @@ import (
 const cachedRecords = 256
 
 // Log is the commit log of one partition. All methods may be called from any
-// goroutine; one goroutine at a time may Append, Truncate or Restart, and one
-// may Flush, Sync or TrimHead.
+// goroutine; one goroutine at a time may Append, Truncate, CutWhereBroken or Restart,
+// and one may Flush, Sync or TrimHead.
 type Log struct {
 	files *vfs.Cache // nil: in memory only
 	fs    vfs.FS

@@ -450,6 +450,47 @@ func TestIndexOfSectors(t *testing.T) {
 	}
 }
 
+// TestIndexThatCameBack: the log began afresh below its old end, and the power cut
+// took back that the old file of the index was removed.
+func TestIndexThatCameBack(t *testing.T) {
+	for _, kept := range []int{0, 1, 3} {
+		mem := vfs.NewMemory()
+		s := reopen(t, testOptions(mem))
+		p, err := s.Create("t", ident.Partition{Topic: 1})
+		require.NoError(t, err)
+		m := &model{p: p, borders: []border{{}}}
+		m.put(t, s, 10, 3000)
+		m.checkpoint(t, s)
+		_, old := indexFile(t, mem, p.dir)
+		start := m.borders[5]
+		m.borders, m.start, m.epoch = []border{start}, start.at, 2
+		p.Index().Restart(start.at)
+		submit(t, s, p, queue.Write{Kind: queue.WriteRestart, Epoch: 2, At: start.at, PrevCRC: start.crc})
+		rng := rand.New(rand.NewPCG(3, 3))
+		for range 3 {
+			submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Epoch: 2, Batches: []queue.Batch{m.batch(rng, m.draft(rng))}})
+		}
+		m.checkpoint(t, s)
+		f, records := indexFile(t, mem, p.dir)
+		require.Len(t, records, 3)
+		m.borders = m.borders[:1+kept]
+		p.Index().Truncate(m.end().at.Offset)
+		submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, Epoch: 2, At: m.end().at, PrevCRC: m.end().crc})
+		submit(t, s, p, queue.Write{Kind: queue.WriteCommitted, At: m.end().at})
+		require.NoError(t, s.Close())
+		writeIndex(t, f, records)
+		f, err = mem.Create(path.Join(p.dir, fmt.Sprintf("%020d.idx", 0)))
+		require.NoError(t, err)
+		writeIndex(t, f, old)
+		p = reopen(t, testOptions(mem)).Partitions()[0]
+		require.Equal(t, m.end().at, p.Index().End())
+		checkLog(t, p, expected{end: m.end(), start: start.at})
+		for _, e := range p.Index().Epochs() {
+			require.Equal(t, ident.Epoch(2), e.Epoch, "%d kept", kept)
+		}
+	}
+}
+
 func writeIndex(t *testing.T, f vfs.File, records []commitlog.Record) {
 	require.NoError(t, f.Truncate(0))
 	var b []byte
