@@ -149,8 +149,7 @@ func (c *canon) recent(r *recent) {
 		c.num(id, uint64(len(kept)), of.maxN)
 		for i := range kept {
 			p := &kept[i]
-			c.num(p.Request.N, uint64(p.First), uint64(p.Count), uint64(p.TimeNS))
-			c.pos(p.End)
+			c.num(p.n, uint64(p.first), uint64(p.count), uint64(p.end), uint64(p.timeNS))
 		}
 	}
 }

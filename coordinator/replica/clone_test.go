@@ -72,6 +72,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[submission]():    "token end epoch confirm",
 		reflect.TypeFor[recent]():        "producers",
 		reflect.TypeFor[producer]():      "order gone maxN",
+		reflect.TypeFor[numbered]():      "n first end timeNS count",
 		reflect.TypeFor[version]():       "epoch n",
 		reflect.TypeFor[confirmState]():  "version deltas full",
 		reflect.TypeFor[following]():     "leader verified",

@@ -33,9 +33,17 @@ func (x *memoryIndex) AtOffset(o ident.Offset) (commitlog.Record, bool) {
 }
 
 // listRegister keeps channel-state deltas as one growing text.
-type listRegister struct{ text string }
+type listRegister struct {
+	text  string
+	fixed []byte // its snapshot, if not nil
+}
 
-func (r *listRegister) Snapshot() []byte    { return []byte(r.text) }
+func (r *listRegister) Snapshot() []byte {
+	if r.fixed != nil {
+		return r.fixed
+	}
+	return []byte(r.text)
+}
 func (r *listRegister) Apply(delta []byte)  { r.text += string(delta) }
 func (r *listRegister) Replace(full []byte) { r.text = string(full) }
 
@@ -49,6 +57,8 @@ type broker struct {
 	holdAck bool // the disk hangs
 	cut     bool // the network is cut
 	done    []Completion
+
+	snapshots, deltas, mostDeltas int // of the channels: given to the store; since the last snapshot
 }
 
 // cluster joins brokers by a queue of messages, and plays etcd.
@@ -114,6 +124,12 @@ func (c *cluster) step(b *broker, ev Event) {
 		switch w.Kind {
 		case queue.WriteTruncate, queue.WriteReset:
 			b.log = slices.DeleteFunc(b.log, func(x queue.Batch) bool { return x.At.Offset >= w.At.Offset })
+		case queue.WriteConfirm:
+			b.deltas++
+			if w.Confirm.Full {
+				b.snapshots, b.deltas = b.snapshots+1, 0
+			}
+			b.mostDeltas = max(b.mostDeltas, b.deltas)
 		}
 		b.log = append(b.log, w.Batches...)
 	}

@@ -5,9 +5,14 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// snapshotBytes is how many bytes of deltas may gather before the store is
-// given a snapshot instead of another delta, so that its record stays short.
-const snapshotBytes = 256 << 10
+const (
+	// snapshotBytes is what deltas may take before the store is given a snapshot
+	// instead of another delta, unless the last snapshot was larger: the store keeps
+	// all since then in memory, and writes it at each checkpoint.
+	snapshotBytes = 4 << 10
+	// deltaOverhead is what a delta takes besides its bytes.
+	deltaOverhead = 64
+)
 
 // version orders the states of the channels: (epoch, n).
 type version struct {
@@ -26,7 +31,7 @@ func (v version) in(e ident.Epoch) uint64 {
 // confirmState is which version of the channel state the Register holds.
 type confirmState struct {
 	version version
-	deltas  int // bytes of deltas written since the last snapshot
+	deltas  int // what the deltas since the last snapshot take
 	full    int // bytes of that snapshot
 }
 
@@ -36,13 +41,13 @@ func (c *confirmState) load(r queue.Confirm) { c.version = version{r.Epoch, r.N}
 // deltas have outgrown it.
 func (m *Machine) keep(c queue.Confirm) {
 	m.confirm.version = version{c.Epoch, c.N}
-	if !c.Full && m.confirm.deltas+len(c.Delta) > max(snapshotBytes, 2*m.confirm.full) {
+	if !c.Full && m.confirm.deltas+len(c.Delta)+deltaOverhead > max(snapshotBytes, 2*m.confirm.full) {
 		c = queue.Confirm{Epoch: c.Epoch, N: c.N, Full: true, Delta: m.register.Snapshot()}
 	}
 	if c.Full {
 		m.confirm.deltas, m.confirm.full = 0, len(c.Delta)
 	} else {
-		m.confirm.deltas += len(c.Delta)
+		m.confirm.deltas += len(c.Delta) + deltaOverhead
 	}
 	m.write(queue.Write{Kind: queue.WriteConfirm, Epoch: c.Epoch, Confirm: c})
 }

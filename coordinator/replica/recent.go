@@ -15,7 +15,7 @@ const (
 	recentPuts = 4096
 	// recentNS is when a put is forgotten at the latest. No edge retries longer
 	// than its put limit (9 s).
-	recentNS = 60e9
+	recentNS = 30e9
 )
 
 // recent recognises repeated puts. It is derived from the log: batches enter it
@@ -32,9 +32,19 @@ type recent struct {
 // so that one above all of them is a new one; what else is asked for is looked for
 // from the newest back. A map of them cost a follower 7 % of its CPU.
 type producer struct {
-	order []queue.RecentPut // oldest first; the first `gone` are dropped
+	order []numbered // oldest first; the first `gone` are dropped
 	gone  int
 	maxN  uint64 // no number in order is above
+}
+
+// numbered is a RecentPut without what its producer and the others tell: a
+// partition that is put to once in a while remembers hundreds.
+type numbered struct {
+	n      uint64
+	first  ident.Sequence
+	end    ident.Offset
+	timeNS int64
+	count  uint32
 }
 
 func (r *recent) load(puts []queue.RecentPut) {
@@ -83,8 +93,9 @@ func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
 		return queue.RecentPut{}, false
 	}
 	for i := len(of.order) - 1; i >= of.gone; i-- {
-		if of.order[i].Request.N == id.N {
-			return of.order[i], true
+		if p := of.order[i]; p.n == id.N {
+			end := ident.Position{Offset: p.end, Sequence: p.first + ident.Sequence(p.count)}
+			return queue.RecentPut{Request: id, First: p.first, Count: p.count, End: end, TimeNS: p.timeNS}, true
 		}
 	}
 	return queue.RecentPut{}, false
@@ -99,24 +110,24 @@ func (r *recent) clone() recent {
 }
 
 func (of *producer) push(p queue.RecentPut) {
-	of.order = append(of.order, p)
+	of.order = append(of.order, numbered{n: p.Request.N, first: p.First, end: p.End.Offset, timeNS: p.TimeNS, count: p.Count})
 	of.maxN = max(of.maxN, p.Request.N)
 	for of.gone < len(of.order)-1 &&
-		(len(of.order)-of.gone > recentPuts || of.order[of.gone].TimeNS < p.TimeNS-recentNS) {
+		(len(of.order)-of.gone > recentPuts || of.order[of.gone].timeNS < p.TimeNS-recentNS) {
 		of.gone++
 	}
-	if of.gone > len(of.order)/2 && of.gone > 64 {
+	if of.gone > len(of.order)/4 && of.gone > 64 {
 		of.order = append(of.order[:0], of.order[of.gone:]...)
 		of.gone = 0
 	}
 }
 
 // newest is the time of the newest put.
-func (of *producer) newest() int64 { return of.order[len(of.order)-1].TimeNS }
+func (of *producer) newest() int64 { return of.order[len(of.order)-1].timeNS }
 
 func (of *producer) truncate(o ident.Offset) {
 	n := len(of.order)
-	for n > of.gone && of.order[n-1].End.Offset > o {
+	for n > of.gone && of.order[n-1].end > o {
 		n--
 	}
 	if n == len(of.order) {
@@ -124,6 +135,6 @@ func (of *producer) truncate(o ident.Offset) {
 	}
 	of.order, of.maxN = of.order[:n], 0
 	for _, p := range of.order[of.gone:] {
-		of.maxN = max(of.maxN, p.Request.N)
+		of.maxN = max(of.maxN, p.n)
 	}
 }

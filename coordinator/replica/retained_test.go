@@ -247,3 +247,36 @@ func TestConflictAtStart(t *testing.T) {
 	}})
 	require.Equal(t, other.End, behind.m.View().End)
 }
+
+// TestHistoryStaysShort: a store keeps all versions of the channels since the last
+// snapshot in memory, and writes them at each checkpoint, so there must never be
+// many, on no replica and from the first change on.
+func TestHistoryStaysShort(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	for _, b := range c.brokers {
+		b.reg.fixed = []byte("a state that does not grow")
+	}
+	for range 1000 {
+		c.step(c.at(1), Change{Delta: []byte("finished: 1")})
+		c.settle()
+	}
+	for _, b := range c.brokers {
+		require.LessOrEqual(t, b.mostDeltas, 64, "%s", b.name)
+	}
+}
+
+// TestLargeStateIsWrittenSeldom: a snapshot of a large state has to wait until the
+// deltas are worth it.
+func TestLargeStateIsWrittenSeldom(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	for _, b := range c.brokers {
+		b.reg.fixed = make([]byte, 16*snapshotBytes)
+	}
+	for range 1000 {
+		c.step(c.at(1), Change{Delta: []byte("finished: 1")})
+		c.settle()
+	}
+	for _, b := range c.brokers {
+		require.LessOrEqual(t, b.snapshots, 2, "%s", b.name)
+	}
+}

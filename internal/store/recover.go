@@ -312,7 +312,7 @@ func indexRecord(b queue.Batch) commitlog.Record {
 
 const (
 	recentPuts  = 4096 // of each producer
-	recentNS    = 60e9
+	recentNS    = 30e9
 	recentBytes = 256 << 20 // bounds what start-up reads for it
 )
 
@@ -320,13 +320,13 @@ const (
 func (p *Partition) restore() {
 	d := &p.durable
 	d.pending = nil
-	p.confirms = d.history
-	p.restored = queue.Restored{
+	p.mu.confirms = d.history
+	p.mu.restored = queue.Restored{
 		Epoch: d.epoch, End: d.end, LastCRC: d.lastCRC, KnownCommitted: d.committed,
 		Epochs: p.index.Epochs(), Recent: p.recent(), LastTimeNS: d.lastTimeNS,
 	}
 	if n := len(d.history); n > 0 {
-		p.restored.Confirm = d.history[n-1]
+		p.mu.restored.Confirm = d.history[n-1]
 	}
 	p.mu.first, p.mu.end, p.mu.written = d.start, d.end, d.end.Offset
 }
