@@ -11,7 +11,7 @@ import (
 
 // cachedRecords is how many of the newest records stay in memory when they are
 // in a file too: what replication asks for is nearly always at the end.
-const cachedRecords = 256
+const cachedRecords = 64
 
 // Log is the commit log of one partition. All methods may be called from any
 // goroutine; one goroutine at a time may Append, Truncate, CutWhereBroken or Restart,

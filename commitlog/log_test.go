@@ -214,7 +214,7 @@ func TestDamagedRecord(t *testing.T) {
 	require.NoError(t, fs.Flip(fileName("p", 0), 10*RecordSize, 1))
 	_, ok := l.AtOffset(1050)
 	require.False(t, ok)
-	_, ok = l.AtOffset(50000)
+	_, ok = l.AtOffset(100 * 2 * cachedRecords)
 	require.True(t, ok)
 	l.Truncate(1000)
 	require.Equal(t, ident.Offset(1000), l.End().Offset)

@@ -167,6 +167,7 @@ func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error)
 	o.Partition, o.Seed = p, hashText(p.String()+string(b.self))
 	o.Self = replica.Peer{Node: b.self, Incarnation: b.Incarnation(), Store: st.StoreID()}
 	h.machine = replica.New(st.Restored(), st.Index(), h.queue, o)
+	st.Adopted()
 	b.setHost(p, h)
 	h.loop.mail.post(work{kind: workAdd, id: p, hosted: h})
 	return h, nil

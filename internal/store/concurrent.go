@@ -31,3 +31,22 @@ func forEach(n int, f func(i int) error) error {
 	close(errs)
 	return <-errs
 }
+
+// calmly runs f for all numbers below n, one after the other while it keeps up:
+// each time it is behind, twice as many at once as before, and half as many when
+// it is not. behind is asked with how many are done.
+func calmly(n int, behind func(done int) bool, f func(i int) error) error {
+	width := 1
+	for done := 0; done < n; {
+		some := min(width, n-done)
+		if err := forEach(some, func(i int) error { return f(done + i) }); err != nil {
+			return err
+		}
+		if done += some; behind(done) {
+			width = min(2*width, concurrency)
+		} else {
+			width = max(width/2, 1)
+		}
+	}
+	return nil
+}

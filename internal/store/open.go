@@ -75,7 +75,7 @@ func (s *Store) open() error {
 	}
 	mark := s.journal.Mark()
 	s.writer.s = s
-	if err := s.writer.checkpoint(mark); err != nil {
+	if err := s.writer.checkpoint(mark, true); err != nil {
 		return err
 	}
 	s.writer.start(s, mark)

@@ -20,8 +20,6 @@ type Partition struct {
 	dir      string
 	slot     uint64        // names the folder in the journal and the checkpoint
 	storeID  ident.StoreID // never changes after Open or Create
-	restored queue.Restored
-	confirms []queue.Confirm
 	index    *commitlog.Log
 	segments *queue.Segments
 	tailMax  int
@@ -40,6 +38,8 @@ type Partition struct {
 		first     ident.Position // start of the log
 		end       ident.Position // of what was submitted
 		cuts      uint64         // counts cuts, so that work done meanwhile is recognised
+		restored  queue.Restored
+		confirms  []queue.Confirm
 
 		quarantine quarantine
 	}
@@ -67,11 +67,27 @@ func (p *Partition) Topic() string { return p.topic }
 func (p *Partition) StoreID() ident.StoreID { return p.storeID }
 
 // Restored is what Open found, or nothing after Create.
-func (p *Partition) Restored() queue.Restored { return p.restored }
+func (p *Partition) Restored() queue.Restored {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.mu.restored
+}
 
 // Confirms is the channel state that Open found: a full version and the deltas
 // after it, to be replayed in this order.
-func (p *Partition) Confirms() []queue.Confirm { return p.confirms }
+func (p *Partition) Confirms() []queue.Confirm {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.mu.confirms
+}
+
+// Adopted lets go of the recent puts and the channel state that Open found: a
+// replica has its own copy of them now, for as long as this process lives.
+func (p *Partition) Adopted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.confirms, p.mu.restored.Recent = nil, nil
+}
 
 // Index is the commit log. The replica's machine keeps it in step with its own
 // end; the store reads it and writes it to disk.

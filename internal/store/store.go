@@ -21,8 +21,8 @@ const (
 	DefaultSegmentBytes    = 64 << 20
 	DefaultJournalBytes    = 16 << 20
 	DefaultCheckpointBytes = 64 << 20
-	DefaultTailBytes       = 4 << 20
-	DefaultTailsBytes      = 16 << 20
+	DefaultTailBytes       = 2 << 20
+	DefaultTailsBytes      = 4 << 20
 	// openFiles bounds the file handles kept between uses.
 	openFiles = 4096
 )

@@ -123,7 +123,7 @@ func (w *writer) run() {
 		spare = works
 		due := w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
 		if err == nil && (due || closing || len(requests) > 0) {
-			err = w.checkpoint(mark)
+			err = w.checkpoint(mark, closing || len(requests) > 0)
 		}
 		if err != nil && w.s.Err() == nil {
 			w.s.fail(err)
@@ -212,11 +212,20 @@ func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 
 func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	d := &p.durable
-	clear(d.pending)
-	d.pending, d.pendingBytes = d.pending[:0], 0
+	d.emptyPending()
 	d.start, d.end, d.committed = at, at, at
 	d.lastCRC, d.startCRC = prevCRC, prevCRC
 	return p.segments.Reset()
+}
+
+// sparePending is how many batches' room a partition keeps while none are pending.
+const sparePending = 32
+
+func (d *durableState) emptyPending() {
+	clear(d.pending)
+	if d.pending, d.pendingBytes = d.pending[:0], 0; cap(d.pending) > sparePending {
+		d.pending = nil
+	}
 }
 
 // flush writes what is pending to the segments' page cache.
@@ -228,20 +237,26 @@ func (p *Partition) flush() error {
 	if err := p.segments.Write(d.pending); err != nil {
 		return err
 	}
-	clear(d.pending)
-	d.pending, d.pendingBytes = d.pending[:0], 0
+	d.emptyPending()
 	p.wroteUpTo(d.end.Offset, d.cuts)
 	return nil
 }
 
-// checkpoint makes everything up to mark durable outside the journal.
-func (w *writer) checkpoint(mark journal.Mark) error {
+// checkpoint makes everything up to mark durable outside the journal. If nobody
+// waits for it, it syncs one partition after the other: many at once keep the disk
+// from the journal, and so every put waiting. It hurries as far as it must to end
+// before the journal has grown by half of what is between two checkpoints.
+func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
 	s := w.s
 	written := s.journal.Written()
 	c := &checkpoint{mark: mark, bootID: s.o.BootID, entries: map[uint64]entry{}}
 	partitions := s.Partitions()
 	synced := make([]*entry, len(partitions))
-	err := forEach(len(partitions), func(i int) (err error) {
+	behind := func(done int) bool {
+		grown := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
+		return waited || grown > float64(done)/float64(len(partitions))
+	}
+	err := calmly(len(partitions), behind, func(i int) (err error) {
 		p := partitions[i]
 		if synced[i], err = p.sync(s); err != nil {
 			return fmt.Errorf("store: checkpoint of %s/%d: %w", p.topic, p.id.Number, err)

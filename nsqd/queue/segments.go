@@ -17,6 +17,9 @@ import (
 // writeBufferBytes is how many batches' bytes one write gathers.
 const writeBufferBytes = 256 << 10
 
+// writeBuffers are lent to writes: thousands of partitions would keep one each.
+var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
 const segmentSuffix = ".seg"
 
 // Segments are the files that hold a partition's batches, one after the other
@@ -37,7 +40,6 @@ type Segments struct {
 	}
 	unsynced    map[ident.Offset]struct{} // the writer's: files written since Sync
 	dirUnsynced bool
-	buf         []byte
 }
 
 type segment struct {
@@ -170,12 +172,14 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 	last := list[len(list)-1]
 	b, n := batches[0].Bytes, 1 // a large batch goes as it is
 	if len(b) < writeBufferBytes {
-		s.buf = append(s.buf[:0], b...)
-		for n < len(batches) && len(s.buf)+len(batches[n].Bytes) <= writeBufferBytes && last.size+int64(len(s.buf)) < s.maxBytes {
-			s.buf = append(s.buf, batches[n].Bytes...)
+		buf := writeBuffers.Get().(*[]byte)
+		defer writeBuffers.Put(buf)
+		b = append((*buf)[:0], b...)
+		for n < len(batches) && len(b)+len(batches[n].Bytes) <= writeBufferBytes && last.size+int64(len(b)) < s.maxBytes {
+			b = append(b, batches[n].Bytes...)
 			n++
 		}
-		b = s.buf
+		*buf = b
 	}
 	h, err := s.files.Open(s.Name(last.base))
 	if err != nil {

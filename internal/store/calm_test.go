@@ -1,0 +1,118 @@
+package store
+
+import (
+	"path"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// TestCheckpointIsCalm: a checkpoint that nobody waits for syncs one partition
+// after the other; puts share the disk with it. One that is asked for does not
+// dawdle.
+func TestCheckpointIsCalm(t *testing.T) { synctest.Test(t, testCheckpointIsCalm) }
+
+func testCheckpointIsCalm(t *testing.T) {
+	var syncing, most, checkpoints atomic.Int32
+	o := testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+		switch {
+		case op.Call == vfs.CallRename && path.Base(op.Name) == "checkpoint.tmp":
+			checkpoints.Add(1)
+		case op.Call == vfs.CallSync && strings.Contains(op.Name, "/topics/"):
+			n := syncing.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(100 * time.Microsecond) // a disk
+			syncing.Add(-1)
+		}
+		return nil
+	}))
+	const partitions = 64
+	o.CheckpointBytes = gatherWorks * 100 // a put takes more
+	s := reopen(t, o)
+	var models []*model
+	for n := range partitions {
+		p, err := s.Create("t", ident.Partition{Topic: 1, Number: uint16(n)})
+		require.NoError(t, err)
+		models = append(models, &model{p: p, borders: []border{{}}})
+	}
+	dirty := func(puts int) {
+		for n := range puts {
+			models[n%partitions].put(t, s, 1, 100)
+		}
+	}
+	before := checkpoints.Load()
+	most.Store(0)
+	dirty(gatherWorks)
+	synctest.Wait()
+	time.Sleep(time.Minute) // of the bubble
+	require.Greater(t, checkpoints.Load(), before)
+	require.EqualValues(t, 1, most.Load(), "partitions synced at once")
+
+	dirty(partitions)
+	require.NoError(t, s.Checkpoint())
+	require.Greater(t, most.Load(), int32(1), "somebody waits")
+}
+
+// TestCalmly: as many at once as are needed to keep up, and an error ends it.
+func TestCalmly(t *testing.T) { synctest.Test(t, testCalmly) }
+
+func testCalmly(t *testing.T) {
+	run := func(behind func(done int) bool) (most int32) {
+		var now, peak, ran atomic.Int32
+		require.NoError(t, calmly(400, behind, func(int) error {
+			n := now.Add(1)
+			for m := peak.Load(); n > m && !peak.CompareAndSwap(m, n); m = peak.Load() {
+			}
+			time.Sleep(time.Millisecond)
+			now.Add(-1)
+			ran.Add(1)
+			return nil
+		}))
+		require.EqualValues(t, 400, ran.Load())
+		return peak.Load()
+	}
+	require.EqualValues(t, 1, run(func(int) bool { return false }))
+	require.Greater(t, run(func(done int) bool { return done > 100 && done < 300 }), int32(concurrency-1))
+	ran := 0
+	require.ErrorIs(t, calmly(10, func(int) bool { return false }, func(i int) error {
+		if ran++; i == 3 {
+			return ErrCorrupt
+		}
+		return nil
+	}), ErrCorrupt)
+	require.Equal(t, 4, ran)
+}
+
+// TestAdopted: what a replica has taken over is not held twice for the rest of the
+// process's life.
+func TestAdopted(t *testing.T) {
+	o := testOptions(vfs.NewMemory())
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	d := queue.NewDraft(0)
+	d.Add([]byte("x"))
+	draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
+	b := draft.Seal(ident.Position{}, 1, 0, 1)
+	p.Index().Append(indexRecord(b))
+	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
+	submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: 1, Full: true, Delta: []byte("x")}})
+	require.NoError(t, s.Close())
+
+	p = reopen(t, o).Partitions()[0]
+	require.Len(t, p.Restored().Recent, 1)
+	require.Len(t, p.Confirms(), 1)
+	p.Adopted()
+	require.Empty(t, p.Restored().Recent)
+	require.Empty(t, p.Confirms())
+	require.Equal(t, b.End, p.Restored().End)
+}
