@@ -68,7 +68,7 @@ func Workloads() []Workload {
 		{Name: "mixed-64x4", Kind: Mixed, Connections: 64, Consumers: 4, Size: 100, Messages: 150_000},
 		{Name: "e2e-5000", Kind: Flow, Connections: 4, Consumers: 1, Size: 100, Rate: 5_000, Messages: 50_000},
 		{Name: "channels-8", Kind: Consume, Connections: 1, Channels: 8, Size: 1 << 10, Messages: 100_000},
-		{Name: "topics-200", Kind: Flow, Connections: 20, Consumers: 1, Topics: 200, Size: 100, Rate: 2_000, Messages: 20_000},
+		{Name: "topics-200", Kind: Flow, Connections: 20, Consumers: 1, Topics: 200, Size: 100, Rate: 2_000, Messages: 60_000},
 		{Name: "idle-10000", Kind: Idle, Partitions: 10_000},
 	}
 }
