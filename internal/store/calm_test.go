@@ -60,6 +60,13 @@ func testCheckpointIsCalm(t *testing.T) {
 	dirty(partitions)
 	require.NoError(t, s.Checkpoint())
 	require.Greater(t, most.Load(), int32(1), "somebody waits")
+
+	most.Store(0)
+	dirty(gatherWorks)
+	time.Sleep(time.Millisecond)
+	require.EqualValues(t, 1, most.Load(), "in the middle of a calm one")
+	require.NoError(t, s.Checkpoint())
+	require.Greater(t, most.Load(), int32(1), "somebody waits for the next one")
 }
 
 // TestCalmly: as many at once as are needed to keep up, and an error ends it.

@@ -97,6 +97,13 @@ func (w *writer) close() error {
 	return nil
 }
 
+// awaited reports whether somebody waits for a checkpoint since the last look.
+func (w *writer) awaited() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.closing || len(w.mu.requests) > 0
+}
+
 // run applies and checkpoints until close. Started by Store.Open.
 func (w *writer) run() {
 	defer w.done.Done()
@@ -254,7 +261,7 @@ func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
 	synced := make([]*entry, len(partitions))
 	behind := func(done int) bool {
 		grown := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
-		return waited || grown > float64(done)/float64(len(partitions))
+		return waited || w.awaited() || grown > float64(done)/float64(len(partitions))
 	}
 	err := calmly(len(partitions), behind, func(i int) (err error) {
 		p := partitions[i]
