@@ -215,13 +215,17 @@ func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 	return p.borderOnDisk(o)
 }
 
-// borderOnDisk is the same of any segment, by its first offset.
+// borderOnDisk is the same of any segment, by its first offset. One without a
+// batch is all there is: retention took those before it, and a cut emptied it.
 func (p *Partition) borderOnDisk(o ident.Offset) (first ident.Position, prevCRC uint32) {
-	first = ident.Position{Offset: o, Sequence: p.durable.start.Sequence}
+	first, empty := ident.Position{Offset: o, Sequence: p.durable.start.Sequence}, true
 	_, err := p.segments.Headers(o, p.segments.End(), func(b queue.Batch) bool {
-		first.Sequence, prevCRC = b.At.Sequence, b.PrevCRC
+		first.Sequence, prevCRC, empty = b.At.Sequence, b.PrevCRC, false
 		return false
 	})
+	if empty && o == p.durable.end.Offset {
+		return p.durable.end, p.durable.lastCRC
+	}
 	if r, ok := p.index.AtOffset(o); err != nil && ok {
 		first.Sequence, prevCRC = r.First, r.PrevCRC
 	}

@@ -46,6 +46,36 @@ func TestTrimBehindACut(t *testing.T) {
 	starts()
 }
 
+// TestStartAtAnEmptySegment: retention leaves the newest segment alone, a cut empties
+// that one, and the power goes before the next checkpoint. The log is empty then,
+// and begins where it ends, with the sequence of that place and no older one.
+func TestStartAtAnEmptySegment(t *testing.T) {
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(mem))
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 20, 3000)
+	require.NoError(t, s.Checkpoint())
+	bases := p.segments.Bases()
+	newest := bases[len(bases)-1]
+	require.NoError(t, p.TrimHead(m.end().at))
+	require.Equal(t, newest, p.Start().Offset)
+	for m.end().at.Offset > newest {
+		m.borders = m.borders[:len(m.borders)-1]
+	}
+	require.Positive(t, m.end().at.Sequence)
+	p.Index().Truncate(newest)
+	submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, Epoch: 1, At: m.end().at, PrevCRC: m.end().crc})
+	for seed := range uint64(20) {
+		again := reopen(t, testOptions(mem.CrashClone(rand.New(rand.NewPCG(seed, 1))))).Partitions()[0]
+		require.Equal(t, m.end().at, again.Restored().End)
+		require.Equal(t, m.end().at, again.Start())
+		require.Equal(t, m.end().at, again.Index().End())
+		require.Equal(t, m.end().crc, again.durable.startCRC)
+	}
+}
+
 // TestStartWhileTrimming: whoever reads from the start finds it there, also while
 // files go.
 func TestStartWhileTrimming(t *testing.T) {
