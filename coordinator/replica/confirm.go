@@ -41,13 +41,12 @@ func (c *confirmState) load(r queue.Confirm) { c.version = version{r.Epoch, r.N}
 // deltas have outgrown it.
 func (m *Machine) keep(c queue.Confirm) {
 	m.confirm.version = version{c.Epoch, c.N}
-	if !c.Full && m.confirm.deltas+len(c.Delta)+deltaOverhead > max(snapshotBytes, 2*m.confirm.full) {
+	m.confirm.deltas += len(c.Delta) + deltaOverhead
+	if !c.Full && m.confirm.deltas > max(snapshotBytes, 2*m.confirm.full) {
 		c = queue.Confirm{Epoch: c.Epoch, N: c.N, Full: true, Delta: m.register.Snapshot()}
 	}
 	if c.Full {
 		m.confirm.deltas, m.confirm.full = 0, len(c.Delta)
-	} else {
-		m.confirm.deltas += len(c.Delta) + deltaOverhead
 	}
 	m.write(queue.Write{Kind: queue.WriteConfirm, Epoch: c.Epoch, Confirm: c})
 }

@@ -8,16 +8,6 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-const (
-	// recentPuts of each producer are recognised when they come again: twice as
-	// many as one lets a put without an answer fall behind, for those between may
-	// come again too.
-	recentPuts = 4096
-	// recentNS is when a put is forgotten at the latest. No edge retries longer
-	// than its put limit (9 s).
-	recentNS = 30e9
-)
-
 // recent recognises repeated puts. It is derived from the log: batches enter it
 // when they are appended, on leader and follower alike, and leave it when the
 // log is truncated, so whoever leads next knows them too.
@@ -73,7 +63,7 @@ func (r *recent) begin(p queue.RecentPut) *producer {
 	if r.producers == nil {
 		r.producers = make(map[uint64]*producer)
 	}
-	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool { return of.newest() < p.TimeNS-recentNS })
+	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool { return of.newest() < p.TimeNS-queue.RecentNS })
 	of := &producer{}
 	r.producers[p.Request.Producer] = of
 	return of
@@ -113,7 +103,7 @@ func (of *producer) push(p queue.RecentPut) {
 	of.order = append(of.order, numbered{n: p.Request.N, first: p.First, end: p.End.Offset, timeNS: p.TimeNS, count: p.Count})
 	of.maxN = max(of.maxN, p.Request.N)
 	for of.gone < len(of.order)-1 &&
-		(len(of.order)-of.gone > recentPuts || of.order[of.gone].timeNS < p.TimeNS-recentNS) {
+		(len(of.order)-of.gone > queue.RecentPuts || of.order[of.gone].timeNS < p.TimeNS-queue.RecentNS) {
 		of.gone++
 	}
 	if of.gone > len(of.order)/4 && of.gone > 64 {

@@ -27,9 +27,9 @@ func TestRepeatIsRecognisedBehindOthers(t *testing.T) {
 	seen, ok := r.find(ident.RequestID{Producer: 1, N: 1})
 	require.True(t, ok)
 	require.Equal(t, ident.Offset(1), seen.End.Offset)
-	_, ok = r.find(ident.RequestID{Producer: 2, N: 100_000 - recentPuts})
+	_, ok = r.find(ident.RequestID{Producer: 2, N: 100_000 - queue.RecentPuts})
 	require.True(t, ok)
-	_, ok = r.find(ident.RequestID{Producer: 2, N: 100_000 - recentPuts - 1})
+	_, ok = r.find(ident.RequestID{Producer: 2, N: 100_000 - queue.RecentPuts - 1})
 	require.False(t, ok, "no more of each")
 }
 
@@ -37,10 +37,10 @@ func TestRecentIsBoundedByTime(t *testing.T) {
 	var r recent
 	r.push(putNumber(1, 1, 1, 0))
 	r.push(putNumber(2, 1, 2, 1))
-	r.push(putNumber(2, 2, 3, recentNS+2))
+	r.push(putNumber(2, 2, 3, queue.RecentNS+2))
 	_, ok := r.find(ident.RequestID{Producer: 2, N: 1})
 	require.False(t, ok, "older than a minute")
-	r.push(putNumber(3, 1, 4, recentNS+3))
+	r.push(putNumber(3, 1, 4, queue.RecentNS+3))
 	require.NotContains(t, r.producers, uint64(1), "ended a minute ago")
 }
 
@@ -77,7 +77,7 @@ func BenchmarkRecent(b *testing.B) {
 		}
 		r.push(putNumber(1, n, ident.Offset(n), int64(n)))
 	}
-	for range recentPuts {
+	for range queue.RecentPuts {
 		put()
 	}
 	b.ReportAllocs()

@@ -15,23 +15,31 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
+// gauge counts how many hold it at once.
+type gauge struct{ now, most atomic.Int32 }
+
+func (g *gauge) hold(d time.Duration) {
+	n := g.now.Add(1)
+	for m := g.most.Load(); n > m && !g.most.CompareAndSwap(m, n); m = g.most.Load() {
+	}
+	time.Sleep(d)
+	g.now.Add(-1)
+}
+
 // TestCheckpointIsCalm: a checkpoint that nobody waits for syncs one partition
 // after the other; puts share the disk with it. One that is asked for does not
 // dawdle.
 func TestCheckpointIsCalm(t *testing.T) { synctest.Test(t, testCheckpointIsCalm) }
 
 func testCheckpointIsCalm(t *testing.T) {
-	var syncing, most, checkpoints atomic.Int32
+	var syncing gauge
+	var checkpoints atomic.Int32
 	o := testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
 		switch {
 		case op.Call == vfs.CallRename && path.Base(op.Name) == "checkpoint.tmp":
 			checkpoints.Add(1)
 		case op.Call == vfs.CallSync && strings.Contains(op.Name, "/topics/"):
-			n := syncing.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			time.Sleep(100 * time.Microsecond) // a disk
-			syncing.Add(-1)
+			syncing.hold(100 * time.Microsecond) // a disk
 		}
 		return nil
 	}))
@@ -50,23 +58,23 @@ func testCheckpointIsCalm(t *testing.T) {
 		}
 	}
 	before := checkpoints.Load()
-	most.Store(0)
+	syncing.most.Store(0)
 	dirty(gatherWorks)
 	synctest.Wait()
 	time.Sleep(time.Minute) // of the bubble
 	require.Greater(t, checkpoints.Load(), before)
-	require.EqualValues(t, 1, most.Load(), "partitions synced at once")
+	require.EqualValues(t, 1, syncing.most.Load(), "partitions synced at once")
 
 	dirty(partitions)
 	require.NoError(t, s.Checkpoint())
-	require.Greater(t, most.Load(), int32(1), "somebody waits")
+	require.Greater(t, syncing.most.Load(), int32(1), "somebody waits")
 
-	most.Store(0)
+	syncing.most.Store(0)
 	dirty(gatherWorks)
 	time.Sleep(time.Millisecond)
-	require.EqualValues(t, 1, most.Load(), "in the middle of a calm one")
+	require.EqualValues(t, 1, syncing.most.Load(), "in the middle of a calm one")
 	require.NoError(t, s.Checkpoint())
-	require.Greater(t, most.Load(), int32(1), "somebody waits for the next one")
+	require.Greater(t, syncing.most.Load(), int32(1), "somebody waits for the next one")
 }
 
 // TestCalmly: as many at once as are needed to keep up, and an error ends it.
@@ -74,18 +82,15 @@ func TestCalmly(t *testing.T) { synctest.Test(t, testCalmly) }
 
 func testCalmly(t *testing.T) {
 	run := func(behind func(done int) bool) (most int32) {
-		var now, peak, ran atomic.Int32
+		var running gauge
+		var ran atomic.Int32
 		require.NoError(t, calmly(400, behind, func(int) error {
-			n := now.Add(1)
-			for m := peak.Load(); n > m && !peak.CompareAndSwap(m, n); m = peak.Load() {
-			}
-			time.Sleep(time.Millisecond)
-			now.Add(-1)
+			running.hold(time.Millisecond)
 			ran.Add(1)
 			return nil
 		}))
 		require.EqualValues(t, 400, ran.Load())
-		return peak.Load()
+		return running.most.Load()
 	}
 	require.EqualValues(t, 1, run(func(int) bool { return false }))
 	require.Greater(t, run(func(done int) bool { return done > 100 && done < 300 }), int32(concurrency-1))

@@ -310,11 +310,8 @@ func indexRecord(b queue.Batch) commitlog.Record {
 	}
 }
 
-const (
-	recentPuts  = 4096 // of each producer
-	recentNS    = 30e9
-	recentBytes = 256 << 20 // bounds what start-up reads for it
-)
+// recentBytes bounds what start-up reads to find the newest puts.
+const recentBytes = 256 << 20
 
 // restore fills what the replica's machine is to know.
 func (p *Partition) restore() {
@@ -335,7 +332,7 @@ func (p *Partition) restore() {
 func (p *Partition) recent() []queue.RecentPut {
 	d := &p.durable
 	from := max(d.start.Offset, d.end.Offset-recentBytes)
-	if r, ok := p.index.AtTime((d.lastTimeNS - recentNS) / 1e6); ok {
+	if r, ok := p.index.AtTime((d.lastTimeNS - queue.RecentNS) / 1e6); ok {
 		from = max(from, r.Offset)
 	}
 	from, ok := p.borderAt(from)
@@ -357,7 +354,7 @@ func (p *Partition) recent() []queue.RecentPut {
 func newestOfEach(puts []queue.RecentPut) []queue.RecentPut {
 	count, kept := map[uint64]int{}, []queue.RecentPut(nil)
 	for _, p := range slices.Backward(puts) {
-		if count[p.Request.Producer]++; count[p.Request.Producer] <= recentPuts {
+		if count[p.Request.Producer]++; count[p.Request.Producer] <= queue.RecentPuts {
 			kept = append(kept, p)
 		}
 	}

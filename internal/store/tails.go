@@ -64,7 +64,6 @@ func (p *Partition) releaseTail() error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	p.durable.pending = nil // its array
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropTailLocked(p.mu.written)

@@ -219,20 +219,10 @@ func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 
 func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	d := &p.durable
-	d.emptyPending()
+	d.pending, d.pendingBytes = nil, 0 // the array too: thousands of partitions would keep one each
 	d.start, d.end, d.committed = at, at, at
 	d.lastCRC, d.startCRC = prevCRC, prevCRC
 	return p.segments.Reset()
-}
-
-// sparePending is how many batches' room a partition keeps while none are pending.
-const sparePending = 32
-
-func (d *durableState) emptyPending() {
-	clear(d.pending)
-	if d.pending, d.pendingBytes = d.pending[:0], 0; cap(d.pending) > sparePending {
-		d.pending = nil
-	}
 }
 
 // flush writes what is pending to the segments' page cache.
@@ -244,7 +234,7 @@ func (p *Partition) flush() error {
 	if err := p.segments.Write(d.pending); err != nil {
 		return err
 	}
-	d.emptyPending()
+	d.pending, d.pendingBytes = nil, 0
 	p.wroteUpTo(d.end.Offset, d.cuts)
 	return nil
 }

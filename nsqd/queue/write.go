@@ -61,6 +61,16 @@ type Restored struct {
 	LastTimeNS     int64
 }
 
+const (
+	// RecentPuts of each producer are recognised when they come again: twice as
+	// many as one lets a put without an answer fall behind, for those between may
+	// come again too.
+	RecentPuts = 4096
+	// RecentNS is when a put is forgotten at the latest, in ns. No edge retries
+	// longer than its put limit (9 s).
+	RecentNS = 30e9
+)
+
 // RecentPut is a request id in the log, for the recognition of repeats.
 type RecentPut struct {
 	Request ident.RequestID
