@@ -62,7 +62,7 @@ type Broker struct {
 	ctx     context.Context //nolint:containedctx // the broker's life, cancelled by Close
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
-	opening [openers]sync.Mutex // by partition; held over store.Create
+	opening [openers]sync.Mutex // by partition; see turn
 	mu      struct {
 		sync.RWMutex
 		closed bool

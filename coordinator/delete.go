@@ -93,7 +93,7 @@ func (b *Broker) sweep(ctx context.Context) {
 		_, err := b.meta.Get(get, b.tombstoneKey(p.Topic))
 		cancel()
 		if meta.Tombstoned(err) {
-			b.trash(p, "its topic was deleted while this broker was away")
+			b.trashDeleted(p, "its topic was deleted while this broker was away")
 		}
 	}
 }

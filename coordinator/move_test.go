@@ -3,11 +3,17 @@ package coordinator_test
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,39 +36,100 @@ func (c *cluster) arranged(on, topic string, ok func(edge.PartitionView) bool) {
 	}, topic+" is not arranged")
 }
 
+// movable makes a topic of one partition and 20 messages on three brokers of four,
+// and names its preferred leader and the broker that has none of it.
+func (c *cluster) movable(topic string) (leader, without string) {
+	c.t.Helper()
+	require.NoError(c.t, c.administer("n1", "topic.create", topic, map[string]string{"replication_factor": "3"}))
+	for i := range 20 {
+		require.NoError(c.t, c.put("n1", topic, fmt.Sprintf("m%d", i)))
+	}
+	v, _ := c.view("n1", topic)
+	for name := range c.nodes {
+		if !slices.Contains(v.Partitions[0].Replicas, ident.Node(name)) {
+			without = name
+		}
+	}
+	return string(v.Partitions[0].Replicas[0]), without
+}
+
+// move asks for a partition's replica to go from one broker to another.
+func (c *cluster) move(on, topic, partition, from, to string) error {
+	return c.administer(on, "topic.move", topic, map[string]string{"partition": partition, "from": from, "to": to})
+}
+
+// trash is what a broker let go of.
+func (c *cluster) trash(of string) []string {
+	names, _ := c.disks[of].List("/data/trash")
+	return names
+}
+
 // TestReplicaIsMoved: the leader's replica goes to the broker that had none, in
 // the same place, so that the leadership goes with it; the old one is trashed.
 func TestReplicaIsMoved(t *testing.T) {
 	c := newCluster(t, 4)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3"}))
-	for i := range 20 {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
+	from, to := c.movable("orders")
 	v, _ := c.view("n1", "orders")
-	from, to := v.Partitions[0].Replicas[0], ident.Node("")
-	for name := range c.nodes {
-		if !slices.Contains(v.Partitions[0].Replicas, ident.Node(name)) {
-			to = ident.Node(name)
-		}
-	}
-	move := func(partition string, from, to ident.Node) error {
-		return c.administer("n2", "topic.move", "orders", map[string]string{"partition": partition, "from": string(from), "to": string(to)})
-	}
-	require.ErrorIs(t, move("1", from, to), edge.ErrInvalid)
-	require.ErrorIs(t, move("0", from, v.Partitions[0].Replicas[1]), edge.ErrInvalid, "it has one already")
-	require.ErrorIs(t, move("0", from, "n9"), edge.ErrInvalid)
-	require.ErrorIs(t, move("0", "n9", from), edge.ErrInvalid)
-	require.NoError(t, move("0", from, to))
+	require.ErrorIs(t, c.move("n2", "orders", "1", from, to), edge.ErrInvalid)
+	require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), edge.ErrInvalid, "it has one already")
+	require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), edge.ErrInvalid)
+	require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), edge.ErrInvalid)
+	require.NoError(t, c.move("n2", "orders", "0", from, to))
 	want := slices.Clone(v.Partitions[0].Replicas)
-	want[0] = to
-	c.arranged("n2", "orders", func(p edge.PartitionView) bool { return slices.Equal(p.Replicas, want) && p.Leader == to })
-	require.NoError(t, move("0", from, to), "asked again")
+	want[0] = ident.Node(to)
+	c.arranged("n2", "orders", func(p edge.PartitionView) bool { return slices.Equal(p.Replicas, want) && p.Leader == want[0] })
+	require.NoError(t, c.move("n2", "orders", "0", from, to), "asked again")
+	c.eventually(func() bool { return len(c.trash(from)) > 0 }, "its files stay")
+	c.kill(from)
+	require.Len(t, c.drain(to, "orders", 20), 20)
+}
+
+// TestReplicaIsMovedWhileItsBrokerIsDown: what it left is found and trashed when
+// the broker is back.
+func TestReplicaIsMovedWhileItsBrokerIsDown(t *testing.T) {
+	c := newCluster(t, 4)
+	from, to := c.movable("orders")
+	c.kill(from)
+	require.NoError(t, c.move(to, "orders", "0", from, to))
+	c.arranged(to, "orders", func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
+	require.Empty(t, c.trash(from))
+	c.restart(from)
+	c.eventually(func() bool { return len(c.trash(from)) == 1 }, "its files stay")
+}
+
+// TestReplicaIsMovedBackWhileItIsTrashed: it is made anew after that, and filled.
+func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
+	trashing, goOn := make(chan string, 1), make(chan struct{})
+	var once sync.Once
+	var folder atomic.Pointer[string] // that is being trashed
+	var touched atomic.Bool
+	c := newClusterOf(t, cluster{size: 4, hook: func(op vfs.Op) error {
+		if op.Call == vfs.CallRename && path.Ext(op.Name) == "" {
+			once.Do(func() {
+				folder.Store(&op.Name)
+				trashing <- op.Name
+				<-goOn
+				folder.Store(nil)
+			})
+		} else if f := folder.Load(); f != nil && strings.HasPrefix(op.Name, *f) {
+			touched.Store(true)
+		}
+		return nil
+	}})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	from, to := c.movable("orders")
+	require.NoError(t, c.move(to, "orders", "0", from, to))
+	require.Contains(t, <-trashing, from+"/")
+	require.NoError(t, c.move(to, "orders", "0", to, from))
 	c.eventually(func() bool {
-		names, err := c.disks[string(from)].List("/data/trash")
-		return err == nil && len(names) > 0
-	}, "its files stay")
-	c.kill(string(from))
-	require.Len(t, c.drain(string(to), "orders", 20), 20)
+		v, _ := c.view(from, "orders")
+		return slices.Contains(v.Partitions[0].Replicas, ident.Node(from))
+	}, "it is not moved back")
+	require.Never(t, touched.Load, 50*time.Millisecond, time.Millisecond, "it is opened while it is trashed")
+	release()
+	c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
+	require.Len(t, c.drain(from, "orders", 20), 20)
 }
 
 // TestReplicationOfATopicIsChanged: up, with a higher minimum; and down again.

@@ -109,7 +109,9 @@ func (b *Broker) servePrepare(req prepareRequest) (prepareResponse, error) {
 	resp := prepareResponse{Stores: make([]uint64, len(req.Partitions))}
 	errs := make([]error, len(req.Partitions))
 	parallel(len(req.Partitions), openers, func(i int) {
-		st, err := b.prepare(req.Name, ident.Partition{Topic: ident.TopicID(req.Topic), Number: req.Partitions[i]})
+		p := ident.Partition{Topic: ident.TopicID(req.Topic), Number: req.Partitions[i]}
+		defer b.turn(p)()
+		st, err := b.stored(req.Name, p)
 		if errs[i] = err; err == nil {
 			resp.Stores[i] = uint64(st.StoreID())
 		}
@@ -122,17 +124,30 @@ func (b *Broker) servePrepare(req prepareRequest) (prepareResponse, error) {
 func (b *Broker) serveRelease(ctx context.Context, req prepareRequest) error {
 	for _, n := range req.Partitions {
 		p := ident.Partition{Topic: ident.TopicID(req.Topic), Number: n}
-		st, ok := b.store.Partition(p)
-		if _, hosted := b.host(p); !ok || hosted {
+		if !b.unused(p) || !b.keyIsAbsent(ctx, b.keys.Partition(p)) {
 			continue
 		}
-		r := st.Restored()
-		if r.Epoch != 0 || r.End != (ident.Position{}) || !b.keyIsAbsent(ctx, b.keys.Partition(p)) {
-			continue
-		}
-		if err := b.store.Trash(p); err != nil {
+		if err := b.trashUnused(p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (b *Broker) unused(p ident.Partition) bool {
+	st, ok := b.store.Partition(p)
+	if _, hosted := b.host(p); !ok || hosted {
+		return false
+	}
+	r := st.Restored()
+	return r.Epoch == 0 && r.End == ident.Position{}
+}
+
+// trashUnused does nothing if the partition was opened since: its key came late.
+func (b *Broker) trashUnused(p ident.Partition) error {
+	defer b.turn(p)()
+	if !b.unused(p) {
+		return nil
+	}
+	return b.store.Trash(p)
 }

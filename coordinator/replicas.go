@@ -100,27 +100,23 @@ func (b *Broker) liveEvent(s meta.PartitionState, n ident.Node) replica.Event {
 }
 
 // partitionChanged opens a replica that is placed here, tells one that is open,
-// and lets go of one that was moved away.
+// and lets go of one that was moved away, also while this broker was down.
 func (b *Broker) partitionChanged(p ident.Partition) {
 	s, ok := b.catalog.partition(p)
-	h, open := b.host(p)
-	switch {
-	case !ok:
+	if !ok {
 		return // gone: only the topic's tombstone says what that means
-	case slices.Contains(s.Replicas, b.self):
-		if !open {
-			var err error
-			if h, err = b.open(p, s); err != nil {
-				b.log.WithError(err).WithField("partition", p).Error("cannot open a replica")
-				return
-			}
+	}
+	if slices.Contains(s.Replicas, b.self) {
+		h, err := b.open(p, s)
+		if err != nil {
+			b.log.WithError(err).WithField("partition", p).Error("cannot open a replica")
+			return
 		}
 		b.introduce(h, s)
-		b.post(p, replica.Meta{State: s})
-	case open:
-		b.post(p, replica.Meta{State: s})
+	} else if _, stored := b.store.Partition(p); stored {
 		b.background(func(ctx context.Context) { b.moveAway(ctx, p) })
 	}
+	b.post(p, replica.Meta{State: s})
 }
 
 // introduce tells a machine about its replicas' brokers, once for each; and about
@@ -143,14 +139,18 @@ func (b *Broker) introduce(h *hosted, s meta.PartitionState) {
 	b.members.introduce(h.id, s.Replicas)
 }
 
-// open makes the machine of a partition from its store, which is created if
-// this broker does not have it.
+// open finds the machine of a partition or makes it from its store, which is
+// created if this broker does not have it.
 func (b *Broker) open(p ident.Partition, s meta.PartitionState) (*hosted, error) {
+	defer b.turn(p)()
+	if h, ok := b.host(p); ok {
+		return h, nil
+	}
 	topic, ok := b.catalog.name(p.Topic)
 	if !ok {
 		return nil, fmt.Errorf("partition %s has no topic", p)
 	}
-	st, err := b.prepare(topic, p)
+	st, err := b.stored(topic, p)
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +181,16 @@ func fold(topic string, id ident.Partition, confirms []queue.Confirm) ([]byte, b
 	return q.Snapshot(), true
 }
 
-// prepare finds or creates the store of a partition.
-func (b *Broker) prepare(topic string, p ident.Partition) (*store.Partition, error) {
-	turn := &b.opening[hash(p)%openers]
-	turn.Lock()
-	defer turn.Unlock()
+// turn waits for whoever creates, opens or lets go of a partition's store, and
+// keeps others from it until it is called.
+func (b *Broker) turn(p ident.Partition) (unlock func()) {
+	mu := &b.opening[hash(p)%openers]
+	mu.Lock()
+	return mu.Unlock
+}
+
+// stored finds or creates the store of a partition. The caller has its turn.
+func (b *Broker) stored(topic string, p ident.Partition) (*store.Partition, error) {
 	if st, ok := b.store.Partition(p); ok {
 		return st, nil
 	}
@@ -197,6 +202,7 @@ func (b *Broker) prepare(topic string, p ident.Partition) (*store.Partition, err
 }
 
 // close stops hosting a partition; nothing of it runs afterwards. Its files stay.
+// The caller has the partition's turn.
 func (b *Broker) close(p ident.Partition) {
 	h := b.setHost(p, nil)
 	if h == nil {
@@ -223,11 +229,12 @@ func (b *Broker) topicChanged(name string) {
 	}
 	for _, st := range b.store.Partitions() {
 		if st.ID().Topic == t.ID {
-			b.trash(st.ID(), "its topic was deleted")
+			b.trashDeleted(st.ID(), "its topic was deleted")
 		}
 	}
 }
 
+// trash lets go of a replica. The caller has the partition's turn.
 func (b *Broker) trash(p ident.Partition, why string) {
 	b.close(p)
 	log := b.log.WithFields(logrus.Fields{"topic_id": p.Topic, "partition": p.Number})
@@ -238,22 +245,47 @@ func (b *Broker) trash(p ident.Partition, why string) {
 	log.Infof("REPLICA trashed: %s", why)
 }
 
-// moveAway trashes a replica whose partition's key, read linearizably, names
-// this broker no more.
+// trashDeleted trashes what is here of a deleted topic: its id never comes back.
+func (b *Broker) trashDeleted(p ident.Partition, why string) {
+	defer b.turn(p)()
+	if _, stored := b.store.Partition(p); stored {
+		b.trash(p, why)
+	}
+}
+
+// moveAway trashes a replica whose partition's key, read linearizably after it
+// has ceased to acknowledge, names this broker no more. If it was moved back
+// meanwhile, the change that says so opens it again.
 func (b *Broker) moveAway(ctx context.Context, p ident.Partition) {
+	if closed := b.whileAway(p, func() { b.close(p) }); !closed {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
 	defer cancel()
 	e, err := b.meta.Get(ctx, b.keys.Partition(p))
 	if err != nil {
 		return
 	}
-	s, err := meta.DecodePartition(e)
-	if err != nil || slices.Contains(s.Replicas, b.self) || holdsMember(s, b.self) {
+	if s, err := meta.DecodePartition(e); err != nil || !b.isAway(s) {
 		return
 	}
-	b.trash(p, "it was moved to other brokers")
+	b.whileAway(p, func() { b.trash(p, "it was moved to other brokers") })
 }
 
-func holdsMember(s meta.PartitionState, n ident.Node) bool {
-	return slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == n })
+// whileAway does something with the files of a partition that, as far as this
+// broker has heard, was moved to others. Nothing opens it meanwhile.
+func (b *Broker) whileAway(p ident.Partition, do func()) bool {
+	defer b.turn(p)()
+	s, ok := b.catalog.partition(p)
+	if _, stored := b.store.Partition(p); !ok || !stored || !b.isAway(s) {
+		return false
+	}
+	do()
+	return true
+}
+
+// isAway: this broker neither is to hold the partition nor counts for it still.
+func (b *Broker) isAway(s meta.PartitionState) bool {
+	return !slices.Contains(s.Replicas, b.self) &&
+		!slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == b.self })
 }
