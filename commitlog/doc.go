@@ -2,7 +2,7 @@
 // per batch. It answers where sequence n or time t is, what was written in
 // which epoch, and whether two replicas agree at an offset.
 //
-// It is derived from the batches: never synced before an answer, written at a
+// It is derived from the batches: never synced before an answer, but at a
 // checkpoint, and rebuilt from the segments when it is missing or damaged. It
 // knows no topic, no segment and no journal.
 //

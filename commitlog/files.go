@@ -201,9 +201,13 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	}
 	l.mu.disk, l.mu.flushed = disk, flushed
 	drop := int(flushed-l.mu.tailFrom) - cachedRecords
-	if drop > cachedRecords { // not for every few records: it copies
-		l.mu.tail = slices.Clone(l.mu.tail[drop:])
-		l.mu.tailFrom += int64(drop)
+	if drop <= cachedRecords { // not for every few records: it copies
+		return
+	}
+	l.mu.tail = slices.Delete(l.mu.tail, 0, drop)
+	l.mu.tailFrom += int64(drop)
+	if cap(l.mu.tail) > keptRecords {
+		l.mu.tail = slices.Clone(l.mu.tail)
 	}
 }
 
@@ -279,16 +283,36 @@ func (l *Log) writeRecords(f *file, records []Record) error {
 	return nil
 }
 
-// Sync makes the newest file durable. Older ones were synced when they were the
-// newest, or are rebuilt: the log is derived.
+// Unwritten is how many records are not in a file yet.
+func (l *Log) Unwritten() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.mu.tail) - int(l.mu.flushed-l.mu.tailFrom)
+}
+
+// Sync makes durable what Flush wrote.
 func (l *Log) Sync() error {
 	l.mu.RLock()
-	disk := l.mu.disk
+	disk, cuts, synced, flushed := l.mu.disk, l.mu.cuts, l.mu.synced, l.mu.flushed
 	l.mu.RUnlock()
-	if len(disk) == 0 {
-		return nil
+	for i, f := range disk {
+		if newest := i == len(disk)-1; !newest && f.first+f.count <= synced {
+			continue
+		}
+		if err := l.syncFile(f.name); err != nil {
+			return err
+		}
 	}
-	h, err := l.files.Open(disk[len(disk)-1].name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.cuts == cuts {
+		l.mu.synced = flushed
+	}
+	return nil
+}
+
+func (l *Log) syncFile(name string) error {
+	h, err := l.files.Open(name)
 	if err != nil {
 		return fmt.Errorf("commitlog: %w", err)
 	}

@@ -11,7 +11,11 @@ import (
 
 // cachedRecords is how many of the newest records stay in memory when they are
 // in a file too: what replication asks for is nearly always at the end.
-const cachedRecords = 64
+const cachedRecords = 32
+
+// keptRecords is how large the array of those in memory may stay when they have
+// gone to a file.
+const keptRecords = 2048
 
 // Log is the commit log of one partition. All methods may be called from any
 // goroutine; one goroutine at a time may Append, Truncate, CutWhereBroken or Restart,
@@ -24,10 +28,12 @@ type Log struct {
 		sync.RWMutex
 		start, end ident.Position
 		// Records are numbered without gaps since Open: those from tailFrom on
-		// are in tail, those below flushed are in disk. tailFrom ≤ flushed.
+		// are in tail, those below flushed are in disk, those below synced are
+		// durable there. tailFrom ≤ flushed, synced ≤ flushed.
 		tail     []Record
 		tailFrom int64
 		flushed  int64
+		synced   int64
 		disk     []file   // replaced, never changed in place: readers keep it without the lock
 		garbage  []string // files to be removed by the next Flush
 		cuts     uint64   // counts Truncate and Restart, so that Flush notices them
@@ -98,7 +104,7 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	} else {
 		l.mu.tail, l.mu.tailFrom = l.mu.tail[:0], cut
 	}
-	l.mu.flushed = min(l.mu.flushed, cut)
+	l.mu.flushed, l.mu.synced = min(l.mu.flushed, cut), min(l.mu.synced, cut)
 	at := ident.Position{Offset: max(end, l.mu.start.Offset), Sequence: l.mu.start.Sequence}
 	if ok && last.End().Offset > l.mu.start.Offset {
 		at.Sequence = last.End().Sequence
@@ -117,7 +123,7 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 // that continue each other: no search relies on the order of what it drops.
 func (l *Log) CutWhereBroken(floor ident.Offset) {
 	l.mu.RLock()
-	tail, from, v := l.mu.tail, l.mu.tailFrom, l.viewLocked()
+	tail, from, v := slices.Clone(l.mu.tail), l.mu.tailFrom, l.viewLocked()
 	l.mu.RUnlock()
 	read := func(n int64) (Record, bool) {
 		if n >= from {
@@ -158,7 +164,7 @@ func (l *Log) Restart(p ident.Position) {
 	}
 	next := l.mu.tailFrom + int64(len(l.mu.tail))
 	l.mu.disk, l.mu.tail, l.mu.epochs = nil, l.mu.tail[:0], nil
-	l.mu.tailFrom, l.mu.flushed = next, next
+	l.mu.tailFrom, l.mu.flushed, l.mu.synced = next, next, next
 	l.mu.start, l.mu.end = p, p
 }
 

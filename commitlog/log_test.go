@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"encoding/hex"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -222,4 +223,34 @@ func TestDamagedRecord(t *testing.T) {
 	r, ok := l.AtOffset(1099)
 	require.True(t, ok)
 	require.Equal(t, ident.Epoch(2), r.Epoch)
+}
+
+// TestSyncIsOfAllFiles: what one Flush wrote into several files is there after the
+// power went, if Sync came between.
+func TestSyncIsOfAllFiles(t *testing.T) {
+	fs := vfs.NewMemory()
+	require.NoError(t, fs.MkdirAll("p"))
+	l, err := Open(fs, vfs.NewCache(fs, 2), "p")
+	require.NoError(t, err)
+	const records = recordsPerFile + 100
+	for n := range records {
+		l.Append(Record{First: ident.Sequence(n), Count: 1, Offset: ident.Offset(100 * n), Size: 100, CRC: uint32(n + 1), PrevCRC: uint32(n)})
+	}
+	require.Equal(t, records, l.Unwritten())
+	require.NoError(t, l.Flush(l.End().Offset))
+	require.Zero(t, l.Unwritten())
+	require.NoError(t, l.Sync())
+	require.NoError(t, fs.SyncDir("p"))
+	require.NoError(t, fs.SyncDir("."))
+	for seed := range uint64(5) {
+		after := fs.CrashClone(rand.New(rand.NewPCG(seed, 0)))
+		l, err := Open(after, vfs.NewCache(after, 2), "p")
+		require.NoError(t, err)
+		require.Equal(t, ident.Offset(100*records), l.End().Offset)
+		for n := range records {
+			r, ok := l.AtOffset(ident.Offset(100 * n))
+			require.True(t, ok, "seed %d, record %d", seed, n)
+			require.Equal(t, ident.Sequence(n), r.First)
+		}
+	}
 }

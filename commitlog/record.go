@@ -6,14 +6,14 @@ import "github.com/lockstepmq/lockstep/internal/ident"
 type Record struct {
 	Epoch  ident.Epoch
 	First  ident.Sequence // base sequence
-	Count  uint32         // messages; 0 for a control batch
 	Offset ident.Offset   // where the batch begins
+	TimeMS int64          // unix ms of the batch
 	Size   uint32         // bytes of the batch
+	Count  uint32         // messages; 0 for a control batch
 	CRC    uint32         // header checksum of the batch
 	// PrevCRC is that of the batch before it: what the log's chain is here, also
 	// when retention has taken that batch away.
 	PrevCRC uint32
-	TimeMS  int64 // unix ms of the batch
 }
 
 // End is the position after the batch.

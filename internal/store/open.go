@@ -34,6 +34,7 @@ func (o Options) withDefaults() Options {
 	o.JournalBytes = orDefault(o.JournalBytes, DefaultJournalBytes)
 	o.CheckpointBytes = orDefault(o.CheckpointBytes, DefaultCheckpointBytes)
 	o.TailBytes = int(orDefault(int64(o.TailBytes), DefaultTailBytes))
+	o.IndexRecords = int(orDefault(int64(o.IndexRecords), DefaultIndexRecords))
 	o.TailsBytes = orDefault(o.TailsBytes, DefaultTailsBytes)
 	if o.FS == nil {
 		o.FS = vfs.OS{}

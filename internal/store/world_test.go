@@ -72,7 +72,7 @@ func quiet() logrus.FieldLogger {
 func testOptions(fs vfs.FS) Options {
 	return Options{
 		FS: fs, Dir: "data", BootID: "boot", SegmentBytes: 24 << 10, JournalBytes: 32 << 10,
-		CheckpointBytes: 80 << 10, TailBytes: 8 << 10, TailsBytes: 16 << 10, Log: quiet(),
+		CheckpointBytes: 80 << 10, TailBytes: 8 << 10, TailsBytes: 16 << 10, IndexRecords: 8, Log: quiet(),
 	}
 }
 

@@ -225,7 +225,8 @@ func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	return p.segments.Reset()
 }
 
-// flush writes what is pending to the segments' page cache.
+// flush writes what is pending to the page cache of the segments and, if enough
+// has gathered, of the commit log.
 func (p *Partition) flush() error {
 	d := &p.durable
 	if len(d.pending) == 0 {
@@ -236,7 +237,10 @@ func (p *Partition) flush() error {
 	}
 	d.pending, d.pendingBytes = nil, 0
 	p.wroteUpTo(d.end.Offset, d.cuts)
-	return nil
+	if p.index.Unwritten() < p.store.o.IndexRecords {
+		return nil
+	}
+	return p.index.Flush(d.end.Offset)
 }
 
 // checkpoint makes everything up to mark durable outside the journal. If nobody
