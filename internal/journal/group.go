@@ -11,10 +11,9 @@ import (
 const Align = 512
 
 const (
-	headerSize  = 48
-	pageBytes   = 4096
-	groupMagic  = 0x314a4b4c // "LKJ1" read little-endian
-	maxBodySize = 1 << 30
+	headerSize = 48
+	pageBytes  = 4096
+	groupMagic = 0x314a4b4c // "LKJ1" read little-endian
 )
 
 // ErrCorrupt means that bytes which were acknowledged cannot be read.
@@ -66,7 +65,7 @@ func decodeHeader(b []byte) (Header, error) {
 	if got := crc32.Checksum(b[:44], castagnoli); got != h.CRC {
 		return Header{}, fmt.Errorf("%w: header checksum %08x, computed %08x", errNoGroup, h.CRC, got)
 	}
-	if h.Length > maxBodySize || h.Synced >= h.Group {
+	if h.Synced >= h.Group {
 		return Header{}, fmt.Errorf("%w: impossible header", errNoGroup)
 	}
 	return h, nil

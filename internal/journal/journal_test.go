@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -364,4 +365,36 @@ func TestFlushFails(t *testing.T) {
 		broken.Store(false)
 	}
 	require.ErrorIs(t, j.Close(), syscall.EIO)
+}
+
+// TestHugeGroup: what gathers while a sync hangs is one group, however large. What
+// was acknowledged has a header that a replay takes.
+func TestHugeGroup(t *testing.T) {
+	var b [headerSize]byte
+	Header{Length: math.MaxUint32, Generation: 1, Group: 1}.put(b[:])
+	h, err := decodeHeader(b[:])
+	require.NoError(t, err)
+	require.Equal(t, uint32(math.MaxUint32), h.Length)
+}
+
+// TestDecayBelowTheMark: a group below the mark decays; those above it, in the same
+// file, are whole.
+func TestDecayBelowTheMark(t *testing.T) {
+	for _, at := range []int64{3, headerSize + 1} {
+		for group := range 2 {
+			fs := vfs.NewMemory()
+			j, o, want := fill(t, fs, 2)
+			mark := o.mark
+			for _, s := range []string{"third", "fourth"} {
+				want = append(want, s)
+				require.NoError(t, o.wait(j.Submit(text(s))))
+			}
+			require.NoError(t, j.Close())
+			require.NoError(t, fs.Flip(fileName("j", 0), int64(group)*Align+at, 0))
+			again, got, r := open(t, fs, mark)
+			require.Equal(t, want[2:], got)
+			require.NoError(t, r.Corrupt)
+			require.NoError(t, again.Close())
+		}
+	}
 }

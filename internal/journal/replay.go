@@ -117,13 +117,11 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	for again := true; again; {
 		again = false
 		for _, im := range images {
-			if im.found && r.covers(im) {
-				before := r.next
-				if err := r.walk(im, visit); err != nil {
-					return err
-				}
-				again = again || r.next > before
+			before := r.next
+			if err := r.walk(im, visit); err != nil {
+				return err
 			}
+			again = again || r.next > before
 		}
 	}
 	r.Torn = r.highest >= r.next
@@ -184,35 +182,34 @@ func (r *replayer) ours(h Header) bool {
 	return r.gen == 0 || h.Generation <= r.gen+generations && h.Generation+generations >= r.gen
 }
 
-// covers reports whether the file may hold the next group: it begins with it, or
-// (the first file after a mark) with an earlier one.
-func (r *replayer) covers(im *image) bool {
-	return im.first.Group == r.next || (r.Groups == 0 && im.first.Group < r.next)
-}
-
-// walk visits the groups of one file from r.next on.
+// walk visits the groups of one file from r.next on, if it has that one. What lies
+// before it is in the checkpoint: whether it can be read says nothing.
 func (r *replayer) walk(im *image, visit func([]byte) error) error {
-	number := im.first.Group
-	for at := 0; at < len(im.data); number++ {
+	at := r.place(im.data)
+	for gen := uint64(0); at < len(im.data); {
 		h, body, n, err := DecodeGroup(im.data[at:])
-		if err != nil || h.Group != number || h.Generation != im.first.Generation {
+		if err != nil || h.Group != r.next || h.PrevCRC != r.crc || gen != 0 && h.Generation != gen {
 			return nil // the end of this file's groups, or damage: judged by the caller
-		}
-		at += n
-		if number < r.next {
-			continue
-		}
-		if h.PrevCRC != r.crc {
-			return nil
 		}
 		if err := visit(body); err != nil {
 			return err
 		}
-		r.next, r.crc = number+1, h.CRC
+		at, gen = at+n, h.Generation
+		r.next, r.crc = r.next+1, h.CRC
 		r.Groups++
 		r.Bytes += int64(len(body))
 	}
 	return nil
+}
+
+// place finds the group looked for in a file; the file's end if it is not there.
+func (r *replayer) place(data []byte) int {
+	for at := 0; at+headerSize <= len(data); at += Align {
+		if h, err := decodeHeader(data[at:]); err == nil && h.Group == r.next && h.PrevCRC == r.crc && r.ours(h) {
+			return at
+		}
+	}
+	return len(data)
 }
 
 // survey looks at every place where a header may be, for what was acknowledged.

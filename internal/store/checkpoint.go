@@ -38,6 +38,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type checkpoint struct {
 	mark    journal.Mark
 	bootID  string
+	noSync  bool             // what followed was acknowledged from the page cache
 	entries map[uint64]entry // by slot
 }
 
@@ -58,6 +59,9 @@ func (c *checkpoint) encode(order []uint64) []byte {
 	le.PutUint64(b[8:], c.mark.Group)
 	le.PutUint64(b[16:], c.mark.Synced)
 	le.PutUint32(b[24:], c.mark.CRC)
+	if c.noSync {
+		le.PutUint32(b[28:], 1)
+	}
 	le.PutUint32(b[32:], uint32(len(order)))
 	le.PutUint32(b[36:], uint32(len(c.bootID)))
 	for _, slot := range order {
@@ -85,6 +89,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	if uint64(len(b)) != checkpointHeaderSize+count*checkpointEntrySize+boot {
 		return nil, fmt.Errorf("%w: checkpoint of %d bytes with %d entries", ErrCorrupt, len(b), count)
 	}
+	noSync := le.Uint32(b[28:]) == 1
 	b = b[checkpointHeaderSize:]
 	for ; count > 0; count-- {
 		var n [10]uint64
@@ -99,6 +104,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 		b = b[checkpointEntrySize:]
 	}
 	c.bootID = string(b)
+	c.noSync = noSync
 	return c, nil
 }
 

@@ -118,3 +118,28 @@ func storeIDs(w *world) []ident.StoreID {
 	}
 	return ids
 }
+
+// TestModeChanged: written without syncs, a power cut, and started with syncs:
+// what was acknowledged and is gone must not be under the old store id.
+func TestModeChanged(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.NoSync = true
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	id := p.StoreID()
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 3, 100) // acknowledged
+	for seed := uint64(0); ; seed++ {
+		o.FS = mem.CrashClone(rand.New(rand.NewPCG(seed, 1)))
+		o.NoSync, o.BootID = false, "another"
+		again := reopen(t, o)
+		q := again.Partitions()[0]
+		if q.Restored().End == m.end().at {
+			continue // nothing was lost this time
+		}
+		require.NotEqual(t, id, q.StoreID(), "acknowledged up to %d, here %d, and still counted on", m.end().at.Offset, q.Restored().End.Offset)
+		return
+	}
+}

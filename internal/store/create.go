@@ -191,10 +191,15 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	}
 	first, prevCRC := p.borderOnDisk(start)
 	p.mu.Lock()
+	if p.mu.cuts != p.durable.cuts { // cut or begun afresh while the border was looked for
+		p.mu.Unlock()
+		return nil
+	}
 	p.mu.first = first // before the files go, or whoever reads from the start would find nothing there
 	p.mu.quarantine.keep(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
 	if _, err := p.segments.TrimHead(below.Offset); err != nil {
+		p.store.fail(err) // a sync of the folder must not be tried again
 		return err
 	}
 	p.durable.start, p.durable.startCRC, p.durable.dirty = first, prevCRC, true

@@ -29,7 +29,7 @@ func (p *Partition) Mend(batches []queue.Batch) (mended ident.Offset, err error)
 		return 0, err
 	}
 	from, n := batches[0].At.Offset, 0
-	for n < len(batches) && !p.holds(&batches[n]) {
+	for end := p.segments.End(); n < len(batches) && batches[n].End.Offset <= end && !p.holds(&batches[n]); {
 		n++
 	}
 	if mended = from; n > 0 {

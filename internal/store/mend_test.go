@@ -226,3 +226,33 @@ func requireTrimmed(t *testing.T, err error) {
 		t.Errorf("not called trimmed: %v", err)
 	}
 }
+
+// TestMendAtTheEnd: the newest batch in the segments decays while the next ones
+// are still only in memory and journal. A peer's copies, which go on beyond it,
+// must mend it, not stop the store.
+func TestMendAtTheEnd(t *testing.T) {
+	mem, p, sent := longLog(t)
+	s := p.store
+	last := sent[len(sent)-1]
+	name, at := p.fileOf(t, last)
+	require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
+	d := queue.NewDraft(0)
+	d.Add([]byte("newer"))
+	draft := d.Draft(ident.RequestID{Producer: 7, N: 9999})
+	next := draft.Seal(last.End, last.Epoch, last.CRC, last.Time)
+	p.Index().Append(indexRecord(next))
+	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{next}})
+	_, err := p.ReadAt(last.At.Offset, 1)
+	var damage *queue.Damage
+	require.ErrorAs(t, err, &damage)
+	require.Len(t, p.Damaged(), 1)
+	// serveBatches of a peer gives up to 1 MiB of committed batches from here on.
+	mended, err := p.Mend([]queue.Batch{last, next})
+	require.NoError(t, s.Err(), "the store has stopped")
+	require.NoError(t, err)
+	require.Equal(t, last.End.Offset, mended)
+	require.Empty(t, p.Damaged())
+	got, err := p.ReadAt(last.At.Offset, 1)
+	require.NoError(t, err)
+	require.Equal(t, last.CRC, got[0].CRC)
+}

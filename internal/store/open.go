@@ -161,12 +161,12 @@ func (r *reopening) load(f folder) (*recovery, error) {
 			return nil, err
 		}
 	}
-	if doubtful && rec.cut == (ident.Position{}) || r.last == nil {
+	if doubtful && !known || r.last == nil {
 		d := &p.durable // nothing else says where it begins and ends
 		d.start, d.startCRC = p.firstOnDisk()
 		end, last := scanChain(p)
 		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
-		rec.touched, rec.overlap = true, r.last == nil
+		rec.touched, rec.overlap = true, true
 	}
 	rec.doubtful = doubtful
 	return rec, nil
@@ -197,7 +197,7 @@ func (r *reopening) judge(found journal.Recovery) {
 		r.doubt = found.Corrupt
 	case r.doubt == nil && r.s.o.Doubt != nil:
 		r.doubt = r.s.o.Doubt
-	case r.s.o.NoSync && r.last != nil && r.last.bootID != r.s.o.BootID:
+	case r.last != nil && (r.s.o.NoSync || r.last.noSync) && r.last.bootID != r.s.o.BootID:
 		r.doubt = fmt.Errorf("store: the machine was started anew and nothing is synced in this mode")
 	}
 	if r.doubt != nil {

@@ -108,6 +108,9 @@ func (r *recovery) append(b []byte) error {
 			b = b[n:]
 			continue
 		}
+		if batch.At.Offset > d.end.Offset {
+			r.bridge(batch)
+		}
 		if batch.At != d.end || batch.PrevCRC != r.last().crc {
 			r.broken = fmt.Errorf("%w: the chain breaks at offset %d: a batch for offset %d follows", ErrCorrupt, d.end.Offset, batch.At.Offset)
 			return nil
@@ -118,6 +121,39 @@ func (r *recovery) append(b []byte) error {
 	}
 	return nil
 }
+
+// bridge takes from the segments what the journal lost before a batch, if the chain
+// of checksums proves it: it begins with what is known and ends with what the batch
+// names.
+func (r *recovery) bridge(to queue.Batch) {
+	d := &r.p.durable
+	if !r.keep || r.p.segments.End() < to.At.Offset { // after a restart nothing there counts
+		return
+	}
+	at, last := d.end, r.last()
+	var held []queue.Batch
+	for at.Offset < to.At.Offset {
+		batches, err := r.p.segments.ReadAt(at.Offset, to.At.Offset, writtenBytes)
+		if err != nil || len(batches) == 0 {
+			return
+		}
+		for _, b := range batches {
+			if b.At != at || b.PrevCRC != last.crc {
+				return
+			}
+			at, last = b.End, link{crc: b.CRC, time: b.Time}
+			held = append(held, b)
+		}
+	}
+	if at != to.At || last.crc != to.PrevCRC {
+		return
+	}
+	r.batches = append(r.batches, held...)
+	d.end = at
+}
+
+// writtenBytes is how much of the segments bridge reads at once.
+const writtenBytes = 1 << 20
 
 // meet cuts the log to the first batch of the journal that lies within it: from
 // there on the journal has everything. One above the end was cut again before the

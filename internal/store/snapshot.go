@@ -82,5 +82,8 @@ func addConfirm(history []queue.Confirm, c queue.Confirm) []queue.Confirm {
 	if c.Full {
 		return append(history[:0:0], c)
 	}
+	if n := len(history); n == 0 || c.Epoch != history[n-1].Epoch || c.N != history[n-1].N+1 {
+		return history // the one before it is lost: the leader sends everything when it hears what is here
+	}
 	return append(history, c)
 }

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -232,4 +233,105 @@ func TestIndexOfACutThatWasLost(t *testing.T) {
 		checkLog(t, s.Partitions()[0], expected{end: end})
 		require.NoError(t, s.Close())
 	}
+}
+
+// gate fails the sync of one directory once; afterwards the kernel takes what was
+// to be written for written (fsyncgate): later syncs of it succeed and do nothing.
+type gate struct {
+	vfs.FS
+	armed  atomic.Bool
+	dir    string
+	mu     sync.Mutex
+	failed bool
+}
+
+func (g *gate) SyncDir(dir string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if dir == g.dir && g.failed {
+		return nil
+	}
+	if dir == g.dir && g.armed.Load() {
+		g.failed = true
+		return syscall.EIO
+	}
+	return g.FS.SyncDir(dir)
+}
+
+// TestTrimWhoseSyncFails: retention's sync of the folder fails. The next checkpoint
+// must not take the same sync, tried again, for one that worked.
+func TestTrimWhoseSyncFails(t *testing.T) {
+	mem := vfs.NewMemory()
+	g := &gate{FS: mem}
+	o := testOptions(g)
+	o.CheckpointBytes, o.JournalBytes = 1<<30, 1<<20
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 20, 3000)
+	require.NoError(t, s.Checkpoint()) // files 0 and 1 and so on are durable
+	m.checkpoint(t, s)
+	id, bases := p.StoreID(), len(p.segments.Bases())
+	m.put(t, s, 40, 3000) // in new files, their entries not synced yet
+	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted, At: m.end().at})
+	require.Eventually(t, func() bool { return len(p.segments.Bases()) > bases }, 10*time.Second, time.Millisecond, "the writer is a moment later")
+	acked := m.end()
+	g.dir = p.dir
+	g.armed.Store(true)
+	require.ErrorIs(t, p.TrimHead(m.borders[12].at), syscall.EIO) // coordinator/retention.go: "retention failed, trying again"
+	stopped := s.Err()
+	g.armed.Store(false)
+	_ = p.TrimHead(m.borders[12].at) // 500 ms later
+	if err := s.Checkpoint(); err == nil {
+		m.put(t, s, 1, 10) // life goes on: acknowledged
+		acked = m.end()
+	}
+	for i := range uint64(40) { // whatever survives
+		o.FS = mem.CrashClone(rand.New(rand.NewPCG(i, 4)))
+		again := reopen(t, o)
+		q := again.Partitions()[0]
+		require.Equal(t, acked.at, q.Restored().End, "acknowledged bytes are gone (the store had stopped: %v)", stopped)
+		require.Equal(t, id, q.StoreID())
+		_ = again.Close()
+	}
+	require.ErrorIs(t, stopped, syscall.EIO)
+}
+
+// TestRestartBesideTrim: a log begins afresh while retention looks for its border.
+func TestRestartBesideTrim(t *testing.T) {
+	var hook atomic.Pointer[func()]
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		if op.Call == vfs.CallRead {
+			if f := hook.Swap(nil); f != nil {
+				(*f)()
+			}
+		}
+		return nil
+	})))
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 30, 3000)
+	m.checkpoint(t, s)
+	at := ident.Position{Offset: 1 << 20, Sequence: 1000}
+	restart := func() {
+		p.Index().Restart(at)
+		a := make(answer, 1)
+		s.Submit([]Submission{{p, []queue.Write{{Kind: queue.WriteRestart, Epoch: 1, At: at, PrevCRC: 7}}}}, a, 1)
+		if err := <-a; err != nil {
+			t.Error(err)
+		}
+	}
+	hook.Store(&restart)
+	require.NoError(t, p.TrimHead(m.borders[20].at))
+	require.Nil(t, hook.Load(), "not beside each other")
+	m.borders = []border{{at: at, crc: 7}}
+	m.put(t, s, 3, 100)
+	m.checkpoint(t, s)
+	require.Equal(t, at, p.Start(), "the log begins at the restart")
+	got, err := p.ReadAt(p.Start().Offset, 1)
+	require.NoError(t, err)
+	require.Equal(t, at, got[0].At)
 }

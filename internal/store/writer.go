@@ -250,7 +250,7 @@ func (p *Partition) flush() error {
 func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
 	s := w.s
 	written := s.journal.Written()
-	c := &checkpoint{mark: mark, bootID: s.o.BootID, entries: map[uint64]entry{}}
+	c := &checkpoint{mark: mark, bootID: s.o.BootID, noSync: s.o.NoSync, entries: map[uint64]entry{}}
 	partitions := s.Partitions()
 	synced := make([]*entry, len(partitions))
 	behind := func(done int) bool {

@@ -1,0 +1,179 @@
+package store
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// TestSegmentsBridgeTheJournal: one bit of the journal decays. What the group had
+// lies whole in the segments, and so does what came after it; the chain of checksums
+// proves it. A start must not cut it off.
+func TestSegmentsBridgeTheJournal(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes, o.CheckpointBytes = 1<<20, 1<<30
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 3, 300)
+	m.checkpoint(t, s)
+	d := queue.NewDraft(0)
+	d.Add([]byte("the bit that decays"))
+	draft, e := d.Draft(ident.RequestID{}), m.end()
+	b := draft.Seal(e.at, 1, e.crc, e.time)
+	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
+	p.Index().Append(indexRecord(b))
+	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
+	for range 4 {
+		m.put(t, s, 15, 3000)
+	}
+	require.Eventually(t, func() bool { return p.segments.End() >= m.borders[30].at.Offset }, 10*time.Second, time.Millisecond, "the writer is a moment later")
+	held := p.segments.End()
+	name := p.segments.Name(0)
+	whole, err := readFile(mem, name)
+	require.NoError(t, err)
+	var disk *vfs.Memory
+	for seed := uint64(0); ; seed++ { // the process is killed: all that was written survives
+		disk = mem.CrashClone(rand.New(rand.NewPCG(seed, 1)))
+		if got := readOr(disk, name); bytes.Equal(got, whole) && filesIn(t, disk, p.dir) == filesIn(t, mem, p.dir) {
+			break
+		}
+	}
+	flipIn(t, disk, "data/journal", "the bit that decays")
+	o.FS = disk
+	q := reopen(t, o).Partitions()[0]
+	t.Logf("the log ended at %d, the segments at %d, the decayed group at %d", m.end().at.Offset, held, e.at.Offset)
+	require.GreaterOrEqual(t, q.Restored().End.Offset, held, "whole batches were cut from the segments")
+	require.Equal(t, m.end().at, q.Restored().End)
+}
+
+// TestLostDelta: a delta of the channels' state decays in the journal. What comes
+// after it must not be applied without it, nor its version be claimed: the leader
+// would go on from there, and nobody ever sends what is missing.
+func TestLostDelta(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes = 1 << 20
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	for n, delta := range []string{"all channels", "channel b is made", "channel a is at 7"} {
+		submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: uint64(n + 1), Full: n == 0, Delta: []byte(delta)}})
+	}
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	flipIn(t, disk, "data/journal", "channel b is made")
+	o.FS = disk
+	q := reopen(t, o).Partitions()[0]
+	require.NotEqual(t, p.StoreID(), q.StoreID())
+	for i, c := range q.Confirms() {
+		require.True(t, c.Full || i > 0 && c.N == q.Confirms()[i-1].N+1, "version %d is to be applied to %d: %+v", c.N, q.Confirms()[max(i, 1)-1].N, q.Confirms())
+	}
+	require.EqualValues(t, 1, q.Restored().Confirm.N, "the version that it really has")
+}
+
+// TestLostSnapshot: the same when the snapshot of the channels decays.
+func TestLostSnapshot(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes = 1 << 20
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	confirm := func(n uint64, delta string) {
+		submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: n, Full: n == 1, Delta: []byte(delta)}})
+	}
+	confirm(1, "all channels")
+	for len(readOr(mem, p.dir+"/"+snapshotName)) == 0 {
+		require.NoError(t, s.Checkpoint())
+	}
+	confirm(2, "channel a is at 7")
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	flipIn(t, disk, p.dir, "all channels")
+	o.FS = disk
+	q := reopen(t, o).Partitions()[0]
+	require.NotEqual(t, p.StoreID(), q.StoreID())
+	require.Zero(t, q.Restored().Confirm.N, "it has nothing to apply version 2 to: %+v", q.Confirms())
+}
+
+// TestDecayBeforeTheCheckpoint: a bit decays in a group that the checkpoint holds
+// already, in the journal file that also has newer groups. Nothing is missing.
+func TestDecayBeforeTheCheckpoint(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes = 1 << 20
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	id := p.StoreID()
+	m := &model{p: p, borders: []border{{}}}
+	text := func(body string) {
+		d := queue.NewDraft(0)
+		d.Add([]byte(body))
+		draft := d.Draft(ident.RequestID{})
+		e := m.end()
+		b := draft.Seal(e.at, 1, e.crc, e.time)
+		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
+		p.Index().Append(indexRecord(b))
+		submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
+	}
+	text("in the segments, and synced there")
+	m.checkpoint(t, s)
+	text("acknowledged")
+	text("acknowledged too")
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	flipIn(t, disk, "data/journal", "in the segments, and synced there")
+	o.FS = disk
+	q := reopen(t, o).Partitions()[0]
+	require.Equal(t, m.end().at, q.Restored().End, "acknowledged bytes that lie whole in the journal are gone")
+	require.Equal(t, id, q.StoreID())
+}
+
+// TestDamagedSnapshot: the channel snapshot decays; the log has nothing to do
+// with it.
+func TestDamagedSnapshot(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes = 1 << 20
+	o.CheckpointBytes = 1 << 30
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: 1, Full: true, Delta: []byte("channels")}})
+	for len(readOr(mem, p.dir+"/"+snapshotName)) == 0 { // a channel made before the first put, then a checkpoint
+		require.NoError(t, s.Checkpoint())
+	}
+	m := &model{p: p, borders: []border{{}}}
+	for range 3 {
+		m.put(t, s, 15, 3000)
+	}
+	require.Eventually(t, func() bool { return p.segments.End() > 0 }, 10*time.Second, time.Millisecond)
+	m.put(t, s, 2, 3000)
+	for i := range uint64(20) {
+		disk := mem.CrashClone(rand.New(rand.NewPCG(i, 2)))
+		flipIn(t, disk, p.dir, "channels")
+		o.FS = disk
+		again := reopen(t, o)
+		require.Equal(t, m.end().at, again.Partitions()[0].Restored().End, "seed %d: acknowledged bytes that lie whole in the journal are gone", i)
+		_ = again.Close()
+	}
+}
+
+func readOr(fs vfs.FS, name string) []byte {
+	b, _ := readFile(fs, name)
+	return b
+}
+
+func filesIn(t *testing.T, fs vfs.FS, dir string) int {
+	names, err := fs.List(dir)
+	require.NoError(t, err)
+	return len(names)
+}
