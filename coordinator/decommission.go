@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -60,7 +62,12 @@ func (b *Broker) ServeDecommission(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), channelTimeout)
 	defer cancel()
 	q := r.URL.Query()
-	err := b.Decommission(ctx, ident.Node(q.Get("node")), q.Get("cancel") != "true")
+	stay, err := strconv.ParseBool(cmp.Or(q.Get("cancel"), "false"))
+	if err != nil {
+		err = fmt.Errorf("%w: cancel=%s: true or false", edge.ErrInvalid, q.Get("cancel"))
+	} else {
+		err = b.Decommission(ctx, ident.Node(q.Get("node")), !stay)
+	}
 	switch {
 	case errors.Is(err, edge.ErrInvalid):
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -44,6 +44,8 @@ func readPolicy(p meta.ChannelPolicy, topic string, args map[string]string) (met
 		p.Backoff = b
 	}
 	switch {
+	case p.DeadLetterTopic != "" && !edge.ValidName(p.DeadLetterTopic):
+		return bad("%q is no name of a topic", p.DeadLetterTopic)
 	case p.MaxAttempts > 0 && p.DeadLetterTopic == "":
 		return bad("max_attempts needs a dead_letter_topic")
 	case p.DeadLetterTopic == topic:

@@ -46,6 +46,8 @@ func (b *Broker) spec(s topicSpec) (topicSpec, error) {
 	def(&s.minInSync, DefaultMinInSync(s.replicas))
 	def(&s.durability, b.o.Durability)
 	switch {
+	case !edge.ValidName(s.name): // it is a folder's name on every disk
+		return s, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, s.name)
 	case s.partitions < 1 || s.partitions > nsqd.MaxPartitions:
 		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, nsqd.MaxPartitions)
 	case s.replicas < 1:

@@ -123,7 +123,7 @@ func (p *peer) failed(ctx context.Context, address string, err error) {
 func (p *peer) complain(ctx context.Context, what string, err error) {
 	p.mu.Lock()
 	last := p.mu.complaints[what]
-	fresh := last.fresh(err.Error())
+	fresh := last.fresh(reason(err))
 	p.mu.complaints[what] = last
 	p.mu.Unlock()
 	if fresh && ctx.Err() == nil {

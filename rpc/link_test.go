@@ -1,9 +1,14 @@
 package rpc
 
 import (
+	"fmt"
+	"net"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,4 +47,18 @@ func TestComplaintIsNotRepeated(t *testing.T) {
 	require.True(t, c.fresh("two"))
 	c.at = c.at.Add(-time.Hour)
 	require.True(t, c.fresh("two"))
+}
+
+// Each attempt to reach a hung peer comes from another local port, which the
+// error names: it is the same complaint all the same.
+func TestAHungPeerIsComplainedOfOnce(t *testing.T) {
+	log, said := test.NewNullLogger()
+	tr := &Transport{log: logrus.FieldLogger(log)}
+	p := newPeer(tr, "n2", "10.0.0.2:4153", func() {})
+	for port := range 20 {
+		err := &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40000 + port},
+			Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 4153}, Err: os.ErrDeadlineExceeded}
+		p.complain(t.Context(), "cannot connect to peer", fmt.Errorf("hello: %w", err))
+	}
+	require.Len(t, said.AllEntries(), 1)
 }

@@ -60,6 +60,7 @@ is a curve.`,
   nsqctl bench --cluster --compare 127.0.0.1:4150 --compare-pids 4711
   nsqctl bench --cluster --sweep connections --svg connections.svg
   nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
+		Args: flagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.brokers = args
 			return runBench(cmd, t, o)

@@ -77,7 +77,7 @@ func newChannelSeek(t *target) *cobra.Command {
 			if ago, err := time.ParseDuration(args[2]); err == nil && args[2] != "0" {
 				q.Set("to", fmt.Sprint(time.Now().Add(-ago.Abs()).UnixNano()))
 			}
-			if partition >= 0 {
+			if cmd.Flags().Changed("partition") {
 				q.Set("partition", fmt.Sprint(partition))
 			}
 			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/seek", q)

@@ -35,6 +35,7 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
   nsqctl dev kill n2 --data-dir ./data            # kill -9
   nsqctl dev start n2 --data-dir ./data           # start it again`,
+		Args: flagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Args = args
 			return runDev(cmd, cfg)
@@ -91,6 +92,15 @@ func newDevStart(cfg *devcluster.Config) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// flagsBehindDashes takes arguments only behind "--": what stands before it is a
+// verb that there is not.
+func flagsBehindDashes(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
+	}
+	return nil
 }
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {

@@ -70,6 +70,12 @@ every channel and answers for the whole cluster.`,
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	t.security.flags(f)
 	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t))
+	for _, group := range root.Commands() {
+		if !group.Runnable() {
+			group.Example = group.Commands()[0].Example
+			group.Args, group.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	return root
 }
 

@@ -44,6 +44,9 @@ in nanoseconds.`,
   nsqctl peek orders --partition 2 --from 1500 -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("partition") && partition < 0 {
+				return fmt.Errorf("--partition %d: partitions are numbered from 0", partition)
+			}
 			return peek(cmd, t, args[0], from, partition, count)
 		},
 	}
@@ -71,6 +74,9 @@ func peek(cmd *cobra.Command, t *target, topic, from string, partition, count in
 				continue
 			}
 			found = true
+			if p.Leader == "" {
+				return fmt.Errorf("%s/%d has no leader now", topic, p.Partition)
+			}
 			if err := peekPartition(cmd, t, out, addresses[string(p.Leader)], topic, from, p.Partition, count); err != nil {
 				return err
 			}

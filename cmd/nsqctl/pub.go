@@ -99,6 +99,9 @@ func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int
 	if o.batch < 1 || o.window < 1 {
 		return errors.New("--batch and --window must be at least 1")
 	}
+	if !nsq.IsValidTopicName(o.topic) {
+		return fmt.Errorf("%q is no name of a topic", o.topic)
+	}
 	p := &publisher{o: o, config: t.security.nsq(), addresses: t.tcp, answers: make(chan *nsq.ProducerTransaction, o.window)}
 	if err := p.connect(); err != nil {
 		return err
@@ -130,7 +133,7 @@ func (p *publisher) report(w io.Writer, output string, took time.Duration) error
 
 func (p *publisher) run(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines.Buffer(make([]byte, 64<<10), maxLine+2) // and its end
 	next := &put{}
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {

@@ -13,8 +13,11 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
 // metadataRecovery makes the embedded etcd's member of one broker a cluster of
@@ -56,6 +59,9 @@ broker that ran to the last.`,
 func (r metadataRecovery) run(cmd *cobra.Command) error {
 	if r.confirm != r.node {
 		return fmt.Errorf("this makes %s forget all other members of etcd, and what only they knew: say --confirm %s", r.node, r.node)
+	}
+	if _, err := coordinator.Boots(vfs.OS{}, r.dataPath, ident.Node(r.node)); err != nil {
+		return err
 	}
 	lock := flock.New(filepath.Join(r.dataPath, "nsqd.lock"))
 	if ok, err := lock.TryLock(); err != nil || !ok {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -78,7 +79,18 @@ func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load certificate: %w", err)
 		}
-		c.Certificates = []tls.Certificate{cert}
+		var last atomic.Pointer[tls.Certificate]
+		last.Store(&cert)
+		// Read anew with each handshake, as the embedded etcd does: connections
+		// between brokers are few. Files that are of no use change nothing.
+		renewed := func() *tls.Certificate {
+			if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+				last.Store(&cert)
+			}
+			return last.Load()
+		}
+		c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return renewed(), nil }
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return renewed(), nil }
 	}
 	if caFile != "" {
 		pem, err := os.ReadFile(caFile)

@@ -127,3 +127,22 @@ func (b *broker) serial(ca *certtest.Authority) string {
 	defer conn.Close()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
+
+// SIGHUP takes new certificates of the port for other brokers too: theirs run out
+// like any others.
+func TestHangUpTakesNewPeerCertificates(t *testing.T) {
+	ca := certtest.New(t)
+	ca.Issue("server")
+	ca.Issue("client")
+	b := startSecured(t, "--rpc-tls-cert="+ca.File("server.pem"), "--rpc-tls-key="+ca.File("server.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
+	serial := func() string {
+		conn, err := tls.Dial("tcp", b.address(3), ca.Mutual("client"))
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial()
+	ca.Issue("server")
+	b.signal(syscall.SIGHUP)
+	b.eventually("shows the new certificate to other brokers", func() bool { return serial() != before })
+}

@@ -290,3 +290,43 @@ func TestDerived(t *testing.T) {
 	o.EtcdInitialCluster = "n1=http://a:1,n2=http://b:1,n3=http://c:1"
 	require.Equal(t, 3, o.ClusterSize())
 }
+
+// NaN is between no limits; JSON has no word for it, so /stats would fail.
+func TestAPercentileIsANumber(t *testing.T) {
+	_, _, err := config.Load(config.Source{
+		Args: []string{"--e2e-processing-latency-percentile=NaN"}, Env: func(string) (string, bool) { return "", false },
+	})
+	require.ErrorIs(t, err, config.ErrInvalid)
+}
+
+// A flag with three dashes is a typing error like any other.
+func TestAFlagWithThreeDashesEnds(t *testing.T) {
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := config.Load(config.Source{Args: []string{"---data-path=x", "-=y", "--tcp-adress=z"}, Env: func(string) (string, bool) { return "", false }})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, config.ErrUsage)
+		require.ErrorContains(t, err, "---data-path=x")
+		require.ErrorContains(t, err, "-=y")
+		require.ErrorContains(t, err, "--tcp-adress")
+	case <-time.After(2 * time.Second):
+		t.Fatal("Load does not end")
+	}
+}
+
+// Members that speak TLS are not found at http://: the brokers would wait for each
+// other for ever, and only say that nobody answers.
+func TestMembersAreNamedAsTheySpeak(t *testing.T) {
+	tls := []string{"--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a"}
+	for want, args := range map[string][]string{
+		"https://": append(tls, "--node-name=n1", "--etcd-initial-cluster=n1=http://127.0.0.1:4155,n2=http://127.0.0.1:4255"),
+		"http://":  {"--node-name=n1", "--etcd-initial-cluster=n1=https://127.0.0.1:4155,n2=https://127.0.0.1:4255"},
+	} {
+		_, _, err := config.Load(config.Source{Args: args, Env: func(string) (string, bool) { return "", false }})
+		require.ErrorIs(t, err, config.ErrInvalid)
+		require.ErrorContains(t, err, want)
+	}
+}

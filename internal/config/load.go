@@ -117,11 +117,18 @@ func (l *loader) flags() (help bool) {
 
 // afterFault leaves out what may be the value of a flag that there is not, so
 // that what comes after it is judged too.
+// So does the package flag with what is no flag at all, such as ---x: it leaves it in
+// front of the rest.
 func afterFault(args []string) []string {
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+	if len(args) > 0 && (!strings.HasPrefix(args[0], "-") || malformed(args[0])) {
 		return args[1:]
 	}
 	return args
+}
+
+func malformed(arg string) bool {
+	name := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
+	return name != "" && (name[0] == '-' || name[0] == '=')
 }
 
 // noted is a flag.Value that only notes the text, so that one bad value does

@@ -35,7 +35,7 @@ func (l *loader) validateClientTLS(o *Options) {
 
 func (l *loader) validateStatistics(o *Options) {
 	for _, p := range o.E2EPercentiles {
-		if p <= 0 || p > 1 {
+		if !(p > 0 && p <= 1) { // NaN is neither
 			l.fault("--e2e-processing-latency-percentile=%v: must be above 0 and at most 1", p)
 		}
 	}
@@ -55,6 +55,15 @@ func (l *loader) validateCluster(o *Options) {
 	}
 	if o.EtcdInitialCluster != "" && !namesMember(o.EtcdInitialCluster, o.NodeName) {
 		l.fault("--etcd-initial-cluster does not name this broker, %q", o.NodeName)
+	}
+	scheme := "http://"
+	if o.RPCTLSCert != "" {
+		scheme = "https://"
+	}
+	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
+		if _, url, _ := strings.Cut(member, "="); !strings.HasPrefix(url, scheme) {
+			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", strings.TrimSpace(member), scheme)
+		}
 	}
 	if len(o.EtcdEndpoints) > 0 && o.ReplicationFactor == 0 {
 		l.warnings = append(l.warnings, "--etcd-endpoints without --replication-factor: the size of the cluster is not known, new topics get one replica")

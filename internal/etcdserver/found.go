@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -84,7 +86,7 @@ func (o Options) tellEmpty(security *tls.Config) (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("[]")) })
-	s := &http.Server{Handler: mux, ReadTimeout: emptyTimeout, WriteTimeout: emptyTimeout}
+	s := &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0), ReadTimeout: emptyTimeout, WriteTimeout: emptyTimeout}
 	done := make(chan struct{})
 	go func() { _ = s.Serve(l); close(done) }() // ends with stop
 	return func() { _ = s.Close(); <-done }, nil

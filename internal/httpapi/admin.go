@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/protocol"
 )
 
 // createTopic: POST /topic/create?topic= and, beyond NSQ, partitions,
@@ -91,7 +90,7 @@ func channelArguments(r *http.Request) (op edge.AdminOp, err error) {
 func checked(values url.Values, name string) (string, error) {
 	upper := strings.ToUpper(name)
 	v, err := required(values, name, "MISSING_ARG_"+upper)
-	if err == nil && !protocol.ValidName(v) {
+	if err == nil && !edge.ValidName(v) {
 		err = fail(http.StatusBadRequest, "INVALID_ARG_"+upper)
 	}
 	return v, err

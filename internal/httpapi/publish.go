@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -104,7 +103,7 @@ func putTopic(r *http.Request) (string, url.Values, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if !protocol.ValidName(topic) {
+	if !edge.ValidName(topic) {
 		return "", nil, fail(http.StatusBadRequest, "INVALID_TOPIC")
 	}
 	return topic, values, nil

@@ -85,3 +85,12 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		r.Event(metrics.EventElected)
 	}))
 }
+
+// "_other" is a name that NSQ allows; a topic that has it must not cost the scrape.
+func TestATopicMayBeCalledOther(t *testing.T) {
+	r := metrics.New(2)
+	r.Queues(func() []metrics.Topic { return []metrics.Topic{{Name: "_other"}, {Name: "a"}, {Name: "b"}} })
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, w.Code, w.Body.String())
+}

@@ -120,7 +120,7 @@ func limited(topics []Topic, limit int) []Topic {
 	other := Topic{Name: Other, Channels: []Channel{{Name: Other}}}
 	summed := false
 	for _, t := range topics {
-		if n := 1 + len(t.Channels); n <= limit {
+		if n := 1 + len(t.Channels); n <= limit && t.Name != Other {
 			limit -= n
 			kept = append(kept, t)
 			continue

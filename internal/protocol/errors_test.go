@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 const badSize = "\xff\xff\xff\xff" // -1
@@ -180,6 +180,6 @@ func TestValidNames(t *testing.T) {
 		repeat("x", 64): true, repeat("x", 65): false,
 		repeat("x", 54) + "#ephemeral": true, repeat("x", 55) + "#ephemeral": false,
 	} {
-		require.Equal(t, want, protocol.ValidName(name), name)
+		require.Equal(t, want, edge.ValidName(name), name)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -121,7 +122,7 @@ func (c *conn) setTopic() error {
 	if string(name) == c.topic {
 		return nil
 	}
-	if !ValidName(string(name)) {
+	if !edge.ValidName(string(name)) {
 		return errBadName
 	}
 	c.topic = string(name)

@@ -27,10 +27,10 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 		return fatal(codeInvalid, "%s insufficient number of parameters", verb)
 	}
 	topic, channel := string(c.params[1]), string(c.params[2])
-	if !ValidName(topic) {
+	if !edge.ValidName(topic) {
 		return fatal(codeBadTopic, "%s topic name %q is not valid", verb, topic)
 	}
-	if !ValidName(channel) {
+	if !edge.ValidName(channel) {
 		return fatal(codeBadChannel, "%s channel name %q is not valid", verb, channel)
 	}
 	if err := c.authorize(ctx, "SUB", topic, channel); err != nil {

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// A verb that is not there is an error, as it is at the top: a script with a
+// typing error must not take the help for success.
+func TestAVerbThatIsNotThereIsAnError(t *testing.T) {
+	for _, line := range []string{"topic delte orders", "channel sek orders billing 5", "cluster decomission n3", "recover metdata"} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(line))
+		root.SetOut(new(strings.Builder))
+		require.Error(t, root.ExecuteContext(t.Context()), line)
+	}
+}
+
+// A partition that cannot be moves no channel, least of all in all partitions.
+func TestSeekRefusesAPartitionBelowZero(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("partition") == "" {
+			asked++
+		}
+	}))
+	defer s.Close()
+	root := newRoot()
+	root.SetArgs([]string{"channel", "seek", "orders", "billing", "earliest", "--partition", "-7", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
+	_ = root.ExecuteContext(t.Context())
+	require.Zero(t, asked, "all partitions were moved")
+}
+
+// Who peeks at a partition without a leader hears that.
+func TestPeekSaysThatNobodyLeads(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{{}}}}})
+	}))
+	defer s.Close()
+	root := newRoot()
+	root.SetArgs([]string{"peek", "orders", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
+	err := root.ExecuteContext(t.Context())
+	require.ErrorContains(t, err, "leader")
+}
+
+// The broker's name is what confirms, so it must be the one of the data path.
+func TestRecoverMetadataRefusesAnotherBrokersPath(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"v":1,"node":"n3","boot":1}`), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "etcd/member/wal"), 0o700))
+	root := newRoot()
+	root.SetArgs([]string{"recover", "metadata", "--data-path", dir, "--node-name", "n9", "--confirm", "n9"})
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), `belongs to node "n3"`)
+	require.NoFileExists(t, filepath.Join(dir, "etcd.before-recovery"))
+}
+
+// PUB ends a name at a blank: without a check it would go to another topic.
+func TestPubRefusesANameThatIsNone(t *testing.T) {
+	root := newRoot()
+	in := filepath.Join(t.TempDir(), "in")
+	require.NoError(t, os.WriteFile(in, []byte("x\n"), 0o600))
+	root.SetArgs([]string{"pub", "--topic", "bad topic", "--retry", "0s", "-q", "--nsqd-tcp-address", "127.0.0.1:1", in})
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), "topic")
+}
+
+// "dev kil n2" is no cluster to start, over the one that runs in the directory.
+func TestDevKnowsItsVerbs(t *testing.T) {
+	dir := t.TempDir()
+	root := newRoot()
+	root.SetArgs([]string{"dev", "kil", "n2", "--data-dir", dir, "--nsqd", "/bin/false", "--base-port", "39150"})
+	root.SetOut(new(strings.Builder))
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), `unknown command "kil"`)
+	require.NoFileExists(t, filepath.Join(dir, "cluster.json"))
+}
