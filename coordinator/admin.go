@@ -160,8 +160,12 @@ func (b *Broker) seekIn(ctx context.Context, topic string, q queueOp, partition 
 // createExplicitly makes a topic as asked. Of one that exists only the limits
 // change that are named, and a replication factor that is higher.
 func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
-	s := topicSpec{name: op.Topic, explicit: true, ordered: op.Args["ordered"] == "true"}
-	err := positive(op.Args, map[string]*int{
+	s := topicSpec{name: op.Topic, explicit: true}
+	err := boolean(op.Args, "ordered", &s.ordered)
+	if err != nil {
+		return err
+	}
+	err = positive(op.Args, map[string]*int{
 		"partitions": &s.partitions, "replication_factor": &s.replicas, "min_in_sync": &s.minInSync,
 	})
 	if err != nil {
@@ -183,4 +187,14 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 		return err
 	}
 	return b.setOptions(ctx, op.Topic, op.Args)
+}
+
+// boolean reads an argument that may be missing.
+func boolean(args map[string]string, name string, to *bool) (err error) {
+	if text := args[name]; text != "" {
+		if *to, err = strconv.ParseBool(text); err != nil {
+			return fmt.Errorf("%w: %s must be true or false", edge.ErrInvalid, name)
+		}
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -144,7 +145,7 @@ func (h *hosted) limit(t meta.TopicState, floor ident.Offset) {
 	if n := int64(end.Sequence - start.Sequence); n > 0 {
 		aside = int64(h.queue.AsideCount()) * int64(end.Offset-start.Offset) / n
 	}
-	h.ceiling.Store(max(1, int64(floor)+t.Options.MaxBytes/int64(t.Partitions)-aside))
+	h.ceiling.Store(max(1, int64(floor)+min(t.Options.MaxBytes/int64(t.Partitions), math.MaxInt64-int64(floor))-aside))
 }
 
 // full reports whether a put of so many bytes would pass the topic's max_bytes.

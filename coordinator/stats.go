@@ -95,8 +95,17 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 	sum.Paused = sum.Paused || part.Paused
 	addLatency(&sum.E2E, part.E2E)
 	for _, c := range part.Clients {
-		if !slices.ContainsFunc(sum.Clients, func(x edge.ClientStats) bool { return x.RemoteAddress == c.RemoteAddress }) {
+		i := slices.IndexFunc(sum.Clients, func(x edge.ClientStats) bool { return x.RemoteAddress == c.RemoteAddress })
+		switch {
+		case i < 0:
 			sum.Clients = append(sum.Clients, c)
+		case c.Relayed:
+			x := &sum.Clients[i]
+			x.InFlightCount += c.InFlightCount
+			x.ReadyCount += c.ReadyCount
+			x.MessageCount += c.MessageCount
+			x.FinishCount += c.FinishCount
+			x.RequeueCount += c.RequeueCount
 		}
 	}
 	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))

@@ -44,7 +44,7 @@ type Channel struct {
 	generation uint64
 
 	flights    flights
-	confirming bool // ordered: the last finish is not on all replicas yet
+	confirming int  // ordered: finishes that are not on all replicas yet
 	inheriting bool // ordered: what this leader began with is not on all replicas yet
 
 	subs          map[*Subscriber]struct{}
@@ -135,7 +135,7 @@ func (c *Channel) unlead(why error) {
 	defer c.mu.Unlock()
 	c.serving = false
 	c.closed = c.closed || why == ErrDeleted
-	c.confirming = false
+	c.confirming = 0
 	c.dropFlightsLocked()
 	c.cursor.aside.ground()
 	c.cursor.clean()
@@ -275,7 +275,7 @@ func (c *Channel) opensLocked(now int64) bool {
 // busyLocked: an ordered channel waits for the message before, or for what it
 // inherited.
 func (c *Channel) busyLocked() bool {
-	return c.ordered && (c.inheriting || c.confirming || c.flights.len() > 0)
+	return c.ordered && (c.inheriting || c.confirming > 0 || c.flights.len() > 0)
 }
 
 // changedLocked notes that Flush has something to say.

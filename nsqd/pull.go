@@ -83,6 +83,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 			if !c.loadLocked(from, now) {
 				break
 			}
+			now = c.p.o.Now() // it may have taken long: a fence may have closed
 			continue
 		}
 		var d edge.Delivery

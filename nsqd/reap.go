@@ -22,6 +22,7 @@ func (c *Channel) reap(now int64) {
 	defer c.mu.Unlock()
 	c.reapLocked(&c.ahead, now)
 	c.reapLocked(&c.redo, now)
+	c.p.lower(c.cursor.aside.next()) // reading puts what is delayed aside
 	c.offerLocked(now)
 }
 

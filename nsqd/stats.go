@@ -39,10 +39,10 @@ func (p *Partition) topicStats() edge.TopicStats {
 	}
 	// The depth of a topic is what no channel has been given.
 	switch {
-	case p.paused:
-		t.Depth = int64(end - min(p.barrier, end))
 	case len(p.channels) == 0:
 		t.Depth = int64(end - min(p.keep, end))
+	case p.paused:
+		t.Depth = int64(end - min(p.barrier, end))
 	}
 	t.BackendDepth = t.Depth
 	return t

@@ -102,7 +102,9 @@ func (c *Channel) finishOrdered(s *Subscriber, seq ident.Sequence, in ident.Epoc
 	}
 	done := &change{done: make(chan struct{}), channel: c, seq: seq, attempts: attempts, generation: c.generation}
 	made, ok := c.cursor.take()
-	c.confirming = ok
+	if ok {
+		c.confirming++
+	}
 	c.mu.Unlock()
 	if ok {
 		p.post(done, record{kind: kindProgress, channel: c.name, progress: made})
@@ -119,7 +121,7 @@ func (c *Channel) finishConfirmed(d *change, ok bool) {
 	if !c.serving {
 		return
 	}
-	c.confirming = false
+	c.confirming = max(c.confirming-1, 0)
 	if !ok && d.generation == c.generation {
 		c.cursor.putReady(d.seq, d.attempts-1)
 		c.changedLocked()
@@ -232,7 +234,7 @@ func (c *Channel) reclaimLocked(s *Subscriber, h Held, now int64) bool {
 		isAside && e.deadline != 0 || !isAside && c.cursor.settled(h.Sequence) {
 		return false
 	}
-	if c.ordered && (c.flights.len() > 0 || c.confirming) {
+	if c.ordered && (c.flights.len() > 0 || c.confirming > 0) {
 		return false
 	}
 	attempts := max(h.Attempts, 1)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -228,7 +229,7 @@ func (p *process) httpOptions() httpapi.Options {
 		Version: version, NodeName: p.o.NodeName, Durability: p.o.Durability,
 		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: server.Port(p.sockets.TCPAddr()), HTTPPort: server.Port(p.sockets.HTTPAddr()),
 		NodeID: p.o.NodeID, HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
-		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: p.o.MaxDeferTimeout,
+		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: cmp.Or(p.o.MaxDeferTimeout, p.o.MaxReqTimeout),
 		MaxHeartbeatInterval: p.o.MaxHeartbeatInterval, MaxOutputBufferSize: p.o.MaxOutputBufferSize,
 		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,
 		TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,

@@ -21,6 +21,13 @@ func (l *sharedLog) Committed() ident.Position {
 
 func (l *sharedLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
 	l.mu.Lock()
+	hook := l.onRead
+	l.onRead = nil
+	l.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := int(from); i < len(l.messages) && max > 0; i, max = i+1, max-1 {
 		dst = append(dst, l.messages[i])

@@ -79,6 +79,21 @@ func (s *subscription) refreshCredit(now time.Duration) {
 	for _, h := range s.mu.order {
 		h.sayCreditLocked() // first, or it would come again
 		h.giveBackLocked()
+		h.touchWaitingLocked()
+	}
+}
+
+// touchWaitingLocked starts the timeouts again of what the client has not been sent
+// yet: its time begins when it gets the message.
+func (h *share) touchWaitingLocked() {
+	r := h.remote
+	if r == nil {
+		return
+	}
+	for _, d := range r.buffer.waiting() {
+		h.sub.g.out.say(r.to.Node, verb{
+			Kind: verbTouch, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: unseen,
+		})
 	}
 }
 

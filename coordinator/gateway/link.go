@@ -109,18 +109,16 @@ func (l *link) serve(s *stream) bool {
 		l.drop(s.id, withdrawn)
 		return true
 	}
-	if !l.sayTaken(s) {
-		return false
-	}
 	room := min(credit-s.channel.InFlight(s.subscriber), pullBatch)
 	if room <= 0 {
-		return true
+		return l.sayTaken(s)
 	}
 	l.pulled = s.channel.Pull(s.subscriber, room, l.pulled[:0])
+	s.sent.Add(uint64(len(l.pulled)))
 	if len(l.pulled) == pullBatch {
 		l.look(s) // there may be more, and room: after the others
 	}
-	return l.gather(s)
+	return l.sayTaken(s) && l.gather(s) // after Pull: it may have lost, and found again, what it gives
 }
 
 // credit is how many deliveries the stream may have under way: none while it is
@@ -320,6 +318,9 @@ func (l *link) expire(now time.Duration) bool {
 // describe is the client behind a stream as statistics show it.
 func (l *link) describe(s *stream) edge.ClientStats {
 	c := s.client
+	c.Relayed = true
+	c.State = 3 // subscribed: it was said before the SUB was done
+	c.MessageCount, c.FinishCount, c.RequeueCount = s.sent.Load(), s.finished.Load(), s.requeued.Load()
 	c.InFlightCount = int64(s.channel.InFlight(s.subscriber))
 	l.mu.Lock()
 	c.ReadyCount = int64(s.credit)

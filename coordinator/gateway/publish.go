@@ -59,6 +59,9 @@ func (g *Gateway) publish(topic string, key []byte, d queue.Draft, a edge.Answer
 		return edge.ErrNoLeader
 	}
 	size := int64(d.Size())
+	if size > queue.MaxBatchBytes {
+		return edge.ErrTooBig
+	}
 	if !g.budget.take(size) {
 		return edge.ErrBusy
 	}

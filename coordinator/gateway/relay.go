@@ -115,8 +115,10 @@ func (s *subscriptions) hear(v verb) {
 	}
 	switch {
 	case v.Kind&verbRefused != 0:
-		delete(h.held, v.Sequence)
 		v.Kind &^= verbRefused
+		if v.Kind == verbTouch && v.Argument != unseen { // a finish or requeue was forgotten when it was said: what is held now came later
+			delete(h.held, v.Sequence)
+		}
 		if v.Argument != unseen { // else the client does not know of it
 			h.refuse(v, edge.ErrNotInFlight)
 		}

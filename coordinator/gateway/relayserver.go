@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -24,13 +25,14 @@ type relayServer struct {
 
 // stream is one subscription's attachment to a channel here.
 type stream struct {
-	id         uint64
-	partition  ident.Partition
-	channel    *nsqd.Channel
-	subscriber *nsqd.Subscriber
-	client     edge.ClientStats
-	refused    []ident.Sequence // could not be reclaimed; the link's goroutine says so
-	due        bool             // guarded by link.due
+	id                       uint64
+	partition                ident.Partition
+	channel                  *nsqd.Channel
+	subscriber               *nsqd.Subscriber
+	client                   edge.ClientStats
+	refused                  []ident.Sequence // could not be reclaimed; the link's goroutine says so
+	due                      bool             // guarded by link.due
+	sent, finished, requeued atomic.Uint64    // for statistics
 
 	// Guarded by link.mu.
 	credit int
@@ -139,6 +141,18 @@ func (r *relayServer) hear(from ident.Node, v verb) {
 	}
 }
 
+// count keeps what statistics say of the client.
+func (s *stream) count(v verb) {
+	switch {
+	case v.Kind == verbFinish:
+		s.finished.Add(1)
+	case v.Kind == verbRequeue && v.Argument == unseen:
+		s.sent.Add(^uint64(0)) // the client never saw it
+	case v.Kind == verbRequeue:
+		s.requeued.Add(1)
+	}
+}
+
 // carryOut applies a finish, requeue or touch; a "no" goes back.
 func (r *relayServer) carryOut(l *link, v verb) {
 	s := l.find(v.Stream)
@@ -149,6 +163,7 @@ func (r *relayServer) carryOut(l *link, v verb) {
 	err := apply(s.channel, s.subscriber, v)
 	switch {
 	case err == nil:
+		s.count(v)
 		l.look(s) // there may be room again
 	case s.channel.Err(s.subscriber) != nil: // not the message is gone, but the stream
 		l.say(unheard(v))

@@ -55,7 +55,7 @@ tcp_address=0.0.0.0:4150 http_address=0.0.0.0:4151 https_address=0.0.0.0:4152 br
 nsqlookupd_tcp_addresses=[] auth_http_addresses=[] auth_http_request_method=get http_client_connect_timeout=2s http_client_request_timeout=5s
 topology_region= topology_zone= enable_experiment=[]
 data_path= mem_queue_size=10000 max_bytes_per_file=104857600 sync_every=2500 sync_timeout=2s queue_scan_worker_pool_max=4 queue_scan_selection_count=20
-msg_timeout=1m0s max_msg_timeout=15m0s max_msg_size=1048576 max_req_timeout=1h0m0s max_body_size=5242880 max_defer_timeout=1h0m0s
+msg_timeout=1m0s max_msg_timeout=15m0s max_msg_size=1048576 max_req_timeout=1h0m0s max_body_size=5242880 max_defer_timeout=0s
 max_heartbeat_interval=1m0s max_rdy_count=2500 max_output_buffer_size=65536 max_output_buffer_timeout=30s min_output_buffer_timeout=25ms output_buffer_timeout=250ms max_channel_consumers=0
 statsd_address= statsd_interval=1m0s statsd_mem_stats=true statsd_prefix=nsq.%s statsd_udp_packet_size=508 statsd_exclude_ephemeral=false
 e2e_processing_latency_percentiles=[] e2e_processing_latency_window_time=10m0s

@@ -100,7 +100,7 @@ type Options struct {
 	MaxMsgTimeout        time.Duration `flag:"max-msg-timeout" default:"15m" min:"1ms" help:"longest time that a consumer may ask for, and touch a message to"`
 	MaxMsgSize           int64         `flag:"max-msg-size" default:"1048576" min:"1" max:"67108864" help:"bytes of one message"`
 	MaxReqTimeout        time.Duration `flag:"max-req-timeout" default:"1h" min:"0s" help:"longest delay of a requeue"`
-	MaxDeferTimeout      time.Duration `flag:"max-defer-timeout" default:"1h" min:"0s" help:"longest delay of a put (DPUB)"`
+	MaxDeferTimeout      time.Duration `flag:"max-defer-timeout" default:"0s" min:"0s" help:"longest delay of a put (DPUB); 0: --max-req-timeout"`
 	MaxBodySize          int64         `flag:"max-body-size" default:"5242880" min:"1" max:"268435456" help:"bytes of one command"`
 	RequeueOnDisconnect  bool          `flag:"requeue-on-disconnect" default:"true" help:"deliver what a vanished consumer held at once, not after its message timeout"`
 	QueueScanWorkerMax   int           `flag:"queue-scan-worker-pool-max" default:"4" noop:"one timer serves all channels" help:"workers that scan channels"`

@@ -37,6 +37,8 @@ var (
 	ErrDiskFull = errors.New("disk reserve reached, not stored")
 	// ErrTopicFull: the topic's max_bytes is reached; nothing was stored.
 	ErrTopicFull = errors.New("topic is full, not stored")
+	// ErrTooBig: no batch holds it; nothing was stored.
+	ErrTooBig = errors.New("too big, not stored")
 	// ErrBusy: too many puts wait; nothing was stored.
 	ErrBusy = errors.New("too many puts waiting, not stored")
 )

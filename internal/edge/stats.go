@@ -80,6 +80,8 @@ type ClientStats struct {
 	TLSVersion                    string     `json:"tls_version"`
 	TLSNegotiatedProtocol         string     `json:"tls_negotiated_protocol"`
 	TLSNegotiatedProtocolIsMutual bool       `json:"tls_negotiated_protocol_is_mutual"`
+	// Relayed: it is connected elsewhere, and its counts are of one partition.
+	Relayed bool `json:"-"`
 }
 
 // PubCount counts what a producer published to its first topic.

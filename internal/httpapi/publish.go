@@ -167,6 +167,8 @@ func putFailure(err error) error {
 		return &failure{status: http.StatusGatewayTimeout, message: err.Error()}
 	case errors.Is(err, edge.ErrExiting), errors.Is(err, edge.ErrTopicNotFound):
 		return known(err)
+	case errors.Is(err, edge.ErrTooBig):
+		return fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	}
 	return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
 }
@@ -223,9 +225,15 @@ func (m *multi) line() ([]byte, error) {
 	}
 }
 
+// maxDraft leaves room for what one message adds to its body.
+const maxDraft = queue.MaxBatchBytes - 64
+
 func (m *multi) add(body []byte) error {
 	if int64(len(body)) > m.api.opts.MaxMsgSize {
 		return fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+	}
+	if m.draft.Size()+len(body) > maxDraft {
+		return fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
 	return m.draft.AddMessage(queue.Message{Body: body, DeliverAt: m.deliverAt})
 }
@@ -241,7 +249,7 @@ func (m *multi) binary() error {
 		if err != nil || size <= 0 || int64(size) > m.api.opts.MaxMsgSize {
 			return fail(http.StatusRequestEntityTooLarge, "BAD_MESSAGE")
 		}
-		if m.read += int64(size); m.read > m.api.opts.MaxBodySize {
+		if m.read += int64(size); m.read > m.api.opts.MaxBodySize || m.draft.Size()+int(size) > maxDraft {
 			return fail(http.StatusRequestEntityTooLarge, "BAD_BODY")
 		}
 		if err := m.message(int(size)); err != nil {

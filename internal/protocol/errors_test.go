@@ -183,3 +183,18 @@ func TestValidNames(t *testing.T) {
 		require.Equal(t, want, edge.ValidName(name), name)
 	}
 }
+
+// "PUB \n" as the first put of a connection.
+func TestEmptyTopicOfAPut(t *testing.T) {
+	b := newBroker(t)
+	for verb, line := range map[string]string{
+		"E_BAD_TOPIC PUB topic name \"\" is not valid":              "PUB \n" + sized("x"),
+		"E_BAD_TOPIC DPUB topic name \"\" is not valid":             "DPUB  0\n" + sized("x"),
+		"E_BAD_TOPIC E_BAD_TOPIC MPUB topic name \"\" is not valid": "MPUB \n" + multi("x"),
+		"E_BAD_TOPIC PUB_EXT topic name \"\" is not valid":          "PUB_EXT \n" + sized("\x00\x00x"),
+	} {
+		c := b.dial()
+		c.send(line)
+		c.fatal(verb)
+	}
+}

@@ -119,7 +119,7 @@ func (c *conn) putStart(verb string, params int) (size int, err error) {
 // setTopic takes the topic from the first parameter.
 func (c *conn) setTopic() error {
 	name := c.params[1]
-	if string(name) == c.topic {
+	if len(name) > 0 && string(name) == c.topic {
 		return nil
 	}
 	if !edge.ValidName(string(name)) {

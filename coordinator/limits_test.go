@@ -1,0 +1,107 @@
+package coordinator_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// What "PUB \n" reaches the gateway with: nothing may stay behind.
+func TestAPutWithoutTopicNameLeavesNothing(t *testing.T) {
+	c := newCluster(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := c.nodes["n1"].Publisher().Admit(ctx, "", 1)
+	t.Log(err)
+	keys := meta.Keys{Cluster: "test"}
+	for _, prefix := range []string{keys.Topics(), keys.Partitions()} {
+		all, _, err := c.meta.List(t.Context(), prefix)
+		require.NoError(t, err)
+		for _, e := range all {
+			t.Log(e.Key)
+		}
+		require.Empty(t, all, prefix)
+	}
+}
+
+func TestLargestMaxBytesRefusesNothing(t *testing.T) {
+	c := newCluster(t, 1)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "9223372036854775807"})
+	c.do("n1", "channel.create", "orders", "drain", nil)
+	require.NoError(t, c.put("n1", "orders", "one"))
+	c.drain("n1", "orders", 1)
+	never := time.Now().Add(3 * time.Second) // retention looks every 500 ms
+	for n := 0; time.Now().Before(never); n++ {
+		require.NoError(t, c.put("n1", "orders", "more"), "put %d", n)
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func TestOrderedIsReadAsElsewhere(t *testing.T) {
+	c := newCluster(t, 1)
+	for _, yes := range []string{"1", "TRUE", "yes"} {
+		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "topic.create", Topic: "t" + yes, Args: map[string]string{"ordered": yes}})
+		if err != nil {
+			continue
+		}
+		v, ok := c.view("n1", "t"+yes)
+		require.True(t, ok && v.Ordered, "ordered=%s was accepted and ignored", yes)
+	}
+}
+
+func TestTheLargestMessageOnOneBroker(t *testing.T) {
+	c := newCluster(t, 1)
+	c.do("n1", "topic.create", "orders", "", nil)
+	require.NoError(t, c.put("n1", "orders", "before"))
+	big := string(make([]byte, 64<<20))
+	err := c.put("n1", "orders", big)
+	t.Log("big:", err)
+	require.NoError(t, c.put("n1", "orders", "after"))
+	want := 2 // before, after
+	if err == nil {
+		want = 3
+	}
+	c.kill("n1")
+	_, rerr := func() (any, error) { b, err := c.tryLaunch("n1"); c.nodes["n1"] = b; return nil, err }()
+	require.NoError(t, rerr, "start")
+	require.NoError(t, c.put("n1", "orders", "again"))
+	require.Len(t, c.drain("n1", "orders", want+1), want+1)
+}
+
+// The largest message that --max-msg-size (at most 67108864) lets through.
+func TestTheLargestMessageDoesNotBlockThePartition(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	require.NoError(t, c.put("n1", "orders", "before"))
+	big := string(make([]byte, 64<<20))
+	t.Log("big:", c.put("n1", "orders", big))
+	require.NoError(t, c.put("n1", "orders", "after"))
+}
+
+// /stats of a leader of several partitions, of a client that is connected elsewhere:
+// what its clients have in flight is what the channel has in flight.
+func TestRelayedClientsOfSeveralPartitions(t *testing.T) {
+	c := newCluster(t, 2)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "8"})
+	s := c.subscribe("n1", "orders", "ch", 160)
+	for range 80 {
+		require.NoError(t, c.put("n2", "orders", "m"))
+	}
+	for n := 0; n < 80; n++ {
+		s.next()
+	}
+	for _, topic := range c.nodes["n2"].Stats().Topics("orders", "ch", true) {
+		ch := topic.Channels[0]
+		require.Greater(t, ch.InFlightCount, 0)
+		sum := 0
+		for _, x := range ch.Clients {
+			sum += int(x.InFlightCount)
+		}
+		require.Equal(t, ch.InFlightCount, sum)
+	}
+}
