@@ -55,6 +55,7 @@ type Broker struct {
 	space    *space
 	agenda   agenda
 	pace     *pace
+	asking   chan struct{} // a place for each call that may wait for a leader's replicas
 	soon     *soon
 	fence    atomic.Int64 // of all partitions led here, while every broker answers
 	dead     atomic.Bool  // some hosted.dead is set
@@ -91,6 +92,7 @@ func newBroker(o Options) *Broker {
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
 		moved: newSignal(), reach: make(chan struct{}, 1), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
 		pace:   newPace(),
+		asking: make(chan struct{}, askers),
 		failed: make(chan error, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())

@@ -159,9 +159,15 @@ func (b *Broker) queueVerb(ctx context.Context, h *hosted, op queueOp) error {
 		return q.MoveChannel(ctx, op.Channel, o)
 	case verbChannelOrder:
 		return q.OrderChannel(ctx, op.Channel, op.Ordered)
-	case verbChannelPause:
-		return q.PauseChannel(ctx, op.Channel)
-	case verbChannelUnpause:
+	case verbChannelPause, verbChannelUnpause:
+		leave, err := b.oneByOne(ctx, h, op.Channel)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		if op.Verb == verbChannelPause {
+			return q.PauseChannel(ctx, op.Channel)
+		}
 		return q.UnpauseChannel(ctx, op.Channel)
 	case verbTopicPause:
 		return q.PauseTopic(ctx)

@@ -108,6 +108,10 @@ func (c *catalog) putLocked(e meta.Entry, out *changed) error {
 		if err != nil {
 			return err
 		}
+		if old, ok := c.mu.topics[name]; ok && old.ID != s.ID {
+			delete(c.mu.names, old.ID)
+			delete(c.mu.channels, old.ID)
+		}
 		c.mu.topics[name], c.mu.names[s.ID] = s, name
 		out.topics = append(out.topics, name)
 		return nil
@@ -176,5 +180,7 @@ func (c *catalog) setChannelLocked(id ident.TopicID, name string, s *meta.Channe
 	} else {
 		of[name] = *s
 	}
-	c.mu.channels[id] = of
+	if c.mu.channels[id] = of; len(of) == 0 {
+		delete(c.mu.channels, id)
+	}
 }

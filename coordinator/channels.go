@@ -111,11 +111,10 @@ func (b *Broker) ensureChannel(ctx context.Context, topic, channel string, c met
 func (b *Broker) tryChannel(ctx context.Context, topic, channel string, t meta.TopicState, c meta.ChannelState) error {
 	c.V, c.ID, c.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
 	key := b.keys.Channel(t.ID, channel)
-	puts := []meta.Put{{Key: key, Value: meta.Encode(c)}}
-	if c.First {
-		t.V, t.FirstChannel = meta.Version, channel
-		puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
+	if t.V = meta.Version; c.First {
+		t.FirstChannel = channel
 	}
+	puts := []meta.Put{{Key: key, Value: meta.Encode(c)}, {Key: b.keys.Topic(topic), Value: meta.Encode(t)}}
 	cmp := []meta.Compare{{Key: key}, {Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
 	_, _, err := b.meta.Txn(ctx, cmp, puts)
 	if errors.Is(err, meta.ErrUnknown) {
@@ -234,6 +233,11 @@ func (b *Broker) atLeader(ctx context.Context, op queueOp) error {
 	return b.askLeader(ctx, ident.Partition{Topic: ident.TopicID(op.Topic), Number: op.Number}, methodQueue, op, &none{})
 }
 
+// askers is how many calls at once may wait for leaders of partitions: fewer than a
+// connection between brokers serves, so that a topic without its minimum does not
+// keep other calls from it.
+const askers = 32
+
 // askLeader finds the leader of a partition, and the next one if it moved, until
 // the call is answered or ctx ends.
 func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string, req, resp any) error {
@@ -241,7 +245,13 @@ func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string
 	for {
 		changed := b.Changed()
 		if l, ok := b.Leader(p); ok {
+			select {
+			case b.asking <- struct{}{}:
+			case <-ctx.Done():
+				return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, ctx.Err())
+			}
 			err = b.call(ctx, l.Node, method, req, resp)
+			<-b.asking
 			if err == nil || !retryable(err) {
 				return err
 			}

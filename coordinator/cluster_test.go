@@ -46,6 +46,8 @@ type cluster struct {
 	members      *members                // of the metadata store; nil = the brokers embed none
 	net          *network                // between the brokers
 	mu           *sync.Mutex             // of sessions
+
+	wrap func(name string, s meta.Store) meta.Store // the metadata as a broker sees it; nil = as it is
 }
 
 func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluster{size: size}) }
@@ -54,7 +56,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -96,6 +98,10 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 // tryLaunch is launch where it may fail.
 func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	session := c.meta.Session()
+	var seen meta.Store = session
+	if c.wrap != nil {
+		seen = c.wrap(name, session)
+	}
 	c.mu.Lock()
 	c.sessions[name] = session
 	c.mu.Unlock()
@@ -111,7 +117,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	return coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, JournalBytes: 1 << 20,
-		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: session, Members: beside, Listen: listen, Dial: c.net.dialer(name),
+		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
 		ReplicationFactor: c.size, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 }

@@ -38,11 +38,19 @@ func (b *Broker) keepDead(ctx context.Context) {
 			if !h.dead.Swap(false) || !h.Leading() {
 				continue
 			}
-			for _, name := range h.queue.Channels() {
-				if c, ok := h.queue.Channel(name); ok {
-					b.bury(ctx, h, c)
-				}
+			if !h.burying.CompareAndSwap(false, true) {
+				h.dead.Store(true)
+				b.dead.Store(true)
+				continue
 			}
+			b.background(func(ctx context.Context) {
+				defer h.burying.Store(false)
+				for _, name := range h.queue.Channels() {
+					if c, ok := h.queue.Channel(name); ok {
+						b.bury(ctx, h, c)
+					}
+				}
+			})
 		}
 	})
 }

@@ -34,13 +34,12 @@ func (b *Broker) deleteTopic(ctx context.Context, name string) error {
 			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, err)
 		}
 		if done {
-			break
+			return b.await(ctx, func() bool { now, ok := b.catalog.topic(name); return !ok || now.ID != t.ID })
 		}
 		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(name); return now.Revision != t.Revision }); err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
 	}
-	return b.await(ctx, func() bool { _, ok := b.catalog.topic(name); return !ok })
 }
 
 func (b *Broker) tryDelete(ctx context.Context, name string, t meta.TopicState) (bool, error) {
@@ -89,11 +88,21 @@ func (b *Broker) sweep(ctx context.Context) {
 		if _, ok := b.catalog.partition(p); ok || ctx.Err() != nil {
 			continue
 		}
-		get, cancel := context.WithTimeout(ctx, metaTimeout)
-		_, err := b.meta.Get(get, b.tombstoneKey(p.Topic))
-		cancel()
+		_, err := b.readUntil(ctx, b.tombstoneKey(p.Topic))
 		if meta.Tombstoned(err) {
 			b.trashDeleted(p, "its topic was deleted while this broker was away")
+		}
+	}
+}
+
+// readUntil reads a key until the metadata answers: ErrNotFound, or that ctx ended.
+func (b *Broker) readUntil(ctx context.Context, key string) (meta.Entry, error) {
+	for {
+		get, cancel := context.WithTimeout(ctx, metaTimeout)
+		e, err := b.meta.Get(get, key)
+		cancel()
+		if err == nil || errors.Is(err, meta.ErrNotFound) || !waitFor(ctx, nil, controlEvery) {
+			return e, err
 		}
 	}
 }

@@ -57,12 +57,11 @@ func (b *Broker) dropChannelKey(ctx context.Context, topic, channel string, of i
 		if err != nil || !there || c.ID != id || !c.Deleting {
 			return err
 		}
-		puts := []meta.Put{{Key: e.Key, Delete: true}}
-		if len(b.catalog.channels(of)) == 1 {
-			next := t
-			next.V, next.FirstChannel = meta.Version, ""
-			puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(next)})
+		next := t // always written: whoever counts channels at a revision of the topic has seen all
+		if next.V = meta.Version; len(b.catalog.channels(of)) == 1 {
+			next.FirstChannel = ""
 		}
+		puts := []meta.Put{{Key: e.Key, Delete: true}, {Key: b.keys.Topic(topic), Value: meta.Encode(next)}}
 		cmp := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
 		ok, _, err = b.meta.Txn(ctx, cmp, puts)
 		if ok && err == nil {
@@ -137,10 +136,15 @@ func (b *Broker) serveCreate(ctx context.Context, h *hosted, op queueOp) error {
 	if err != nil {
 		return err
 	}
-	if _, err = h.queue.CreateChannel(ctx, op.Channel, o); err == nil && op.Paused {
-		err = h.queue.PauseChannel(ctx, op.Channel)
+	if _, err = h.queue.CreateChannel(ctx, op.Channel, o); err != nil || !op.Paused {
+		return err
 	}
-	return err
+	// Who asks may be behind: an unpause changes the key before it comes here.
+	_, c, there, err := b.channelKey(ctx, h.id.Topic, op.Channel)
+	if err != nil || !there || c.ID != op.ID || !c.Paused {
+		return err
+	}
+	return h.queue.PauseChannel(ctx, op.Channel)
 }
 
 // oneByOne keeps what makes and what deletes a channel of a partition apart.

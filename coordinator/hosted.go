@@ -42,6 +42,8 @@ type hosted struct {
 	view  atomic.Pointer[replica.View]
 	due   due
 	dead  atomic.Bool // channels have messages that failed too often
+	// burying is set while they are moved.
+	burying atomic.Bool
 	// ceiling is the end of the log beyond which puts are refused, 0 = none.
 	ceiling atomic.Int64
 

@@ -35,11 +35,7 @@ func TestLargestMaxBytesRefusesNothing(t *testing.T) {
 	c.do("n1", "channel.create", "orders", "drain", nil)
 	require.NoError(t, c.put("n1", "orders", "one"))
 	c.drain("n1", "orders", 1)
-	never := time.Now().Add(3 * time.Second) // retention looks every 500 ms
-	for n := 0; time.Now().Before(never); n++ {
-		require.NoError(t, c.put("n1", "orders", "more"), "put %d", n)
-		<-time.After(20 * time.Millisecond)
-	}
+	require.Never(t, func() bool { return c.put("n1", "orders", "more") != nil }, 1500*time.Millisecond, 20*time.Millisecond, "retention looks every 500 ms")
 }
 
 func TestOrderedIsReadAsElsewhere(t *testing.T) {

@@ -227,7 +227,9 @@ func (l *loop) flush(h *hosted) {
 // any more.
 func (l *loop) tick() {
 	for _, h := range l.active {
-		l.touch(h)
+		if l.hosts[h.id] == h {
+			l.touch(h)
+		}
 	}
 }
 
@@ -252,9 +254,11 @@ func (l *loop) synced(token uint64, err error) {
 
 // retire ends hosting: what waits is answered, the machine is dropped.
 func (l *loop) retire(h *hosted) {
+	l.finish() // what was stepped in this pass takes effect now or never
 	l.flush(h)
 	h.abandon()
 	delete(l.hosts, h.id)
+	h.out = replica.Effects{}
 	l.moved.notify()
 }
 

@@ -73,6 +73,7 @@ func (b *Broker) metadataChanged(ch meta.Change) {
 	for _, n := range c.live {
 		b.tellLive(n)
 	}
+	b.makeStores(c.partitions)
 	for _, p := range c.partitions {
 		b.partitionChanged(p)
 	}
@@ -87,6 +88,27 @@ func (b *Broker) metadataChanged(ch meta.Change) {
 		b.background(b.sweep)
 	}
 	b.moved.notify()
+}
+
+// makeStores makes the stores that are missing here, many at once: each takes some
+// syncs, and nothing else is heard meanwhile.
+func (b *Broker) makeStores(of []ident.Partition) {
+	var missing []ident.Partition
+	for _, p := range of {
+		s, _ := b.catalog.partition(p)
+		if _, stored := b.store.Partition(p); !stored && slices.Contains(s.Replicas, b.self) {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) < 2 {
+		return
+	}
+	parallel(len(missing), openers, func(i int) {
+		defer b.turn(missing[i])()
+		if topic, ok := b.catalog.name(missing[i].Topic); ok {
+			_, _ = b.stored(topic, missing[i]) // open says what is wrong
+		}
+	})
 }
 
 // liveEvent tells a partition's machine of a broker's registration. A leader that
@@ -202,7 +224,7 @@ func (b *Broker) stored(topic string, p ident.Partition) (*store.Partition, erro
 }
 
 // close stops hosting a partition; nothing of it runs afterwards. Its files stay.
-// The caller has the partition's turn.
+// The caller has the partition's turn, or is the goroutine that opens them.
 func (b *Broker) close(p ident.Partition) {
 	h := b.setHost(p, nil)
 	if h == nil {
@@ -227,11 +249,18 @@ func (b *Broker) topicChanged(name string) {
 	if !ok || !t.Deleted {
 		return
 	}
+	var gone []ident.Partition
 	for _, st := range b.store.Partitions() {
 		if st.ID().Topic == t.ID {
-			b.trashDeleted(st.ID(), "its topic was deleted")
+			b.close(st.ID())
+			gone = append(gone, st.ID())
 		}
 	}
+	b.background(func(context.Context) { // each takes some syncs, and the metadata goes on
+		for _, p := range gone {
+			b.trashDeleted(p, "its topic was deleted")
+		}
+	})
 }
 
 // trash lets go of a replica. The caller has the partition's turn.
@@ -260,9 +289,7 @@ func (b *Broker) moveAway(ctx context.Context, p ident.Partition) {
 	if closed := b.whileAway(p, func() { b.close(p) }); !closed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
-	defer cancel()
-	e, err := b.meta.Get(ctx, b.keys.Partition(p))
+	e, err := b.readUntil(ctx, b.keys.Partition(p))
 	if err != nil {
 		return
 	}

@@ -77,7 +77,7 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 	if !ok || head > may {
 		return nil
 	}
-	if h.Leading() {
+	if v := h.View(); v.Role == replica.Leader && v.Writable { // else it would wait, and all others with it
 		if err := b.carry(ctx, h, head, may); err != nil {
 			return err
 		}

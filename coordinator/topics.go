@@ -1,9 +1,11 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
@@ -132,6 +134,11 @@ func (b *Broker) tryCreate(ctx context.Context, c *creation) (err error) {
 		c.places = nil // perhaps other brokers can
 		return err
 	}
+	if old.Deleted { // its key is replaced: nobody finds later what whoever deleted it left
+		if err := b.deleteChannelKeys(ctx, old.ID); err != nil {
+			return err
+		}
+	}
 	err = b.writeTopic(ctx, c, old.Revision, puts)
 	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
 	return err
@@ -240,15 +247,17 @@ func (b *Broker) candidates(replicas int) []placement.Broker {
 			}
 		}
 	}
-	var live, all []placement.Broker
+	var live, away []placement.Broker
 	for _, c := range load {
-		all = append(all, *c)
 		if r, ok := b.catalog.liveNode(c.Node); ok && !r.HandingOver {
 			live = append(live, *c)
+		} else {
+			away = append(away, *c)
 		}
 	}
-	if len(live) >= replicas {
-		return live
-	}
-	return all
+	slices.SortFunc(away, func(x, y placement.Broker) int {
+		return cmp.Or(cmp.Compare(x.Replicas, y.Replicas), cmp.Compare(x.Node, y.Node))
+	})
+	missing := max(replicas-len(live), 0) // all that run, and no more of the others than are missing
+	return append(live, away[:min(missing, len(away))]...)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -154,3 +155,17 @@ func (b *broker) ephemeralDepth(want int) {
 func size(n int) string { return string(binary.BigEndian.AppendUint32(nil, uint32(n))) }
 
 func body(text string) string { return size(len(text)) + text }
+
+// TestMaxReqTimeoutBoundsDelaysOfPuts: a stock nsqd has no --max-defer-timeout.
+func TestMaxReqTimeoutBoundsDelaysOfPuts(t *testing.T) {
+	b := start(t, "--max-req-timeout=2h")
+	c := b.dial()
+	c.send("DPUB t %d\n%s", time.Hour.Milliseconds()+1, body("x"))
+	c.expect("OK")
+	c.send("DPUB t %d\n", 2*time.Hour.Milliseconds()+1)
+	c.expect("E_INVALID DPUB timeout 7200001 out of range 0-7200000")
+	status, _ := b.post("/pub?topic=t&defer=7200001", "x")
+	require.Equal(t, 400, status)
+	status, _ = b.post("/pub?topic=t&defer=7200000", "x")
+	require.Equal(t, 200, status)
+}

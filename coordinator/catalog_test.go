@@ -1,0 +1,37 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCatalogForgetsTopicsThatWereMadeAgain: what is left of a topic of one name
+// that was deleted and made again a hundred times is that of one topic.
+func TestCatalogForgetsTopicsThatWereMadeAgain(t *testing.T) {
+	keys := meta.Keys{Cluster: "test"}
+	c := newCatalog(keys, logrus.New())
+	rev := int64(0)
+	apply := func(puts []meta.Entry, deletes ...string) {
+		rev++
+		for i := range puts {
+			puts[i].Mod = rev
+		}
+		c.apply(meta.Change{Revision: rev, Puts: puts, Deletes: deletes})
+	}
+	for id := range ident.TopicID(100) {
+		s := meta.TopicState{V: meta.Version, ID: id + 1, Partitions: 1}
+		channel := keys.Channel(s.ID, "billing")
+		apply([]meta.Entry{{Key: keys.Topic("orders"), Value: meta.Encode(s)}})
+		apply([]meta.Entry{{Key: channel, Value: meta.Encode(meta.ChannelState{V: meta.Version, ID: 1})}})
+		s.Deleted = true
+		apply([]meta.Entry{{Key: keys.Topic("orders"), Value: meta.Encode(s)}})
+		apply(nil, channel)
+	}
+	require.Len(t, c.mu.topics, 1)
+	require.Len(t, c.mu.names, 1, "names of topics that are gone")
+	require.Empty(t, c.mu.channels, "channels of topics that are gone")
+}

@@ -1,0 +1,148 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/stretchr/testify/require"
+)
+
+// slowList makes the listing of a topic's channels wait.
+type slowList struct {
+	hookedMeta
+	wait func(ctx context.Context)
+}
+
+func (s slowList) List(ctx context.Context, prefix string) ([]meta.Entry, int64, error) {
+	if strings.Contains(prefix, "/channels/") {
+		s.wait(ctx)
+	}
+	return s.hookedMeta.List(ctx, prefix)
+}
+
+// TestDeleteOfATopicThatIsMadeAgainAtOnce: producers make the topic anew before
+// whoever deletes it has removed the channels' keys.
+func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
+	deleted, again := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	wait := func(ctx context.Context) {
+		once.Do(func() { close(deleted) })
+		select {
+		case <-again:
+		case <-ctx.Done():
+		}
+	}
+	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		if name != "n1" {
+			return s
+		}
+		return slowList{hookedMeta{Store: s}, wait}
+	}})
+	require.NoError(t, c.put("n1", "orders", "old"))
+	old, _ := c.nodes["n1"].Topic("orders")
+	result := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		result <- c.nodes["n1"].Do(context.Background(), edge.AdminOp{Verb: "topic.delete", Topic: "orders"})
+	}()
+	<-deleted
+	c.eventually(func() bool { now, ok := c.nodes["n2"].Topic("orders"); return !ok || now.ID != old.ID }, "deleted")
+	require.NoError(t, c.put("n2", "orders", "new")) // a producer goes on
+	c.eventually(func() bool { now, ok := c.nodes["n1"].Topic("orders"); return ok && now.ID != old.ID }, "made again")
+	close(again)
+	err := <-result
+	t.Logf("the delete took %s", time.Since(began))
+	require.NoError(t, err, "the topic was deleted")
+}
+
+// TestSubscriptionsThatWaitDoNotTakeAllCalls: a topic without its minimum, whose
+// consumers want channels; other topics are made as ever.
+func TestSubscriptionsThatWaitDoNotTakeAllCalls(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "bad", "", map[string]string{"partitions": "96", "min_in_sync": "3"})
+	c.leader("bad")
+	create := func(name string) time.Duration {
+		began := time.Now()
+		err := c.nodes["n1"].Do(context.Background(), edge.AdminOp{Verb: "topic.create", Topic: name, Args: map[string]string{"replication_factor": "2"}})
+		t.Logf("%s: %v", name, err)
+		return time.Since(began)
+	}
+	c.kill("n3")
+	c.eventually(func() bool {
+		v, _ := c.view("n1", "bad")
+		for _, p := range v.Partitions {
+			if p.Leader == "n3" || p.Leader == "" {
+				return false
+			}
+		}
+		return len(v.Partitions) == 96
+	}, "elected")
+	t.Logf("before: %s", create("before"))
+	var done sync.WaitGroup
+	var running atomic.Int32
+	for i := range 8 {
+		done.Go(func() {
+			running.Add(1)
+			_ = c.nodes["n1"].CreateChannel(context.Background(), "bad", fmt.Sprint("c", i), "", false)
+		})
+	}
+	defer done.Wait()
+	c.eventually(func() bool { return len(c.nodes["n1"].Channels("bad")) == 8 }, "keys")
+	took := create("good")
+	t.Logf("while eight consumers wait for another topic's channels: %s", took)
+	require.Less(t, took, 2*time.Second)
+}
+
+// TestQueueOfADeletedTopicDoesNotLead: whatever was in the loop's mail with the
+// end of a replica, its channels do not serve afterwards.
+func TestQueueOfADeletedTopicDoesNotLead(t *testing.T) {
+	c := newCluster(t, 3)
+	zombies := 0
+	for i := range 20 {
+		name := fmt.Sprint("orders", i)
+		require.NoError(t, c.put("n1", name, "m"))
+		leader := c.leader(name)
+		topic, _ := c.nodes[leader].Topic(name)
+		q, _ := c.nodes[leader].Queue(topic.Partition(0))
+		ctx, stop := context.WithCancel(context.Background())
+		var puts sync.WaitGroup
+		for range 4 {
+			puts.Go(func() {
+				for ctx.Err() == nil {
+					d := queue.NewDraft(1)
+					d.Add([]byte("x"))
+					done := make(fates, 1)
+					c.nodes[leader].Propose(topic.Partition(0), d.Draft(ident.RequestID{}), done)
+					if (<-done).Outcome != replica.Committed {
+						return
+					}
+				}
+			})
+		}
+		c.do(leader, "topic.delete", name, "", nil)
+		c.eventually(func() bool { _, ok := c.nodes[leader].Queue(topic.Partition(0)); return !ok }, "gone")
+		stop()
+		puts.Wait()
+		_, err := q.CreateChannel(context.Background(), "late#ephemeral", nsqd.ChannelOptions{})
+		if !errors.Is(err, nsqd.ErrNotLeader) {
+			zombies++
+		}
+	}
+	require.Zero(t, zombies, "of 20 deleted partitions still lead")
+}
+
+type fates chan replica.Completion
+
+func (f fates) Complete(c replica.Completion) { f <- c }
