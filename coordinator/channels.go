@@ -106,8 +106,9 @@ func (b *Broker) ensureChannel(ctx context.Context, topic, channel string, c met
 	}
 }
 
-// tryChannel writes the channel's key if topic and channel are as known; the
-// topic's key moves only when this is its first channel.
+// tryChannel writes the channel's key if topic and channel are as known. The
+// topic's key moves with each channel that comes or goes: who counts them at a
+// revision of it has seen all.
 func (b *Broker) tryChannel(ctx context.Context, topic, channel string, t meta.TopicState, c meta.ChannelState) error {
 	c.V, c.ID, c.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
 	key := b.keys.Channel(t.ID, channel)

@@ -57,7 +57,7 @@ func (b *Broker) dropChannelKey(ctx context.Context, topic, channel string, of i
 		if err != nil || !there || c.ID != id || !c.Deleting {
 			return err
 		}
-		next := t // always written: whoever counts channels at a revision of the topic has seen all
+		next := t // always written, see tryChannel
 		if next.V = meta.Version; len(b.catalog.channels(of)) == 1 {
 			next.FirstChannel = ""
 		}
