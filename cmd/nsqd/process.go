@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/gofrs/flock"
+	"github.com/sirupsen/logrus"
+
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/config"
@@ -18,7 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
-	"github.com/sirupsen/logrus"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
 // process is everything that runs, in the order in which it was started.
@@ -166,7 +168,7 @@ func (p *process) lockDataPath() error {
 	if p.dir == "" {
 		p.dir = "."
 	}
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+	if err := vfs.MakeDir(vfs.OS{}, filepath.ToSlash(p.dir)); err != nil {
 		return fmt.Errorf("data path: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "nsqd.dat")); !errors.Is(err, os.ErrNotExist) {

@@ -2,10 +2,9 @@ package meta
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstepmq/lockstep/internal/pause"
@@ -39,18 +38,72 @@ func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struc
 func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- struct{}) {
 	every := ttl / keepAlivesPerTTL
 	wait := every
+	r := renewals{lease: clientv3.RetryLeaseClient(e.client), id: id, life: e.done}
+	defer r.close()
 	for pause.For(e.done, wait) {
 		ctx, cancel := context.WithTimeout(e.done, every)
-		_, err := e.lease.KeepAliveOnce(ctx, id)
+		left, err := r.renew(ctx)
 		cancel()
 		switch {
-		case err == nil:
-			wait = every
-		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		case err != nil:
+			wait = min(keepAliveRetry, every)
+		case left <= 0:
 			close(lost)
 			return
 		default:
-			wait = min(keepAliveRetry, every)
+			wait = every
 		}
+	}
+}
+
+// renewals go over one stream for as long as it holds: for each new one, an etcd
+// that asks for a password hashes it, which takes a tenth of a second of processor
+// time.
+type renewals struct {
+	lease  pb.LeaseClient
+	id     clientv3.LeaseID
+	life   context.Context //nolint:containedctx // the stream outlives the request that opens it
+	stream pb.Lease_LeaseKeepAliveClient
+	end    context.CancelFunc
+}
+
+// renew asks once, and says how many seconds the lease has: none if it is gone.
+// After an error the next one goes over another stream.
+func (r *renewals) renew(ctx context.Context) (left int64, err error) {
+	if r.stream == nil {
+		if err := r.open(ctx); err != nil {
+			return 0, err
+		}
+	}
+	defer context.AfterFunc(ctx, r.end)()
+	if err = r.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(r.id)}); err != nil {
+		r.close()
+		return 0, err
+	}
+	answer, err := r.stream.Recv()
+	if err != nil {
+		r.close()
+		return 0, err
+	}
+	return answer.TTL, nil
+}
+
+func (r *renewals) open(ctx context.Context) error {
+	life, end := context.WithCancel(r.life)
+	r.end = end
+	defer context.AfterFunc(ctx, end)()
+	stream, err := r.lease.LeaseKeepAlive(life)
+	if err != nil {
+		end()
+		return err
+	}
+	r.stream = stream
+	return nil
+}
+
+func (r *renewals) close() {
+	if r.stream != nil {
+		r.end()
+		r.stream = nil
 	}
 }

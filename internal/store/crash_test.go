@@ -143,3 +143,21 @@ func TestModeChanged(t *testing.T) {
 		return
 	}
 }
+
+// TestNestedDir: a data path of which two levels are new.
+func TestNestedDir(t *testing.T) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.Dir = "var/lockstep/n1"
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 3, 100)
+	for i := range uint64(20) {
+		o.FS = mem.CrashClone(rand.New(rand.NewPCG(i, 2)))
+		again := reopen(t, o)
+		require.Len(t, again.Partitions(), 1, "seed %d: all is gone", i)
+		_ = again.Close()
+	}
+}

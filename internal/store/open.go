@@ -55,6 +55,9 @@ func orDefault(n, otherwise int64) int64 {
 // open: folders, checkpoint, partitions, journal; then everything is written
 // anew, and only then does the journal take over.
 func (s *Store) open() error {
+	if err := vfs.MakeDir(s.o.FS, s.o.Dir); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
 	for _, dir := range []string{s.topicsDir(), s.trashDir(), s.journalDir()} {
 		if err := s.o.FS.MkdirAll(dir); err != nil {
 			return fmt.Errorf("store: %w", err)

@@ -20,6 +20,7 @@ package vfs
 import (
 	"io"
 	"io/fs"
+	"path"
 )
 
 // SectorBytes is the unit in which a disk tears a write at a power cut.
@@ -78,4 +79,25 @@ type File interface {
 type Stat struct {
 	Size int64
 	Dir  bool
+}
+
+// MakeDir makes a directory and its parents, and the entries of all that were not
+// there durable.
+func MakeDir(on FS, dir string) error {
+	var parents []string
+	for d := path.Clean(dir); ; d = path.Dir(d) {
+		if _, err := on.Stat(d); err == nil || d == path.Dir(d) {
+			break
+		}
+		parents = append(parents, path.Dir(d))
+	}
+	if err := on.MkdirAll(dir); err != nil {
+		return err
+	}
+	for _, d := range parents {
+		if err := on.SyncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
