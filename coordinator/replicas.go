@@ -135,10 +135,11 @@ func (b *Broker) partitionChanged(p ident.Partition) {
 			return
 		}
 		b.introduce(h, s)
-	} else if _, stored := b.store.Partition(p); stored {
-		b.background(func(ctx context.Context) { b.moveAway(ctx, p) })
 	}
 	b.post(p, replica.Meta{State: s})
+	if _, stored := b.store.Partition(p); stored && b.isAway(s) {
+		b.background(func(ctx context.Context) { b.moveAway(ctx, p) })
+	}
 }
 
 // introduce tells a machine about its replicas' brokers, once for each; and about
