@@ -46,7 +46,11 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	case verbTopicUnpause:
 		return b.pauseTopic(ctx, op.Topic, false)
 	case verbChannelCreate:
-		return b.CreateChannel(ctx, op.Topic, op.Channel, op.Args["from"], op.Args["ordered"] == "true")
+		ordered := false
+		if err := boolean(op.Args, "ordered", &ordered); err != nil {
+			return err
+		}
+		return b.CreateChannel(ctx, op.Topic, op.Channel, op.Args["from"], ordered)
 	case verbChannelDelete:
 		return b.deleteChannel(ctx, op.Topic, op.Channel)
 	case verbChannelPause:
@@ -161,11 +165,10 @@ func (b *Broker) seekIn(ctx context.Context, topic string, q queueOp, partition 
 // change that are named, and a replication factor that is higher.
 func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	s := topicSpec{name: op.Topic, explicit: true}
-	err := boolean(op.Args, "ordered", &s.ordered)
-	if err != nil {
+	if err := boolean(op.Args, "ordered", &s.ordered); err != nil {
 		return err
 	}
-	err = positive(op.Args, map[string]*int{
+	err := positive(op.Args, map[string]*int{
 		"partitions": &s.partitions, "replication_factor": &s.replicas, "min_in_sync": &s.minInSync,
 	})
 	if err != nil {

@@ -180,7 +180,9 @@ func (c *catalog) setChannelLocked(id ident.TopicID, name string, s *meta.Channe
 	} else {
 		of[name] = *s
 	}
-	if c.mu.channels[id] = of; len(of) == 0 {
+	if len(of) == 0 {
 		delete(c.mu.channels, id)
+	} else {
+		c.mu.channels[id] = of
 	}
 }

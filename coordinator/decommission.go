@@ -1,12 +1,10 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -62,10 +60,9 @@ func (b *Broker) ServeDecommission(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), channelTimeout)
 	defer cancel()
 	q := r.URL.Query()
-	stay, err := strconv.ParseBool(cmp.Or(q.Get("cancel"), "false"))
-	if err != nil {
-		err = fmt.Errorf("%w: cancel=%s: true or false", edge.ErrInvalid, q.Get("cancel"))
-	} else {
+	stay := false
+	err := boolean(map[string]string{"cancel": q.Get("cancel")}, "cancel", &stay)
+	if err == nil {
 		err = b.Decommission(ctx, ident.Node(q.Get("node")), !stay)
 	}
 	switch {

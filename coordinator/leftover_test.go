@@ -9,25 +9,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
-// TestMovedReplicaGoesAlthoughAReadFailed: the metadata does not answer the one
-// read that says that the moved replica may go.
-func TestMovedReplicaGoesAlthoughAReadFailed(t *testing.T) {
-	var failed atomic.Int32
+// failingRead starts a cluster in which the first read of such a key fails, and the
+// first after the count was set to 0.
+func failingRead(t *testing.T, size int, of string) (*cluster, *atomic.Int32) {
+	failed := &atomic.Int32{}
 	get := func(_ context.Context, key string) error {
-		if strings.Contains(key, "/partitions/") && failed.Add(1) == 1 {
+		if strings.Contains(key, of) && failed.Add(1) == 1 {
 			return meta.ErrUnavailable
 		}
 		return nil
 	}
-	c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, get: get} }})
+	return newClusterOf(t, cluster{size: size, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, get: get} }}), failed
+}
+
+// TestMovedReplicaGoesAlthoughAReadFailed: the metadata does not answer the one
+// read that says that the moved replica may go.
+func TestMovedReplicaGoesAlthoughAReadFailed(t *testing.T) {
+	c, failed := failingRead(t, 4, "/partitions/")
 	from, to := c.movable("orders")
 	failed.Store(0)
 	require.NoError(t, c.move("n2", "orders", "0", from, to))
@@ -39,14 +46,7 @@ func TestMovedReplicaGoesAlthoughAReadFailed(t *testing.T) {
 // TestDeletedTopicGoesAlthoughAReadFailed: the same for a topic that was deleted
 // while the broker was down.
 func TestDeletedTopicGoesAlthoughAReadFailed(t *testing.T) {
-	var failed atomic.Int32
-	get := func(_ context.Context, key string) error {
-		if strings.Contains(key, "deleted-topics/") && failed.Add(1) == 1 {
-			return meta.ErrUnavailable
-		}
-		return nil
-	}
-	c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, get: get} }})
+	c, failed := failingRead(t, 3, "deleted-topics/")
 	require.NoError(t, c.put("n1", "orders", "old"))
 	c.whole("orders")
 	away := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[c.leader("orders")]

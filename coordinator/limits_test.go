@@ -48,6 +48,14 @@ func TestOrderedIsReadAsElsewhere(t *testing.T) {
 		v, ok := c.view("n1", "t"+yes)
 		require.True(t, ok && v.Ordered, "ordered=%s was accepted and ignored", yes)
 	}
+	c.do("n1", "channel.create", "t1", "ch", map[string]string{"ordered": "1"})
+	topic, _ := c.nodes["n1"].Topic("t1")
+	e, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Channel(topic.ID, "ch"))
+	require.NoError(t, err)
+	state, err := meta.DecodeChannel(e)
+	require.NoError(t, err)
+	require.True(t, state.Ordered, "of a channel, too")
+	require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), edge.ErrInvalid)
 }
 
 func TestTheLargestMessageOnOneBroker(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -66,11 +67,8 @@ type Channel struct {
 	dead   []ident.Sequence // of them, not handed to the broker yet
 }
 
-// ephemeralSuffix marks channels (and topics) that live as long as their clients.
-const ephemeralSuffix = "#ephemeral"
-
 // IsEphemeral reports whether a channel or topic of this name is ephemeral.
-func IsEphemeral(name string) bool { return strings.HasSuffix(name, ephemeralSuffix) }
+func IsEphemeral(name string) bool { return strings.HasSuffix(name, edge.EphemeralSuffix) }
 
 func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Channel {
 	c := &Channel{

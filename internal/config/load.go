@@ -116,9 +116,8 @@ func (l *loader) flags() (help bool) {
 }
 
 // afterFault leaves out what may be the value of a flag that there is not, so
-// that what comes after it is judged too.
-// So does the package flag with what is no flag at all, such as ---x: it leaves it in
-// front of the rest.
+// that what comes after it is judged too; and what is no flag at all, such as
+// ---x, which the package flag leaves in front of the rest.
 func afterFault(args []string) []string {
 	if len(args) > 0 && (!strings.HasPrefix(args[0], "-") || malformed(args[0])) {
 		return args[1:]

@@ -357,7 +357,7 @@ func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 // writeGroup writes and syncs one group. buf has room for the header in front.
 func (j *Journal) writeGroup(buf []byte) error {
 	size := len(buf)
-	if size-headerSize > math.MaxUint32 {
+	if int64(size)-headerSize > math.MaxUint32 {
 		return fmt.Errorf("journal: a group of %d bytes is more than one can be", size)
 	}
 	if j.file == nil || (j.pos > 0 && j.pos+int64(size) > j.o.FileBytes) {

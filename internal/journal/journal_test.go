@@ -282,9 +282,8 @@ func FuzzDecodeGroup(f *testing.F) {
 			require.Less(t, h.Synced, h.Group)
 		}
 		r := &replayer{next: 1}
-		im := &image{data: b}
-		im.first, err = decodeHeader(b)
-		im.found = err == nil
+		first, _ := decodeHeader(b)
+		im := &image{data: b, first: first}
 		require.NoError(t, r.replay([]*image{im}, func([]byte) error { return nil }))
 	})
 }

@@ -46,8 +46,7 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  Header // of the group at its beginning, if found
-	found  bool
+	first  Header // of the group at its beginning; zero if there is none
 }
 
 func readImages(fs vfs.FS, dir string) ([]*image, error) {
@@ -66,10 +65,8 @@ func readImages(fs vfs.FS, dir string) ([]*image, error) {
 		if err != nil {
 			return nil, err
 		}
-		im := &image{number: number, data: data}
-		im.first, err = decodeHeader(data)
-		im.found = err == nil
-		images = append(images, im)
+		first, _ := decodeHeader(data)
+		images = append(images, &image{number: number, data: data, first: first})
 	}
 	slices.SortFunc(images, func(a, b *image) int { return cmp.Compare(a.first.Group, b.first.Group) })
 	return images, nil

@@ -83,13 +83,12 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	if len(b) < checkpointHeaderSize || le.Uint32(b) != checkpointMagic || le.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
 		return nil, fmt.Errorf("%w: checkpoint of %d bytes", ErrCorrupt, len(b))
 	}
-	c := &checkpoint{entries: map[uint64]entry{}}
+	c := &checkpoint{noSync: le.Uint32(b[28:]) == 1, entries: map[uint64]entry{}}
 	c.mark = journal.Mark{Group: le.Uint64(b[8:]), Synced: le.Uint64(b[16:]), CRC: le.Uint32(b[24:])}
 	count, boot := uint64(le.Uint32(b[32:])), uint64(le.Uint32(b[36:]))
 	if uint64(len(b)) != checkpointHeaderSize+count*checkpointEntrySize+boot {
 		return nil, fmt.Errorf("%w: checkpoint of %d bytes with %d entries", ErrCorrupt, len(b), count)
 	}
-	noSync := le.Uint32(b[28:]) == 1
 	b = b[checkpointHeaderSize:]
 	for ; count > 0; count-- {
 		var n [10]uint64
@@ -104,7 +103,6 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 		b = b[checkpointEntrySize:]
 	}
 	c.bootID = string(b)
-	c.noSync = noSync
 	return c, nil
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -13,41 +12,44 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
+// alone opens a store with one partition, and one journal file.
+func alone(t *testing.T, checkpointBytes int64) (*vfs.Memory, Options, *Store, *Partition) {
+	mem := vfs.NewMemory()
+	o := testOptions(mem)
+	o.JournalBytes, o.CheckpointBytes = 1<<20, checkpointBytes
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	return mem, o, s, p
+}
+
+// say puts one message of that text.
+func (m *model) say(t *testing.T, s *Store, text string) {
+	d := queue.NewDraft(0)
+	d.Add([]byte(text))
+	draft, e := d.Draft(ident.RequestID{}), m.end()
+	b := draft.Seal(e.at, 1, e.crc, e.time)
+	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
+	m.p.Index().Append(indexRecord(b))
+	submit(t, s, m.p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
+}
+
 // TestSegmentsBridgeTheJournal: one bit of the journal decays. What the group had
 // lies whole in the segments, and so does what came after it; the chain of checksums
 // proves it. A start must not cut it off.
 func TestSegmentsBridgeTheJournal(t *testing.T) {
-	mem := vfs.NewMemory()
-	o := testOptions(mem)
-	o.JournalBytes, o.CheckpointBytes = 1<<20, 1<<30
-	s := reopen(t, o)
-	p, err := s.Create("t", ident.Partition{Topic: 1})
-	require.NoError(t, err)
+	mem, o, s, p := alone(t, 1<<30)
 	m := &model{p: p, borders: []border{{}}}
 	m.put(t, s, 3, 300)
 	m.checkpoint(t, s)
-	d := queue.NewDraft(0)
-	d.Add([]byte("the bit that decays"))
-	draft, e := d.Draft(ident.RequestID{}), m.end()
-	b := draft.Seal(e.at, 1, e.crc, e.time)
-	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-	p.Index().Append(indexRecord(b))
-	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
+	e := m.end()
+	m.say(t, s, "the bit that decays")
 	for range 4 {
 		m.put(t, s, 15, 3000)
 	}
 	require.Eventually(t, func() bool { return p.segments.End() >= m.borders[30].at.Offset }, 10*time.Second, time.Millisecond, "the writer is a moment later")
 	held := p.segments.End()
-	name := p.segments.Name(0)
-	whole, err := readFile(mem, name)
-	require.NoError(t, err)
-	var disk *vfs.Memory
-	for seed := uint64(0); ; seed++ { // the process is killed: all that was written survives
-		disk = mem.CrashClone(rand.New(rand.NewPCG(seed, 1)))
-		if got := readOr(disk, name); bytes.Equal(got, whole) && filesIn(t, disk, p.dir) == filesIn(t, mem, p.dir) {
-			break
-		}
-	}
+	disk := killed(mem)
 	flipIn(t, disk, "data/journal", "the bit that decays")
 	o.FS = disk
 	q := reopen(t, o).Partitions()[0]
@@ -60,12 +62,7 @@ func TestSegmentsBridgeTheJournal(t *testing.T) {
 // after it must not be applied without it, nor its version be claimed: the leader
 // would go on from there, and nobody ever sends what is missing.
 func TestLostDelta(t *testing.T) {
-	mem := vfs.NewMemory()
-	o := testOptions(mem)
-	o.JournalBytes = 1 << 20
-	s := reopen(t, o)
-	p, err := s.Create("t", ident.Partition{Topic: 1})
-	require.NoError(t, err)
+	mem, o, s, p := alone(t, 80<<10)
 	for n, delta := range []string{"all channels", "channel b is made", "channel a is at 7"} {
 		submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: uint64(n + 1), Full: n == 0, Delta: []byte(delta)}})
 	}
@@ -82,12 +79,7 @@ func TestLostDelta(t *testing.T) {
 
 // TestLostSnapshot: the same when the snapshot of the channels decays.
 func TestLostSnapshot(t *testing.T) {
-	mem := vfs.NewMemory()
-	o := testOptions(mem)
-	o.JournalBytes = 1 << 20
-	s := reopen(t, o)
-	p, err := s.Create("t", ident.Partition{Topic: 1})
-	require.NoError(t, err)
+	mem, o, s, p := alone(t, 80<<10)
 	confirm := func(n uint64, delta string) {
 		submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: n, Full: n == 1, Delta: []byte(delta)}})
 	}
@@ -107,28 +99,13 @@ func TestLostSnapshot(t *testing.T) {
 // TestDecayBeforeTheCheckpoint: a bit decays in a group that the checkpoint holds
 // already, in the journal file that also has newer groups. Nothing is missing.
 func TestDecayBeforeTheCheckpoint(t *testing.T) {
-	mem := vfs.NewMemory()
-	o := testOptions(mem)
-	o.JournalBytes = 1 << 20
-	s := reopen(t, o)
-	p, err := s.Create("t", ident.Partition{Topic: 1})
-	require.NoError(t, err)
+	mem, o, s, p := alone(t, 80<<10)
 	id := p.StoreID()
 	m := &model{p: p, borders: []border{{}}}
-	text := func(body string) {
-		d := queue.NewDraft(0)
-		d.Add([]byte(body))
-		draft := d.Draft(ident.RequestID{})
-		e := m.end()
-		b := draft.Seal(e.at, 1, e.crc, e.time)
-		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-		p.Index().Append(indexRecord(b))
-		submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
-	}
-	text("in the segments, and synced there")
+	m.say(t, s, "in the segments, and synced there")
 	m.checkpoint(t, s)
-	text("acknowledged")
-	text("acknowledged too")
+	m.say(t, s, "acknowledged")
+	m.say(t, s, "acknowledged too")
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	flipIn(t, disk, "data/journal", "in the segments, and synced there")
 	o.FS = disk
@@ -140,13 +117,7 @@ func TestDecayBeforeTheCheckpoint(t *testing.T) {
 // TestDamagedSnapshot: the channel snapshot decays; the log has nothing to do
 // with it.
 func TestDamagedSnapshot(t *testing.T) {
-	mem := vfs.NewMemory()
-	o := testOptions(mem)
-	o.JournalBytes = 1 << 20
-	o.CheckpointBytes = 1 << 30
-	s := reopen(t, o)
-	p, err := s.Create("t", ident.Partition{Topic: 1})
-	require.NoError(t, err)
+	mem, o, s, p := alone(t, 1<<30)
 	submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: 1, Full: true, Delta: []byte("channels")}})
 	for len(readOr(mem, p.dir+"/"+snapshotName)) == 0 { // a channel made before the first put, then a checkpoint
 		require.NoError(t, s.Checkpoint())
@@ -170,10 +141,4 @@ func TestDamagedSnapshot(t *testing.T) {
 func readOr(fs vfs.FS, name string) []byte {
 	b, _ := readFile(fs, name)
 	return b
-}
-
-func filesIn(t *testing.T, fs vfs.FS, dir string) int {
-	names, err := fs.List(dir)
-	require.NoError(t, err)
-	return len(names)
 }
