@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	nsq "github.com/nsqio/go-nsq"
@@ -17,6 +18,9 @@ import (
 
 // maxLine bounds one line of input: the default largest message of NSQ.
 const maxLine = 1 << 20
+
+// retryEvery is the least time between two tries of a put.
+const retryEvery = 50 * time.Millisecond
 
 type pubOptions struct {
 	topic  string
@@ -33,7 +37,8 @@ func newPub(t *target) *cobra.Command {
 		Short: "publish a file or standard input, a message a line",
 		Long: `pub publishes every non-empty line as one message and ends when all are
 answered OK. A put that fails is tried again (on the next address, if several
-are given) until --retry is over; a put whose fate is in doubt may then be
+are given and this one does not answer) until --retry is over, unless no broker
+would take it, such as one that is too big; a put whose fate is in doubt may then be
 stored twice, which is counted and reported.`,
 		Example: `  nsqctl pub --topic records records.jsonl
   seq 1000 | nsqctl pub --topic numbers --batch 100`,
@@ -77,6 +82,7 @@ type put struct {
 	bodies   [][]byte
 	bytes    int
 	since    time.Time
+	tried    time.Time // last
 	tries    int
 	producer *nsq.Producer // that it went to last
 }
@@ -180,6 +186,7 @@ func (p *publisher) send(ctx context.Context, x *put) error {
 func (p *publisher) try(ctx context.Context, x *put) error {
 	for {
 		x.tries++
+		x.tried = time.Now()
 		x.producer = p.producer
 		var err error
 		if len(x.bodies) == 1 {
@@ -216,29 +223,34 @@ func (p *publisher) answer(ctx context.Context) error {
 	}
 }
 
-// again decides whether a put is tried once more, and takes the next broker if
-// this one does not answer.
+// again decides whether a put is tried once more, after a moment, and takes the
+// next broker if this one does not answer.
 func (p *publisher) again(ctx context.Context, x *put, cause error) error {
-	if time.Since(x.since) > p.o.retry {
+	var refused nsq.ErrProtocol
+	answered := errors.As(cause, &refused)
+	if answered && !refusedForNow(refused) || time.Since(x.since) > p.o.retry {
 		return fmt.Errorf("a put failed %d times, last: %w", x.tries, cause)
 	}
 	p.retried++
-	var refused nsq.ErrProtocol
-	if errors.As(cause, &refused) {
-		return nil // the broker answered: it is alive
-	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(time.Until(x.tried.Add(retryEvery))): // what failed together goes together
 	}
-	if len(p.addresses) > 1 && x.producer == p.producer {
+	if !answered && len(p.addresses) > 1 && x.producer == p.producer {
 		p.at++
 		old := p.producer
 		go old.Stop() // fails what is outstanding into p.answers; ends by itself
 		return p.connect()
 	}
 	return nil
+}
+
+// refusedForNow: E_PUB_FAILED, E_MPUB_FAILED. Everything else that a broker says
+// to a put (too big, a bad name, no permission) it would say again.
+func refusedForNow(refused nsq.ErrProtocol) bool {
+	code, _, _ := strings.Cut(refused.Reason, " ")
+	return strings.HasSuffix(code, "PUB_FAILED")
 }
 
 func (p *publisher) connect() error {
