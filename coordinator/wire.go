@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -32,10 +33,18 @@ const (
 // (uvarints), its epochs of five numbers each, the bytes of the channels' delta.
 // New fields go to the end of the first list: who does not know them skips them,
 // and who misses them reads zeros.
+//
+// A long delta is at the front of the payload instead: a million delayed messages
+// are 16 MiB, and a header may have one. The first list ends with its length and,
+// as nothing else covers a payload, its CRC-32C.
 type messageHeader struct {
-	id  ident.Partition
-	msg *replica.Message
+	id    ident.Partition
+	msg   *replica.Message
+	apart []byte // the delta, if it is in the payload
 }
+
+// apartBytes is how long a delta in the header may be.
+const apartBytes = 64 << 10
 
 // AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time
 // that msgpack's reflection does, and each put costs its brokers a dozen of them.
@@ -47,14 +56,16 @@ func (h *messageHeader) AppendBinary(b []byte) ([]byte, error) {
 		uint64(m.Prev.Offset), uint64(m.Prev.Sequence), uint64(m.PrevCRC),
 		uint64(m.Committed.Offset), uint64(m.Committed.Sequence),
 		uint64(m.Durable.Offset), uint64(m.Durable.Sequence),
-		m.ConfirmN, uint64(m.LastEpoch), uint64(m.Confirm.Epoch), m.Confirm.N)
+		m.ConfirmN, uint64(m.LastEpoch), uint64(m.Confirm.Epoch), m.Confirm.N,
+		uint64(len(h.apart)), uint64(queue.Checksum(h.apart)))
 	b = binary.AppendUvarint(b, uint64(epochNumbers*len(m.Epochs)))
 	for _, e := range m.Epochs {
 		b = appendAll(b, uint64(e.Epoch), uint64(e.Start.Offset), uint64(e.Start.Sequence),
 			uint64(e.End.Offset), uint64(e.End.Sequence))
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.Confirm.Delta)))
-	return append(b, m.Confirm.Delta...), nil
+	delta := m.Confirm.Delta[len(h.apart):]
+	b = binary.AppendUvarint(b, uint64(len(delta)))
+	return append(b, delta...), nil
 }
 
 // epochNumbers is how many numbers an epoch takes.
@@ -125,7 +136,8 @@ func (r *numbers) position() ident.Position {
 // not copied.
 func encodeMessage(p ident.Partition, env *replica.Envelope) rpc.Frame {
 	m := &env.Msg
-	f := rpc.Frame{Class: rpc.ClassReplica, Header: &messageHeader{p, m}}
+	h := &messageHeader{id: p, msg: m}
+	f := rpc.Frame{Class: rpc.ClassReplica, Header: h}
 	if env.Bulk {
 		f.Class = rpc.ClassBulk
 	}
@@ -134,6 +146,10 @@ func encodeMessage(p ident.Partition, env *replica.Envelope) rpc.Frame {
 		for i := range m.Batches {
 			f.Payload[i] = m.Batches[i].Bytes
 		}
+	}
+	if len(m.Confirm.Delta) > apartBytes {
+		h.apart = m.Confirm.Delta
+		f.Payload = slices.Insert(f.Payload, 0, h.apart)
 	}
 	return f
 }
@@ -169,6 +185,7 @@ func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err er
 	m.Committed, m.Durable = r.position(), r.position()
 	m.ConfirmN, m.LastEpoch = r.next(), ident.Epoch(r.next())
 	m.Confirm = queue.Confirm{Epoch: ident.Epoch(r.next()), N: r.next(), Full: flags&flagFull != 0}
+	apart, crc := r.upTo(uint64(len(f.Payload))), r.next()
 	r.close()
 	r.open()
 	r.bad = r.bad || r.left%epochNumbers != 0
@@ -178,6 +195,11 @@ func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err er
 	if r.open(); r.left > 0 {
 		m.Confirm.Delta = r.b[:r.left:r.left]
 	}
+	batches := f.Payload
+	if apart > 0 && !r.bad {
+		m.Confirm.Delta, batches = batches[:apart:apart], batches[apart:]
+		r.bad = uint64(queue.Checksum(m.Confirm.Delta)) != crc
+	}
 	switch {
 	case r.bad:
 		return p, m, fmt.Errorf("%w: header of %d bytes", errFrame, len(f.Header))
@@ -186,7 +208,7 @@ func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err er
 	case m.Confirm.N == 0 && (m.Confirm.Full || m.Confirm.Epoch != 0 || m.Confirm.Delta != nil):
 		return p, m, fmt.Errorf("%w: a confirmation without a number", errFrame)
 	}
-	m.Batches, err = decodeBatches(f.Payload)
+	m.Batches, err = decodeBatches(batches)
 	return p, m, err
 }
 

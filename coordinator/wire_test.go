@@ -56,6 +56,25 @@ func TestMessageGoesOverTheWireUnchanged(t *testing.T) {
 	require.Equal(t, ack, got)
 }
 
+// TestLongDeltaIsInThePayload: the header of a frame has an end, the state of the
+// channels does not. What is damaged there is noticed.
+func TestLongDeltaIsInThePayload(t *testing.T) {
+	want := wireMessage()
+	want.Confirm.Delta = bytes.Repeat([]byte("state"), rpc.MaxHeader/2)
+	f := received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: want}))
+	require.Less(t, len(f.Header), 1<<10)
+	_, got, err := decodeMessage(f)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	f.Payload[rpc.MaxHeader] ^= 1
+	_, _, err = decodeMessage(f)
+	require.ErrorIs(t, err, errFrame)
+	f.Payload[rpc.MaxHeader] ^= 1
+	f.Payload = f.Payload[:rpc.MaxHeader]
+	_, _, err = decodeMessage(f)
+	require.ErrorIs(t, err, errFrame)
+}
+
 func TestDamagedMessageIsRefused(t *testing.T) {
 	whole := received(t, encodeMessage(wirePartition, &replica.Envelope{Msg: wireMessage()}))
 	for i := range whole.Payload {
