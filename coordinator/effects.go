@@ -66,17 +66,23 @@ func (l *loop) Synced(token uint64, err error) {
 
 // deliver does what leaves the machine: messages, reads, compare-and-swaps.
 func (l *loop) deliver(h *hosted) {
-	for i := range h.out.Send {
-		env := &h.out.Send[i]
-		// A frame that cannot go now is lost like one on a broken connection: the
-		// machine sends again.
-		_ = l.peers.Send(env.To, encodeMessage(h.id, env))
+	if !h.muted.Load() {
+		l.send(h)
 	}
 	for _, r := range h.out.Read {
 		l.reader.read(h, r)
 	}
 	if c := h.out.CAS; c != nil {
 		l.proposer.propose(h.id, *c)
+	}
+}
+
+// send sends the messages. A frame that cannot go now is lost like one on a broken
+// connection: the machine sends again.
+func (l *loop) send(h *hosted) {
+	for i := range h.out.Send {
+		env := &h.out.Send[i]
+		_ = l.peers.Send(env.To, encodeMessage(h.id, env))
 	}
 }
 

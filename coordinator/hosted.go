@@ -46,6 +46,8 @@ type hosted struct {
 	burying atomic.Bool
 	// ceiling is the end of the log beyond which puts are refused, 0 = none.
 	ceiling atomic.Int64
+	// muted is set while the replica may be trashed: what the machine sends is lost.
+	muted atomic.Bool
 
 	machine    machine
 	out        replica.Effects

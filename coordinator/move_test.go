@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -176,4 +177,51 @@ func TestBalanceUsesABrokerThatCameLater(t *testing.T) {
 	}
 	require.Equal(t, map[ident.Node]int{"n1": 6, "n2": 6, "n3": 6, "n4": 6}, replicas)
 	require.Equal(t, map[ident.Node]int{"n1": 2, "n2": 2, "n3": 2, "n4": 2}, leads)
+}
+
+// TestReplicaIsMovedBackBeforeItIsTrashed: the key is asked whether the replica may
+// go, and names this broker again. It goes on where it was.
+func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	c := newClusterOf(t, cluster{size: 4, wrap: func(name string, s meta.Store) meta.Store {
+		return hookedMeta{Store: s, get: func(ctx context.Context, key string) error {
+			if away(ctx, s, key, name) {
+				once.Do(func() { close(asked) })
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		}}
+	}})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	from, to := c.movable("orders")
+	require.NoError(t, c.move(to, "orders", "0", from, to))
+	<-asked
+	require.NoError(t, c.put(to, "orders", "m20"))
+	require.NoError(t, c.move(to, "orders", "0", to, from))
+	c.eventually(func() bool {
+		v, _ := c.view(from, "orders")
+		return slices.Contains(v.Partitions[0].Replicas, ident.Node(from))
+	}, "it is not moved back")
+	release()
+	c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
+	require.Len(t, c.drain(from, "orders", 21), 21)
+}
+
+// away reports whether a key is that of a partition whose replica, on the broker
+// that leads it no more, has gone elsewhere.
+func away(ctx context.Context, s meta.Store, key, broker string) bool {
+	if !strings.Contains(key, "/partitions/") {
+		return false
+	}
+	e, err := s.Get(ctx, key)
+	if err != nil {
+		return false
+	}
+	p, err := meta.DecodePartition(e)
+	return err == nil && p.Epoch > 1 && !slices.Contains(p.Replicas, ident.Node(broker))
 }

@@ -134,7 +134,10 @@ func (b *Broker) partitionChanged(p ident.Partition) {
 			b.log.WithError(err).WithField("partition", p).Error("cannot open a replica")
 			return
 		}
+		h.muted.Store(false)
 		b.introduce(h, s)
+	} else if h, ok := b.host(p); ok {
+		h.told = nil // it hears of its replicas' brokers anew if it is moved back
 	}
 	b.post(p, replica.Meta{State: s})
 	if _, stored := b.store.Partition(p); stored && b.isAway(s) {
@@ -285,9 +288,10 @@ func (b *Broker) trashDeleted(p ident.Partition, why string) {
 
 // moveAway trashes a replica whose partition's key, read linearizably after it
 // has ceased to acknowledge, names this broker no more. If it was moved back
-// meanwhile, the change that says so opens it again.
+// meanwhile, the change that says so lets it go on: until it is trashed its machine
+// stays, which alone knows how far the log is.
 func (b *Broker) moveAway(ctx context.Context, p ident.Partition) {
-	if closed := b.whileAway(p, func() { b.close(p) }); !closed {
+	if muted := b.whileAway(p, func() { b.mute(p) }); !muted {
 		return
 	}
 	e, err := b.readUntil(ctx, b.keys.Partition(p))
@@ -298,6 +302,20 @@ func (b *Broker) moveAway(ctx context.Context, p ident.Partition) {
 		return
 	}
 	b.whileAway(p, func() { b.trash(p, "it was moved to other brokers") })
+}
+
+// mute returns when the machine of a partition, if there is one, says nothing any
+// more.
+func (b *Broker) mute(p ident.Partition) {
+	h, ok := b.host(p)
+	if !ok {
+		return
+	}
+	h.muted.Store(true)
+	ack := make(chan struct{})
+	if h.loop.mail.post(work{kind: workBarrier, ack: ack}) {
+		<-ack
+	}
 }
 
 // whileAway does something with the files of a partition that, as far as this
