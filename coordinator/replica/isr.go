@@ -52,7 +52,7 @@ func (m *Machine) casDone(ev CASDone) {
 			l.retryMS, l.review = m.now, true
 			m.countISR(c)
 		case ev.Unknown && c.state.Revision == m.state.Revision && !m.broken(BreakLateCAS):
-			l.unresolved = append(l.unresolved, *c)
+			l.doubt(c)
 		}
 	}
 	if ev.State.Revision != 0 {
@@ -73,6 +73,21 @@ func (m *Machine) countISR(c *outstanding) {
 	case !slices.Equal(is, was):
 		m.counters.Swaps++
 	}
+}
+
+// doubt keeps a proposal that may still land. The same one is kept once: it is made
+// again for as long as the metadata store is away, and covers no more members.
+func (l *leadership) doubt(c *outstanding) {
+	if !slices.ContainsFunc(l.unresolved, c.same) {
+		l.unresolved = append(l.unresolved, *c)
+	}
+}
+
+// same reports whether another proposal puts the same in the place of the same.
+func (o *outstanding) same(p outstanding) bool {
+	a, b := &o.state, &p.state
+	return o.kind == p.kind && a.Revision == b.Revision && a.Epoch == b.Epoch && a.Leader == b.Leader &&
+		a.LeaderIncarnation == b.LeaderIncarnation && slices.Equal(a.ISR, b.ISR)
 }
 
 // resolve drops the proposals that can no longer land.

@@ -302,3 +302,24 @@ func TestOneAcknowledgementPerAppend(t *testing.T) {
 	require.Empty(t, out.Write)
 	require.Len(t, out.Send, 1)
 }
+
+// TestProposalsWithoutAnswerAreFew: while the metadata store is away the same is
+// proposed again and again. It counts once, however long that takes: all of it is
+// looked at with every acknowledgement.
+func TestProposalsWithoutAnswerAreFew(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	asked := 0
+	c.cas = func(b *broker, x CAS) {
+		asked++
+		c.step(b, CASDone{Token: x.Token, Unknown: true})
+	}
+	c.down("n3", true)
+	c.at(3).cut = true
+	c.pass(10_000)
+	require.Greater(t, asked, 40)
+	require.Equal(t, 1, len(c.at(1).m.lead.unresolved))
+	c.cas = nil
+	c.pass(1000)
+	require.Empty(t, c.at(1).m.lead.unresolved)
+	require.Len(t, c.state.ISR, 2)
+}
