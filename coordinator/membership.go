@@ -126,13 +126,22 @@ func (m *membership) introduce(p ident.Partition, nodes []ident.Node) {
 	}
 }
 
-// silent lists the brokers that have not answered for so long.
-func (m *membership) silent(d time.Duration) (out []ident.Node) {
+// silent lists which of these brokers have not answered for so long; one that never
+// did, since it was first asked about.
+func (m *membership) silent(of []meta.NodeState, d time.Duration) (out []ident.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for n, s := range m.mu.peers {
+	for _, n := range of {
+		if n.Name == m.broker.self {
+			continue
+		}
+		s, known := m.mu.peers[n.Name]
+		if !known {
+			s.since = time.Now()
+			m.mu.peers[n.Name] = s
+		}
 		if !s.up && time.Since(s.since) >= d {
-			out = append(out, n)
+			out = append(out, n.Name)
 		}
 	}
 	slices.Sort(out)

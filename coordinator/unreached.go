@@ -38,7 +38,7 @@ func (b *Broker) keepUnreached(ctx context.Context) {
 // missed lists the brokers that have been silent for T_isr if a partition led
 // here lacks its minimum without them; else nothing.
 func (b *Broker) missed() []ident.Node {
-	silent := b.members.silent(time.Duration(b.o.Replica.ISRMS) * time.Millisecond)
+	silent := b.members.silent(b.catalog.nodes(), time.Duration(b.o.Replica.ISRMS)*time.Millisecond)
 	if len(silent) == 0 {
 		return nil
 	}

@@ -120,3 +120,28 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 	c.sessions[next].Heal()
 	c.whole("orders")
 }
+
+// TestLeaderThatNeverReachedAnybodyIsReplaced: all brokers were started anew, and the
+// one that leads has not met the others since.
+func TestLeaderThatNeverReachedAnybodyIsReplaced(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+	for _, name := range all {
+		c.sessions[name].Cut() // nobody is let go
+	}
+	for _, name := range all {
+		c.kill(name)
+	}
+	c.net.isolate(leader, others...)
+	c.restart(leader)
+	c.eventually(func() bool { now, _ := c.registration(leader); return len(now.Unreached) == 2 }, "it does not say that it is cut off")
+	c.restart(others[0])
+	c.restart(others[1])
+	require.NoError(t, c.put(others[0], "orders", "m1"))
+	require.Contains(t, others, c.leader("orders"))
+	c.net.heal()
+	c.whole("orders")
+}
