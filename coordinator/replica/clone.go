@@ -235,7 +235,9 @@ func (c *canon) follower(f *follower) {
 		c.age(f.askedMS, c.o.RetryMS)
 	}
 	c.pos(f.next, f.match)
-	c.age(f.confirmAtMS, c.o.RetryMS)
+	wait := max(f.confirmWaitMS, c.o.RetryMS)
+	c.num(uint64(wait))
+	c.age(f.confirmAtMS, wait)
 	c.age(f.sentAtMS, c.o.RetryMS)
 	c.age(f.progressAtMS, c.o.ISRMS)
 }

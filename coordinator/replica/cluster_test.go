@@ -70,6 +70,15 @@ type cluster struct {
 	cas     func(b *broker, c CAS) // overrides the metadata store
 	now     int64
 	live    map[ident.Node]ident.Incarnation
+
+	arrives func(e Envelope) int64 // when a message comes to its end; nil = at once
+	late    []delayed              // in this order
+}
+
+// delayed is a message on a slow network.
+type delayed struct {
+	atMS    int64
+	deliver func()
 }
 
 func options(name ident.Node, i int) Options {
@@ -137,12 +146,17 @@ func (c *cluster) step(b *broker, ev Event) {
 		b.unsync = append(b.unsync, out.Token)
 	}
 	for _, e := range out.Send {
-		c.wire = append(c.wire, func() {
+		deliver := func() {
 			to := c.brokers[slices.IndexFunc(c.brokers, func(x *broker) bool { return x.name == e.To })]
 			if !b.cut && !to.cut {
 				c.step(to, Received{From: Peer{Node: b.name, Incarnation: b.m.self.Incarnation, Store: e.Msg.Store}, Msg: e.Msg})
 			}
-		})
+		}
+		if c.arrives != nil {
+			c.late = append(c.late, delayed{c.arrives(e), deliver})
+		} else {
+			c.wire = append(c.wire, deliver)
+		}
 	}
 	for _, r := range out.Read {
 		i := slices.IndexFunc(b.log, func(x queue.Batch) bool { return x.At.Offset >= r.From })
@@ -201,6 +215,12 @@ func (c *cluster) settle() {
 func (c *cluster) pass(ms int64) {
 	for end := c.now + ms; c.now < end; {
 		c.now += 10
+		c.late = slices.DeleteFunc(c.late, func(d delayed) bool {
+			if d.atMS <= c.now {
+				c.wire = append(c.wire, d.deliver)
+			}
+			return d.atMS <= c.now
+		})
 		for _, b := range c.brokers {
 			if !b.cut {
 				c.step(b, Tick{NowMS: c.now})

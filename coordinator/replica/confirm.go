@@ -12,6 +12,8 @@ const (
 	snapshotBytes = 4 << 10
 	// deltaOverhead is what a delta takes besides its bytes.
 	deltaOverhead = 64
+	// snapshotRetries of RetryMS is the longest that a snapshot is waited for.
+	snapshotRetries = 16
 )
 
 // version orders the states of the channels: (epoch, n).
@@ -111,6 +113,7 @@ func (m *Machine) change(ev Change) {
 func (m *Machine) snapshotTo(f *follower) {
 	l := m.lead
 	f.confirmSent, f.confirmAtMS = l.confirmN, m.now
+	f.confirmWaitMS = min(max(2*f.confirmWaitMS, m.o.RetryMS), snapshotRetries*m.o.RetryMS)
 	m.confirmTo(f, queue.Confirm{Epoch: l.epoch, N: l.confirmN, Full: true, Delta: m.register.Snapshot()})
 }
 

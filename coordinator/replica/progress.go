@@ -26,6 +26,7 @@ type follower struct {
 
 	confirmSent, confirmAcked uint64
 	confirmAtMS               int64 // last snapshot sent, or acknowledgement that moved
+	confirmWaitMS             int64 // since then, before the next snapshot; 0 = RetryMS
 
 	askedMS      int64        // since when it is asked where it stands, as it came or came back
 	sentAtMS     int64        // last message
@@ -69,7 +70,7 @@ func (l *leadership) follower(n ident.Node) *follower {
 func (l *leadership) reprobe(n ident.Node, nowMS int64) {
 	if f := l.follower(n); f != nil {
 		f.probing, f.askedMS, f.sentAtMS, f.readToken, f.progressAtMS = true, nowMS, 0, 0, nowMS
-		f.confirmSent = f.confirmAcked
+		f.confirmSent, f.confirmWaitMS = f.confirmAcked, 0
 		f.announced = 0
 	}
 }
@@ -165,11 +166,14 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	if msg.ConfirmN > f.confirmAcked {
 		f.confirmAcked, f.confirmAtMS = msg.ConfirmN, m.now
 	}
+	if f.confirmAcked == l.confirmN {
+		f.confirmWaitMS = 0
+	}
 	f.confirmSent = max(f.confirmSent, f.confirmAcked)
 	if !m.inISR(f.node) {
 		l.review = true
 	}
-	if msg.NeedFull && m.now-f.confirmAtMS >= m.o.RetryMS {
+	if msg.NeedFull && f.missedSnapshot(m) {
 		m.snapshotTo(f)
 	}
 }
@@ -316,7 +320,14 @@ func (f *follower) tick(m *Machine) {
 	if !f.probing && (behind && silent || f.announced != m.committed.Offset && quiet >= m.o.RetryMS/soonParts) {
 		m.appendTo(f, nil, false) // a gap makes it reject, and tell where it stands
 	}
-	if f.confirmAcked < m.lead.confirmN && f.matched && m.now-f.confirmAtMS >= m.o.RetryMS {
+	if f.confirmAcked < m.lead.confirmN && f.matched && f.missedSnapshot(m) {
 		m.snapshotTo(f)
 	}
+}
+
+// missedSnapshot: nothing was acknowledged for as long as the last snapshot is waited
+// for. That is twice as long each time, until the follower has all: a large one may
+// take the network longer than RetryMS, and the next would wait behind it.
+func (f *follower) missedSnapshot(m *Machine) bool {
+	return m.now-f.confirmAtMS >= max(f.confirmWaitMS, m.o.RetryMS)
 }

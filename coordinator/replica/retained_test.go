@@ -280,3 +280,39 @@ func TestLargeStateIsWrittenSeldom(t *testing.T) {
 		require.LessOrEqual(t, b.snapshots, 2, "%s", b.name)
 	}
 }
+
+// TestLargeSnapshotIsNotSentForEver: the state of the channels takes the network
+// longer than RetryMS, and changes all the time. The follower is told the changes
+// again after that, not the whole state over and over.
+func TestLargeSnapshotIsNotSentForEver(t *testing.T) {
+	for _, takesMS := range []int64{300, 1000} {
+		c := newCluster(t, 2, 1)
+		c.pass(300)
+		leader := c.at(1)
+		c.down("n2", false)
+		free, snapshots := int64(0), 0
+		c.arrives = func(e Envelope) int64 {
+			if e.To != "n2" {
+				return c.now
+			}
+			if free = max(free, c.now); e.Msg.Confirm.Full {
+				free += takesMS
+				snapshots++
+			}
+			return free
+		}
+		c.step(leader, Change{Delta: []byte("missed")})
+		c.up("n2")
+		change := func(ms int64) {
+			for end := c.now + ms; c.now < end; c.pass(10) {
+				c.step(leader, Change{Delta: []byte("finished: 1")})
+			}
+		}
+		change(20 * takesMS)
+		before := snapshots
+		change(20 * takesMS)
+		require.Equal(t, before, snapshots, "%d ms each", takesMS)
+		c.pass(500)
+		require.Equal(t, leader.m.lead.confirmN, leader.m.lead.follower("n2").confirmAcked)
+	}
+}
