@@ -21,6 +21,7 @@ func (a *agenda) put(h *hosted, atNS int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
+	case h.due.over:
 	case h.due.place == 0:
 		h.due.atNS = atNS
 		heap.Push(&a.mu.due, h)
@@ -40,10 +41,22 @@ func (a *agenda) take(nowNS int64, into []*hosted) []*hosted {
 	return into
 }
 
+// forget takes out a partition that is hosted no more, for good: a message may be due
+// in a month, and its channels would stay in memory until then.
+func (a *agenda) forget(h *hosted) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h.due.over = true
+	if h.due.place > 0 {
+		heap.Remove(&a.mu.due, h.due.place-1)
+	}
+}
+
 // due is a partition's entry in the agenda, guarded by its lock.
 type due struct {
 	atNS  int64
-	place int // in the heap, from 1; 0 = none
+	place int  // in the heap, from 1; 0 = none
+	over  bool // it is hosted no more
 }
 
 // dueHeap implements heap.Interface, the earliest first.

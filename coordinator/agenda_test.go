@@ -3,7 +3,9 @@ package coordinator
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,4 +31,19 @@ func TestAgendaGivesWhatIsDueOnce(t *testing.T) {
 		}
 	}
 	require.Empty(t, want)
+}
+
+// TestClosedPartitionLeavesTheAgenda: a message is due in 30 days, but its topic was
+// deleted. Nothing keeps the partition's channels until then.
+func TestClosedPartitionLeavesTheAgenda(t *testing.T) {
+	r, _ := gathering()
+	b := &Broker{loops: []*loop{r.loop}}
+	b.mu.hosts = map[ident.Partition]*hosted{r.host.id: r.host}
+	go r.loop.run()
+	defer r.loop.stop()
+	inAMonth := time.Now().Add(30 * 24 * time.Hour).UnixNano()
+	b.agenda.put(r.host, inAMonth)
+	b.close(r.host.id)
+	b.agenda.put(r.host, inAMonth) // the timer was looking at it
+	require.Empty(t, b.agenda.take(inAMonth, nil))
 }

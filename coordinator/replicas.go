@@ -238,6 +238,7 @@ func (b *Broker) close(p ident.Partition) {
 	if h.loop.mail.post(work{kind: workRetire, id: p, ack: ack}) {
 		<-ack
 	}
+	b.agenda.forget(h)
 }
 
 // topicChanged tells replicas of new limits, and drops what a tombstone names.
