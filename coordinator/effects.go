@@ -94,8 +94,7 @@ func (l *loop) settle(h *hosted) (moved bool) {
 		h.complete(c)
 	}
 	if h.out.Alarm != nil {
-		l.metrics.Event(metrics.EventAlarm)
-		l.log.WithError(h.out.Alarm).WithFields(fields(h)).Error("replication alarm")
+		l.alarm(h)
 	}
 	if moved {
 		v := h.view.Load()
@@ -111,6 +110,20 @@ func (l *loop) settle(h *hosted) (moved bool) {
 		l.active = append(l.active, h)
 	}
 	return moved
+}
+
+// alarmAgain is how often an alarm is logged that goes on: a replica that is refused
+// is asked again five times a second, until an operator comes.
+const alarmAgain = time.Minute
+
+func (l *loop) alarm(h *hosted) {
+	l.metrics.Event(metrics.EventAlarm)
+	text := h.out.Alarm.Error()
+	if text == h.alarm && l.now.Sub(h.alarmAt) < alarmAgain {
+		return
+	}
+	h.alarm, h.alarmAt = text, l.now
+	l.log.WithError(h.out.Alarm).WithFields(fields(h)).Error("replication alarm")
 }
 
 // keepActive drops the machines that need no ticks, after a tick. They are given new effects:

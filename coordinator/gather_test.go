@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -274,4 +276,33 @@ func BenchmarkMessage(b *testing.B) {
 			}
 		}
 	})
+}
+
+// alarmist is a machine to which each event is an alarm.
+type alarmist struct {
+	recorder
+	err error
+}
+
+func (a *alarmist) Step(_ replica.Event, out *replica.Effects) { out.Alarm = a.err }
+
+// TestAlarmIsNotRepeated: a replica that is refused, as after an unclean recovery, is
+// asked again five times a second, for days. The log says so now and then.
+func TestAlarmIsNotRepeated(t *testing.T) {
+	r, handle := gathering()
+	log, lines := test.NewNullLogger()
+	r.loop.log = log
+	a := &alarmist{err: errors.New("it conflicts at 80")}
+	r.host.machine = a
+	ask := func() { handle(work{kind: workEvent, event: replica.Tick{}}) }
+	for range 100 {
+		ask()
+	}
+	require.Len(t, lines.AllEntries(), 1)
+	a.err = errors.New("it conflicts at 160")
+	ask()
+	require.Len(t, lines.AllEntries(), 2, "another one")
+	r.clock = r.clock.Add(alarmAgain)
+	ask()
+	require.Len(t, lines.AllEntries(), 3, "it is so still")
 }

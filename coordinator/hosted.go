@@ -62,6 +62,8 @@ type hosted struct {
 	held       bool // in loop.held
 	active     bool // needs ticks
 	leads      ident.Epoch
+	alarm      string // logged last
+	alarmAt    time.Time
 
 	told []ident.Node // replicas the machine was told of; the watcher's
 }
