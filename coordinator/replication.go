@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -23,13 +24,12 @@ func (b *Broker) setReplication(ctx context.Context, op edge.AdminOp) error {
 		return fmt.Errorf("%w: name replication_factor, min_in_sync, or both", edge.ErrInvalid)
 	}
 	return b.changeTopic(ctx, op.Topic, func(t meta.TopicState) (meta.TopicState, error) {
-		def(&factor, t.ReplicationFactor)
-		def(&minimum, t.MinInSync)
-		if minimum > factor {
-			return t, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", edge.ErrInvalid, minimum, factor)
+		wanted := cmp.Or(factor, t.ReplicationFactor) // what is not named is as it is now: asked again, somebody else has changed it
+		t.MinInSync = cmp.Or(minimum, t.MinInSync)
+		if t.MinInSync > wanted {
+			return t, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", edge.ErrInvalid, t.MinInSync, wanted)
 		}
-		t.MinInSync = minimum
-		return b.withFactor(t, factor)
+		return b.withFactor(t, wanted)
 	})
 }
 
