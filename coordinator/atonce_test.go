@@ -10,33 +10,73 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// interrupted is a cluster of three in which something happens right before n1's
-// next transaction on a key that contains part.
-func interrupted(t *testing.T, part string) (c *cluster, before *atomic.Pointer[func()]) {
-	before = &atomic.Pointer[func()]{}
+// interruptedMeta does something right before, or right after, a transaction on a
+// key that contains part; each once.
+type interruptedMeta struct {
+	meta.Store
+	part          string
+	before, after atomic.Pointer[func()]
+}
+
+func (m *interruptedMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	if !strings.Contains(puts[0].Key, m.part) {
+		return m.Store.Txn(ctx, cmp, puts)
+	}
+	once(&m.before)
+	defer once(&m.after)
+	return m.Store.Txn(ctx, cmp, puts)
+}
+
+func once(f *atomic.Pointer[func()]) {
+	if f := f.Swap(nil); f != nil {
+		(*f)()
+	}
+}
+
+// interrupted is a cluster of three in which n1 can be interrupted.
+func interrupted(t *testing.T, part string) (*cluster, *interruptedMeta) {
+	m := &interruptedMeta{part: part}
 	return newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
 		if name != "n1" {
 			return s
 		}
-		return hookedMeta{Store: s, txn: func(_ context.Context, puts []meta.Put) {
-			if strings.Contains(puts[0].Key, part) {
-				if f := before.Swap(nil); f != nil {
-					(*f)()
-				}
-			}
-		}}
-	}}), before
+		m.Store = s
+		return m
+	}}), m
 }
 
 // TestReplicationAndMinimumAtOnce: one operator changes the replication factor
 // while another changes the minimum: both get what they asked for.
 func TestReplicationAndMinimumAtOnce(t *testing.T) {
-	c, before := interrupted(t, "/topics/")
+	c, n1 := interrupted(t, "/topics/")
 	c.do("n1", "topic.create", "orders", "", nil)
 	other := func() { c.do("n2", "topic.replication", "orders", "", map[string]string{"replication_factor": "2"}) }
-	before.Store(&other)
+	n1.before.Store(&other)
 	c.do("n1", "topic.replication", "orders", "", map[string]string{"min_in_sync": "1"})
 	v, _ := c.view("n1", "orders")
 	require.Equal(t, 1, v.MinInSync)
 	require.Equal(t, 2, v.ReplicationFactor, "what the other operator was told is done is undone")
+}
+
+// TestPoliciesAtOnce: somebody else changes the policy before this operator's broker
+// has heard of his change: both are done, and nobody waits for what came and went.
+func TestPoliciesAtOnce(t *testing.T) {
+	c, n1 := interrupted(t, "/channels/")
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	set := func(on, backoff string) {
+		c.do(on, "channel.policy", "orders", "billing", map[string]string{"retry_backoff": backoff})
+	}
+	other := func() {
+		set("n2", "2s")
+		c.eventually(func() bool {
+			p, err := c.nodes["n1"].Policy("orders", "billing")
+			return err == nil && p.BackoffMS == 2000
+		}, "not heard of")
+	}
+	n1.after.Store(&other)
+	set("n1", "1s")
+	p, err := c.nodes["n1"].Policy("orders", "billing")
+	require.NoError(t, err)
+	require.EqualValues(t, 2000, p.BackoffMS)
 }

@@ -178,14 +178,21 @@ func (b *Broker) editChannel(ctx context.Context, t ident.TopicID, channel strin
 			return c, err
 		}
 		c.V = meta.Version
-		ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
+		ok, rev, err := b.meta.Txn(ctx, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
 		if err != nil {
 			return c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
 		if ok {
+			c.Revision = rev
 			return c, nil
 		}
 	}
+}
+
+// awaitChannel waits until a channel's key is known here as it was at a revision, or
+// later, or that it is gone.
+func (b *Broker) awaitChannel(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
+	return b.await(ctx, func() bool { c, ok := b.catalog.channels(t)[channel]; return !ok || c.Revision >= revision })
 }
 
 // pauseTopic notes the pause in the topic's key, then at every leader.

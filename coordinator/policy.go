@@ -102,7 +102,7 @@ func (b *Broker) setPolicy(ctx context.Context, op edge.AdminOp) error {
 	if err != nil {
 		return err
 	}
-	return b.await(ctx, func() bool { return b.catalog.channels(t.ID)[op.Channel].Policy == c.Policy })
+	return b.awaitChannel(ctx, t.ID, op.Channel, c.Revision)
 }
 
 // Policy is what a channel's key says (edge.Channels).

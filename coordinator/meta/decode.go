@@ -37,6 +37,7 @@ func DecodeTopic(e Entry) (TopicState, error) {
 func DecodeChannel(e Entry) (ChannelState, error) {
 	var s ChannelState
 	err := decode(e, &s, &s.V)
+	s.Revision = e.Mod
 	return s, err
 }
 

@@ -212,6 +212,8 @@ type ChannelState struct {
 	Deleting bool `json:"deleting,omitempty"`
 
 	Policy ChannelPolicy `json:"policy,omitzero"`
+
+	Revision int64 `json:"-"`
 }
 
 // ChannelPolicy says what becomes of messages that fail; zero = they come again
