@@ -80,17 +80,26 @@ func (b *Broker) requireTopic(ctx context.Context, name string) error {
 	if _, ok := b.catalog.topic(name); ok || name == "" {
 		return nil // "" is the whole cluster
 	}
-	e, err := b.meta.Get(ctx, b.keys.Topic(name))
-	if errors.Is(err, meta.ErrNotFound) {
-		return edge.ErrTopicNotFound
-	}
-	if err != nil {
-		return fmt.Errorf("%w: look for topic %s: %w", edge.ErrUnavailable, name, err)
-	}
-	if t, err := meta.DecodeTopic(e); err != nil || t.Deleted {
-		return edge.ErrTopicNotFound
+	if _, err := b.topicKey(ctx, name); err != nil {
+		return err
 	}
 	return b.await(ctx, func() bool { _, ok := b.catalog.topic(name); return ok })
+}
+
+// topicKey reads a topic's key as it is now.
+func (b *Broker) topicKey(ctx context.Context, name string) (meta.TopicState, error) {
+	e, err := b.meta.Get(ctx, b.keys.Topic(name))
+	if errors.Is(err, meta.ErrNotFound) {
+		return meta.TopicState{}, edge.ErrTopicNotFound
+	}
+	if err != nil {
+		return meta.TopicState{}, fmt.Errorf("%w: look for topic %s: %w", edge.ErrUnavailable, name, err)
+	}
+	t, err := meta.DecodeTopic(e)
+	if err != nil || t.Deleted {
+		return t, edge.ErrTopicNotFound
+	}
+	return t, nil
 }
 
 // learnChannel waits for a channel that another broker has just made and that is

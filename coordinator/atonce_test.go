@@ -80,3 +80,46 @@ func TestPoliciesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, p.BackoffMS)
 }
+
+// TestPauseAndUnpauseAtOnce: an unpause is written after a pause and carried out
+// before it. What was written last holds, at the leaders too.
+func TestPauseAndUnpauseAtOnce(t *testing.T) {
+	c, n1 := interrupted(t, "/channels/")
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	other := func() { c.do("n2", "channel.unpause", "orders", "billing", nil) }
+	n1.after.Store(&other)
+	c.do("n1", "channel.pause", "orders", "billing", nil)
+	s, found := c.stats("orders", "billing")
+	require.True(t, found)
+	require.False(t, s.Paused)
+}
+
+// TestOrderAndUnorderAtOnce: the same for a channel that becomes ordered, and nobody
+// waits for what came and went.
+func TestOrderAndUnorderAtOnce(t *testing.T) {
+	c, n1 := interrupted(t, "/channels/")
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "drain", nil)
+	order := func(on, how string) { c.do(on, "channel.order", "orders", "drain", map[string]string{"order": how}) }
+	other := func() { order("n2", "false") }
+	n1.after.Store(&other)
+	order("n1", "true")
+	for _, m := range []string{"m0", "m1"} {
+		require.NoError(t, c.put("n1", "orders", m))
+	}
+	sub := c.subscribe("n1", "orders", "drain", 2)
+	defer sub.sub.Close(true)
+	require.Len(t, sub.take(2), 2, "more than one at a time")
+}
+
+// TestTopicPauseAndUnpauseAtOnce: the same for a topic.
+func TestTopicPauseAndUnpauseAtOnce(t *testing.T) {
+	c, n1 := interrupted(t, "/topics/")
+	c.do("n1", "topic.create", "orders", "", nil)
+	other := func() { c.do("n2", "topic.unpause", "orders", "", nil) }
+	n1.after.Store(&other)
+	c.do("n1", "topic.pause", "orders", "", nil)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	require.Len(t, c.drain("n3", "orders", 1), 1)
+}

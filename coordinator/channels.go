@@ -127,12 +127,13 @@ func (b *Broker) tryChannel(ctx context.Context, topic, channel string, t meta.T
 // pauseChannel replicates a pause at every leader; the key remembers it for
 // partitions that come later.
 func (b *Broker) pauseChannel(ctx context.Context, topic, channel string, paused bool) error {
-	verb := verbChannelUnpause
-	if paused {
-		verb = verbChannelPause
-	}
-	return b.alterChannel(ctx, topic, queueOp{Verb: verb, Channel: channel},
-		func(c *meta.ChannelState) error { c.Paused = paused; return nil })
+	_, err := b.alterChannel(ctx, topic, channel, func(c *meta.ChannelState) { c.Paused = paused }, func(c meta.ChannelState) queueOp {
+		if c.Paused {
+			return queueOp{Verb: verbChannelPause, Channel: channel}
+		}
+		return queueOp{Verb: verbChannelUnpause, Channel: channel}
+	})
+	return err
 }
 
 // orderChannel makes a channel ordered or unordered in the same way. All
@@ -142,25 +143,38 @@ func (b *Broker) orderChannel(ctx context.Context, topic, channel string, ordere
 	if t.Ordered && !ordered {
 		return fmt.Errorf("%w: topic %s is ordered", edge.ErrInvalid, topic)
 	}
-	op := queueOp{Verb: verbChannelOrder, Channel: channel, Ordered: ordered}
-	if err := b.alterChannel(ctx, topic, op, func(c *meta.ChannelState) error { c.Ordered = ordered; return nil }); err != nil {
+	c, err := b.alterChannel(ctx, topic, channel, func(c *meta.ChannelState) { c.Ordered = ordered }, func(c meta.ChannelState) queueOp {
+		return queueOp{Verb: verbChannelOrder, Channel: channel, Ordered: c.Ordered}
+	})
+	if err != nil {
 		return err
 	}
-	return b.await(ctx, func() bool { c, ok := b.catalog.channels(t.ID)[channel]; return !ok || c.Ordered == ordered })
+	return b.awaitChannel(ctx, t.ID, channel, c.Revision)
 }
 
-// alterChannel changes a channel's key, then the channel at every leader.
-func (b *Broker) alterChannel(ctx context.Context, topic string, op queueOp, edit func(*meta.ChannelState) error) error {
+// alterChannel changes a channel's key, then the channel at every leader. The key
+// decides: of two operators the one who wrote last may have told the leaders first, so
+// whoever told them looks whether it still says the same.
+func (b *Broker) alterChannel(ctx context.Context, topic, channel string, edit func(*meta.ChannelState), op func(meta.ChannelState) queueOp) (c meta.ChannelState, err error) {
 	t, ok := b.catalog.topic(topic)
 	if !ok {
-		return edge.ErrTopicNotFound
+		return c, edge.ErrTopicNotFound
 	}
-	if !strings.HasSuffix(op.Channel, ephemeral) {
-		if _, err := b.editChannel(ctx, t.ID, op.Channel, edit); err != nil {
-			return err
+	if strings.HasSuffix(channel, ephemeral) { // it has no key
+		edit(&c)
+		return c, b.onLeaders(ctx, t, op(c))
+	}
+	c, err = b.editChannel(ctx, t.ID, channel, func(c *meta.ChannelState) error { edit(c); return nil })
+	for err == nil {
+		told, there := op(c), false
+		if err = b.onLeaders(ctx, t, told); err != nil {
+			break
+		}
+		if _, c, there, err = b.channelKey(ctx, t.ID, channel); !there || op(c) == told {
+			break
 		}
 	}
-	return b.onLeaders(ctx, t, op)
+	return c, err
 }
 
 // editChannel changes a channel's key as it is now and returns what it says then.
@@ -195,30 +209,39 @@ func (b *Broker) awaitChannel(ctx context.Context, t ident.TopicID, channel stri
 	return b.await(ctx, func() bool { c, ok := b.catalog.channels(t)[channel]; return !ok || c.Revision >= revision })
 }
 
-// pauseTopic notes the pause in the topic's key, then at every leader.
+// pauseTopic notes the pause in the topic's key, then at every leader, and returns when
+// this broker knows it. The key decides, as with channels.
 func (b *Broker) pauseTopic(ctx context.Context, topic string, paused bool) error {
-	for {
-		t, ok := b.catalog.topic(topic)
-		if !ok {
-			return edge.ErrTopicNotFound
+	t, err := b.notePause(ctx, topic, paused)
+	for told := !t.Paused; err == nil && told != t.Paused; {
+		verb := verbTopicUnpause
+		if told = t.Paused; told {
+			verb = verbTopicPause
 		}
-		if t.Paused == paused {
-			verb := verbTopicUnpause
-			if paused {
-				verb = verbTopicPause
-			}
-			return b.onLeaders(ctx, t, queueOp{Verb: verb})
-		}
-		next := t
-		next.V, next.Paused = meta.Version, paused
-		if _, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}},
-			[]meta.Put{{Key: b.keys.Topic(topic), Value: meta.Encode(next)}}); err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-		}
-		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(topic); return now.Revision != t.Revision }); err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		if err = b.onLeaders(ctx, t, queueOp{Verb: verb}); err == nil {
+			t, err = b.topicKey(ctx, topic)
 		}
 	}
+	if err != nil {
+		return err
+	}
+	return b.await(ctx, func() bool { now, ok := b.catalog.record(topic); return !ok || now.Revision >= t.Revision })
+}
+
+// notePause writes the pause into the topic's key as it is now.
+func (b *Broker) notePause(ctx context.Context, topic string, paused bool) (t meta.TopicState, err error) {
+	for ok := false; !ok; {
+		if t, err = b.topicKey(ctx, topic); err != nil || t.Paused == paused {
+			return t, err
+		}
+		is := meta.Compare{Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}
+		t.V, t.Paused = meta.Version, paused
+		ok, t.Revision, err = b.meta.Txn(ctx, []meta.Compare{is}, []meta.Put{{Key: is.Key, Value: meta.Encode(t)}})
+		if err != nil {
+			return t, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+	return t, nil
 }
 
 // onLeaders carries out an operation at the leader of every partition.
