@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// holding is a broker that holds the replica of orders/0 from an offset on: batches
+// of ten bytes, the checksum of each by crc.
+func holding(t *testing.T, start, end int64, crc func(offset int64) uint32) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		batches := []map[string]any{}
+		for at := start; at < end; at += 10 {
+			batches = append(batches, map[string]any{"offset": at, "bytes": 10, "epoch": 1, "crc": crc(at)})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"start": start, "committed": end, "end": end, "next": end, "batches": batches})
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// checkOf compares the replicas at these addresses.
+func checkOf(t *testing.T, addresses ...string) (string, error) {
+	var v edge.ClusterView
+	p := edge.PartitionView{}
+	for i, address := range addresses {
+		n := ident.Node(string(rune('a' + i)))
+		v.Brokers = append(v.Brokers, edge.BrokerView{Name: n, Alive: true, HTTPAddress: address})
+		p.Replicas = append(p.Replicas, n)
+	}
+	v.Topics = []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{p}}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) }))
+	defer s.Close()
+	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
+}
+
+// Retention takes whole files, each replica its own: one that began a file elsewhere
+// holds more, or less, of what all have passed, and is equal all the same.
+func TestCheckComparesWhatAllReplicasStillHold(t *testing.T) {
+	same := func(offset int64) uint32 { return uint32(offset) }
+	out, err := checkOf(t, holding(t, 30, 100, same), holding(t, 0, 100, same), holding(t, 50, 100, same))
+	require.NoError(t, err, out)
+	require.Contains(t, out, "50 bytes on [a b c]: equal")
+	out, err = checkOf(t, holding(t, 100, 100, same), holding(t, 0, 100, same))
+	require.NoError(t, err, out)
+	_, err = checkOf(t, holding(t, 30, 100, same), holding(t, 0, 60, same))
+	require.Error(t, err, "one lacks the end")
+	out, err = checkOf(t, holding(t, 30, 100, same), holding(t, 0, 100, func(offset int64) uint32 { return uint32(offset) + uint32(offset/90) }))
+	require.Error(t, err)
+	require.Contains(t, out, "differ at offset 90")
+}
