@@ -70,6 +70,9 @@ func New(cfg Config) (*Cluster, error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil {
 		return nil, fmt.Errorf("devcluster: %w", err)
 	}
+	if err := refuseRunning(cfg.DataDir); err != nil {
+		return nil, err
+	}
 	c := &Cluster{cfg: cfg, running: map[string]*exec.Cmd{}}
 	addr := func(i, plus int) string { return fmt.Sprintf("127.0.0.1:%d", cfg.BasePort+100*i+plus) }
 	scheme := "http"
@@ -104,6 +107,28 @@ func New(cfg Config) (*Cluster, error) {
 		}
 	}
 	return c, c.save()
+}
+
+// refuseRunning keeps the cluster.json of brokers that run: with their pids forgotten
+// nobody would stop them. A broker holds the lock of its data path; a pid may be
+// somebody else's by now.
+func refuseRunning(dataDir string) error {
+	c, err := Load(dataDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, b := range c.Brokers {
+		lock := flock.New(filepath.Join(b.DataDir, "nsqd.lock"))
+		free, err := lock.TryLock()
+		if err == nil && !free {
+			return fmt.Errorf("devcluster: %s runs already on %s: stop it first", b.Name, b.DataDir)
+		}
+		_ = lock.Close() // without the folder there was no lock
+	}
+	return nil
 }
 
 // Load reads the cluster.json of a data directory.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -46,4 +47,26 @@ func TestStartsAtTheSameTime(t *testing.T) {
 	for _, l := range loaded { // reap
 		_ = l.StopAll(time.Second)
 	}
+}
+
+// TestARunningClusterIsNotForgotten: a second cluster in the directory of one that
+// runs would forget the pids of the first, whose brokers nobody could stop then.
+func TestARunningClusterIsNotForgotten(t *testing.T) {
+	dir := t.TempDir()
+	cfg := devcluster.Config{Nodes: 2, DataDir: dir, BasePort: 20000, NSQD: "/bin/false"}
+	c, err := devcluster.New(cfg)
+	require.NoError(t, err)
+	before, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
+	require.NoError(t, err)
+	runs := flock.New(filepath.Join(c.Brokers[1].DataDir, "nsqd.lock")) // as a broker holds it
+	require.NoError(t, runs.Lock())
+	cfg.Nodes, cfg.BasePort = 1, 30000
+	_, err = devcluster.New(cfg)
+	require.ErrorContains(t, err, "n2 runs")
+	after, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	require.NoError(t, runs.Unlock())
+	_, err = devcluster.New(cfg)
+	require.NoError(t, err)
 }
