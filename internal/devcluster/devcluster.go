@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -195,6 +196,9 @@ func (c *Cluster) Start(name string) error {
 	if b.PID != 0 && alive(b.PID) {
 		return fmt.Errorf("devcluster: %s runs already (pid %d)", name, b.PID)
 	}
+	if err := unused(b.HTTP); err != nil {
+		return fmt.Errorf("devcluster: %s cannot start: %w", name, err)
+	}
 	var how saved
 	raw, err := os.ReadFile(c.commandFile(name))
 	if err == nil {
@@ -217,6 +221,16 @@ func (c *Cluster) Start(name string) error {
 	b.PID = cmd.Process.Pid
 	c.running[name] = cmd
 	return c.save()
+}
+
+// unused refuses an address where somebody else listens: he would be asked whether
+// the broker is ready.
+func unused(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // Signal sends a signal to one broker.

@@ -2,8 +2,12 @@ package devcluster_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -69,4 +73,23 @@ func TestARunningClusterIsNotForgotten(t *testing.T) {
 	require.NoError(t, runs.Unlock())
 	_, err = devcluster.New(cfg)
 	require.NoError(t, err)
+}
+
+// TestAnotherBrokersPort: what answers at a broker's address must be that broker, or
+// those of another cluster are taken for it and called ready.
+func TestAnotherBrokersPort(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // always ready
+	defer other.Close()
+	u, err := url.Parse(other.URL)
+	require.NoError(t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(t, err)
+	c, err := devcluster.New(devcluster.Config{Nodes: 1, DataDir: t.TempDir(), BasePort: port - 1, NSQD: "/bin/false"})
+	require.NoError(t, err)
+	err = c.StartAll()
+	if err == nil {
+		err = c.Ready(t.Context())
+	}
+	require.ErrorContains(t, err, "address already in use")
+	require.NoError(t, c.StopAll(time.Second))
 }
