@@ -58,6 +58,9 @@ type Options struct {
 	Durability        meta.Durability
 	TopicOptions      meta.TopicOptions // likewise: retention and limits
 	NoAutoCreate      bool
+	// KnownChannels tells which channels others know of a topic that is new here;
+	// nil = there is nobody to ask.
+	KnownChannels     func(ctx context.Context, topic string) []string
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept

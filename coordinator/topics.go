@@ -24,6 +24,7 @@ const (
 	writeEach      = time.Millisecond      // likewise, of the transaction
 	createRetry    = 50 * time.Millisecond
 	connectWait    = 200 * time.Millisecond
+	knownTimeout   = time.Second // the first put waits no longer for KnownChannels
 	// deleteRepeat is how long a repeated delete is taken for the same one:
 	// nsqadmin posts it to every broker.
 	deleteRepeat = 10 * time.Second
@@ -86,6 +87,7 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 	ctx, cancel := context.WithTimeout(ctx, b.o.Hold+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID()}
+	known := b.knownChannels(ctx, s.name)
 	defer func() { b.background(func(ctx context.Context) { b.releaseReplicas(ctx, c) }) }()
 	for {
 		if t, ok := b.Topic(s.name); ok {
@@ -95,11 +97,39 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 		if err == nil {
 			err = b.await(ctx, func() bool { _, ok := b.Topic(s.name); return ok })
 		}
+		if err == nil {
+			b.createKnown(ctx, s.name, known)
+		}
 		if errors.Is(err, edge.ErrInvalid) {
 			return gateway.Topic{}, err
 		}
 		if err != nil && !waitFor(ctx, b.Changed(), createRetry) {
 			return gateway.Topic{}, fmt.Errorf("%w: create topic %s: %w", edge.ErrUnavailable, s.name, err)
+		}
+	}
+}
+
+// knownChannels are the channels that a new topic is to have before its first
+// message, for only the first one begins with what the topic kept: those of
+// consumers who look the topic up elsewhere and have not come yet.
+func (b *Broker) knownChannels(ctx context.Context, topic string) []string {
+	if b.o.KnownChannels == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
+	defer cancel()
+	return slices.DeleteFunc(b.o.KnownChannels(ctx, topic), func(channel string) bool {
+		return !edge.ValidName(channel) || nsqd.IsEphemeral(channel)
+	})
+}
+
+// createKnown makes them, all from the beginning: another broker may have taken
+// puts since the topic is there. One that cannot be made holds up nobody.
+func (b *Broker) createKnown(ctx context.Context, topic string, channels []string) {
+	for _, channel := range channels {
+		if err := b.CreateChannel(ctx, topic, channel, "earliest", false); err != nil {
+			b.log.WithError(err).WithField("topic", topic).WithField("channel", channel).
+				Warn("cannot make a channel that others know")
 		}
 	}
 }

@@ -177,15 +177,7 @@ func TestRegistersWithLookupd(t *testing.T) {
 	require.NoError(t, err)
 	defer daemon.Close()
 	heard := make(chan string, 100)
-	go func() {
-		for {
-			conn, err := daemon.Accept()
-			if err != nil {
-				return
-			}
-			go answerRegistrations(conn, heard)
-		}
-	}()
+	go acceptRegistrations(daemon, 1, heard)
 	b := start(t, "--lookupd-tcp-address="+daemon.Addr().String())
 	b.post("/pub?topic=early", "one")
 	seen := map[string]bool{}
@@ -217,7 +209,48 @@ func TestRegistersWithLookupd(t *testing.T) {
 	until("UNREGISTER orders")
 }
 
-func answerRegistrations(conn net.Conn, heard chan<- string) {
+// TestChannelsThatLookupdKnows are those of a topic before its first message.
+func TestChannelsThatLookupdKnows(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"channels":["of-`+r.URL.Query().Get("topic")+`","other","c#ephemeral"]}`) // the client tells
+	}))
+	defer web.Close()
+	daemon, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer daemon.Close()
+	heard := make(chan string, 100)
+	go acceptRegistrations(daemon, web.Listener.Addr().(*net.TCPAddr).Port, heard)
+	b := start(t)
+	b.post("/topic/create?topic=early", "")
+	status, _ := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", fmt.Sprintf("[%q]", daemon.Addr()))
+	require.Equal(t, 200, status)
+	b.eventually("the daemon is known", func() bool {
+		select {
+		case line := <-heard:
+			return line == "REGISTER early"
+		default:
+			return false
+		}
+	})
+	b.post("/pub?topic=orders", "one")
+	_, text := b.get("/stats?format=json&topic=orders")
+	require.Contains(t, text, `"channel_name":"of-orders","depth":1,`)
+	require.Contains(t, text, `"channel_name":"other","depth":1,`)
+	require.NotContains(t, text, "ephemeral")
+}
+
+// acceptRegistrations is an nsqlookupd that tells this HTTP port.
+func acceptRegistrations(daemon net.Listener, httpPort int, heard chan<- string) {
+	for {
+		conn, err := daemon.Accept()
+		if err != nil {
+			return
+		}
+		go answerRegistrations(conn, httpPort, heard)
+	}
+}
+
+func answerRegistrations(conn net.Conn, httpPort int, heard chan<- string) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	if _, err := io.CopyN(io.Discard, in, 4); err != nil {
@@ -235,7 +268,7 @@ func answerRegistrations(conn net.Conn, heard chan<- string) {
 				return
 			}
 			_, _ = io.CopyN(io.Discard, in, int64(binary.BigEndian.Uint32(n[:]))) // the next read tells
-			answer = `{"broadcast_address":"127.0.0.1","hostname":"h","http_port":1,"tcp_port":2,"version":"1.3.0"}`
+			answer = fmt.Sprintf(`{"broadcast_address":"127.0.0.1","hostname":"h","http_port":%d,"tcp_port":2,"version":"1.3.0"}`, httpPort)
 		}
 		heard <- line
 		if _, err := conn.Write([]byte(body(answer))); err != nil {

@@ -67,6 +67,8 @@ func (p *process) start(ctx context.Context) error {
 		return err
 	}
 	p.node = options.Node
+	p.lookup = lookup.New(p.lookupOptions(), nil) // of nobody yet: nothing is served
+	options.KnownChannels = p.knownChannels
 	if p.broker, err = coordinator.Start(ctx, options); err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}

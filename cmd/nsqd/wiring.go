@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -137,9 +138,7 @@ func bootID() string {
 
 // serve opens the edges.
 func (p *process) serve() {
-	registration := p.lookupOptions()
-	registration.Source = lookup.FromStats(p.broker.Stats())
-	p.lookup = lookup.New(registration, p.o.LookupdTCPAddress)
+	p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
 		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(),
 		Metrics: p.metrics, Log: p.log,
@@ -179,8 +178,18 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
+		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats())() },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
+}
+
+// knownChannels are those that the external nsqlookupds know of a topic.
+func (p *process) knownChannels(ctx context.Context, topic string) []string {
+	channels, err := p.lookup.Channels(ctx, topic)
+	if err != nil {
+		p.log.WithError(err).WithField("topic", topic).Warn("cannot ask every nsqlookupd for the topic's channels")
+	}
+	return channels
 }
 
 // authorizer is nil without auth services, and then an untyped nil.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -22,17 +23,24 @@ func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error
 		Timeout:   orDefault(r.opts.RequestTimeout, 5*time.Second),
 		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
 	}
+	var mu sync.Mutex
 	var all []string
 	var failed error
+	var asked sync.WaitGroup
 	for _, p := range r.peers() {
 		address := p.http.Load()
 		if address == nil {
 			continue // never reached: its HTTP address is not known
 		}
-		channels, err := ask(ctx, client, "http://"+*address+"/channels?topic="+url.QueryEscape(topic))
-		all = append(all, channels...)
-		failed = errors.Join(failed, err)
+		asked.Go(func() { // at once: one that hangs must not take the time of the others
+			channels, err := ask(ctx, client, "http://"+*address+"/channels?topic="+url.QueryEscape(topic))
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, channels...)
+			failed = errors.Join(failed, err)
+		})
 	}
+	asked.Wait()
 	slices.Sort(all)
 	return slices.Compact(all), failed
 }
