@@ -243,7 +243,7 @@ func TestChannelsOfATopic(t *testing.T) {
 	require.NoError(t, do("channel.pause", "first"))
 	require.NoError(t, do("channel.unpause", "first"))
 	require.NoError(t, do("channel.delete", "first"))
-	require.ErrorIs(t, do("channel.delete", "first"), edge.ErrChannelNotFound)
+	require.ErrorIs(t, do("channel.delete", "third"), edge.ErrChannelNotFound)
 	require.Equal(t, []string{"second"}, c.nodes["n2"].Channels("orders"))
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -29,12 +30,21 @@ type catalog struct {
 		names      map[ident.TopicID]string
 		partitions map[ident.Partition]meta.PartitionState
 		channels   map[ident.TopicID]map[string]meta.ChannelState
+		gone       map[goneKey]time.Time // channels whose keys went, at most maxGone
 		nodes      map[ident.Node]meta.NodeState
 		live       map[ident.Node]registration
 		controller ident.Node
 		cluster    meta.ClusterState
 	}
 }
+
+type goneKey struct {
+	topic   ident.TopicID
+	channel string
+}
+
+// maxGone bounds the memory: beyond it all that went before is forgotten.
+const maxGone = 1 << 12
 
 // changed names what a change of the metadata touched.
 type changed struct {
@@ -55,6 +65,7 @@ func (c *catalog) clearLocked() {
 	c.mu.names = map[ident.TopicID]string{}
 	c.mu.partitions = map[ident.Partition]meta.PartitionState{}
 	c.mu.channels = map[ident.TopicID]map[string]meta.ChannelState{}
+	c.mu.gone = map[goneKey]time.Time{}
 	c.mu.nodes = map[ident.Node]meta.NodeState{}
 	c.mu.live = map[ident.Node]registration{}
 	c.mu.controller = ""
@@ -162,6 +173,10 @@ func (c *catalog) deleteLocked(key string, out *changed) {
 		out.topics = append(out.topics, name)
 	} else if id, name, ok := c.keys.ParseChannel(key); ok {
 		c.setChannelLocked(id, name, nil)
+		if len(c.mu.gone) >= maxGone {
+			clear(c.mu.gone)
+		}
+		c.mu.gone[goneKey{id, name}] = time.Now()
 	} else if n, ok := c.keys.ParseNode(key); ok {
 		delete(c.mu.nodes, n)
 	} else if key == c.keys.Controller() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -72,6 +73,15 @@ func (c *catalog) channels(id ident.TopicID) map[string]meta.ChannelState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.channels[id]
+}
+
+// hadChannel reports whether a topic has a channel as far as is known here, or had
+// it so lately.
+func (c *catalog) hadChannel(id ident.TopicID, name string, lately time.Duration) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, has := c.mu.channels[id][name]
+	return has || time.Since(c.mu.gone[goneKey{id, name}]) < lately
 }
 
 // liveNode is the present registration of a broker.

@@ -26,6 +26,9 @@ func (b *Broker) deleteChannel(ctx context.Context, topic, channel string) error
 		return b.onLeaders(ctx, t, queueOp{Verb: verbChannelDelete, Channel: channel})
 	}
 	c, err := b.editChannel(ctx, t.ID, channel, func(c *meta.ChannelState) error { c.Deleting = true; return nil })
+	if errors.Is(err, edge.ErrChannelNotFound) && b.catalog.hadChannel(t.ID, channel, deleteRepeat) {
+		return nil // the same delete, repeated on another broker
+	}
 	if err != nil {
 		return err
 	}

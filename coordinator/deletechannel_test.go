@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,6 +33,22 @@ func (h hookedMeta) Get(ctx context.Context, key string) (meta.Entry, error) {
 		}
 	}
 	return h.Store.Get(ctx, key)
+}
+
+// TestDeleteOfAChannelIsRepeated: nsqadmin posts a delete to every broker that
+// lists the topic. A channel that was made anew meanwhile is deleted.
+func TestDeleteOfAChannelIsRepeated(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	for range 2 {
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for _, n := range []string{"n1", "n2", "n3", "n1"} {
+			c.do(n, "channel.delete", "orders", "billing", nil)
+		}
+		c.eventually(func() bool { return len(c.nodes["n3"].Channels("orders")) == 0 }, "gone")
+	}
+	err := c.nodes["n2"].Do(context.Background(), edge.AdminOp{Verb: "channel.delete", Topic: "orders", Channel: "other"})
+	require.ErrorIs(t, err, edge.ErrChannelNotFound)
 }
 
 // TestLastTwoChannelsDeletedAtOnce: a topic loses its last two channels at the
