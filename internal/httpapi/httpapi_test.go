@@ -308,6 +308,11 @@ func TestStats(t *testing.T) {
 	require.Contains(t, r, fmt.Sprintf(topic, "null"))
 	r = text(t, do(s.nsqd, "GET", "/stats?format=json", ""))
 	require.Contains(t, r, `"clients":[{"client_id":"me","hostname":"","version":"V2",`)
+	r = text(t, do(s.nsqd, "GET", "/stats?format=json&channel=c&include_clients=0", ""))
+	require.Contains(t, r, fmt.Sprintf(topic, "null"))
+	for _, without := range []string{"channel=d", "topic=t&channel=d"} {
+		require.Contains(t, text(t, do(s.nsqd, "GET", "/stats?format=json&"+without, "")), `"topics":[],`, without)
+	}
 	r = text(t, do(s.nsqd, "GET", "/stats", ""))
 	for _, part := range []string{"nsqd v1.3.0 (built w/go", "Health: OK", "Memory:", "[t              ] depth: 0", "[V2 me ", "Producers: None"} {
 		require.Contains(t, r, part)

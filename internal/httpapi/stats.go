@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -31,12 +32,16 @@ func (a *api) stats(r *http.Request) (any, error) {
 }
 
 func (a *api) gather(values url.Values) statsReply {
-	topic, clients := values.Get("topic"), flag(values, "include_clients", true)
+	topic, channel, clients := values.Get("topic"), values.Get("channel"), flag(values, "include_clients", true)
 	reply := statsReply{
 		Version: a.opts.Version, Health: a.health(), StartTime: a.opts.StartTime.Unix(),
-		Topics: a.b.Stats.Topics(topic, values.Get("channel"), clients),
+		Topics: a.b.Stats.Topics(topic, channel, clients),
 	}
-	reply.Topics = normal(reply.Topics, clients, topic != "")
+	unknown := topic != "" && len(reply.Topics) == 0
+	if channel != "" { // a topic without it is not asked for
+		reply.Topics = slices.DeleteFunc(reply.Topics, func(t edge.TopicStats) bool { return len(t.Channels) == 0 })
+	}
+	reply.Topics = normal(reply.Topics, clients, unknown)
 	if flag(values, "include_mem", true) {
 		m := ReadMemory()
 		reply.Memory = &m
@@ -50,12 +55,12 @@ func (a *api) gather(values url.Values) statsReply {
 	return reply
 }
 
-// normal gives empty lists the form that NSQ's tools know: no topics at all is
-// [], a filter that found nothing is null, clients that were not asked for are
+// normal gives empty lists the form that NSQ's tools know: no topics are [], but
+// null where the one asked for is unknown, clients that were not asked for are
 // null.
-func normal(topics []edge.TopicStats, clients, filtered bool) []edge.TopicStats {
+func normal(topics []edge.TopicStats, clients, unknown bool) []edge.TopicStats {
 	if len(topics) == 0 {
-		if filtered {
+		if unknown {
 			return nil
 		}
 		return []edge.TopicStats{}
