@@ -49,6 +49,7 @@ func (b *Broker) keepRetention(ctx context.Context) {
 			h.queue.CatchUp()
 			if h.Leading() {
 				h.queue.Reap()
+				h.queue.Forget()
 				b.dropDeserted(ctx, h)
 			}
 			if err := b.retain(ctx, h); err != nil && ctx.Err() == nil {

@@ -110,6 +110,21 @@ func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 	require.Equal(t, []string{"later", "poison"}, c.deferredBodies("orders", "billing"))
 }
 
+// TestEphemeralTopicKeepsWhatItsChannelsNeed: the consumers of a feed without end
+// are all ephemeral, and no other channel will ever ask for what they have had.
+func TestEphemeralTopicKeepsWhatItsChannelsNeed(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
+	fast := c.subscribe("n2", "feed#ephemeral", "fast#ephemeral", 1000)
+	slow := c.subscribe("n3", "feed#ephemeral", "slow#ephemeral", 1000)
+	c.fill("feed#ephemeral", 500)
+	fast.finish(fast.take(500)...)
+	half := slow.take(500)
+	slow.finish(half[:250]...)
+	c.eventually(func() bool { return c.logStart("feed#ephemeral") > 2*smallSegment }, "finished messages stay on the disks")
+	slow.finish(half[250:]...)
+	c.eventually(func() bool { return c.logStart("feed#ephemeral") > 6*smallSegment }, "finished messages stay on the disks")
+}
+
 func TestRetentionKeepsFinishedMessagesForReplay(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
 	kept := map[string]map[string]string{

@@ -199,6 +199,33 @@ func (p *Partition) EmptyTopic(ctx context.Context) error {
 	})
 }
 
+// Forget gives up what the channels of an #ephemeral topic have had, where all are
+// ephemeral: the topic goes with the last of them, so that nobody will ask for it.
+// The replicas, which do not know these channels, keep the log for the topic.
+func (p *Partition) Forget() {
+	if at, ok := p.passed(); ok {
+		_, _ = p.begin(func() (record, error) { return record{kind: kindKeep, at: at}, nil }) // or who leads next does
+	}
+}
+
+// passed is where the log begins that an #ephemeral topic's channels still need;
+// false if others decide, or nothing is new.
+func (p *Partition) passed() (low ident.Sequence, ok bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if !IsEphemeral(p.topic) || len(p.channels) == 0 {
+		return 0, false
+	}
+	low = MaxSequence
+	for _, c := range p.channels {
+		if !c.ephemeral {
+			return 0, false
+		}
+		low = min(low, c.lowWater())
+	}
+	return low, low > p.keep
+}
+
 // CancelDeferred finishes deferred messages of a channel and returns how many;
 // sequences that are not deferred are passed over.
 func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {

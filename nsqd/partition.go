@@ -323,7 +323,8 @@ func (p *Partition) list() []*Channel {
 
 // LowWater is the least sequence that any channel may still need of the log,
 // deferred messages included unless they were carried: what lies below may go. Ephemeral channels hold nothing. A
-// topic without channels keeps everything since its last channel was deleted.
+// topic without channels keeps everything since its last channel was deleted, but
+// for what Forget gave up.
 func (p *Partition) LowWater() ident.Sequence {
 	p.CatchUp()
 	p.mu.RLock()
