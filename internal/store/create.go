@@ -95,8 +95,10 @@ func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 }
 
 func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
-	dir := s.partitionDir(topic, id)
-	if err := s.o.FS.MkdirAll(dir); err != nil {
+	s.topicFolders.RLock()
+	err := s.o.FS.MkdirAll(s.partitionDir(topic, id))
+	s.topicFolders.RUnlock()
+	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	p, err := s.newPartition(topic, id)
@@ -140,14 +142,8 @@ func (s *Store) Trash(id ident.Partition) error {
 	p.dropTailLocked(p.mu.end.Offset)
 	p.mu.Unlock()
 	err := errors.Join(p.segments.Close(), p.index.Close())
-	to := fmt.Sprintf("%s.%s.%d.%d", p.topic, id.Topic, id.Number, time.Now().UnixNano())
 	if err == nil {
-		err = s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to))
-	}
-	for _, d := range []string{path.Dir(p.dir), s.trashDir()} {
-		if err == nil {
-			err = s.o.FS.SyncDir(d)
-		}
+		err = s.moveToTrash(p)
 	}
 	if err != nil {
 		err = fmt.Errorf("store: trash %s: %w", id, err)
@@ -156,8 +152,21 @@ func (s *Store) Trash(id ident.Partition) error {
 	return err
 }
 
+func (s *Store) moveToTrash(p *Partition) error {
+	s.topicFolders.RLock()
+	defer s.topicFolders.RUnlock()
+	to := fmt.Sprintf("%s.%s.%d.%d", p.topic, p.id.Topic, p.id.Number, time.Now().UnixNano())
+	err := s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to))
+	for _, d := range []string{path.Dir(p.dir), s.trashDir()} {
+		if err == nil {
+			err = s.o.FS.SyncDir(d)
+		}
+	}
+	return err
+}
+
 // EmptyTrash deletes for good what was taken away longer ago than the grace
-// time.
+// time, and the folders of topics of which nothing is left.
 func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	names, err := s.o.FS.List(s.trashDir())
 	if err != nil {
@@ -169,11 +178,33 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 		if err != nil || at > limit {
 			continue
 		}
-		if err := s.o.FS.RemoveAll(path.Join(s.trashDir(), name)); err != nil {
+		partition := strings.TrimSuffix(name, path.Ext(name))
+		err = s.dropTopicFolder(strings.TrimSuffix(partition, path.Ext(partition)))
+		if err == nil {
+			err = s.o.FS.RemoveAll(path.Join(s.trashDir(), name))
+		}
+		if err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 	}
 	return nil
+}
+
+// dropTopicFolder removes the folder of a topic if no partition is in it, or
+// each topic that ever was would leave one. If the power takes the removal back,
+// an empty folder stays: no harm.
+func (s *Store) dropTopicFolder(name string) error {
+	s.topicFolders.Lock()
+	defer s.topicFolders.Unlock()
+	dir := path.Join(s.topicsDir(), name)
+	left, err := s.o.FS.List(dir)
+	switch {
+	case errors.Is(err, vfs.ErrNotExist):
+		return nil // with another of its partitions
+	case err != nil || len(left) > 0:
+		return err
+	}
+	return s.o.FS.Remove(dir)
 }
 
 // TrimHead removes the segments that lie wholly below a position: retention.

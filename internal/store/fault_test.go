@@ -559,6 +559,27 @@ func TestUnsyncedOperation(t *testing.T) {
 	require.NotEqual(t, id, reopen(t, o).Partitions()[0].StoreID())
 }
 
+// TestDeletedTopicsLeaveNoFolder: when the last of a topic's partitions leaves the
+// trash its folder goes, and no sooner.
+func TestDeletedTopicsLeaveNoFolder(t *testing.T) {
+	mem := vfs.NewMemory()
+	s := reopen(t, testOptions(mem))
+	ids := []ident.Partition{{Topic: 7, Number: 0}, {Topic: 7, Number: 1}}
+	for _, id := range ids {
+		_, err := s.Create("deleted.often", id)
+		require.NoError(t, err)
+	}
+	for i, id := range ids {
+		require.NoError(t, s.Trash(id))
+		require.NoError(t, s.EmptyTrash(0))
+		topics, err := mem.List("data/topics")
+		require.NoError(t, err)
+		require.Len(t, topics, len(ids)-1-i)
+	}
+	_, err := s.Create("deleted.often", ids[0]) // moved away, and now back
+	require.NoError(t, err)
+}
+
 // TestTrash: a partition taken away stays away, its journal records too, and a
 // new one in its place is another store.
 func TestTrash(t *testing.T) {

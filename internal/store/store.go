@@ -85,6 +85,8 @@ type Store struct {
 	order   sync.Mutex // makes the order in the journal that in mu.waiting
 	encoder encoder    // under order
 
+	topicFolders sync.RWMutex // written: a topic's folder goes; read: partitions come into one or leave it
+
 	mu struct {
 		sync.Mutex
 		partitions map[ident.Partition]*Partition
