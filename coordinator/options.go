@@ -33,6 +33,8 @@ type Options struct {
 	SegmentBytes int64
 	// JournalBytes is the size of one file of the journal (16 MiB).
 	JournalBytes int64
+	// OpenFiles bounds the files of the store that stay open between uses (4096).
+	OpenFiles int
 
 	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or
 	// the logs take more, puts to all partitions with a replica here are refused.

@@ -25,7 +25,7 @@ func (b *Broker) openStore(restored bool) error {
 	}
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, NoSync: b.o.NoSync,
-		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, Log: b.log, Fold: fold, Doubt: doubt,
+		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles, Log: b.log, Fold: fold, Doubt: doubt,
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)

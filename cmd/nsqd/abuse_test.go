@@ -295,7 +295,7 @@ func TestPoisonMessage(t *testing.T) {
 func TestIdleConnections(t *testing.T) {
 	var files syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
-	connections := min(10_000, int(files.Cur)-500)
+	connections := min(10_000, int(files.Cur)/2) // its limit is ours
 	b := start(t)
 	before := b.memory()
 	for range connections {
@@ -313,6 +313,41 @@ func TestIdleConnections(t *testing.T) {
 	each := (b.memory() - before) / connections
 	t.Logf("%d connections: %d bytes each; 20 puts beside them: %v", connections, each, time.Since(began))
 	require.Less(t, each, memoryFactor*32<<10)
+	b.quiet()
+}
+
+// TestMoreClientsThanFiles: as many connections as the process may have files, and
+// more, cost clients, not the broker.
+func TestMoreClientsThanFiles(t *testing.T) {
+	b := prepare(t)
+	b.ulimit = 256
+	b.run()
+	b.ready()
+	c := b.dial()
+	var crowd []net.Conn
+	for range 2 * b.ulimit {
+		conn, err := net.Dial("tcp", b.address(0))
+		require.NoError(t, err)
+		crowd = append(crowd, conn)
+	}
+	for i := range 20 { // more than the store gathers in memory, to topics that are new
+		c.put(fmt.Sprint("t", i%5), strings.Repeat("x", 64<<10))
+	}
+	b.http.CloseIdleConnections() // a probe comes anew
+	status, _ := b.get("/healthz")
+	require.Equal(t, http.StatusOK, status)
+	for _, conn := range crowd {
+		_ = conn.Close()
+	}
+	b.eventually("takes clients again", func() bool {
+		conn, err := net.Dial("tcp", b.address(0))
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Write([]byte("  V2NOP\nPUB t0\n\x00\x00\x00\x01x"))
+		require.NoError(t, err)
+		n, _ := io.ReadFull(conn, make([]byte, 10)) // none if it was refused
+		return n == 10
+	})
 	b.quiet()
 }
 

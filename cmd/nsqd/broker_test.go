@@ -45,6 +45,7 @@ type broker struct {
 	exit      error // valid after done
 	began     time.Time
 	tcpSocket string // instead of the port
+	ulimit    int    // of files; 0: the test's
 }
 
 // start runs a lone broker on an empty directory until it answers /ping.
@@ -74,6 +75,9 @@ func (b *broker) run(flags ...string) {
 		"--rpc-address=" + b.address(3), "--etcd-client-address=" + b.address(4), "--etcd-peer-address=" + b.address(5),
 	}, flags...)
 	b.cmd = exec.Command(os.Args[0], args...)
+	if b.ulimit != 0 {
+		b.cmd = exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, b.ulimit), os.Args[0]}, args...)...)
+	}
 	b.cmd.Env = append(os.Environ(), underTest+"=1")
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	b.log = filepath.Join(b.t.TempDir(), "log")

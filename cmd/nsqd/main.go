@@ -59,7 +59,7 @@ func run(args []string) int {
 	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log, args: args}
+	p := &process{o: o, log: log, args: args, files: shareFiles(fileLimit())}
 	start, cancel := context.WithTimeout(ctx, startTimeout)
 	err = p.start(start)
 	cancel()

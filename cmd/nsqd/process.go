@@ -29,6 +29,7 @@ type process struct {
 	args []string // the command line, to be read again at SIGHUP
 	log  *logrus.Logger
 
+	files   files
 	dir     string
 	lock    *flock.Flock
 	tls     *server.TLS // nil without certificates

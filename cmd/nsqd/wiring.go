@@ -59,7 +59,7 @@ func (p *process) listen() (err error) {
 func (p *process) serverOptions() server.Options {
 	return server.Options{
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
-		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, Log: p.log,
+		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: p.files.tcp, MaxHTTP: p.files.http, Log: p.log,
 	}
 }
 
@@ -80,7 +80,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
-		SegmentBytes: o.MaxBytesPerFile, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
+		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: peerTLS, Token: token,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),

@@ -25,7 +25,7 @@ func (s *Server) acceptTCP(ctx context.Context) {
 		switch {
 		case err == nil:
 			delay = 0
-			s.wg.Go(func() { s.tcpHandler.Serve(ctx, conn) })
+			s.serveTCP(ctx, conn)
 		case errors.Is(err, net.ErrClosed):
 			return
 		case transient(err):
@@ -39,6 +39,19 @@ func (s *Server) acceptTCP(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// serveTCP serves one connection on a goroutine of its own, if it gets a seat.
+func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
+	if !s.tcpSeats.take(conn) {
+		_ = conn.Close()
+		s.tcpSeats.leave()
+		return
+	}
+	s.wg.Go(func() {
+		defer s.tcpSeats.leave()
+		s.tcpHandler.Serve(ctx, conn)
+	})
 }
 
 // transient reports whether an accept may succeed later.

@@ -12,4 +12,6 @@
 //     has ended.
 //  3. Nothing is accepted before Start: handlers may be built with the ports
 //     that Listen got.
+//  4. No more connections are held than Options allow: it is clients that are
+//     refused when files run out, not the disk's owner.
 package server

@@ -30,7 +30,10 @@ type Options struct {
 	HTTPSAddress      string // needs TLS
 	LookupHTTPAddress string
 	TLS               *TLS // nil = no HTTPS
-	Log               logrus.FieldLogger
+	// MaxTCP and MaxHTTP bound the connections held at the TCP port, and at all
+	// others together. 0: no limit.
+	MaxTCP, MaxHTTP int
+	Log             logrus.FieldLogger
 }
 
 // TCPHandler serves the connections of the TCP port; *protocol.Handler is one.
@@ -53,6 +56,7 @@ type Server struct {
 	tcp, http, https, lookup net.Listener
 	tcpHandler               TCPHandler
 	httpServers              []*http.Server
+	tcpSeats, httpSeats      seats
 	failed                   chan error
 	wg                       sync.WaitGroup
 	cancel                   context.CancelFunc // closes the TCP connections hard
@@ -61,6 +65,8 @@ type Server struct {
 // Listen binds the addresses.
 func Listen(o Options) (*Server, error) {
 	s := &Server{opts: o, failed: make(chan error, 1), cancel: func() {}}
+	s.tcpSeats.max, s.tcpSeats.log = int64(o.MaxTCP), o.Log
+	s.httpSeats.max, s.httpSeats.log = int64(o.MaxHTTP), o.Log
 	for _, port := range []struct {
 		listener *net.Listener
 		name     string
@@ -150,7 +156,7 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0),
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnState: s.httpSeats.follow,
 	}
 	s.httpServers = append(s.httpServers, server)
 	s.wg.Go(func() {

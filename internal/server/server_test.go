@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -43,7 +44,10 @@ type broker struct {
 	files   server.TLSOptions
 }
 
-func start(t *testing.T) *broker {
+func start(t *testing.T) *broker { return startWith(t, server.Options{}) }
+
+// startWith fills in the addresses and what else is always the same.
+func startWith(t *testing.T, o server.Options) *broker {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	b := &broker{cluster: edgetest.New(), files: writeCertificate(t, t.TempDir(), 1)}
@@ -51,9 +55,8 @@ func start(t *testing.T) *broker {
 	b.tls, err = server.LoadTLS(b.files)
 	require.NoError(t, err)
 	const any = "127.0.0.1:0"
-	b.Server, err = server.Listen(server.Options{
-		TCPAddress: any, HTTPAddress: any, HTTPSAddress: any, LookupHTTPAddress: any, TLS: b.tls, Log: log,
-	})
+	o.TCPAddress, o.HTTPAddress, o.HTTPSAddress, o.LookupHTTPAddress, o.TLS, o.Log = any, any, any, any, b.tls, log
+	b.Server, err = server.Listen(o)
 	require.NoError(t, err)
 	po := protocol.DefaultOptions()
 	po.TLS = b.tls.Config()
@@ -105,6 +108,40 @@ func get(t *testing.T, url string) (int, string) {
 	body, err := io.ReadAll(r.Body)
 	require.NoError(t, err)
 	return r.StatusCode, string(body)
+}
+
+// TestSeats: one connection too many is closed at once, a later one is taken.
+func TestSeats(t *testing.T) {
+	b := startWith(t, server.Options{MaxTCP: 2, MaxHTTP: 2})
+	for _, port := range []struct {
+		address net.Addr
+		say     string
+	}{
+		{b.TCPAddr(), "  V2NOP\nPUB\n"}, // what it does not take it answers
+		{b.HTTPAddr(), "GET /ping HTTP/1.1\r\nHost: b\r\n\r\n"},
+	} {
+		speak := func() (conn net.Conn, served bool) {
+			conn, err := net.Dial("tcp", port.address.String())
+			require.NoError(t, err)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			_, _ = conn.Write([]byte(port.say)) // it may be closed already
+			n, _ := conn.Read(make([]byte, 1))
+			return conn, n == 1
+		}
+		first, served := speak()
+		require.True(t, served)
+		second, served := speak()
+		require.True(t, served)
+		third, served := speak()
+		require.False(t, served)
+		require.NoError(t, errors.Join(first.Close(), third.Close()))
+		require.Eventually(t, func() bool {
+			conn, served := speak()
+			_ = conn.Close()
+			return served
+		}, patience, 10*time.Millisecond)
+		require.NoError(t, second.Close())
+	}
 }
 
 func TestPorts(t *testing.T) {

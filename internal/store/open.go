@@ -16,7 +16,7 @@ import (
 // id, so that the cluster does not count on it, and the log says so.
 func Open(o Options) (*Store, error) {
 	s := &Store{o: o.withDefaults(), failed: make(chan struct{}), damaged: make(chan struct{}, 1)}
-	s.files = vfs.NewCache(s.o.FS, openFiles)
+	s.files = vfs.NewCache(s.o.FS, s.o.OpenFiles)
 	s.works.New = func() any { return &work{} }
 	s.mu.partitions = map[ident.Partition]*Partition{}
 	if err := s.open(); err != nil {
@@ -36,6 +36,7 @@ func (o Options) withDefaults() Options {
 	o.TailBytes = int(orDefault(int64(o.TailBytes), DefaultTailBytes))
 	o.IndexRecords = int(orDefault(int64(o.IndexRecords), DefaultIndexRecords))
 	o.TailsBytes = orDefault(o.TailsBytes, DefaultTailsBytes)
+	o.OpenFiles = int(orDefault(int64(o.OpenFiles), DefaultOpenFiles))
 	if o.FS == nil {
 		o.FS = vfs.OS{}
 	}

@@ -24,8 +24,7 @@ const (
 	DefaultTailBytes       = 2 << 20
 	DefaultTailsBytes      = 4 << 20
 	DefaultIndexRecords    = 512
-	// openFiles bounds the file handles kept between uses.
-	openFiles = 4096
+	DefaultOpenFiles       = 4096
 )
 
 // Errors of the store.
@@ -49,6 +48,7 @@ type Options struct {
 	TailBytes       int    // of recent batches kept in memory, per partition
 	TailsBytes      int64  // the same, of all partitions together
 	IndexRecords    int    // of a partition that gather before they are written
+	OpenFiles       int    // file handles kept between uses
 	NoSync          bool   // acknowledge from the page cache: --durability=replicated
 	Log             logrus.FieldLogger
 	// Doubt, if not nil, is why the caller does not trust the directory to hold all

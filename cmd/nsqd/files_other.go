@@ -1,0 +1,6 @@
+//go:build !unix
+
+package main
+
+// fileLimit: none is known.
+func fileLimit() uint64 { return filesMax }
