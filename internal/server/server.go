@@ -14,8 +14,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Limits of an HTTP client. NSQ has none; without them a client that sends
-// half a header holds a connection for ever.
+// Limits of an HTTP client, with bodyTimeout. NSQ has none; without them a client
+// that sends half a request holds a connection for ever.
 const (
 	readHeaderTimeout = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
@@ -155,7 +155,7 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 		return
 	}
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		Handler: patient(h), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnState: s.httpSeats.follow,
 	}
 	s.httpServers = append(s.httpServers, server)

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// one is a listener with one connection.
+type one struct {
+	net.Conn
+	taken chan struct{} // capacity 1
+	ctx   context.Context
+}
+
+func (o one) Addr() net.Addr { return o.LocalAddr() }
+func (o one) Close() error   { return nil }
+
+func (o one) Accept() (net.Conn, error) {
+	select {
+	case o.taken <- struct{}{}:
+		return o.Conn, nil
+	case <-o.ctx.Done():
+		return nil, http.ErrServerClosed
+	}
+}
+
+// TestBodies: a client that is silent in the middle of a body is cut off, whether
+// the handler reads it or not; one that is slow is not, nor is a slow handler.
+func TestBodies(t *testing.T) {
+	const half = "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 8\r\n\r\nhalf"
+	reads := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		w.Header().Set("Connection", "close")
+	}
+	for _, test := range []struct {
+		name    string
+		handler http.HandlerFunc
+		rest    string
+		lasts   time.Duration
+	}{
+		{"silent", reads, "", bodyTimeout},
+		{"silent, unread", func(http.ResponseWriter, *http.Request) {}, "", bodyTimeout},
+		{"slow", reads, "rest", 4 * bodyTimeout / 2},
+		{"slow handler", func(w http.ResponseWriter, r *http.Request) {
+			reads(w, r)
+			select {
+			case <-r.Context().Done(): // as if the client had gone
+			case <-time.After(2 * bodyTimeout):
+			}
+		}, "rest", 4*bodyTimeout/2 + 2*bodyTimeout},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, conn := net.Pipe()
+				s := &http.Server{Handler: patient(test.handler)}
+				go func() { _ = s.Serve(one{conn, make(chan struct{}, 1), t.Context()}) }()
+				began := time.Now()
+				_, err := io.WriteString(client, half)
+				require.NoError(t, err)
+				for i := range test.rest {
+					<-time.After(bodyTimeout / 2)
+					_, err := io.WriteString(client, test.rest[i:i+1])
+					require.NoError(t, err)
+				}
+				_, _ = io.Copy(io.Discard, bufio.NewReader(client))
+				require.Equal(t, test.lasts, time.Since(began))
+			})
+		})
+	}
+}
