@@ -134,7 +134,7 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	// 3. Who we are in this run: the incarnation. The metadata has answered from
 	// here on: a leader that never reaches its replicas has a fence too.
-	b.contact.at.Store(time.Now().UnixNano())
+	b.contact.since = time.Now()
 	if err := b.session.registerUntil(ctx); err != nil {
 		return err
 	}

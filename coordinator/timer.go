@@ -18,6 +18,9 @@ const (
 	// stall is a gap between two ticks after which nothing that this process
 	// believes of its peers is trusted until it had time to hear them again.
 	stall = 300 * time.Millisecond
+	// stepLeast is by how much the clock must be set back to be looked after. Less
+	// is the time between reading the two clocks, on a busy machine.
+	stepLeast = 100 * time.Millisecond
 	// probeEvery is how often the metadata is asked while replicas are missing.
 	probeEvery = 200 * time.Millisecond
 )
@@ -33,6 +36,9 @@ func (b *Broker) keepTime(ctx context.Context) {
 		if now.Sub(last) > stall {
 			trusted = now.Add(stall)
 		}
+		if by := now.Sub(last) - wallTime(now).Sub(wallTime(last)); by > stepLeast {
+			b.setBack(by)
+		}
 		last = now
 		if now.After(trusted) && now.Sub(extended) >= b.extendEvery() {
 			extended = now
@@ -44,6 +50,24 @@ func (b *Broker) keepTime(ctx context.Context) {
 		}
 		clear(due)
 	})
+}
+
+// wallTime takes the monotonic clock off: times without it differ by what the
+// wall clock says.
+func wallTime(t time.Time) time.Time { return t.Round(0) }
+
+// setBack keeps fences, timeouts and the agenda, which are in wall time, from
+// waiting for an hour to pass twice when somebody has set the clock back by one.
+// Set forward, it ends them early: messages come again, and the fence is renewed.
+func (b *Broker) setBack(by time.Duration) {
+	b.log.WithField("by", by).Warn("the clock was set back; what is delayed comes so much later")
+	if b.fence.Load() != 0 {
+		b.fence.Add(-by.Nanoseconds())
+	}
+	for _, h := range b.hosted() {
+		h.queue.SetBack(by.Nanoseconds())
+		b.agenda.put(h, 0)
+	}
 }
 
 // drive does what a partition's channels have to do, and notes what is left.
@@ -110,8 +134,9 @@ func (b *Broker) extend(h *hosted, now time.Time) {
 		h.queue.Extend(now.Add(b.unheard()).UnixNano())
 		return
 	}
-	b.contact.wanted.Store(now.UnixNano())
-	h.queue.ExtendUnordered(b.contact.at.Load() + silence.Nanoseconds())
+	age := now.Sub(b.contact.since)
+	b.contact.wanted.Store(int64(age))
+	h.queue.ExtendUnordered(now.Add(time.Duration(b.contact.at.Load()) + silence - age).UnixNano())
 }
 
 // unheard is how long a leader serves after it last believed in its replicas.
@@ -130,21 +155,24 @@ func (b *Broker) extendEvery() time.Duration { return max(b.unheard()/10, tickEv
 
 // contact is when the metadata last answered with this broker's registration in
 // it. It is asked only while somebody wants to know.
-type contact struct{ wanted, at atomic.Int64 } // unix ns
+type contact struct {
+	since      time.Time    // set before the start: it answered then
+	wanted, at atomic.Int64 // ns after that, which no setting of the clock changes
+}
 
 // keepContact asks the metadata while a partition led here misses replicas.
 // Started by start, ends with the broker.
 func (b *Broker) keepContact(ctx context.Context) {
 	every(ctx, probeEvery, func() {
-		asked := time.Now()
-		if asked.UnixNano()-b.contact.wanted.Load() > 2*probeEvery.Nanoseconds() {
+		asked := time.Since(b.contact.since)
+		if int64(asked)-b.contact.wanted.Load() > 2*probeEvery.Nanoseconds() {
 			return
 		}
 		get, cancel := context.WithTimeout(ctx, silence/2)
 		e, err := b.meta.Get(get, b.keys.Live(b.self))
 		cancel()
 		if err == nil && ident.Incarnation(e.Create) == b.Incarnation() {
-			b.contact.at.Store(asked.UnixNano())
+			b.contact.at.Store(int64(asked))
 		}
 	})
 }

@@ -1,0 +1,47 @@
+package nsqd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const hourNS = 3600_000 * nsPerMS
+
+// A consumer hangs with a message while the leader's clock is set back by an hour.
+func TestTimeoutAfterTheClockWasSetBack(t *testing.T) {
+	r := newRig(Options{})
+	r.clock.add(2 * hourNS)
+	c := r.channel(t, "c", ChannelOptions{})
+	s := &Subscriber{MsgTimeoutMS: 100}
+	require.NoError(t, c.Attach(s))
+	r.publish("a", "b")
+	require.Len(t, c.Pull(s, 2, nil), 2)
+	r.clock.add(-hourNS)
+	r.SetBack(hourNS)
+	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
+	r.tick(60)
+	require.NoError(t, c.Touch(s, 1))
+	r.tick(60)
+	require.Equal(t, 1, c.InFlight(s))
+	r.tick(60)
+	require.Zero(t, c.InFlight(s))
+}
+
+// A leader that nobody hears falls silent when it would have, whatever its clock says.
+func TestFenceAfterTheClockWasSetBack(t *testing.T) {
+	r := newRig(Options{})
+	r.clock.add(2 * hourNS)
+	ordered, unordered := r.channel(t, "o", ChannelOptions{Ordered: true}), r.channel(t, "c", ChannelOptions{})
+	r.publishN(3)
+	r.Extend(r.clock.now() + 100)
+	r.clock.add(-hourNS)
+	r.SetBack(hourNS)
+	for _, c := range []*Channel{ordered, unordered} {
+		require.Len(t, c.Pull(subscribe(t, c), 1, nil), 1)
+	}
+	r.clock.add(100)
+	for _, c := range []*Channel{ordered, unordered} {
+		require.Empty(t, c.Pull(subscribe(t, c), 1, nil))
+	}
+}
