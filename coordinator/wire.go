@@ -43,8 +43,9 @@ type messageHeader struct {
 	apart []byte // the delta, if it is in the payload
 }
 
-// apartBytes is how long a delta in the header may be.
-const apartBytes = 64 << 10
+// apartBytes is how long a delta in the header may be. Brokers of before can take no
+// other, so there it is where it fits.
+const apartBytes = rpc.MaxHeader / 2
 
 // AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time
 // that msgpack's reflection does, and each put costs its brokers a dozen of them.
