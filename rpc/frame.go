@@ -75,8 +75,9 @@ const (
 const (
 	// MaxHeader is the longest header in bytes.
 	MaxHeader = 1 << 20
-	// MaxPayload is the longest payload of one frame in bytes.
-	MaxPayload = 64 << 20
+	// MaxPayload is the longest payload of one frame in bytes: the state of a
+	// partition's channels must fit, 16 bytes for each delayed message.
+	MaxPayload = 512 << 20
 
 	preludeBytes  = 24
 	pieceBytes    = 256 << 10
