@@ -314,7 +314,39 @@ func TestStats(t *testing.T) {
 		require.Contains(t, text(t, do(s.nsqd, "GET", "/stats?format=json&"+without, "")), `"topics":[],`, without)
 	}
 	r = text(t, do(s.nsqd, "GET", "/stats", ""))
-	for _, part := range []string{"nsqd v1.3.0 (built w/go", "Health: OK", "Memory:", "[t              ] depth: 0", "[V2 me ", "Producers: None"} {
+	for _, part := range []string{"nsqd v1.3.0 (built w/go", "Health: OK", "Memory:", "[t              ] depth: 0", "[V2 ", "Producers: None"} {
+		require.Contains(t, r, part)
+	}
+}
+
+// busy is a broker with one consumer.
+type busy struct{}
+
+func (busy) Health() error { return nil }
+
+func (busy) Topics(string, string, bool) []edge.TopicStats {
+	latency := edge.E2ELatency{Count: 3, Percentiles: []edge.Percentile{{Quantile: 1, Value: 2.5e9}, {Quantile: 0.99, Value: 398_409_187}, {Quantile: 0.5, Value: 1500}}}
+	return []edge.TopicStats{{TopicName: "t", Depth: 1, BackendDepth: 1, MessageCount: 3, E2E: latency, Channels: []edge.ChannelStats{{
+		ChannelName: "c", Paused: true, InFlightCount: 1, Clients: []edge.ClientStats{{
+			ClientID: "me", Hostname: "host", RemoteAddress: "10.0.0.1:5000", UserAgent: "go-nsq/1.1.0", Version: "V2", State: 3, InFlightCount: 1, ReadyCount: 2,
+		}},
+	}}}}
+}
+
+// TestStatsText: these lines are those of a stock nsqd with the same numbers.
+func TestStatsText(t *testing.T) {
+	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: busy{}, Producers: func() []edge.ClientStats {
+		return []edge.ClientStats{{
+			Hostname: "host", RemoteAddress: "10.0.0.1:5001", Version: "V2", PubCounts: []edge.PubCount{{Topic: "t", Count: 7}},
+		}}
+	}})
+	r := text(t, do(h, "GET", "/stats", ""))
+	for _, part := range []string{
+		"\n   [t              ] depth: 1     be-depth: 1     msgs: 3        e2e%: 2.5s, 398.4ms, 1.5us\n" +
+			"   *P [c                        ] depth: 0     be-depth: 0     inflt: 1    def: 0    re-q: 0     timeout: 0     msgs: 0        e2e%: \n" +
+			"        [V2 host:5000 go-nsq/1.1.0] state: 3 inflt: 1    rdy: 2    fin: 0        re-q: 0        msgs: 0        connected: ",
+		"\nProducers:\n   [V2 host:5001            ] msgs: 7        topics: t=7 connected: ",
+	} {
 		require.Contains(t, r, part)
 	}
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"time"
@@ -10,7 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// statsText is GET /stats for people.
+// statsText is GET /stats for people, and for their scripts: the lines are those of
+// a stock nsqd.
 func (a *api) statsText(s statsReply) string {
 	w := &strings.Builder{}
 	fmt.Fprintf(w, "nsqd v%s (built w/%s)\n", s.Version, runtime.Version())
@@ -57,7 +59,7 @@ func writeTopic(w io.Writer, t *edge.TopicStats) {
 		for j := range ch.Clients {
 			c := &ch.Clients[j]
 			fmt.Fprintf(w, "        [%s %-21s] state: %d inflt: %-4d rdy: %-4d fin: %-8d re-q: %-8d msgs: %-8d connected: %s\n",
-				c.Version, c.ClientID, c.State, c.InFlightCount, c.ReadyCount, c.FinishCount,
+				c.Version, whose(c), c.State, c.InFlightCount, c.ReadyCount, c.FinishCount,
 				c.RequeueCount, c.MessageCount, connected(c))
 		}
 	}
@@ -65,13 +67,18 @@ func writeTopic(w io.Writer, t *edge.TopicStats) {
 
 func writeProducer(w io.Writer, c *edge.ClientStats) {
 	var msgs uint64
+	topics := make([]string, 0, len(c.PubCounts))
 	for _, p := range c.PubCounts {
 		msgs += p.Count
+		topics = append(topics, fmt.Sprintf("%s=%d", p.Topic, p.Count))
 	}
-	fmt.Fprintf(w, "   [%s %-21s] msgs: %-8d connected: %s\n", c.Version, c.ClientID, msgs, connected(c))
-	for _, p := range c.PubCounts {
-		fmt.Fprintf(w, "      [%-15s] msgs: %-8d\n", p.Topic, p.Count)
-	}
+	fmt.Fprintf(w, "   [%s %-21s] msgs: %-8d topics: %s connected: %s\n", c.Version, whose(c), msgs, strings.Join(topics, ","), connected(c))
+}
+
+// whose tells the connections of one host apart by their ports.
+func whose(c *edge.ClientStats) string {
+	_, port, _ := net.SplitHostPort(c.RemoteAddress) // a unix socket has none
+	return fmt.Sprintf("%s:%s %s", c.Hostname, port, c.UserAgent)
 }
 
 func pauseMark(paused bool) string {
@@ -84,9 +91,22 @@ func pauseMark(paused bool) string {
 func latency(e edge.E2ELatency) string {
 	parts := make([]string, 0, len(e.Percentiles))
 	for _, p := range e.Percentiles {
-		parts = append(parts, fmt.Sprintf("%v: %s", p.Quantile, time.Duration(p.Value)))
+		parts = append(parts, nanoseconds(p.Value))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// nanoseconds writes a time in the unit that suits it.
+func nanoseconds(v float64) string {
+	switch {
+	case v > 1e9:
+		return fmt.Sprintf("%.1fs", v/1e9)
+	case v > 1e6:
+		return fmt.Sprintf("%.1fms", v/1e6)
+	case v > 1e3:
+		return fmt.Sprintf("%.1fus", v/1e3)
+	}
+	return fmt.Sprintf("%.1fns", v)
 }
 
 func connected(c *edge.ClientStats) time.Duration {
