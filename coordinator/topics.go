@@ -84,6 +84,9 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 		return gateway.Topic{}, err
 	}
 	defer leave()
+	if t, ok := b.Topic(s.name); ok {
+		return t, nil // made while this waited: nobody is asked again
+	}
 	ctx, cancel := context.WithTimeout(ctx, b.o.Hold+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID()}
