@@ -9,7 +9,7 @@ import (
 )
 
 // maxEpochs bounds the epoch table in memory and on the wire. A replica that is
-// further behind than this many epochs is compared from its beginning.
+// further behind than this many epochs is compared from its end backwards.
 const maxEpochs = 256
 
 // log is where the machine's own log ends, what of it is durable, and the

@@ -186,7 +186,7 @@ func (m *Machine) rejected(f *follower, msg *Message) {
 	if f.probing && msg.Prev.Offset != f.probe {
 		return // of a message sent before the probe: each would start another
 	}
-	at := join(m.log.epochs, msg.Epochs)
+	at := m.parting(msg)
 	if at.Offset >= msg.Prev.Offset && msg.Prev.Offset > 0 {
 		if r, ok := m.index.AtOffset(msg.Prev.Offset - 1); ok {
 			at = ident.Position{Offset: r.Offset, Sequence: r.First}

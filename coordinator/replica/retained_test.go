@@ -316,3 +316,34 @@ func TestLargeSnapshotIsNotSentForEver(t *testing.T) {
 		require.Equal(t, leader.m.lead.confirmN, leader.m.lead.follower("n2").confirmAcked)
 	}
 }
+
+// TestFollowerBehindManyEpochs: a replica was away for more changes of leader than
+// the epoch tables hold, and keeps less of the log than its leader does. It is
+// compared from where it begins.
+func TestFollowerBehindManyEpochs(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	behind := c.at(3)
+	for i := range uint64(6) {
+		c.put(c.at(1), i+1, "a")
+		c.settle()
+	}
+	c.pass(300)
+	behind.cut = true
+	c.down("n3", true)
+	trimTo(behind, behind.log[3].At)
+	leads := 0
+	for range maxEpochs + 10 {
+		c.step(c.at(1+leads), HandOver{To: c.at(2 - leads).name})
+		c.pass(100)
+		leads = 1 - leads
+		require.Equal(t, c.at(1+leads).name, c.state.Leader)
+	}
+	behind.cut = false
+	for n, inc := range c.live {
+		c.step(behind, Live{Node: n, Incarnation: inc})
+	}
+	c.up("n3")
+	c.pass(3000)
+	require.Equal(t, c.at(1+leads).m.View().End, behind.m.View().End)
+	require.Len(t, c.state.ISR, 3)
+}
