@@ -3,7 +3,10 @@ package coordinator_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -71,4 +74,60 @@ func TestUncleanRecovery(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, records, 1)
 	require.Contains(t, string(records[0].Value), `"end_sequence":10`)
+}
+
+// TestRecoveryOfAReplicaThatCatchesUp: a replica has been told what the channels have
+// done, and copies the log, when both that are in sync lose their disks. It is gone
+// on with. What is put then stands where the channel had been: it is delivered.
+func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
+	c, ctx := newCluster(t, 3), context.Background()
+	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+	c.do("n1", "channel.create", "orders", "drain", nil)
+	c.whole("orders")
+	leader := c.leader("orders")
+	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.kill(survivor)
+	const puts = 64
+	large := strings.Repeat("x", 1<<20)
+	for i := range puts {
+		require.NoError(t, c.put(leader, "orders", fmt.Sprint(i, large)))
+	}
+	require.Len(t, c.drain(leader, "orders", puts), puts)
+	c.counts("orders", "drain", 0, 0, 0)
+	c.restart(survivor)
+	require.Eventually(t, func() bool {
+		d, err := c.nodes[survivor].Digest(coordinator.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
+		return err == nil && d.EndSequence > puts/4
+	}, patience, time.Millisecond)
+	for name := range c.disks {
+		c.net.isolate(survivor, name)
+	}
+	has := c.digest(survivor, "orders").EndSequence
+	require.Less(t, has, ident.Sequence(puts), "it has caught up")
+	for name := range c.disks {
+		if name != survivor {
+			c.kill(name)
+			c.disks[name] = vfs.NewMemory()
+		}
+	}
+	c.net.heal()
+	for name := range c.disks {
+		if name != survivor {
+			c.restart(name)
+		}
+	}
+	c.eventually(func() bool {
+		_, err := c.nodes[survivor].Recover(ctx, "orders", 0, ident.Node(survivor))
+		return err == nil
+	}, "not recovered")
+	c.whole("orders")
+	for i := range 3 {
+		require.NoError(t, c.put(leader, "orders", fmt.Sprint("after", i)))
+	}
+	var s edge.ChannelStats
+	c.eventually(func() bool { s, _ = c.stats("orders", "drain"); return s.Depth >= 3 }, "what was put is not to be delivered")
+	got := c.drain(leader, "orders", int(s.Depth))
+	for i := range 3 {
+		require.Contains(t, got, fmt.Sprint("after", i))
+	}
 }

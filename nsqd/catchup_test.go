@@ -30,7 +30,10 @@ func finished(seq ident.Sequence) []byte {
 func TestALargeSnapshotIsTakenOverLater(t *testing.T) {
 	const n = 10_000
 	full := large(t, n)
-	p := NewPartition("orders", testID, &memoryLog{}, nil, Options{})
+	r := newRig(Options{})
+	r.publishN(n)
+	r.Unlead()
+	p := r.Partition
 	p.Replace(full)
 	p.Apply(finished(7))
 	require.Empty(t, p.channels)

@@ -34,7 +34,26 @@ type progress struct {
 	finished  []ident.Sequence // taken out of the aside set
 }
 
+// below is what it says of messages before an end.
+func (p progress) below(end ident.Sequence) progress {
+	cut := progress{confirmed: min(p.confirmed, end)}
+	for _, s := range p.settled {
+		if s.from < end {
+			cut.settled = append(cut.settled, span{s.from, min(s.to, end)})
+		}
+	}
+	for _, e := range p.aside {
+		if e.seq() < end {
+			cut.aside = append(cut.aside, e)
+		}
+	}
+	return cut
+}
+
 func cursorAt(seq ident.Sequence) cursor { return cursor{start: seq, confirmed: seq} }
+
+// end is where everything lies below that is settled.
+func (c *cursor) end() ident.Sequence { return max(c.confirmed, c.ranges.end()) }
 
 // settled reports whether seq was finished or put aside.
 func (c *cursor) settled(seq ident.Sequence) bool {

@@ -75,14 +75,24 @@ func (p *Partition) ID() ident.Partition { return p.id }
 // deliveries that were under way.
 func (p *Partition) Lead(epoch ident.Epoch) {
 	p.CatchUp()
-	if p.lead(epoch) {
-		p.inherit()
-	}
+	p.takeOffice(epoch)
 	p.o.Wake(0) // what was due when this broker did not lead is due now
 }
 
-// lead reports whether ordered channels wait for what they inherit.
-func (p *Partition) lead(epoch ident.Epoch) (inherits bool) {
+// takeOffice begins to serve. What the replicas must know first goes to them as one
+// change: if it says nothing, then only that they have the state before it, too.
+func (p *Partition) takeOffice(epoch ident.Epoch) {
+	p.emit.Lock()
+	defer p.emit.Unlock()
+	inherits, back := p.lead(epoch)
+	if inherits || len(back) > 0 {
+		p.post(&change{done: make(chan struct{}), opens: inherits}, back...)
+	}
+}
+
+// lead reports whether ordered channels wait for what they inherit, and how channels
+// were moved back.
+func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []record) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,21 +101,34 @@ func (p *Partition) lead(epoch ident.Epoch) (inherits bool) {
 		p.inherited = committed.Sequence
 		p.peopled = len(p.channels) > 0
 	}
+	back = p.moveBackLocked(committed.Sequence)
 	p.leading, p.epoch, p.committed = true, epoch, committed
 	p.waiting.open()
 	for _, c := range p.channels {
 		inherits = c.inherit() || inherits
 		c.lead(epoch, p.limitLocked(), now)
 	}
-	return inherits
+	return inherits, back
 }
 
-// inherit sends the replicas a change that says nothing: when all have it, they
-// have the state before it, too.
-func (p *Partition) inherit() {
-	p.emit.Lock()
-	defer p.emit.Unlock()
-	p.post(&change{done: make(chan struct{}), opens: true})
+// moveBackLocked moves channels that are beyond the end of the log back to it. Only
+// messages that are committed are ever done with, and a leader has them all, but for
+// one that an operator chose after the others' disks were lost: it may know more of the
+// channels than of the messages. What is put next is not what they are done with.
+func (p *Partition) moveBackLocked(end ident.Sequence) (back []record) {
+	for name, c := range p.channels {
+		c.mu.Lock()
+		if c.cursor.end() > end {
+			kept := c.cursor.whole().below(end)
+			back = append(back, record{kind: kindSeek, channel: name, at: kept.confirmed},
+				record{kind: kindProgress, channel: name, progress: kept})
+		}
+		c.mu.Unlock()
+	}
+	for _, r := range back {
+		p.applyLocked(r)
+	}
+	return back
 }
 
 // openOrdered lets the ordered channels serve.

@@ -123,20 +123,37 @@ func TestAFollowerOnlyMovesForward(t *testing.T) {
 	require.False(t, c.cursor.dirty)
 }
 
-func TestALeaderWhoseChannelIsAheadOfTheLogWaitsForIt(t *testing.T) {
+// TestALeaderWhoseChannelIsAheadOfTheLogMovesItBack: an operator made it the leader
+// after the disks with the messages were lost; others are put in their places.
+func TestALeaderWhoseChannelIsAheadOfTheLogMovesItBack(t *testing.T) {
 	r := newRig(Options{})
 	r.Unlead()
-	applyTo(r.Partition, record{kind: kindCreate, channel: "c", at: 5})
-	applyTo(r.Partition, record{kind: kindProgress, channel: "c", progress: progress{aside: []entry{newEntry(6, 0, 0)}}})
+	ahead := []record{
+		{kind: kindCreate, channel: "c", at: 1},
+		{kind: kindProgress, channel: "c", progress: progress{settled: []span{{2, 5}}, aside: []entry{newEntry(2, 0, 0), newEntry(6, 0, 0)}}},
+		{kind: kindCreate, channel: "passed", at: 5},
+	}
+	follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
+	for _, x := range ahead {
+		applyTo(r.Partition, x)
+		applyTo(follower, x)
+	}
 	r.publishN(3)
 	r.Lead(2)
 	c, _ := r.Channel("c")
 	s := subscribe(t, c)
-	require.Empty(t, c.Pull(s, 9, nil))
-	r.publishN(4)
-	r.tick(1000)
 	require.Len(t, c.Pull(s, 9, nil), 2)
+	r.publishN(4)
+	require.Len(t, c.Pull(s, 9, nil), 4)
 	requireExact(t, r.Partition, c)
+	passed, _ := r.Channel("passed")
+	require.Len(t, passed.Pull(subscribe(t, passed), 9, nil), 4)
+	for _, d := range r.rep.deltas {
+		follower.Apply(d)
+	}
+	require.Equal(t, r.LowWater(), follower.LowWater())
+	followed, _ := follower.Channel("passed")
+	require.EqualValues(t, 3, followed.cursor.confirmed)
 }
 
 func FuzzState(f *testing.F) {
