@@ -119,11 +119,15 @@ func printRemains(out io.Writer, t *target, r remains) error {
 		return nil
 	}
 	b := r.Replicas[best]
+	holds := fmt.Sprintf("%s holds the most: messages 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
+	if b.End == 0 {
+		holds = "no replica that answers holds a message. Everything acknowledged is lost"
+	}
 	fmt.Fprintf(out, `
-%s holds the most: messages 0 to %d. Everything acknowledged after that is lost
-if you go on with it:
+%s
+if you go on with %s:
 
   nsqctl recover topic %s --partition %d --from %s --confirm %s/%d
-`, b.Node, b.End-1, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
+`, holds, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
 	return nil
 }

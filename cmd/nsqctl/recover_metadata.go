@@ -64,8 +64,11 @@ func (r metadataRecovery) run(cmd *cobra.Command) error {
 		return err
 	}
 	lock := flock.New(filepath.Join(r.dataPath, "nsqd.lock"))
-	if ok, err := lock.TryLock(); err != nil || !ok {
-		return errors.Join(errors.New("the broker still runs on this data path: stop it"), err)
+	switch ok, err := lock.TryLock(); {
+	case err != nil:
+		return fmt.Errorf("lock the data path: %w", err)
+	case !ok:
+		return errors.New("the broker still runs on this data path: stop it")
 	}
 	defer func() { _ = lock.Unlock() }() // it goes with the process
 	dir := filepath.Join(r.dataPath, "etcd")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -80,4 +81,27 @@ func TestDevKnowsItsVerbs(t *testing.T) {
 	root.SetOut(new(strings.Builder))
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), `unknown command "kil"`)
 	require.NoFileExists(t, filepath.Join(dir, "cluster.json"))
+}
+
+// A path that is wrong is not a broker that runs.
+func TestRecoverMetadataNamesAMissingPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "typo")
+	_, err := run(t, time.Minute, "recover", "metadata", "--data-path", dir, "--node-name", "n3", "--confirm", "n3")
+	require.ErrorContains(t, err, "typo")
+	require.NotContains(t, err.Error(), "still runs")
+	require.NoDirExists(t, dir)
+}
+
+// Where nobody holds a message there is no message 0, nor one before it.
+func TestRecoverTopicSaysThatNothingIsLeft(t *testing.T) {
+	for end, want := range map[int]string{0: "no replica that answers holds a message", 5: "n3 holds the most: messages 0 to 4"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(map[string]any{"topic": "orders", "replicas": []map[string]any{{"node": "n3", "end_sequence": end}}})
+		}))
+		out, err := run(t, time.Minute, "recover", "topic", "orders", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
+		s.Close()
+		require.NoError(t, err)
+		require.Contains(t, out, want)
+		require.Contains(t, out, "nsqctl recover topic orders --partition 0 --from n3 --confirm orders/0")
+	}
 }
