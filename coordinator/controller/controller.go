@@ -145,3 +145,8 @@ func (s Snapshot) leaving(n ident.Node) bool { return slices.Contains(s.Leaving,
 func (s Snapshot) live(n ident.Node) bool {
 	return slices.ContainsFunc(s.Live, func(b placement.Broker) bool { return b.Node == n })
 }
+
+// runs: it is live, or leaves and is not gone yet.
+func (s Snapshot) runs(n ident.Node) bool {
+	return s.live(n) || s.leaving(n) && !slices.Contains(s.Gone, n)
+}

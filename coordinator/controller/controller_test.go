@@ -81,6 +81,22 @@ func TestPlanFillsAFewAtATime(t *testing.T) {
 	require.Equal(t, map[ident.Node]int{"a": 1, "b": 1, "c": 1}, got, "who was given one counts as fuller, and each is busy with two")
 }
 
+// What nobody leads is not being filled, perhaps never: the brokers that have such
+// replicas are free for others.
+func TestPlanFillsBesidePartitionsThatNobodyLeads(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Live: live("a", "b")}
+	for range 2 {
+		lost := partition("z", "z", "a")
+		lost.State.ISR = lost.State.ISR[:1]
+		s.Partitions = append(s.Partitions, lost)
+	}
+	s.Partitions = append(s.Partitions, partition("b", "b"))
+	require.Len(t, plan(s), 1)
+
+	s.Leaving = []ident.Node{"z"} // it runs still, and fills two
+	require.Empty(t, plan(s))
+}
+
 func TestPlanFreesABrokerThatLeaves(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")},
 		Live: live("b", "c"), Leaving: []ident.Node{"a"}}

@@ -21,6 +21,9 @@ func newPlanner(s Snapshot, o Options) *planner {
 	p := &planner{Snapshot: s, copies: o.Copies, busy: map[ident.Node]int{}}
 	p.Live = slices.Clone(s.Live)
 	for _, x := range s.Partitions {
+		if !s.runs(x.State.Leader) {
+			continue // nobody fills these
+		}
 		for _, n := range x.State.Replicas {
 			if !inSync(x.State, n) && s.live(n) {
 				p.busy[n]++
