@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -300,6 +301,26 @@ func TestUnreadableLogIsTriedAgain(t *testing.T) {
 	r.tick(100)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 3, nil), 3)
+}
+
+// A client with a great RDY does not make the broker read all of a backlog of
+// large messages for it.
+func TestPullStopsAtLargeMessages(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s, other := subscribe(t, c), subscribe(t, c)
+	for range 10 {
+		r.publish(strings.Repeat("x", pullBytes/4+1))
+	}
+	require.Len(t, c.Pull(s, 2500, nil), 4)
+	<-s.Wake
+	require.Len(t, c.Pull(other, 1, nil), 1, "it keeps nothing from others")
+	require.Len(t, c.Pull(s, 2500, nil), 4)
+	<-s.Wake
+	require.Len(t, c.Pull(s, 2500, nil), 1)
+	require.Empty(t, s.Wake, "there is no more")
+	r.publish("y")
+	<-s.Wake
 }
 
 func TestFence(t *testing.T) {

@@ -13,6 +13,9 @@ const (
 	// of messages it has not delivered.
 	readAheadMessages = 512
 	readAheadBytes    = 1 << 20
+	// pullBytes is what a Pull stops at: what it returns stays in memory until the
+	// client has read it, and RDY counts messages, however large.
+	pullBytes = 1 << 20
 	// redoMessages bounds one read of messages that come again.
 	redoMessages = 64
 	// stallNS is how long a channel waits after a read that failed.
@@ -48,8 +51,8 @@ func (w *window) measure(read []queue.Message) {
 	}
 }
 
-// Pull appends at most credit deliveries to dst and returns it; they are in
-// flight to s from now on. If it returns less than credit, s.Wake receives as
+// Pull appends at most credit deliveries, of about pullBytes, to dst and returns
+// it; they are in flight to s from now on. If it returns less than credit, s.Wake receives as
 // soon as there may be more. It may read from disk. A subscriber whose credit
 // grew calls it again; credit 0 takes its demand back.
 func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.Delivery {
@@ -62,19 +65,24 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 	c.answeredLocked(s)
 	credit = max(credit, 0)
 	had := len(dst)
-	dst = c.takeLocked(s, c.shareLocked(s, credit, now), now, dst)
+	dst, full := c.takeLocked(s, c.shareLocked(s, credit, now), now, dst)
 	c.p.lower(min(c.flights.next(), c.cursor.aside.next()))
-	if s.channel == c { // it was not lost while the log was read
+	switch {
+	case s.channel != c: // it was lost while the log was read
+	case full:
+		s.wake() // no demand meanwhile: what is offered to a client that does not read keeps others waiting
+	default:
 		c.demandLocked(s, credit-(len(dst)-had))
 	}
 	c.offerLocked(now)
 	return dst
 }
 
-// takeLocked delivers up to want messages. It may let go of the lock to read.
-func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) []edge.Delivery {
+// takeLocked delivers up to want messages; full: there may be more, but these are
+// large. It may let go of the lock to read.
+func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) (_ []edge.Delivery, full bool) {
 	c.buryFrontLocked(now)
-	for want > 0 && s.channel == c && c.opensLocked(now) {
+	for bytes := 0; want > 0 && s.channel == c && c.opensLocked(now); {
 		from := c.sourceLocked()
 		if from == nil {
 			break
@@ -90,9 +98,12 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 		if c.deliverLocked(s, from, now, &d) {
 			dst = append(dst, d)
 			want--
+			if bytes += len(d.Message.Body) + len(d.Message.Header); bytes >= pullBytes {
+				return dst, want > 0
+			}
 		}
 	}
-	return dst
+	return dst, false
 }
 
 // sourceLocked chooses where the next message comes from: what comes again and
