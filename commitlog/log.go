@@ -15,7 +15,7 @@ const cachedRecords = 32
 
 // keptRecords is how large the array of those in memory may stay when they have
 // gone to a file.
-const keptRecords = 2048
+const keptRecords = 2 * cachedRecords
 
 // Log is the commit log of one partition. All methods may be called from any
 // goroutine; one goroutine at a time may Append, Truncate, CutWhereBroken or Restart,

@@ -22,7 +22,7 @@ const (
 	DefaultJournalBytes    = 16 << 20
 	DefaultCheckpointBytes = 64 << 20
 	DefaultTailBytes       = 2 << 20
-	DefaultTailsBytes      = 4 << 20
+	DefaultTailsBytes      = 2 << 20
 	DefaultIndexRecords    = 512
 	DefaultOpenFiles       = 4096
 )
