@@ -12,6 +12,7 @@ import (
 type arrivals struct {
 	items []edge.Delivery
 	head  int
+	bytes int // of the messages that wait
 }
 
 func (a *arrivals) len() int { return len(a.items) - a.head }
@@ -27,12 +28,21 @@ func (a *arrivals) push(run []edge.Delivery) {
 		a.items, a.head = a.items[:n], 0
 	}
 	a.items = append(a.items, run...)
+	a.bytes += size(run)
+}
+
+func size(run []edge.Delivery) (bytes int) {
+	for i := range run {
+		bytes += len(run[i].Message.Header) + len(run[i].Message.Body)
+	}
+	return bytes
 }
 
 // take appends the first n to dst; their bodies' frame may go when dst is done.
 func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 	first := a.waiting()[:n]
 	dst = append(dst, first...)
+	a.bytes -= size(first)
 	clear(first)
 	if a.head += n; a.len() == 0 {
 		a.items, a.head = a.items[:0], 0
@@ -44,6 +54,7 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 func (a *arrivals) cut(n int) []edge.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])
+	a.bytes -= size(last)
 	clear(a.items[at:])
 	a.items = a.items[:at]
 	return last
@@ -53,6 +64,7 @@ func (a *arrivals) cut(n int) []edge.Delivery {
 func (a *arrivals) drop(seq ident.Sequence) {
 	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {
+		a.bytes -= size(a.waiting()[at : at+1])
 		a.items = slices.Delete(a.items, a.head+at, a.head+at+1)
 	}
 }

@@ -17,6 +17,9 @@ const (
 	// finishes that comes so long after the last time.
 	weighEvery = 20 * time.Millisecond
 	weighAfter = 64
+	// waitingBytes is what may wait here for a client that does not read. RDY counts
+	// messages, however large; beyond it nothing more is granted.
+	waitingBytes = 4 << 20
 )
 
 // demand is what a subscription's client did lately.
@@ -39,6 +42,9 @@ func (s *subscription) creditLocked(h *share) int {
 		credit /= n
 	} else {
 		credit = credit * (d.total + n*h.weight) / (2 * n * d.total)
+	}
+	if r := h.remote; r != nil && r.buffer.bytes > waitingBytes {
+		credit = min(credit, len(h.held)+r.buffer.len()) // what it has
 	}
 	return min(max(credit, 1), maxCredit)
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -130,5 +131,35 @@ func TestASlowClientIsSentNothingAhead(t *testing.T) {
 			_, sum := credits(s)
 			require.Equal(t, 5, sum)
 		}
+	})
+}
+
+// TestAClientThatDoesNotReadIsSentLittle: RDY counts messages, and those of a
+// megabyte would fill the broker in between. When the client reads, all come.
+func TestAClientThatDoesNotReadIsSentLittle(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const messages, bytes = 60, 1 << 20
+		p := w.topic("orders", "n1").Partition(0)
+		s := w.brokers["n2"].subscribe(t, "orders", 1000)
+		w.tick(time.Second)
+		for i := range messages {
+			d := draft(strings.Repeat("x", bytes))
+			d.Request = ident.RequestID{Producer: 99, N: uint64(i)}
+			w.commit(p, d)
+		}
+		w.brokers["n1"].advance(p)
+		w.tick(time.Second)
+		q, _ := w.brokers["n1"].Queue(p)
+		sent := func() int { return q.Stats("ch", false).Channels[0].InFlightCount }
+		require.LessOrEqual(t, sent(), 4*waitingBytes/bytes)
+		w.tick(5 * time.Second)
+		require.GreaterOrEqual(t, sent(), waitingBytes/bytes, "nor is it taken back")
+		n := w.consume(s, 1000, messages, time.Minute, func(d edge.Delivery) {
+			require.EqualValues(t, 1, d.Message.Attempts)
+			require.NoError(t, s.Finish(d.ID))
+		})
+		require.Equal(t, messages, n)
+		each, _ := credits(s)
+		require.Greater(t, each[0], messages, "it is granted RDY again")
 	})
 }

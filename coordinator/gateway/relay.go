@@ -90,6 +90,9 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
 	}
 	r.buffer.push(run)
+	if r.buffer.bytes > waitingBytes {
+		h.setCreditLocked(h.sub.creditLocked(h))
+	}
 	h.pause, h.missing = 0, 0
 	h.sub.nudge()
 }

@@ -63,8 +63,12 @@ func (h *share) pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	s.mu.Lock()
 	if r := h.remote; r != nil {
 		from := len(dst)
+		full := r.buffer.bytes > waitingBytes
 		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
 		h.holdLocked(dst[from:])
+		if full {
+			h.setCreditLocked(s.creditLocked(h))
+		}
 		s.mu.Unlock()
 		return dst
 	}
