@@ -20,20 +20,22 @@ func (a *arrivals) len() int { return len(a.items) - a.head }
 // waiting lists them; valid until the next change.
 func (a *arrivals) waiting() []edge.Delivery { return a.items[a.head:] }
 
-// push copies a run of deliveries to the end.
-func (a *arrivals) push(run []edge.Delivery) {
+// push copies a run of deliveries of this size to the end.
+func (a *arrivals) push(run []edge.Delivery, bytes int) {
 	if a.head > 0 && len(a.items)+len(run) > cap(a.items) {
 		n := copy(a.items, a.waiting())
 		clear(a.items[n:])
 		a.items, a.head = a.items[:n], 0
 	}
 	a.items = append(a.items, run...)
-	a.bytes += size(run)
+	a.bytes += bytes
 }
 
-func size(run []edge.Delivery) (bytes int) {
+func size(d *edge.Delivery) int { return len(d.Message.Header) + len(d.Message.Body) }
+
+func sizeAll(run []edge.Delivery) (bytes int) {
 	for i := range run {
-		bytes += len(run[i].Message.Header) + len(run[i].Message.Body)
+		bytes += size(&run[i])
 	}
 	return bytes
 }
@@ -42,7 +44,11 @@ func size(run []edge.Delivery) (bytes int) {
 func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 	first := a.waiting()[:n]
 	dst = append(dst, first...)
-	a.bytes -= size(first)
+	if n == len(a.waiting()) {
+		a.bytes = 0
+	} else {
+		a.bytes -= sizeAll(first)
+	}
 	clear(first)
 	if a.head += n; a.len() == 0 {
 		a.items, a.head = a.items[:0], 0
@@ -54,7 +60,7 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 func (a *arrivals) cut(n int) []edge.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])
-	a.bytes -= size(last)
+	a.bytes -= sizeAll(last)
 	clear(a.items[at:])
 	a.items = a.items[:at]
 	return last
@@ -64,7 +70,7 @@ func (a *arrivals) cut(n int) []edge.Delivery {
 func (a *arrivals) drop(seq ident.Sequence) {
 	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {
-		a.bytes -= size(a.waiting()[at : at+1])
+		a.bytes -= size(&a.waiting()[at])
 		a.items = slices.Delete(a.items, a.head+at, a.head+at+1)
 	}
 }

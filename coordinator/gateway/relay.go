@@ -85,11 +85,13 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	if r == nil || r.stream != stream || r.buffer.len()+len(run) > 2*maxCredit {
 		return
 	}
+	bytes := 0
 	for i := range run {
+		bytes += size(&run[i])
 		run[i].Partition = h.id
 		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
 	}
-	r.buffer.push(run)
+	r.buffer.push(run, bytes)
 	if r.buffer.bytes > waitingBytes {
 		h.setCreditLocked(h.sub.creditLocked(h))
 	}
