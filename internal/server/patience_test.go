@@ -76,3 +76,42 @@ func TestBodies(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswers: a client that does not take its answer is cut off, one that is slow is
+// not, however slow the handler was.
+func TestAnswers(t *testing.T) {
+	const length = 64 << 10
+	for name, slow := range map[string]bool{"reads nothing": false, "slow": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, conn := net.Pipe()
+				failed := make(chan error, 1)
+				var took time.Duration
+				s := &http.Server{Handler: patient(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					<-time.After(2 * bodyTimeout)
+					began := time.Now()
+					_, err := w.Write(make([]byte, length))
+					took = time.Since(began)
+					failed <- err
+				}))}
+				go func() { _ = s.Serve(one{conn, make(chan struct{}, 1), t.Context()}) }()
+				_, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
+				require.NoError(t, err)
+				if !slow {
+					require.Error(t, <-failed)
+					require.Equal(t, bodyTimeout, took)
+					return
+				}
+				got := 0
+				for b := make([]byte, answerPiece); err == nil; <-time.After(bodyTimeout / 4) {
+					var n int
+					n, err = io.ReadFull(client, b)
+					got += n
+				}
+				require.NoError(t, <-failed)
+				require.Greater(t, took, 2*bodyTimeout)
+				require.Greater(t, got, length, "with its header")
+			})
+		})
+	}
+}
