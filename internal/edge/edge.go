@@ -55,7 +55,7 @@ var (
 	ErrChannelNotFound = errors.New("channel not found")
 	ErrInvalid         = errors.New("invalid argument") // wrapped with what is wrong
 	ErrTooManyClients  = errors.New("too many consumers")
-	ErrUnavailable     = errors.New("cluster metadata is unavailable")
+	ErrUnavailable     = errors.New("the cluster cannot do this now") // wrapped with what is missing: the metadata, a leader, brokers
 )
 
 // Publisher takes puts for any topic, led here or not.

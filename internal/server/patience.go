@@ -19,7 +19,8 @@ func patient(h http.Handler) http.Handler {
 		conn := http.NewResponseController(w)
 		if r.Body != http.NoBody {
 			b := &timedBody{ReadCloser: r.Body, conn: conn}
-			b.extend() // for what the handler leaves unread, too
+			b.extend()                     // for what the handler leaves unread, too
+			r = r.WithContext(r.Context()) // the server knows by its own body that it is too long to be read to its end
 			r.Body = b
 		}
 		_ = conn.SetWriteDeadline(time.Time{}) // of the request before

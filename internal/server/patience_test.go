@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -114,4 +115,25 @@ func TestAnswers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusedBodyIsNotAwaited: who is refused hears it at once, not after the body
+// that he has not sent.
+func TestRefusedBodyIsNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, conn := net.Pipe()
+		s := &http.Server{Handler: patient(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "too big", http.StatusRequestEntityTooLarge)
+		}))}
+		go func() { _ = s.Serve(one{conn, make(chan struct{}, 1), t.Context()}) }()
+		began := time.Now()
+		_, err := fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: %d\r\n\r\n", int64(1)<<40)
+		require.NoError(t, err)
+		in := bufio.NewReader(client)
+		answer, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, answer, "413")
+		require.Zero(t, time.Since(began))
+		_, _ = io.Copy(io.Discard, in)
+	})
 }
