@@ -9,26 +9,47 @@ import (
 )
 
 // changeTopic rewrites a topic's key, and returns when this broker knows the new
-// one. change is asked again when somebody else was faster; what it leaves as it
-// was is not written.
+// one.
 func (b *Broker) changeTopic(ctx context.Context, name string, change func(meta.TopicState) (meta.TopicState, error)) error {
+	t, err := b.rewriteTopic(ctx, name, change)
+	if err != nil {
+		return err
+	}
+	return b.awaitTopic(ctx, name, t.Revision)
+}
+
+// rewriteTopic writes what change makes of a topic's key as it is now, and returns
+// that. change is asked again when somebody else was faster; what it leaves as it was
+// is not written.
+func (b *Broker) rewriteTopic(ctx context.Context, name string, change func(meta.TopicState) (meta.TopicState, error)) (meta.TopicState, error) {
 	for {
-		old, ok := b.catalog.topic(name)
-		if !ok {
-			return edge.ErrTopicNotFound
+		old, err := b.topicKey(ctx, name)
+		if err != nil {
+			return old, err
 		}
 		t, err := change(old)
 		if err != nil || t == old {
-			return err
+			return old, err
 		}
 		t.V = meta.Version
 		key := b.keys.Topic(name)
-		_, _, err = b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
+		ok, revision, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
 		if err != nil {
-			return fmt.Errorf("%w: change of %s: %w", edge.ErrUnavailable, name, err)
+			return old, fmt.Errorf("%w: change of %s: %w", edge.ErrUnavailable, name, err)
 		}
-		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(name); return now.Revision != old.Revision }); err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		if ok {
+			t.Revision = revision
+			return t, nil
 		}
 	}
+}
+
+// awaitTopic waits until a topic's key is known here as it was at a revision, or
+// later, or that it is gone.
+func (b *Broker) awaitTopic(ctx context.Context, name string, revision int64) error {
+	err := b.await(ctx, func() bool { t, ok := b.catalog.record(name); return !ok || t.Revision >= revision })
+	if err != nil {
+		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+	}
+	return nil
 }

@@ -5,19 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-const (
-	// channelTimeout bounds the wait for all leaders of a topic.
-	channelTimeout = 5 * time.Second
-	ephemeral      = "#ephemeral"
-)
+// channelTimeout bounds the wait for all leaders of a topic.
+const channelTimeout = 5 * time.Second
 
 // CreateChannel makes a channel exist, and which is a topic's first, by one
 // transaction; it returns when every partition's leader has replicated the
@@ -35,7 +32,7 @@ func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string,
 		ordered = true
 	}
 	op := queueOp{Verb: verbChannelCreate, Channel: channel, From: from, Ordered: ordered}
-	if strings.HasSuffix(channel, ephemeral) {
+	if nsqd.IsEphemeral(channel) {
 		t, ok := b.catalog.topic(topic)
 		if !ok {
 			return edge.ErrTopicNotFound
@@ -160,7 +157,7 @@ func (b *Broker) alterChannel(ctx context.Context, topic, channel string, edit f
 	if !ok {
 		return c, edge.ErrTopicNotFound
 	}
-	if strings.HasSuffix(channel, ephemeral) { // it has no key
+	if nsqd.IsEphemeral(channel) { // it has no key
 		edit(&c)
 		return c, b.onLeaders(ctx, t, op(c))
 	}
@@ -212,7 +209,7 @@ func (b *Broker) awaitChannel(ctx context.Context, t ident.TopicID, channel stri
 // pauseTopic notes the pause in the topic's key, then at every leader, and returns when
 // this broker knows it. The key decides, as with channels.
 func (b *Broker) pauseTopic(ctx context.Context, topic string, paused bool) error {
-	t, err := b.notePause(ctx, topic, paused)
+	t, err := b.rewriteTopic(ctx, topic, func(t meta.TopicState) (meta.TopicState, error) { t.Paused = paused; return t, nil })
 	for told := !t.Paused; err == nil && told != t.Paused; {
 		verb := verbTopicUnpause
 		if told = t.Paused; told {
@@ -225,23 +222,7 @@ func (b *Broker) pauseTopic(ctx context.Context, topic string, paused bool) erro
 	if err != nil {
 		return err
 	}
-	return b.await(ctx, func() bool { now, ok := b.catalog.record(topic); return !ok || now.Revision >= t.Revision })
-}
-
-// notePause writes the pause into the topic's key as it is now.
-func (b *Broker) notePause(ctx context.Context, topic string, paused bool) (t meta.TopicState, err error) {
-	for ok := false; !ok; {
-		if t, err = b.topicKey(ctx, topic); err != nil || t.Paused == paused {
-			return t, err
-		}
-		is := meta.Compare{Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}
-		t.V, t.Paused = meta.Version, paused
-		ok, t.Revision, err = b.meta.Txn(ctx, []meta.Compare{is}, []meta.Put{{Key: is.Key, Value: meta.Encode(t)}})
-		if err != nil {
-			return t, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-		}
-	}
-	return t, nil
+	return b.awaitTopic(ctx, topic, t.Revision)
 }
 
 // onLeaders carries out an operation at the leader of every partition.

@@ -104,7 +104,7 @@ func (b *Broker) publishAll(ctx context.Context, topic string, messages []queue.
 	errs := make([]error, len(messages))
 	fates := make([]fate, len(messages))
 	for i, m := range messages {
-		draft := queue.NewDraft(len(m.Body) + len(m.Header))
+		draft := queue.NewDraft(m.Size())
 		errs[i] = draft.AddMessage(m)
 		if topic == "" {
 			errs[i] = edge.ErrTopicNotFound

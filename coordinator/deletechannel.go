@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // A channel is deleted in three steps: its key says so, every leader deletes it,
@@ -22,7 +22,7 @@ func (b *Broker) deleteChannel(ctx context.Context, topic, channel string) error
 	if !ok {
 		return edge.ErrTopicNotFound
 	}
-	if strings.HasSuffix(channel, ephemeral) {
+	if nsqd.IsEphemeral(channel) {
 		return b.onLeaders(ctx, t, queueOp{Verb: verbChannelDelete, Channel: channel})
 	}
 	c, err := b.editChannel(ctx, t.ID, channel, func(c *meta.ChannelState) error { c.Deleting = true; return nil })

@@ -193,7 +193,7 @@ func (h *hosted) gather(seqs []ident.Sequence, limit int) (drafts []queue.Draft,
 		if !ok {
 			continue // the channel finds out when it comes to it
 		}
-		if total += len(m.Body) + len(m.Header); total > limit {
+		if total += m.Size(); total > limit {
 			return nil, nil
 		}
 		if err := c.Add(m); err != nil {

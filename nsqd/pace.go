@@ -40,7 +40,7 @@ type rests struct {
 // channel gains on its producers, however busy the broker is.
 func (c *Channel) paceLocked(m *queue.Message) {
 	r := &c.rests
-	r.left -= len(m.Body) + len(m.Header)
+	r.left -= m.Size()
 	r.messages++
 	if r.left > 0 || c.p.o.Pace == nil {
 		return

@@ -44,7 +44,7 @@ func (w *window) pop() {
 func (w *window) measure(read []queue.Message) {
 	bytes := 0
 	for i := range read {
-		bytes += len(read[i].Body) + len(read[i].Header)
+		bytes += read[i].Size()
 	}
 	if len(read) > 0 {
 		w.average = max(bytes/len(read), 1)
@@ -98,7 +98,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 		if c.deliverLocked(s, from, now, &d) {
 			dst = append(dst, d)
 			want--
-			if bytes += len(d.Message.Body) + len(d.Message.Header); bytes >= pullBytes {
+			if bytes += d.Message.Size(); bytes >= pullBytes {
 				return dst, want > 0
 			}
 		}

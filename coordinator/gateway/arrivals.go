@@ -31,11 +31,9 @@ func (a *arrivals) push(run []edge.Delivery, bytes int) {
 	a.bytes += bytes
 }
 
-func size(d *edge.Delivery) int { return len(d.Message.Header) + len(d.Message.Body) }
-
-func sizeAll(run []edge.Delivery) (bytes int) {
+func size(run []edge.Delivery) (bytes int) {
 	for i := range run {
-		bytes += size(&run[i])
+		bytes += run[i].Message.Size()
 	}
 	return bytes
 }
@@ -47,7 +45,7 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 	if n == len(a.waiting()) {
 		a.bytes = 0
 	} else {
-		a.bytes -= sizeAll(first)
+		a.bytes -= size(first)
 	}
 	clear(first)
 	if a.head += n; a.len() == 0 {
@@ -60,7 +58,7 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 func (a *arrivals) cut(n int) []edge.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])
-	a.bytes -= sizeAll(last)
+	a.bytes -= size(last)
 	clear(a.items[at:])
 	a.items = a.items[:at]
 	return last
@@ -70,7 +68,7 @@ func (a *arrivals) cut(n int) []edge.Delivery {
 func (a *arrivals) drop(seq ident.Sequence) {
 	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {
-		a.bytes -= size(&a.waiting()[at])
+		a.bytes -= a.waiting()[at].Message.Size()
 		a.items = slices.Delete(a.items, a.head+at, a.head+at+1)
 	}
 }

@@ -161,7 +161,7 @@ func (l *link) gather(s *stream) bool {
 		}
 		l.pieces = append(l.pieces, d.Message.Body)
 		l.count++
-		l.size += deliverSize + len(d.Message.Header) + len(d.Message.Body)
+		l.size += deliverSize + d.Message.Size()
 		if (l.count >= maxFrameItems || l.size >= maxFrameBytes) && !l.flush() {
 			return false
 		}

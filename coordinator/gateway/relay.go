@@ -87,7 +87,7 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	}
 	bytes := 0
 	for i := range run {
-		bytes += size(&run[i])
+		bytes += run[i].Message.Size()
 		run[i].Partition = h.id
 		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
 	}

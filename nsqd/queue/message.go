@@ -33,6 +33,9 @@ type Message struct {
 	Seq       ident.Sequence
 }
 
+// Size is what the message brings of its own, in bytes: header and body.
+func (m *Message) Size() int { return len(m.Header) + len(m.Body) }
+
 // DraftBuilder encodes the messages of one put. Its zero value is not usable;
 // see NewDraft.
 type DraftBuilder struct {
