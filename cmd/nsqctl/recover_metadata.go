@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/datapath"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -63,12 +63,12 @@ func (r metadataRecovery) run(cmd *cobra.Command) error {
 	if _, err := coordinator.Boots(vfs.OS{}, r.dataPath, ident.Node(r.node)); err != nil {
 		return err
 	}
-	lock := flock.New(filepath.Join(r.dataPath, "nsqd.lock"))
-	switch ok, err := lock.TryLock(); {
+	lock, err := datapath.Lock(r.dataPath)
+	switch {
+	case errors.Is(err, datapath.ErrInUse):
+		return errors.New("the broker still runs on this data path: stop it")
 	case err != nil:
 		return fmt.Errorf("lock the data path: %w", err)
-	case !ok:
-		return errors.New("the broker still runs on this data path: stop it")
 	}
 	defer func() { _ = lock.Unlock() }() // it goes with the process
 	dir := filepath.Join(r.dataPath, "etcd")

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/datapath"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
@@ -178,13 +179,8 @@ func (p *process) lockDataPath() error {
 		return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): choose another --data-path; to bring the "+
 			"messages over, let that nsqd run and drain it with nsq_to_nsq or `nsqctl tail | nsqctl pub`", p.dir)
 	}
-	p.lock = flock.New(filepath.Join(p.dir, "nsqd.lock"))
-	ok, err := p.lock.TryLock()
-	if err == nil && !ok {
-		err = errors.New("another process uses it")
-	}
-	if err != nil {
-		p.lock = nil
+	var err error
+	if p.lock, err = datapath.Lock(p.dir); err != nil {
 		return fmt.Errorf("lock data path %s: %w", p.dir, err)
 	}
 	return nil

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/lockstepmq/lockstep/internal/datapath"
 )
 
 // Broker is one process of the cluster, as cluster.json lists it.
@@ -122,12 +124,13 @@ func refuseRunning(dataDir string) error {
 		return err
 	}
 	for _, b := range c.Brokers {
-		lock := flock.New(filepath.Join(b.DataDir, "nsqd.lock"))
-		free, err := lock.TryLock()
-		if err == nil && !free {
+		lock, err := datapath.Lock(b.DataDir)
+		if errors.Is(err, datapath.ErrInUse) {
 			return fmt.Errorf("devcluster: %s runs already on %s: stop it first", b.Name, b.DataDir)
 		}
-		_ = lock.Close() // without the folder there was no lock
+		if err == nil { // without the folder there is no lock
+			_ = lock.Close()
+		}
 	}
 	return nil
 }
