@@ -47,6 +47,7 @@ type Broker struct {
 	moved    *signal
 	reach    chan struct{} // capacity 1: who answers has changed; for watch
 	creating *flights
+	wanted   *wantedChannels
 	hidden   *tombstones
 	placed   *placedChannels
 	failed   chan error // capacity 1
@@ -90,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 func newBroker(o Options) *Broker {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
-		moved: newSignal(), reach: make(chan struct{}, 1), creating: newFlights(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
+		moved: newSignal(), reach: make(chan struct{}, 1), creating: newFlights(), wanted: newWanted(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
 		pace:   newPace(),
 		asking: make(chan struct{}, askers),
 		failed: make(chan error, 1),

@@ -63,6 +63,14 @@ func (b *Broker) placeChannel(ctx context.Context, topic string, op queueOp) err
 	if b.placed.has(t.ID, op.Channel, c.ID) {
 		return nil
 	}
+	leave, err := b.enter(ctx, "place "+op.Channel+" of "+topic)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if b.placed.has(t.ID, op.Channel, c.ID) { // while this waited
+		return nil
+	}
 	op.ID, op.From, op.First, op.Ordered, op.Paused = c.ID, c.From, c.First, c.Ordered, c.Paused
 	if err := b.onLeaders(ctx, t, op); err != nil {
 		return err
@@ -74,46 +82,77 @@ func (b *Broker) placeChannel(ctx context.Context, topic string, op queueOp) err
 // ensureChannel finds or writes the channel's key. One that is being deleted is
 // deleted first, whoever began that.
 func (b *Broker) ensureChannel(ctx context.Context, topic, channel string, c meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
+	defer b.wanted.add(topic, channel, c)()
 	for {
-		t, ok := b.catalog.topic(topic)
-		if !ok {
-			return t, c, edge.ErrTopicNotFound
-		}
-		known, ok := b.catalog.channels(t.ID)[channel]
-		if ok && !known.Deleting {
-			return t, known, nil
+		t, known, ok, err := b.knownChannel(topic, channel)
+		if err != nil || ok && !known.Deleting {
+			return t, known, err
 		}
 		if ok {
-			if err := b.finishDelete(ctx, topic, channel, t, known.ID); err != nil {
-				return t, c, err
-			}
-			continue
+			err = b.finishDelete(ctx, topic, channel, t, known.ID)
+		} else {
+			err = b.makeChannels(ctx, topic, channel)
 		}
-		err := b.tryChannel(ctx, topic, channel, t, c)
 		if err != nil {
-			return t, c, fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
-		}
-		if err := b.await(ctx, func() bool {
-			now, ok := b.catalog.topic(topic)
-			_, there := b.catalog.channels(t.ID)[channel]
-			return there || !ok || now.Revision != t.Revision
-		}); err != nil {
-			return t, c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return t, c, err
 		}
 	}
 }
 
-// tryChannel writes the channel's key if topic and channel are as known. The
-// topic's key moves with each channel that comes or goes: who counts them at a
-// revision of it has seen all.
-func (b *Broker) tryChannel(ctx context.Context, topic, channel string, t meta.TopicState, c meta.ChannelState) error {
-	c.V, c.ID, c.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
-	key := b.keys.Channel(t.ID, channel)
-	if t.V = meta.Version; c.First {
-		t.FirstChannel = channel
+func (b *Broker) knownChannel(topic, channel string) (t meta.TopicState, c meta.ChannelState, known bool, err error) {
+	t, ok := b.catalog.topic(topic)
+	if !ok {
+		return t, c, false, edge.ErrTopicNotFound
 	}
-	puts := []meta.Put{{Key: key, Value: meta.Encode(c)}, {Key: b.keys.Topic(topic), Value: meta.Encode(t)}}
-	cmp := []meta.Compare{{Key: key}, {Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
+	c, known = b.catalog.channels(t.ID)[channel]
+	return t, c, known, nil
+}
+
+// makeChannels writes the keys of a channel and of those of its topic that others
+// here want meanwhile, in one transaction, and returns when this broker knows what
+// came of it.
+func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error {
+	leave, err := b.channelKeys(ctx, topic)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	t, _, ok, err := b.knownChannel(topic, channel)
+	if err != nil || ok { // made while this waited
+		return err
+	}
+	if err := b.tryChannels(ctx, topic, t, b.wanted.with(topic, channel, b.catalog.channels(t.ID))); err != nil {
+		return fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
+	}
+	if err := b.await(ctx, func() bool {
+		now, _, there, err := b.knownChannel(topic, channel)
+		return there || err != nil || now.Revision != t.Revision
+	}); err != nil {
+		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// tryChannels writes the keys of channels if they and the topic are as known. The
+// topic's key moves whenever channels come or go: who counts them at a revision of
+// it has seen all.
+func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicState, wanted []wantedChannel) error {
+	before := t.Revision
+	var puts []meta.Put
+	var cmp []meta.Compare
+	for _, w := range wanted {
+		c := w.state
+		c.V, c.ID, c.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
+		if c.First {
+			t.FirstChannel = w.name
+		}
+		key := b.keys.Channel(t.ID, w.name)
+		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(c)})
+		cmp = append(cmp, meta.Compare{Key: key})
+	}
+	t.V = meta.Version
+	puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
+	cmp = append(cmp, meta.Compare{Key: b.keys.Topic(topic), Create: -1, Mod: before})
 	_, _, err := b.meta.Txn(ctx, cmp, puts)
 	if errors.Is(err, meta.ErrUnknown) {
 		return nil // the watch tells whether it landed; if not, the caller's time runs out
@@ -233,12 +272,30 @@ func (b *Broker) onLeaders(ctx context.Context, t meta.TopicState, op queueOp) e
 		op.Topic, op.Number = uint64(t.ID), uint16(n)
 		go func() { results <- b.atLeader(ctx, op) }()
 	}
-	var all []error
+	var failed partitionErrors
 	for range t.Partitions {
-		all = append(all, <-results)
+		if err := <-results; err != nil {
+			failed = append(failed, err)
+		}
 	}
-	return errors.Join(all...)
+	if failed == nil {
+		return nil
+	}
+	return failed
 }
+
+// partitionErrors is what went wrong at partitions of a topic, one error for each.
+// Its text is one line, for it is an answer to a client.
+type partitionErrors []error
+
+func (e partitionErrors) Error() string {
+	if len(e) == 1 {
+		return e[0].Error()
+	}
+	return fmt.Sprintf("%v (and %d partitions more)", e[0], len(e)-1)
+}
+
+func (e partitionErrors) Unwrap() []error { return e }
 
 // atLeader carries an operation out at the leader of its partition.
 func (b *Broker) atLeader(ctx context.Context, op queueOp) error {

@@ -50,6 +50,11 @@ func (b *Broker) finishDelete(ctx context.Context, topic, channel string, t meta
 // dropChannelKey removes the key. A topic that loses its last channel has no first
 // one: the next begins at what the topic kept.
 func (b *Broker) dropChannelKey(ctx context.Context, topic, channel string, of ident.TopicID, id uint64) error {
+	leave, err := b.channelKeys(ctx, topic)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for {
 		changed := b.Changed()
 		t, ok := b.catalog.topic(topic)
@@ -60,7 +65,7 @@ func (b *Broker) dropChannelKey(ctx context.Context, topic, channel string, of i
 		if err != nil || !there || c.ID != id || !c.Deleting {
 			return err
 		}
-		next := t // always written, see tryChannel
+		next := t // always written, see tryChannels
 		if next.V = meta.Version; len(b.catalog.channels(of)) == 1 {
 			next.FirstChannel = ""
 		}
@@ -152,7 +157,18 @@ func (b *Broker) serveCreate(ctx context.Context, h *hosted, op queueOp) error {
 
 // oneByOne keeps what makes and what deletes a channel of a partition apart.
 func (b *Broker) oneByOne(ctx context.Context, h *hosted, channel string) (leave func(), err error) {
-	leave, err = b.creating.enter(ctx, fmt.Sprintf("%v/%s", h.id, channel))
+	return b.enter(ctx, fmt.Sprintf("%v/%s", h.id, channel))
+}
+
+// channelKeys keeps those apart who make and delete the keys of a topic's channels:
+// each moves the topic's key.
+func (b *Broker) channelKeys(ctx context.Context, topic string) (leave func(), err error) {
+	return b.enter(ctx, "channels of "+topic)
+}
+
+// enter waits until nobody else on this broker is at work on what is named.
+func (b *Broker) enter(ctx context.Context, name string) (leave func(), err error) {
+	leave, err = b.creating.enter(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 	}

@@ -5,44 +5,43 @@ import (
 	"sync"
 )
 
-// flights lets one caller at a time do something of a name; the others wait for
-// it and then look for themselves.
+// flights lets one caller at a time do something of a name; the others come after
+// it, one by one, and look for themselves.
 type flights struct {
-	mu struct {
-		sync.Mutex
-		busy map[string]chan struct{}
-	}
+	mu   sync.Mutex
+	busy map[string]*flight
 }
 
-func newFlights() *flights {
-	f := &flights{}
-	f.mu.busy = map[string]chan struct{}{}
-	return f
+type flight struct {
+	turn    chan struct{} // capacity 1: full while somebody has it
+	callers int           // that have it or wait for it
 }
+
+func newFlights() *flights { return &flights{busy: map[string]*flight{}} }
 
 // enter waits for its turn; leave must be called if err is nil.
 func (f *flights) enter(ctx context.Context, name string) (leave func(), err error) {
-	for {
-		f.mu.Lock()
-		other, busy := f.mu.busy[name]
-		if !busy {
-			mine := make(chan struct{})
-			f.mu.busy[name] = mine
-			f.mu.Unlock()
-			return func() { f.leave(name, mine) }, nil
-		}
-		f.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	f.mu.Lock()
+	mine := f.busy[name]
+	if mine == nil {
+		mine = &flight{turn: make(chan struct{}, 1)}
+		f.busy[name] = mine
+	}
+	mine.callers++
+	f.mu.Unlock()
+	select {
+	case mine.turn <- struct{}{}:
+		return func() { <-mine.turn; f.forget(name, mine) }, nil
+	case <-ctx.Done():
+		f.forget(name, mine)
+		return nil, ctx.Err()
 	}
 }
 
-func (f *flights) leave(name string, mine chan struct{}) {
+func (f *flights) forget(name string, mine *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.mu.busy, name)
-	close(mine)
+	if mine.callers--; mine.callers == 0 {
+		delete(f.busy, name)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // network connects brokers, and cuts them from each other.
@@ -15,6 +16,7 @@ type network struct {
 		conns map[net.Conn]link
 		cut   map[link]bool
 	}
+	heard atomic.Pointer[func(frames []byte)] // what is sent
 }
 
 // link is one direction between two brokers.
@@ -51,8 +53,21 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.mu.conns[conn] = l
-		return conn, nil
+		return overheard{conn, n}, nil
 	}
+}
+
+// overheard is a connection whose dialer's frames can be listened to.
+type overheard struct {
+	net.Conn
+	network *network
+}
+
+func (o overheard) Write(b []byte) (int, error) {
+	if heard := o.network.heard.Load(); heard != nil {
+		(*heard)(b)
+	}
+	return o.Conn.Write(b)
 }
 
 // isolate cuts a broker from others, both ways.

@@ -1,0 +1,78 @@
+package coordinator_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/stretchr/testify/require"
+)
+
+// countingMeta counts the transactions that write a channel's key.
+type countingMeta struct {
+	meta.Store
+	count *atomic.Int64
+}
+
+func (m countingMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	if strings.Contains(puts[0].Key, "/channels/") {
+		m.count.Add(1)
+	}
+	return m.Store.Txn(ctx, cmp, puts)
+}
+
+// TestManyChannelsAtOnce: consumers of many channels of a topic come at the same
+// time. Each channel moves the topic's key; they do not make them against each other.
+func TestManyChannelsAtOnce(t *testing.T) {
+	var count atomic.Int64
+	c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store { return countingMeta{s, &count} }})
+	c.do("n1", "topic.create", "orders", "", nil)
+	const each = 40
+	atOnce := func(verb string) int64 {
+		before := count.Load()
+		var done sync.WaitGroup
+		for i, name := range all {
+			for k := range each {
+				done.Go(func() {
+					op := edge.AdminOp{Verb: verb, Topic: "orders", Channel: fmt.Sprintf("c%d-%d", i, k)}
+					if err := c.nodes[name].Do(context.Background(), op); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		done.Wait()
+		return count.Load() - before
+	}
+	require.Less(t, atOnce("channel.create"), int64(each))
+	require.Len(t, c.nodes["n1"].Channels("orders"), 3*each)
+	require.Less(t, atOnce("channel.delete"), int64(3*each*6))
+	c.eventually(func() bool { return len(c.nodes["n1"].Channels("orders")) == 0 }, "deleted")
+}
+
+// TestManyConsumersOfAChannelAtOnce: consumers of one channel come back at the same
+// time to brokers that have not seen it yet. Each broker asks each leader once.
+func TestManyConsumersOfAChannelAtOnce(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "16"})
+	for _, name := range all {
+		c.arranged(name, "orders", func(edge.PartitionView) bool { return true })
+	}
+	var asked atomic.Int64
+	listen := func(frames []byte) { asked.Add(int64(bytes.Count(frames, []byte("queue.do")))) }
+	c.net.heard.Store(&listen)
+	var done sync.WaitGroup
+	for _, name := range all {
+		for range 20 {
+			done.Go(func() { c.do(name, "channel.create", "orders", "billing", nil) })
+		}
+	}
+	done.Wait()
+	require.Less(t, asked.Load(), int64(2*16*len(all)))
+}
