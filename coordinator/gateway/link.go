@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +27,6 @@ type link struct {
 	mu struct {
 		sync.Mutex
 		streams map[uint64]*stream
-		order   []*stream // replaced, never changed: dropAll walks it unlocked
 	}
 	due struct {
 		sync.Mutex // taken after all others
@@ -212,7 +212,6 @@ func (l *link) say(v verb) { l.g.out.say(l.node, v) }
 func (l *link) add(s *stream) {
 	l.mu.Lock()
 	l.mu.streams[s.id] = s
-	l.mu.order = append(l.mu.order[:len(l.mu.order):len(l.mu.order)], s)
 	l.mu.Unlock()
 	l.look(s)
 }
@@ -269,18 +268,15 @@ func (l *link) remove(id uint64) *stream {
 	defer l.mu.Unlock()
 	s := l.mu.streams[id]
 	delete(l.mu.streams, id)
-	if s != nil {
-		l.mu.order = slices.DeleteFunc(slices.Clone(l.mu.order), func(o *stream) bool { return o == s })
-	}
 	return s
 }
 
 func (l *link) dropAll() {
 	l.mu.Lock()
-	all := l.mu.order
+	all := slices.Collect(maps.Keys(l.mu.streams))
 	l.mu.Unlock()
-	for _, s := range all {
-		l.drop(s.id, withdrawn)
+	for _, id := range all {
+		l.drop(id, withdrawn)
 	}
 }
 
@@ -290,7 +286,7 @@ func (l *link) cut() {
 	now := l.g.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range l.mu.order {
+	for _, s := range l.mu.streams {
 		if !s.cutOff {
 			s.cutOff, s.since = true, now
 		}
@@ -302,12 +298,12 @@ func (l *link) cut() {
 func (l *link) expire(now time.Duration) bool {
 	l.mu.Lock()
 	var late []uint64
-	for _, s := range l.mu.order {
+	for _, s := range l.mu.streams {
 		if s.cutOff && now-s.since >= l.g.o.Reclaim {
 			late = append(late, s.id)
 		}
 	}
-	left := len(l.mu.order) - len(late)
+	left := len(l.mu.streams) - len(late)
 	l.mu.Unlock()
 	for _, id := range late {
 		l.drop(id, withdrawn)
