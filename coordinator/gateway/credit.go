@@ -37,12 +37,14 @@ func (s *subscription) creditLocked(h *share) int {
 	if s.mu.ready <= 0 || n == 0 {
 		return 0
 	}
-	credit := s.mu.ready + min(d.ahead, s.mu.ready)
-	if d.total == 0 {
-		credit /= n
-	} else {
-		credit = credit * (d.total + n*h.weight) / (2 * n * d.total)
+	whole := s.mu.ready + min(d.ahead, s.mu.ready)
+	// What the streams up to this one get, less what those before it get: in all it
+	// is the whole, wherever it is cut.
+	from, to, of := h.place, h.place+1, n
+	if d.total > 0 {
+		from, to, of = from*d.total+n*h.before, to*d.total+n*(h.before+h.weight), 2*n*d.total
 	}
+	credit := whole*to/of - whole*from/of
 	if r := h.remote; r != nil && r.buffer.bytes > waitingBytes {
 		credit = min(credit, len(h.held)+r.buffer.len()) // what it has
 	}
@@ -65,8 +67,10 @@ func (s *subscription) weighLocked(now time.Duration) {
 	d := &s.mu.demand
 	period := max(now-d.weighed, 1)
 	*d = demand{weighed: now, total: d.finished, ahead: int(time.Duration(d.finished) * aheadOf / period)}
+	before := 0
 	for _, h := range s.mu.order {
-		h.weight, h.finished = h.finished, 0
+		h.before, h.weight, h.finished = before, h.finished, 0
+		before += h.weight
 	}
 	for _, h := range s.mu.order {
 		h.setCreditLocked(s.creditLocked(h))

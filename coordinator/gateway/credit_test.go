@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,35 @@ func TestCreditFollowsDemand(t *testing.T) {
 		s.SetReady(2)
 		each, _ = credits(s)
 		require.Equal(t, []int{1, 1, 1, 1}, each)
+	})
+}
+
+// TestNoCreditIsLostInTheDivision: RDY need not be a multiple of the partitions.
+func TestNoCreditIsLostInTheDivision(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		leaders := slices.Repeat([]ident.Node{"n1"}, 8)
+		top := w.topic("orders", leaders...)
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		w.tick(time.Second)
+		each, sum := credits(s)
+		require.Equal(t, 10, sum, "%v", each)
+		for ready := 8; ready < 40; ready++ {
+			s.SetReady(ready)
+			each, sum = credits(s)
+			require.Equal(t, ready, sum, "%v", each)
+		}
+		w.store(top.Partition(2), 1000)
+		w.store(top.Partition(5), 300)
+		for range 3 {
+			w.consume(s, 39, 300, 2*time.Second, func(d edge.Delivery) { require.NoError(t, s.Finish(d.ID)) })
+			sub := s.(*subscription)
+			sub.mu.Lock()
+			whole := sub.mu.ready + min(sub.mu.demand.ahead, sub.mu.ready)
+			sub.mu.Unlock()
+			each, sum = credits(s)
+			require.GreaterOrEqual(t, sum, whole, "%v", each)
+			require.LessOrEqual(t, sum, whole+len(leaders), "%v: each has at least 1", each)
+		}
 	})
 }
 

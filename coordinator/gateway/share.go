@@ -32,6 +32,8 @@ type share struct {
 	missing   time.Duration // since when a serving leader does not know the channel; 0 = no
 	finished  int           // by the client, since its demand was weighed
 	weight    int           // the same, of the period before
+	before    int           // the weights of the shares before this one
+	place     int           // of this share among those of the subscription
 }
 
 // holding is one delivery in the client's hands.
