@@ -3,9 +3,10 @@ package gateway
 import "time"
 
 // Credit follows demand. RDY is what a client may hold; it is divided over the
-// streams of its subscription, half of it evenly, so that no partition starves,
+// streams of its subscription that lately had something for it, half of it evenly
 // and half by what the client finished of each: a backlog in one partition of
-// many is not drained with a fraction of RDY.
+// many is not drained with a fraction of RDY. One that had nothing may send one
+// message, and has a part from the next time on that demand is weighed.
 //
 // A finish travels to the leader and its successor back. Lest a fast client
 // spend that time idle, the streams are granted what it finishes in aheadOf more,
@@ -28,21 +29,25 @@ type demand struct {
 	weighed  time.Duration // when
 	total    int           // finished in the period before that: the weights' sum
 	ahead    int           // granted beyond RDY
+	parts    int           // shares that have a part of it
 }
 
 // creditLocked is one stream's part: never 0 while RDY is not, or a partition
 // would starve.
 func (s *subscription) creditLocked(h *share) int {
-	d, n := &s.mu.demand, len(s.mu.order)
-	if s.mu.ready <= 0 || n == 0 {
+	d := &s.mu.demand
+	if s.mu.ready <= 0 {
 		return 0
+	}
+	if !h.part {
+		return 1
 	}
 	whole := s.mu.ready + min(d.ahead, s.mu.ready)
 	// What the streams up to this one get, less what those before it get: in all it
 	// is the whole, wherever it is cut.
-	from, to, of := h.place, h.place+1, n
+	from, to, of := h.place, h.place+1, d.parts
 	if d.total > 0 {
-		from, to, of = from*d.total+n*h.before, to*d.total+n*(h.before+h.weight), 2*n*d.total
+		from, to, of = from*d.total+of*h.before, to*d.total+of*(h.before+h.weight), 2*of*d.total
 	}
 	credit := whole*to/of - whole*from/of
 	if r := h.remote; r != nil && r.buffer.bytes > waitingBytes {
@@ -67,14 +72,28 @@ func (s *subscription) weighLocked(now time.Duration) {
 	d := &s.mu.demand
 	period := max(now-d.weighed, 1)
 	*d = demand{weighed: now, total: d.finished, ahead: int(time.Duration(d.finished) * aheadOf / period)}
+	none := true
+	for _, h := range s.mu.order {
+		h.part = h.finished > 0 || h.hasLocked()
+		none = none && !h.part
+	}
 	before := 0
 	for _, h := range s.mu.order {
-		h.before, h.weight, h.finished = before, h.finished, 0
-		before += h.weight
+		if h.part = h.part || none; h.part {
+			h.place, h.before, h.weight = d.parts, before, h.finished
+			d.parts++
+			before += h.weight
+		}
+		h.finished = 0
 	}
 	for _, h := range s.mu.order {
 		h.setCreditLocked(s.creditLocked(h))
 	}
+}
+
+// hasLocked reports whether the client has something of the partition, or will.
+func (h *share) hasLocked() bool {
+	return h.inFlightLocked() > 0 || h.remote != nil && h.remote.buffer.len() > 0
 }
 
 // refreshCredit weighs again what the client of a second ago deserves, and says

@@ -32,8 +32,9 @@ type share struct {
 	missing   time.Duration // since when a serving leader does not know the channel; 0 = no
 	finished  int           // by the client, since its demand was weighed
 	weight    int           // the same, of the period before
-	before    int           // the weights of the shares before this one
-	place     int           // of this share among those of the subscription
+	part      bool          // it had something for the client then
+	place     int           // among those that had
+	before    int           // the weights of those before it
 }
 
 // holding is one delivery in the client's hands.

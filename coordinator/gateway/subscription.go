@@ -236,7 +236,9 @@ func (s *subscription) growLocked(t Topic) {
 		if s.request.Partition >= 0 && s.request.Partition != n || s.mu.shares[uint16(n)] != nil {
 			continue
 		}
-		h := &share{sub: s, id: t.Partition(n), held: make(map[ident.Sequence]holding), place: len(s.mu.order), before: s.mu.demand.total}
+		h := &share{sub: s, id: t.Partition(n), held: make(map[ident.Sequence]holding)}
+		h.part, h.place, h.before = true, s.mu.demand.parts, s.mu.demand.total
+		s.mu.demand.parts++
 		s.mu.shares[uint16(n)] = h
 		// A new slice: Pull walks the old one without the lock.
 		s.mu.order = append(s.mu.order[:len(s.mu.order):len(s.mu.order)], h)
