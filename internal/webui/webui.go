@@ -61,9 +61,9 @@ func (h *Handler) Data(w http.ResponseWriter, r *http.Request) {
 
 // overview asks all live brokers at once: each reports what it leads.
 func (h *Handler) overview(ctx context.Context) Overview {
+	o := Overview{Cluster: h.cluster.Cluster(), Topics: []edge.TopicStats{}, Silent: []string{}}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	o := Overview{Cluster: h.cluster.Cluster(), Topics: []edge.TopicStats{}, Silent: []string{}}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for _, b := range o.Cluster.Brokers {

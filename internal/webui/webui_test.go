@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -20,11 +22,20 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // cluster is as it is told: every broker leads one topic, n3 does not answer.
-type cluster struct{ view edge.ClusterView }
+type cluster struct {
+	view  edge.ClusterView
+	takes time.Duration
+}
 
-func (c cluster) Cluster() edge.ClusterView { return c.view }
+func (c cluster) Cluster() edge.ClusterView {
+	time.Sleep(c.takes)
+	return c.view
+}
 
-func (c cluster) TopicsLedBy(_ context.Context, n ident.Node) ([]edge.TopicStats, error) {
+func (c cluster) TopicsLedBy(ctx context.Context, n ident.Node) ([]edge.TopicStats, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if n == "n3" {
 		return nil, errors.New("no answer")
 	}
@@ -32,7 +43,7 @@ func (c cluster) TopicsLedBy(_ context.Context, n ident.Node) ([]edge.TopicStats
 }
 
 func TestOverviewAsksEveryLiveBroker(t *testing.T) {
-	h := webui.New(cluster{edge.ClusterView{Self: "n1", Brokers: []edge.BrokerView{
+	h := webui.New(cluster{view: edge.ClusterView{Self: "n1", Brokers: []edge.BrokerView{
 		{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Alive: true}, {Name: "n4"},
 	}}})
 	w := httptest.NewRecorder()
@@ -42,6 +53,19 @@ func TestOverviewAsksEveryLiveBroker(t *testing.T) {
 	require.Len(t, o.Topics, 2)
 	require.EqualValues(t, 3, o.Topics[0].Depth)
 	require.Equal(t, []string{"n3: no answer"}, o.Silent, "a dead broker is not asked")
+}
+
+// While nobody is the controller the view is waited for, longer than any broker
+// is: that must not make all of them silent.
+func TestASlowViewSilencesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := webui.New(cluster{view: edge.ClusterView{Brokers: []edge.BrokerView{{Name: "n1", Alive: true}}}, takes: 1500 * time.Millisecond})
+		w := httptest.NewRecorder()
+		h.Data(w, httptest.NewRequest(http.MethodGet, "/ui/data", nil))
+		var o webui.Overview
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &o))
+		require.Empty(t, o.Silent)
+	})
 }
 
 func TestPageNeedsNothingFromElsewhere(t *testing.T) {
