@@ -104,11 +104,11 @@ func held(broker string) func(edge.ClusterView) []string {
 			for _, p := range t.Partitions {
 				switch lack := lacks(t, p); {
 				case !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n):
-				case lack != "":
-					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
 				case t.ReplicationFactor > staying(v):
 					out = append(out, fmt.Sprintf("%s/%d has no other broker to go to: its replication factor is %d and %d brokers stay; "+
 						"add a broker, or lower it with `nsqctl topic replication`", t.Topic, p.Partition, t.ReplicationFactor, staying(v)))
+				case lack != "":
+					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
 				default:
 					out = append(out, fmt.Sprintf("%s/%d is on %s", t.Topic, p.Partition, n))
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // A verb that is not there is an error, as it is at the top: a script with a
@@ -51,6 +52,24 @@ func TestPeekSaysThatNobodyLeads(t *testing.T) {
 	root.SetArgs([]string{"peek", "orders", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
 	err := root.ExecuteContext(t.Context())
 	require.ErrorContains(t, err, "leader")
+}
+
+// A dead broker's replicas have nowhere to go if too few brokers stay: that is
+// what is to be done something about, not that they are not in sync.
+func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{
+			Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Leaving: true}},
+			Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, Partitions: []edge.PartitionView{
+				{Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n2"}},
+			}}},
+		})
+	}))
+	defer s.Close()
+	root := newRoot()
+	root.SetErr(new(strings.Builder))
+	root.SetArgs([]string{"cluster", "decommission", "n3", "--wait", "1ms", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), "lower it with `nsqctl topic replication`")
 }
 
 // The broker's name is what confirms, so it must be the one of the data path.
