@@ -136,6 +136,9 @@ func (b *Broker) start(ctx context.Context) error {
 	// 3. Who we are in this run: the incarnation. The metadata has answered from
 	// here on: a leader that never reaches its replicas has a fence too.
 	b.contact.since = time.Now()
+	b.o.Metrics.Gauge("metadata_unheard_seconds", "How long the metadata has not answered; 0 if for less than --session-ttl.", func() float64 {
+		return b.metadataUnheard().Seconds()
+	})
 	if err := b.session.registerUntil(ctx); err != nil {
 		return err
 	}

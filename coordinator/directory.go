@@ -191,7 +191,8 @@ func (b *Broker) Cluster() edge.ClusterView {
 	ctx, cancel := context.WithTimeout(b.ctx, lookupWait)
 	_ = b.await(ctx, func() bool { return b.catalog.controllerNode() != "" }) // else it is shown as ""
 	cancel()
-	v := edge.ClusterView{Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Level: b.catalog.cluster().Level, Counters: b.counters()}
+	v := edge.ClusterView{Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Level: b.catalog.cluster().Level, Counters: b.counters(),
+		MetadataUnheardMS: b.metadataUnheard().Milliseconds()}
 	for _, n := range b.catalog.nodes() {
 		v.Brokers = append(v.Brokers, b.brokerView(n))
 	}

@@ -44,7 +44,7 @@
 //	timer        1, Flush and Expire of the channels led here, and their fence
 //	space        1, watches the disk reserve, tells the others while it is reached
 //	unreached    1, tells whom a leader cannot reach, so that it may be replaced
-//	contact      1, asks the metadata while a leader misses replicas
+//	contact      1, asks the metadata, more often while a leader misses replicas
 //	dead letters 1, moves messages that failed too often
 //	retention    1, trims logs and carries unfinished messages forward
 //	controller   1, idle unless this broker is elected; plans in coordinator/controller

@@ -2,10 +2,12 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -21,8 +23,9 @@ const (
 	// stepLeast is by how much the clock must be set back to be looked after. Less
 	// is the time between reading the two clocks, on a busy machine.
 	stepLeast = 100 * time.Millisecond
-	// probeEvery is how often the metadata is asked while replicas are missing.
-	probeEvery = 200 * time.Millisecond
+	// probeEvery is how often the metadata is asked while replicas are missing,
+	// heardEvery how often else.
+	probeEvery, heardEvery = 200 * time.Millisecond, time.Second
 )
 
 // keepTime drives the channels led here: what is due, the deltas of what
@@ -153,26 +156,51 @@ func (b *Broker) unheard() time.Duration {
 // comes a little later only ends a little earlier.
 func (b *Broker) extendEvery() time.Duration { return max(b.unheard()/10, tickEvery) - tickEvery/2 }
 
-// contact is when the metadata last answered with this broker's registration in
-// it. It is asked only while somebody wants to know.
+// contact is when the metadata last answered, and when with this broker's
+// registration in it.
 type contact struct {
-	since      time.Time    // set before the start: it answered then
-	wanted, at atomic.Int64 // ns after that, which no setting of the clock changes
+	since             time.Time    // set before the start: it answered then
+	wanted, at, heard atomic.Int64 // ns after that, which no setting of the clock changes
 }
 
-// keepContact asks the metadata while a partition led here misses replicas.
-// Started by start, ends with the broker.
+// metadataUnheard is how long the metadata has not answered, 0 if for less than a
+// registration lives: an election of its own takes a moment, too.
+func (b *Broker) metadataUnheard() time.Duration {
+	d := time.Since(b.contact.since) - time.Duration(b.contact.heard.Load())
+	if d < b.o.SessionTTL {
+		return 0
+	}
+	return d
+}
+
+// keepContact asks the metadata, more often while a partition led here misses
+// replicas, and says when it does not answer: all goes on without it until a
+// leader is lost. Started by start, ends with the broker.
 func (b *Broker) keepContact(ctx context.Context) {
+	var last time.Duration
+	var told bool
 	every(ctx, probeEvery, func() {
 		asked := time.Since(b.contact.since)
-		if int64(asked)-b.contact.wanted.Load() > 2*probeEvery.Nanoseconds() {
+		if int64(asked)-b.contact.wanted.Load() > 2*probeEvery.Nanoseconds() && asked-last < heardEvery {
 			return
 		}
+		last = asked
 		get, cancel := context.WithTimeout(ctx, silence/2)
 		e, err := b.meta.Get(get, b.keys.Live(b.self))
 		cancel()
+		if err == nil || errors.Is(err, meta.ErrNotFound) {
+			b.contact.heard.Store(int64(asked))
+		}
 		if err == nil && ident.Incarnation(e.Create) == b.Incarnation() {
 			b.contact.at.Store(int64(asked))
+		}
+		switch silent := b.metadataUnheard() > 0; {
+		case silent && !told:
+			b.log.WithError(err).Warn("METADATA does not answer: no leader can be replaced, nothing can be created or changed")
+			told = true
+		case told && !silent:
+			b.log.Info("METADATA answers again")
+			told = false
 		}
 	})
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,6 +87,9 @@ is dead already is forgotten at once. --cancel keeps it after all.`,
 
 func printStatus(out io.Writer, v edge.ClusterView) error {
 	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
+	if unheard := time.Duration(v.MetadataUnheardMS) * time.Millisecond; unheard > 0 {
+		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t")
 	for _, b := range v.Brokers {
@@ -113,7 +118,7 @@ func printTopics(w io.Writer, topics []edge.TopicView) {
 			for _, d := range p.Damaged {
 				note += fmt.Sprintf(" damaged on %s: offsets %d to %d, sequences %d to %d", d.Node, d.From, d.To, d.FirstSequence, d.EndSequence)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%d (%d)\t%d\t%s\n", t.Topic, p.Partition, p.Leader, p.Epoch,
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%d (%d)\t%d\t%s\n", t.Topic, p.Partition, cmp.Or(p.Leader, "none"), p.Epoch,
 				names(p.Replicas), names(p.ISR), p.CommittedSequence, p.CommittedOffset, p.EndOffset, note)
 		}
 	}

@@ -72,6 +72,17 @@ func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "lower it with `nsqctl topic replication`")
 }
 
+// Without a leader nothing of a partition goes on, which an empty column does not
+// say; nor does a broker that has lost the metadata look like one.
+func TestStatusSaysWhatIsWrong(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, printStatus(&out, edge.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []edge.TopicView{
+		{Topic: "orders", Partitions: []edge.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
+	}}))
+	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
+	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
+}
+
 // The broker's name is what confirms, so it must be the one of the data path.
 func TestRecoverMetadataRefusesAnotherBrokersPath(t *testing.T) {
 	dir := t.TempDir()

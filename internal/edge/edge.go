@@ -255,6 +255,9 @@ type ClusterView struct {
 	Self       ident.Node    `json:"self"`
 	Level      int           `json:"feature_level"` // what all brokers have, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
+	// MetadataUnheardMS is how long the metadata has not answered the broker that
+	// tells this; 0 if it does.
+	MetadataUnheardMS int64 `json:"metadata_unheard_ms"`
 }
 
 // InSync gives the smallest in-sync set of a topic's partitions and the number of
