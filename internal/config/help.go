@@ -21,7 +21,7 @@ Start three that keep every message three times (on each host, with its name):
 
 Use an etcd of your own instead of the embedded one:
 
-  nsqd --etcd-endpoints=http://etcd1:2379,http://etcd2:2379,http://etcd3:2379 …
+  nsqd --etcd-endpoints=http://etcd1:2379,http://etcd2:2379,http://etcd3:2379 --replication-factor=3 …
 
 Every flag can also be given as -flag value or --flag=value, as an environment
 variable (--tcp-address is NSQD_TCP_ADDRESS), or in the TOML file that --config
