@@ -63,8 +63,8 @@ func newDecommission(t *target) *cobra.Command {
 		Short: "move a broker's replicas to the others, so that it can go for good",
 		Long: `decommission marks a broker as leaving: it gets no new replicas, and those it has
 are moved to the others, a few at a time. When it has none any more, stop it: the
-cluster then forgets it, its member of the embedded etcd included. A broker that
-is dead already is forgotten at once. --cancel keeps it after all.`,
+cluster then forgets it, its member of the embedded etcd included; one that is
+dead already as soon as it has none. --cancel keeps it after all.`,
 		Example: `  nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
