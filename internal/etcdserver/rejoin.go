@@ -74,7 +74,7 @@ func Rejoin(ctx context.Context, o Options) (joined bool, err error) {
 		return false, fmt.Errorf("etcdserver: rejoin: %w", err)
 	}
 	defer c.Close()
-	r := rejoining{client: c, peerURL: own.String(), log: log}
+	r := rejoining{client: c, name: o.Name, peerURL: own.String(), security: security, log: log}
 	cluster, id, err := r.newIdentity(ctx)
 	if err != nil || id == 0 {
 		return false, err
@@ -90,15 +90,19 @@ func runs(members []member, peerURL string) bool { return len(clientURLs(members
 // asks and changes goes through a majority: the list that one member has may be as
 // old as the cluster.
 type rejoining struct {
-	client  *clientv3.Client
-	peerURL string
-	log     logrus.FieldLogger
+	client        *clientv3.Client
+	name, peerURL string
+	security      *tls.Config
+	log           logrus.FieldLogger
 }
 
 // newIdentity removes the member at this address and adds a learner there. An
 // identity that it finds is used only by a founder that is late, id 0: one that
 // was added may have run, even if it did not come to say so.
 func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err error) {
+	if err := r.removeMoved(ctx); err != nil {
+		return 0, 0, err
+	}
 	_, old, err := r.listed(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -129,12 +133,49 @@ func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err er
 	return cluster, added.ID, nil
 }
 
-// listed reads who is the member at this address; nil if nobody is.
-func (r *rejoining) listed(ctx context.Context) (cluster uint64, m *etcdserverpb.Member, err error) {
-	var list *clientv3.MemberListResponse
+// removeMoved removes who had this name at another address, where nobody is any
+// more: dead, it would keep etcd from adding a member, and count for a majority. If
+// somebody answers there, two brokers were given one name.
+func (r *rejoining) removeMoved(ctx context.Context) error {
+	list, err := r.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range list.Members {
+		if m.Name != r.name || slices.Contains(m.PeerURLs, r.peerURL) {
+			continue
+		}
+		transport := &http.Transport{TLSClientConfig: r.security}
+		for _, address := range m.PeerURLs {
+			if _, err = ask(ctx, &http.Client{Transport: transport, Timeout: askTimeout}, address); err == nil {
+				break
+			}
+		}
+		transport.CloseIdleConnections()
+		if err == nil && len(m.PeerURLs) > 0 {
+			return fmt.Errorf("%w: %s runs at %v already: this broker needs a name of its own", ErrOptions, r.name, m.PeerURLs)
+		}
+		err = insist(ctx, r.log, func(ctx context.Context) error { _, err := r.client.MemberRemove(ctx, m.ID); return err })
+		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+			return fmt.Errorf("etcdserver: remove the member that was at %v: %w", m.PeerURLs, err)
+		}
+	}
+	return nil
+}
+
+func (r *rejoining) members(ctx context.Context) (list *clientv3.MemberListResponse, err error) {
 	err = insist(ctx, r.log, func(ctx context.Context) (err error) { list, err = r.client.MemberList(ctx); return err })
 	if err != nil {
-		return 0, nil, fmt.Errorf("etcdserver: read the members: %w", err)
+		return nil, fmt.Errorf("etcdserver: read the members: %w", err)
+	}
+	return list, nil
+}
+
+// listed reads who is the member at this address; nil if nobody is.
+func (r *rejoining) listed(ctx context.Context) (cluster uint64, m *etcdserverpb.Member, err error) {
+	list, err := r.members(ctx)
+	if err != nil {
+		return 0, nil, err
 	}
 	if at := slices.IndexFunc(list.Members, func(m *etcdserverpb.Member) bool { return slices.Contains(m.PeerURLs, r.peerURL) }); at >= 0 {
 		m = list.Members[at]

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,32 @@ func TestWipedMemberComesBack(t *testing.T) {
 	require.Equal(t, "v", string(r.Kvs[0].Value))
 
 	servers[0].Stop() // the new one votes: two of three are a majority
+	require.Eventually(t, func() bool { _, err := client(t, again).Put(ctx, "k", "w"); return err == nil }, deadline, pollEvery)
+}
+
+// TestWipedMemberComesBackElsewhere: a broker that died for good is replaced on
+// another host, under its name. While it runs nobody else gets its name.
+func TestWipedMemberComesBackElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("etcd lets a member go only after five quiet seconds")
+	}
+	members, servers := startThree(t)
+	moved := options(t, members[2].Name)
+	moved.InitialCluster = strings.Replace(members[2].InitialCluster, members[2].PeerAddress, moved.PeerAddress, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
+	defer cancel()
+	_, err := etcdserver.Rejoin(ctx, moved)
+	require.ErrorIs(t, err, etcdserver.ErrOptions)
+	require.ErrorContains(t, err, "runs at")
+
+	servers[2].Stop()
+	joined, err := etcdserver.Rejoin(ctx, moved)
+	require.NoError(t, err)
+	require.True(t, joined)
+	again := start(t, moved)
+	wait(t, again)
+	require.NoError(t, again.Promote(ctx))
+	servers[0].Stop() // the dead one does not count any more
 	require.Eventually(t, func() bool { _, err := client(t, again).Put(ctx, "k", "w"); return err == nil }, deadline, pollEvery)
 }
 
