@@ -280,6 +280,27 @@ func TestRestoredDataPathIsANewMember(t *testing.T) {
 	require.Len(t, c.drain(away, "orders", 2), 2)
 }
 
+// TestTwoProcessesOfOneBroker: the later one stays; they do not take the
+// registration from each other for ever.
+func TestTwoProcessesOfOneBroker(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	first := c.nodes["n1"]
+	defer first.Close()
+	c.disks["n1"] = c.disks["n1"].CrashClone(rand.New(rand.NewPCG(1, 1)))
+	c.restart("n1")
+	second := c.nodes["n1"].Incarnation()
+	select {
+	case err := <-first.Failed():
+		require.ErrorContains(t, err, "another process was started")
+	case <-time.After(patience):
+		t.Fatal("both go on")
+	}
+	c.whole("orders")
+	require.Equal(t, second, c.nodes["n1"].Incarnation())
+}
+
 func TestWipedBrokerIsFilledAgain(t *testing.T) {
 	c := newCluster(t, 3)
 	for i := range 20 {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
@@ -92,7 +93,10 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			b.post(h.id, replica.Live{Node: b.self})
 		}
 		b.moved.notify()
-		if b.session.registerUntil(ctx) != nil {
+		if err := b.session.registerUntil(ctx); err != nil {
+			if errors.Is(err, errReplaced) {
+				b.end(err)
+			}
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)

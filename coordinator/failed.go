@@ -13,14 +13,22 @@ import (
 // this broker as dead: they elect new leaders and shrink the in-sync sets at
 // once. Its edges still forward to them until the process ends.
 func (b *Broker) fail(err error) {
-	select {
-	case b.failed <- err:
-	default:
+	if !b.end(err) {
 		return
 	}
 	b.log.WithError(err).Error("STORE failed: nothing is acknowledged here any more, this broker gives up its leaderships and must go")
 	b.stopping.Store(true)
 	b.background(b.giveUp)
+}
+
+// end has the process end; false if it has to already.
+func (b *Broker) end(err error) bool {
+	select {
+	case b.failed <- err:
+		return true
+	default:
+		return false
+	}
 }
 
 // Failed tells once why the broker cannot go on: the process should end.

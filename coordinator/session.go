@@ -18,6 +18,10 @@ const (
 	registerRetry = 100 * time.Millisecond
 )
 
+// errReplaced means that another process was started as this broker, later than
+// this one: on a copy of its data path, or with a name that is taken.
+var errReplaced = errors.New("coordinator: another process was started under this broker's name")
+
 // session is this broker's registration: the lease, the live key under it, and
 // the incarnation, which is the key's CreateRevision.
 type session struct {
@@ -89,8 +93,15 @@ func (s *session) announce(ctx context.Context, local int64, save func(boot int6
 
 // register takes a lease and writes the live key under it. A registration of an
 // earlier run of this broker is revoked first: its process is gone, this one
-// holds the data path.
+// holds the data path. That of a later run is left alone (errReplaced).
 func (s *session) register(ctx context.Context) error {
+	known, _, err := s.known(ctx)
+	if err == nil && known.Boot > s.node.Boot {
+		err = fmt.Errorf("%w: %s has been started %d times, this is start %d", errReplaced, s.node.Name, known.Boot, s.node.Boot)
+	}
+	if err != nil {
+		return err
+	}
 	if err := s.revokeOld(ctx); err != nil {
 		return err
 	}
@@ -142,7 +153,7 @@ func (s *session) revokeOld(ctx context.Context) error {
 	return nil
 }
 
-// registerUntil retries register until it works or ctx ends.
+// registerUntil retries register until it works, cannot work, or ctx ends.
 func (s *session) registerUntil(ctx context.Context) error {
 	retry := time.NewTicker(registerRetry)
 	defer retry.Stop()
@@ -150,8 +161,8 @@ func (s *session) registerUntil(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, metaTimeout)
 		err := s.register(try)
 		cancel()
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errReplaced) {
+			return err
 		}
 		s.log.WithError(err).Warn("cannot register, trying again")
 		select {
