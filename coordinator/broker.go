@@ -153,6 +153,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.startLoops()
 	b.background(b.watch)
 	b.background(b.keepRegistered)
+	b.background(b.keepCounting)
 	b.background(b.keepTime)
 	b.background(b.soon.keep)
 	b.background(b.keepRetention)

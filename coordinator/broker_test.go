@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/stretchr/testify/require"
 )
@@ -278,6 +280,31 @@ func TestRestoredDataPathIsANewMember(t *testing.T) {
 	c.whole("orders")
 	require.NotEqual(t, before, c.digest(away, "orders").Store, "what it acknowledged is missing there")
 	require.Len(t, c.drain(away, "orders", 2), 2)
+}
+
+// TestSnapshotOfARunningBrokerIsANewMember: the copy was taken in the same run as
+// what it lacks.
+func TestSnapshotOfARunningBrokerIsANewMember(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, recount: 10 * time.Millisecond})
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	before := c.digest(leader, "orders").Store
+	snapshot := c.disks[leader].CrashClone(rand.New(rand.NewPCG(1, 1)))
+	require.NoError(t, c.put(leader, "orders", "m1"))
+	counter := func() int64 {
+		e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Node(ident.Node(leader)))
+		require.NoError(t, err)
+		return e.Mod
+	}
+	then := counter()
+	c.eventually(func() bool { return counter() > then+2 }, "it is not counted")
+	c.kill(leader)
+	c.disks[leader] = snapshot
+	c.restart(leader)
+	c.whole("orders")
+	require.NotEqual(t, before, c.digest(leader, "orders").Store)
+	require.Len(t, c.drain(leader, "orders", 2), 2)
 }
 
 // TestTwoProcessesOfOneBroker: the later one stays; they do not take the

@@ -104,3 +104,19 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		b.log.WithField("incarnation", b.Incarnation()).Info("REGISTERED anew")
 	}
 }
+
+// keepCounting raises the boot counter now and then. Started by start, ends with
+// the broker.
+func (b *Broker) keepCounting(ctx context.Context) {
+	path := nodeFile{fs: b.o.FS, dir: b.o.Dir}
+	every(ctx, b.o.RecountEvery, func() {
+		if b.stopping.Load() || b.session.incarnation() == 0 {
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, metaTimeout)
+		defer cancel()
+		if err := b.session.recount(try, func(boot int64) error { return path.save(b.self, boot) }); err != nil {
+			b.log.WithError(err).Info("cannot raise the boot counter, trying again later")
+		}
+	})
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// nodeFile is DIR/node.json: whose data path this is, and how often it was
-// started. It is replaced as a whole.
+// nodeFile is DIR/node.json: whose data path this is, and its boot counter, which
+// goes up at each start and once a minute. It is replaced as a whole.
 type nodeFile struct {
 	fs  vfs.FS
 	dir string
@@ -23,8 +23,8 @@ type nodeRecord struct {
 	Boot int64      `json:"boot"`
 }
 
-// Boots is how often a data path was started, as it says itself; 0 for a new
-// one. A path of another broker is an error.
+// Boots is the boot counter of a data path; 0 for a new one. A path of another
+// broker is an error.
 func Boots(fs vfs.FS, dir string, self ident.Node) (int64, error) {
 	return nodeFile{fs: fs, dir: dir}.load(self)
 }

@@ -54,6 +54,7 @@ type Options struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	SessionTTL        time.Duration // 3 s
+	RecountEvery      time.Duration // of the boot counter; 1 min
 	Partitions        int           // of a topic made without saying; 1
 	ReplicationFactor int           // likewise; the configured size of the cluster
 	MinInSync         int           // likewise; 0 = by DefaultMinInSync
@@ -100,6 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	def(&o.Cluster, "lockstep")
 	def(&o.SessionTTL, 3*time.Second)
+	def(&o.RecountEvery, time.Minute)
 	def(&o.Partitions, 1)
 	def(&o.ReplicationFactor, 1)
 	def(&o.MinInSync, DefaultMinInSync(o.ReplicationFactor))

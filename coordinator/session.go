@@ -33,6 +33,7 @@ type session struct {
 
 	inc  atomic.Int64 // 0 while there is no registration
 	last atomic.Int64 // of the newest registration, gone or not
+	boot atomic.Int64 // the boot counter, as the data path has it
 	mu   struct {
 		sync.Mutex
 		lease int64
@@ -43,8 +44,8 @@ type session struct {
 // incarnation is that of the present registration, 0 while there is none.
 func (s *session) incarnation() ident.Incarnation { return ident.Incarnation(s.inc.Load()) }
 
-// restored reports whether a data path, started `local` times, is older than what
-// the cluster knows of this broker: it was restored from a copy.
+// restored reports whether a data path, whose boot counter is local, is older than
+// what the cluster knows of this broker: it was restored from a copy.
 func (s *session) restored(ctx context.Context, local int64) (bool, error) {
 	known, _, err := s.known(ctx)
 	return local < known.Boot, err
@@ -80,6 +81,7 @@ func (s *session) announce(ctx context.Context, local int64, save func(boot int6
 		if err := save(s.node.Boot); err != nil {
 			return err
 		}
+		s.boot.Store(s.node.Boot)
 		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
 		ok, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, put)
 		if err != nil {
@@ -91,13 +93,30 @@ func (s *session) announce(ctx context.Context, local int64, save func(boot int6
 	}
 }
 
+// recount raises the boot counter of a broker that runs, so that a copy of its data
+// path that was taken meanwhile, such as a snapshot of its disk, is known as one.
+func (s *session) recount(ctx context.Context, save func(boot int64) error) error {
+	known, revision, err := s.known(ctx)
+	if err != nil || revision == 0 || known.Boot > s.boot.Load() {
+		return err // forgotten, or replaced: register finds out
+	}
+	known.V, known.Boot = meta.Version, s.boot.Load()+1
+	if err := save(known.Boot); err != nil {
+		return err
+	}
+	s.boot.Store(known.Boot)
+	key := s.keys.Node(s.node.Name)
+	_, _, err = s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, []meta.Put{{Key: key, Value: meta.Encode(known)}})
+	return err
+}
+
 // register takes a lease and writes the live key under it. A registration of an
 // earlier run of this broker is revoked first: its process is gone, this one
 // holds the data path. That of a later run is left alone (errReplaced).
 func (s *session) register(ctx context.Context) error {
 	known, _, err := s.known(ctx)
-	if err == nil && known.Boot > s.node.Boot {
-		err = fmt.Errorf("%w: %s has been started %d times, this is start %d", errReplaced, s.node.Name, known.Boot, s.node.Boot)
+	if err == nil && known.Boot > s.boot.Load() {
+		err = fmt.Errorf("%w: %s", errReplaced, s.node.Name)
 	}
 	if err != nil {
 		return err

@@ -48,6 +48,37 @@ func TestBootCounterTellsARestoredPath(t *testing.T) {
 	require.EqualValues(t, 4, local)
 }
 
+// TestBootCounterTellsACopyOfARunningBroker: also where a transaction got no
+// answer, or did not hold.
+func TestBootCounterTellsACopyOfARunningBroker(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := context.Background()
+	s := newSession(t, store)
+	var local int64
+	save := func(n int64) error { local = n; return nil }
+	require.NoError(t, s.announce(ctx, local, save))
+	require.NoError(t, s.register(ctx))
+	snapshot := local
+	require.NoError(t, s.recount(ctx, save))
+	r, err := s.restored(ctx, snapshot)
+	require.NoError(t, err)
+	require.True(t, r)
+	r, err = s.restored(ctx, local)
+	require.NoError(t, err)
+	require.False(t, r)
+
+	full := errors.New("full")
+	require.ErrorIs(t, s.recount(ctx, func(int64) error { return full }), full)
+	require.NoError(t, s.register(ctx), "it is still the last one that was started")
+
+	later := newSession(t, store)
+	require.NoError(t, later.announce(ctx, snapshot, func(int64) error { return nil }))
+	require.NoError(t, s.recount(ctx, save))
+	require.ErrorIs(t, s.register(ctx), errReplaced)
+	require.NoError(t, later.register(ctx))
+}
+
 func TestRegistrationReplacesThatOfAnEarlierRun(t *testing.T) {
 	store := meta.NewMemory()
 	defer store.Close()

@@ -57,7 +57,7 @@ func (p *process) etcdOptions() etcdserver.Options {
 }
 
 // setOldMemberAside moves the member's directory away if the others know of a
-// later start of this broker than its data path does: the path was restored from
+// higher boot counter of this broker than its data path does: it was restored from
 // a copy, and a member with an old log breaks its cluster. What is not answered
 // in time counts as "no": the broker's own check comes later and is strict.
 func (p *process) setOldMemberAside(ctx context.Context, o etcdserver.Options) error {
@@ -80,7 +80,7 @@ func (p *process) setOldMemberAside(ctx context.Context, o etcdserver.Options) e
 		return err
 	}
 	aside := fmt.Sprintf("%s.restored-%d", o.Dir, time.Now().Unix())
-	p.log.Warnf("this data path was started %d times, the cluster knows of %d: it is an old copy; its metadata directory goes to %s",
+	p.log.Warnf("the boot counter of this data path is %d, the cluster's is %d: it is an old copy; its metadata directory goes to %s",
 		own, known.Boot, aside)
 	return os.Rename(o.Dir, aside)
 }
