@@ -110,7 +110,7 @@ func newBroker(o Options) *Broker {
 // start is the order in which a broker comes up; Close undoes it backwards.
 func (b *Broker) start(ctx context.Context) error {
 	// 1. Is this data path what the cluster knows of it, or a restored one?
-	path := nodeFile{fs: b.o.FS, dir: b.o.Dir}
+	path := nodeFile{fs: b.o.FS, dir: b.o.Dir, cluster: b.o.Cluster}
 	local, err := path.load(b.self)
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 // keepCounting raises the boot counter now and then. Started by start, ends with
 // the broker.
 func (b *Broker) keepCounting(ctx context.Context) {
-	path := nodeFile{fs: b.o.FS, dir: b.o.Dir}
+	path := nodeFile{fs: b.o.FS, dir: b.o.Dir, cluster: b.o.Cluster}
 	every(ctx, b.o.RecountEvery, func() {
 		if b.stopping.Load() || b.session.incarnation() == 0 {
 			return

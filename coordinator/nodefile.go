@@ -13,24 +13,27 @@ import (
 // nodeFile is DIR/node.json: whose data path this is, and its boot counter, which
 // goes up at each start and once a minute. It is replaced as a whole.
 type nodeFile struct {
-	fs  vfs.FS
-	dir string
+	fs      vfs.FS
+	dir     string
+	cluster string // "" = any
 }
 
 type nodeRecord struct {
-	V    int        `json:"v"`
-	Node ident.Node `json:"node"`
-	Boot int64      `json:"boot"`
+	V       int        `json:"v"`
+	Cluster string     `json:"cluster,omitempty"` // "": written by an older build
+	Node    ident.Node `json:"node"`
+	Boot    int64      `json:"boot"`
 }
 
 // Boots is the boot counter of a data path; 0 for a new one. A path of another
-// broker is an error.
-func Boots(fs vfs.FS, dir string, self ident.Node) (int64, error) {
-	return nodeFile{fs: fs, dir: dir}.load(self)
+// broker, or of another cluster unless that is "", is an error.
+func Boots(fs vfs.FS, dir, cluster string, self ident.Node) (int64, error) {
+	return nodeFile{fs: fs, dir: dir, cluster: cluster}.load(self)
 }
 
 // load gives the boot counter, 0 in a new path. A path of another broker is
-// refused: two brokers of one name, or one broker of two, would lose data.
+// refused: two brokers of one name, or one broker of two, would lose data. So is
+// one of another cluster, in which its messages are nobody's.
 func (f nodeFile) load(self ident.Node) (boot int64, err error) {
 	name := path.Join(f.dir, "node.json")
 	file, err := f.fs.Open(name)
@@ -56,6 +59,9 @@ func (f nodeFile) load(self ident.Node) (boot int64, err error) {
 	if r.Node != self {
 		return 0, fmt.Errorf("data path %s belongs to node %q, this is %q", f.dir, r.Node, self)
 	}
+	if r.Cluster != "" && f.cluster != "" && r.Cluster != f.cluster {
+		return 0, fmt.Errorf("data path %s belongs to a broker of cluster %q, this is %q", f.dir, r.Cluster, f.cluster)
+	}
 	return r.Boot, nil
 }
 
@@ -65,7 +71,7 @@ func (f nodeFile) save(self ident.Node, boot int64) error {
 		return err
 	}
 	name := path.Join(f.dir, "node.json")
-	content, err := json.Marshal(nodeRecord{V: 1, Node: self, Boot: boot})
+	content, err := json.Marshal(nodeRecord{V: 1, Cluster: f.cluster, Node: self, Boot: boot})
 	if err != nil {
 		return err
 	}

@@ -107,4 +107,14 @@ func TestDataPathBelongsToOneNode(t *testing.T) {
 	require.EqualValues(t, 5, boot)
 	_, err = f.load("n2")
 	require.ErrorContains(t, err, `belongs to node "n1"`)
+
+	f.cluster = "orders"
+	_, err = f.load("n1")
+	require.NoError(t, err, "an older build did not write it")
+	require.NoError(t, f.save("n1", 6))
+	_, err = f.load("n1")
+	require.NoError(t, err)
+	f.cluster = "order"
+	_, err = f.load("n1")
+	require.ErrorContains(t, err, `belongs to a broker of cluster "orders", this is "order"`)
 }

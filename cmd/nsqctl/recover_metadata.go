@@ -60,7 +60,7 @@ func (r metadataRecovery) run(cmd *cobra.Command) error {
 	if r.confirm != r.node {
 		return fmt.Errorf("this makes %s forget all other members of etcd, and what only they knew: say --confirm %s", r.node, r.node)
 	}
-	if _, err := coordinator.Boots(vfs.OS{}, r.dataPath, ident.Node(r.node)); err != nil {
+	if _, err := coordinator.Boots(vfs.OS{}, r.dataPath, r.cluster, ident.Node(r.node)); err != nil {
 		return err
 	}
 	lock, err := datapath.Lock(r.dataPath)

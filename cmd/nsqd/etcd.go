@@ -65,7 +65,7 @@ func (p *process) setOldMemberAside(ctx context.Context, o etcdserver.Options) e
 		return nil
 	}
 	node := ident.Node(p.o.NodeName)
-	own, err := coordinator.Boots(vfs.OS{}, p.dir, node)
+	own, err := coordinator.Boots(vfs.OS{}, p.dir, p.o.ClusterName, node)
 	if err != nil {
 		return err
 	}
