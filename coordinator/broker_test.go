@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -280,6 +281,12 @@ func TestRestoredDataPathIsANewMember(t *testing.T) {
 	c.whole("orders")
 	require.NotEqual(t, before, c.digest(away, "orders").Store, "what it acknowledged is missing there")
 	require.Len(t, c.drain(away, "orders", 2), 2)
+}
+
+func TestClusterWithoutTopics(t *testing.T) {
+	view, err := json.Marshal(newCluster(t, 1).nodes["n1"].Cluster())
+	require.NoError(t, err)
+	require.Contains(t, string(view), `"topics":[]`)
 }
 
 // TestSnapshotOfARunningBrokerIsANewMember: the copy was taken in the same run as

@@ -191,8 +191,10 @@ func (b *Broker) Cluster() edge.ClusterView {
 	ctx, cancel := context.WithTimeout(b.ctx, lookupWait)
 	_ = b.await(ctx, func() bool { return b.catalog.controllerNode() != "" }) // else it is shown as ""
 	cancel()
-	v := edge.ClusterView{Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Level: b.catalog.cluster().Level, Counters: b.counters(),
-		MetadataUnheardMS: b.metadataUnheard().Milliseconds()}
+	v := edge.ClusterView{
+		Cluster: b.o.Cluster, Controller: b.catalog.controllerNode(), Self: b.self, Level: b.catalog.cluster().Level,
+		Counters: b.counters(), MetadataUnheardMS: b.metadataUnheard().Milliseconds(), Topics: []edge.TopicView{},
+	}
 	for _, n := range b.catalog.nodes() {
 		v.Brokers = append(v.Brokers, b.brokerView(n))
 	}
