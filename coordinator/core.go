@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -94,7 +95,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		}
 		b.moved.notify()
 		if err := b.session.registerUntil(ctx); err != nil {
-			if errors.Is(err, errReplaced) {
+			if ctx.Err() == nil {
 				b.end(err)
 			}
 			return
@@ -115,7 +116,10 @@ func (b *Broker) keepCounting(ctx context.Context) {
 		}
 		try, cancel := context.WithTimeout(ctx, metaTimeout)
 		defer cancel()
-		if err := b.session.recount(try, func(boot int64) error { return path.save(b.self, boot) }); err != nil {
+		err := b.session.recount(try, func(boot int64) error { return path.save(b.self, boot) })
+		if errors.Is(err, meta.ErrWentBack) {
+			b.end(err)
+		} else if err != nil {
 			b.log.WithError(err).Info("cannot raise the boot counter, trying again later")
 		}
 	})

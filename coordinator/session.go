@@ -180,7 +180,7 @@ func (s *session) registerUntil(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, metaTimeout)
 		err := s.register(try)
 		cancel()
-		if err == nil || errors.Is(err, errReplaced) {
+		if err == nil || errors.Is(err, errReplaced) || errors.Is(err, meta.ErrWentBack) {
 			return err
 		}
 		s.log.WithError(err).Warn("cannot register, trying again")

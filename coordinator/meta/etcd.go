@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -45,6 +47,7 @@ type Etcd struct {
 	done   context.Context // ended by Close; never a request's own
 	stop   context.CancelFunc
 	wg     sync.WaitGroup // watches and keep-alives
+	seen   atomic.Int64   // the newest revision that a watch has sent
 	mu     struct {
 		sync.Mutex
 		closed bool
@@ -88,7 +91,11 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 
 // Get implements Store.
 func (e *Etcd) Get(ctx context.Context, key string) (Entry, error) {
+	seen := e.seen.Load()
 	r, err := e.kv.Get(ctx, key)
+	if err == nil {
+		err = wentBack(seen, r.Header)
+	}
 	if err != nil {
 		return Entry{}, readError(err)
 	}
@@ -162,6 +169,20 @@ func (e *Etcd) Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev
 		return false, 0, writeError(err)
 	}
 	return r.Succeeded, r.Header.Revision, nil
+}
+
+// saw notes a revision that a watch has sent.
+func (e *Etcd) saw(revision int64) {
+	for seen := e.seen.Load(); revision > seen && !e.seen.CompareAndSwap(seen, revision); seen = e.seen.Load() {
+	}
+}
+
+// wentBack judges a linearizable read by what had been seen when it was asked for.
+func wentBack(seen int64, h *etcdserverpb.ResponseHeader) error {
+	if h.Revision >= seen {
+		return nil
+	}
+	return fmt.Errorf("%w: revision %d after %d", ErrWentBack, h.Revision, seen)
 }
 
 // Revoke implements Store.

@@ -104,6 +104,7 @@ func firstRevision(events []*clientv3.Event) (Change, []*clientv3.Event) {
 func (w *etcdWatch) send(ctx context.Context, c Change) bool {
 	select {
 	case w.out <- c:
+		w.store.saw(c.Revision)
 		return true
 	case <-ctx.Done():
 		return false

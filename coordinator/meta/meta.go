@@ -39,6 +39,10 @@ var (
 	// (too many operations, one key written twice): it did not happen and never
 	// will.
 	ErrInvalid = errors.New("meta: transaction refused")
+	// ErrWentBack means that the store was restored from a backup: what was seen of
+	// it is undone, and a watch would wait in silence until as much has happened
+	// again.
+	ErrWentBack = errors.New("meta: the store is older than it was, a backup was restored")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("meta: store is closed")
 )
@@ -88,7 +92,8 @@ type Change struct {
 // Store is a linearizable key-value store with transactions, watches and
 // leases. All methods are safe for concurrent use.
 type Store interface {
-	// Get reads one key linearizably; ErrNotFound if it is not there.
+	// Get reads one key linearizably; ErrNotFound if it is not there, ErrWentBack
+	// if the store is older than what its watches have sent.
 	Get(ctx context.Context, key string) (Entry, error)
 	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision;
 	// those that are not there are left out.

@@ -3,6 +3,7 @@ package meta_test
 import (
 	"context"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -112,6 +113,34 @@ func TestUnknownOutcome(t *testing.T) {
 	defer cancel()
 	_, _, err := s.Txn(ctx, nil, []meta.Put{{Key: "/a", Value: []byte("2")}})
 	require.ErrorIs(t, err, meta.ErrUnknown)
+}
+
+// TestRestoredBackupIsNoticed: etcd comes back with what it was when a copy of its
+// directory was taken.
+func TestRestoredBackupIsNoticed(t *testing.T) {
+	b := newEtcdBackend(t)
+	s := b.open(t)
+	put(t, s, "/a", "1", 0)
+	b.server.Stop()
+	backup := t.TempDir()
+	require.NoError(t, os.CopyFS(backup, os.DirFS(b.options.Dir)))
+	b.start(t)
+	last := put(t, s, "/a", "2", 0)
+	for c := range s.Watch(t.Context(), "/") {
+		if c.Revision >= last {
+			break
+		}
+	}
+	b.interrupt(t, s)
+	_, err := s.Get(withDeadline(t), "/a")
+	require.NoError(t, err, "a restart is none")
+	b.server.Stop()
+	b.options.Dir = backup
+	b.start(t)
+	_, err = s.Get(withDeadline(t), "/a")
+	require.ErrorIs(t, err, meta.ErrWentBack)
+	_, err = b.open(t).Get(withDeadline(t), "/a")
+	require.NoError(t, err, "who begins anew may use it")
 }
 
 // TestLeaseOutlivesAnOutage proves that an etcd that does not answer is not
