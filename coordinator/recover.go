@@ -24,6 +24,9 @@ type Remains struct {
 	Epoch     ident.Epoch `json:"epoch"`
 	InSync    []Member    `json:"in_sync"`
 	Replicas  []Holding   `json:"replicas"`
+	// Outdated: the metadata is older than a replica, which knows of a later epoch. It
+	// was restored from a backup, and what it says of the in-sync set may be untrue.
+	Outdated bool `json:"outdated,omitempty"`
 	// Refused is why an unclean recovery is not possible, or not needed; "" = it is
 	// the only way.
 	Refused string `json:"refused,omitempty"`
@@ -89,12 +92,12 @@ func (b *Broker) Remains(ctx context.Context, topic string, partition int) (Rema
 func (b *Broker) collectHoldings(ctx context.Context, r *Remains) {
 	ctx, cancel := context.WithTimeout(ctx, recoverWait)
 	defer cancel()
-	for _, m := range r.state.ISR {
-		if live, ok := b.catalog.liveNode(m.Node); ok {
-			r.runs[m.Node] = live.Incarnation
+	nodes := r.state.Replicas
+	for _, n := range nodes {
+		if live, ok := b.catalog.liveNode(n); ok {
+			r.runs[n] = live.Incarnation
 		}
 	}
-	nodes := r.state.Replicas
 	answers := make([]*Digest, len(nodes))
 	parallel(len(nodes), transactions, func(i int) {
 		var d Digest
@@ -132,9 +135,20 @@ func (r *Remains) judge() {
 	if r.Leader != "" {
 		r.Refused = fmt.Sprintf("%s leads: nothing is to be recovered", r.Leader)
 	}
+	if r.newest() > r.Epoch { // whoever is named as leader, or in sync, cannot lead in an epoch that is over
+		r.Outdated, r.Leader, r.Refused = true, "", ""
+	}
 	if r.Refused == "" && len(r.Replicas) == 0 {
 		r.Refused = "no replica answers"
 	}
+}
+
+// newest is the highest epoch that a replica knows of.
+func (r *Remains) newest() (e ident.Epoch) {
+	for _, h := range r.Replicas {
+		e = max(e, h.Epoch)
+	}
+	return e
 }
 
 func (r *Remains) holding(n ident.Node) (Holding, bool) {
@@ -159,7 +173,8 @@ type audit struct {
 // set is lost: what was acknowledged and is not on it is gone for good. The
 // minimum is 1 until the controller finds enough replicas in sync to raise it.
 // Nothing else in a cluster elects uncleanly. The transaction holds only if no
-// member of the old set was started, or ended, since it was asked.
+// member of the old set was started, or ended, since it was asked. Where the
+// metadata is outdated it names the leader, too, in an epoch that is new to all.
 func (b *Broker) Recover(ctx context.Context, topic string, partition int, from ident.Node) (Remains, error) {
 	r, err := b.Remains(ctx, topic, partition)
 	if err != nil {
@@ -174,11 +189,14 @@ func (b *Broker) Recover(ctx context.Context, topic string, partition int, from 
 	}
 	next := r.state.Clone()
 	next.V, next.ISR, next.MinInSync = meta.Version, []ident.Member{{Node: h.Node, Store: h.Store}}, 1
+	if r.Outdated {
+		next.Epoch, next.Leader, next.LeaderIncarnation = r.newest()+1, from, r.runs[from]
+	}
 	key := b.keys.Partition(r.id)
 	conditions := []meta.Compare{{Key: key, Create: -1, Mod: r.state.Revision}}
-	for _, m := range r.state.ISR {
-		c := meta.Compare{Key: b.keys.Live(m.Node)} // it must not be there
-		if inc, runs := r.runs[m.Node]; runs {
+	for _, n := range r.state.Replicas {
+		c := meta.Compare{Key: b.keys.Live(n)} // it must not be there
+		if inc, runs := r.runs[n]; runs {
 			c.Create, c.Mod = int64(inc), -1
 		}
 		conditions = append(conditions, c)

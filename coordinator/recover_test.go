@@ -76,6 +76,48 @@ func TestUncleanRecovery(t *testing.T) {
 	require.Contains(t, string(records[0].Value), `"end_sequence":10`)
 }
 
+// TestRecoveryWithOutdatedMetadata: the metadata is what it was some changes of
+// leader ago. Nobody leads in an epoch that is over; an operator goes on.
+func TestRecoveryWithOutdatedMetadata(t *testing.T) {
+	c, ctx := newCluster(t, 3), context.Background()
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	topic, _ := c.nodes["n1"].Topic("orders")
+	key := meta.Keys{Cluster: "test"}.Partition(topic.Partition(0))
+	backup, err := c.meta.Get(ctx, key)
+	require.NoError(t, err)
+	for i := range 3 {
+		leader := c.leader("orders")
+		c.kill(leader)
+		c.restart(leader)
+		require.NoError(t, c.put(leader, "orders", fmt.Sprintf("m%d", i+1)))
+		c.whole("orders")
+	}
+	for name := range c.disks {
+		c.kill(name)
+	}
+	ok, _, err := c.meta.Txn(ctx, nil, []meta.Put{{Key: key, Value: backup.Value}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	for name := range c.disks {
+		c.restart(name)
+	}
+	var remains coordinator.Remains
+	c.eventually(func() bool {
+		remains, err = c.nodes["n1"].Remains(ctx, "orders", 0)
+		return err == nil && len(remains.Replicas) == 3
+	}, "not all answer")
+	require.True(t, remains.Outdated)
+	require.Empty(t, remains.Refused)
+	_, err = c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
+	require.NoError(t, err)
+	c.whole("orders")
+	require.NoError(t, c.put("n3", "orders", "after"))
+	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.MinInSync == 2 && p.Epoch > remains.Replicas[0].Epoch })
+	got := c.drain("n1", "orders", 5)
+	require.Contains(t, got, "after")
+}
+
 // TestRecoveryOfAReplicaThatCatchesUp: a replica has been told what the channels have
 // done, and copies the log, when both that are in sync lose their disks. It is gone
 // on with. What is put then stands where the channel had been: it is delivered.

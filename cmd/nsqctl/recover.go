@@ -30,7 +30,8 @@ type remains struct {
 		Committed int64  `json:"committed_sequence"`
 		End       int64  `json:"end_sequence"`
 	} `json:"replicas"`
-	Refused string `json:"refused,omitempty"`
+	Outdated bool   `json:"outdated,omitempty"`
+	Refused  string `json:"refused,omitempty"`
 }
 
 func newRecover(t *target) *cobra.Command {
@@ -117,6 +118,9 @@ func printRemains(out io.Writer, t *target, r remains) error {
 	if r.Refused != "" {
 		fmt.Fprintf(out, "\nnothing to do: %s\n", r.Refused)
 		return nil
+	}
+	if r.Outdated {
+		fmt.Fprintln(out, "\nthe metadata is older than these replicas, a backup of it was restored: nobody can lead in an epoch that is over")
 	}
 	b := r.Replicas[best]
 	holds := fmt.Sprintf("%s holds the most: messages 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
