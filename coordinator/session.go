@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	metaTimeout   = 2 * time.Second
+	metaTimeout   = 2 * time.Second // of one request
 	registerRetry = 100 * time.Millisecond
 )
 
@@ -114,27 +114,30 @@ func (s *session) recount(ctx context.Context, save func(boot int64) error) erro
 // earlier run of this broker is revoked first: its process is gone, this one
 // holds the data path. That of a later run is left alone (errReplaced).
 func (s *session) register(ctx context.Context) error {
-	known, _, err := s.known(ctx)
-	if err == nil && known.Boot > s.boot.Load() {
-		err = fmt.Errorf("%w: %s", errReplaced, s.node.Name)
-	}
-	if err != nil {
+	if err := s.checkReplaced(ctx); err != nil {
 		return err
 	}
 	if err := s.revokeOld(ctx); err != nil {
 		return err
 	}
-	lease, lost, err := s.store.Lease(ctx, s.ttl)
+	lease, lost, err := s.lease(ctx)
 	if err != nil {
 		return fmt.Errorf("take a lease: %w", err)
 	}
 	state := s.node
 	state.V, state.Lease, state.Boot = meta.Version, lease, 0
 	key := s.keys.Live(state.Name)
-	ok, rev, err := s.store.Txn(ctx, []meta.Compare{{Key: key}}, []meta.Put{{Key: key, Value: meta.Encode(state), Lease: lease}})
-	if err != nil || !ok {
-		_ = s.store.Revoke(ctx, lease)
-		return fmt.Errorf("write %s: taken=%t: %w", key, !ok, errors.Join(err))
+	try, cancel := context.WithTimeout(ctx, metaTimeout)
+	defer cancel()
+	ok, rev, err := s.store.Txn(try, []meta.Compare{{Key: key}}, []meta.Put{{Key: key, Value: meta.Encode(state), Lease: lease}})
+	if err == nil && !ok {
+		err = errCompare
+	}
+	if err != nil {
+		undo, cancel := context.WithTimeout(ctx, metaTimeout) // it would be renewed for ever
+		defer cancel()
+		_ = s.store.Revoke(undo, lease)
+		return fmt.Errorf("write %s: %w", key, err)
 	}
 	s.mu.Lock()
 	s.mu.lease, s.mu.lost = lease, lost
@@ -142,6 +145,23 @@ func (s *session) register(ctx context.Context) error {
 	s.inc.Store(rev)
 	s.last.Store(rev)
 	return nil
+}
+
+// checkReplaced asks whether a later run of this broker was started.
+func (s *session) checkReplaced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
+	defer cancel()
+	known, _, err := s.known(ctx)
+	if err == nil && known.Boot > s.boot.Load() {
+		err = fmt.Errorf("%w: %s", errReplaced, s.node.Name)
+	}
+	return err
+}
+
+func (s *session) lease(ctx context.Context) (int64, <-chan struct{}, error) {
+	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
+	defer cancel()
+	return s.store.Lease(ctx, s.ttl)
 }
 
 // leaseID is the lease of the present registration.
@@ -158,7 +178,10 @@ func (s *session) gone() <-chan struct{} {
 	return s.mu.lost
 }
 
+// revokeOld ends the registration of an earlier run.
 func (s *session) revokeOld(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, metaTimeout)
+	defer cancel()
 	e, err := s.store.Get(ctx, s.keys.Live(s.node.Name))
 	if errors.Is(err, meta.ErrNotFound) {
 		return nil
@@ -177,9 +200,7 @@ func (s *session) registerUntil(ctx context.Context) error {
 	retry := time.NewTicker(registerRetry)
 	defer retry.Stop()
 	for {
-		try, cancel := context.WithTimeout(ctx, metaTimeout)
-		err := s.register(try)
-		cancel()
+		err := s.register(ctx)
 		if err == nil || errors.Is(err, errReplaced) || errors.Is(err, meta.ErrWentBack) {
 			return err
 		}

@@ -1,10 +1,13 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -94,6 +97,52 @@ func TestRegistrationReplacesThatOfAnEarlierRun(t *testing.T) {
 	n, err := meta.DecodeNode(e)
 	require.NoError(t, err)
 	require.Equal(t, e.Lease, n.Lease, "a peer can revoke it")
+}
+
+// slowStore answers late.
+type slowStore struct {
+	meta.Store
+	by time.Duration
+}
+
+func (s slowStore) wait(ctx context.Context) error {
+	select {
+	case <-time.After(s.by):
+		return nil
+	case <-ctx.Done():
+		return meta.ErrUnavailable
+	}
+}
+
+func (s slowStore) Get(ctx context.Context, key string) (meta.Entry, error) {
+	e, err := s.Store.Get(ctx, key)
+	return e, cmp.Or(s.wait(ctx), err)
+}
+
+func (s slowStore) Lease(ctx context.Context, ttl int64) (int64, <-chan struct{}, error) {
+	id, lost, err := s.Store.Lease(ctx, ttl)
+	return id, lost, cmp.Or(s.wait(ctx), err)
+}
+
+func (s slowStore) Txn(ctx context.Context, compares []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	ok, rev, err := s.Store.Txn(ctx, compares, puts)
+	return ok, rev, cmp.Or(s.wait(ctx), err)
+}
+
+func (s slowStore) Revoke(ctx context.Context, id int64) error {
+	return cmp.Or(s.Store.Revoke(ctx, id), s.wait(ctx))
+}
+
+func TestRegistrationAtASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory()
+		defer store.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 2 { // the second has an earlier one to end
+			require.NoError(t, newSession(t, slowStore{store.Session(), time.Second}).registerUntil(ctx))
+		}
+	})
 }
 
 func TestDataPathBelongsToOneNode(t *testing.T) {
