@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -108,4 +109,32 @@ func TestRelayedClientsOfSeveralPartitions(t *testing.T) {
 		}
 		require.Equal(t, ch.InFlightCount, sum)
 	}
+}
+
+// txnLimit is a store that takes as many puts in a transaction as a stock etcd.
+type txnLimit struct{ meta.Store }
+
+func (s txnLimit) Txn(ctx context.Context, compares []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	if len(puts) > meta.MaxTxn {
+		return false, 0, meta.ErrInvalid
+	}
+	return s.Store.Txn(ctx, compares, puts)
+}
+
+// TestTopicThatCanBeMadeCanBeDeleted: at a stock etcd, with as many partitions as
+// it takes.
+func TestTopicThatCanBeMadeCanBeDeleted(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s meta.Store) meta.Store { return txnLimit{s} }})
+	made := 0
+	for n := meta.MaxTxn - 3; n <= meta.MaxTxn; n++ {
+		name := fmt.Sprint("of", n)
+		err := c.administer("n1", "topic.create", name, map[string]string{"partitions": fmt.Sprint(n)})
+		if err != nil {
+			require.ErrorIs(t, err, edge.ErrInvalid)
+			continue
+		}
+		made++
+		require.NoError(t, c.administer("n1", "topic.delete", name, nil))
+	}
+	require.Equal(t, 2, made)
 }

@@ -202,7 +202,10 @@ func (b *Broker) topicPuts(c *creation, old meta.TopicState) ([]meta.Put, error)
 	if !s.explicit {
 		t.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}
-	puts := []meta.Put{{Key: b.keys.Topic(s.name), Value: meta.Encode(t)}}
+	puts := []meta.Put{
+		{Key: b.keys.Topic(s.name), Value: meta.Encode(t)},
+		{Key: b.tombstoneKey(c.id), Delete: true}, // not there: what can be made has no more puts than its deletion
+	}
 	for n, nodes := range c.places {
 		state := b.firstState(c, n, nodes)
 		if len(state.ISR) < s.minInSync {
