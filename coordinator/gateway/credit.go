@@ -12,6 +12,10 @@ import "time"
 // spend that time idle, the streams are granted what it finishes in aheadOf more,
 // which waits here. A client that takes a second for a message is sent nothing
 // ahead: another one may be free for it.
+//
+// RDY below the number of partitions still brings one message of each, so that no
+// partition starves. While the client works on as many as it may hold, those would
+// wait for it, however long, and others be idle: it is busy, and they go back.
 const (
 	aheadOf = 5 * time.Millisecond
 	// weighEvery and weighAfter say when demand is weighed: at the first of so many
@@ -39,6 +43,9 @@ func (s *subscription) creditLocked(h *share) int {
 	if s.mu.ready <= 0 {
 		return 0
 	}
+	if s.mu.busy {
+		return min(len(h.held), maxCredit)
+	}
 	if !h.part {
 		return 1
 	}
@@ -58,6 +65,10 @@ func (s *subscription) creditLocked(h *share) int {
 
 // finishedLocked counts a message that the client is done with.
 func (s *subscription) finishedLocked(h *share) {
+	if s.mu.busy {
+		s.mu.busy = false
+		s.grantLocked()
+	}
 	h.finished++
 	s.mu.demand.finished++
 	if s.mu.demand.finished%weighAfter == 0 {
@@ -86,6 +97,11 @@ func (s *subscription) weighLocked(now time.Duration) {
 		}
 		h.finished = 0
 	}
+	s.grantLocked()
+}
+
+// grantLocked brings the credits of all streams up to date.
+func (s *subscription) grantLocked() {
 	for _, h := range s.mu.order {
 		h.setCreditLocked(s.creditLocked(h))
 	}
@@ -103,6 +119,7 @@ func (s *subscription) refreshCredit(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now-s.mu.demand.weighed >= weighEvery {
+		s.mu.busy = s.mu.demand.finished == 0 && s.inFlightLocked() >= s.mu.ready
 		s.weighLocked(now)
 	}
 	for _, h := range s.mu.order {

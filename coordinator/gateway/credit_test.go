@@ -109,6 +109,7 @@ func TestASlowClientGetsItsRDYOfOnePartition(t *testing.T) {
 		require.Len(t, more, 1)
 		held = append(held[1:], more...)
 		w.tick(2 * time.Second)
+		require.NoError(t, s.Finish(held[0].ID))
 		each, _ := credits(s)
 		require.Equal(t, []int{1, 1, 5, 1, 1, 5, 1, 1}, each)
 	})
@@ -187,6 +188,42 @@ func TestASlowClientIsSentNothingAhead(t *testing.T) {
 			_, sum := credits(s)
 			require.Equal(t, 5, sum)
 		}
+	})
+}
+
+// TestABusyClientKeepsNothingFromOthers: RDY 1 brings a message of each partition, and
+// the client works on one of them for minutes.
+func TestABusyClientKeepsNothingFromOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1", "n1", "n1", "n1")
+		busy := w.brokers["n2"].subscribe(t, "orders", 1)
+		w.tick(time.Second)
+		for n := range 4 {
+			w.store(top.Partition(n), 2)
+		}
+		w.tick(10 * time.Millisecond)
+		held := busy.Pull(1, nil)
+		require.Len(t, held, 1)
+
+		idle := w.brokers["n3"].subscribe(t, "orders", 1)
+		n := w.consume(idle, 1, 7, 5*time.Second, func(d edge.Delivery) {
+			require.EqualValues(t, 1, d.Message.Attempts)
+			require.NoError(t, idle.Finish(d.ID))
+		})
+		require.Equal(t, 7, n, "the others wait for the busy client")
+
+		w.tick(30 * time.Second)
+		idle.Close(true)
+		w.tick(10 * time.Second)
+		for n := range 4 {
+			w.store(top.Partition(n), 3) // one more than before
+		}
+		require.NoError(t, busy.Finish(held[0].ID))
+		require.Equal(t, 4, w.consume(busy, 1, 4, time.Second, func(d edge.Delivery) {
+			require.EqualValues(t, 1, d.Message.Attempts)
+			require.NoError(t, busy.Finish(d.ID))
+		}), "it is sent more as soon as it is free")
+		require.Empty(t, busy.Refused())
 	})
 }
 

@@ -49,6 +49,7 @@ type subscription struct {
 		shares map[uint16]*share
 		order  []*share
 		demand demand
+		busy   bool // the client holds all that it may, and finished nothing for a while
 	}
 }
 
@@ -136,7 +137,10 @@ func (s *subscription) say(id edge.MessageID, v verb) error {
 func (s *subscription) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	return s.inFlightLocked()
+}
+
+func (s *subscription) inFlightLocked() (n int) {
 	for _, h := range s.mu.order {
 		n += h.inFlightLocked()
 	}
@@ -151,10 +155,8 @@ func (s *subscription) SetReady(n int) {
 	if s.mu.over || s.mu.ready == n {
 		return
 	}
-	s.mu.ready = n
-	for _, h := range s.mu.order {
-		h.setCreditLocked(s.creditLocked(h))
-	}
+	s.mu.ready, s.mu.busy = n, false
+	s.grantLocked()
 	s.nudge()
 }
 
@@ -243,11 +245,8 @@ func (s *subscription) growLocked(t Topic) {
 		// A new slice: Pull walks the old one without the lock.
 		s.mu.order = append(s.mu.order[:len(s.mu.order):len(s.mu.order)], h)
 	}
-	if len(s.mu.order) == had {
-		return
-	}
-	for _, h := range s.mu.order {
-		h.setCreditLocked(s.creditLocked(h))
+	if len(s.mu.order) > had {
+		s.grantLocked()
 	}
 }
 
