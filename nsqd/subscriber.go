@@ -116,6 +116,14 @@ func (c *Channel) Undo(s *Subscriber, seq ident.Sequence) error {
 	})
 }
 
+// Return gives a delivery back, as Detach does, whose client has left. Errors as Finish.
+func (c *Channel) Return(s *Subscriber, seq ident.Sequence) error {
+	return c.withOwned(s, seq, func(f *flight, now int64) {
+		c.backLocked(f)
+		c.offerLocked(now)
+	})
+}
+
 // undoLocked takes a delivery back as if it had not been.
 func (c *Channel) undoLocked(f *flight) {
 	c.flights.remove(f)

@@ -156,8 +156,11 @@ func apply(c *nsqd.Channel, s *nsqd.Subscriber, v verb) error {
 	case verbFinish:
 		return c.Finish(s, v.Sequence, v.Epoch)
 	case verbRequeue:
-		if v.Argument == unseen {
+		switch v.Argument {
+		case unseen:
 			return c.Undo(s, v.Sequence)
+		case left:
+			return c.Return(s, v.Sequence)
 		}
 		return c.Requeue(s, v.Sequence, v.Argument)
 	default:

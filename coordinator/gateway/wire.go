@@ -205,7 +205,7 @@ type verbKind uint8
 
 const (
 	verbFinish  verbKind = 1  // edge → leader
-	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms, or unseen
+	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms, or unseen, or left
 	verbTouch   verbKind = 3  // edge → leader
 	verbHeld    verbKind = 4  // in an opening; argument: attempts
 	verbCredit  verbKind = 5  // edge → leader; argument: the credit
@@ -221,6 +221,9 @@ const (
 // unseen as the argument of a requeue: the client has not seen the message, so
 // this delivery does not count as an attempt.
 const unseen = -1
+
+// left as the argument of a requeue: the client that was sent the message has left.
+const left = -2
 
 // String is the verb as clients know it.
 func (k verbKind) String() string {
