@@ -33,6 +33,9 @@ func (c *conn) subscribeAdvanced(ctx context.Context) error {
 		r.From, r.Reposition = from, true
 		params = params[:n-1]
 	}
+	if len(params) > 1 { // a start that is none, or none that is the last
+		return fatal(codeInvalid, "%s consume start %q is not valid", verb, params[1])
+	}
 	return c.attachPlaced(ctx, verb, r, params)
 }
 
@@ -41,8 +44,8 @@ func (c *conn) subscribeAdvanced(ctx context.Context) error {
 func (c *conn) attachPlaced(ctx context.Context, verb string, r edge.SubscribeRequest, params [][]byte) error {
 	r.Partition = -1
 	if len(params) > 0 {
-		n, ok := decimal(params[0])
-		if !ok || n > 1<<10 {
+		n, err := strconv.ParseUint(string(params[0]), 10, 10) // unlike decimal: nothing is not 0
+		if err != nil {
 			return fatal(codeBadPartition, "%s partition %q is not valid", verb, params[0])
 		}
 		r.Partition = int(n)
