@@ -55,20 +55,25 @@ func (b *Broker) keepDead(ctx context.Context) {
 	})
 }
 
-// bury moves the dead messages of one channel, all at once.
+// bury moves the dead messages of one channel, as far as they can be moved now.
 func (b *Broker) bury(ctx context.Context, h *hosted, c *nsqd.Channel) {
-	dead := c.Dead()
-	if len(dead) == 0 {
-		return
+	for dead := c.Dead(); len(dead) > 0 && b.move(ctx, h, c, dead); {
+		dead = c.Dead()
 	}
+}
+
+// move moves some dead messages together; false if not all could be.
+func (b *Broker) move(ctx context.Context, h *hosted, c *nsqd.Channel, dead []edge.Delivery) (all bool) {
+	all = true
 	to := b.catalog.channels(h.id.Topic)[c.Name()].Policy.DeadLetterTopic
 	messages := make([]queue.Message, len(dead))
 	for i, d := range dead {
-		messages[i] = queue.Message{Body: d.Message.Body, Header: letterHeader(h.topic, c.Name(), d)}
+		messages[i] = queue.Message{Body: d.Message.Body, Header: letterHeader(h.topic, c.Name(), d), Trace: d.Message.Trace}
 	}
 	for i, err := range b.publishAll(ctx, to, messages) {
 		seq := dead[i].Message.Seq
 		if err != nil {
+			all = false
 			c.Exhumed(seq)
 			b.log.WithError(err).WithFields(fields(h)).WithField("channel", c.Name()).Warn("cannot move a dead message yet")
 			continue
@@ -78,6 +83,7 @@ func (b *Broker) bury(ctx context.Context, h *hosted, c *nsqd.Channel) {
 				Info("a dead message was moved and comes again: the channel has another leader")
 		}
 	}
+	return all
 }
 
 func letterHeader(topic, channel string, d edge.Delivery) []byte {

@@ -64,7 +64,7 @@ type Channel struct {
 
 	policy Policy
 	grave  Subscriber       // holds the dead messages; never attached
-	dead   []ident.Sequence // of them, not handed to the broker yet
+	dead   []ident.Sequence // of them, not handed to the broker yet, the oldest first
 }
 
 // IsEphemeral reports whether a channel or topic of this name is ephemeral.

@@ -11,6 +11,7 @@ type flight struct {
 	put      int64       // unix ns of the put, for the latency
 	attempts uint16      // this delivery included
 	aside    bool        // the sequence is in the aside set
+	moving   bool        // dead, and handed to the broker
 	heap     int32
 
 	next, prev *flight // the subscriber's list

@@ -290,8 +290,7 @@ func (c *Channel) expire(now int64) int64 {
 	for c.flights.next() <= now {
 		f := c.flights.heap[0]
 		if f.sub == &c.grave {
-			c.flights.remove(f)
-			c.buryLocked(f.seq, f.attempts, now)
+			c.hauntLocked(f, now)
 			continue
 		}
 		c.timeouts++

@@ -65,11 +65,9 @@ func (c *Channel) buryLocked(seq ident.Sequence, attempts uint16, now int64) {
 		attempts: attempts, aside: true,
 	})
 	c.p.lower(now + burialMS*nsPerMS)
-	if len(c.dead) < maxTaken {
-		c.dead = append(c.dead, seq)
-		c.p.graves.Store(true)
-		c.p.o.Wake(0)
-	}
+	c.dead = append(c.dead, seq)
+	c.p.graves.Store(true)
+	c.p.o.Wake(0)
 }
 
 // buryFrontLocked takes dead messages off the front of the ready queue.
@@ -92,30 +90,58 @@ func (c *Channel) buryFrontLocked(now int64) {
 // resets: what is not fetched with Channel.Dead now comes again.
 func (p *Partition) Dead() bool { return p.graves.Swap(false) }
 
-// Dead gives the messages that have failed too often: they are to be put
-// elsewhere and then finished with Buried, or given back with Exhumed. Without
-// either they come again after a while. It may read a disk.
-func (c *Channel) Dead() []edge.Delivery {
-	c.mu.Lock()
-	dead, epoch := c.dead, c.epoch
-	c.dead = nil
-	c.mu.Unlock()
-	var all []edge.Delivery
-	for _, seq := range dead {
+// Dead gives messages that have failed too often, about pullBytes of them; none:
+// there are no more. They are to be put elsewhere and then finished with Buried, or
+// given back with Exhumed. Without either they come again after a while. It may
+// read a disk.
+func (c *Channel) Dead() (all []edge.Delivery) {
+	for bytes := 0; bytes < pullBytes && len(all) < maxTaken; {
+		d, ok := c.nextDead()
+		if !ok {
+			break
+		}
+		seq := d.Message.Seq
 		read, err := c.p.Read(seq, 1, nil)
 		if err != nil || len(read) == 0 || read[0].Seq != seq {
 			c.Exhumed(seq)
 			continue
 		}
-		c.mu.Lock()
-		f, ok := c.flights.bySeq[seq]
-		if ok && f.sub == &c.grave {
-			read[0].Attempts = f.attempts
-			all = append(all, edge.Delivery{ID: ID(c.p.id, seq), Partition: c.p.id, Epoch: epoch, Message: read[0]})
-		}
-		c.mu.Unlock()
+		read[0].Attempts = d.Message.Attempts
+		d.Message = read[0]
+		all = append(all, d)
+		bytes += d.Message.Size()
 	}
 	return all
+}
+
+// nextDead takes the next dead message that nobody moves yet, without its body.
+func (c *Channel) nextDead() (d edge.Delivery, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.dead) > 0 {
+		seq := c.dead[0]
+		c.dead = c.dead[1:]
+		if f, ok := c.flights.bySeq[seq]; ok && f.sub == &c.grave && !f.moving {
+			f.moving = true
+			c.flights.delay(f, c.p.o.Now()+burialMS*nsPerMS)
+			d = edge.Delivery{ID: ID(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch}
+			d.Message.Seq, d.Message.Attempts = seq, f.attempts
+			return d, true
+		}
+	}
+	return d, false
+}
+
+// hauntLocked deals with a dead message that was not moved in time.
+func (c *Channel) hauntLocked(f *flight, now int64) {
+	if !f.moving { // its turn has not come
+		c.flights.delay(f, now+burialMS*nsPerMS)
+		c.p.graves.Store(true)
+		c.p.o.Wake(0)
+		return
+	}
+	c.flights.remove(f)
+	c.buryLocked(f.seq, f.attempts, now)
 }
 
 // Buried finishes a dead message: it is stored elsewhere. Errors as Finish.

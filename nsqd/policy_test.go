@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,44 @@ func TestDeadMessageThatCannotBeMovedIsHandedOutAgain(t *testing.T) {
 	require.NoError(t, c.Buried(0, 2))
 	require.EqualValues(t, 1, c.Finished())
 	requireExact(t, n.Partition, c)
+}
+
+// Clients that hold thousands of messages leave at once.
+func TestManyDeadMessagesAreHandedOutInParts(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	c.SetPolicy(Policy{MaxAttempts: 1})
+	const n = 3 * maxTaken
+	r.publishN(n)
+	s := subscribe(t, c)
+	for got := 0; got < n; {
+		got += len(c.Pull(s, n-got, nil))
+	}
+	c.Detach(s, true)
+	r.tick(burialMS) // nobody had time for them
+	requireExact(t, r.Partition, c)
+	seen := map[ident.Sequence]int{}
+	for dead := c.Dead(); len(dead) > 0; dead = c.Dead() {
+		for _, d := range dead {
+			seen[d.Message.Seq]++
+			require.NoError(t, c.Buried(d.Message.Seq, 1))
+		}
+	}
+	require.Equal(t, n, len(seen))
+	require.EqualValues(t, n, c.Finished())
+	requireExact(t, r.Partition, c)
+
+	for range 10 {
+		r.publish(strings.Repeat("x", pullBytes/4+1))
+	}
+	s = subscribe(t, c)
+	for range 3 {
+		c.Pull(s, 10, nil)
+	}
+	c.Detach(s, true)
+	for _, want := range []int{4, 4, 2, 0} { // about pullBytes in memory
+		require.Len(t, c.Dead(), want)
+	}
 }
 
 func TestBackoffDelaysWhatComesAgain(t *testing.T) {
