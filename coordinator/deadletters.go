@@ -70,7 +70,7 @@ func (b *Broker) move(ctx context.Context, h *hosted, c *nsqd.Channel, dead []ed
 	for i, d := range dead {
 		messages[i] = queue.Message{Body: d.Message.Body, Header: letterHeader(h.topic, c.Name(), d), Trace: d.Message.Trace}
 	}
-	for i, err := range b.publishAll(ctx, to, messages) {
+	for i, err := range b.publishAll(ctx, to, nil, messages) {
 		seq := dead[i].Message.Seq
 		if err != nil {
 			all = false
@@ -105,8 +105,9 @@ type fate chan error
 // Answer implements edge.Answerer; capacity 1, called once.
 func (f fate) Answer(r edge.PutResult) { f <- r.Err }
 
-// publishAll puts messages to a topic and waits for the fate of each.
-func (b *Broker) publishAll(ctx context.Context, topic string, messages []queue.Message) []error {
+// publishAll puts messages to a topic, to partitions with these numbers (nil: to
+// any), and waits for the fate of each.
+func (b *Broker) publishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error {
 	errs := make([]error, len(messages))
 	fates := make([]fate, len(messages))
 	for i, m := range messages {
@@ -120,7 +121,11 @@ func (b *Broker) publishAll(ctx context.Context, topic string, messages []queue.
 		}
 		if errs[i] == nil {
 			fates[i] = make(fate, 1)
-			b.gateway.Publish(topic, nil, draft.Draft(ident.RequestID{}), fates[i])
+			number := -1
+			if numbers != nil {
+				number = numbers[i]
+			}
+			b.gateway.PublishTo(topic, number, nil, draft.Draft(ident.RequestID{}), fates[i])
 		}
 	}
 	for i, f := range fates {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -80,6 +81,45 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 	} {
 		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
 		require.ErrorIs(t, err, edge.ErrInvalid, "%v", bad)
+	}
+}
+
+// A redriven message is what it was: its partition, its trace, its header to the digit.
+func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+	const n = 12
+	where := map[string]uint16{}
+	for i := range n {
+		key := fmt.Sprint("k", i)
+		id := c.putMessage("n1", "orders", []byte(key), queue.Message{Body: []byte(key), Trace: uint64(i) + 1, Header: []byte(`{"user":9007199254740993,"price":1.10}`)})
+		place, _ := nsqd.ParseID(id)
+		where[key] = place.Partition
+	}
+	s := c.subscribe("n2", "orders", "billing", 4*n)
+	for _, d := range s.take(n) {
+		require.NoError(t, s.sub.Requeue(d.ID, 0))
+	}
+	c.counts("dead", "redrive", n, 0, 0)
+	look := c.subscribe("n3", "dead", "redrive", 4*n)
+	for _, d := range look.take(n) {
+		require.NotZero(t, d.Message.Trace)
+	}
+	look.sub.Close(true)
+
+	moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 4*n)
+	require.NoError(t, err)
+	require.Equal(t, n, moved)
+	for _, d := range s.take(n) {
+		key := string(d.Message.Body)
+		require.Equal(t, where[key], d.Partition.Number, key)
+		require.Equal(t, key, fmt.Sprint("k", d.Message.Trace-1))
+		require.Contains(t, string(d.Message.Header), `"user":9007199254740993`)
+		require.Contains(t, string(d.Message.Header), `"price":1.10`)
+		s.finish(d)
 	}
 }
 

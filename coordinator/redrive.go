@@ -90,6 +90,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 // move puts the messages of this channel back.
 func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err error) {
 	var messages []queue.Message
+	var numbers []int
 	var ids []edge.MessageID
 	for _, d := range got {
 		var from deadLetter
@@ -97,10 +98,11 @@ func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err
 			r.held++
 			continue
 		}
-		messages = append(messages, queue.Message{Body: d.Message.Body, Header: r.header(from)})
+		messages = append(messages, queue.Message{Body: d.Message.Body, Header: r.header(from), Trace: d.Message.Trace})
+		numbers = append(numbers, r.partition(from))
 		ids = append(ids, d.ID)
 	}
-	for i, putErr := range r.broker.publishAll(ctx, r.topic, messages) {
+	for i, putErr := range r.broker.publishAll(ctx, r.topic, numbers, messages) {
 		if putErr == nil {
 			putErr = r.sub.Finish(ids[i])
 			moved++
@@ -110,18 +112,36 @@ func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err
 	return moved, err
 }
 
+// partition is where the message was, for what has a key belongs there; -1 if that
+// was in another topic of this name.
+func (r *redrive) partition(from deadLetter) int {
+	var id edge.MessageID
+	copy(id[:], from.ID)
+	t, _ := r.broker.catalog.topic(r.topic)
+	if place, ok := nsqd.ParseID(id); ok && place.Nonce == nsqd.Nonce(t.ID) {
+		return int(place.Partition)
+	}
+	return -1
+}
+
 // header is what the message had, and the channel that it is for.
 func (r *redrive) header(from deadLetter) []byte {
-	fields := map[string]any{}
+	fields := map[string]json.RawMessage{}   // a number as it is written
 	_ = json.Unmarshal(from.Header, &fields) // no object: nothing to keep
 	if fields == nil {
-		fields = map[string]any{}
+		fields = map[string]json.RawMessage{}
 	}
-	fields[nsqd.HeaderOnly] = r.channel
-	fields["##redriven_id"] = from.ID
+	only := quoted(r.channel)
+	fields[nsqd.HeaderOnly], fields["##redriven_id"] = only, quoted(from.ID)
 	raw, err := json.Marshal(fields)
 	if err != nil || len(raw) > queue.MaxMessageHeader {
-		raw, _ = json.Marshal(map[string]any{nsqd.HeaderOnly: r.channel}) // a string always marshals
+		raw, _ = json.Marshal(map[string]json.RawMessage{nsqd.HeaderOnly: only}) // a string always marshals
 	}
+	return raw
+}
+
+// quoted is a string in JSON.
+func quoted(text string) json.RawMessage {
+	raw, _ := json.Marshal(text) // a string always marshals
 	return raw
 }

@@ -46,14 +46,22 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 
 // Publish takes one put; see edge.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a edge.Answerer) {
-	if err := g.publish(topic, key, d, a); err != nil {
+	g.PublishTo(topic, anyPartition, key, d, a)
+}
+
+// anyPartition leaves the choice of a partition to the key, or to the gateway.
+const anyPartition = -1
+
+// PublishTo is Publish to the partition with this number, if the topic has it.
+func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) {
+	if err := g.publish(topic, number, key, d, a); err != nil {
 		g.count(err)
 		a.Answer(edge.PutResult{Err: err})
 	}
 }
 
 // publish returns an error only if the put was not taken: nothing was stored.
-func (g *Gateway) publish(topic string, key []byte, d queue.Draft, a edge.Answerer) error {
+func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) error {
 	t, ok := g.core.Topic(topic)
 	if !ok || t.Partitions == 0 {
 		return edge.ErrNoLeader
@@ -67,7 +75,11 @@ func (g *Gateway) publish(topic string, key []byte, d queue.Draft, a edge.Answer
 	}
 	d.Request.Producer = uint64(g.core.Incarnation())
 	p := &put{gateway: g, draft: d, answerer: a, born: g.now()}
-	if !g.enqueue(p, t, g.choose(t, key)) {
+	to := t.Partition(number)
+	if number < 0 || number >= t.Partitions {
+		to = g.choose(t, key)
+	}
+	if !g.enqueue(p, t, to) {
 		g.budget.give(size)
 		return edge.ErrExiting
 	}
