@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -70,7 +72,13 @@ func (b *Broker) move(ctx context.Context, h *hosted, c *nsqd.Channel, dead []ed
 	for i, d := range dead {
 		messages[i] = queue.Message{Body: d.Message.Body, Header: letterHeader(h.topic, c.Name(), d), Trace: d.Message.Trace}
 	}
-	for i, err := range b.publishAll(ctx, to, nil, messages) {
+	var errs []error
+	if err := b.keepLetters(ctx, to); err != nil {
+		errs = slices.Repeat([]error{err}, len(dead))
+	} else {
+		errs = b.publishAll(ctx, to, nil, messages)
+	}
+	for i, err := range errs {
 		seq := dead[i].Message.Seq
 		if err != nil {
 			all = false
@@ -84,6 +92,18 @@ func (b *Broker) move(ctx context.Context, h *hosted, c *nsqd.Channel, dead []ed
 		}
 	}
 	return all
+}
+
+// keepLetters makes a dead-letter topic, with the channel that keeps what comes
+// there, unless they are there.
+func (b *Broker) keepLetters(ctx context.Context, topic string) error {
+	if topic == "" {
+		return edge.ErrTopicNotFound
+	}
+	if err := b.CreateChannel(ctx, topic, redriveChannel, "", false); err != nil {
+		return fmt.Errorf("dead-letter topic %s: %w", topic, err)
+	}
+	return nil
 }
 
 func letterHeader(topic, channel string, d edge.Delivery) []byte {
@@ -113,9 +133,6 @@ func (b *Broker) publishAll(ctx context.Context, topic string, numbers []int, me
 	for i, m := range messages {
 		draft := queue.NewDraft(m.Size())
 		errs[i] = draft.AddMessage(m)
-		if topic == "" {
-			errs[i] = edge.ErrTopicNotFound
-		}
 		if errs[i] == nil {
 			errs[i] = b.gateway.Admit(ctx, topic, draft.Size())
 		}

@@ -123,6 +123,29 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	}
 }
 
+// A dead-letter topic that was deleted comes back with the channel that keeps what
+// comes there.
+func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+	c.do("n2", "topic.delete", "dead", "", nil)
+	require.NoError(t, c.put("n1", "orders", "poison"))
+	s := c.subscribe("n2", "orders", "billing", 1)
+	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+	c.counts("orders", "billing", 0, 0, 0)
+
+	look := c.subscribe("n3", "dead", "look", 1)
+	require.NoError(t, c.put("n1", "dead", "another")) // look may have come too late for poison
+	look.finish(look.next())
+	n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	s.finish(s.next())
+}
+
 // Whoever leads next moves what the leader before it has not.
 func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 	c := newCluster(t, 3)

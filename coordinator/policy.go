@@ -93,9 +93,7 @@ func (b *Broker) setPolicy(ctx context.Context, op edge.AdminOp) error {
 			return err
 		}
 		if d := c.Policy.DeadLetterTopic; d != "" {
-			if err := b.CreateChannel(ctx, d, redriveChannel, "", false); err != nil {
-				return fmt.Errorf("dead-letter topic %s: %w", d, err)
-			}
+			return b.keepLetters(ctx, d)
 		}
 		return nil
 	})
