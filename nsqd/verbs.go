@@ -187,7 +187,7 @@ func (c *Channel) Touch(s *Subscriber, seq ident.Sequence) error {
 // Held is a delivery that a relay still holds after a change of leader.
 type Held struct {
 	Sequence ident.Sequence
-	Attempts uint16 // as it was delivered
+	Attempts uint16 // as it was delivered; 0: one more than the channel knows
 }
 
 // Reclaim takes deliveries of an earlier epoch into flight to s again without
@@ -237,7 +237,10 @@ func (c *Channel) reclaimLocked(s *Subscriber, h Held, now int64) bool {
 	if c.ordered && (c.flights.len() > 0 || c.confirming > 0) {
 		return false
 	}
-	attempts := max(h.Attempts, 1)
+	attempts := h.Attempts
+	if attempts == 0 {
+		attempts = e.attempts() + 1
+	}
 	// Put aside, so that the reader passes over it.
 	c.cursor.settle(span{h.Sequence, h.Sequence + 1})
 	c.cursor.aside.reclaim(h.Sequence, attempts-1)

@@ -187,8 +187,8 @@ func (h *share) heldLocked() []verb {
 	for seq, v := range h.held {
 		out = append(out, verb{Kind: verbHeld, Sequence: seq, Epoch: v.epoch, Argument: int64(v.attempts)})
 	}
-	for _, v := range h.backlog {
-		out = append(out, verb{Kind: verbHeld, Sequence: v.Sequence, Epoch: v.Epoch, Argument: 1})
+	for _, v := range h.backlog { // attempts 0: the leader knows them
+		out = append(out, verb{Kind: verbHeld, Sequence: v.Sequence, Epoch: v.Epoch})
 	}
 	slices.SortFunc(out, func(a, b verb) int { return int(a.Sequence) - int(b.Sequence) })
 	return out

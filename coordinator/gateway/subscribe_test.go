@@ -215,6 +215,26 @@ func TestLeaderChangesUnderASubscription(t *testing.T) {
 	}
 }
 
+func TestRequeueWithoutALeaderKeepsTheAttempts(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 1)
+		w.publish("n1", "poison")
+		for attempts := range uint16(3) {
+			w.consume(s, 1, 1, time.Second, func(d edge.Delivery) {
+				require.EqualValues(t, attempts+1, d.Message.Attempts)
+				if attempts == 2 {
+					w.lead(top.Partition(0), "")
+					w.tick(100 * time.Millisecond)
+				}
+				require.NoError(t, s.Requeue(d.ID, 0))
+			})
+		}
+		w.lead(top.Partition(0), "n1")
+		require.Equal(t, 1, w.consume(s, 1, 1, 5*time.Second, func(d edge.Delivery) { require.EqualValues(t, 4, d.Message.Attempts) }))
+	})
+}
+
 func TestLocalLeaderMovesAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")

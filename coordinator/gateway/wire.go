@@ -207,7 +207,7 @@ const (
 	verbFinish  verbKind = 1  // edge → leader
 	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms, or unseen, or left
 	verbTouch   verbKind = 3  // edge → leader
-	verbHeld    verbKind = 4  // in an opening; argument: attempts
+	verbHeld    verbKind = 4  // in an opening; argument: attempts, 0: not known here
 	verbCredit  verbKind = 5  // edge → leader; argument: the credit
 	verbClose   verbKind = 6  // edge → leader; argument: a leaving
 	verbTaken   verbKind = 7  // leader → edge: timed out or emptied, no longer the client's
