@@ -120,15 +120,15 @@ func (c *conn) serve(server context.Context) {
 	c.ready.Store(0)
 	c.fifo.push(lastAnswer(err))
 	<-written
-	if err != nil || c.dismissed.Load() {
-		linger(c.raw)
-	}
-	switch {
+	switch { // before it lingers: others wait for what it had
 	case c.sub == nil:
 	case c.stopping.Load() || server.Err() != nil:
 		c.sub.Withdraw() // the broker goes, the client has done nothing
 	default:
 		c.sub.Close(c.h.opts.RequeueOnDisconnect)
+	}
+	if err != nil || c.dismissed.Load() {
+		linger(c.raw)
 	}
 }
 

@@ -191,6 +191,22 @@ func TestRequeueOnDisconnect(t *testing.T) {
 	require.Equal(t, "m", c.message().body)
 }
 
+// A connection that ends with an error is read for a while more; what it held does not
+// wait for that.
+func TestRequeueOnErrorIsAtOnce(t *testing.T) {
+	b := newBroker(t)
+	b.publishOne("t", "m")
+	bad := b.dial()
+	bad.subscribe("t", "ch", "1")
+	bad.message()
+	c := b.dial()
+	c.subscribe("t", "ch", "1")
+	bad.send("FOO\n")
+	began := time.Now()
+	require.Equal(t, "m", c.message().body)
+	require.Less(t, time.Since(began), time.Second) // which is lingerTime
+}
+
 // A broker that stops is not the consumer's failure.
 func TestStopDoesNotCountAsAnAttempt(t *testing.T) {
 	b := newBroker(t)
