@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/certtest"
 )
 
 func TestTimeouts(t *testing.T) {
@@ -298,6 +300,23 @@ func TestAuthorization(t *testing.T) {
 	c.put("orders", "x")
 	c.command("x", "PUB invoices")
 	c.expect(`E_UNAUTHORIZED AUTH failed for PUB on "invoices" ""`)
+}
+
+// TestAuthorizationOverHTTPS: the service's certificate comes from the authority
+// of --tls-root-ca-file.
+func TestAuthorizationOverHTTPS(t *testing.T) {
+	ca := certtest.New(t)
+	ca.Issue("auth")
+	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
+	}))
+	service.TLS = ca.Client("auth")
+	service.StartTLS()
+	defer service.Close()
+	b := start(t, "--auth-http-address="+service.URL, "--tls-root-ca-file="+ca.File("ca.pem"))
+	c := b.dial()
+	c.command("s3cret", "AUTH")
+	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
 }
 
 // TestAuthorizationByPost, by a service that takes its time.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -34,6 +35,7 @@ type process struct {
 	dir     string
 	lock    *flock.Flock
 	tls     *server.TLS // nil without certificates
+	authTLS *tls.Config // towards auth services
 	sockets *server.Server
 	peers   net.Listener
 	node    meta.NodeState

@@ -39,12 +39,15 @@ func versionLine() string {
 
 // listen binds the sockets of clients and of the other brokers.
 func (p *process) listen() (err error) {
+	o := server.TLSOptions{
+		CertFile: p.o.TLSCert, KeyFile: p.o.TLSKey, RootCAFile: p.o.TLSRootCAFile,
+		ClientAuthPolicy: p.o.TLSClientAuthPolicy, MinVersion: p.o.TLSMinVersion,
+	}
+	if p.authTLS, err = o.Client(); err != nil {
+		return err
+	}
 	if p.o.TLSCert != "" {
-		p.tls, err = server.LoadTLS(server.TLSOptions{
-			CertFile: p.o.TLSCert, KeyFile: p.o.TLSKey, RootCAFile: p.o.TLSRootCAFile,
-			ClientAuthPolicy: p.o.TLSClientAuthPolicy, MinVersion: p.o.TLSMinVersion,
-		})
-		if err != nil {
+		if p.tls, err = server.LoadTLS(o); err != nil {
 			return err
 		}
 	}
@@ -204,6 +207,7 @@ func (p *process) authOptions() auth.Options {
 	return auth.Options{
 		Addresses: p.o.AuthHTTPAddress, Method: p.o.AuthHTTPMethod,
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
+		TLS: p.authTLS,
 	}
 }
 

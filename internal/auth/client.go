@@ -3,6 +3,7 @@ package auth
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type Options struct {
 	Method    string // "get" (default) or "post"
 	// ConnectTimeout and RequestTimeout are per address; 2 s and 5 s in stock NSQ.
 	ConnectTimeout, RequestTimeout time.Duration
+	TLS                            *tls.Config // of https addresses; nil = Go's defaults
 }
 
 // Client asks auth services.
@@ -39,7 +41,7 @@ func New(o Options) *Client {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout}
 	return &Client{opts: o, http: &http.Client{
 		Timeout:   o.RequestTimeout,
-		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: o.TLS, DisableKeepAlives: true},
 	}}
 }
 

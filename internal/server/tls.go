@@ -12,7 +12,7 @@ import (
 // TLSOptions are the --tls-* flags.
 type TLSOptions struct {
 	CertFile, KeyFile string
-	RootCAFile        string // of client certificates; "" = the system's
+	RootCAFile        string // of client certificates and the services asked; "" = the system's
 	// ClientAuthPolicy is "", "require" (any certificate) or "require-verify".
 	ClientAuthPolicy string
 	// MinVersion is tls1.0, tls1.1, tls1.2 or tls1.3; "" = tls1.0.
@@ -77,6 +77,20 @@ func (o TLSOptions) load() (*tls.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// Client is for the requests that the server sends itself: they trust who issues
+// the clients' certificates.
+func (o TLSOptions) Client() (*tls.Config, error) {
+	c := &tls.Config{}
+	var err error
+	if c.MinVersion, err = minVersion(o.MinVersion); err != nil {
+		return nil, err
+	}
+	if o.RootCAFile != "" {
+		c.RootCAs, err = loadCAs(o.RootCAFile)
+	}
+	return c, err
 }
 
 func loadCAs(file string) (*x509.CertPool, error) {
