@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"reflect"
 
 	"github.com/lockstepmq/lockstep/internal/config"
@@ -42,7 +43,7 @@ func (p *process) report() {
 func (p *process) statsdOptions() statsd.Options {
 	return statsd.Options{
 		Address: p.o.StatsdAddress, Prefix: p.o.StatsdPrefix, Interval: p.o.StatsdInterval,
-		Host:       fmt.Sprintf("%s:%d", p.node.BroadcastAddress, p.node.HTTPPort),
+		Host:       net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort)),
 		PacketSize: p.o.StatsdUDPPacketSize, MemStats: p.o.StatsdMemStats,
 		ExcludeEphemeral: p.o.StatsdExcludeEphemeral, Log: p.log,
 	}

@@ -18,6 +18,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ import (
 // Options are the --statsd-* flags.
 type Options struct {
 	Address  string // host:port
-	Prefix   string // may contain one %s, which becomes Host
+	Prefix   string // may contain %s, which becomes Host
 	Host     string // broadcast_address:http_port
 	Interval time.Duration
 	// PacketSize bounds a packet in bytes; 508 passes everywhere unfragmented.
@@ -63,7 +64,7 @@ type Pusher struct {
 // New makes a pusher. memory may be nil.
 func New(o Options, s edge.Stats, memory Memory) *Pusher {
 	host := strings.NewReplacer(".", "_", ":", "_").Replace(o.Host)
-	prefix := strings.Replace(o.Prefix, "%s", host, 1)
+	prefix := strings.ReplaceAll(o.Prefix, "%s", host)
 	if prefix != "" && !strings.HasSuffix(prefix, ".") {
 		prefix += "."
 	}
@@ -94,17 +95,23 @@ func (p *Pusher) push(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	packets := pack(p.lines(), p.opts.PacketSize)
+	return p.send(ctx, conn, pack(p.lines(), p.opts.PacketSize))
+}
+
+// send loses only the packets that a daemon refused, which may be back for the
+// next one. When ctx ends, the rest goes without a pause.
+func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error {
 	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
+	var failed error
 	for i, packet := range packets {
-		if i > 0 && !pause.For(ctx, gap) {
-			return ctx.Err()
+		if i > 0 {
+			pause.For(ctx, gap)
 		}
-		if _, err := conn.Write(packet); err != nil {
-			return err
+		if _, err := w.Write(packet); err != nil {
+			failed = err
 		}
 	}
-	return nil
+	return failed
 }
 
 // pack joins lines to packets of at most size bytes.

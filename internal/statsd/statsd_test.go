@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,6 +81,32 @@ func TestPack(t *testing.T) {
 		got = append(got, string(p))
 	}
 	require.Equal(t, []string{"aaaa\nbbbb", "cccc", "a line longer than a packet", "d"}, got)
+}
+
+func TestPrefix(t *testing.T) {
+	for prefix, want := range map[string]string{"": "", "nsq": "nsq.", "nsq.%s.": "nsq.h_1.", "%s.nsq.%s": "h_1.nsq.h_1."} {
+		require.Equal(t, want, New(Options{Prefix: prefix, Host: "h:1"}, example(), nil).prefix, prefix)
+	}
+}
+
+// refusing is a daemon that is away for one packet.
+type refusing struct{ got []string }
+
+func (r *refusing) Write(b []byte) (int, error) {
+	r.got = append(r.got, string(b))
+	if len(r.got) == 2 {
+		return 0, syscall.ECONNREFUSED
+	}
+	return len(b), nil
+}
+
+func TestOneRefusedPacketIsAllThatIsLost(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	daemon := &refusing{}
+	p := New(Options{Interval: time.Hour}, example(), nil)
+	require.ErrorIs(t, p.send(ended, daemon, [][]byte{[]byte("a"), []byte("b"), []byte("c")}), syscall.ECONNREFUSED)
+	require.Equal(t, []string{"a", "b", "c"}, daemon.got)
 }
 
 func TestRunPushes(t *testing.T) {
