@@ -181,6 +181,37 @@ func TestPrecedence(t *testing.T) {
 	require.True(t, o.Deflate, "default")
 }
 
+// stockFile has the lines of NSQ's contrib/nsqd.cfg.example that look odd here.
+const stockFile = `
+nsqlookupd_tcp_addresses = [
+    "127.0.0.1:4160"
+]
+msg_timeout = "60s"
+max_output_buffer_timeout = "1s"
+e2e_processing_latency_percentiles = [
+    1.0,
+    0.99,
+    0.95
+]
+tls_cert = ""
+tls_key = ""
+tls_required = false
+tls_min_version = ""
+`
+
+// TestStockSettingsStart: what a stock nsqd starts with is at most remarked upon.
+func TestStockSettingsStart(t *testing.T) {
+	o, warnings, err := config.Load(source(stockFile, nil, "--config=f.toml"))
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	require.Empty(t, o.TLSMinVersion)
+	for _, args := range []string{"--msg-timeout=20m", "--max-msg-timeout=30s", "--max-output-buffer-timeout=10ms"} {
+		_, warnings, err := config.Load(source("", nil, args))
+		require.NoError(t, err)
+		require.Len(t, warnings, 1, args)
+	}
+}
+
 func TestAllFaultsAtOnce(t *testing.T) {
 	file := "max_rdy_count = \"many\"\ntls_min_version = \"ssl3.0\"\nmsg_timeuot = 3"
 	src := source(file, map[string]string{"NSQD_MSG_TIMEOUT": "soon"}, "--config=f.toml", "--node-id=1024", "--max-deflate-level=0", "--tls-required", "--durability=maybe", "--no-such-flag", "value", "--partitions=0")
@@ -196,30 +227,28 @@ func TestAllFaultsAtOnce(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for args, want := range map[string]string{
-		"--e2e-processing-latency-percentile=1.5":                       "at most 1",
-		"--e2e-processing-latency-percentile=x":                         "must be a number",
-		"--auth-http-request-method=put":                                "get, post",
-		"--tls-cert=c":                                                  "go together",
-		"--tls-client-auth-policy=require":                              "needs --tls-cert",
-		"--tls-required=perhaps":                                        "true, false or tcp-https",
-		"--node-name=a/b":                                               "--node-name",
-		"--etcd-endpoints=a:1 --etcd-initial-cluster=n1=http://a:2":     "exclude each other",
-		"--node-name=n9 --etcd-initial-cluster=n1=http://a:2":           "does not name this broker",
-		"--rpc-address=0.0.0.0:4153":                                    "reachable from the network",
-		"--etcd-peer-address=10.0.0.1:4155":                             "reachable from the network",
-		"--etcd-client-address=127.0.0.1:0":                             "know beforehand",
-		"--rpc-address=4153":                                            "host:port",
-		"--min-in-sync=3 --replication-factor=2":                        "above --replication-factor",
-		"--etcd-election-timeout=100ms":                                 "5 times",
-		"--peer-heartbeat=400ms":                                        "twice",
-		"--session-ttl=1500ms":                                          "whole seconds",
-		"--msg-timeout=1h":                                              "--max-msg-timeout",
-		"--config=missing.toml":                                         "missing.toml",
-		"--snappy false":                                                "=",
-		"--rpc-tls-cert=c":                                              "go together",
-		"--etcd-username=u":                                             "go together",
-		"--partitions=0":                                                "at least 1",
-		"--min-output-buffer-timeout=2s --max-output-buffer-timeout=1s": "above",
+		"--e2e-processing-latency-percentile=1.5":                   "at most 1",
+		"--e2e-processing-latency-percentile=x":                     "must be a number",
+		"--auth-http-request-method=put":                            "get, post",
+		"--tls-cert=c":                                              "go together",
+		"--tls-client-auth-policy=require":                          "needs --tls-cert",
+		"--tls-required=perhaps":                                    "true, false or tcp-https",
+		"--node-name=a/b":                                           "--node-name",
+		"--etcd-endpoints=a:1 --etcd-initial-cluster=n1=http://a:2": "exclude each other",
+		"--node-name=n9 --etcd-initial-cluster=n1=http://a:2":       "does not name this broker",
+		"--rpc-address=0.0.0.0:4153":                                "reachable from the network",
+		"--etcd-peer-address=10.0.0.1:4155":                         "reachable from the network",
+		"--etcd-client-address=127.0.0.1:0":                         "know beforehand",
+		"--rpc-address=4153":                                        "host:port",
+		"--min-in-sync=3 --replication-factor=2":                    "above --replication-factor",
+		"--etcd-election-timeout=100ms":                             "5 times",
+		"--peer-heartbeat=400ms":                                    "twice",
+		"--session-ttl=1500ms":                                      "whole seconds",
+		"--config=missing.toml":                                     "missing.toml",
+		"--snappy false":                                            "=",
+		"--rpc-tls-cert=c":                                          "go together",
+		"--etcd-username=u":                                         "go together",
+		"--partitions=0":                                            "at least 1",
 	} {
 		lines := faults(t, source("", nil, strings.Fields(args)...))
 		require.Contains(t, strings.Join(lines, "\n"), want, args)

@@ -126,7 +126,7 @@ type Options struct {
 	TLSClientAuthPolicy string        `flag:"tls-client-auth-policy" default:"" oneof:",require,require-verify" help:"whether clients show a certificate; implies --tls-required"`
 	TLSRootCAFile       string        `flag:"tls-root-ca-file" default:"" help:"authority of the clients' certificates, and of auth services that speak HTTPS"`
 	TLSRequired         TLSRequired   `flag:"tls-required" default:"false" help:"refuse clients without TLS: true, false, or tcp-https (plain HTTP stays)"`
-	TLSMinVersion       string        `flag:"tls-min-version" default:"tls1.0" oneof:"tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest TLS version accepted"`
+	TLSMinVersion       string        `flag:"tls-min-version" default:"tls1.0" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest TLS version accepted; empty: tls1.0"`
 	AuthHTTPAddress     []string      `flag:"auth-http-address" key:"auth_http_addresses" default:"" help:"authorization server (repeat)"`
 	AuthHTTPMethod      string        `flag:"auth-http-request-method" default:"get" oneof:"get,post" help:"HTTP method of its requests"`
 	HTTPConnectTimeout  time.Duration `flag:"http-client-connect-timeout" default:"2s" min:"1ms" help:"to connect to it and to nsqlookupd"`

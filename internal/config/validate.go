@@ -12,6 +12,7 @@ func (l *loader) validate() {
 	o := &l.options
 	l.validateClientTLS(o)
 	l.validateStatistics(o)
+	l.validateClients(o)
 	l.validateCluster(o)
 	l.validateTimes(o)
 }
@@ -39,11 +40,16 @@ func (l *loader) validateStatistics(o *Options) {
 			l.fault("--e2e-processing-latency-percentile=%v: must be above 0 and at most 1", p)
 		}
 	}
+}
+
+// validateClients remarks on limits that a stock nsqd takes: nobody can ask for
+// anything between them.
+func (l *loader) validateClients(o *Options) {
 	if o.MinOutputBufferTimeout > o.MaxOutputBufferTimeout {
-		l.fault("--min-output-buffer-timeout is above --max-output-buffer-timeout")
+		l.warnings = append(l.warnings, "--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
 	}
 	if o.MsgTimeout > o.MaxMsgTimeout {
-		l.fault("--msg-timeout is above --max-msg-timeout")
+		l.warnings = append(l.warnings, "--msg-timeout is above --max-msg-timeout: clients cannot ask for as much, and a touch shortens it")
 	}
 }
 
