@@ -28,10 +28,7 @@ type pubCount struct {
 
 func defaultAbout(raw net.Conn) *about {
 	remote := raw.RemoteAddr().String()
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		host = remote // a unix socket
-	}
+	host, _, _ := net.SplitHostPort(remote) // a unix socket has none
 	return &about{clientID: host, hostname: host, remote: remote}
 }
 

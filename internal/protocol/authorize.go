@@ -55,10 +55,8 @@ func (c *conn) authorized(ctx context.Context, state *auth.State, secret string)
 // authRequest describes the client to the auth service.
 func (c *conn) authRequest(secret string) auth.Request {
 	a := c.about.Load()
-	r := auth.Request{RemoteIP: a.remote, TLS: a.tls, Secret: secret}
-	if host, _, err := net.SplitHostPort(a.remote); err == nil {
-		r.RemoteIP = host
-	}
+	r := auth.Request{TLS: a.tls, Secret: secret}
+	r.RemoteIP, _, _ = net.SplitHostPort(a.remote) // a unix socket has none
 	if certs := a.tlsState.PeerCertificates; len(certs) > 0 {
 		r.CommonName = certs[0].Subject.CommonName
 	}

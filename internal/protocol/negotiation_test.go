@@ -321,6 +321,21 @@ func TestAuth(t *testing.T) {
 	}
 }
 
+// TestNoAddress: a client at a unix socket has none, to the auth service and in
+// /stats.
+func TestNoAddress(t *testing.T) {
+	service, with := newAuthService(t, `{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
+	b := newBroker(t, with, func(s *setup) { s.unix = true })
+	c := b.dial()
+	c.send("AUTH\n" + sized("s3cret"))
+	c.read()
+	require.Equal(t, []string{""}, (*service.asked.Load())["remote_ip"])
+	c.publish("t", "m")
+	p := b.handler.Producers()
+	require.Len(t, p, 1)
+	require.Equal(t, []string{"", ""}, []string{p[0].ClientID, p[0].Hostname})
+}
+
 func TestAuthRefused(t *testing.T) {
 	for answer, want := range map[string]string{
 		`{"ttl":60,"authorizations":[]}`: "E_UNAUTHORIZED AUTH no authorizations found",
