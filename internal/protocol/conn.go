@@ -32,14 +32,12 @@ type conn struct {
 	out  *output
 	fifo *fifo
 
-	heartbeat  time.Duration // 0 = off
-	armed      time.Time     // when the read deadline was set last
-	params     [][]byte      // of the present command
-	topic      string        // of the last put: saves making the string again
-	scratch    []byte        // body of the last DPUB
+	tuning
+	armed      time.Time // when the read deadline was set last
+	params     [][]byte  // of the present command
+	topic      string    // of the last put: saves making the string again
+	scratch    []byte    // body of the last DPUB
 	identified bool
-	msgTimeout time.Duration
-	sampleRate int32
 	authState  *auth.State // nil before AUTH
 	secret     string      // asked with again when authState has expired
 	nudge      bool        // credit was given since the writer was last woken
@@ -73,11 +71,13 @@ type settings struct {
 func newConn(h *Handler, raw net.Conn) *conn {
 	c := &conn{
 		h: h, raw: raw,
-		fifo:       newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes),
-		heartbeat:  maxClientTimeout / 2,
-		msgTimeout: h.opts.MsgTimeout,
-		settings:   make(chan settings, 1),
-		since:      time.Now(),
+		fifo: newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes),
+		tuning: tuning{
+			heartbeat: maxClientTimeout / 2, msgTimeout: h.opts.MsgTimeout,
+			outputSize: defaultOutputBuffer, outputTimeout: h.opts.OutputBufferTimeout,
+		},
+		settings: make(chan settings, 1),
+		since:    time.Now(),
 	}
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
 	c.in = newInput(nudging{c, raw})

@@ -58,7 +58,7 @@ const (
 	defaultDeflateLevel = 6
 )
 
-// tuning is the outcome of the values a client asked for.
+// tuning is the outcome of the values a client asked for, in all its IDENTIFYs.
 type tuning struct {
 	heartbeat     time.Duration // 0 = off
 	outputSize    int
@@ -123,22 +123,22 @@ func (c *conn) readBody(verb string) ([]byte, error) {
 
 // tune checks the values a client asked for, in NSQ's order.
 func (c *conn) tune(id *identity) (t tuning, err error) {
+	t = c.tuning
 	bad := func(what string, n int) (tuning, error) {
 		return tuning{}, fatal(codeBadBody, "IDENTIFY %s (%d) is invalid", what, n)
 	}
 	o := &c.h.opts
 	ok := true
-	if t.heartbeat, ok = choose(id.HeartbeatInterval, maxClientTimeout/2, minHeartbeatMS*time.Millisecond, o.MaxHeartbeatInterval); !ok {
+	if t.heartbeat, ok = choose(id.HeartbeatInterval, t.heartbeat, minHeartbeatMS*time.Millisecond, o.MaxHeartbeatInterval); !ok {
 		return bad("heartbeat interval", id.HeartbeatInterval)
 	}
-	if t.outputTimeout, ok = choose(id.OutputBufferTimeout, o.OutputBufferTimeout, o.MinOutputBufferTimeout, o.MaxOutputBufferTimeout); !ok {
+	if t.outputTimeout, ok = choose(id.OutputBufferTimeout, t.outputTimeout, o.MinOutputBufferTimeout, o.MaxOutputBufferTimeout); !ok {
 		return bad("output buffer timeout", id.OutputBufferTimeout)
 	}
 	switch n := id.OutputBufferSize; {
 	case n == -1:
 		t.outputSize, t.outputTimeout = unbuffered, 0
 	case n == 0:
-		t.outputSize = defaultOutputBuffer
 	case n >= minOutputBuffer && int64(n) <= o.MaxOutputBufferSize:
 		t.outputSize = n
 	default:
@@ -148,20 +148,20 @@ func (c *conn) tune(id *identity) (t tuning, err error) {
 		return bad("sample rate", int(id.SampleRate))
 	}
 	t.sampleRate = id.SampleRate
-	if t.msgTimeout, ok = choose(id.MsgTimeout, o.MsgTimeout, minMsgTimeoutMS*time.Millisecond, o.MaxMsgTimeout); !ok || t.msgTimeout == 0 {
+	if t.msgTimeout, ok = choose(id.MsgTimeout, t.msgTimeout, minMsgTimeoutMS*time.Millisecond, o.MaxMsgTimeout); !ok || t.msgTimeout == 0 {
 		return bad("msg timeout", id.MsgTimeout)
 	}
 	return t, nil
 }
 
-// choose turns a client's milliseconds into a duration: -1 is off (0), 0 the
-// default, anything else must lie within the bounds.
-func choose(ms int, byDefault, least, most time.Duration) (d time.Duration, ok bool) {
+// choose turns a client's milliseconds into a duration: -1 is off (0), 0 what
+// it was, anything else must lie within the bounds.
+func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case ms == -1:
 		return 0, true
 	case ms == 0:
-		return byDefault, true
+		return before, true
 	case int64(ms) < least.Milliseconds() || int64(ms) > most.Milliseconds():
 		return 0, false
 	}
@@ -200,7 +200,7 @@ func (c *conn) adopt(id *identity, t *tuning) {
 	c.out.mu.Lock()
 	c.out.format.extended = id.ExtendSupport
 	c.out.mu.Unlock()
-	c.heartbeat, c.msgTimeout, c.sampleRate = t.heartbeat, t.msgTimeout, t.sampleRate
+	c.tuning = *t
 	if !c.identified {
 		c.identified = true
 		c.settings <- settings{heartbeat: t.heartbeat, outputTimeout: t.outputTimeout}

@@ -63,7 +63,7 @@ func TestOutputBufferingValidity(t *testing.T) {
 		`"output_buffer_size":65536,"output_buffer_timeout":30000,`)
 	require.Contains(t, c.identify(`{"feature_negotiation":true,"output_buffer_size":-1,"output_buffer_timeout":-1}`),
 		`"output_buffer_size":1,"output_buffer_timeout":0,`)
-	require.Contains(t, c.identify(`{"feature_negotiation":true}`), `"output_buffer_size":16384,"output_buffer_timeout":250,`)
+	require.Contains(t, c.identify(`{"feature_negotiation":true}`), `"output_buffer_size":1,"output_buffer_timeout":0,`)
 	c.publish("t", "m")
 	c.subscribe("t", "ch", "1")
 	c.message()
@@ -247,6 +247,18 @@ func TestHeartbeatDisabled(t *testing.T) {
 	c := newBroker(t).dial()
 	c.identify(`{"heartbeat_interval":-1}`)
 	c.publish("t", "m")
+	c.send("SUB t ch\n")
+	c.fatal("E_INVALID cannot SUB with heartbeats disabled")
+}
+
+// TestIdentifyAgain: what the next IDENTIFY does not name stays as it was.
+func TestIdentifyAgain(t *testing.T) {
+	b := newBroker(t)
+	c := b.dial()
+	c.identify(`{"heartbeat_interval":-1,"msg_timeout":5000,"output_buffer_size":64,"output_buffer_timeout":1000}`)
+	reply := c.identify(`{"feature_negotiation":true}`)
+	require.Contains(t, reply, `"msg_timeout":5000,`)
+	require.Contains(t, reply, `"output_buffer_size":64,"output_buffer_timeout":1000,`)
 	c.send("SUB t ch\n")
 	c.fatal("E_INVALID cannot SUB with heartbeats disabled")
 }
