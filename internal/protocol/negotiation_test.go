@@ -116,6 +116,20 @@ func (c *client) compress(how string) {
 	c.response("OK")
 }
 
+// TestSilentHandshake: a client that begins no handshake is told so.
+func TestSilentHandshake(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 s")
+	}
+	t.Parallel()
+	c := newBroker(t, withTLS(t, nil)).dial()
+	require.Contains(t, c.identify(`{"feature_negotiation":true,"tls_v1":true}`), `"tls_v1":true`)
+	f := c.read()
+	require.Equal(t, uint32(1), f.kind)
+	require.Regexp(t, "^E_IDENTIFY_FAILED IDENTIFY failed .*i/o timeout$", f.data)
+	c.closed()
+}
+
 func TestTLSRequired(t *testing.T) {
 	b := newBroker(t, withTLS(t, nil), func(s *setup) { s.options.TLSRequired = protocol.TLSRequired })
 	for _, verb := range []string{"SUB", "NOP", "PUB", "X"} {

@@ -56,9 +56,11 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
+	_ = c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) // a closed socket fails in the handshake
+	err := conn.HandshakeContext(ctx)                       // whose context would close the socket before the error is told
+	_ = c.raw.SetDeadline(time.Time{})
+	c.armed = time.Time{}
+	if err != nil {
 		return err
 	}
 	state := conn.ConnectionState()
