@@ -21,19 +21,21 @@ func (a *api) debug(r *httprouter.Router, index string) {
 	for _, name := range []string{"heap", "goroutine", "block", "threadcreate"} {
 		r.Handler(http.MethodGet, "/debug/pprof/"+name, pprof.Handler(name))
 	}
-	r.HandlerFunc(http.MethodPut, "/debug/setblockrate", a.serve(setBlockRate))
+	r.HandlerFunc(http.MethodPut, "/debug/setblockrate", setBlockRate)
 	r.HandlerFunc(http.MethodPost, "/debug/freememory", a.serve(freeMemory))
 }
 
 // setBlockRate: PUT /debug/setblockrate?rate=. Stock NSQ answers both of these
-// with 500 after doing as asked; nobody can rely on that.
-func setBlockRate(r *http.Request) (any, error) {
+// with 500 after doing as asked; nobody can rely on that. A bad rate is refused
+// as text.
+func setBlockRate(w http.ResponseWriter, r *http.Request) {
 	rate, err := strconv.Atoi(r.URL.Query().Get("rate"))
 	if err != nil {
-		return nil, fail(http.StatusBadRequest, "invalid block rate : "+err.Error())
+		http.Error(w, "invalid block rate : "+err.Error(), http.StatusBadRequest)
+		return
 	}
 	runtime.SetBlockProfileRate(rate)
-	return nil, nil
+	respond(w, http.StatusOK, nil)
 }
 
 // freeMemory: POST /debug/freememory.

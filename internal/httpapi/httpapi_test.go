@@ -402,7 +402,9 @@ func TestDebug(t *testing.T) {
 	require.Equal(t, 200, do(s.lookup, "GET", "/debug/pprof", "").StatusCode)
 	require.Equal(t, 404, do(s.nsqd, "GET", "/debug/pprof/trace", "").StatusCode)
 	require.Equal(t, 200, do(s.nsqd, "POST", "/debug/freememory", "").StatusCode)
-	require.Equal(t, 400, do(s.nsqd, "PUT", "/debug/setblockrate?rate=x", "").StatusCode)
+	bad := do(s.nsqd, "PUT", "/debug/setblockrate?rate=x", "")
+	require.Equal(t, 400, bad.StatusCode)
+	require.Equal(t, "invalid block rate : strconv.Atoi: parsing \"x\": invalid syntax\n", text(t, bad))
 	require.Equal(t, 200, do(s.nsqd, "PUT", "/debug/setblockrate?rate=0", "").StatusCode)
 }
 
