@@ -541,6 +541,23 @@ func TestLostIdentity(t *testing.T) {
 	require.Equal(t, w.models[2].end().at, list[2].Restored().End)
 }
 
+// TestDecayedIdentity: a digit of the slot is another one, so that store.json reads
+// well. Nothing in the journal and in the checkpoint is the partition's then.
+func TestDecayedIdentity(t *testing.T) {
+	mem, w := filled(t, 30)
+	require.NoError(t, w.store.Close())
+	m := w.models[2]
+	name := m.p.dir + "/" + identityName
+	content, err := readFile(mem, name)
+	require.NoError(t, err)
+	at := bytes.Index(content, []byte(`"slot":"`)) + len(`"slot":"`)
+	at += bytes.IndexAny(content[at:], "0123456789")
+	require.NoError(t, mem.Flip(name, int64(at), 0))
+	p := reopen(t, testOptions(mem)).Partitions()[2]
+	require.NotEqual(t, m.p.StoreID(), p.StoreID())
+	require.Equal(t, m.end().at, p.Restored().End)
+}
+
 // TestUnsyncedOperation: a killed process keeps its page cache, and so the ids; a
 // machine started anew does not.
 func TestUnsyncedOperation(t *testing.T) {

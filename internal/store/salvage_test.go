@@ -2,6 +2,8 @@ package store
 
 import (
 	"math/rand/v2"
+	"path"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,4 +143,34 @@ func TestDamagedSnapshot(t *testing.T) {
 func readOr(fs vfs.FS, name string) []byte {
 	b, _ := readFile(fs, name)
 	return b
+}
+
+// TestDecayAfterTheCheckpoint: the newest group decays, which no later one says was
+// synced. A checkpoint that was made meanwhile does.
+func TestDecayAfterTheCheckpoint(t *testing.T) {
+	mem := vfs.NewMemory()
+	var armed atomic.Bool
+	var meanwhile func()
+	o := testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		if op.Call == vfs.CallSync && path.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
+			meanwhile()
+		}
+		return nil
+	}))
+	o.JournalBytes, o.CheckpointBytes = 1<<20, 1<<30
+	s := reopen(t, o)
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 3, 300)
+	m.checkpoint(t, s)
+	m.put(t, s, 3, 300)
+	meanwhile = func() { m.say(t, s, "the bit that decays") }
+	armed.Store(true)
+	require.NoError(t, s.Checkpoint())
+	require.False(t, armed.Load())
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	flipIn(t, disk, "data/journal", "the bit that decays")
+	o.FS = disk
+	require.NotEqual(t, p.StoreID(), reopen(t, o).Partitions()[0].StoreID(), "what was acknowledged is missing")
 }
