@@ -127,3 +127,14 @@ func TestTimeoutBeginsWithTheDelivery(t *testing.T) {
 	p.Expire(clk.add(500 * nsPerMS))
 	require.Equal(t, 1, c.InFlight(s), "the client has had it for half a second")
 }
+
+// What was put aside under the leader before is due under this one, though nobody
+// consumes.
+func TestInheritedDeadlinesAreKept(t *testing.T) {
+	r := newRig(Options{})
+	r.channel(t, "c", ChannelOptions{})
+	r.postpone(1000*nsPerMS, "later")
+	r.Reap()
+	n := r.failover()
+	require.Equal(t, r.clock.now()+1000*nsPerMS, n.Due())
+}
