@@ -205,6 +205,7 @@ func TestSamplingDiscardsForTheWholeChannel(t *testing.T) {
 func TestUnleadEndsEverything(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
+	r.channel(t, "gone#ephemeral", ChannelOptions{})
 	s := subscribe(t, c)
 	r.publish("a")
 	require.Len(t, c.Pull(s, 1, nil), 1)
@@ -217,6 +218,7 @@ func TestUnleadEndsEverything(t *testing.T) {
 		return len(r.rep.held) == 1
 	}, waitLong, waitStep)
 	r.Unlead()
+	require.Equal(t, []string{"c"}, r.Channels(), "nobody knows an ephemeral channel elsewhere")
 	require.ErrorIs(t, <-failed, ErrNotLeader)
 	<-s.Lost
 	require.ErrorIs(t, c.Err(s), ErrNotLeader)

@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,4 +138,63 @@ func TestInheritedDeadlinesAreKept(t *testing.T) {
 	r.Reap()
 	n := r.failover()
 	require.Equal(t, r.clock.now()+1000*nsPerMS, n.Due())
+}
+
+// newDozy leads a partition whose log is slow, with one channel and n messages.
+func newDozy(t *testing.T, n int) (*Partition, *dozyLog, *Channel, *Subscriber) {
+	log := &dozyLog{memoryLog: &memoryLog{}}
+	p := NewPartition("orders", testID, log, &replicas{}, Options{Now: (&clock{ns: 1_000_000_000}).now})
+	p.Lead(2)
+	c, err := p.CreateChannel(t.Context(), "c", ChannelOptions{})
+	require.NoError(t, err)
+	for range n {
+		log.publish(queue.Message{Body: []byte("a")})
+	}
+	p.Advance(log.Committed())
+	return p, log, c, subscribe(t, c)
+}
+
+// once calls do during the next read.
+func (l *dozyLog) once(do func()) {
+	l.during = func() {
+		l.during = nil
+		do()
+	}
+}
+
+// A channel is moved back while somebody reads for it: what lies between is not lost.
+func TestSeekWhileTheLogIsRead(t *testing.T) {
+	p, log, c, s := newDozy(t, 10)
+	c.seek(5)
+	log.once(func() { c.seek(0) })
+	require.Len(t, c.Pull(s, 10, nil), 10)
+	requireExact(t, p, c)
+}
+
+// A late finish comes while the message, which was given back, is read again, and that
+// fails: it is finished.
+func TestFinishWhileAMessageIsReadAgain(t *testing.T) {
+	p, log, c, s := newDozy(t, 1)
+	require.Empty(t, c.Reclaim(s, []Held{{Sequence: 0, Attempts: 1}}))
+	require.NoError(t, c.Requeue(s, 0, 0))
+	log.once(func() {
+		log.fail = errors.New("bad sector")
+		require.NoError(t, c.Finish(s, 0, 1))
+	})
+	require.Empty(t, c.Pull(s, 1, nil))
+	log.fail = nil
+	p.Expire(p.o.Now() + 1000*nsPerMS)
+	require.Empty(t, c.Pull(s, 1, nil))
+	require.Equal(t, counts{finished: 1, published: 1}, countsOf(p, c))
+}
+
+// What was read ahead may be finished before its turn comes, by who holds it from an
+// earlier leader.
+func TestFinishOfWhatWasReadAhead(t *testing.T) {
+	_, _, c, s := newDozy(t, 4)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Finish(s, 2, 1))
+	d := c.Pull(s, 4, nil)
+	require.Len(t, d, 2)
+	require.Equal(t, []ident.Sequence{1, 3}, []ident.Sequence{d[0].Message.Seq, d[1].Message.Seq})
 }
