@@ -84,6 +84,7 @@ func TestCarriedMessagesDoNotPinTheLog(t *testing.T) {
 	require.NoError(t, c.Finish(s, 0, 2))
 	_, ok = n.CarriedFrom()
 	require.False(t, ok, "nobody needs it any more")
+	require.Empty(t, n.carried.list(), "snapshots would grow for ever")
 	requireExact(t, n.Partition, c)
 }
 
@@ -107,6 +108,9 @@ func TestCarryGoesToFollowersByDelta(t *testing.T) {
 	require.EqualValues(t, 3, f.LowWater())
 	at, ok := f.CarriedFrom()
 	require.True(t, ok)
+	require.EqualValues(t, 700, at)
+	f.carried.add(600, []ident.Sequence{0}) // an earlier delta on a later snapshot
+	at, _ = f.CarriedFrom()
 	require.EqualValues(t, 700, at)
 }
 

@@ -100,6 +100,21 @@ func TestTimeoutGivesTheMessageBack(t *testing.T) {
 	require.EqualValues(t, 1, c.stats(false, &merged{}).TimeoutCount)
 }
 
+func TestTouchIsBounded(t *testing.T) {
+	r := newRig(Options{MaxMsgTimeoutMS: 150})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := &Subscriber{MsgTimeoutMS: 100}
+	require.NoError(t, c.Attach(s))
+	r.publish("a")
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	r.tick(90)
+	require.NoError(t, c.Touch(s, 0))
+	r.tick(59)
+	require.Equal(t, 1, c.InFlight(s))
+	r.tick(1)
+	require.Zero(t, c.InFlight(s))
+}
+
 func TestDeferredMessages(t *testing.T) {
 	r := newRig(Options{MaxReqTimeoutMS: 1000})
 	c := r.channel(t, "c", ChannelOptions{})
@@ -227,6 +242,23 @@ func TestUnleadEndsEverything(t *testing.T) {
 	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrNotLeader)
 	require.ErrorIs(t, r.EmptyChannel(t.Context(), "c"), ErrNotLeader)
 	r.rep.answer(r.Partition, true) // too late, and no harm
+}
+
+// What was given back, and delivered again, is unfinished for the next leader, who may
+// be the same.
+func TestSameLeaderAgain(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publish("a", "b")
+	require.Len(t, c.Pull(s, 2, nil), 2)
+	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, 1, 0))
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	r.Unlead()
+	r.Lead(2)
+	require.Len(t, c.Pull(subscribe(t, c), 2, nil), 2)
+	requireExact(t, r.Partition, c)
 }
 
 func TestDeleteClosesSubscribers(t *testing.T) {

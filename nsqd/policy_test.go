@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -75,8 +76,14 @@ func TestDeadMessageThatCannotBeMovedIsHandedOutAgain(t *testing.T) {
 	require.NoError(t, c.Requeue(s, 0, 0))
 	require.Len(t, c.Dead(), 1)
 	c.Exhumed(0)
+	require.Equal(t, r.clock.now()+1000*nsPerMS, r.Due())
 	requireExact(t, r.Partition, c)
 	r.Dead()
+	r.tick(1000)
+	require.True(t, r.Dead())
+	r.log.fail = errors.New("bad sector")
+	require.Empty(t, c.Dead())
+	r.log.fail = nil
 	r.tick(1000)
 	require.True(t, r.Dead())
 	require.Len(t, c.Dead(), 1)
