@@ -113,6 +113,7 @@ type pipe struct {
 	box  *mailbox
 	mu   sync.Mutex
 	down bool                   // Send says ErrDown
+	full bool                   // Send says ErrWindow
 	lose func(f rpc.Frame) bool // true: sent and never arrives
 	sent int
 }
@@ -254,6 +255,13 @@ func (p *pipe) setLose(lose func(rpc.Frame) bool) {
 	p.lose = lose
 }
 
+// set changes what Send says.
+func (p *pipe) set(down, full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down, p.full = down, full
+}
+
 func (w *world) pipe(from, to ident.Node) *pipe { return w.pipes[[2]ident.Node{from, to}] }
 
 // wire is a broker's Transport.
@@ -275,6 +283,9 @@ func (t wire) Send(to ident.Node, f rpc.Frame) error {
 	defer p.mu.Unlock()
 	if p.down {
 		return rpc.ErrDown
+	}
+	if p.full {
+		return rpc.ErrWindow
 	}
 	p.sent++
 	if p.lose != nil && p.lose(f) {

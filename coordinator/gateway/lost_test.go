@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// TestRepeatThatIsTakenBack: the first attempt was never answered, the second is rolled
+// back. The first may be stored still, so that is not the put's end.
+func TestRepeatThatIsTakenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1")
+		w.brokers["n1"].judge = func(n int, _ queue.Draft) (replica.Outcome, bool) {
+			return []replica.Outcome{replica.InDoubt, replica.RolledBack, 0, 0}[min(n, 3)], n > 0
+		}
+		a := w.publish("n2", "x")
+		time.Sleep(8 * time.Second)
+		requireOK(t, a, 1)
+		require.GreaterOrEqual(t, w.brokers["n1"].proposed(), 3)
+	})
+}
+
+// TestPutThatFindsNoRoom: a put that did not leave is not in doubt and tried again soon.
+func TestPutThatFindsNoRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1")
+		w.pipe("n2", "n1").set(false, true)
+		a := w.publish("n2", "x")
+		time.Sleep(10 * time.Millisecond)
+		w.pipe("n2", "n1").set(false, false)
+		time.Sleep(300 * time.Millisecond)
+		requireOK(t, a, 1)
+	})
+}
+
+// TestFinishThatFindsNoConnection: what could not be sent is said over the next stream.
+func TestFinishThatFindsNoConnection(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			top := w.topic("orders", "n1")
+			s := w.brokers["n2"].subscribe(t, "orders", 10)
+			w.publish("n1", numbers(5)...)
+			w.tick(100 * time.Millisecond)
+			held := s.Pull(5, nil)
+			require.Len(t, held, 5)
+			w.pipe("n2", "n1").set(!full, full) // nobody was told
+			for _, d := range held {
+				require.NoError(t, s.Finish(d.ID))
+			}
+			synctest.Wait()
+			w.pipe("n2", "n1").set(false, false)
+			w.tell()
+			w.tick(2 * time.Second)
+			q, _ := w.brokers["n1"].Queue(top.Partition(0))
+			c, _ := q.Channel("ch")
+			require.EqualValues(t, 5, c.Finished())
+		})
+	}
+}
+
+// TestFinishWhenTheLeaderHasJustGone: the channel here serves no more, which the
+// subscription has not heard yet.
+func TestFinishWhenTheLeaderHasJustGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n1"].subscribe(t, "orders", 10)
+		w.publish("n1", numbers(20)...)
+		w.tick(100 * time.Millisecond)
+		held := s.Pull(5, nil)
+		w.brokers["n1"].unlead(top.Partition(0))
+		for _, d := range held {
+			require.NoError(t, s.Finish(d.ID))
+		}
+		w.lead(top.Partition(0), "n2")
+		w.finishRest(t, s, 15)
+		q, _ := w.brokers["n2"].Queue(top.Partition(0))
+		c, _ := q.Channel("ch")
+		require.EqualValues(t, 20, c.Finished())
+	})
+}
+
+// TestRelayKeepsItsOrder: what has to wait for room goes before what came since.
+func TestRelayKeepsItsOrder(t *testing.T) {
+	s := newSender(nil)
+	item := func(n ident.Sequence) relayItem { return relayItem{verb: verb{Kind: verbFinish, Sequence: n}} }
+	s.relay("n2", item(3), item(4))
+	s.putBack("n2", nil, []relayItem{item(1), item(2)})
+	require.Equal(t, []relayItem{item(1), item(2), item(3), item(4)}, s.mu.peers["n2"].relay)
+}
+
+// TestForwardedPutIsChecked: followers would refuse a batch that does not pass its
+// checksum, and the partition stand still.
+func TestForwardedPutIsChecked(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		forward := func(change func(*putRecord)) int {
+			d := draft("x")
+			r := putRecord{
+				Request: ident.RequestID{Producer: 1, N: 1}, Partition: top.Partition(0), Attempt: 1,
+				Count: 1, CRC: d.PayloadCRC, Length: uint32(len(d.Bytes) - queue.HeaderSize),
+			}
+			change(&r)
+			h, err := rpc.Marshal(forwardHeader{Kind: framePuts, Count: 1})
+			require.NoError(t, err)
+			before := w.brokers["n1"].proposed()
+			w.brokers["n1"].gw.HandleFrame("n2", 101, rpc.Received{Class: rpc.ClassForward, Header: h, Payload: append(appendPut(nil, r), d.Bytes...)})
+			synctest.Wait()
+			return w.brokers["n1"].proposed() - before
+		}
+		require.Zero(t, forward(func(r *putRecord) { r.CRC++ }))
+		require.Zero(t, forward(func(r *putRecord) { r.Count++ }))
+		require.Zero(t, forward(func(r *putRecord) { r.Count = 0 }))
+		require.Zero(t, forward(func(r *putRecord) { r.Length-- }))
+		require.Zero(t, forward(func(r *putRecord) { r.Request = ident.RequestID{} }))
+		require.Equal(t, 1, forward(func(*putRecord) {}))
+	})
+}
+
+// TestWhoHangsUpWaitsNoMore: for room.
+func TestWhoHangsUpWaitsNoMore(t *testing.T) {
+	b := newBudget(10)
+	require.True(t, b.take(10))
+	hungUp := make(chan struct{})
+	close(hungUp)
+	require.Error(t, b.wait(t.Context(), hungUp, 1))
+	require.Empty(t, b.mu.waiters)
+}
