@@ -1,0 +1,203 @@
+package coordinator
+
+import (
+	"io"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// alone is one replica without others: what is written to its store is committed.
+type alone struct {
+	t     *testing.T
+	b     *Broker
+	h     *hosted
+	end   ident.Position
+	crc   uint32
+	store *store.Store
+}
+
+// Change implements nsqd.Replicator.
+func (a *alone) Change(p *nsqd.Partition, _ []byte, ticket uint64) { p.Completed(ticket, true) }
+
+type synced chan error
+
+func (s synced) Synced(_ uint64, err error) { s <- err }
+
+func newAlone(t *testing.T) *alone {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	s, err := store.Open(store.Options{FS: vfs.NewMemory(), Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: log})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	id := ident.Partition{Topic: 7}
+	p, err := s.Create("orders", id)
+	require.NoError(t, err)
+	b := &Broker{catalog: newCatalog(meta.Keys{Cluster: "test"}, log)}
+	topic := meta.TopicState{V: meta.Version, ID: id.Topic, Partitions: 1}
+	b.catalog.apply(meta.Change{Puts: []meta.Entry{{Key: b.catalog.keys.Topic("orders"), Value: meta.Encode(topic)}}})
+	a := &alone{t: t, b: b, store: s, h: &hosted{id: id, topic: "orders", store: p}}
+	a.h.view.Store(&replica.View{})
+	a.h.queue = nsqd.NewPartition("orders", id, a.h, a, nsqd.Options{})
+	a.h.queue.Lead(1)
+	return a
+}
+
+// write puts a batch at the end of the log and gives its place.
+func (a *alone) write(d queue.Draft) ident.Offset {
+	b := d.Seal(a.end, 1, a.crc, 1)
+	a.h.store.Index().Append(commitlog.Record{
+		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
+		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: 1,
+	})
+	done := make(synced, 1)
+	a.store.Submit([]store.Submission{{Partition: a.h.store, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1)
+	require.NoError(a.t, <-done)
+	a.end, a.crc = b.End, b.CRC
+	a.h.view.Store(&replica.View{Role: replica.Follower, Committed: a.end, End: a.end})
+	a.h.queue.Advance(a.end)
+	return b.At.Offset
+}
+
+// fill puts n messages of 1 KiB, which the consumer finishes, and lets retention look.
+func (a *alone) fill(n int, c *nsqd.Channel, s *nsqd.Subscriber) {
+	for range n {
+		d := queue.NewDraft(1 << 10)
+		d.Add(make([]byte, 1<<10))
+		a.write(d.Draft(ident.RequestID{}))
+	}
+	for _, d := range c.Pull(s, n, nil) {
+		require.NoError(a.t, c.Finish(s, d.Message.Seq, 1))
+	}
+	require.NoError(a.t, a.store.Checkpoint())
+	require.NoError(a.t, a.b.retain(a.t.Context(), a.h))
+}
+
+// TestRetentionKeepsWhatWasPutAside: a replica that cannot carry a message forward, as it
+// does not lead or the message is large, keeps where it lies: in the log, or in the batch
+// that it was carried to.
+func TestRetentionKeepsWhatWasPutAside(t *testing.T) {
+	a := newAlone(t)
+	c, err := a.h.queue.CreateChannel(t.Context(), "billing", nsqd.ChannelOptions{Origin: nsqd.FromEarliest})
+	require.NoError(t, err)
+	s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
+	require.NoError(t, c.Attach(s))
+	d := queue.NewDraft(8)
+	d.Add([]byte("poison"))
+	a.write(d.Draft(ident.RequestID{}))
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, 0, 3_600_000))
+
+	a.fill(100, c, s)
+	require.Zero(t, a.h.Start().Offset)
+	m, ok, err := a.h.message(0)
+	require.NoError(t, err)
+	require.True(t, ok)
+
+	carry := queue.NewCarry()
+	require.NoError(t, carry.Add(m))
+	at := a.write(carry.Draft())
+	require.NoError(t, a.h.queue.Carry(t.Context(), at, []ident.Sequence{0}))
+	for range 3 {
+		a.fill(100, c, s)
+		require.Positive(t, a.h.Start().Offset)
+		require.LessOrEqual(t, a.h.Start().Offset, at)
+		m, ok, err = a.h.message(0)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "poison", string(m.Body))
+	}
+}
+
+// TestReadersSeeWhatIsCommitted: channels, readers of what was carried, and brokers
+// that mend their disks.
+func TestReadersSeeWhatIsCommitted(t *testing.T) {
+	a := newAlone(t)
+	a.b.mu.hosts = map[ident.Partition]*hosted{a.h.id: a.h}
+	d := queue.NewDraft(8)
+	d.Add([]byte("a"))
+	a.write(d.Draft(ident.RequestID{}))
+	committed := a.end
+	m, ok, err := a.h.message(0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	carry := queue.NewCarry()
+	require.NoError(t, carry.Add(m))
+	at := a.write(carry.Draft())
+	all := a.end
+	for _, end := range []ident.Position{committed, all} {
+		a.h.view.Store(&replica.View{Role: replica.Follower, Committed: end, End: all})
+		_, ok, err = a.h.ReadCarried(at, 0)
+		require.NoError(t, err)
+		require.Equal(t, end == all, ok)
+		r, err := a.b.serveBatches(batchesRequest{Topic: uint64(a.h.id.Topic)})
+		require.NoError(t, err)
+		require.Len(t, r.Batches, int(end.Offset))
+		_, err = a.b.serveBatches(batchesRequest{Topic: uint64(a.h.id.Topic), From: int64(at)})
+		require.Equal(t, end == all, err == nil)
+	}
+}
+
+// spoken counts what is sent.
+type spoken struct{ frames int }
+
+func (s *spoken) Send(ident.Node, rpc.Frame) error {
+	s.frames++
+	return nil
+}
+
+// TestMutedReplicaSaysNothing: it may be trashed any moment, so it acknowledges nothing.
+func TestMutedReplicaSaysNothing(t *testing.T) {
+	a, peers := newAlone(t), &spoken{}
+	l := newLoop(loop{peers: peers})
+	for _, muted := range []bool{false, true} {
+		a.h.muted.Store(muted)
+		a.h.out.Send = []replica.Envelope{{To: "n2", Msg: replica.Message{Kind: replica.MsgAppendAck}}}
+		l.deliver(a.h)
+		require.Equal(t, 1, peers.frames)
+	}
+}
+
+// TestAbandonedPutsAreInDoubt: what a machine that goes has written may be committed by
+// a later leader.
+func TestAbandonedPutsAreInDoubt(t *testing.T) {
+	a := newAlone(t)
+	a.h.loop = newLoop(loop{metrics: metrics.New(1)})
+	done := make(outcome, 1)
+	a.h.tickets = map[uint64]ticket{}
+	a.h.newTicket(ticket{put: done})
+	a.h.abandon()
+	require.Equal(t, replica.InDoubt, (<-done).Outcome)
+}
+
+// TestReplicaMovedBackStays: the watch has told of the move, and not yet of the way back.
+func TestReplicaMovedBackStays(t *testing.T) {
+	a := newAlone(t)
+	b := a.b
+	b.store, b.self, b.keys, b.log, b.meta = a.store, "n1", b.catalog.keys, b.catalog.log, meta.NewMemory()
+	t.Cleanup(func() { require.NoError(t, b.meta.Close()) })
+	key := b.keys.Partition(a.h.id)
+	state := func(of ident.Node) []byte {
+		return meta.Encode(meta.PartitionState{V: meta.Version, Replicas: []ident.Node{of}})
+	}
+	b.catalog.apply(meta.Change{Puts: []meta.Entry{{Key: key, Value: state("n2"), Mod: 1}}})
+	for _, now := range []ident.Node{"n1", "n2"} {
+		_, _, err := b.meta.Txn(t.Context(), nil, []meta.Put{{Key: key, Value: state(now)}})
+		require.NoError(t, err)
+		b.moveAway(t.Context(), a.h.id)
+		_, stored := b.store.Partition(a.h.id)
+		require.Equal(t, now == "n1", stored)
+	}
+}
