@@ -109,6 +109,9 @@ func TestCarryGoesToFollowersByDelta(t *testing.T) {
 	at, ok := f.CarriedFrom()
 	require.True(t, ok)
 	require.EqualValues(t, 700, at)
+	fc, _ := f.Channel("c")
+	require.False(t, fc.cursor.dirty, "a follower tells nobody")
+	require.Empty(t, fc.cursor.touched)
 	f.carried.add(600, []ident.Sequence{0}) // an earlier delta on a later snapshot
 	at, _ = f.CarriedFrom()
 	require.EqualValues(t, 700, at)

@@ -331,8 +331,10 @@ func TestUnreadableLogIsTriedAgain(t *testing.T) {
 	require.Empty(t, c.Pull(s, 3, nil))
 	require.Equal(t, reads, r.log.reads, "not at once")
 	require.Empty(t, s.Wake)
+	require.Equal(t, r.clock.now()+stallNS, r.Due())
 	r.log.fail = nil
 	r.tick(100)
+	require.Greater(t, r.Due(), r.clock.now())
 	<-s.Wake
 	require.Len(t, c.Pull(s, 3, nil), 3)
 }
@@ -552,4 +554,26 @@ func TestASuccessorTakesOverWhatItsClientHolds(t *testing.T) {
 	require.Len(t, again, 1)
 	require.EqualValues(t, 1, again[0].Message.Attempts, "the client did not see it")
 	requireExact(t, r.Partition, c)
+}
+
+// What a paused topic was emptied of does not come when the pause ends, also of what
+// was put after that.
+func TestEmptyingAPausedTopic(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	require.NoError(t, r.PauseTopic(t.Context()))
+	r.publish("discarded")
+	require.NoError(t, r.EmptyTopic(t.Context()))
+	r.publish("kept")
+	require.NoError(t, r.EmptyTopic(t.Context()))
+	late := r.channel(t, "late", ChannelOptions{})
+	r.publish("last")
+	require.Empty(t, c.Pull(s, 9, nil))
+	requireExact(t, r.Partition, c)
+	require.NoError(t, r.UnpauseTopic(t.Context()))
+	for _, c := range []*Channel{c, late} {
+		require.Equal(t, []string{"last"}, bodies(c.Pull(subscribe(t, c), 9, nil)))
+		requireExact(t, r.Partition, c)
+	}
 }

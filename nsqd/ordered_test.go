@@ -39,3 +39,20 @@ func TestFinishThatFailsAfterASeek(t *testing.T) {
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(2), d[0].Message.Seq)
 }
+
+// A leader that has lost its office, and has it again, waits for no finish of that time.
+func TestOrderedChannelOfTheSameLeader(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
+	s := subscribe(t, c)
+	r.publishN(2)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	r.rep.hold = true
+	require.NoError(t, c.Finish(s, 0, 1))
+	r.Unlead()
+	r.rep.held, r.rep.hold = nil, false
+	r.Lead(2)
+	d := c.Pull(subscribe(t, c), 1, nil)
+	require.Len(t, d, 1)
+	require.Equal(t, ident.Sequence(1), d[0].Message.Seq)
+}
