@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"sort"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -623,4 +624,34 @@ func TestTrash(t *testing.T) {
 	names, err = disk.List("data/trash")
 	require.NoError(t, err)
 	require.Empty(t, names)
+}
+
+// TestTrashBeforeItIsWritten: what is durable in the journal and not yet in the segments
+// goes nowhere when its partition is taken away.
+func TestTrashBeforeItIsWritten(t *testing.T) {
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	o := testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+		if op.Call == vfs.CallWrite && path.Ext(op.Name) == ".seg" {
+			once.Do(func() {
+				close(busy)
+				<-goOn
+			})
+		}
+		return nil
+	}))
+	s := reopen(t, o)
+	var models []*model
+	for n := range ident.TopicID(2) {
+		p, err := s.Create("t", ident.Partition{Topic: n + 1})
+		require.NoError(t, err)
+		models = append(models, &model{p: p, borders: []border{{}}})
+	}
+	models[0].put(t, s, 1, gatherBytes)
+	<-busy
+	models[1].put(t, s, 1, gatherBytes)
+	require.NoError(t, s.Trash(models[1].p.ID()))
+	close(goOn)
+	require.NoError(t, s.Checkpoint())
+	require.NoError(t, s.Err())
 }

@@ -174,3 +174,19 @@ func TestDecayAfterTheCheckpoint(t *testing.T) {
 	o.FS = disk
 	require.NotEqual(t, p.StoreID(), reopen(t, o).Partitions()[0].StoreID(), "what was acknowledged is missing")
 }
+
+// TestCommittedBeyondWhatIsLeft: the log has lost its end, which was committed.
+func TestCommittedBeyondWhatIsLeft(t *testing.T) {
+	mem, o, s, p := alone(t, 1<<30)
+	m := &model{p: p, borders: []border{{}}}
+	m.say(t, s, "kept")
+	kept := m.end().at
+	m.say(t, s, "the bit that decays")
+	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted, At: m.end().at})
+	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	flipIn(t, disk, "data/journal", "the bit that decays")
+	o.FS = disk
+	r := reopen(t, o).Partitions()[0].Restored()
+	require.Equal(t, kept, r.End)
+	require.Equal(t, kept, r.KnownCommitted)
+}
