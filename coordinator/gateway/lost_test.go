@@ -133,3 +133,36 @@ func TestWhoHangsUpWaitsNoMore(t *testing.T) {
 	require.Error(t, b.wait(t.Context(), hungUp, 1))
 	require.Empty(t, b.mu.waiters)
 }
+
+// TestNothingStaysOfAPut: neither of those that are answered, nor a lane of a topic that
+// is gone.
+func TestNothingStaysOfAPut(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		g := w.brokers["n2"].gw
+		a := w.publish("n2", numbers(10)...)
+		time.Sleep(100 * time.Millisecond)
+		requireOK(t, a, 10)
+		require.Empty(t, g.lane("orders", top.Partition(0)).mu.byN)
+		w.mu.Lock()
+		delete(w.topics, "orders")
+		w.mu.Unlock()
+		w.tell()
+		time.Sleep(100 * time.Millisecond)
+		require.Empty(t, g.allLanes())
+	})
+}
+
+// TestAnswerThatFindsNoRoom: the answer to a put waits for room.
+func TestAnswerThatFindsNoRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1")
+		w.pipe("n1", "n2").set(false, true)
+		a := w.publish("n2", "x")
+		time.Sleep(100 * time.Millisecond)
+		require.Empty(t, a.all())
+		w.pipe("n1", "n2").set(false, false)
+		time.Sleep(100 * time.Millisecond)
+		requireOK(t, a, 1)
+	})
+}

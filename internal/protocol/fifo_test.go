@@ -1,0 +1,35 @@
+package protocol
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// TestAnswersComeWhenTheyAreKnown: places are used again, and room is given back; an
+// answer comes in its turn, and never before its put has a fate.
+func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
+	f := newFifo(10, 100)
+	none, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		first, err := f.reserve(none, answer{put: "PUB", count: 1}, 60)
+		require.NoError(t, err)
+		second, err := f.reserve(none, answer{put: "MPUB", count: 1}, 60)
+		require.NoError(t, err)
+		_, err = f.reserve(none, answer{put: "PUB", count: 1}, 1)
+		require.ErrorIs(t, err, context.Canceled, "no room")
+		require.Empty(t, f.take(nil))
+		second.Answer(edge.PutResult{Err: edge.ErrInDoubt})
+		require.Empty(t, f.take(nil), "the first has no answer yet")
+		first.Answer(edge.PutResult{Sequence: 7})
+		got := f.take(nil)
+		require.Len(t, got, 2)
+		require.EqualValues(t, 7, got[0].fate.Sequence)
+		require.Equal(t, edge.ErrInDoubt, got[1].fate.Err)
+		require.True(t, f.emptyLocked())
+	}
+}
