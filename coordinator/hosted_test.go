@@ -1,8 +1,12 @@
 package coordinator
 
 import (
+	"context"
 	"io"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -170,16 +174,67 @@ func TestMutedReplicaSaysNothing(t *testing.T) {
 	}
 }
 
-// TestAbandonedPutsAreInDoubt: what a machine that goes has written may be committed by
-// a later leader.
-func TestAbandonedPutsAreInDoubt(t *testing.T) {
+// TestPutsOfALoopThatEnds: what its machines have written may be committed by a later
+// leader; what they have not got, and what comes now, is not stored.
+func TestPutsOfALoopThatEnds(t *testing.T) {
 	a := newAlone(t)
-	a.h.loop = newLoop(loop{metrics: metrics.New(1)})
+	l := newLoop(loop{metrics: metrics.New(1)})
+	a.b.loops = []*loop{l}
+	l.hosts[a.h.id], a.h.loop, a.h.tickets = a.h, l, map[uint64]ticket{}
+	answers := []outcome{make(outcome, 1), make(outcome, 1), make(outcome, 1), make(outcome, 1)}
+	a.h.newTicket(ticket{put: answers[0]})
+	a.h.puts = []replica.Put{{Ticket: a.h.newTicket(ticket{put: answers[1]})}}
+	a.b.Propose(a.h.id, queue.Marker(), answers[2])
+	l.shut()
+	a.b.Propose(a.h.id, queue.Marker(), answers[3])
+	for i, want := range []replica.Outcome{replica.InDoubt, replica.NotLeader, replica.NotLeader, replica.NotLeader} {
+		require.Len(t, answers[i], 1)
+		require.Equal(t, want, (<-answers[i]).Outcome)
+	}
+}
+
+// TestFullTopicCarries: that makes room.
+func TestFullTopicCarries(t *testing.T) {
+	r, handle := gathering()
+	r.host.ceiling.Store(1)
 	done := make(outcome, 1)
-	a.h.tickets = map[uint64]ticket{}
-	a.h.newTicket(ticket{put: done})
-	a.h.abandon()
-	require.Equal(t, replica.InDoubt, (<-done).Outcome)
+	put := putOf(100)
+	put.done = done
+	handle(put)
+	require.Equal(t, replica.TopicFull, (<-done).Outcome)
+	carry := putOf(100)
+	carry.draft.Control, carry.done = queue.ControlCarry, done
+	handle(carry)
+	require.Equal(t, []int{1}, r.groups)
+}
+
+// TestContactIsWhenItWasAsked: the answer may be late, and the registration gone since.
+func TestContactIsWhenItWasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &slowMeta{Store: meta.NewMemory()}
+		defer m.Close()
+		b := &Broker{meta: m, keys: meta.Keys{Cluster: "test"}, self: "n1", session: newSession(t, m)}
+		require.NoError(t, b.session.register(t.Context()))
+		b.contact.since = time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { b.keepContact(ctx) })
+		defer done.Wait()
+		defer cancel()
+		time.Sleep(probeEvery + silence/4)
+		require.Equal(t, probeEvery, time.Duration(b.contact.at.Load()))
+		require.NoError(t, newSession(t, m.Store).register(ctx))
+		time.Sleep(silence)
+		require.Equal(t, probeEvery, time.Duration(b.contact.at.Load()), "that is another run")
+	})
+}
+
+// slowMeta takes its time for an answer.
+type slowMeta struct{ meta.Store }
+
+func (m *slowMeta) Get(ctx context.Context, key string) (meta.Entry, error) {
+	time.Sleep(silence / 5)
+	return m.Store.Get(ctx, key)
 }
 
 // TestReplicaMovedBackStays: the watch has told of the move, and not yet of the way back.

@@ -39,12 +39,18 @@ type lossy struct {
 	txns int
 
 	reads int // of many keys
+	mute  int // so many of them have no answer
 }
 
 func (l *lossy) GetAll(ctx context.Context, keys []string) ([]meta.Entry, error) {
 	l.mu.Lock()
 	l.reads++
+	l.mute--
+	mute := l.mute >= 0
 	l.mu.Unlock()
+	if mute {
+		return nil, meta.ErrUnavailable
+	}
 	return l.Store.GetAll(ctx, keys)
 }
 
@@ -161,10 +167,21 @@ func TestElectionNeedsTheOldLeaderGone(t *testing.T) {
 	require.True(t, b.next().ev.(replica.CASDone).OK, "it wants to go")
 }
 
+func TestHandOverNeedsTheHeirsPresentRun(t *testing.T) {
+	b := newBench(t)
+	r, _ := b.catalog.liveNode("n2")
+	for n, ago := range []ident.Incarnation{1, 0} {
+		id, s := b.partition(uint16(n))
+		heir := replica.Peer{Node: "n2", Incarnation: r.Incarnation - ago}
+		b.p.propose(id, replica.CAS{Token: 1, State: s, Heir: &heir})
+		require.Equal(t, ago == 0, b.next().ev.(replica.CASDone).OK)
+	}
+}
+
 func TestLostAnswerIsNotANo(t *testing.T) {
 	b := newBench(t)
 	id, s := b.partition(0)
-	b.faulty.lose = true
+	b.faulty.lose, b.faulty.mute = true, 1
 	b.p.propose(id, replica.CAS{Token: 1, State: s})
 	require.True(t, b.next().ev.(replica.CASDone).Unknown)
 	require.Greater(t, b.next().ev.(replica.Meta).State.Revision, s.Revision, "it is read back: it has landed")

@@ -49,6 +49,9 @@ func TestBootCounterTellsARestoredPath(t *testing.T) {
 	require.False(t, restored(local), "a crash between path and key leaves the path ahead")
 	start()
 	require.EqualValues(t, 4, local)
+	local = 0 // wiped
+	start()
+	require.EqualValues(t, 5, local)
 }
 
 // TestBootCounterTellsACopyOfARunningBroker: also where a transaction got no
