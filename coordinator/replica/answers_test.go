@@ -206,3 +206,40 @@ func sealed(p ident.Position, crc uint32, requests ...uint64) (bs []queue.Batch)
 	}
 	return bs
 }
+
+// TestPutsHeldOverARollback: what came while it was under way gets its place after it.
+func TestPutsHeldOverARollback(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.at(2).holdAck = true
+	c.put(c.at(1), 1, "taken back")
+	var asked CAS
+	c.cas = func(_ *broker, x CAS) { asked = x }
+	c.pass(3100)
+	c.put(c.at(1), 2, "held")
+	c.cas = nil
+	c.apply(c.at(1), asked)
+	c.at(2).holdAck = false
+	c.pass(300)
+	require.Equal(t, []Outcome{RolledBack, Committed}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
+	require.Equal(t, []string{"held"}, c.at(2).bodies())
+}
+
+// TestRollbackThatDoesNotLand: the key has moved, and puts are taken again.
+func TestRollbackThatDoesNotLand(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.at(2).holdAck = true
+	c.put(c.at(1), 1, "late")
+	c.cas = func(b *broker, x CAS) {
+		c.state.Revision++
+		c.step(b, CASDone{Token: x.Token, State: c.state})
+	}
+	c.pass(3100)
+	c.cas = nil
+	c.at(2).holdAck = false
+	c.settle()
+	c.pass(10)
+	c.put(c.at(1), 2, "next")
+	c.pass(300)
+	require.Equal(t, []Outcome{Committed, Committed}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
+	require.Equal(t, ident.Epoch(1), c.state.Epoch)
+}
