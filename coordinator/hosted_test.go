@@ -213,7 +213,7 @@ func TestContactIsWhenItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &slowMeta{Store: meta.NewMemory()}
 		defer m.Close()
-		b := &Broker{meta: m, keys: meta.Keys{Cluster: "test"}, self: "n1", session: newSession(t, m)}
+		b := &Broker{o: Options{SessionTTL: 3 * time.Second}, meta: m, keys: meta.Keys{Cluster: "test"}, self: "n1", session: newSession(t, m)}
 		require.NoError(t, b.session.register(t.Context()))
 		b.contact.since = time.Now()
 		ctx, cancel := context.WithCancel(t.Context())

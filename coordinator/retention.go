@@ -23,6 +23,10 @@ import (
 // the oldest segment is little against what would be freed, the leader puts it
 // into a carry batch at the end of the log, with its sequences, and then tells
 // the channels of all replicas where to find it.
+//
+// The newest file stays, for the next put goes there. While a disk is short of space
+// there is none: then the leader of a log that nobody needs any more puts a batch at
+// which all replicas begin a new file (queue.NewFile), and the one before it goes.
 const (
 	// retainEvery is the pause between two looks at all logs.
 	retainEvery = 500 * time.Millisecond
@@ -34,6 +38,8 @@ const (
 	// carryMessages bounds one round of carrying.
 	carryMessages = 1 << 16
 	carryTimeout  = 5 * time.Second
+	// leftBytes: a log of fewer is not worth a new file.
+	leftBytes = 64 << 10
 )
 
 // errCarry: the carry batch was not committed, or cannot be found again.
@@ -69,13 +75,16 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 		return nil
 	}
 	head, ok := h.store.HeadEnd()
-	if !ok && t.Options.MaxBytes <= 0 && h.ceiling.Load() == 0 {
+	if !ok && t.Options.MaxBytes <= 0 && h.ceiling.Load() == 0 && !b.space.any.Load() {
 		return nil // nothing can go and nothing is refused: most partitions, so it must be cheap
 	}
 	floor := h.offsetOf(h.queue.Floor())
 	h.limit(t, floor)
 	may := min(floor, h.replayFrom(t), h.Committed().Offset)
-	if !ok || head > may {
+	if !ok {
+		return b.leaveFile(ctx, h, may)
+	}
+	if head > may {
 		return nil
 	}
 	if v := h.View(); v.Role == replica.Leader && v.Writable { // else it would wait, and all others with it
@@ -91,6 +100,17 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 		return nil
 	}
 	return h.store.TrimHead(ident.Position{Offset: below})
+}
+
+// leaveFile has the replicas of a log begin a new file if a disk is short of space,
+// and all that is in the only one may go.
+func (b *Broker) leaveFile(ctx context.Context, h *hosted, may ident.Offset) error {
+	v := h.View()
+	if v.Role != replica.Leader || !v.Writable || !b.space.short(v.ISR) || may < v.End.Offset || h.store.DiskBytes() < leftBytes {
+		return nil
+	}
+	_, err := b.putControl(ctx, h, queue.NewFile())
+	return err
 }
 
 // offsetOf is where the batch of a message begins; the start of the log if that
@@ -227,21 +247,30 @@ func (o outcome) Complete(c replica.Completion) { o <- c }
 // carryBatch puts one carry batch and tells the channels when it is committed.
 // If that fails in between, the batch is just of no use.
 func (b *Broker) carryBatch(ctx context.Context, h *hosted, d queue.Draft) error {
-	from, done := h.View().Committed.Offset, make(outcome, 1)
-	b.Propose(h.id, d, done)
-	select {
-	case c := <-done:
-		if c.Outcome != replica.Committed {
-			return nil // not the leader any more, or not enough replicas
-		}
-	case <-ctx.Done():
-		return ctx.Err()
+	from := h.View().Committed.Offset
+	if committed, err := b.putControl(ctx, h, d); err != nil || !committed {
+		return err
 	}
 	at, seqs, err := h.findCarried(from, d)
 	if err != nil {
 		return err
 	}
 	return h.queue.Carry(ctx, at, seqs)
+}
+
+// putControl puts a control batch; false: this is not the leader any more, or there
+// are not enough replicas.
+func (b *Broker) putControl(ctx context.Context, h *hosted, d queue.Draft) (committed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
+	defer cancel()
+	done := make(outcome, 1)
+	b.Propose(h.id, d, done)
+	select {
+	case c := <-done:
+		return c.Outcome == replica.Committed, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 // findCarried looks for a carry batch that was put at or after an offset.

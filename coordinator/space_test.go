@@ -1,6 +1,8 @@
 package coordinator_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -47,4 +49,25 @@ func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 	c.eventually(func() bool { return c.put(leader, "orders", "probe") != nil }, "puts are still taken")
 	c.kill(follower)
 	c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are still refused")
+}
+
+// TestFullDiskOfNewestFilesHeals: all that fills the disk is in the newest file of a
+// log, which the next put would go to. When it is consumed, it goes.
+func TestFullDiskOfNewestFilesHeals(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20})
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	put := 0
+	c.eventually(func() bool {
+		err := c.put("n2", "orders", strings.Repeat("x", 64<<10))
+		if err == nil {
+			put++
+		}
+		return errors.Is(err, edge.ErrDiskFull)
+	}, "puts are still taken")
+	s := c.subscribe("n1", "orders", "billing", 100)
+	s.finish(s.take(put)...)
+	c.eventually(func() bool { return c.put("n2", "orders", "after") == nil }, "puts are refused for good")
+	s.finish(s.take(1)...)
+	c.whole("orders")
 }

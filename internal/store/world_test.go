@@ -217,7 +217,11 @@ func (m *model) write(rng *rand.Rand) queue.Write {
 	}
 	w := queue.Write{Kind: queue.WriteAppend, Epoch: m.epoch}
 	for range 1 + rng.IntN(3) {
-		w.Batches = append(w.Batches, m.batch(rng, m.draft(rng)))
+		d := m.draft(rng)
+		if rng.IntN(12) == 0 {
+			d = queue.NewFile()
+		}
+		w.Batches = append(w.Batches, m.batch(rng, d))
 	}
 	return w
 }

@@ -31,6 +31,7 @@ type writer struct {
 		sync.Mutex
 		queue    []*work
 		bytes    int          // of the batches in queue
+		hurry    bool         // one of them begins a file: the one before it is to go
 		mark     journal.Mark // of the newest work in queue, or applied
 		requests []chan error
 		closing  bool
@@ -58,6 +59,7 @@ func (w *writer) add(works []*work, mark journal.Mark) {
 	for _, work := range works {
 		for i := range work.batches {
 			w.mu.bytes += len(work.batches[i].Bytes)
+			w.mu.hurry = w.mu.hurry || work.batches[i].BeginsFile()
 		}
 	}
 	w.mu.mark = mark
@@ -67,7 +69,7 @@ func (w *writer) add(works []*work, mark journal.Mark) {
 }
 
 func (w *writer) gatheredLocked() bool {
-	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks
+	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.hurry
 }
 
 // request asks for a checkpoint and waits for it.
@@ -114,7 +116,7 @@ func (w *writer) run() {
 			w.wake.Wait()
 		}
 		works, mark, requests, closing := w.mu.queue, w.mu.mark, w.mu.requests, w.mu.closing
-		w.mu.queue, w.mu.bytes, w.mu.requests = spare[:0], 0, nil
+		w.mu.queue, w.mu.bytes, w.mu.hurry, w.mu.requests = spare[:0], 0, false, nil
 		w.mu.Unlock()
 		err := w.s.Err()
 		for _, work := range works {
@@ -182,11 +184,13 @@ func (p *Partition) apply(o *op, batches []queue.Batch) error {
 			return err
 		}
 	}
+	file := false
 	for i := range batches {
 		d.add(batches[i])
+		file = file || batches[i].BeginsFile()
 	}
 	d.cuts = o.cuts
-	if d.pendingBytes >= gatherBytes {
+	if file || d.pendingBytes >= gatherBytes {
 		return p.flush()
 	}
 	return nil

@@ -43,6 +43,14 @@ func (b *CarryBuilder) Draft() Draft {
 	return Draft{Bytes: b.draft.bytes, PayloadCRC: Checksum(b.draft.bytes[HeaderSize:]), Control: ControlCarry}
 }
 
+// NewFile makes the batch at which every replica begins a new file of its log: a carry
+// batch without messages. A log that nobody needs any more would else keep its newest
+// file.
+func NewFile() Draft { return NewCarry().Draft() }
+
+// BeginsFile reports whether it is one that NewFile made.
+func (b *Batch) BeginsFile() bool { return b.Control == ControlCarry && len(b.Bytes) == HeaderSize }
+
 // Carried appends the messages of a carry batch to dst, with the sequences and
 // times that they were put with. Any other batch has none.
 func (b *Batch) Carried(dst []Message) []Message {

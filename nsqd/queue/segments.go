@@ -66,7 +66,7 @@ func (d *Damage) Error() string {
 func (d *Damage) Unwrap() error { return d.Err }
 
 // OpenSegments lists the segments in dir. A new file is begun when one has
-// maxBytes.
+// maxBytes, and at a batch that asks for it.
 func OpenSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*Segments, error) {
 	s := &Segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
 	s.dirUnsynced = true // removals by a process that was killed may be known to the page cache only
@@ -151,7 +151,7 @@ func (s *Segments) Write(batches []Batch) error {
 		if len(list) > 0 && list[len(list)-1].end() != at {
 			panic(fmt.Sprintf("queue: write at %d into segments that end at %d", at, list[len(list)-1].end()))
 		}
-		if len(list) == 0 || list[len(list)-1].size >= s.maxBytes {
+		if len(list) == 0 || list[len(list)-1].size >= s.maxBytes || batches[0].BeginsFile() && list[len(list)-1].size > 0 {
 			if err := s.begin(at); err != nil {
 				return err
 			}
@@ -175,7 +175,7 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 		buf := writeBuffers.Get().(*[]byte)
 		defer writeBuffers.Put(buf)
 		b = append((*buf)[:0], b...)
-		for n < len(batches) && len(b)+len(batches[n].Bytes) <= writeBufferBytes && last.size+int64(len(b)) < s.maxBytes {
+		for n < len(batches) && len(b)+len(batches[n].Bytes) <= writeBufferBytes && last.size+int64(len(b)) < s.maxBytes && !batches[n].BeginsFile() {
 			b = append(b, batches[n].Bytes...)
 			n++
 		}
