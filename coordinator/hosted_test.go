@@ -31,6 +31,8 @@ type alone struct {
 	end   ident.Position
 	crc   uint32
 	store *store.Store
+
+	timeMS int64 // of the next batches; 0 = long ago
 }
 
 // Change implements nsqd.Replicator.
@@ -61,10 +63,10 @@ func newAlone(t *testing.T) *alone {
 
 // write puts a batch at the end of the log and gives its place.
 func (a *alone) write(d queue.Draft) ident.Offset {
-	b := d.Seal(a.end, 1, a.crc, 1)
+	b := d.Seal(a.end, 1, a.crc, max(1, a.timeMS)*1e6)
 	a.h.store.Index().Append(commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: 1,
+		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: max(1, a.timeMS),
 	})
 	done := make(synced, 1)
 	a.store.Submit([]store.Submission{{Partition: a.h.store, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1)
@@ -87,6 +89,28 @@ func (a *alone) fill(n int, c *nsqd.Channel, s *nsqd.Subscriber) {
 	}
 	require.NoError(a.t, a.store.Checkpoint())
 	require.NoError(a.t, a.b.retain(a.t.Context(), a.h))
+}
+
+// TestRetentionKeepsWhatMayBeRepeated: all have finished it, and the answer of its put
+// was lost.
+func TestRetentionKeepsWhatMayBeRepeated(t *testing.T) {
+	a := newAlone(t)
+	c, err := a.h.queue.CreateChannel(t.Context(), "c", nsqd.ChannelOptions{Origin: nsqd.FromEarliest})
+	require.NoError(t, err)
+	s := &nsqd.Subscriber{}
+	require.NoError(t, c.Attach(s))
+	a.timeMS = time.Now().Add(-2 * time.Second).UnixMilli()
+	a.b.o.RepeatFor = time.Minute
+	a.fill(40, c, s)
+	require.Zero(t, a.h.store.Start().Offset)
+	a.b.o.RepeatFor = time.Second
+	a.fill(1, c, s)
+	require.Positive(t, a.h.store.Start().Offset)
+
+	a.timeMS = time.Now().Add(time.Hour).UnixMilli() // then the clock was set back
+	start := a.h.store.Start().Offset
+	a.fill(40, c, s)
+	require.Greater(t, a.h.store.Start().Offset, start)
 }
 
 // TestRetentionKeepsWhatWasPutAside: a replica that cannot carry a message forward, as it

@@ -55,6 +55,7 @@ type Options struct {
 
 	SessionTTL        time.Duration // 3 s
 	RecountEvery      time.Duration // of the boot counter; 1 min
+	RepeatFor         time.Duration // edges may repeat a put, whatever channels have passed; 10 s
 	Partitions        int           // of a topic made without saying; 1
 	ReplicationFactor int           // likewise; the configured size of the cluster
 	MinInSync         int           // likewise; 0 = by DefaultMinInSync
@@ -102,6 +103,7 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.Cluster, "lockstep")
 	def(&o.SessionTTL, 3*time.Second)
 	def(&o.RecountEvery, time.Minute)
+	def(&o.RepeatFor, 10*time.Second)
 	def(&o.Partitions, 1)
 	def(&o.ReplicationFactor, 1)
 	def(&o.MinInSync, DefaultMinInSync(o.ReplicationFactor))

@@ -14,8 +14,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// What of a log may go. A segment goes when every durable channel has passed it
-// and the topic's retention_time and retention_bytes do not keep it for replay.
+// What of a log may go. A segment goes when every durable channel has passed it,
+// no edge can repeat a put of it, and the topic's retention_time and retention_bytes
+// do not keep it for replay.
 // Nothing that a channel still needs ever goes by age or size: a topic that must
 // not grow has max_bytes, above which puts are refused.
 //
@@ -80,7 +81,7 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 	}
 	floor := h.offsetOf(h.queue.Floor())
 	h.limit(t, floor)
-	may := min(floor, h.replayFrom(t), h.Committed().Offset)
+	may := min(floor, h.replayFrom(t), h.repeatsFrom(b.o.RepeatFor), h.Committed().Offset)
 	if !ok {
 		return b.leaveFile(ctx, h, may)
 	}
@@ -143,6 +144,17 @@ func (h *hosted) replayFrom(t meta.TopicState) ident.Offset {
 		return most
 	}
 	return max(from, most)
+}
+
+// repeatsFrom is the first batch whose puts may still be repeated: who leads after a
+// restart knows repeats by the log (ADR 2).
+func (h *hosted) repeatsFrom(last time.Duration) ident.Offset {
+	now := time.Now()
+	r, ok := h.store.Index().AtTime(now.Add(-last).UnixMilli())
+	if !ok || r.TimeMS > now.UnixMilli() { // the clock was set back
+		return h.Committed().Offset
+	}
+	return r.Offset
 }
 
 // limitTopic brings a replica's limits to what the topic's options say.
