@@ -57,6 +57,7 @@ type Broker struct {
 	agenda   agenda
 	pace     *pace
 	asking   chan struct{} // a place for each call that may wait for a leader's replicas
+	making   chan struct{} // a place for each topic that is being made
 	soon     *soon
 	fence    atomic.Int64 // of all partitions led here, while every broker answers
 	dead     atomic.Bool  // some hosted.dead is set
@@ -93,7 +94,7 @@ func newBroker(o Options) *Broker {
 		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster}, meta: o.Meta,
 		moved: newSignal(), reach: make(chan struct{}, 1), creating: newFlights(), wanted: newWanted(), placed: newPlaced(), hidden: newTombstones(o.TombstoneLifetime), space: newSpace(), soon: newSoon(),
 		pace:   newPace(),
-		asking: make(chan struct{}, askers),
+		asking: make(chan struct{}, askers), making: make(chan struct{}, makers),
 		failed: make(chan error, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())

@@ -23,6 +23,7 @@ const (
 	prepareEach    = 10 * time.Millisecond // more for each partition
 	writeEach      = time.Millisecond      // likewise, of the transaction
 	createRetry    = 50 * time.Millisecond
+	createTimeout  = 9 * time.Second // waits for others that are made included
 	connectWait    = 200 * time.Millisecond
 	knownTimeout   = time.Second // the first put waits no longer for KnownChannels
 	// deleteRepeat is how long a repeated delete is taken for the same one:
@@ -87,9 +88,9 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 	if t, ok := b.Topic(s.name); ok {
 		return t, nil // made while this waited: nobody is asked again
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.o.Hold+time.Duration(s.partitions)*prepareEach)
+	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
-	c := &creation{spec: s, id: ident.NewTopicID()}
+	c := &creation{spec: s, id: ident.NewTopicID(), hold: b.o.Hold + time.Duration(s.partitions)*prepareEach}
 	known := b.knownChannels(ctx, s.name)
 	defer func() { b.background(func(ctx context.Context) { b.releaseReplicas(ctx, c) }) }()
 	for {
@@ -106,7 +107,7 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 		if errors.Is(err, edge.ErrInvalid) {
 			return gateway.Topic{}, err
 		}
-		if err != nil && !waitFor(ctx, b.Changed(), createRetry) {
+		if err != nil && (time.Since(c.began) >= c.hold || !waitFor(ctx, b.Changed(), createRetry)) {
 			return gateway.Topic{}, fmt.Errorf("%w: create topic %s: %w", edge.ErrUnavailable, s.name, err)
 		}
 	}
@@ -142,9 +143,34 @@ func (b *Broker) createKnown(ctx context.Context, topic string, channels []strin
 type creation struct {
 	spec    topicSpec
 	id      ident.TopicID
+	hold    time.Duration // how long it is tried
+	began   time.Time     // when it was tried first
 	places  [][]ident.Node
 	stores  prepared
 	written bool // or perhaps
+}
+
+func (c *creation) begin() {
+	if c.began.IsZero() {
+		c.began = time.Now()
+	}
+}
+
+// makers is how many topics a broker makes at once: with askers fewer than a
+// connection between brokers serves calls, so that of a thousand that are wanted in
+// one instant none is refused, or begins with fewer replicas than are there.
+const makers = 24
+
+// turnToMake waits for a place, and bounds what is done there.
+func (b *Broker) turnToMake(ctx context.Context, c *creation) (context.Context, func(), error) {
+	select {
+	case b.making <- struct{}{}:
+	case <-ctx.Done():
+		return ctx, nil, ctx.Err()
+	}
+	c.begin()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(c.began.Add(c.hold)))
+	return ctx, func() { cancel(); <-b.making }, nil
 }
 
 // tryCreate chooses brokers, has them prepare replicas, and writes the topic and
@@ -152,8 +178,14 @@ type creation struct {
 func (b *Broker) tryCreate(ctx context.Context, c *creation) (err error) {
 	old, _ := b.catalog.record(c.spec.name)
 	if live := len(b.catalog.lives()); live < c.spec.minInSync {
+		c.begin()
 		return fmt.Errorf("%d of %d brokers are there", live, c.spec.minInSync)
 	}
+	ctx, leave, err := b.turnToMake(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if c.places == nil {
 		want := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
 		if c.places, err = placement.Place(b.candidates(c.spec.replicas), want); err != nil {
