@@ -251,6 +251,17 @@ func (b *Broker) hosted() []*hosted {
 	return b.mu.list
 }
 
+// hostedOf lists a topic's partitions that are hosted here.
+func (b *Broker) hostedOf(t meta.TopicState) []*hosted {
+	var list []*hosted
+	for n := range t.Partitions {
+		if h, ok := b.host(ident.Partition{Topic: t.ID, Number: uint16(n)}); ok {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
 // setHost hosts a partition, or no more if h is nil. The list is made anew when
 // somebody asks, so that the many who walk it need no lock, and thousands that
 // are made in a row are not sorted thousands of times.

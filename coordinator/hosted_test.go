@@ -280,3 +280,13 @@ func TestReplicaMovedBackStays(t *testing.T) {
 		require.Equal(t, now == "n1", stored)
 	}
 }
+
+// TestChangeOfATopicLooksAtNoOther: with thousands of topics, those that are made or
+// deleted in a row do not have all others listed and sorted each time.
+func TestChangeOfATopicLooksAtNoOther(t *testing.T) {
+	a := newAlone(t)
+	a.b.mu.hosts = map[ident.Partition]*hosted{a.h.id: a.h}
+	a.b.topicChanged("orders")
+	a.b.tellPolicies(a.h.id.Topic)
+	require.Nil(t, a.b.mu.list, "all that is hosted was listed")
+}

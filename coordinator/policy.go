@@ -130,10 +130,9 @@ func (b *Broker) policyOf(t ident.TopicID, channel string) nsqd.Policy {
 
 // tellPolicies hands a topic's policies to the channels hosted here.
 func (b *Broker) tellPolicies(t ident.TopicID) {
-	for _, h := range b.hosted() {
-		if h.id.Topic != t {
-			continue
-		}
+	topic, _ := b.catalog.name(t)
+	state, _ := b.catalog.record(topic)
+	for _, h := range b.hostedOf(state) {
 		for _, name := range h.queue.Channels() {
 			if c, ok := h.queue.Channel(name); ok {
 				c.SetPolicy(b.policyOf(t, name))

@@ -245,20 +245,19 @@ func (b *Broker) close(p ident.Partition) {
 func (b *Broker) topicChanged(name string) {
 	t, ok := b.catalog.record(name)
 	if ok && !t.Deleted {
-		for _, h := range b.hosted() {
-			if h.id.Topic == t.ID {
-				b.limitTopic(h)
-			}
+		for _, h := range b.hostedOf(t) {
+			b.limitTopic(h)
 		}
 	}
 	if !ok || !t.Deleted {
 		return
 	}
 	var gone []ident.Partition
-	for _, st := range b.store.Partitions() {
-		if st.ID().Topic == t.ID {
-			b.close(st.ID())
-			gone = append(gone, st.ID())
+	for n := range t.Partitions {
+		p := ident.Partition{Topic: t.ID, Number: uint16(n)}
+		if _, stored := b.store.Partition(p); stored {
+			b.close(p)
+			gone = append(gone, p)
 		}
 	}
 	b.background(func(context.Context) { // each takes some syncs, and the metadata goes on
