@@ -45,6 +45,15 @@ type queueOp struct {
 	Idle    bool // seek: only if nobody consumes
 }
 
+// queueOps is one operation on several partitions of its topic, which the broker that
+// is asked leads; the answer names those where it is done.
+type queueOps struct {
+	Op      queueOp
+	Numbers []uint16
+}
+
+type queueOpsResponse struct{ Done []uint16 }
+
 // call asks a broker, this one without a detour. Requests and answers are plain
 // structs of this package.
 func (b *Broker) call(ctx context.Context, n ident.Node, method string, req, resp any) error {
@@ -75,6 +84,8 @@ func (m *membership) Serve(ctx context.Context, from ident.Node, method string, 
 		return serve(raw, func(req prepareRequest) (any, error) { return none{}, b.serveRelease(ctx, req) })
 	case methodQueue:
 		return serve(raw, func(op queueOp) (any, error) { return none{}, b.serveQueue(ctx, op) })
+	case methodQueues:
+		return serve(raw, func(ops queueOps) (any, error) { return b.serveQueues(ctx, ops), nil })
 	case methodDeferred:
 		return serve(raw, func(req deferredRequest) (any, error) { return b.serveDeferred(ctx, req) })
 	case methodEnds:
@@ -126,6 +137,23 @@ func (b *Broker) serveQueue(ctx context.Context, op queueOp) error {
 		return rpc.ErrNotLeader
 	}
 	return queueError(b.queueVerb(ctx, h, op))
+}
+
+// serveQueues carries out an operation on several partitions at once: they share the
+// syncs.
+func (b *Broker) serveQueues(ctx context.Context, ops queueOps) (resp queueOpsResponse) {
+	done := make([]bool, len(ops.Numbers))
+	parallel(len(done), nsqd.MaxPartitions, func(i int) {
+		op := ops.Op
+		op.Number = ops.Numbers[i]
+		done[i] = b.serveQueue(ctx, op) == nil
+	})
+	for i, n := range ops.Numbers {
+		if done[i] {
+			resp.Done = append(resp.Done, n)
+		}
+	}
+	return resp
 }
 
 // queueError says in the cluster's terms what a queue answered.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -264,16 +265,19 @@ func (b *Broker) pauseTopic(ctx context.Context, topic string, paused bool) erro
 	return b.awaitTopic(ctx, topic, t.Revision)
 }
 
-// onLeaders carries out an operation at the leader of every partition.
+// onLeaders carries out an operation at the leader of every partition: each leader is
+// asked once for all of its partitions, then for those alone that it has not done.
 func (b *Broker) onLeaders(ctx context.Context, t meta.TopicState, op queueOp) error {
-	results := make(chan error, t.Partitions)
-	for n := range t.Partitions {
+	op.Topic = uint64(t.ID)
+	left := b.askLeaders(ctx, t, op)
+	results := make(chan error, len(left))
+	for _, n := range left {
 		op := op
-		op.Topic, op.Number = uint64(t.ID), uint16(n)
+		op.Number = n
 		go func() { results <- b.atLeader(ctx, op) }()
 	}
 	var failed partitionErrors
-	for range t.Partitions {
+	for range left {
 		if err := <-results; err != nil {
 			failed = append(failed, err)
 		}
@@ -297,6 +301,32 @@ func (e partitionErrors) Error() string {
 
 func (e partitionErrors) Unwrap() []error { return e }
 
+// askLeaders asks each leader of several partitions for all of them in one call, and
+// gives the partitions that are not known to be done.
+func (b *Broker) askLeaders(ctx context.Context, t meta.TopicState, op queueOp) (left []uint16) {
+	led := map[ident.Node][]uint16{}
+	for n := range t.Partitions {
+		l, _ := b.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		led[l.Node] = append(led[l.Node], uint16(n))
+	}
+	results := make(chan []uint16, len(led))
+	for node, numbers := range led {
+		go func() {
+			if node == "" || len(numbers) == 1 {
+				results <- numbers
+				return
+			}
+			var resp queueOpsResponse
+			_ = b.ask(ctx, node, methodQueues, queueOps{Op: op, Numbers: numbers}, &resp) // they are asked one by one
+			results <- slices.DeleteFunc(numbers, func(n uint16) bool { return slices.Contains(resp.Done, n) })
+		}()
+	}
+	for range led {
+		left = append(left, <-results...)
+	}
+	return left
+}
+
 // atLeader carries an operation out at the leader of its partition.
 func (b *Broker) atLeader(ctx context.Context, op queueOp) error {
 	return b.askLeader(ctx, ident.Partition{Topic: ident.TopicID(op.Topic), Number: op.Number}, methodQueue, op, &none{})
@@ -314,13 +344,7 @@ func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string
 	for {
 		changed := b.Changed()
 		if l, ok := b.Leader(p); ok {
-			select {
-			case b.asking <- struct{}{}:
-			case <-ctx.Done():
-				return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, ctx.Err())
-			}
-			err = b.call(ctx, l.Node, method, req, resp)
-			<-b.asking
+			err = b.ask(ctx, l.Node, method, req, resp)
 			if err == nil || !retryable(err) {
 				return err
 			}
@@ -329,6 +353,17 @@ func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string
 			return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, err)
 		}
 	}
+}
+
+// ask is call with a place among the askers.
+func (b *Broker) ask(ctx context.Context, n ident.Node, method string, req, resp any) error {
+	select {
+	case b.asking <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: ask %s: %w", edge.ErrUnavailable, n, ctx.Err())
+	}
+	defer func() { <-b.asking }()
+	return b.call(ctx, n, method, req, resp)
 }
 
 func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {

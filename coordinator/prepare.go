@@ -14,6 +14,7 @@ const (
 	methodPrepare  = "replica.prepare"
 	methodRelease  = "replica.release"
 	methodQueue    = "queue.do"
+	methodQueues   = "queue.do.many"
 	methodEnds     = "partition.ends"
 	methodDigest   = "partition.digest"
 	methodBatches  = "partition.batches"

@@ -103,6 +103,9 @@ func TestSubscriptionsThatWaitDoNotTakeAllCalls(t *testing.T) {
 	took := create("good")
 	t.Logf("while eight consumers wait for another topic's channels: %s", took)
 	require.Less(t, took, 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	require.NoError(t, c.nodes["n1"].CreateChannel(ctx, "good", "mine", "", false))
 }
 
 // TestQueueOfADeletedTopicDoesNotLead: whatever was in the loop's mail with the
