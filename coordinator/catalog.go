@@ -51,7 +51,8 @@ type changed struct {
 	partitions []ident.Partition
 	live       []ident.Node
 	topics     []string
-	channels   []ident.TopicID // whose channels' keys changed
+	channels   []ident.TopicID        // whose channels' keys changed
+	copied     map[ident.TopicID]bool // whose map of channels is one that no reader has yet
 }
 
 func newCatalog(keys meta.Keys, log logrus.FieldLogger) *catalog {
@@ -77,7 +78,7 @@ func (c *catalog) clearLocked() {
 func (c *catalog) apply(ch meta.Change) changed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out changed
+	out := changed{copied: map[ident.TopicID]bool{}}
 	if ch.Reset {
 		out.partitions = slices.Collect(maps.Keys(c.mu.partitions))
 		out.live = slices.Collect(maps.Keys(c.mu.live))
@@ -132,7 +133,7 @@ func (c *catalog) putLocked(e meta.Entry, out *changed) error {
 		if err != nil {
 			return err
 		}
-		c.setChannelLocked(id, name, &s)
+		c.setChannelLocked(id, name, &s, out)
 		out.channels = append(out.channels, id)
 		return nil
 	}
@@ -172,7 +173,7 @@ func (c *catalog) deleteLocked(key string, out *changed) {
 		delete(c.mu.topics, name)
 		out.topics = append(out.topics, name)
 	} else if id, name, ok := c.keys.ParseChannel(key); ok {
-		c.setChannelLocked(id, name, nil)
+		c.setChannelLocked(id, name, nil, out)
 		if len(c.mu.gone) >= maxGone {
 			clear(c.mu.gone)
 		}
@@ -184,9 +185,13 @@ func (c *catalog) deleteLocked(key string, out *changed) {
 	}
 }
 
-// setChannelLocked replaces a topic's map, because readers keep the old one.
-func (c *catalog) setChannelLocked(id ident.TopicID, name string, s *meta.ChannelState) {
-	of := maps.Clone(c.mu.channels[id])
+// setChannelLocked replaces a topic's map, because readers keep the old one; once in a
+// change, however many channels it has.
+func (c *catalog) setChannelLocked(id ident.TopicID, name string, s *meta.ChannelState, out *changed) {
+	of := c.mu.channels[id]
+	if !out.copied[id] {
+		of, out.copied[id] = maps.Clone(of), true
+	}
 	if of == nil {
 		of = map[string]meta.ChannelState{}
 	}

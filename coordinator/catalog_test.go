@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -34,4 +36,30 @@ func TestCatalogForgetsTopicsThatWereMadeAgain(t *testing.T) {
 	require.Len(t, c.mu.topics, 1)
 	require.Len(t, c.mu.names, 1, "names of topics that are gone")
 	require.Empty(t, c.mu.channels, "channels of topics that are gone")
+}
+
+// TestCatalogTakesManyChannelsAtOnce: the map that readers keep is copied once in a
+// change, not for each channel in it.
+func TestCatalogTakesManyChannelsAtOnce(t *testing.T) {
+	keys := meta.Keys{Cluster: "test"}
+	c := newCatalog(keys, logrus.New())
+	var puts []meta.Entry
+	var deletes []string
+	for i := range 2000 {
+		key := keys.Channel(1, fmt.Sprint("c", i))
+		puts = append(puts, meta.Entry{Key: key, Value: meta.Encode(meta.ChannelState{V: meta.Version, ID: 1})})
+		deletes = append(deletes, key)
+	}
+	allocated := func(ch meta.Change) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c.apply(ch)
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	require.Less(t, allocated(meta.Change{Reset: true, Puts: puts}), uint64(32<<20))
+	old := c.channels(1)
+	require.Less(t, allocated(meta.Change{Deletes: deletes[1:]}), uint64(32<<20))
+	require.Len(t, old, 2000, "a reader's map changed")
+	require.Len(t, c.channels(1), 1)
 }
