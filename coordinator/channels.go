@@ -345,6 +345,9 @@ func (b *Broker) askLeader(ctx context.Context, p ident.Partition, method string
 		changed := b.Changed()
 		if l, ok := b.Leader(p); ok {
 			err = b.ask(ctx, l.Node, method, req, resp)
+			if errors.Is(err, context.DeadlineExceeded) { // the leader's, or ours
+				return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, err)
+			}
 			if err == nil || !retryable(err) {
 				return err
 			}

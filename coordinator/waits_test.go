@@ -149,3 +149,18 @@ func TestQueueOfADeletedTopicDoesNotLead(t *testing.T) {
 type fates chan replica.Completion
 
 func (f fates) Complete(c replica.Completion) { f <- c }
+
+// TestChannelBelowTheMinimum: whoever cannot make a channel in time because replicas
+// are missing is told to try again, on the leader as elsewhere.
+func TestChannelBelowTheMinimum(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"min_in_sync": "3"})
+	c.leader("orders")
+	c.kill("n3")
+	c.eventually(func() bool { l := c.leader("orders"); return l == "n1" || l == "n2" }, "elected")
+	for _, name := range []string{"n1", "n2"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), edge.ErrUnavailable, name)
+		cancel()
+	}
+}
