@@ -66,6 +66,7 @@ type hosted struct {
 	alarmAt    time.Time
 
 	told []ident.Node // replicas the machine was told of; the watcher's
+	left time.Time    // when a new file was last begun here for want of space; retention's
 }
 
 // View is the machine's last published view; any goroutine.

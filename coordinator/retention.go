@@ -39,8 +39,10 @@ const (
 	// carryMessages bounds one round of carrying.
 	carryMessages = 1 << 16
 	carryTimeout  = 5 * time.Second
-	// leftBytes: a log of fewer is not worth a new file.
-	leftBytes = 64 << 10
+	// leftBytes: a log of fewer is not worth a new file. But its files may end
+	// elsewhere on another replica, so one is begun every leaveEvery all the same.
+	leftBytes  = 64 << 10
+	leaveEvery = time.Minute
 )
 
 // errCarry: the carry batch was not committed, or cannot be found again.
@@ -107,9 +109,14 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 // and all that is in the only one may go.
 func (b *Broker) leaveFile(ctx context.Context, h *hosted, may ident.Offset) error {
 	v := h.View()
-	if v.Role != replica.Leader || !v.Writable || !b.space.short(v.ISR) || may < v.End.Offset || h.store.DiskBytes() < leftBytes {
+	if v.Role != replica.Leader || !v.Writable || !b.space.short(v.ISR) || may < v.End.Offset {
 		return nil
 	}
+	now := time.Now()
+	if h.store.DiskBytes() < leftBytes && now.Sub(h.left) < leaveEvery {
+		return nil
+	}
+	h.left = now
 	_, err := b.putControl(ctx, h, queue.NewFile())
 	return err
 }

@@ -71,3 +71,31 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 	s.finish(s.take(1)...)
 	c.whole("orders")
 }
+
+// TestFullDiskOfAFollowersNewestFileHeals: the files of a follower end elsewhere than
+// its leader's, whose own log is small again. So it is, too, with a follower of a build
+// that took the batch that begins a new file for an empty one.
+func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20, segmentBytes: 1})
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.whole("orders")
+	leader := c.leader("orders")
+	follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.segmentBytes = 0
+	c.kill(follower)
+	c.restart(follower)
+	c.whole("orders")
+	put := 0
+	c.eventually(func() bool {
+		err := c.put(leader, "orders", strings.Repeat("x", 32<<10))
+		if err == nil {
+			put++
+		}
+		return errors.Is(err, edge.ErrDiskFull)
+	}, "puts are still taken")
+	s := c.subscribe(leader, "orders", "billing", 100)
+	s.finish(s.take(put)...)
+	c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are refused for good")
+	require.Equal(t, leader, c.leader("orders"))
+}
