@@ -108,7 +108,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	clients := &listeners{}
 	cfg.ServiceRegister = clients.add
-	e, err := startMember(cfg)
+	e, err := o.startMember(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
@@ -122,12 +122,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 // startMember starts the member. etcd panics on files that it cannot read; an
 // operator needs a sentence.
-func startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
+func (o Options) startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", ErrDamaged, p)
 		}
 	}()
+	if err := o.followTLS(); err != nil {
+		return nil, err
+	}
 	return embed.StartEtcd(cfg)
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/lockstepmq/lockstep/internal/certtest"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
@@ -141,6 +142,33 @@ func several(t *testing.T, size int, changes ...func(*etcdserver.Options)) (memb
 		members[i].InitialCluster = strings.Join(cluster, ",")
 	}
 	return members
+}
+
+// TestTLSIsTurnedOnAndOff: the members of a cluster remember how to call each other,
+// in its log; all of them are stopped and started with other settings.
+func TestTLSIsTurnedOnAndOff(t *testing.T) {
+	ca := certtest.New(t)
+	ca.Issue("n")
+	members, servers := startThree(t)
+	_, err := client(t, servers[0]).Put(t.Context(), "k", "v")
+	require.NoError(t, err)
+	plain := members[0].InitialCluster
+	for _, on := range []bool{true, false} {
+		for _, s := range servers {
+			s.Stop()
+		}
+		for i := range members {
+			members[i].TLS, members[i].InitialCluster = etcdserver.TLS{}, plain
+			if on {
+				members[i].TLS = etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}
+				members[i].InitialCluster = strings.ReplaceAll(plain, "http:", "https:")
+			}
+		}
+		_, servers = startAll(t, members)
+	}
+	r, err := client(t, servers[0]).Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", string(r.Kvs[0].Value))
 }
 
 // leaderOf sorts the members of a cluster.

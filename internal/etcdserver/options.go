@@ -115,11 +115,7 @@ func (o Options) url(what, address string) (url.URL, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return url.URL{}, fmt.Errorf("%w: %s %q: %v", ErrOptions, what, address, err)
 	}
-	scheme := "http"
-	if o.TLS != (TLS{}) {
-		scheme = "https"
-	}
-	return url.URL{Scheme: scheme, Host: address}, nil
+	return url.URL{Scheme: o.TLS.scheme(), Host: address}, nil
 }
 
 // memberURL finds one member's address in n1=http://host:port,n2=….
