@@ -403,7 +403,8 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// alive: the process exists and is no zombie.
+// alive: the process exists and is no zombie. The first thread of one that starts
+// itself again, as brokers do, is a zombie until another one has taken its place.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -412,6 +413,7 @@ func alive(pid int) bool {
 	if err != nil {
 		return true // not Linux: believe the signal
 	}
-	rest := string(stat[strings.LastIndexByte(string(stat), ')')+1:])
-	return !strings.HasPrefix(strings.TrimSpace(rest), "Z")
+	const threads = 17 // behind the state; see proc_pid_stat(5)
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	return len(fields) <= threads || fields[0] != "Z" || fields[threads] != "1"
 }

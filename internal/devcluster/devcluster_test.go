@@ -1,14 +1,18 @@
 package devcluster_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +23,56 @@ import (
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	startAgain()
+	goleak.VerifyTestMain(m)
+}
+
+// againEnv is how often a process starts itself again.
+const againEnv = "LOCKSTEP_TEST_START_AGAIN"
+
+// startAgain makes of this process a broker that starts itself again under its own
+// number, as brokers do, from another thread than its first.
+func startAgain() {
+	left, err := strconv.Atoi(os.Getenv(againEnv))
+	if err != nil {
+		return
+	}
+	if left == 0 {
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGTERM)
+		<-stop
+		os.Exit(0)
+	}
+	_ = os.Setenv(againEnv, strconv.Itoa(left-1))
+	go func() {
+		runtime.LockOSThread()
+		_ = syscall.Exec(os.Args[0], os.Args, os.Environ())
+	}()
+	runtime.LockOSThread()
+	select {}
+}
+
+// TestABrokerThatStartsAgainIsNotDead: its first thread is a zombie while another one
+// takes its place.
+func TestABrokerThatStartsAgainIsNotDead(t *testing.T) {
+	const times = 100
+	self, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv(againEnv, fmt.Sprint(times))
+	c, err := devcluster.New(devcluster.Config{Nodes: 1, DataDir: t.TempDir(), BasePort: 20000, NSQD: self, Tied: true})
+	require.NoError(t, err)
+	require.NoError(t, c.StartAll())
+	t.Cleanup(func() { _ = c.StopAll(time.Second) })
+	last := []byte(againEnv + "=0\x00")
+	for env := []byte(nil); !bytes.Contains(env, last); {
+		require.Empty(t, c.Dead())
+		env, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Brokers[0].PID))
+		if os.IsNotExist(err) {
+			t.Skip("there is no /proc")
+		}
+	}
+}
 
 // TestStartsAtTheSameTime: as many processes start a broker each; all pids are
 // known afterwards, and no broker is started twice.
