@@ -351,6 +351,21 @@ func TestStatsText(t *testing.T) {
 	}
 }
 
+// TestStatsOfATopicCountItsPuts: who asks for one topic is not told what a producer
+// put to another; the producer is listed, as with a stock nsqd.
+func TestStatsOfATopicCountItsPuts(t *testing.T) {
+	counts := []edge.PubCount{{Topic: "a", Count: 7}}
+	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: busy{}, Producers: func() []edge.ClientStats {
+		return []edge.ClientStats{{ClientID: "p", PubCounts: counts}}
+	}})
+	for query, counted := range map[string]bool{"": true, "&topic=a": true, "&topic=b": false} {
+		r := text(t, do(h, "GET", "/stats?format=json"+query, ""))
+		require.Contains(t, r, `"producers":[{"client_id":"p"`, query)
+		require.Equal(t, counted, strings.Contains(r, `"pub_counts":[{"topic":"a","count":7}]`), "%s: %s", query, r)
+	}
+	require.Len(t, counts, 1, "what was asked for is left alone")
+}
+
 func TestLookup(t *testing.T) {
 	s := newSite(t)
 	const producer = `"remote_address":"127.0.0.1:1","hostname":"host","broadcast_address":"127.0.0.1","tcp_port":4150,"http_port":4151,` +

@@ -50,9 +50,19 @@ func (a *api) gather(values url.Values) statsReply {
 		reply.Producers = []edge.ClientStats{}
 		if a.b.Producers != nil {
 			reply.Producers = append(reply.Producers, a.b.Producers()...)
+			countsOf(topic, reply.Producers)
 		}
 	}
 	return reply
+}
+
+// countsOf leaves what producers put to the topic that was asked for, if one was.
+func countsOf(topic string, producers []edge.ClientStats) {
+	for i, p := range producers {
+		if topic != "" && len(p.PubCounts) > 0 && p.PubCounts[0].Topic != topic {
+			producers[i].PubCounts = nil
+		}
+	}
 }
 
 // normal gives empty lists the form that NSQ's tools know: no topics are [], but
