@@ -68,6 +68,21 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second)
 }
 
+// TestSignalThatIsSentTwice: who signals a process and its group, as timeout(1)
+// does, wants one planned stop.
+func TestSignalThatIsSentTwice(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	c.put("orders", "a message")
+	first := time.Now()
+	b.eventually("it was told many times", func() bool {
+		_ = b.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+		return time.Since(first) > secondSignalAfter/2
+	})
+	require.Zero(t, b.wait())
+	require.NotContains(t, b.logged(), "told twice")
+}
+
 func TestHangUpReloadsTheLogLevel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nsqd.toml")
 	require.NoError(t, os.WriteFile(file, []byte("log_level = \"info\"\n"), 0o600))

@@ -26,6 +26,9 @@ const (
 	// handOverTimeout and drainTimeout bound a planned stop.
 	handOverTimeout = 5 * time.Second
 	drainTimeout    = 5 * time.Second
+	// secondSignalAfter separates two signals: one that is sent to a process and to
+	// its group arrives twice.
+	secondSignalAfter = time.Second
 	// exitUsage is what a wrong command line ends with.
 	exitUsage = 2
 )
@@ -95,13 +98,18 @@ func refuse(err error) int {
 	return code
 }
 
-// exitOnSecondSignal ends the process at once when it is told again. The
-// goroutine ends with the process.
+// exitOnSecondSignal ends the process at once when it is told again, later than
+// the first signal repeats itself. The goroutine ends with the process.
 func exitOnSecondSignal(log logrus.FieldLogger) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
+	first := time.Now()
 	go func() {
-		<-again
+		for range again {
+			if time.Since(first) >= secondSignalAfter {
+				break
+			}
+		}
 		log.Warn("told twice, exiting at once")
 		os.Exit(1)
 	}()
