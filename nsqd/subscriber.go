@@ -124,6 +124,11 @@ func (c *Channel) Return(s *Subscriber, seq ident.Sequence) error {
 	})
 }
 
+// Disown lets a delivery, whose client has left, wait for its timeout. Errors as Finish.
+func (c *Channel) Disown(s *Subscriber, seq ident.Sequence) error {
+	return c.withOwned(s, seq, func(f *flight, _ int64) { c.flights.disown(f) })
+}
+
 // undoLocked takes a delivery back as if it had not been.
 func (c *Channel) undoLocked(f *flight) {
 	c.flights.remove(f)

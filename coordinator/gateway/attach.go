@@ -193,13 +193,16 @@ func (h *share) closeLocked(how leaving) {
 	if r := h.remote; r != nil {
 		h.setCreditLocked(0)           // or the leader sends again what is given back,
 		h.returnLocked(r.buffer.len()) // which the client was not sent
-		if how == requeued {           // nor was it sent what is on the way here: only what it holds counts
-			for _, seq := range slices.Sorted(maps.Keys(h.held)) {
-				h.sub.g.out.say(r.to.Node, verb{Kind: verbRequeue, Stream: r.stream, Sequence: seq, Epoch: h.held[seq].epoch, Argument: left})
+		if how != withdrawn {          // nor was it sent what is on the way here: only what it holds counts
+			goes := int64(left)
+			if how == leaveHeld {
+				goes = kept
 			}
-			how = withdrawn
+			for _, seq := range slices.Sorted(maps.Keys(h.held)) {
+				h.sub.g.out.say(r.to.Node, verb{Kind: verbRequeue, Stream: r.stream, Sequence: seq, Epoch: h.held[seq].epoch, Argument: goes})
+			}
 		}
-		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(how)}
+		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)}
 		h.sub.g.out.say(r.to.Node, v)
 		h.remote = nil
 	}

@@ -178,21 +178,33 @@ func TestAClientThatLeavesCountsOnlyWhatItWasSent(t *testing.T) {
 // TestWhatIsOnItsWayToAClientThatLeavesDoesNotCount: the leader has sent it before it
 // hears that the client has left.
 func TestWhatIsOnItsWayToAClientThatLeavesDoesNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		top := w.topic("orders", "n1")
-		s := w.brokers["n2"].subscribe(t, "orders", 10)
-		w.store(top.Partition(0), 3)
-		w.tick(time.Second)
-		require.Len(t, s.Pull(3, nil), 3)
-		w.store(top.Partition(0), 10)
-		s.Close(true)
-		other, attempts := w.brokers["n3"].subscribe(t, "orders", 10), map[uint16]int{}
-		w.consume(other, 10, 10, time.Second, func(d edge.Delivery) { attempts[d.Message.Attempts]++ })
-		require.Equal(t, map[uint16]int{1: 7, 2: 3}, attempts)
-		w.tick(time.Second)
-		q, _ := w.brokers["n1"].Queue(top.Partition(0))
-		require.Zero(t, q.Stats("ch", false).Channels[0].RequeueCount)
-	})
+	for _, requeue := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, w *world) {
+			top := w.topic("orders", "n1")
+			s := w.brokers["n2"].subscribe(t, "orders", 10)
+			w.store(top.Partition(0), 3)
+			w.tick(time.Second)
+			require.Len(t, s.Pull(3, nil), 3)
+			w.store(top.Partition(0), 10)
+			s.Close(requeue)
+			other, attempts := w.brokers["n3"].subscribe(t, "orders", 10), map[uint16]int{}
+			take := func() {
+				w.consume(other, 10, 10, time.Second, func(d edge.Delivery) {
+					attempts[d.Message.Attempts]++
+					require.NoError(t, other.Finish(d.ID))
+				})
+			}
+			take()
+			if !requeue {
+				require.Equal(t, map[uint16]int{1: 7}, attempts, "what the client holds waits for its timeout")
+				w.tick(time.Minute)
+				take()
+			}
+			require.Equal(t, map[uint16]int{1: 7, 2: 3}, attempts)
+			q, _ := w.brokers["n1"].Queue(top.Partition(0))
+			require.Zero(t, q.Stats("ch", false).Channels[0].RequeueCount)
+		})
+	}
 }
 
 func TestASlowClientIsSentNothingAhead(t *testing.T) {

@@ -148,7 +148,7 @@ func (s *stream) count(v verb) {
 		s.finished.Add(1)
 	case v.Kind == verbRequeue && v.Argument == unseen:
 		s.sent.Add(^uint64(0)) // the client never saw it
-	case v.Kind == verbRequeue && v.Argument != left:
+	case v.Kind == verbRequeue && v.Argument >= 0:
 		s.requeued.Add(1)
 	}
 }

@@ -161,6 +161,8 @@ func apply(c *nsqd.Channel, s *nsqd.Subscriber, v verb) error {
 			return c.Undo(s, v.Sequence)
 		case left:
 			return c.Return(s, v.Sequence)
+		case kept:
+			return c.Disown(s, v.Sequence)
 		}
 		return c.Requeue(s, v.Sequence, v.Argument)
 	default:

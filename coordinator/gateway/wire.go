@@ -205,7 +205,7 @@ type verbKind uint8
 
 const (
 	verbFinish  verbKind = 1  // edge → leader
-	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms, or unseen, or left
+	verbRequeue verbKind = 2  // edge → leader; argument: delay in ms, or unseen, left or kept
 	verbTouch   verbKind = 3  // edge → leader
 	verbHeld    verbKind = 4  // in an opening; argument: attempts, 0: not known here
 	verbCredit  verbKind = 5  // edge → leader; argument: the credit
@@ -224,6 +224,9 @@ const unseen = -1
 
 // left as the argument of a requeue: the client that was sent the message has left.
 const left = -2
+
+// kept as the argument of a requeue: likewise, and it waits for its timeout.
+const kept = -3
 
 // String is the verb as clients know it.
 func (k verbKind) String() string {
