@@ -187,6 +187,11 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	if s, err = b.spec(s); err != nil {
 		return err
 	}
+	if _, there := b.catalog.topic(op.Topic); !there {
+		if err := b.enoughBrokers(s.replicas, b.o.ReplicationFactor); err != nil { // the default's are awaited
+			return err
+		}
+	}
 	if _, err := topicOptions(meta.TopicOptions{}, op.Args); err != nil {
 		return err
 	}

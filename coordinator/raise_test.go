@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/stretchr/testify/require"
@@ -36,4 +37,15 @@ func TestReplicationFactorOfATopicIsRaised(t *testing.T) {
 		require.Len(t, c.drain(name, "orders", 20), 20)
 		break
 	}
+}
+
+// TestMoreReplicasThanBrokersAreRefusedAtOnce: nobody waits for brokers that the
+// cluster never had.
+func TestMoreReplicasThanBrokersAreRefusedAtOnce(t *testing.T) {
+	c := newCluster(t, 3)
+	began := time.Now()
+	err := c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "9"})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+	require.ErrorContains(t, err, "replication_factor 9, but the cluster has 3 brokers")
+	require.Less(t, time.Since(began), time.Second)
 }

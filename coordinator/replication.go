@@ -43,17 +43,26 @@ func (b *Broker) raiseReplicas(ctx context.Context, name string, factor int) err
 
 // withFactor refuses more replicas than there are brokers for.
 func (b *Broker) withFactor(t meta.TopicState, factor int) (meta.TopicState, error) {
+	err := b.enoughBrokers(factor, t.ReplicationFactor)
+	if err == nil {
+		t.ReplicationFactor = factor
+	}
+	return t, err
+}
+
+// enoughBrokers refuses a replication factor above the number of brokers that
+// stay; what is allowed is never refused.
+func (b *Broker) enoughBrokers(factor, allowed int) error {
 	staying := 0
 	for _, n := range b.catalog.nodes() {
 		if !n.Leaving {
 			staying++
 		}
 	}
-	if factor > max(staying, t.ReplicationFactor) {
-		return t, fmt.Errorf("%w: replication_factor %d, but the cluster has %d brokers", edge.ErrInvalid, factor, staying)
+	if factor > max(staying, allowed) {
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %d brokers", edge.ErrInvalid, factor, staying)
 	}
-	t.ReplicationFactor = factor
-	return t, nil
+	return nil
 }
 
 // positive reads the numbers that are named; the others stay.
