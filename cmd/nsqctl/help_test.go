@@ -26,6 +26,13 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	})
 }
 
+// TestVersionIsThatOfTheBroker: one release, one version.
+func TestVersionIsThatOfTheBroker(t *testing.T) {
+	out, err := run(t, time.Minute, "--version")
+	require.NoError(t, err)
+	require.Equal(t, "nsqctl version 1.3.0\n", out)
+}
+
 func TestErrorsSayWhatIsWrong(t *testing.T) {
 	for want, args := range map[string][]string{
 		`--output is text or json, not "xml"`:      {"topic", "list", "-o", "xml"},

@@ -13,10 +13,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-)
 
-// version is what --version prints; the Makefile sets it.
-var version = "dev"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -59,7 +58,7 @@ every channel and answers for the whole cluster.`,
   nsqctl tail --topic records -n 10
   nsqctl cluster status
   nsqctl check records                            # are the replicas equal?`,
-		Version:           version,
+		Version:           edge.Version,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return t.prepare(cmd) },

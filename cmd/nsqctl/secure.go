@@ -9,6 +9,8 @@ import (
 
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/pflag"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // security is what brokers with --tls-required, --tls-client-auth-policy or
@@ -67,7 +69,7 @@ func (s *security) client() *http.Client {
 // nsq is where every client of the NSQ protocol begins.
 func (s *security) nsq() *nsq.Config {
 	c := nsq.NewConfig()
-	c.UserAgent = "nsqctl/" + version
+	c.UserAgent = "nsqctl/" + edge.Version
 	c.TlsV1, c.TlsConfig = s.config != nil, s.config
 	c.AuthSecret = s.secret
 	return c

@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/lookup"
@@ -29,12 +30,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// version is what IDENTIFY, /info and /lookup say; clients parse it and compare
-// it with NSQ's releases.
-const version = "1.3.0"
-
 func versionLine() string {
-	return fmt.Sprintf("nsqd v%s (lockstep, built w/%s)", version, runtime.Version())
+	return fmt.Sprintf("nsqd v%s (lockstep, built w/%s)", edge.Version, runtime.Version())
 }
 
 // listen binds the sockets of clients and of the other brokers.
@@ -116,7 +113,7 @@ func (p *process) nodeState() meta.NodeState {
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
 		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
 		HTTPSPort:  max(0, server.Port(p.sockets.HTTPSAddr())),
-		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: version, Level: meta.Level,
+		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: edge.Version, Level: meta.Level,
 	}
 }
 
@@ -178,7 +175,7 @@ func (p *process) serve() {
 func (p *process) lookupOptions() lookup.Options {
 	return lookup.Options{
 		Identity: lookup.Identity{
-			Version: version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
+			Version: edge.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
 		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats())() },
@@ -213,7 +210,7 @@ func (p *process) authOptions() auth.Options {
 
 func (p *process) protocolOptions() protocol.Options {
 	o, src := protocol.DefaultOptions(), p.o
-	o.Version = version
+	o.Version = edge.Version
 	o.MaxMsgSize, o.MaxBodySize = src.MaxMsgSize, src.MaxBodySize
 	o.MsgTimeout, o.MaxMsgTimeout = src.MsgTimeout, src.MaxMsgTimeout
 	o.MaxReqTimeout, o.MaxDeferTimeout = src.MaxReqTimeout, src.MaxDeferTimeout
@@ -239,7 +236,7 @@ func (p *process) protocolOptions() protocol.Options {
 func (p *process) httpOptions() httpapi.Options {
 	node := p.node
 	return httpapi.Options{
-		Version: version, NodeName: p.o.NodeName, Durability: p.o.Durability,
+		Version: edge.Version, NodeName: p.o.NodeName, Durability: p.o.Durability,
 		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: server.Port(p.sockets.TCPAddr()), HTTPPort: server.Port(p.sockets.HTTPAddr()),
 		NodeID: p.o.NodeID, HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
 		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: cmp.Or(p.o.MaxDeferTimeout, p.o.MaxReqTimeout),

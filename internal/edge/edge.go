@@ -20,6 +20,10 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
+// Version is what IDENTIFY, /info, /lookup and --version say; clients parse it and
+// compare it with NSQ's releases.
+const Version = "1.3.0"
+
 // What a put may answer instead of OK. The texts follow "E_PUB_FAILED PUB
 // failed " on TCP (ROLLBACK.md's table).
 var (

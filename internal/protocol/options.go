@@ -3,6 +3,8 @@ package protocol
 import (
 	"crypto/tls"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // StockOutputBufferTimeout is the output buffer timeout of a stock client and
@@ -66,7 +68,7 @@ type Options struct {
 // DefaultOptions gives the defaults of stock NSQ's flags.
 func DefaultOptions() Options {
 	return Options{
-		Version:                "1.3.0",
+		Version:                edge.Version,
 		MaxMsgSize:             1 << 20,
 		MaxBodySize:            5 << 20,
 		MsgTimeout:             time.Minute,
