@@ -39,6 +39,8 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 		return b.moveReplica(ctx, op)
 	case "topic.replication":
 		return b.setReplication(ctx, op)
+	case "broker.decommission":
+		return b.decommission(ctx, op)
 	case "cluster.balance":
 		return b.balance(ctx)
 	case verbTopicPause:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -55,22 +54,11 @@ func (b *Broker) forget(ctx context.Context, fence meta.Compare, n ident.Node) e
 	return err
 }
 
-// ServeDecommission answers POST /v1/broker/decommission?node=n[&cancel=true].
-func (b *Broker) ServeDecommission(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), channelTimeout)
-	defer cancel()
-	q := r.URL.Query()
+// decommission marks the broker that op names.
+func (b *Broker) decommission(ctx context.Context, op edge.AdminOp) error {
 	stay := false
-	err := boolean(map[string]string{"cancel": q.Get("cancel")}, "cancel", &stay)
-	if err == nil {
-		err = b.Decommission(ctx, ident.Node(q.Get("node")), !stay)
+	if err := boolean(op.Args, "cancel", &stay); err != nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, edge.ErrInvalid):
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	default:
-		w.WriteHeader(http.StatusOK)
-	}
+	return b.Decommission(ctx, ident.Node(op.Args["node"]), !stay)
 }

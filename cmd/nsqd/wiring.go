@@ -159,8 +159,6 @@ func (p *process) serve() {
 			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
 		}, {
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
-		}, {
-			Method: http.MethodPost, Path: "/v1/broker/decommission", Handler: http.HandlerFunc(p.broker.ServeDecommission),
 		}},
 	}
 	options := p.httpOptions()

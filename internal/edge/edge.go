@@ -152,12 +152,12 @@ type Refusal struct {
 }
 
 // AdminOp is one administrative operation, the same on every broker, forwarded
-// to whoever must do it, idempotent. Verbs: cluster.balance topic.create topic.delete
+// to whoever must do it, idempotent. Verbs: broker.decommission cluster.balance topic.create topic.delete
 // topic.empty topic.move topic.pause topic.replication topic.unpause channel.create
 // channel.delete channel.empty channel.pause channel.unpause channel.order channel.seek
 // channel.policy. Args: partitions,
 // replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
-// max_bytes, message_ttl, from, to, partition, max_attempts, dead_letter_topic, retry_backoff.
+// max_bytes, message_ttl, from, to, partition, max_attempts, dead_letter_topic, retry_backoff, node, cancel.
 type AdminOp struct {
 	Verb, Topic, Channel string
 	Args                 map[string]string

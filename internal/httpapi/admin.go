@@ -30,9 +30,16 @@ func arguments(values url.Values) map[string]string {
 	return args
 }
 
-// balance: POST /v1/cluster/balance spreads replicas and leaders over the brokers.
-func (a *api) balance(r *http.Request) (any, error) {
-	return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "cluster.balance"})
+// clusterOp: POST /v1/cluster/balance spreads replicas and leaders over the brokers,
+// /v1/broker/decommission?node=[&cancel=true] frees one of them.
+func (a *api) clusterOp(verb string) endpoint {
+	return func(r *http.Request) (any, error) {
+		values, err := query(r)
+		if err != nil {
+			return nil, err
+		}
+		return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: verb, Args: arguments(values)})
+	}
 }
 
 // topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ

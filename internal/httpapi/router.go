@@ -28,7 +28,8 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/topic/unpause", a.topicOp("topic.unpause"))
 	post("/v1/topic/move", a.topicOp("topic.move"))
 	post("/v1/topic/replication", a.topicOp("topic.replication"))
-	post("/v1/cluster/balance", a.balance)
+	post("/v1/cluster/balance", a.clusterOp("cluster.balance"))
+	post("/v1/broker/decommission", a.clusterOp("broker.decommission"))
 	for _, verb := range []string{"create", "delete", "empty", "pause", "unpause"} {
 		post("/channel/"+verb, a.channelOp("channel."+verb))
 	}
