@@ -114,7 +114,8 @@ func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []record) {
 // moveBackLocked moves channels that are beyond the end of the log back to it. Only
 // messages that are committed are ever done with, and a leader has them all, but for
 // one that an operator chose after the others' disks were lost: it may know more of the
-// channels than of the messages. What is put next is not what they are done with.
+// channels than of the messages. What is put next is not what they are done with, nor
+// what a pause of the topic lets through.
 func (p *Partition) moveBackLocked(end ident.Sequence) (back []record) {
 	for name, c := range p.channels {
 		c.mu.Lock()
@@ -125,6 +126,10 @@ func (p *Partition) moveBackLocked(end ident.Sequence) (back []record) {
 		}
 		c.mu.Unlock()
 	}
+	if p.paused && p.barrier > end {
+		back = append(back, record{kind: kindBarrier, flags: flagPaused, at: end})
+	}
+	p.keep = min(p.keep, end)
 	for _, r := range back {
 		p.applyLocked(r)
 	}

@@ -156,6 +156,35 @@ func TestALeaderWhoseChannelIsAheadOfTheLogMovesItBack(t *testing.T) {
 	require.EqualValues(t, 3, followed.cursor.confirmed)
 }
 
+// TestALeaderWhoseTopicIsAheadOfTheLogMovesItBack: neither a pause nor what the topic
+// is done with reaches over what is put next.
+func TestALeaderWhoseTopicIsAheadOfTheLogMovesItBack(t *testing.T) {
+	for name, ahead := range map[string]record{
+		"paused": {kind: kindBarrier, flags: flagPaused, at: 5}, "emptied": {kind: kindKeep, at: 5},
+	} {
+		r := newRig(Options{})
+		r.Unlead()
+		follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
+		applyTo(r.Partition, ahead)
+		applyTo(follower, ahead)
+		r.publishN(3)
+		r.Lead(2)
+		r.publishN(4)
+		c := r.channel(t, "c", ChannelOptions{Origin: FromBacklog})
+		s := subscribe(t, c)
+		if ahead.kind == kindBarrier {
+			require.Len(t, c.Pull(s, 9, nil), 3, name)
+			for _, d := range r.rep.deltas {
+				follower.Apply(d)
+			}
+			require.EqualValues(t, 3, follower.barrier)
+			require.NoError(t, r.UnpauseTopic(t.Context()))
+		}
+		require.Len(t, c.Pull(s, 9, nil), 4, name)
+		requireExact(t, r.Partition, c)
+	}
+}
+
 func FuzzState(f *testing.F) {
 	f.Add(encodeDelta(sampleRecords()))
 	f.Add(appendSnapshot(nil, sampleSnapshot()))
