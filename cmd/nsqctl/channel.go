@@ -144,7 +144,11 @@ func newChannelCancel(t *target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q["id"] = args[2:]
-			return count(cmd, t, "/v1/channel/deferred/cancel", q, "cancelled")
+			n, err := count(cmd, t, "/v1/channel/deferred/cancel", q, "cancelled")
+			if err != nil {
+				return err
+			}
+			return printCount(cmd, t, n, "cancelled")
 		},
 	}
 }
@@ -192,29 +196,50 @@ func newChannelRedrive(t *target) *cobra.Command {
 		Example: `  nsqctl channel redrive orders billing -n 100`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
-			q.Set("limit", fmt.Sprint(limit))
-			return count(cmd, t, "/v1/channel/redrive", q, "redriven")
+			return redrive(cmd, t, args, limit)
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 1000, "at most so many")
 	return cmd
 }
 
-// count posts and prints the number that the answer has under a name.
-func count(cmd *cobra.Command, t *target, path string, q url.Values, name string) error {
+// redriveEach bounds one request: all of it is moved before the answer.
+const redriveEach = 1000
+
+// redrive moves dead messages back until there are no more, or enough.
+func redrive(cmd *cobra.Command, t *target, args []string, limit int) error {
+	q, moved := channelArgs(args), 0
+	for {
+		ask := min(limit-moved, redriveEach)
+		q.Set("limit", fmt.Sprint(ask))
+		n, err := count(cmd, t, "/v1/channel/redrive", q, "redriven")
+		if moved += n; err != nil && moved > 0 {
+			return fmt.Errorf("%d were redriven, then: %w", moved, err)
+		}
+		if err != nil {
+			return err
+		}
+		if n < ask || moved == limit {
+			return printCount(cmd, t, moved, "redriven")
+		}
+	}
+}
+
+// count posts and gives the number that the answer has under a name.
+func count(cmd *cobra.Command, t *target, path string, q url.Values, name string) (int, error) {
 	body, err := t.call(cmd.Context(), http.MethodPost, t.http, path, q)
 	if err != nil {
-		return err
-	}
-	if t.output == "json" {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), string(body))
-		return err
+		return 0, err
 	}
 	var n map[string]int
-	if err := decode(body, path, &n); err != nil {
-		return err
+	err = decode(body, path, &n)
+	return n[name], err
+}
+
+func printCount(cmd *cobra.Command, t *target, n int, name string) error {
+	if t.output == "json" {
+		return printJSON(cmd.OutOrStdout(), map[string]int{name: n})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", n[name], name)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", n, name)
 	return err
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,4 +136,29 @@ func TestRecoverTopicSaysThatNothingIsLeft(t *testing.T) {
 		require.Contains(t, out, want)
 		require.Contains(t, out, "nsqctl recover topic orders --partition 0 --from n3 --confirm orders/0")
 	}
+}
+
+// TestRedriveGoesOnWhileItMovesSomething: many messages are more than one request.
+func TestRedriveGoesOnWhileItMovesSomething(t *testing.T) {
+	dead, requests := 2500, 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
+		if err != nil || limit > 1000 {
+			http.Error(w, "too many for one request", http.StatusBadRequest)
+			return
+		}
+		n := min(limit, dead)
+		dead -= n
+		fmt.Fprintf(w, `{"redriven":%d}`, n)
+	}))
+	defer s.Close()
+	at := "--nsqd-http-address=" + s.Listener.Addr().String()
+	out, err := run(t, time.Minute, "channel", "redrive", "orders", "billing", "-n", "1200", at)
+	require.NoError(t, err)
+	require.Equal(t, "1200 redriven\n", out)
+	out, err = run(t, time.Minute, "channel", "redrive", "orders", "billing", "-n", "100000", "-o=json", at)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"redriven":1300}`, out)
+	require.Equal(t, 4, requests)
 }
