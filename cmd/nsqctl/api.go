@@ -26,6 +26,16 @@ func (t *target) api(b edge.BrokerView) string {
 	return b.HTTPAddress
 }
 
+// others are where the other brokers answer that run.
+func (t *target) others(v edge.ClusterView, but string) (addresses []string) {
+	for _, b := range v.Brokers {
+		if at := t.api(b); b.Alive && at != "" && at != but {
+			addresses = append(addresses, at)
+		}
+	}
+	return addresses
+}
+
 // call makes one request and returns the body; any answer but 200 is an error
 // with the broker's own words.
 func (t *target) call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {

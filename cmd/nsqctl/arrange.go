@@ -38,17 +38,22 @@ func (a arrangement) run(cmd *cobra.Command, t *target) error {
 	if wait == 0 {
 		return nil
 	}
-	limit, said := time.After(wait), ""
+	limit, said, brokers := time.After(wait), "", []string{t.http}
 	for {
 		var v edge.ClusterView
-		if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
-			return err
+		now := ""
+		if err := t.get(cmd.Context(), brokers[0], "/v1/cluster", nil, &v); err != nil {
+			now = err.Error()
+			brokers = append(brokers[1:], brokers[0]) // it may be restarting
+		} else {
+			left := a.left(v)
+			if len(left) == 0 {
+				return nil
+			}
+			now = fmt.Sprintf("%d to go: %s", len(left), left[0])
+			brokers = append(brokers[:1], t.others(v, brokers[0])...)
 		}
-		left := a.left(v)
-		if len(left) == 0 {
-			return nil
-		}
-		if now := fmt.Sprintf("%d to go: %s", len(left), left[0]); now != said {
+		if now != said {
 			said = now
 			fmt.Fprintln(cmd.ErrOrStderr(), now)
 		}

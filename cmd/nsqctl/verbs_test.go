@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,4 +162,32 @@ func TestRedriveGoesOnWhileItMovesSomething(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"redriven":1300}`, out)
 	require.Equal(t, 4, requests)
+}
+
+// TestWaitAsksAnotherBroker: the one that was asked restarts while replicas move.
+func TestWaitAsksAnotherBroker(t *testing.T) {
+	var asked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{})
+	}))
+	defer other.Close()
+	views := 0
+	var first *httptest.Server
+	first = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/cluster" {
+			return
+		}
+		if views++; views > 1 {
+			panic(http.ErrAbortHandler)
+		}
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{
+			Brokers: []edge.BrokerView{{Name: "n1", Alive: true, HTTPAddress: first.Listener.Addr().String()}, {Name: "n2", Alive: true, HTTPAddress: other.Listener.Addr().String()}},
+			Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{{}}}},
+		})
+	}))
+	defer first.Close()
+	_, err := run(t, time.Minute, "cluster", "balance", "--wait=1m", "--nsqd-http-address="+first.Listener.Addr().String())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, asked.Load())
 }
