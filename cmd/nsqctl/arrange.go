@@ -22,6 +22,7 @@ type arrangement struct {
 	path  string
 	query url.Values
 	left  func(edge.ClusterView) []string // what is still to come
+	never func(edge.ClusterView) error    // why it does not come; nil: it does
 }
 
 // waitFlag lets a command wait for its arrangement.
@@ -46,6 +47,11 @@ func (a arrangement) run(cmd *cobra.Command, t *target) error {
 			now = err.Error()
 			brokers = append(brokers[1:], brokers[0]) // it may be restarting
 		} else {
+			if a.never != nil {
+				if err := a.never(v); err != nil {
+					return err
+				}
+			}
 			left := a.left(v)
 			if len(left) == 0 {
 				return nil
@@ -64,6 +70,18 @@ func (a arrangement) run(cmd *cobra.Command, t *target) error {
 		case <-cmd.Context().Done():
 			return cmd.Context().Err()
 		}
+	}
+}
+
+// leaving says that nothing is moved to a broker that is to go.
+func leaving(broker string) func(edge.ClusterView) error {
+	return func(v edge.ClusterView) error {
+		for _, b := range v.Brokers {
+			if b.Leaving && string(b.Name) == broker {
+				return fmt.Errorf("%s is being decommissioned: it gets no replica", broker)
+			}
+		}
+		return nil
 	}
 }
 

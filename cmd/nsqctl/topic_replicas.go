@@ -20,7 +20,7 @@ in-sync set before the old one goes; puts and consumers go on.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return arrangement{path: "/v1/topic/move", query: q, left: unsettled(args[0])}.run(cmd, t)
+			return arrangement{path: "/v1/topic/move", query: q, left: unsettled(args[0]), never: leaving(to)}.run(cmd, t)
 		},
 	}
 	f := cmd.Flags()

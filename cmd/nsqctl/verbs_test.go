@@ -191,3 +191,18 @@ func TestWaitAsksAnotherBroker(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, asked.Load())
 }
+
+// TestMoveToABrokerThatLeaves: it never gets there.
+func TestMoveToABrokerThatLeaves(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{
+			Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true, Leaving: true}},
+			Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{
+				{Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}, Target: []ident.Node{"n1", "n3"}},
+			}}},
+		})
+	}))
+	defer s.Close()
+	_, err := run(t, 5*time.Second, "topic", "move", "orders", "--from=n2", "--to=n3", "--wait=1h", "--nsqd-http-address="+s.Listener.Addr().String())
+	require.ErrorContains(t, err, "n3 is being decommissioned")
+}
