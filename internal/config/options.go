@@ -24,7 +24,7 @@ type Options struct {
 	DataPath   string `flag:"data-path" default:"" help:"directory of all data; empty: the working directory"`
 	NodeID     int64  `flag:"node-id" key:"id" default:"$nodeid" min:"0" max:"1023" help:"number shown by /info (message ids do not depend on it here)"`
 	Verbose    bool   `flag:"verbose" default:"false" noop:"use --log-level=debug" help:"deprecated"`
-	WorkerID   bool   `flag:"worker-id" default:"false" noop:"use --node-id" help:"deprecated"`
+	WorkerID   bool   `flag:"worker-id" source:"flag" default:"false" noop:"use --node-id" help:"deprecated"`
 
 	_ struct{} `group:"Addresses (host:port, or the path of a unix socket)"`
 
@@ -109,7 +109,7 @@ type Options struct {
 	_ struct{} `group:"Clients"`
 
 	MaxHeartbeatInterval   time.Duration `flag:"max-heartbeat-interval" default:"1m" min:"1s" help:"longest heartbeat that a client may ask for"`
-	MaxRdyCount            int64         `flag:"max-rdy-count" default:"2500" min:"1" help:"greatest RDY"`
+	MaxRdyCount            int64         `flag:"max-rdy-count" default:"2500" min:"0" help:"greatest RDY"`
 	MaxOutputBufferSize    int64         `flag:"max-output-buffer-size" default:"65536" min:"64" help:"greatest output buffer that a client may ask for, bytes"`
 	MaxOutputBufferTimeout time.Duration `flag:"max-output-buffer-timeout" default:"30s" min:"0s" help:"longest time that a client may let messages wait in the buffer"`
 	MinOutputBufferTimeout time.Duration `flag:"min-output-buffer-timeout" default:"25ms" min:"0s" help:"shortest such time"`
@@ -129,8 +129,8 @@ type Options struct {
 	TLSMinVersion       string        `flag:"tls-min-version" default:"tls1.0" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest TLS version accepted; empty: tls1.0"`
 	AuthHTTPAddress     []string      `flag:"auth-http-address" key:"auth_http_addresses" default:"" help:"authorization server (repeat)"`
 	AuthHTTPMethod      string        `flag:"auth-http-request-method" default:"get" oneof:"get,post" help:"HTTP method of its requests"`
-	HTTPConnectTimeout  time.Duration `flag:"http-client-connect-timeout" default:"2s" min:"1ms" help:"to connect to it and to nsqlookupd"`
-	HTTPRequestTimeout  time.Duration `flag:"http-client-request-timeout" default:"5s" min:"1ms" help:"for its whole answer"`
+	HTTPConnectTimeout  time.Duration `flag:"http-client-connect-timeout" default:"2s" min:"0s" help:"to connect to it and to nsqlookupd; 0: no limit"`
+	HTTPRequestTimeout  time.Duration `flag:"http-client-request-timeout" default:"5s" min:"0s" help:"for its whole answer; 0: no limit"`
 
 	_ struct{} `group:"Statistics"`
 

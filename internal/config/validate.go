@@ -42,14 +42,19 @@ func (l *loader) validateStatistics(o *Options) {
 	}
 }
 
-// validateClients remarks on limits that a stock nsqd takes: nobody can ask for
-// anything between them.
+// validateClients remarks on limits that a stock nsqd takes.
 func (l *loader) validateClients(o *Options) {
 	if o.MinOutputBufferTimeout > o.MaxOutputBufferTimeout {
 		l.warnings = append(l.warnings, "--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
 	}
 	if o.MsgTimeout > o.MaxMsgTimeout {
 		l.warnings = append(l.warnings, "--msg-timeout is above --max-msg-timeout: clients cannot ask for as much, and a touch shortens it")
+	}
+	if o.MaxRdyCount == 0 {
+		l.warnings = append(l.warnings, "--max-rdy-count=0: no consumer is given anything")
+	}
+	if o.HTTPConnectTimeout == 0 || o.HTTPRequestTimeout == 0 {
+		l.warnings = append(l.warnings, "--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits as long as the auth service hangs")
 	}
 }
 
