@@ -216,6 +216,29 @@ func TestStockSettingsStart(t *testing.T) {
 	}
 }
 
+// TestCopiesThatTheClusterDoesNotHave: either the minimum is lower than what was asked
+// for, or no topic can be made.
+func TestCopiesThatTheClusterDoesNotHave(t *testing.T) {
+	const two = " --node-name=n1 --etcd-initial-cluster=n1=http://a:1,n2=http://b:1"
+	for args, want := range map[string]string{
+		"--min-in-sync=3":                                                    "new topics get 1 replicas, and --min-in-sync=1",
+		"--min-in-sync=3" + two:                                              "new topics get 2 replicas, and --min-in-sync=2",
+		"--replication-factor=3 --min-in-sync=3":                             "names 1 brokers: no topic can be made",
+		"--replication-factor=3" + two:                                       "names 2 brokers: no topic can be made",
+		"--min-in-sync=2" + two:                                              "",
+		"--min-in-sync=3 --etcd-endpoints=http://e:1":                        "new topics get 1 replicas",
+		"--min-in-sync=3 --replication-factor=3 --etcd-endpoints=http://e:1": "",
+	} {
+		_, warnings, err := config.Load(source("", nil, strings.Fields(args)...))
+		require.NoError(t, err, args)
+		if want == "" {
+			require.Empty(t, warnings, args)
+		} else {
+			require.Contains(t, strings.Join(warnings, "; "), want, args)
+		}
+	}
+}
+
 func TestAllFaultsAtOnce(t *testing.T) {
 	file := "max_rdy_count = \"many\"\ntls_min_version = \"ssl3.0\"\nmsg_timeuot = 3"
 	src := source(file, map[string]string{"NSQD_MSG_TIMEOUT": "soon"}, "--config=f.toml", "--node-id=1024", "--max-deflate-level=0", "--tls-required", "--durability=maybe", "--no-such-flag", "value", "--partitions=0")

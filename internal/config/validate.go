@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -82,6 +83,7 @@ func (l *loader) validateCluster(o *Options) {
 	if o.ReplicationFactor > 0 && o.MinInSync > o.ReplicationFactor {
 		l.fault("--min-in-sync is above --replication-factor")
 	}
+	l.validateCopies(o)
 	if n := count(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA); n != 0 && n != 3 {
 		l.fault("--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca go together")
 	}
@@ -92,6 +94,18 @@ func (l *loader) validateCluster(o *Options) {
 		l.fault("--etcd-username and --etcd-password-file go together")
 	}
 	l.validateExposure(o)
+}
+
+// validateCopies remarks on more copies than the cluster has brokers for.
+func (l *loader) validateCopies(o *Options) {
+	size := o.ClusterSize()
+	replicas := o.Replicas(size)
+	switch {
+	case o.MinInSync > replicas && o.ReplicationFactor == 0:
+		l.warnings = append(l.warnings, fmt.Sprintf("--min-in-sync=%d without --replication-factor: new topics get %d replicas, and --min-in-sync=%d", o.MinInSync, replicas, o.InSync(replicas)))
+	case o.EmbedsEtcd() && replicas > size:
+		l.warnings = append(l.warnings, fmt.Sprintf("--replication-factor=%d, and --etcd-initial-cluster names %d brokers: no topic can be made until there are so many", replicas, size))
+	}
 }
 
 func (l *loader) validateName(flag, name string) {
