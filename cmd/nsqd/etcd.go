@@ -42,7 +42,13 @@ func (p *process) startEtcd(ctx context.Context) error {
 	if err := p.etcd.Wait(ctx); err != nil {
 		return err
 	}
-	return p.etcd.Promote(ctx)
+	if err := p.etcd.Promote(ctx); err != nil {
+		return err
+	}
+	if err := p.etcd.TellAddress(ctx); err != nil { // two that changed places wait for each other's
+		p.log.WithError(err).Warn("the other members have an old address of this one's embedded etcd")
+	}
+	return nil
 }
 
 func (p *process) etcdOptions() etcdserver.Options {

@@ -3,7 +3,8 @@
 //
 // It knows nothing of what Lockstep keeps there (coordinator/meta does) and
 // gives no client. It starts the member it is told to be, and changes the
-// membership only to bring a member back that lost its directory (Rejoin).
+// membership only to bring a member back that lost its directory (Rejoin), or
+// took it to another address (TellAddress).
 //
 // Invariants:
 //

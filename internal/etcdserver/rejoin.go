@@ -269,6 +269,34 @@ func (s *Server) Promote(ctx context.Context) error {
 	return s.untilVoter(ctx)
 }
 
+// TellAddress tells the others where this member is, if it came to another address
+// with its directory: they would send it no snapshot, and take who comes to the old
+// one for it.
+func (s *Server) TellAddress(ctx context.Context) error {
+	_, peer, err := s.options.urls()
+	if err != nil {
+		return err
+	}
+	here := []string{peer.advertise.String()}
+	if own := s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()); own == nil || slices.Equal(own.PeerURLs, here) {
+		return nil
+	}
+	security, err := s.tls.client()
+	if err != nil {
+		return err
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	if err != nil {
+		return fmt.Errorf("etcdserver: tell the address: %w", err)
+	}
+	defer c.Close()
+	err = insist(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberUpdate(ctx, s.MemberID(), here); return err })
+	if err != nil {
+		return fmt.Errorf("etcdserver: tell the others that this member is at %s: %w", here[0], err)
+	}
+	return nil
+}
+
 // untilVoter waits until this member has applied its own promotion; before that
 // it refuses clients.
 func (s *Server) untilVoter(ctx context.Context) error {

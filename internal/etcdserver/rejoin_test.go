@@ -72,6 +72,29 @@ func TestWipedMemberComesBackElsewhere(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := client(t, again).Put(ctx, "k", "w"); return err == nil }, deadline, pollEvery)
 }
 
+// TestMemberThatMovedTellsItsAddress: its directory went with it to another host.
+func TestMemberThatMovedTellsItsAddress(t *testing.T) {
+	members, servers := startThree(t)
+	servers[2].Stop()
+	moved := members[2]
+	moved.PeerAddress = freeAddress(t)
+	moved.InitialCluster = strings.Replace(moved.InitialCluster, members[2].PeerAddress, moved.PeerAddress, 1)
+	again := start(t, moved)
+	wait(t, again)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	require.NoError(t, again.TellAddress(ctx))
+	list, err := client(t, servers[0]).MemberList(ctx)
+	require.NoError(t, err)
+	for _, m := range list.Members {
+		if m.ID == again.MemberID() {
+			require.Equal(t, []string{"http://" + moved.PeerAddress}, m.PeerURLs)
+		}
+	}
+	servers[0].Stop()
+	require.Eventually(t, func() bool { _, err := client(t, again).Put(ctx, "k", "w"); return err == nil }, deadline, pollEvery)
+}
+
 // TestWipedMemberWaitsForOthers stops all three, deletes the directory of one,
 // and starts that one first: as a founder it would take its old identity, and its
 // empty log would make a majority with one that lacks what was committed.
