@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 // callTimeout bounds a call whose context has no deadline.
 const callTimeout = 10 * time.Second
+
+// windowPause separates attempts to queue a response.
+const windowPause = 5 * time.Millisecond
 
 type requestHeader struct {
 	ID     uint64
@@ -153,7 +157,10 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		return c.respond(q.ID, nil, edge.ErrBusy)
+		if err := c.respond(q.ID, nil, edge.ErrBusy); !errors.Is(err, ErrWindow) {
+			return err
+		}
+		return nil // it does not read its responses; its call ends with its time
 	}
 	own.Go(func() {
 		defer func() { <-c.slots }()
@@ -170,12 +177,21 @@ func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 	wait := min(max(q.WaitMS, 1), callTimeout.Milliseconds())
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()
-	resp, err := c.t.o.Handler.Serve(ctx, c.peer.Node, q.Method, req)
-	return c.respond(q.ID, resp, err)
+	resp, failure := c.t.o.Handler.Serve(ctx, c.peer.Node, q.Method, req)
+	for {
+		err := c.respond(q.ID, resp, failure)
+		if !errors.Is(err, ErrWindow) {
+			return err
+		}
+		select {
+		case <-time.After(windowPause):
+		case <-ctx.Done(): // the caller has given up
+			return nil
+		}
+	}
 }
 
-// respond queues a response. A peer that does not read its responses loses the
-// connection, for a response is owed.
+// respond queues a response.
 func (c *conn) respond(id uint64, resp any, failure error) error {
 	if failure == nil {
 		err := c.sendMessage(kindResponse, responseHeader{ID: id}, resp)

@@ -426,3 +426,27 @@ func logged(b *broker, text string) bool {
 }
 
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+// TestManyLargeAnswersAtOnce: they are more than the window holds, and the caller reads
+// them as fast as it can. It keeps its connection.
+func TestManyLargeAnswersAtOnce(t *testing.T) {
+	a, b := pair(t, func(o *Options) { o.Windows.Control = 1 << 20 })
+	const calls = 32
+	var together sync.WaitGroup
+	together.Add(calls)
+	b.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
+		together.Done()
+		together.Wait()
+		return note{Text: strings.Repeat("x", 1<<19)}, nil
+	})
+	errs := make(chan error, calls)
+	for range calls {
+		go func() {
+			var out note
+			errs <- a.Call(t.Context(), "b", "large", 1, &out)
+		}()
+	}
+	for range calls {
+		require.NoError(t, <-errs)
+	}
+}
