@@ -46,6 +46,7 @@ type Channel struct {
 
 	flights    flights
 	confirming int  // ordered: finishes that are not on all replicas yet
+	moved      bool // by a seek of this leader: what was delivered before it is forgotten
 	inheriting bool // ordered: what this leader began with is not on all replicas yet
 
 	subs          map[*Subscriber]struct{}
@@ -116,7 +117,7 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 		c.offerLocked(now)
 		return
 	}
-	c.limit = limit
+	c.limit, c.moved = limit, false
 	c.inherited = c.publishedLocked()
 	c.rewindLocked()
 	c.cursor.clean()
@@ -171,6 +172,7 @@ func (c *Channel) seek(to ident.Sequence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropFlightsLocked()
+	c.moved = true
 	c.cursor.seek(to)
 	c.rewindLocked()
 	for s := range c.subs {

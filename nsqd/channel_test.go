@@ -271,6 +271,23 @@ func TestDeleteClosesSubscribers(t *testing.T) {
 	c.Detach(s, true)
 }
 
+// TestSeekBeforeWhatIsHeldIsReclaimed: what an earlier leader delivered before the
+// channel was moved is forgotten, as if it had been in flight here.
+func TestSeekBeforeWhatIsHeldIsReclaimed(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	r.publishN(3)
+	require.Len(t, c.Pull(subscribe(t, c), 9, nil), 3)
+	n := r.failover()
+	require.NoError(t, n.SeekChannel(t.Context(), "c", 0))
+	c, _ = n.Channel("c")
+	s := subscribe(t, c)
+	held := []Held{{Sequence: 0, Attempts: 1}, {Sequence: 1, Attempts: 1}}
+	require.Equal(t, []ident.Sequence{0, 1}, c.Reclaim(s, held))
+	require.Len(t, c.Pull(s, 9, nil), 3)
+	requireExact(t, n.Partition, c)
+}
+
 func TestFinishesOfAnEarlierLeader(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})

@@ -192,7 +192,8 @@ type Held struct {
 
 // Reclaim takes deliveries of an earlier epoch into flight to s again without
 // sending them: their clients still work on them. It returns those that are
-// finished, wait for a deadline or were delivered again.
+// finished, wait for a deadline or were delivered again, and all once the channel
+// was moved.
 func (c *Channel) Reclaim(s *Subscriber, held []Held) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -230,7 +231,7 @@ func (c *Channel) Succeed(old, s *Subscriber, held []Held) (refused []ident.Sequ
 func (c *Channel) reclaimLocked(s *Subscriber, h Held, now int64) bool {
 	e, isAside := c.cursor.aside.get(h.Sequence)
 	_, flying := c.flights.bySeq[h.Sequence]
-	if s.channel != c || flying || h.Sequence >= c.limit ||
+	if s.channel != c || c.moved || flying || h.Sequence >= c.limit ||
 		isAside && e.deadline != 0 || !isAside && c.cursor.settled(h.Sequence) {
 		return false
 	}
