@@ -77,7 +77,7 @@ func (p *peer) admits(h Hello) error {
 }
 
 // attach makes c the peer's connection of its direction, in place of an older
-// one. A connection that was overtaken by a change of identity is closed.
+// one. A connection that was overtaken by a change of identity or address is closed.
 func (p *peer) attach(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,6 +90,9 @@ func (p *peer) attach(c *conn) {
 		return
 	case c.self != *p.t.self.Load():
 		c.close(errIncarnation)
+		return
+	case c.dialled && c.address != p.mu.address:
+		c.close(errReaddressed)
 		return
 	}
 	p.mu.refused = false
