@@ -103,6 +103,50 @@ func TestDeadMessageThatCannotBeMovedIsHandedOutAgain(t *testing.T) {
 	requireExact(t, n.Partition, c)
 }
 
+// TestDeadMessageIsMovedByOneAtATime: whoever fetched it has a minute from then on. One
+// that comes back too late, when it was handed out again, moves nothing twice.
+func TestDeadMessageIsMovedByOneAtATime(t *testing.T) {
+	woken := 0
+	r := newRig(Options{Wake: func(int64) { woken++ }})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	c.SetPolicy(Policy{MaxAttempts: 1})
+	r.publish("poison")
+	s := &Subscriber{Direct: true, MsgTimeoutMS: 5 * burialMS}
+	require.NoError(t, c.Attach(s))
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	woken = 0
+	require.NoError(t, c.Requeue(s, 0, 0))
+	require.Positive(t, woken)
+	require.Equal(t, r.clock.now()+burialMS*nsPerMS, r.Due())
+	require.True(t, r.Dead())
+
+	woken = 0
+	r.tick(burialMS) // nobody has fetched it
+	require.Positive(t, woken)
+	require.Len(t, c.dead, 1, "it lies where it was")
+	require.True(t, r.Dead())
+	r.tick(burialMS / 2)
+	require.Len(t, c.Dead(), 1)
+	r.tick(burialMS / 2)
+	require.False(t, r.Dead())
+	require.Empty(t, c.Dead(), "it has time until")
+	r.tick(burialMS / 2)
+	require.True(t, r.Dead())
+
+	c.Exhumed(0) // by the one who fetched it, at last
+	r.tick(1000)
+	require.Len(t, c.Dead(), 1)
+	r.tick(burialMS)
+	c.Exhumed(0)
+	c.SetPolicy(Policy{})
+	r.tick(1000)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.Empty(t, c.Dead(), "a client has it")
+	c.Exhumed(0)
+	require.NoError(t, c.Finish(s, 0, 1))
+	requireExact(t, r.Partition, c)
+}
+
 // Clients that hold thousands of messages leave at once.
 func TestManyDeadMessagesAreHandedOutInParts(t *testing.T) {
 	r := newRig(Options{})
