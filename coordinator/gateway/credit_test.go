@@ -288,3 +288,75 @@ func TestAClientThatDoesNotReadIsSentLittle(t *testing.T) {
 		require.Greater(t, each[0], messages, "it is granted RDY again")
 	})
 }
+
+// TestPartsOfTheCredit: half evenly and half by what was finished, over those that had
+// something, in all RDY; ahead of a fast client no more than RDY again.
+func TestPartsOfTheCredit(t *testing.T) {
+	for _, tt := range []struct {
+		finished, held []int
+		ready          int
+		period         time.Duration
+		want           []int
+	}{
+		{[]int{30, 10, 0, 0}, []int{0, 5, 1, 0}, 100, time.Second, []int{54, 29, 17, 1}},
+		{[]int{0, 0, 0, 0}, []int{0, 0, 0, 0}, 100, time.Second, []int{25, 25, 25, 25}},
+		{[]int{0, 0, 0, 0}, []int{0, 1, 0, 1}, 100, time.Second, []int{1, 50, 1, 50}},
+		{[]int{1000, 0}, []int{0, 0}, 10, 10 * time.Millisecond, []int{20, 1}},
+		{[]int{20, 0}, []int{0, 0}, 10, 50 * time.Millisecond, []int{12, 1}},
+	} {
+		s := &subscription{}
+		s.mu.ready = tt.ready
+		for i, n := range tt.finished {
+			h := &share{sub: s, finished: n, held: map[ident.Sequence]holding{}}
+			for seq := range tt.held[i] {
+				h.held[ident.Sequence(seq)] = holding{}
+			}
+			s.mu.order = append(s.mu.order, h)
+			s.mu.demand.finished += n
+		}
+		s.weighLocked(tt.period)
+		var got []int
+		for _, h := range s.mu.order {
+			got = append(got, s.creditLocked(h))
+		}
+		require.Equal(t, tt.want, got, "%+v", tt)
+	}
+}
+
+// TestBusyIsWhoHoldsAllAndFinishesNothing: nothing of the period that has just been
+// weighed says so.
+func TestBusyIsWhoHoldsAllAndFinishesNothing(t *testing.T) {
+	s := &subscription{}
+	s.mu.ready = 2
+	s.mu.order = []*share{{sub: s, held: map[ident.Sequence]holding{1: {}, 2: {}}}}
+	s.mu.demand.finished = 1
+	s.refreshCredit(time.Second)
+	require.False(t, s.mu.busy)
+	s.refreshCredit(time.Second + weighEvery - 1)
+	require.False(t, s.mu.busy)
+	s.refreshCredit(2 * time.Second)
+	require.True(t, s.mu.busy)
+	delete(s.mu.order[0].held, 1)
+	s.refreshCredit(3 * time.Second)
+	require.False(t, s.mu.busy)
+}
+
+// TestWhatWaitsForAClientDoesNotTimeOut: its time begins when it gets the message.
+func TestWhatWaitsForAClientDoesNotTimeOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		w.store(top.Partition(0), 5)
+		w.tick(3 * time.Minute)
+		q, _ := w.brokers["n1"].Queue(top.Partition(0))
+		require.Zero(t, q.Stats("ch", false).Channels[0].TimeoutCount)
+		held := s.Pull(10, nil)
+		require.Len(t, held, 5)
+		for _, d := range held {
+			require.EqualValues(t, 1, d.Message.Attempts)
+			require.NoError(t, s.Finish(d.ID))
+		}
+		w.tick(time.Second)
+		require.Empty(t, s.Refused())
+	})
+}

@@ -117,3 +117,15 @@ func FuzzHandleFrame(f *testing.F) {
 		g.HandleFrame("n2", 1, rpc.Received{Class: rpc.Class(class), Header: header, Payload: payload})
 	})
 }
+
+// TestReplyOfNoAttempt: 0 stands for a put's present attempt here, which the peer
+// cannot know.
+func TestReplyOfNoAttempt(t *testing.T) {
+	g := &Gateway{}
+	for _, r := range []reply{{Attempt: 0, Outcome: replica.Committed}, {Attempt: 1, Outcome: replica.Committed - 1}, {Attempt: 1, Outcome: replica.DiskFull + 1}} {
+		require.ErrorIs(t, g.takeReplies(forwardHeader{Count: 1}, appendReply(nil, r)), errFrame, "%+v", r)
+	}
+	for _, o := range []replica.Outcome{replica.Committed, replica.DiskFull} {
+		require.NoError(t, g.takeReplies(forwardHeader{Count: 1}, appendReply(nil, reply{Attempt: 1, Outcome: o})))
+	}
+}

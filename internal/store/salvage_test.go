@@ -29,11 +29,20 @@ func alone(t *testing.T, checkpointBytes int64) (*vfs.Memory, Options, *Store, *
 func (m *model) say(t *testing.T, s *Store, text string) {
 	d := queue.NewDraft(0)
 	d.Add([]byte(text))
-	draft, e := d.Draft(ident.RequestID{}), m.end()
-	b := draft.Seal(e.at, 1, e.crc, e.time)
-	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-	m.p.Index().Append(indexRecord(b))
-	submit(t, s, m.p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
+	m.append(t, s, d.Draft(ident.RequestID{}))
+}
+
+// append puts batches with one write.
+func (m *model) append(t *testing.T, s *Store, drafts ...queue.Draft) {
+	w := queue.Write{Kind: queue.WriteAppend}
+	for _, d := range drafts {
+		e := m.end()
+		b := d.Seal(e.at, 1, e.crc, e.time)
+		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
+		m.p.Index().Append(indexRecord(b))
+		w.Batches = append(w.Batches, b)
+	}
+	submit(t, s, m.p, w)
 }
 
 // TestSegmentsBridgeTheJournal: one bit of the journal decays. What the group had

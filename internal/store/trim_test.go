@@ -47,6 +47,26 @@ func TestTrimBehindACut(t *testing.T) {
 	starts()
 }
 
+// TestNewFileIsBegunAtOnce: the file before it is to go, and nobody may come to put what
+// would fill a write.
+func TestNewFileIsBegunAtOnce(t *testing.T) {
+	_, _, s, p := alone(t, 1<<30)
+	m := &model{p: p, borders: []border{{}}}
+	m.say(t, s, "all that there is")
+	begins := m.end().at
+	_, ok := p.HeadEnd()
+	require.False(t, ok)
+	m.append(t, s, queue.NewFile(), queue.Marker())
+	require.Eventually(t, func() bool { _, ok := p.HeadEnd(); return ok }, 10*time.Second, time.Millisecond)
+	head, _ := p.HeadEnd()
+	require.Equal(t, begins.Offset, head)
+	require.NoError(t, p.TrimHead(m.end().at))
+	require.Equal(t, begins, p.Start())
+	b, err := p.ReadAt(begins.Offset, 1<<20)
+	require.NoError(t, err)
+	require.Equal(t, m.end().at, b[len(b)-1].End)
+}
+
 // TestStartAtAnEmptySegment: retention leaves the newest segment alone, a cut empties
 // that one, and the power goes before the next checkpoint. The log is empty then,
 // and begins where it ends, with the sequence of that place and no older one.

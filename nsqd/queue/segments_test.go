@@ -66,6 +66,36 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 }
 
+// TestNewFileBeginsAFile: in the middle of what is written with one call too, but not
+// where an empty one lies already. No other control batch does.
+func TestNewFileBeginsAFile(t *testing.T) {
+	fs := vfs.NewMemory()
+	require.NoError(t, fs.MkdirAll("p"))
+	s, err := OpenSegments(fs, vfs.NewCache(fs, 3), "p", 1<<20)
+	require.NoError(t, err)
+	carry, data := NewCarry(), NewDraft(0)
+	require.NoError(t, carry.Add(Message{Body: []byte("carried")}))
+	data.Add([]byte("data"))
+	at, batches := ident.Position{Offset: 1000}, []Batch(nil)
+	for _, d := range []Draft{NewFile(), Marker(), carry.Draft(), data.Draft(ident.RequestID{}), NewFile(), Marker()} {
+		b := d.Seal(at, 1, 0, 0)
+		batches, at = append(batches, b), b.End
+	}
+	require.NoError(t, s.Write(batches))
+	require.Len(t, s.segments(), 2)
+	head, _ := s.HeadEnd()
+	require.Equal(t, batches[4].At.Offset, head)
+
+	require.NoError(t, s.Truncate(head))
+	require.NoError(t, s.Write(batches[4:]))
+	require.Len(t, s.segments(), 2)
+	_, err = s.TrimHead(head)
+	require.NoError(t, err)
+	require.NoError(t, s.Truncate(head))
+	require.NoError(t, s.Write(batches[4:]))
+	require.Len(t, s.segments(), 1, "the empty file was begun for it")
+}
+
 // TestSegmentsModel compares segments with a slice of batches.
 func TestSegmentsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
