@@ -50,6 +50,41 @@ func TestWantedChannelsLeaveNothingBehind(t *testing.T) {
 	require.Empty(t, w.of)
 }
 
+// unknowing does what it is asked and does not say so.
+type unknowing struct{ meta.Store }
+
+func (u unknowing) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	_, _, _ = u.Store.Txn(ctx, cmp, puts)
+	return false, 0, meta.ErrUnknown
+}
+
+// TestChannelsAreMadeOfTheTopicAsItIs: who counts the channels at a revision of the
+// topic's key has seen all, and one of them is the first.
+func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
+	m := meta.NewMemory()
+	defer m.Close()
+	b := &Broker{meta: m, keys: meta.Keys{Cluster: "test"}}
+	topic := meta.TopicState{V: meta.Version, ID: 7, Partitions: 1}
+	_, rev, err := m.Txn(t.Context(), nil, []meta.Put{{Key: b.keys.Topic("orders"), Value: meta.Encode(topic)}})
+	require.NoError(t, err)
+	made := func(channel string) (c meta.ChannelState, ok bool) {
+		_, c, ok, err := b.channelKey(t.Context(), 7, channel)
+		require.NoError(t, err)
+		return c, ok
+	}
+	topic.Revision = rev - 1
+	require.NoError(t, b.tryChannels(t.Context(), "orders", topic, []wantedChannel{{name: "late"}}))
+	_, ok := made("late")
+	require.False(t, ok)
+
+	b.meta, topic.Revision = unknowing{m}, rev
+	require.NoError(t, b.tryChannels(t.Context(), "orders", topic, []wantedChannel{{name: "a"}, {name: "b"}}), "the watch tells")
+	c, ok := made("a")
+	require.True(t, ok && c.First)
+	c, ok = made("b")
+	require.True(t, ok && !c.First)
+}
+
 func TestFlightsGoOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights()

@@ -384,6 +384,27 @@ func TestRemovedPeerIsRefused(t *testing.T) {
 	a.waitPeer("b", 1, true, false)
 }
 
+func TestConnectionsThatEndMakeRoom(t *testing.T) {
+	a := newBroker(t, "a", func(o *Options) { o.MaxConns = 1 })
+	for range 3 {
+		stranger, err := net.Dial("tcp", a.address)
+		require.NoError(t, err)
+		require.NoError(t, stranger.Close())
+	}
+	b := newBroker(t, "b")
+	introduce(a, b)
+	waitUp(a, b)
+}
+
+func TestCloseWaitsForNoHandshake(t *testing.T) {
+	a := newBroker(t, "a", func(o *Options) { o.Times.Handshake = time.Hour })
+	stranger, err := net.Dial("tcp", a.address)
+	require.NoError(t, err)
+	defer stranger.Close()
+	require.Eventually(t, func() bool { return len(a.slots) == 1 }, patience, time.Millisecond)
+	require.NoError(t, a.Close())
+}
+
 func TestWindow(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.Windows.Bulk = 1 << 20 })
 	b.mu.Lock() // the reader of b stands still in its Handler

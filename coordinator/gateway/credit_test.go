@@ -301,6 +301,7 @@ func TestPartsOfTheCredit(t *testing.T) {
 		{[]int{30, 10, 0, 0}, []int{0, 5, 1, 0}, 100, time.Second, []int{54, 29, 17, 1}},
 		{[]int{0, 0, 0, 0}, []int{0, 0, 0, 0}, 100, time.Second, []int{25, 25, 25, 25}},
 		{[]int{0, 0, 0, 0}, []int{0, 1, 0, 1}, 100, time.Second, []int{1, 50, 1, 50}},
+		{[]int{1, 1, 1}, []int{0, 0, 0}, 10, time.Second, []int{3, 3, 4}},
 		{[]int{1000, 0}, []int{0, 0}, 10, 10 * time.Millisecond, []int{20, 1}},
 		{[]int{20, 0}, []int{0, 0}, 10, 50 * time.Millisecond, []int{12, 1}},
 	} {

@@ -11,10 +11,13 @@ import (
 // finishing is a subscription whose client finishes a message between two looks.
 type finishing struct {
 	edge.Subscription
+	c        *conn
+	starved  []bool // at each look
 	inFlight int
 }
 
 func (f *finishing) InFlight() int {
+	f.starved = append(f.starved, f.c.starved.Load())
 	f.inFlight--
 	return f.inFlight + 1
 }
@@ -23,12 +26,14 @@ func (f *finishing) InFlight() int {
 func TestCreditThatComesBetweenTwoLooks(t *testing.T) {
 	c := &conn{}
 	c.ready.Store(1)
-	w := &writer{c: c, sub: &finishing{inFlight: 1}}
+	s := &finishing{c: c, inFlight: 1}
+	w := &writer{c: c, sub: s}
 	require.Equal(t, 1, w.credit())
-	w.sub = &finishing{inFlight: 10}
+	require.Equal(t, []bool{false, true}, s.starved, "the flag is raised before the second look")
+	w.sub = &finishing{c: c, inFlight: 10}
 	require.Zero(t, w.credit())
 	require.True(t, c.starved.Load(), "the next FIN wakes the writer")
-	w.sub = &finishing{}
+	w.sub = &finishing{c: c}
 	require.Positive(t, w.credit())
 	require.False(t, c.starved.Load())
 }
