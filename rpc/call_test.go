@@ -107,28 +107,32 @@ type unencodable struct{}
 
 func (unencodable) AppendBinary([]byte) ([]byte, error) { return nil, errors.New("unencodable") }
 
-// A response is owed: one that cannot be encoded is answered as an error, and a peer
-// that reads none loses its connection.
+// A response that cannot be encoded is answered as an error. One that finds no room
+// in the window waits as long as its caller, and the connection stays.
 func TestResponseIsOwed(t *testing.T) {
-	l := newLonePeer(t)
-	c := l.conn(false, 1)
-	require.NoError(t, c.respond(7, unencodable{}, nil))
-	var r responseHeader
-	sent(t, c, &r)
-	require.EqualValues(t, 7, r.ID)
-	require.Error(t, r.Error.Err())
+	synctest.Test(t, func(t *testing.T) {
+		l := newLonePeer(t)
+		c := l.conn(false, 1)
+		require.NoError(t, c.respond(7, unencodable{}, nil))
+		var r responseHeader
+		sent(t, c, &r)
+		require.EqualValues(t, 7, r.ID)
+		require.Error(t, r.Error.Err())
 
-	l.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) { return nil, nil })
-	l.peer.t.o.Windows.Control = 1
-	c = l.conn(false, 1)
-	require.NoError(t, c.respond(1, nil, nil))
-	header, err := Marshal(requestHeader{ID: 2})
-	require.NoError(t, err)
-	var own sync.WaitGroup
-	require.NoError(t, c.admit(t.Context(), arrival{header: header}, &own))
-	own.Wait()
-	require.ErrorIs(t, c.cause, ErrWindow)
-	require.Empty(t, c.slots)
+		l.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) { return nil, nil })
+		l.peer.t.o.Windows.Control = 1
+		c = l.conn(false, 1)
+		require.NoError(t, c.respond(1, nil, nil))
+		header, err := Marshal(requestHeader{ID: 2, WaitMS: 50})
+		require.NoError(t, err)
+		var own sync.WaitGroup
+		began := time.Now()
+		require.NoError(t, c.admit(t.Context(), arrival{header: header}, &own))
+		own.Wait()
+		require.Equal(t, 50*time.Millisecond, time.Since(began))
+		require.NoError(t, c.cause)
+		require.Empty(t, c.slots)
+	})
 }
 
 // Frames and requests travel on the connection that their sender dialled.

@@ -451,14 +451,14 @@ func contains(err error, text string) bool { return strings.Contains(err.Error()
 // TestManyLargeAnswersAtOnce: they are more than the window holds, and the caller reads
 // them as fast as it can. It keeps its connection.
 func TestManyLargeAnswersAtOnce(t *testing.T) {
-	a, b := pair(t, func(o *Options) { o.Windows.Control = 1 << 20 })
+	a, b := pair(t, func(o *Options) { o.Windows.Control = 1 << 17 })
 	const calls = 32
 	var together sync.WaitGroup
 	together.Add(calls)
 	b.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
 		together.Done()
 		together.Wait()
-		return note{Text: strings.Repeat("x", 1<<19)}, nil
+		return note{Text: strings.Repeat("x", 1<<16)}, nil
 	})
 	errs := make(chan error, calls)
 	for range calls {

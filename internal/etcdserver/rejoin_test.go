@@ -95,6 +95,26 @@ func TestMemberThatMovedTellsItsAddress(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := client(t, again).Put(ctx, "k", "w"); return err == nil }, deadline, pollEvery)
 }
 
+// TestMembersMove: all members get other addresses, one after the other.
+func TestMembersMove(t *testing.T) {
+	members, servers := startThree(t)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	for i := range members {
+		servers[i].Stop()
+		old, now := members[i].PeerAddress, freeAddress(t)
+		members[i].PeerAddress = now
+		for k := range members {
+			members[k].InitialCluster = strings.Replace(members[k].InitialCluster, old, now, 1)
+		}
+		servers[i] = start(t, members[i])
+		require.NoError(t, servers[i].Wait(ctx))
+		require.NoError(t, servers[i].TellAddress(ctx))
+	}
+	_, err := client(t, servers[0]).Put(ctx, "k", "v")
+	require.NoError(t, err)
+}
+
 // TestWipedMemberWaitsForOthers stops all three, deletes the directory of one,
 // and starts that one first: as a founder it would take its old identity, and its
 // empty log would make a majority with one that lacks what was committed.
