@@ -67,6 +67,7 @@ func TestManyConsumersOfAChannelAtOnce(t *testing.T) {
 	for _, name := range all {
 		c.arranged(name, "orders", func(edge.PartitionView) bool { return true })
 	}
+	c.do("n1", "channel.create", "orders", "before", nil) // all leaders serve
 	var asked atomic.Int64
 	listen := func(frames []byte) { asked.Add(int64(bytes.Count(frames, []byte("queue.do")))) }
 	c.net.heard.Store(&listen)
