@@ -38,7 +38,7 @@ const (
 	carryBytes = 256 << 10
 	// carryMessages bounds one round of carrying.
 	carryMessages = 1 << 16
-	carryTimeout  = 5 * time.Second
+	carryTimeout  = 5 * time.Second // of that round, and of a new file
 	// leftBytes: a log of fewer is not worth a new file. But its files may end
 	// elsewhere on another replica, so one is begun every leaveEvery all the same.
 	leftBytes  = 64 << 10
@@ -117,6 +117,8 @@ func (b *Broker) leaveFile(ctx context.Context, h *hosted, may ident.Offset) err
 		return nil
 	}
 	h.left = now
+	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
+	defer cancel()
 	_, err := b.putControl(ctx, h, queue.NewFile())
 	return err
 }
@@ -280,8 +282,6 @@ func (b *Broker) carryBatch(ctx context.Context, h *hosted, d queue.Draft) error
 // putControl puts a control batch; false: this is not the leader any more, or there
 // are not enough replicas.
 func (b *Broker) putControl(ctx context.Context, h *hosted, d queue.Draft) (committed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
-	defer cancel()
 	done := make(outcome, 1)
 	b.Propose(h.id, d, done)
 	select {

@@ -82,7 +82,8 @@
 //	offset size field
 //	     0    8 stream
 //	     8    8 sequence
-//	    16    8 argument: delay in ms (−1: the client never saw it, −2: it has left), credit, attempts held, how it closes
+//	    16    8 argument: delay in ms (−1: the client never saw it, −2: it has left,
+//	            −3: likewise, and the message waits for its timeout), credit, attempts held, how it closes
 //	    24    4 epoch, low 32 bits of the one it was delivered in
 //	    28    1 verb: 1 finish, 2 requeue, 3 touch, 4 held, 5 credit, 6 close;
 //	            from the leader 7 taken back, 8 gone, 9 deleted, 10 missing;

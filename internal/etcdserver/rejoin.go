@@ -69,7 +69,7 @@ func Rejoin(ctx context.Context, o Options) (joined bool, err error) {
 	if err != nil || !runs(heard, own.String()) {
 		return false, err
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: clientURLs(heard, own.String()), TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	c, err := dial(clientURLs(heard, own.String()), security)
 	if err != nil {
 		return false, fmt.Errorf("etcdserver: rejoin: %w", err)
 	}
@@ -131,6 +131,20 @@ func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err er
 		return 0, 0, fmt.Errorf("etcdserver: %s was added and is no member", r.peerURL)
 	}
 	return cluster, added.ID, nil
+}
+
+// dial makes a client of members of the cluster.
+func dial(endpoints []string, security *tls.Config) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+}
+
+// dial is the same with the server's own certificates.
+func (s *Server) dial(endpoints []string) (*clientv3.Client, error) {
+	security, err := s.tls.client()
+	if err != nil {
+		return nil, err
+	}
+	return dial(endpoints, security)
 }
 
 // removeMoved removes who had this name at another address, where nobody is any
@@ -202,7 +216,7 @@ func AskOthers(ctx context.Context, o Options, key string) ([]byte, error) {
 	if len(urls) == 0 {
 		return nil, nil
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: urls, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	c, err := dial(urls, security)
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: ask the others: %w", err)
 	}
@@ -253,11 +267,7 @@ func (s *Server) Promote(ctx context.Context) error {
 			others = append(others, m.ClientURLs...)
 		}
 	}
-	security, err := s.tls.client()
-	if err != nil {
-		return err
-	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: others, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	c, err := s.dial(others)
 	if err != nil {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
@@ -281,11 +291,7 @@ func (s *Server) TellAddress(ctx context.Context) error {
 	if own := s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()); own == nil || slices.Equal(own.PeerURLs, here) {
 		return nil
 	}
-	security, err := s.tls.client()
-	if err != nil {
-		return err
-	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
+	c, err := s.dial(s.Endpoints())
 	if err != nil {
 		return fmt.Errorf("etcdserver: tell the address: %w", err)
 	}

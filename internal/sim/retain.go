@@ -28,10 +28,10 @@ func (w *world) trim(f fault, n *node) bool {
 // wholly is the draw with which retention goes as far as it may.
 const wholly = 3
 
-// retain forgets a part of what the channels have passed. Two rules are the
-// store's to keep: the newest committed batch stays (without it two logs that
-// part there have no place in common), and so does what a producer may still
-// repeat (the recognition of repeats is derived from the log).
+// retain forgets a part of what the channels have passed. The newest
+// committed batch stays, as in the store (without it two logs that part there have
+// no place in common), and so does what a producer may still repeat, as in the
+// coordinator (the recognition of repeats is derived from the log).
 func (h *host) retain(draw uint64) {
 	if h.gone {
 		return

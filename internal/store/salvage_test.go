@@ -34,6 +34,7 @@ func (m *model) say(t *testing.T, s *Store, text string) {
 
 // append puts batches with one write.
 func (m *model) append(t *testing.T, s *Store, drafts ...queue.Draft) {
+	t.Helper()
 	w := queue.Write{Kind: queue.WriteAppend}
 	for _, d := range drafts {
 		e := m.end()

@@ -200,18 +200,13 @@ func requireEnd(t *testing.T, fs vfs.FS, end border) {
 // put appends n batches of one message each.
 func (m *model) put(t *testing.T, s *Store, n, size int) {
 	t.Helper()
-	w := queue.Write{Kind: queue.WriteAppend}
-	for range n {
+	drafts := make([]queue.Draft, n)
+	for i := range drafts {
 		d := queue.NewDraft(0)
 		d.Add(make([]byte, size))
-		draft := d.Draft(ident.RequestID{})
-		e := m.end()
-		b := draft.Seal(e.at, 1, e.crc, e.time)
-		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-		m.p.Index().Append(indexRecord(b))
-		w.Batches = append(w.Batches, b)
+		drafts[i] = d.Draft(ident.RequestID{})
 	}
-	submit(t, s, m.p, w)
+	m.append(t, s, drafts...)
 }
 
 // TestIndexOfACutThatWasLost: the machine has cut its index already, the record of
