@@ -237,6 +237,9 @@ func (c *canon) follower(f *follower) {
 	c.pos(f.next, f.match)
 	wait := max(f.confirmWaitMS, c.o.RetryMS)
 	c.num(uint64(wait))
+	if wait > c.o.RetryMS {
+		c.num(f.snapshotN)
+	}
 	c.age(f.confirmAtMS, wait)
 	c.age(f.sentAtMS, c.o.RetryMS)
 	c.age(f.progressAtMS, c.o.ISRMS)

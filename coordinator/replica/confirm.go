@@ -112,7 +112,7 @@ func (m *Machine) change(ev Change) {
 // snapshotTo sends the whole channel state, as of the newest version.
 func (m *Machine) snapshotTo(f *follower) {
 	l := m.lead
-	f.confirmSent, f.confirmAtMS = l.confirmN, m.now
+	f.confirmSent, f.snapshotN, f.confirmAtMS = l.confirmN, l.confirmN, m.now
 	f.confirmWaitMS = min(max(2*f.confirmWaitMS, m.o.RetryMS), snapshotRetries*m.o.RetryMS)
 	m.confirmTo(f, queue.Confirm{Epoch: l.epoch, N: l.confirmN, Full: true, Delta: m.register.Snapshot()})
 }

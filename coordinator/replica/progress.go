@@ -25,8 +25,9 @@ type follower struct {
 	matched bool           // match is valid
 
 	confirmSent, confirmAcked uint64
-	confirmAtMS               int64 // last snapshot sent, or acknowledgement that moved
-	confirmWaitMS             int64 // since then, before the next snapshot; 0 = RetryMS
+	confirmAtMS               int64  // last snapshot sent, or acknowledgement that moved
+	confirmWaitMS             int64  // since then, before the next snapshot; 0 = RetryMS
+	snapshotN                 uint64 // of the last snapshot sent
 
 	askedMS      int64        // since when it is asked where it stands, as it came or came back
 	sentAtMS     int64        // last message
@@ -166,7 +167,7 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	if msg.ConfirmN > f.confirmAcked {
 		f.confirmAcked, f.confirmAtMS = msg.ConfirmN, m.now
 	}
-	if f.confirmAcked == l.confirmN {
+	if f.confirmAcked == l.confirmN || f.confirmAcked > f.snapshotN { // what was sent behind it has come
 		f.confirmWaitMS = 0
 	}
 	f.confirmSent = max(f.confirmSent, f.confirmAcked)
@@ -326,7 +327,7 @@ func (f *follower) tick(m *Machine) {
 }
 
 // missedSnapshot: nothing was acknowledged for as long as the last snapshot is waited
-// for. That is twice as long each time, until the follower has all: a large one may
+// for. That is twice as long each time, until the follower has it: a large one may
 // take the network longer than RetryMS, and the next would wait behind it.
 func (f *follower) missedSnapshot(m *Machine) bool {
 	return m.now-f.confirmAtMS >= max(f.confirmWaitMS, m.o.RetryMS)

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -346,4 +347,31 @@ func TestFollowerBehindManyEpochs(t *testing.T) {
 	c.pass(3000)
 	require.Equal(t, c.at(1+leads).m.View().End, behind.m.View().End)
 	require.Len(t, c.state.ISR, 3)
+}
+
+// TestMissedChangesAreSentAgainSoon: on a long line, on which the channels change faster
+// than acknowledgements come back, changes get lost now and then. However often that was,
+// the follower has what it missed soon.
+func TestMissedChangesAreSentAgainSoon(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.pass(300)
+	leader := c.at(1)
+	lose := false
+	c.arrives = func(e Envelope) int64 {
+		if lose && e.Msg.Kind == MsgConfirm {
+			lose = false
+			return math.MaxInt64
+		}
+		return c.now + 30
+	}
+	for lost := range 8 {
+		lose = true
+		c.step(leader, Change{Delta: []byte("finished: 1")})
+		missed, began := leader.m.lead.confirmN, c.now
+		for leader.m.lead.confirmed < missed {
+			c.pass(10)
+			c.step(leader, Change{Delta: []byte("finished: 1")})
+			require.Less(t, c.now-began, 3*leader.m.o.RetryMS, "lost %d times before", lost)
+		}
+	}
 }
