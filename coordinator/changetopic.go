@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -33,7 +35,7 @@ func (b *Broker) rewriteTopic(ctx context.Context, name string, change func(meta
 		}
 		t.V = meta.Version
 		key := b.keys.Topic(name)
-		ok, revision, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
+		ok, revision, err := b.tryTxn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
 		if err != nil {
 			return old, fmt.Errorf("%w: change of %s: %w", edge.ErrUnavailable, name, err)
 		}
@@ -42,6 +44,19 @@ func (b *Broker) rewriteTopic(ctx context.Context, name string, change func(meta
 			return t, nil
 		}
 	}
+}
+
+// tryTxn is one attempt at a transaction on keys as they were read. It has little time,
+// for etcd forgets what was under way when its leader died (txnTimeout). Not ok: they have
+// moved, or no answer came; whoever reads them again finds out.
+func (b *Broker) tryTxn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (ok bool, rev int64, err error) {
+	short, cancel := context.WithTimeout(ctx, 2*txnTimeout+time.Duration(len(puts))*writeEach)
+	defer cancel()
+	ok, rev, err = b.meta.Txn(short, cmp, puts)
+	if errors.Is(err, meta.ErrUnknown) && waitFor(ctx, nil, createRetry) {
+		return false, 0, nil
+	}
+	return ok, rev, err
 }
 
 // awaitTopic waits until a topic's key is known here as it was at a revision, or

@@ -122,13 +122,21 @@ func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error 
 	if err != nil || ok { // made while this waited
 		return err
 	}
-	if err := b.tryChannels(ctx, topic, t, b.wanted.with(topic, channel, b.catalog.channels(t.ID))); err != nil {
+	made, err := b.tryChannels(ctx, topic, t, b.wanted.with(topic, channel, b.catalog.channels(t.ID)))
+	if err != nil {
 		return fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
 	}
-	if err := b.await(ctx, func() bool {
+	look := ctx
+	if !made { // perhaps nothing has moved
+		var cancel context.CancelFunc
+		look, cancel = context.WithTimeout(ctx, createRetry)
+		defer cancel()
+	}
+	err = b.await(look, func() bool {
 		now, _, there, err := b.knownChannel(topic, channel)
 		return there || err != nil || now.Revision != t.Revision
-	}); err != nil {
+	})
+	if err != nil && (made || ctx.Err() != nil) {
 		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 	}
 	return nil
@@ -137,7 +145,7 @@ func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error 
 // tryChannels writes the keys of channels if they and the topic are as known. The
 // topic's key moves whenever channels come or go: who counts them at a revision of
 // it has seen all.
-func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicState, wanted []wantedChannel) error {
+func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicState, wanted []wantedChannel) (ok bool, err error) {
 	before := t.Revision
 	var puts []meta.Put
 	var cmp []meta.Compare
@@ -154,11 +162,8 @@ func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicStat
 	t.V = meta.Version
 	puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
 	cmp = append(cmp, meta.Compare{Key: b.keys.Topic(topic), Create: -1, Mod: before})
-	_, _, err := b.meta.Txn(ctx, cmp, puts)
-	if errors.Is(err, meta.ErrUnknown) {
-		return nil // the watch tells whether it landed; if not, the caller's time runs out
-	}
-	return err
+	ok, _, err = b.tryTxn(ctx, cmp, puts)
+	return ok, err
 }
 
 // pauseChannel replicates a pause at every leader; the key remembers it for
@@ -229,7 +234,7 @@ func (b *Broker) editChannel(ctx context.Context, t ident.TopicID, channel strin
 			return c, err
 		}
 		c.V = meta.Version
-		ok, rev, err := b.meta.Txn(ctx, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
+		ok, rev, err := b.tryTxn(ctx, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
 		if err != nil {
 			return c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}

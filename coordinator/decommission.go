@@ -29,7 +29,7 @@ func (b *Broker) Decommission(ctx context.Context, n ident.Node, leaving bool) e
 			return err
 		}
 		s.V, s.Leaving = meta.Version, leaving
-		_, _, err = b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		_, _, err = b.tryTxn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
 		if err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}

@@ -21,6 +21,7 @@ func (b *Broker) tombstoneKey(id ident.TopicID) string {
 // transaction, then the channels' keys. It returns when this broker has seen it.
 func (b *Broker) deleteTopic(ctx context.Context, name string) error {
 	for {
+		changed := b.Changed()
 		t, ok := b.catalog.record(name)
 		recent := time.Since(time.UnixMilli(t.DeletedAtMS)) < deleteRepeat
 		switch {
@@ -36,8 +37,8 @@ func (b *Broker) deleteTopic(ctx context.Context, name string) error {
 		if done {
 			return b.await(ctx, func() bool { now, ok := b.catalog.topic(name); return !ok || now.ID != t.ID })
 		}
-		if err := b.await(ctx, func() bool { now, _ := b.catalog.record(name); return now.Revision != t.Revision }); err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		if !waitFor(ctx, changed, createRetry) {
+			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, ctx.Err())
 		}
 	}
 }
@@ -52,7 +53,7 @@ func (b *Broker) tryDelete(ctx context.Context, name string, t meta.TopicState) 
 	for n := range t.Partitions {
 		puts = append(puts, meta.Put{Key: b.keys.Partition(ident.Partition{Topic: t.ID, Number: uint16(n)}), Delete: true})
 	}
-	ok, _, err := b.meta.Txn(ctx, []meta.Compare{{Key: b.keys.Topic(name), Create: -1, Mod: t.Revision}}, puts)
+	ok, _, err := b.tryTxn(ctx, []meta.Compare{{Key: b.keys.Topic(name), Create: -1, Mod: t.Revision}}, puts)
 	if err != nil || !ok {
 		return false, err
 	}

@@ -71,7 +71,7 @@ func (b *Broker) dropChannelKey(ctx context.Context, topic, channel string, of i
 		}
 		puts := []meta.Put{{Key: e.Key, Delete: true}, {Key: b.keys.Topic(topic), Value: meta.Encode(next)}}
 		cmp := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: b.keys.Topic(topic), Create: -1, Mod: t.Revision}}
-		ok, _, err = b.meta.Txn(ctx, cmp, puts)
+		ok, _, err = b.tryTxn(ctx, cmp, puts)
 		if ok && err == nil {
 			return nil
 		}

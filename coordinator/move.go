@@ -108,7 +108,7 @@ func (b *Broker) aim(ctx context.Context, p ident.Partition, change func(now []i
 			return err
 		}
 		s.V, s.Target = meta.Version, wanted
-		ok, rev, err := b.meta.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		ok, rev, err := b.tryTxn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
 		if err == nil && ok {
 			return b.await(ctx, func() bool { now, there := b.catalog.partition(p); return !there || now.Revision >= rev })
 		}

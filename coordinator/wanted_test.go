@@ -73,12 +73,16 @@ func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
 		return c, ok
 	}
 	topic.Revision = rev - 1
-	require.NoError(t, b.tryChannels(t.Context(), "orders", topic, []wantedChannel{{name: "late"}}))
-	_, ok := made("late")
+	ok, err := b.tryChannels(t.Context(), "orders", topic, []wantedChannel{{name: "late"}})
+	require.NoError(t, err)
+	require.False(t, ok)
+	_, ok = made("late")
 	require.False(t, ok)
 
 	b.meta, topic.Revision = unknowing{m}, rev
-	require.NoError(t, b.tryChannels(t.Context(), "orders", topic, []wantedChannel{{name: "a"}, {name: "b"}}), "the watch tells")
+	ok, err = b.tryChannels(t.Context(), "orders", topic, []wantedChannel{{name: "a"}, {name: "b"}})
+	require.NoError(t, err)
+	require.False(t, ok, "whoever looks again finds out")
 	c, ok := made("a")
 	require.True(t, ok && c.First)
 	c, ok = made("b")

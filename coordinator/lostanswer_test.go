@@ -1,0 +1,58 @@
+package coordinator_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/stretchr/testify/require"
+)
+
+// forgetful loses the next transaction once it is armed, as etcd does whose leader dies:
+// before it was carried out, or after.
+type forgetful struct {
+	meta.Store
+	armed *atomic.Bool
+	after bool
+}
+
+func (f forgetful) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	if f.lose(puts) {
+		if f.after {
+			_, _, _ = f.Store.Txn(ctx, cmp, puts)
+		}
+		<-ctx.Done()
+		return false, 0, meta.ErrUnknown
+	}
+	return f.Store.Txn(ctx, cmp, puts)
+}
+
+func (f forgetful) lose(puts []meta.Put) bool {
+	keys := meta.Keys{Cluster: "test"}
+	return slices.ContainsFunc(puts, func(p meta.Put) bool {
+		_, _, ofChannel := keys.ParseChannel(p.Key)
+		return ofChannel || p.Key == keys.Topic("orders") || p.Key == keys.Node("n3")
+	}) && f.armed.CompareAndSwap(true, false)
+}
+
+// TestAdministrationBesideAChangeOfEtcdsLeader: a transaction got no answer, and never
+// will. It is made again in good time.
+func TestAdministrationBesideAChangeOfEtcdsLeader(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		var armed atomic.Bool
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
+			return forgetful{Store: s, armed: &armed, after: after}
+		}})
+		c.do("n1", "topic.create", "orders", "", nil)
+		for _, op := range []struct{ verb, channel string }{
+			{"channel.create", "billing"}, {"channel.pause", "billing"}, {"channel.delete", "billing"},
+			{"topic.pause", ""}, {"broker.decommission", ""}, {"topic.delete", ""},
+		} {
+			armed.Store(true)
+			c.do("n1", op.verb, "orders", op.channel, map[string]string{"node": "n3"})
+			require.False(t, armed.Load(), op.verb)
+		}
+	}
+}
