@@ -80,6 +80,9 @@ func (b *Broker) placeChannel(ctx context.Context, topic string, op queueOp) err
 	return nil
 }
 
+// ChannelMissing has the next CreateChannel ask the leaders again (gateway.Core).
+func (b *Broker) ChannelMissing(t ident.TopicID, channel string) { b.placed.forget(t, channel) }
+
 // ensureChannel finds or writes the channel's key. One that is being deleted is
 // deleted first, whoever began that.
 func (b *Broker) ensureChannel(ctx context.Context, topic, channel string, c meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {

@@ -30,6 +30,12 @@ func (p *placedChannels) has(t ident.TopicID, channel string, id uint64) bool {
 	return p.known[placedKey{t, channel}] == id
 }
 
+func (p *placedChannels) forget(t ident.TopicID, channel string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.known, placedKey{t, channel})
+}
+
 func (p *placedChannels) add(t ident.TopicID, channel string, id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -173,3 +173,39 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 		require.Contains(t, got, fmt.Sprint("after", i))
 	}
 }
+
+// TestChannelsAfterARecovery: the only replica came back empty, and is gone on with. A
+// broker that had seen the topic's channel before has it made anew for whoever consumes
+// it there.
+func TestChannelsAfterARecovery(t *testing.T) {
+	c, ctx := newCluster(t, 3), context.Background()
+	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
+	leader := c.leader("orders")
+	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.do(other, "channel.create", "orders", "billing", nil)
+	c.kill(leader)
+	c.disks[leader] = vfs.NewMemory()
+	c.restart(leader)
+	c.eventually(func() bool {
+		remains, err := c.nodes[other].Remains(ctx, "orders", 0)
+		return err == nil && remains.Refused == "" && len(remains.Replicas) == 1
+	}, "it does not answer")
+	_, err := c.nodes[other].Recover(ctx, "orders", 0, ident.Node(leader))
+	require.NoError(t, err)
+	c.leader("orders")
+	require.NoError(t, c.put(other, "orders", "after"))
+	c.eventually(func() bool { // as clients do, which connect again
+		consumer := c.subscribe(other, "orders", "billing", 1)
+		defer consumer.sub.Close(true)
+		for {
+			select {
+			case <-consumer.sub.Wake():
+				if len(consumer.sub.Pull(1, nil)) > 0 {
+					return true
+				}
+			case <-consumer.sub.Closed():
+				return false
+			}
+		}
+	}, "nobody has the channel")
+}

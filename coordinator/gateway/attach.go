@@ -123,12 +123,14 @@ func findChannel(core Core, id ident.Partition, name string) *nsqd.Channel {
 }
 
 // missingLocked: the partition is served but the channel is not known there.
-// If that lasts, the channel was deleted while we were not attached.
+// If that lasts, the channel was deleted while we were not attached, or an operator
+// went on with a replica that never had it.
 func (h *share) missingLocked(now time.Duration) {
 	h.waitLocked(now)
 	if h.missing == 0 {
 		h.missing = now
 	} else if now-h.missing >= missingGrace {
+		h.sub.g.core.ChannelMissing(h.id.Topic, h.sub.request.Channel)
 		h.sub.endLocked()
 	}
 }

@@ -99,6 +99,8 @@ func (b *broker) advance(p ident.Partition) {
 	}
 }
 
+func (b *broker) ChannelMissing(ident.TopicID, string) {}
+
 func (b *broker) RepositionChannel(context.Context, string, string, string, int) error { return nil }
 
 func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, ordered bool) error {

@@ -42,6 +42,9 @@ type Core interface {
 	// CreateChannel makes the channel exist cluster-wide and returns once every
 	// partition's leader has replicated its position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
+	// ChannelMissing says that a leader does not have a channel that CreateChannel
+	// made: it is to be made again.
+	ChannelMissing(topic ident.TopicID, channel string)
 	// RepositionChannel moves a channel, in one partition or in all (-1), unless
 	// it has consumers there.
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int) error
