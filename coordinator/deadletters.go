@@ -66,7 +66,6 @@ func (b *Broker) bury(ctx context.Context, h *hosted, c *nsqd.Channel) {
 
 // move moves some dead messages together; false if not all could be.
 func (b *Broker) move(ctx context.Context, h *hosted, c *nsqd.Channel, dead []edge.Delivery) (all bool) {
-	all = true
 	to := b.catalog.channels(h.id.Topic)[c.Name()].Policy.DeadLetterTopic
 	messages := make([]queue.Message, len(dead))
 	for i, d := range dead {
@@ -78,20 +77,25 @@ func (b *Broker) move(ctx context.Context, h *hosted, c *nsqd.Channel, dead []ed
 	} else {
 		errs = b.publishAll(ctx, to, nil, messages)
 	}
+	var failed, late []error
 	for i, err := range errs {
 		seq := dead[i].Message.Seq
 		if err != nil {
-			all = false
+			failed = append(failed, err)
 			c.Exhumed(seq)
-			b.log.WithError(err).WithFields(fields(h)).WithField("channel", c.Name()).Warn("cannot move a dead message yet")
-			continue
-		}
-		if err := c.Buried(seq, dead[i].Epoch); err != nil {
-			b.log.WithError(err).WithFields(fields(h)).WithField("channel", c.Name()).
-				Info("a dead message was moved and comes again: the channel has another leader")
+		} else if err := c.Buried(seq, dead[i].Epoch); err != nil {
+			late = append(late, err)
 		}
 	}
-	return all
+	log := b.log.WithFields(fields(h)).WithField("channel", c.Name())
+	if len(failed) > 0 {
+		log.WithError(failed[0]).WithField("messages", len(failed)).Warn("cannot move dead messages yet")
+	}
+	if len(late) > 0 {
+		log.WithError(late[0]).WithField("messages", len(late)).
+			Info("dead messages were moved and come again: the channel has another leader")
+	}
+	return len(failed) == 0
 }
 
 // keepLetters makes a dead-letter topic, with the channel that keeps what comes

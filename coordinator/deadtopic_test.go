@@ -2,9 +2,13 @@ package coordinator_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,4 +46,34 @@ func TestDeadLettersDoNotWaitForAnotherTopic(t *testing.T) {
 		t.Logf("moved after %s", time.Since(began))
 		require.Less(t, time.Since(began), 3*time.Second)
 	}
+}
+
+// TestDeadLettersThatCannotGoAreToldOnce: the dead-letter topic is full. The log tells
+// of each attempt, not of each message.
+func TestDeadLettersThatCannotGoAreToldOnce(t *testing.T) {
+	c := newCluster(t, 1)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "topic.create", "dead", "", map[string]string{"max_bytes": "1"})
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	const messages = 200
+	consumer := c.subscribe("n1", "orders", "billing", messages)
+	for i := range messages {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprint("m", i)))
+	}
+	consumer.take(messages)
+	told := test.NewLocal(c.log)
+	consumer.sub.Close(true) // all fail together
+	lines := func() (all []*logrus.Entry) {
+		for _, e := range told.AllEntries() {
+			if strings.HasPrefix(e.Message, "cannot move") {
+				all = append(all, e)
+			}
+		}
+		return all
+	}
+	c.eventually(func() bool { return len(lines()) > 0 }, "nothing is said")
+	require.Less(t, len(lines()), messages/2)
+	require.Equal(t, messages, lines()[0].Data["messages"])
+	require.ErrorIs(t, lines()[0].Data[logrus.ErrorKey].(error), edge.ErrTopicFull)
 }
