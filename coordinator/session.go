@@ -106,7 +106,10 @@ func (s *session) recount(ctx context.Context, save func(boot int64) error) erro
 	}
 	s.boot.Store(known.Boot)
 	key := s.keys.Node(s.node.Name)
-	_, _, err = s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, []meta.Put{{Key: key, Value: meta.Encode(known)}})
+	ok, _, err := s.store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, []meta.Put{{Key: key, Value: meta.Encode(known)}})
+	if err == nil && !ok {
+		s.boot.Store(known.Boot - 1) // or it would be that of a later run, too
+	}
 	return err
 }
 

@@ -85,6 +85,39 @@ func TestBootCounterTellsACopyOfARunningBroker(t *testing.T) {
 	require.NoError(t, later.register(ctx))
 }
 
+// overtaken calls before once, ahead of the next transaction.
+type overtaken struct {
+	meta.Store
+	before func()
+}
+
+func (o *overtaken) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	if before := o.before; before != nil {
+		o.before = nil
+		before()
+	}
+	return o.Store.Txn(ctx, cmp, puts)
+}
+
+// TestLaterProcessStaysBesideARecount: it is started in the instant in which the
+// earlier one raises the boot counter.
+func TestLaterProcessStaysBesideARecount(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	save := func(int64) error { return nil }
+	seen := &overtaken{Store: store}
+	earlier, later := newSession(t, seen), newSession(t, store)
+	require.NoError(t, earlier.announce(ctx, 0, save))
+	require.NoError(t, earlier.register(ctx))
+	seen.before = func() { require.NoError(t, later.announce(ctx, 1, save)) }
+	require.NoError(t, earlier.recount(ctx, save))
+	require.NoError(t, later.register(ctx))
+	require.NoError(t, earlier.recount(ctx, save))
+	require.NoError(t, later.register(ctx), "it is the last one that was started")
+	require.ErrorIs(t, earlier.register(ctx), errReplaced)
+}
+
 func TestRegistrationReplacesThatOfAnEarlierRun(t *testing.T) {
 	store := meta.NewMemory()
 	defer store.Close()
