@@ -289,6 +289,28 @@ func TestAClientThatDoesNotReadIsSentLittle(t *testing.T) {
 	})
 }
 
+// TestPullStopsAtLargeMessages: whatever it is that waits, and in how many partitions.
+func TestPullStopsAtLargeMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const partitions, bytes = 16, 1 << 20
+		topic := w.topic("orders", slices.Repeat([]ident.Node{"n1"}, partitions)...)
+		s := w.brokers["n1"].subscribe(t, "orders", 1000)
+		w.tick(time.Second)
+		for n := range partitions {
+			w.commit(topic.Partition(n), draft(strings.Repeat("x", bytes)))
+			w.brokers["n1"].advance(topic.Partition(n))
+		}
+		for range partitions {
+			select {
+			case <-s.Wake():
+			default:
+				require.Fail(t, "nobody says that there is more")
+			}
+			require.Equal(t, pullBytes/bytes, len(s.Pull(256, nil)))
+		}
+	})
+}
+
 // TestPartsOfTheCredit: half evenly and half by what was finished, over those that had
 // something, in all RDY; ahead of a fast client no more than RDY again.
 func TestPartsOfTheCredit(t *testing.T) {

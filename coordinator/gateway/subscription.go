@@ -25,6 +25,9 @@ const (
 	// while nothing in the cluster changes.
 	firstAttach = 10 * time.Millisecond
 	maxAttach   = 500 * time.Millisecond
+	// pullBytes is what a Pull stops at: what it returns stays in memory until the
+	// client has read it, and RDY counts messages, however large.
+	pullBytes = 1 << 20
 )
 
 // subscription is one client's view of a channel over all partitions. It
@@ -81,7 +84,7 @@ func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
 func (s *subscription) Closed() <-chan struct{} { return s.ended }
 
 // Pull implements edge.Subscription. It begins at another partition each time,
-// so that a small credit reaches all of them.
+// so that a small credit, or what a Pull stops at, reaches all of them.
 func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	s.mu.Lock()
 	order := s.mu.order
@@ -92,12 +95,18 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	s.mu.turn = (s.mu.turn + 1) % len(order)
 	first := s.mu.turn
 	s.mu.Unlock()
-	limit := len(dst) + credit
+	limit, bytes := len(dst)+credit, 0
 	for i := range order {
-		if len(dst) >= limit {
+		had := len(dst)
+		if had >= limit {
 			break
 		}
-		dst = order[(first+i)%len(order)].pull(limit-len(dst), dst)
+		if bytes >= pullBytes {
+			s.nudge() // there may be more
+			break
+		}
+		dst = order[(first+i)%len(order)].pull(limit-had, dst)
+		bytes += size(dst[had:])
 	}
 	return dst
 }
