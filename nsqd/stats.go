@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // Stats describes the partition as a topic of its own, with the channel named
@@ -14,12 +13,14 @@ import (
 // one moment: depth + in flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
 	t := p.topicStats()
+	channels := p.list()
+	if channel != "" {
+		channels = slices.DeleteFunc(channels, func(c *Channel) bool { return c.name != channel })
+	}
+	p.scout(channels)
 	var all merged
-	for _, c := range p.list() {
-		if channel == "" || c.name == channel {
-			c.scout()
-			t.Channels = append(t.Channels, c.stats(clients, &all))
-		}
+	for _, c := range channels {
+		t.Channels = append(t.Channels, c.stats(clients, &all))
 	}
 	t.E2E = all.result()
 	return t
@@ -121,7 +122,7 @@ type Deferred struct {
 
 // Deferred lists at most max of the delayed messages, by deadline.
 func (c *Channel) Deferred(max int) []Deferred {
-	c.scout()
+	c.p.scout([]*Channel{c})
 	c.mu.Lock()
 	waiting := slices.Clone(c.cursor.aside.heap)
 	c.mu.Unlock()
@@ -134,73 +135,4 @@ func (c *Channel) Deferred(max int) []Deferred {
 		all[i] = Deferred{ID: ID(c.p.id, e.seq()), Sequence: e.seq(), DeadlineNS: e.deadline, Attempts: e.attempts()}
 	}
 	return all
-}
-
-// scoutMessages bounds how far one look at a channel reads ahead of its consumers.
-const scoutMessages = 1 << 16
-
-// scout finds delayed messages that no consumer has come to yet: they are
-// deferred, not depth. Each message is looked at once; only statistics and
-// listings ask for it, since delivery finds delayed messages when it gets there.
-func (c *Channel) scout() {
-	var read []queue.Message
-	for looked := 0; looked < scoutMessages; looked += len(read) {
-		c.mu.Lock()
-		from := max(c.scouted, c.fetched)
-		generation, more := c.generation, c.serving && from < c.limit
-		c.mu.Unlock()
-		if !more {
-			return
-		}
-		read, _ = c.p.source.Read(from, readAheadMessages, read[:0])
-		if len(read) == 0 || !c.scoutedThrough(read, generation) {
-			return
-		}
-	}
-}
-
-// scoutFor puts delayed messages aside that are further than scout looks.
-func (c *Channel) scoutFor(seqs []ident.Sequence) {
-	for _, seq := range seqs {
-		c.mu.Lock()
-		look := c.serving && seq < c.limit && seq >= c.fetched && !c.cursor.settled(seq)
-		generation := c.generation
-		c.mu.Unlock()
-		if !look {
-			continue
-		}
-		read, _ := c.p.source.Read(seq, 1, nil) // what cannot be read is not cancelled
-		if len(read) == 0 || read[0].Seq != seq || read[0].DeliverAt <= c.p.o.Now() {
-			continue
-		}
-		c.mu.Lock()
-		if generation == c.generation && c.serving && seq >= c.fetched && !c.cursor.settled(seq) {
-			c.cursor.putAside(newEntry(seq, read[0].DeliverAt, 0))
-			c.changedLocked()
-			c.p.lower(read[0].DeliverAt)
-		}
-		c.mu.Unlock()
-	}
-}
-
-func (c *Channel) scoutedThrough(read []queue.Message, generation uint64) bool {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if generation != c.generation || !c.serving {
-		return false
-	}
-	for i := range read {
-		m := &read[i]
-		if m.Seq >= c.limit {
-			break
-		}
-		c.scouted = m.Seq + 1
-		if m.DeliverAt > now && m.Seq >= c.fetched && !c.cursor.settled(m.Seq) {
-			c.cursor.putAside(newEntry(m.Seq, m.DeliverAt, 0))
-			c.changedLocked()
-		}
-	}
-	c.p.lower(c.cursor.aside.next())
-	return true
 }
