@@ -149,6 +149,53 @@ func TestRetentionKeepsWhatWasPutAside(t *testing.T) {
 	}
 }
 
+// countedLog counts the reads of a partition's channels and of its retention.
+type countedLog struct {
+	*hosted
+	reads int
+}
+
+func (l *countedLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
+	l.reads++
+	return l.hosted.Read(from, max, dst)
+}
+
+// TestWhatIsTooMuchIsNotReadAgain: retention read what had been put aside, up to a
+// twentieth of the log, at each of its looks, and then found that it is too much to be
+// carried.
+func TestWhatIsTooMuchIsNotReadAgain(t *testing.T) {
+	a := newAlone(t)
+	l := &countedLog{hosted: a.h}
+	a.h.queue = nsqd.NewPartition("orders", a.h.id, l, a, nsqd.Options{})
+	a.h.queue.Lead(1)
+	c, err := a.h.queue.CreateChannel(t.Context(), "billing", nsqd.ChannelOptions{Origin: nsqd.FromEarliest})
+	require.NoError(t, err)
+	s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
+	require.NoError(t, c.Attach(s))
+	for range 10 {
+		d := queue.NewDraft(1 << 10)
+		require.NoError(t, d.AddMessage(queue.Message{Body: make([]byte, 1<<10), DeliverAt: time.Now().Add(time.Hour).UnixNano()}))
+		a.write(d.Draft(ident.RequestID{}))
+	}
+	require.Empty(t, c.Pull(s, 1, nil))
+	a.fill(60, c, s)
+	look := func() int {
+		v := *a.h.View()
+		v.Role, v.Writable = replica.Leader, true
+		a.h.view.Store(&v)
+		before := l.reads
+		require.NoError(t, a.b.retain(t.Context(), a.h))
+		return l.reads - before
+	}
+	require.Positive(t, look())
+	require.Zero(t, look(), "the same again")
+	a.fill(1, c, s)
+	require.Zero(t, look(), "little has come")
+	a.fill(20, c, s)
+	require.Positive(t, look(), "much has come")
+	require.Zero(t, a.h.Start().Offset)
+}
+
 // TestReadersSeeWhatIsCommitted: channels, readers of what was carried, and brokers
 // that mend their disks.
 func TestReadersSeeWhatIsCommitted(t *testing.T) {

@@ -157,7 +157,7 @@ func TestRetentionOfOneTopicDoesNotWaitForOthers(t *testing.T) {
 		for _, p := range held {
 			q, _ := c.nodes["n1"].Queue(p)
 			ch, ok := q.Channel("billing")
-			if ok && ch != nil && q.Floor() >= 25 && len(q.Aside(q.Floor(), 0)) > 0 {
+			if ok && ch != nil && q.Floor() >= 25 && q.AsideCount() > 0 {
 				n++
 			}
 		}

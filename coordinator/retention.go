@@ -39,14 +39,22 @@ const (
 	// carryMessages bounds one round of carrying.
 	carryMessages = 1 << 16
 	carryTimeout  = 5 * time.Second // of that round, and of a new file
+	// What could not be carried because it is too much is looked at again when the
+	// log is one part in carryGrowth larger, or after carryAgain.
+	carryGrowth = 8
+	carryAgain  = time.Minute
 	// leftBytes: a log of fewer is not worth a new file. But its files may end
 	// elsewhere on another replica, so one is begun every leaveEvery all the same.
 	leftBytes  = 64 << 10
 	leaveEvery = time.Minute
 )
 
-// errCarry: the carry batch was not committed, or cannot be found again.
-var errCarry = errors.New("coordinator: messages were not carried")
+var (
+	// errCarry: the carry batch was not committed, or cannot be found again.
+	errCarry = errors.New("coordinator: messages were not carried")
+	// errTooMuch: the messages are not little against what would go.
+	errTooMuch = errors.New("coordinator: too much to be carried")
+)
 
 // keepRetention trims the logs of all replicas here, each by its own channels'
 // state; where this broker leads it finishes what has expired, carries messages
@@ -199,17 +207,22 @@ func (h *hosted) full(bytes int) bool {
 // carry copies what is unfinished in the oldest segment, which ends at head, to
 // the end of the log, if that is little against what may go then.
 func (b *Broker) carry(ctx context.Context, h *hosted, head, may ident.Offset) error {
+	tried := tooMuch{start: h.store.Start().Offset, may: may, at: time.Now()}
 	r, ok := h.store.Index().AtOffset(head)
-	if !ok {
+	if !ok || h.tooMuch.still(tried) {
 		return nil
 	}
-	seqs := h.queue.Aside(r.First, head)
-	limit := int(min(int64(may-h.store.Start().Offset)/carryShare, 1<<30))
-	if len(seqs) == 0 || len(seqs) > carryMessages {
+	seqs, all := h.queue.Aside(r.First, head, carryMessages)
+	if !all {
+		h.tooMuch = tried
 		return nil
 	}
-	drafts, err := h.gather(seqs, limit)
-	if err != nil || drafts == nil {
+	drafts, err := h.gather(seqs, int(min(tried.size()/carryShare, 1<<30)))
+	if errors.Is(err, errTooMuch) {
+		h.tooMuch = tried
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
@@ -222,7 +235,20 @@ func (b *Broker) carry(ctx context.Context, h *hosted, head, may ident.Offset) e
 	return nil
 }
 
-// gather reads messages into carry batches; nil if they have more than limit
+// tooMuch is when what was to be carried was too much for a log from start to may.
+type tooMuch struct {
+	start, may ident.Offset
+	at         time.Time
+}
+
+func (x tooMuch) size() ident.Offset { return x.may - x.start }
+
+// still reports whether another try would most likely be in vain, too.
+func (x tooMuch) still(next tooMuch) bool {
+	return next.start == x.start && next.size() < x.size()+x.size()/carryGrowth && next.at.Sub(x.at) < carryAgain
+}
+
+// gather reads messages into carry batches. errTooMuch: they have more than limit
 // bytes.
 func (h *hosted) gather(seqs []ident.Sequence, limit int) (drafts []queue.Draft, err error) {
 	c, total := queue.NewCarry(), 0
@@ -235,7 +261,7 @@ func (h *hosted) gather(seqs []ident.Sequence, limit int) (drafts []queue.Draft,
 			continue // the channel finds out when it comes to it
 		}
 		if total += m.Size(); total > limit {
-			return nil, nil
+			return nil, errTooMuch
 		}
 		if err := c.Add(m); err != nil {
 			return nil, err

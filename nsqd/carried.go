@@ -110,26 +110,33 @@ func (p *Partition) Floor() ident.Sequence {
 
 // Aside lists, sorted, the unfinished messages below a sequence that some
 // durable channel has put aside and that no carry batch at or above an offset
-// holds.
-func (p *Partition) Aside(below ident.Sequence, at ident.Offset) []ident.Sequence {
+// holds. all is false if they are more than most.
+func (p *Partition) Aside(below ident.Sequence, at ident.Offset, most int) (seqs []ident.Sequence, all bool) {
 	found := map[ident.Sequence]struct{}{}
 	for _, c := range p.list() {
-		if c.ephemeral {
+		if !c.ephemeral && !c.aside(below, at, most, found) {
+			return nil, false
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), true
+}
+
+// aside adds the channel's; false: there are more than most.
+func (c *Channel) aside(below ident.Sequence, at ident.Offset, most int, found map[ident.Sequence]struct{}) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for seq := range c.cursor.aside.all {
+		if seq >= below {
 			continue
 		}
-		c.mu.Lock()
-		c.cursor.aside.each(func(seq ident.Sequence) {
-			if seq < below {
-				found[seq] = struct{}{}
-			}
-		})
-		c.mu.Unlock()
+		if o, ok := c.p.carried.find(seq); ok && o >= at {
+			continue
+		}
+		if found[seq] = struct{}{}; len(found) > most {
+			return false
+		}
 	}
-	maps.DeleteFunc(found, func(seq ident.Sequence, _ struct{}) bool {
-		o, ok := p.carried.find(seq)
-		return ok && o >= at
-	})
-	return slices.Sorted(maps.Keys(found))
+	return true
 }
 
 // AsideCount is how many messages all durable channels have put aside.

@@ -11,7 +11,8 @@ import (
 
 // carry does what the broker's retention does: a carry batch, then the trim.
 func (r *rig) carry(t require.TestingT, at ident.Offset, below ident.Sequence) []ident.Sequence {
-	seqs := r.Aside(below, at)
+	seqs, all := r.Aside(below, at, 100)
+	require.True(t, all)
 	r.log.mu.Lock()
 	if r.log.carried == nil {
 		r.log.carried = map[ident.Offset][]ident.Sequence{}
@@ -62,8 +63,14 @@ func TestCarriedMessagesDoNotPinTheLog(t *testing.T) {
 	require.EqualValues(t, 10, r.Floor())
 	require.Equal(t, []ident.Sequence{0, 4}, r.carry(t, 5000, 10))
 	require.EqualValues(t, 10, r.LowWater())
-	require.Empty(t, r.Aside(10, 5000))
-	require.Equal(t, []ident.Sequence{0, 4}, r.Aside(10, 5001), "the batch itself lies in what is to go")
+	seqs, all := r.Aside(10, 5000, 0)
+	require.True(t, all)
+	require.Empty(t, seqs)
+	seqs, all = r.Aside(10, 5001, 2)
+	require.True(t, all)
+	require.Equal(t, []ident.Sequence{0, 4}, seqs, "the batch itself lies in what is to go")
+	_, all = r.Aside(10, 5001, 1)
+	require.False(t, all)
 	at, ok := r.CarriedFrom()
 	require.True(t, ok)
 	require.EqualValues(t, 5000, at)

@@ -254,13 +254,17 @@ func (a *asideSet) low(or ident.Sequence, pass func(ident.Sequence) bool) ident.
 	return or
 }
 
-// each calls f with every sequence of the set, in no order.
-func (a *asideSet) each(f func(ident.Sequence)) {
+// all yields every sequence of the set, in no order.
+func (a *asideSet) all(yield func(ident.Sequence) bool) {
 	for _, e := range a.heap {
-		f(e.seq())
+		if !yield(e.seq()) {
+			return
+		}
 	}
 	for seq := range a.active {
-		f(seq)
+		if !yield(seq) {
+			return
+		}
 	}
 }
 

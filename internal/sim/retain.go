@@ -70,7 +70,8 @@ func (h *host) carry(below ident.Offset) {
 	img := &h.store.volatile
 	first := img.batches[min(img.index(below), len(img.batches)-1)].At.Sequence
 	builder := queue.NewCarry()
-	for _, seq := range h.queue.Aside(first, below) {
+	seqs, _ := h.queue.Aside(first, below, carryLimit)
+	for _, seq := range seqs {
 		read, err := h.queue.Read(seq, 1, nil)
 		if err != nil || len(read) == 0 || read[0].Seq != seq || builder.Size() > carryLimit || builder.Add(read[0]) != nil {
 			return
