@@ -168,10 +168,37 @@ func (h *hosted) Read(from ident.Sequence, max int, dst []queue.Message) ([]queu
 		if batches[i].End.Offset > end.Offset || len(dst) >= want {
 			break
 		}
-		dst = batches[i].Messages(from, want-len(dst), dst)
+		had := len(dst)
+		dst = batches[i].Messages(from, want-had, dst)
+		detach(dst[had:], &batches[i])
 	}
 	if len(dst) > want-max {
 		return dst, nil
 	}
 	return dst, err
+}
+
+// largeBatch is one that is not worth keeping for a small part of it.
+const largeBatch = 64 << 10
+
+// detach copies messages out of a large batch of which they are a small part: whoever
+// holds one of them would hold all of it, and a client may be sent hundreds that come
+// again, each read by itself.
+func detach(few []queue.Message, b *queue.Batch) {
+	size := 0
+	for i := range few {
+		size += few[i].Size()
+	}
+	if len(b.Bytes) < largeBatch || size > len(b.Bytes)/4 {
+		return
+	}
+	room := make([]byte, 0, size)
+	own := func(x []byte) []byte {
+		at := len(room)
+		room = append(room, x...)
+		return room[at:len(room):len(room)]
+	}
+	for i := range few {
+		few[i].Header, few[i].Body = own(few[i].Header), own(few[i].Body)
+	}
 }

@@ -355,7 +355,9 @@ func (h *hosted) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message
 	}
 	for _, m := range batches[0].Carried(nil) {
 		if m.Seq == seq {
-			return m, true, nil
+			one := []queue.Message{m}
+			detach(one, &batches[0])
+			return one[0], true, nil
 		}
 	}
 	return queue.Message{}, false, nil

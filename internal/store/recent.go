@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// sharedBytes bounds what recent keeps of all partitions.
+	// sharedBytes bounds what recent keeps of all partitions, but for a larger batch
+	// that was read last: it is read for one small part of it after the other.
 	sharedBytes = 4 << 20
 	// sharedLeast is what a run counts at least: every read looks at each of them.
 	sharedLeast = 16 << 10
@@ -69,7 +70,7 @@ func (r *recent) keep(x run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.runs = append(r.mu.runs, x)
-	for r.mu.bytes += x.bytes(); r.mu.bytes > sharedBytes; {
+	for r.mu.bytes += x.bytes(); r.mu.bytes > sharedBytes && len(r.mu.runs) > 1; {
 		r.mu.bytes -= r.mu.runs[0].bytes()
 		r.mu.runs = slices.Delete(r.mu.runs, 0, 1)
 	}

@@ -103,3 +103,20 @@ func TestRecentIsBounded(t *testing.T) {
 	require.Nil(t, r.find(one, 0, at(last).At.Offset+1, 1), "no batch begins there")
 	require.NotNil(t, r.find(other, 0, 0, 1))
 }
+
+// TestLargeBatchIsKept until something else is read: a batch of 5 MiB was read anew for
+// each few messages of it.
+func TestLargeBatchIsKept(t *testing.T) {
+	var r recent
+	p := &Partition{}
+	at := func(from, to ident.Offset) queue.Batch {
+		return queue.Batch{At: ident.Position{Offset: from}, End: ident.Position{Offset: to}}
+	}
+	r.keep(run{p: p, batches: []queue.Batch{at(0, 100)}})
+	r.keep(run{p: p, batches: []queue.Batch{at(100, 2*sharedBytes)}})
+	require.NotNil(t, r.find(p, 0, 100, 1))
+	require.Len(t, r.mu.runs, 1)
+	r.keep(run{p: p, batches: []queue.Batch{at(2*sharedBytes, 3*sharedBytes)}})
+	require.Nil(t, r.find(p, 0, 100, 1))
+	require.NotNil(t, r.find(p, 0, 2*sharedBytes, 1))
+}
