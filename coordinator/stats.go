@@ -32,7 +32,6 @@ func (s statistics) Topics(topic, channel string, clients bool) []edge.TopicStat
 		if state, ok := s.broker.catalog.topic(name); ok {
 			t.Paused = state.Paused
 		}
-		slices.SortFunc(t.Channels, func(a, b edge.ChannelStats) int { return cmp.Compare(a.ChannelName, b.ChannelName) })
 		out = append(out, *t)
 	}
 	slices.SortFunc(out, func(a, b edge.TopicStats) int { return cmp.Compare(a.TopicName, b.TopicName) })
@@ -71,15 +70,22 @@ func addTopic(sum *edge.TopicStats, part edge.TopicStats) {
 	sum.MessageBytes += part.MessageBytes
 	sum.Inherited += part.Inherited
 	addLatency(&sum.E2E, part.E2E)
+	known := len(sum.Channels) // both are sorted
 	for _, c := range part.Channels {
-		i := slices.IndexFunc(sum.Channels, func(x edge.ChannelStats) bool { return x.ChannelName == c.ChannelName })
-		if i < 0 {
+		if i, ok := slices.BinarySearchFunc(sum.Channels[:known], c.ChannelName, byChannel); ok {
+			addChannel(&sum.Channels[i], c)
+		} else {
 			sum.Channels = append(sum.Channels, c)
-			continue
 		}
-		addChannel(&sum.Channels[i], c)
+	}
+	if len(sum.Channels) > known {
+		slices.SortFunc(sum.Channels, func(x, y edge.ChannelStats) int { return byChannel(x, y.ChannelName) })
 	}
 }
+
+func byChannel(c edge.ChannelStats, name string) int { return cmp.Compare(c.ChannelName, name) }
+
+func byAddress(c edge.ClientStats, address string) int { return cmp.Compare(c.RemoteAddress, address) }
 
 // addChannel adds one partition's numbers. A consumer is attached to every
 // partition, so it appears once for each: clients are told apart by address.
@@ -94,10 +100,16 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 	sum.TimeoutCount += part.TimeoutCount
 	sum.Paused = sum.Paused || part.Paused
 	addLatency(&sum.E2E, part.E2E)
+	addClients(sum, part)
+	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
+}
+
+func addClients(sum *edge.ChannelStats, part edge.ChannelStats) {
+	known := len(sum.Clients) // both are sorted
 	for _, c := range part.Clients {
-		i := slices.IndexFunc(sum.Clients, func(x edge.ClientStats) bool { return x.RemoteAddress == c.RemoteAddress })
+		i, ok := slices.BinarySearchFunc(sum.Clients[:known], c.RemoteAddress, byAddress)
 		switch {
-		case i < 0:
+		case !ok:
 			sum.Clients = append(sum.Clients, c)
 		case c.Relayed:
 			x := &sum.Clients[i]
@@ -108,7 +120,9 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 			x.RequeueCount += c.RequeueCount
 		}
 	}
-	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
+	if len(sum.Clients) > known {
+		slices.SortFunc(sum.Clients, func(x, y edge.ClientStats) int { return byAddress(x, y.RemoteAddress) })
+	}
 }
 
 // addLatency joins two partitions' percentiles: each is weighted with its number
