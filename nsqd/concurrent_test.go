@@ -248,6 +248,28 @@ func TestMillionDueAtOnceHoldsNobodyUp(t *testing.T) {
 	require.Equal(t, n, c.cursor.aside.due)
 }
 
+// TestTimeoutsAtOnceHoldNobodyUp: forty clients that hang let go of a hundred thousand
+// messages in the same moment.
+func TestTimeoutsAtOnceHoldNobodyUp(t *testing.T) {
+	r := newRig(Options{MsgTimeoutMS: 1000})
+	c := r.channel(t, "c", ChannelOptions{})
+	s := subscribe(t, c)
+	const n = 3 * dueBatch
+	r.publishN(n)
+	for got := 0; got < n; {
+		d := c.Pull(s, n, nil)
+		require.NotEmpty(t, d)
+		got += len(d)
+	}
+	now := r.clock.add(1000 * nsPerMS)
+	for i := range 3 {
+		require.True(t, c.ripen(now))
+		require.EqualValues(t, (i+1)*dueBatch, c.timeouts)
+	}
+	require.False(t, c.ripen(now))
+	require.Equal(t, n, c.cursor.aside.due)
+}
+
 func TestMillionFinishesInRandomOrder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

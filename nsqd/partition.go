@@ -268,11 +268,12 @@ func (p *Partition) Expire(nowNS int64) (nextNS int64) {
 	return p.due.Load()
 }
 
-// dueBatch is how many delayed messages become ready under one lock: a million
+// dueBatch is how many messages become ready or time out under one lock: a million
 // may be due at once, and the core loop wants the lock to raise the limit.
 const dueBatch = 1024
 
-// ripen makes delayed messages ready; true: there may be more.
+// ripen makes delayed messages ready, then takes back what timed out; true: there
+// may be more.
 func (c *Channel) ripen(now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,8 +281,21 @@ func (c *Channel) ripen(now int64) bool {
 		return false
 	}
 	n := c.cursor.aside.expire(now, dueBatch)
+	for ; n < dueBatch && c.flights.next() <= now; n++ {
+		c.timeOutLocked(c.flights.heap[0], now)
+	}
 	c.offerLocked(now)
 	return n == dueBatch
+}
+
+func (c *Channel) timeOutLocked(f *flight, now int64) {
+	if f.sub == &c.grave {
+		c.hauntLocked(f, now)
+		return
+	}
+	c.timeouts++
+	f.sub.tookBack(f.seq)
+	c.retryLocked(f, 0, now)
 }
 
 func (c *Channel) expire(now int64) int64 {
@@ -291,16 +305,6 @@ func (c *Channel) expire(now int64) int64 {
 	defer c.mu.Unlock()
 	if !c.serving {
 		return never
-	}
-	for c.flights.next() <= now {
-		f := c.flights.heap[0]
-		if f.sub == &c.grave {
-			c.hauntLocked(f, now)
-			continue
-		}
-		c.timeouts++
-		f.sub.tookBack(f.seq)
-		c.retryLocked(f, 0, now)
 	}
 	c.buryFrontLocked(now)
 	if c.stalled <= now {
