@@ -242,7 +242,8 @@ func (c *canon) follower(f *follower) {
 	}
 	c.age(f.confirmAtMS, wait)
 	c.age(f.sentAtMS, c.o.RetryMS)
-	c.age(f.progressAtMS, c.o.ISRMS)
+	c.num(uint64(f.owes))
+	c.age(f.owesSinceMS, c.o.ISRMS)
 }
 
 // waiting writes what clients wait for.

@@ -149,7 +149,7 @@ func (m *Machine) lagging(x ident.Member) bool {
 	case f.matched && f.match.Offset == m.log.end.Offset && f.confirmAcked == m.lead.confirmN:
 		return false
 	default:
-		return since(f.progressAtMS)
+		return since(f.owesSinceMS)
 	}
 }
 

@@ -300,7 +300,7 @@ func (m *Machine) peerState(ev PeerState) {
 	if m.lead != nil {
 		m.lead.review = true
 		if cameUp {
-			m.lead.reprobe(ev.Node, m.now)
+			m.reprobe(ev.Node)
 		}
 	}
 }
@@ -323,7 +323,7 @@ func (m *Machine) liveness(ev Live) {
 	case m.lead != nil:
 		m.lead.review = true
 		if f := m.lead.follower(ev.Node); f != nil && f.incarnation < ev.Incarnation {
-			m.lead.reprobe(ev.Node, m.now)
+			m.reprobe(ev.Node)
 		}
 	case m.state.Revision != 0:
 		m.assume()

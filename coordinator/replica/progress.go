@@ -29,13 +29,19 @@ type follower struct {
 	confirmWaitMS             int64  // since then, before the next snapshot; 0 = RetryMS
 	snapshotN                 uint64 // of the last snapshot sent
 
-	askedMS      int64        // since when it is asked where it stands, as it came or came back
-	sentAtMS     int64        // last message
-	progressAtMS int64        // last acknowledgement that moved, or all was acknowledged
-	announced    ident.Offset // committed end it was last told
-	knows        ident.Offset // committed end it said it knows
-	readToken    uint64       // of the catch-up read under way; 0 = none
+	askedMS   int64        // since when it is asked where it stands, as it came or came back
+	sentAtMS  int64        // last message
+	owes      ident.Offset // the end of the log at owesSinceMS: not acknowledged since
+	announced ident.Offset // committed end it was last told
+	knows     ident.Offset // committed end it said it knows
+	readToken uint64       // of the catch-up read under way; 0 = none
+
+	owesSinceMS int64
 }
+
+// owesAll lets its debt begin now. It is that of one moment at a time: who
+// acknowledges all the while, but what is a second old, is as late as who is silent.
+func (f *follower) owesAll(m *Machine) { f.owes, f.owesSinceMS = m.log.end.Offset, m.now }
 
 // syncFollowers makes the list follow the key's replicas, and keeps what is
 // known of those that stay.
@@ -47,7 +53,8 @@ func (m *Machine) syncFollowers() {
 		if n == m.self.Node {
 			continue
 		}
-		f := follower{node: n, next: l.start, probing: true, askedMS: m.now, progressAtMS: m.now, sentAtMS: m.now - m.o.RetryMS}
+		f := follower{node: n, next: l.start, probing: true, askedMS: m.now, sentAtMS: m.now - m.o.RetryMS}
+		f.owesAll(m)
 		for i := range old {
 			if old[i].node == n {
 				f = old[i]
@@ -68,9 +75,10 @@ func (l *leadership) follower(n ident.Node) *follower {
 }
 
 // reprobe asks a node that came back where it stands.
-func (l *leadership) reprobe(n ident.Node, nowMS int64) {
-	if f := l.follower(n); f != nil {
-		f.probing, f.askedMS, f.sentAtMS, f.readToken, f.progressAtMS = true, nowMS, 0, 0, nowMS
+func (m *Machine) reprobe(n ident.Node) {
+	if f := m.lead.follower(n); f != nil {
+		f.probing, f.askedMS, f.sentAtMS, f.readToken = true, m.now, 0, 0
+		f.owesAll(m)
 		f.confirmSent, f.confirmWaitMS = f.confirmAcked, 0
 		f.announced = 0
 	}
@@ -147,7 +155,8 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	f.incarnation = from.Incarnation
 	if f.store != from.Store { // first word of it, or it came back with other bytes
 		*f = follower{node: f.node, store: from.Store, incarnation: from.Incarnation,
-			next: f.next, progressAtMS: m.now, probing: f.probing}
+			next: f.next, probing: f.probing}
+		f.owesAll(m)
 	}
 	if msg.Reject {
 		m.rejected(f, msg)
@@ -158,10 +167,11 @@ func (m *Machine) acked(from Peer, msg *Message) {
 		return
 	}
 	f.probing = false
-	if !f.matched || msg.Durable.Offset > f.match.Offset || msg.ConfirmN > f.confirmAcked {
-		f.progressAtMS = m.now
-	}
+	moved := !f.matched || msg.Durable.Offset > f.match.Offset || msg.ConfirmN > f.confirmAcked
 	f.match, f.matched = greatest(f.match, msg.Durable), true
+	if moved && f.match.Offset >= f.owes {
+		f.owesAll(m)
+	}
 	f.knows = max(f.knows, msg.Committed.Offset)
 	f.next = greatest(f.next, f.match)
 	if msg.ConfirmN > f.confirmAcked {
@@ -213,7 +223,7 @@ func (m *Machine) replicate() {
 	for i := range l.followers {
 		f := &l.followers[i]
 		if f.matched && f.match.Offset == m.log.end.Offset && f.confirmAcked == l.confirmN {
-			f.progressAtMS = m.now // owes nothing
+			f.owesAll(m) // nothing yet
 		}
 		if !f.up(m) || f.readToken != 0 {
 			continue

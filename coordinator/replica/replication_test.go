@@ -91,6 +91,37 @@ func TestWhoLagsDoesNotJoin(t *testing.T) {
 	require.Equal(t, Committed, leader.outcome(2))
 }
 
+// TestWhoIsSlowIsLetGo: a follower acknowledges all the while, and falls behind, for
+// its link or disk is slower than the puts. They do not wait for it for longer than T_isr.
+func TestWhoIsSlowIsLetGo(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.pass(500)
+	leader, slow := c.at(1), c.at(3)
+	behind := int64(0)
+	c.arrives = func(e Envelope) int64 {
+		if e.To == slow.name {
+			return c.now + behind
+		}
+		return c.now
+	}
+	put := uint64(0)
+	load := func(ms, growth int64) {
+		for end := c.now + ms; c.now < end; c.pass(50) {
+			put++
+			behind += growth
+			c.put(leader, put, "a")
+		}
+	}
+	load(5000, 25)
+	require.Len(t, c.state.ISR, 2, "puts wait for a follower that is %d ms behind", behind)
+	before := put
+	load(100, 25)
+	require.Equal(t, Committed, leader.outcome(before+1))
+	behind = 0
+	load(3000, 0)
+	require.Len(t, c.state.ISR, 3, "it keeps up again")
+}
+
 func TestElection(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "kept")
@@ -234,7 +265,7 @@ func TestFollowerThatOpensIsAskedAgainSoon(t *testing.T) {
 	c.settle()
 	c.at(2).cut = true
 	lead := c.at(1).m.lead
-	lead.reprobe("n2", c.now)
+	c.at(1).m.reprobe("n2")
 	began, asked := c.now, []int64(nil)
 	for f, before := lead.follower("n2"), int64(0); c.now < began+1000; before = f.sentAtMS {
 		c.pass(10)
