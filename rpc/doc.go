@@ -60,7 +60,7 @@
 //
 //	request   [id, method, milliseconds the caller waits]; payload: the argument
 //	response  [id, code, class, text]; payload: the result, if code is 0
-//	hello     [[cluster, node, incarnation, version, features], to, nonce]
+//	hello     [[cluster, node, incarnation, version, features], to, nonce, padding]
 //	proof     [32 bytes]
 //	refusal   [text]
 //
@@ -75,7 +75,8 @@
 // hello headers and, under TLS, a value exported from the TLS session: the token
 // never travels, a proof fits one conversation only, and neither side can be
 // told another identity than the one proved. Versions that differ by at most 1
-// work together. Without TLS, the handshake proves who dialled; it does not hide
+// work together. Hellos are padded to be longer than a packet, so that a path on
+// which large ones are lost counts as none. Without TLS, the handshake proves who dialled; it does not hide
 // or seal what follows.
 //
 // # Liveness

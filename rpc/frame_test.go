@@ -41,9 +41,9 @@ func TestGoldenBytes(t *testing.T) {
 	require.Equal(t, "4c46020101000000"+"04000000"+"07000000"+"07000000"+"db6d3b1f"+
 		hex.EncodeToString([]byte("headpayload")), hex.EncodeToString(frame))
 
-	hello, err := Marshal(helloHeader{Hello{"c", "n1", 300, 1, 5}, "n2", []byte{1, 2}})
+	hello, err := Marshal(helloHeader{Hello{"c", "n1", 300, 1, 5}, "n2", []byte{1, 2}, []byte{0}})
 	require.NoError(t, err)
-	require.Equal(t, "93"+"95"+"a163"+"a26e31"+"d1012c"+"01"+"05"+"a26e32"+"c4020102", hex.EncodeToString(hello))
+	require.Equal(t, "94"+"95"+"a163"+"a26e31"+"d1012c"+"01"+"05"+"a26e32"+"c4020102"+"c40100", hex.EncodeToString(hello))
 }
 
 func TestHeadersGrowAtTheEnd(t *testing.T) {
@@ -121,7 +121,7 @@ func FuzzReader(f *testing.F) {
 	cut := wire(f, frameOf(kindFrame, ClassBulk, "h", make([]byte, pieceBytes+3)))
 	f.Add(cut)
 	f.Add(cut[preludeBytes+1+pieceBytes:])
-	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes)})
+	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes), nil})
 	f.Add(appendPiece(nil, prelude{kind: kindHello}, hello))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := newFrameReader(bytes.NewReader(b))
@@ -155,7 +155,7 @@ func decodeAll(header []byte) {
 }
 
 func FuzzUnmarshal(f *testing.F) {
-	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes)})
+	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes), nil})
 	f.Add(hello)
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add(bytes.Repeat([]byte{0x91}, 200))

@@ -15,15 +15,20 @@ import (
 const (
 	nonceBytes          = 32
 	handshakeFrameBytes = 4 << 10
+	// paddingBytes make a hello longer than a packet: on a path that loses large
+	// packets, and only those, no connection comes about. Else heartbeats would say
+	// that the peer is there, and no append would arrive.
+	paddingBytes = 2 << 10
 )
 
 // errRefused is a handshake that one side ended with a reason.
 var errRefused = errors.New("rpc: handshake refused")
 
 type helloHeader struct {
-	Hello Hello
-	To    ident.Node // whom the dialler means to reach
-	Nonce []byte
+	Hello   Hello
+	To      ident.Node // whom the dialler means to reach
+	Nonce   []byte
+	Padding []byte
 }
 
 // handshake is one side of one handshake.
@@ -100,7 +105,7 @@ func compatible(self, peer Hello) error {
 func (h handshake) sendHello(to ident.Node) ([]byte, error) {
 	nonce := make([]byte, nonceBytes)
 	_, _ = rand.Read(nonce) // never fails: crypto/rand ends the process instead
-	header, err := Marshal(helloHeader{h.self, to, nonce})
+	header, err := Marshal(helloHeader{h.self, to, nonce, make([]byte, paddingBytes)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,4 +152,59 @@ func TestOwnStopIsNotThePeersSilence(t *testing.T) {
 	require.Greater(t, a.silence(c), 30*time.Second)
 	a.resumed.Store(now)
 	require.Less(t, a.silence(c), 30*time.Second)
+}
+
+// swallower is a path that loses large packets: the first write that would need
+// one is lost, and all that follows it, for it is never acknowledged.
+type swallower struct {
+	net.Conn
+	limit int
+	stuck atomic.Bool
+}
+
+func (s *swallower) Write(b []byte) (int, error) {
+	if len(b) > s.limit {
+		s.stuck.Store(true)
+	}
+	if s.stuck.Load() {
+		return len(b), nil
+	}
+	return s.Conn.Write(b)
+}
+
+// TestAPathThatLosesLargePacketsIsNone: heartbeats pass one way, appends do not.
+func TestAPathThatLosesLargePacketsIsNone(t *testing.T) {
+	const packet = 1400
+	set := func(o *Options) {
+		o.Times = Times{Heartbeat: 5 * time.Millisecond, Silent: 100 * time.Millisecond, Dead: 200 * time.Millisecond, Handshake: 200 * time.Millisecond}
+	}
+	var lossy atomic.Bool
+	var dials atomic.Int64
+	a := newBroker(t, "a", set, func(o *Options) {
+		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err != nil {
+				return nil, err
+			}
+			s := &swallower{Conn: nc, limit: 1 << 30}
+			if lossy.Load() {
+				dials.Add(1)
+				s.limit = packet
+			}
+			return s, nil
+		}
+	})
+	b := newBroker(t, "b", set)
+	introduce(a, b)
+	waitUp(a, b)
+	lossy.Store(true)
+	a.sender("b").raw.(*swallower).stuck.Store(true)
+	a.waitPeer("b", 1, false, false)
+	a.forget()
+	require.Eventually(t, func() bool { return dials.Load() > 3 }, patience, time.Millisecond)
+	for _, s := range a.calls() {
+		require.False(t, s.up, "up, though no append can arrive")
+	}
+	lossy.Store(false)
+	a.waitPeer("b", 1, true, false)
 }
