@@ -63,14 +63,18 @@ func lacks(s meta.PartitionState, without []ident.Node) bool {
 
 // cutOff reports whether a partition's living leader says that it lacks its
 // minimum, while this broker, a member of the in-sync set, reaches one without
-// it. Any member may then be elected: what is committed, all of them hold.
+// it. Any member may then be elected: what is committed, all of them hold. A
+// replica that was let go counts if the leader cannot reach it either: one that
+// loses its followers one after the other lets go of the first, and that one will
+// join its successor, but never it.
 func (b *Broker) cutOff(s meta.PartitionState, r registration) bool {
 	if r.Name != s.Leader || r.Name == b.self || r.Incarnation != s.LeaderIncarnation || !lacks(s, r.Unreached) {
 		return false
 	}
 	reached := 0
-	for _, m := range s.ISR {
-		if m.Node != s.Leader && b.members.up(m.Node) {
+	for _, n := range s.Replicas {
+		member := slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == n })
+		if n != s.Leader && b.members.up(n) && (member || slices.Contains(r.Unreached, n)) {
 			reached++
 		}
 	}

@@ -34,6 +34,24 @@ func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 	require.Len(t, c.drain(leader, "orders", 3), 3)
 }
 
+// TestLeaderThatLosesItsFollowersOneByOneIsReplaced: it lets go of the first, and
+// has one member left, that it does not reach either.
+func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+	c.net.isolate(leader, others[0])
+	c.eventually(func() bool { v, _ := c.view(leader, "orders"); return len(v.Partitions[0].ISR) == 2 }, "no shrink")
+	c.net.isolate(leader, others[1])
+	require.NoError(t, c.put(others[0], "orders", "m1"))
+	require.Contains(t, others, c.leader("orders"))
+	c.net.heal()
+	c.whole("orders")
+	require.Len(t, c.drain(leader, "orders", 2), 2)
+}
+
 // TestLeaderThatIsCutFromOneFollowerStays: it still has its minimum.
 func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	c := newCluster(t, 3)
