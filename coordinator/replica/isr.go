@@ -153,11 +153,16 @@ func (m *Machine) lagging(x ident.Member) bool {
 	}
 }
 
-// mayJoin: it answers as the process that is there now, would not be let go again
-// at once, and everything that may have been committed is durable there: up to
+// answers: it does so as the process that is there now, and would not be let go again
+// at once.
+func (m *Machine) answers(f *follower) bool {
+	return f.up(m) && f.present(m) && f.matched && f.store != 0 && !m.lagging(ident.Member{Node: f.node, Store: f.store})
+}
+
+// mayJoin: it answers, and everything that may have been committed is durable there: up to
 // max(committed end, epoch start), and this epoch's channel state.
 func (m *Machine) mayJoin(f *follower) bool {
-	if !f.up(m) || !f.present(m) || !f.matched || f.store == 0 || m.lagging(ident.Member{Node: f.node, Store: f.store}) {
+	if !m.answers(f) {
 		return false
 	}
 	if m.broken(BreakJoinBar) {

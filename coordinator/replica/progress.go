@@ -37,6 +37,7 @@ type follower struct {
 	readToken uint64       // of the catch-up read under way; 0 = none
 
 	owesSinceMS int64
+	keepsUp     bool // it acknowledged what it owed last within half of T_isr
 }
 
 // owesAll lets its debt begin now. It is that of one moment at a time: who
@@ -79,6 +80,7 @@ func (m *Machine) reprobe(n ident.Node) {
 	if f := m.lead.follower(n); f != nil {
 		f.probing, f.askedMS, f.sentAtMS, f.readToken = true, m.now, 0, 0
 		f.owesAll(m)
+		f.keepsUp = false
 		f.confirmSent, f.confirmWaitMS = f.confirmAcked, 0
 		f.announced = 0
 	}
@@ -101,7 +103,8 @@ func (f *follower) current(m *Machine) bool {
 
 // acknowledgedByAll gives the least durable end, and confirm version, over the
 // maximal ISR: the members in the key and those of every proposal that may
-// still land.
+// still land. A replica that keeps up counts before it joins: one that is farther
+// away than the members would be behind the committed end as long as there are puts.
 func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok bool) {
 	end, confirmed = m.log.durable.end, m.log.durable.confirm.in(m.lead.epoch)
 	if m.broken(BreakOwnSync) {
@@ -139,6 +142,11 @@ func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok 
 			return end, 0, false
 		}
 	}
+	for i := range m.lead.followers {
+		if f := &m.lead.followers[i]; f.keepsUp && !m.inISR(f.node) && m.answers(f) {
+			end, confirmed = least(end, f.match), min(confirmed, f.confirmAcked)
+		}
+	}
 	return end, confirmed, true
 }
 
@@ -170,6 +178,7 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	moved := !f.matched || msg.Durable.Offset > f.match.Offset || msg.ConfirmN > f.confirmAcked
 	f.match, f.matched = greatest(f.match, msg.Durable), true
 	if moved && f.match.Offset >= f.owes {
+		f.keepsUp = m.now-f.owesSinceMS < m.o.ISRMS/2
 		f.owesAll(m)
 	}
 	f.knows = max(f.knows, msg.Committed.Offset)

@@ -122,6 +122,37 @@ func TestWhoIsSlowIsLetGo(t *testing.T) {
 	require.Len(t, c.state.ISR, 3, "it keeps up again")
 }
 
+// TestWhoIsFarAwayJoinsBesidePuts: one that answers later than the members do is
+// always behind the committed end while there are puts.
+func TestWhoIsFarAwayJoinsBesidePuts(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.pass(500)
+	leader, far := c.at(1), c.at(3)
+	c.arrives = func(e Envelope) int64 {
+		if e.To == far.name {
+			return c.now + 100
+		}
+		return c.now
+	}
+	put := uint64(0)
+	load := func(ms int64) {
+		for end := c.now + ms; c.now < end; c.pass(10) {
+			put++
+			c.put(leader, put, "a")
+		}
+	}
+	far.cut = true
+	c.down(far.name, false)
+	load(2000)
+	require.Len(t, c.state.ISR, 2)
+	far.cut = false
+	c.up(far.name)
+	load(2000)
+	require.Len(t, c.state.ISR, 3)
+	c.pass(500)
+	require.Equal(t, Committed, leader.outcome(put))
+}
+
 func TestElection(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "kept")
