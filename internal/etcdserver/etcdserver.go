@@ -65,6 +65,8 @@ type Options struct {
 	Heartbeat      time.Duration // 0 = 30 ms
 	Election       time.Duration // 0 = 300 ms; at least 5 × Heartbeat
 	MaxTxnOps      uint          // of one transaction; 0 = 2048
+	quota          int64         // bytes of the database; 0 = 512 MiB
+	roomEvery      time.Duration // 0 = 5 s
 	Log            logrus.FieldLogger
 }
 
@@ -85,6 +87,7 @@ type Server struct {
 	stop     sync.Once
 	stopped  chan struct{} // closed when Stop has begun
 	done     chan struct{} // closed when the watcher goroutine has ended
+	roomDone chan struct{} // likewise, of keepRoom
 }
 
 // Exists says whether dir holds a member already.
@@ -116,8 +119,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, tls: o.TLS, log: o.Log,
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
+		roomDone: make(chan struct{}),
 	}
 	go s.watch()
+	go s.keepRoom()
 	return s, nil
 }
 
@@ -165,11 +170,12 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 // Err gives the one fatal error after which the broker has to end.
 func (s *Server) Err() <-chan error { return s.failed }
 
-// Wait blocks until the member is ready; it gives ErrStopped, or ErrRemoved, if
-// the member ends before.
+// Wait blocks until the member is ready and takes writes; it gives ErrStopped, or
+// ErrRemoved, if the member ends before.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-s.Ready():
+		s.awaitRoom(ctx)
 		return nil
 	case <-s.etcd.Server.StopNotify():
 		return s.whyStopped(ctx)
@@ -223,6 +229,7 @@ func (s *Server) giveAway() error {
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
+		<-s.roomDone // before the database is closed
 		if err := s.HandOver(); err != nil && !errors.Is(err, ErrStopped) {
 			s.log.WithError(err).Info("the metadata cluster has to elect a leader")
 		}

@@ -57,7 +57,7 @@ func (o Options) embedConfig() (*embed.Config, error) {
 	}
 	c.ForceNewCluster = o.alone
 	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
-	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, quotaBytes
+	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, o.quota
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
 	c.SnapshotCount, c.SnapshotCatchUpEntries = entriesKept, entriesKept/2
 	c.GRPCKeepAliveMinTime = minPing
@@ -77,6 +77,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxTxnOps == 0 {
 		o.MaxTxnOps = maxTxnOps
+	}
+	if o.quota == 0 {
+		o.quota = quotaBytes
+	}
+	if o.roomEvery == 0 {
+		o.roomEvery = roomEvery
 	}
 	if o.ClusterToken == "" {
 		o.ClusterToken = "lockstep"
