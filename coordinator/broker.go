@@ -53,6 +53,7 @@ type Broker struct {
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 	contact  contact
+	marks    marks
 	space    *space
 	agenda   agenda
 	pace     *pace

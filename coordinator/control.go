@@ -67,12 +67,15 @@ func (b *Broker) controlRound(ctx context.Context) (planned, idle time.Duration)
 	if err := b.raiseLevel(ctx, fence); err != nil {
 		b.log.WithError(err).Info("CONTROLLER could not raise the feature level")
 	}
+	if err := b.dropMarks(ctx, fence); err != nil {
+		b.log.WithError(err).Info("CONTROLLER could not remove the marks of deleted topics")
+	}
 	began := time.Now()
 	plan := controller.Plan(b.snapshot(), controller.Options{})
 	planned = time.Since(began)
 	b.control(ctx, fence, plan)
 	if len(plan) == 0 {
-		return planned, controlIdle
+		return planned, min(controlIdle, b.o.MarkGrace)
 	}
 	return planned, controlEvery
 }

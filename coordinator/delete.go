@@ -11,10 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
+const deletedTopics = "deleted-topics/"
+
 // tombstoneKey marks a topic id as deleted for good, also after the name was
-// taken again: a broker that was away still learns that its folder may go.
+// taken again: a broker that was away still learns that its folder may go. When
+// all brokers have had the time to, the controller removes it (dropMarks).
 func (b *Broker) tombstoneKey(id ident.TopicID) string {
-	return b.keys.Audit("deleted-topics/" + id.String())
+	return b.keys.Audit(deletedTopics + id.String())
 }
 
 // deleteTopic writes the tombstone and removes the partition keys in one

@@ -68,6 +68,7 @@ type Options struct {
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept
+	MarkGrace         time.Duration // how long all brokers have to be there before its mark goes, 5 min
 
 	Replica replica.Options // the times; identities are filled in
 	Queue   nsqd.Options
@@ -111,6 +112,7 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.Hold, 3*time.Second)
 	def(&o.TombstoneLifetime, 45*time.Second)
 	def(&o.TrashGrace, time.Hour)
+	def(&o.MarkGrace, 5*time.Minute)
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
 	}

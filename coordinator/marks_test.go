@@ -1,0 +1,48 @@
+package coordinator_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+)
+
+// TestMarksOfDeletedTopicsGo: each topic that ever was would leave one. While a broker
+// is away they stay: it needs them to know what may go.
+func TestMarksOfDeletedTopicsGo(t *testing.T) {
+	var looks atomic.Int32 // of controllers
+	get := func(_ context.Context, key string) error {
+		if strings.HasSuffix(key, "/controller") {
+			looks.Add(1)
+		}
+		return nil
+	}
+	c := newClusterOf(t, cluster{size: 3, markGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store {
+		return hookedMeta{Store: s, get: get}
+	}})
+	marks := func() int {
+		e, _, err := c.meta.List(context.Background(), meta.Keys{Cluster: "test"}.Audit("deleted-topics/"))
+		require.NoError(t, err)
+		return len(e)
+	}
+	remove := func(topic string) {
+		c.do("n1", "topic.create", topic, "", nil)
+		c.do("n1", "topic.delete", topic, "", nil)
+	}
+	remove("orders")
+	c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are here")
+
+	c.kill("n3")
+	c.eventually(func() bool { return len(c.nodes["n1"].Nodes()) == 2 }, "it is away")
+	remove("invoices")
+	looks.Store(0)
+	c.eventually(func() bool { return looks.Load() > 4 }, "nobody controls")
+	require.Equal(t, 1, marks())
+	c.restart("n3")
+	c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are back")
+}
