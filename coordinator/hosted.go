@@ -65,9 +65,12 @@ type hosted struct {
 	alarm      string // logged last
 	alarmAt    time.Time
 
-	told    []ident.Node // replicas the machine was told of; the watcher's
-	left    time.Time    // when a new file was last begun here for want of space; retention's
-	tooMuch tooMuch      // retention's
+	// Retention's.
+	left    time.Time // when a new file was last begun here for want of space
+	tooMuch tooMuch
+	ends    []endAt // see repeatsFrom
+
+	told []ident.Node // replicas the machine was told of; the watcher's
 }
 
 // View is the machine's last published view; any goroutine.

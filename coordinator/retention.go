@@ -47,7 +47,15 @@ const (
 	// elsewhere on another replica, so one is begun every leaveEvery all the same.
 	leftBytes  = 64 << 10
 	leaveEvery = time.Minute
+	// repeatMarks is how often within RepeatFor the committed end is noted down.
+	repeatMarks = 8
 )
+
+// endAt is how far a log was committed, and when by this process's own clock.
+type endAt struct {
+	at  time.Time
+	end ident.Offset
+}
 
 var (
 	// errCarry: the carry batch was not committed, or cannot be found again.
@@ -91,7 +99,7 @@ func (b *Broker) retain(ctx context.Context, h *hosted) error {
 	}
 	floor := h.offsetOf(h.queue.Floor())
 	h.limit(t, floor)
-	may := min(floor, h.replayFrom(t), h.repeatsFrom(b.o.RepeatFor), h.Committed().Offset)
+	may := min(floor, h.replayFrom(t), h.repeatsFrom(time.Now(), b.o.RepeatFor), h.Committed().Offset)
 	if !ok {
 		return b.leaveFile(ctx, h, may)
 	}
@@ -163,15 +171,20 @@ func (h *hosted) replayFrom(t meta.TopicState) ident.Offset {
 	return max(from, most)
 }
 
-// repeatsFrom is the first batch whose puts may still be repeated: who leads after a
-// restart knows repeats by the log (ADR 2).
-func (h *hosted) repeatsFrom(last time.Duration) ident.Offset {
-	now := time.Now()
-	r, ok := h.store.Index().AtTime(now.Add(-last).UnixMilli())
-	if !ok || r.TimeMS > now.UnixMilli() { // the clock was set back
-		return h.Committed().Offset
+// repeatsFrom is how far the log was committed here so long ago: what came later may
+// still be repeated, and who leads after a restart knows repeats by the log (ADR 2). The
+// times in the log are the leader's, which need not be this broker's.
+func (h *hosted) repeatsFrom(now time.Time, last time.Duration) ident.Offset {
+	if n := len(h.ends); n == 0 || now.Sub(h.ends[n-1].at) >= last/repeatMarks {
+		h.ends = append(h.ends, endAt{now, h.Committed().Offset})
 	}
-	return r.Offset
+	for len(h.ends) > 1 && now.Sub(h.ends[1].at) >= last {
+		h.ends = h.ends[1:]
+	}
+	if now.Sub(h.ends[0].at) < last {
+		return 0
+	}
+	return h.ends[0].end
 }
 
 // limitTopic brings a replica's limits to what the topic's options say.
