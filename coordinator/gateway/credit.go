@@ -6,7 +6,9 @@ import "time"
 // streams of its subscription that lately had something for it, half of it evenly
 // and half by what the client finished of each: a backlog in one partition of
 // many is not drained with a fraction of RDY. One that had nothing may send one
-// message, and has a part from the next time on that demand is weighed.
+// message, and has a part from the next time on that demand is weighed. While the
+// client finishes nothing, one that has room left has no more for it either: beyond
+// what the client holds of it, the others have its part.
 //
 // A finish travels to the leader and its successor back. Lest a fast client
 // spend that time idle, the streams are granted what it finishes in aheadOf more,
@@ -34,6 +36,7 @@ type demand struct {
 	total    int           // finished in the period before that: the weights' sum
 	ahead    int           // granted beyond RDY
 	parts    int           // shares that have a part of it
+	kept     int           // what the others have in flight: no part of it
 }
 
 // creditLocked is one stream's part: never 0 while RDY is not, or a partition
@@ -47,9 +50,9 @@ func (s *subscription) creditLocked(h *share) int {
 		return min(len(h.held), maxCredit)
 	}
 	if !h.part {
-		return 1
+		return min(h.kept+1, maxCredit)
 	}
-	whole := s.mu.ready + min(d.ahead, s.mu.ready)
+	whole := s.mu.ready - min(d.kept, s.mu.ready) + min(d.ahead, s.mu.ready)
 	// What the streams up to this one get, less what those before it get: in all it
 	// is the whole, wherever it is cut.
 	from, to, of := h.place, h.place+1, d.parts
@@ -85,15 +88,19 @@ func (s *subscription) weighLocked(now time.Duration) {
 	*d = demand{weighed: now, total: d.finished, ahead: int(time.Duration(d.finished) * aheadOf / period)}
 	none := true
 	for _, h := range s.mu.order {
-		h.part = h.finished > 0 || h.hasLocked()
+		h.part = h.finished > 0 || h.hasLocked() && (d.total > 0 || !h.hasRoomLocked())
 		none = none && !h.part
 	}
 	before := 0
 	for _, h := range s.mu.order {
+		h.kept = 0
 		if h.part = h.part || none; h.part {
 			h.place, h.before, h.weight = d.parts, before, h.finished
 			d.parts++
 			before += h.weight
+		} else if h.hasLocked() && d.total == 0 {
+			h.kept = h.underWayLocked()
+			d.kept += h.kept
 		}
 		h.finished = 0
 	}
@@ -107,9 +114,22 @@ func (s *subscription) grantLocked() {
 	}
 }
 
-// hasLocked reports whether the client has something of the partition, or will.
-func (h *share) hasLocked() bool {
-	return h.inFlightLocked() > 0 || h.remote != nil && h.remote.buffer.len() > 0
+// underWayLocked is what the client has of the partition, or will.
+func (h *share) underWayLocked() int {
+	n := h.inFlightLocked()
+	if h.remote != nil {
+		n += h.remote.buffer.len()
+	}
+	return n
+}
+
+// hasLocked reports whether there is any.
+func (h *share) hasLocked() bool { return h.underWayLocked() > 0 }
+
+// hasRoomLocked reports whether more could come: what this broker leads needs no
+// credit.
+func (h *share) hasRoomLocked() bool {
+	return h.local != nil || h.remote != nil && h.underWayLocked() < h.remote.credit
 }
 
 // refreshCredit weighs again what the client of a second ago deserves, and says

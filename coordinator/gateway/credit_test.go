@@ -311,6 +311,26 @@ func TestPullStopsAtLargeMessages(t *testing.T) {
 	})
 }
 
+// TestAClientThatCollectsGetsItsRDY: it finishes nothing before it holds RDY messages,
+// one of which is of a partition that has no more.
+func TestAClientThatCollectsGetsItsRDY(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1", "n1", "n3")
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		w.store(top.Partition(0), 1)
+		w.store(top.Partition(1), 40)
+		for n := range 3 {
+			var held []edge.MessageID
+			w.consume(s, 10, 10, 5*time.Second, func(d edge.Delivery) { held = append(held, d.ID) })
+			require.Len(t, held, 10)
+			w.store(top.Partition(2), n+1) // one more than before
+			for _, id := range held {
+				require.NoError(t, s.Finish(id))
+			}
+		}
+	})
+}
+
 // TestPartsOfTheCredit: half evenly and half by what was finished, over those that had
 // something, in all RDY; ahead of a fast client no more than RDY again.
 func TestPartsOfTheCredit(t *testing.T) {

@@ -35,6 +35,7 @@ type share struct {
 	part      bool          // it had something for the client then
 	place     int           // among those that had
 	before    int           // the weights of those before it
+	kept      int           // in flight then, if it had no part although the client has something of it
 }
 
 // holding is one delivery in the client's hands.
