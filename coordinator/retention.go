@@ -51,12 +51,6 @@ const (
 	repeatMarks = 8
 )
 
-// endAt is how far a log was committed, and when by this process's own clock.
-type endAt struct {
-	at  time.Time
-	end ident.Offset
-}
-
 var (
 	// errCarry: the carry batch was not committed, or cannot be found again.
 	errCarry = errors.New("coordinator: messages were not carried")
@@ -169,6 +163,12 @@ func (h *hosted) replayFrom(t meta.TopicState) ident.Offset {
 		return most
 	}
 	return max(from, most)
+}
+
+// endAt is how far a log was committed, and when by this process's own clock.
+type endAt struct {
+	at  time.Time
+	end ident.Offset
 }
 
 // repeatsFrom is how far the log was committed here so long ago: what came later may

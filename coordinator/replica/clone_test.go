@@ -79,7 +79,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[campaign]():      "startMS asked answers stoodMS",
 		reflect.TypeFor[standing]():      "node epoch end",
 		reflect.TypeFor[leadership]():    "epoch start markerEnd sinceMS open opening followers pending held heldBytes review unresolved retryMS rollback asked paused waiters heir heirMS confirmN confirmed changes",
-		reflect.TypeFor[follower]():      "node store incarnation probing probe next match matched confirmSent confirmAcked confirmAtMS confirmWaitMS snapshotN askedMS sentAtMS owes announced knows readToken owesSinceMS keepsUp",
+		reflect.TypeFor[follower]():      "node store incarnation probing probe next match matched confirmSent confirmAcked confirmAtMS confirmWaitMS snapshotN askedMS sentAtMS owesSinceMS owes keepsUp announced knows readToken",
 		reflect.TypeFor[pendingPut]():    "ticket first end sentMS",
 		reflect.TypeFor[heldPut]():       "put sinceMS",
 		reflect.TypeFor[taken]():         "ticket sinceMS",

@@ -29,15 +29,14 @@ type follower struct {
 	confirmWaitMS             int64  // since then, before the next snapshot; 0 = RetryMS
 	snapshotN                 uint64 // of the last snapshot sent
 
-	askedMS   int64        // since when it is asked where it stands, as it came or came back
-	sentAtMS  int64        // last message
-	owes      ident.Offset // the end of the log at owesSinceMS: not acknowledged since
-	announced ident.Offset // committed end it was last told
-	knows     ident.Offset // committed end it said it knows
-	readToken uint64       // of the catch-up read under way; 0 = none
-
-	owesSinceMS int64
-	keepsUp     bool // it acknowledged what it owed last within half of T_isr
+	askedMS     int64        // since when it is asked where it stands, as it came or came back
+	sentAtMS    int64        // last message
+	owesSinceMS int64        // its debt is of then,
+	owes        ident.Offset // the end of the log at that time: not acknowledged since
+	keepsUp     bool         // it acknowledged what it owed before within half of T_isr
+	announced   ident.Offset // committed end it was last told
+	knows       ident.Offset // committed end it said it knows
+	readToken   uint64       // of the catch-up read under way; 0 = none
 }
 
 // owesAll lets its debt begin now. It is that of one moment at a time: who
