@@ -48,7 +48,7 @@ func (b *Broker) rewriteTopic(ctx context.Context, name string, change func(meta
 
 // tryTxn is one attempt at a transaction on keys as they were read. It has little time,
 // for etcd forgets what was under way when its leader died (txnTimeout). Not ok: they have
-// moved, or no answer came; whoever reads them again finds out.
+// moved, or no answer came, revision 0; whoever reads them again finds out.
 func (b *Broker) tryTxn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (ok bool, rev int64, err error) {
 	short, cancel := context.WithTimeout(ctx, 2*txnTimeout+time.Duration(len(puts))*writeEach)
 	defer cancel()

@@ -125,12 +125,12 @@ func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error 
 	if err != nil || ok { // made while this waited
 		return err
 	}
-	made, err := b.tryChannels(ctx, topic, t, b.wanted.with(topic, channel, b.catalog.channels(t.ID)))
+	answered, err := b.tryChannels(ctx, topic, t, b.wanted.with(topic, channel, b.catalog.channels(t.ID)))
 	if err != nil {
 		return fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
 	}
 	look := ctx
-	if !made { // perhaps nothing has moved
+	if !answered { // perhaps nothing has moved
 		var cancel context.CancelFunc
 		look, cancel = context.WithTimeout(ctx, createRetry)
 		defer cancel()
@@ -139,7 +139,7 @@ func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error 
 		now, _, there, err := b.knownChannel(topic, channel)
 		return there || err != nil || now.Revision != t.Revision
 	})
-	if err != nil && (made || ctx.Err() != nil) {
+	if err != nil && (answered || ctx.Err() != nil) {
 		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 	}
 	return nil
@@ -148,7 +148,7 @@ func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error 
 // tryChannels writes the keys of channels if they and the topic are as known. The
 // topic's key moves whenever channels come or go: who counts them at a revision of
 // it has seen all.
-func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicState, wanted []wantedChannel) (ok bool, err error) {
+func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicState, wanted []wantedChannel) (answered bool, err error) {
 	before := t.Revision
 	var puts []meta.Put
 	var cmp []meta.Compare
@@ -165,8 +165,8 @@ func (b *Broker) tryChannels(ctx context.Context, topic string, t meta.TopicStat
 	t.V = meta.Version
 	puts = append(puts, meta.Put{Key: b.keys.Topic(topic), Value: meta.Encode(t)})
 	cmp = append(cmp, meta.Compare{Key: b.keys.Topic(topic), Create: -1, Mod: before})
-	ok, _, err = b.tryTxn(ctx, cmp, puts)
-	return ok, err
+	_, rev, err := b.tryTxn(ctx, cmp, puts)
+	return rev != 0, err
 }
 
 // pauseChannel replicates a pause at every leader; the key remembers it for
