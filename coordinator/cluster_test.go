@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,6 +46,7 @@ type cluster struct {
 	maxDisk      int64                   // for the logs of every broker; 0 = any
 	markGrace    time.Duration           // how long the marks of deleted topics stay; 0 = the default
 	recount      time.Duration           // how often the boot counter is raised; 0 = the default
+	hold         time.Duration           // T_hold; 0 = patience
 	hook         vfs.Hook                // sees the calls to every disk; nil = none
 	members      *members                // of the metadata store; nil = the brokers embed none
 	net          *network                // between the brokers
@@ -59,7 +61,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t *testing.T, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, markGrace: o.markGrace, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), markGrace: o.markGrace, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -121,7 +123,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, MarkGrace: c.markGrace, RepeatFor: time.Millisecond, Hold: patience, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, MarkGrace: c.markGrace, RepeatFor: time.Millisecond, Hold: c.hold, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 }
 

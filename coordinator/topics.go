@@ -80,6 +80,7 @@ func (b *Broker) EnsureTopic(ctx context.Context, name string) (gateway.Topic, e
 // createTopic returns when the topic is known here. Whoever creates it first
 // wins, on whatever broker; the others find it.
 func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, error) {
+	came := time.Now()
 	leave, err := b.creating.enter(ctx, s.name)
 	if err != nil {
 		return gateway.Topic{}, err
@@ -91,6 +92,9 @@ func (b *Broker) createTopic(ctx context.Context, s topicSpec) (gateway.Topic, e
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID(), hold: b.o.Hold + time.Duration(s.partitions)*prepareEach}
+	if time.Since(came) > createRetry { // somebody has tried it meanwhile
+		c.began = came
+	}
 	known := b.knownChannels(ctx, s.name)
 	defer func() { b.background(func(ctx context.Context) { b.releaseReplicas(ctx, c) }) }()
 	for {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,4 +164,26 @@ func TestChannelBelowTheMinimum(t *testing.T) {
 		require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), edge.ErrUnavailable, name)
 		cancel()
 	}
+}
+
+// TestProducersOfATopicThatCannotBeMade: many wait for the same topic, for which there
+// are too few brokers. They are refused together, not one after the other.
+func TestProducersOfATopicThatCannotBeMade(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, hold: time.Second})
+	c.kill("n2")
+	c.kill("n3")
+	c.eventually(func() bool { // they are dead
+		return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Alive && v.Name != "n1" })
+	}, "dead")
+	began := time.Now()
+	var done sync.WaitGroup
+	for range 16 {
+		done.Go(func() {
+			if err := c.nodes["n1"].Publisher().Admit(t.Context(), "orders", 1); err == nil {
+				t.Error("it was made")
+			}
+		})
+	}
+	done.Wait()
+	require.Less(t, time.Since(began), 9*time.Second) // the put limit
 }
