@@ -192,3 +192,37 @@ func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]
 	}
 	return p.source.Read(from, most, dst)
 }
+
+// readEach gives the first of the messages, or what Read says of it, and those that
+// follow in this order as far as they can be read, of about readAheadBytes. It reads in
+// the order of the log, so that a batch which holds many of them is read once.
+func (p *Partition) readEach(seqs []ident.Sequence, dst []queue.Message) ([]queue.Message, error) {
+	dst, err := p.Read(seqs[0], 1, dst)
+	if err != nil || len(dst) == 0 || dst[0].Seq != seqs[0] {
+		return dst, err
+	}
+	bytes := dst[0].Size()
+	found := map[ident.Sequence]queue.Message{}
+	sorted := slices.Sorted(slices.Values(seqs[1:]))
+	var read []queue.Message
+	for len(sorted) > 0 && bytes < readAheadBytes {
+		n := 1
+		for n < len(sorted) && sorted[n] == sorted[0]+ident.Sequence(n) {
+			n++
+		}
+		read, _ = p.Read(sorted[0], n, read[:0]) // what cannot be read is told when it is the first
+		for i := range read {
+			found[read[i].Seq] = read[i]
+			bytes += read[i].Size()
+		}
+		sorted = sorted[min(max(len(read), 1), n):]
+	}
+	for _, seq := range seqs[1:] {
+		m, ok := found[seq]
+		if !ok {
+			break
+		}
+		dst = append(dst, m)
+	}
+	return dst, nil
+}

@@ -118,6 +118,21 @@ func (a *asideSet) peek() (ident.Sequence, bool) {
 	return 0, false
 }
 
+// front lists the first ready messages: the one that peek has found, and at most so
+// many in all that lie below a limit.
+func (a *asideSet) front(most int, limit ident.Sequence) []ident.Sequence {
+	seqs := []ident.Sequence{a.ready.front()}
+	for _, seq := range a.ready.items[a.ready.head+1:] {
+		if len(seqs) >= most {
+			break
+		}
+		if seq < limit && a.isReady(seq) {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
+}
+
 // deliver moves the first ready message, which is seq, into flight and returns
 // how often it was delivered before.
 func (a *asideSet) deliver(seq ident.Sequence) uint16 {

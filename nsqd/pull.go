@@ -17,7 +17,7 @@ const (
 	// client has read it, and RDY counts messages, however large.
 	pullBytes = 1 << 20
 	// redoMessages bounds one read of messages that come again.
-	redoMessages = 64
+	redoMessages = 256
 	// stallNS is how long a channel waits after a read that failed.
 	stallNS = 100 * nsPerMS
 )
@@ -199,6 +199,10 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 		}
 		return true // look again
 	}
+	var again []ident.Sequence
+	if w == &c.redo {
+		again = c.cursor.aside.front(most, c.limit)
+	}
 	generation, room := c.generation, w.messages[:0]
 	w.messages, w.head = nil, 0
 	c.reading = true
@@ -206,7 +210,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	var read []queue.Message
 	var err error
 	if w == &c.redo {
-		read, err = c.p.Read(from, max(most, 1), room)
+		read, err = c.p.readEach(again, room)
 	} else {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}
@@ -218,7 +222,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	}
 	w.measure(read)
 	if w == &c.redo {
-		return c.tookRedoLocked(from, most, read, start, err, now)
+		return c.tookRedoLocked(from, read, start, err, now)
 	}
 	return c.tookAheadLocked(read, start, err, now)
 }
@@ -227,7 +231,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 func (c *Channel) rangeLocked(w *window) (from ident.Sequence, most int) {
 	if w == &c.redo {
 		from, _ = c.cursor.aside.peek()
-		return from, c.cursor.aside.ready.run(redoMessages)
+		return from, min(redoMessages, readAheadBytes/max(w.average, 1))
 	}
 	// Pass over what is settled without reading it: an ephemeral channel may have
 	// discarded gigabytes.
@@ -279,8 +283,8 @@ func (c *Channel) skipLocked(to ident.Sequence) {
 	c.changedLocked()
 }
 
-// tookRedoLocked keeps the bodies of a run of the ready queue.
-func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Message, start ident.Sequence, err error, now int64) bool {
+// tookRedoLocked keeps the bodies of the front of the ready queue.
+func (c *Channel) tookRedoLocked(from ident.Sequence, read []queue.Message, start ident.Sequence, err error, now int64) bool {
 	if !c.cursor.aside.isReady(from) {
 		return true // finished or reclaimed meanwhile
 	}
@@ -298,7 +302,7 @@ func (c *Channel) tookRedoLocked(from ident.Sequence, run int, read []queue.Mess
 		c.restLocked(from, now)
 		return true
 	}
-	c.redo.messages = read[:min(len(read), run)]
+	c.redo.messages = read
 	return true
 }
 

@@ -26,12 +26,3 @@ func (q *seqQueue) pop() {
 		q.items, q.head = q.items[:0], 0
 	}
 }
-
-// run is how many sequences from the front on follow each other, at most max.
-func (q *seqQueue) run(max int) int {
-	n := 1
-	for n < max && n < q.len() && q.items[q.head+n] == q.items[q.head]+ident.Sequence(n) {
-		n++
-	}
-	return n
-}
