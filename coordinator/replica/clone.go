@@ -232,6 +232,7 @@ func (c *canon) follower(f *follower) {
 	c.flags(f.probing, f.matched, f.readToken != 0, f.keepsUp)
 	if f.probing {
 		c.num(uint64(f.probe))
+		c.flags(f.asked())
 		c.age(f.askedMS, c.o.RetryMS)
 	}
 	c.pos(f.next, f.match)

@@ -218,6 +218,7 @@ func (m *Machine) rejected(f *follower, msg *Message) {
 	again := f.probing && at.Offset == f.probe
 	f.next, f.probing, f.probe, f.readToken, f.sentAtMS = at, true, at.Offset, 0, m.now
 	if !again { // what was refused here a moment ago waits for the retry
+		f.askedMS, f.sentAtMS = m.now, 0
 		m.sendFrom(f)
 	}
 }
@@ -242,7 +243,7 @@ func (m *Machine) replicate() {
 			}
 			continue
 		}
-		for f.next.Offset < m.log.end.Offset && f.readToken == 0 &&
+		for f.next.Offset < m.log.end.Offset && !f.probing && f.readToken == 0 &&
 			int(f.next.Offset-f.match.Offset) < m.o.WindowBytes {
 			m.sendFrom(f)
 		}
@@ -251,6 +252,9 @@ func (m *Machine) replicate() {
 		}
 	}
 }
+
+// asked reports whether a question is out; it is repeated without batches.
+func (f *follower) asked() bool { return f.probing && f.sentAtMS >= f.askedMS }
 
 // patience is how long a question waits for its answer: as long as the follower
 // has been asked in vain. One that opens its replica now hears nothing for some
@@ -264,7 +268,7 @@ func (m *Machine) sendFrom(f *follower) {
 	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
 		f.next, f.probing = first, true
 	}
-	if f.next.Offset == m.log.end.Offset {
+	if f.asked() || f.next.Offset == m.log.end.Offset {
 		m.appendTo(f, nil, false)
 		return
 	}
@@ -292,10 +296,12 @@ func (m *Machine) appendTo(f *follower, batches []queue.Batch, bulk bool) {
 	}
 	if len(batches) > 0 {
 		msg.PrevCRC = batches[0].PrevCRC
-		f.next = batches[len(batches)-1].End
 	}
-	if f.probing {
+	switch {
+	case f.probing: // repeated as it is: the answer to any of them may come late
 		f.probe = msg.Prev.Offset
+	case len(batches) > 0:
+		f.next = batches[len(batches)-1].End
 	}
 	f.sentAtMS, f.announced = m.now, m.committed.Offset
 	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})

@@ -153,6 +153,35 @@ func TestWhoIsFarAwayJoinsBesidePuts(t *testing.T) {
 	require.Equal(t, Committed, leader.outcome(put))
 }
 
+// TestAnswersThatTakeLongerThanARetry: the follower's answers come after the question
+// was repeated, and puts go on meanwhile. All questions are the same.
+func TestAnswersThatTakeLongerThanARetry(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.pass(500)
+	leader, far := c.at(1), c.at(3)
+	put := uint64(0)
+	load := func(ms int64) {
+		for end := c.now + ms; c.now < end; c.pass(10) {
+			put++
+			c.put(leader, put, "a")
+		}
+	}
+	far.cut = true
+	load(100) // is lost on the way
+	c.down(far.name, false)
+	load(2000)
+	c.arrives = func(e Envelope) int64 {
+		if e.To == far.name {
+			return c.now + 300
+		}
+		return c.now
+	}
+	far.cut = false
+	c.up(far.name)
+	load(3000)
+	require.Len(t, c.state.ISR, 3)
+}
+
 func TestElection(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "kept")

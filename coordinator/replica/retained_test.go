@@ -87,6 +87,28 @@ func TestRetentionPassesFollower(t *testing.T) {
 	require.Len(t, leader.m.View().ISR, 3)
 }
 
+// TestRetentionPassesWhoIsSentTo: it is asked once where it stands, and not sent
+// the same for ever.
+func TestRetentionPassesWhoIsSentTo(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leader, behind := c.at(1), c.at(3)
+	c.pass(100)
+	behind.cut = true // but not silent
+	for i := range 5 {
+		c.put(leader, uint64(10+i), "b")
+		c.settle()
+	}
+	trimTo(leader, leader.log[len(leader.log)-2].At)
+	f := leader.m.lead.follower("n3")
+	f.next = f.match
+	c.step(leader, Tick{NowMS: c.now + 10})
+	require.Len(t, c.wire, 1)
+	behind.cut = false
+	c.pass(2000)
+	require.Equal(t, leader.m.View().End, behind.m.View().End)
+	require.Len(t, leader.m.View().ISR, 3)
+}
+
 // A heir that restarted since its last acknowledgement may have lost its disk:
 // the leadership is not its before it has spoken, for which it is asked.
 func TestHandOverWaitsForPresentIncarnation(t *testing.T) {
