@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -34,6 +35,16 @@ func (b *Broker) Decommission(ctx context.Context, n ident.Node, leaving bool) e
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
 	}
+}
+
+// Left says whether this broker is decommissioned and has no replica any more: if it
+// stops, it is for good.
+func (b *Broker) Left() bool {
+	leaving := slices.ContainsFunc(b.catalog.nodes(), func(n meta.NodeState) bool { return n.Name == b.self && n.Leaving })
+	return leaving && !slices.ContainsFunc(b.catalog.partitions(), func(p ident.Partition) bool {
+		s, _ := b.catalog.partition(p)
+		return slices.Contains(s.Replicas, b.self)
+	})
 }
 
 // forget removes a broker that has left: its member of the embedded metadata

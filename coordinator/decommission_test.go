@@ -24,6 +24,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 	}
 	leaving := c.leader("orders")
 	require.ErrorIs(t, c.nodes["n1"].Decommission(ctx, "n9", true), edge.ErrInvalid)
+	require.False(t, c.nodes[leaving].Left())
 	require.NoError(t, c.nodes["n1"].Decommission(ctx, ident.Node(leaving), true))
 	witness := map[string]string{"n1": "n2", "n2": "n3", "n3": "n4", "n4": "n1"}[leaving]
 	c.eventually(func() bool {
@@ -33,6 +34,8 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 		}
 		return ok
 	}, "it is not freed")
+	c.eventually(c.nodes[leaving].Left, "it does not know that it is")
+	require.False(t, c.nodes[witness].Left())
 	c.eventually(func() bool {
 		names, err := c.disks[leaving].List("/data/trash")
 		return err == nil && len(names) > 0

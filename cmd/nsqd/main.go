@@ -23,6 +23,9 @@ import (
 const (
 	// startTimeout bounds the wait for a majority of etcd and the registration.
 	startTimeout = 5 * time.Minute
+	// leaveTimeout bounds what the other members of the embedded etcd have to agree to
+	// when a decommissioned broker stops.
+	leaveTimeout = 8 * time.Second
 	// handOverTimeout and drainTimeout bound a planned stop.
 	handOverTimeout = 5 * time.Second
 	drainTimeout    = 5 * time.Second

@@ -161,10 +161,23 @@ func (p *process) stop() {
 		_ = p.meta.Close()
 	}
 	if p.etcd != nil {
+		p.leaveEtcd()
 		p.etcd.Stop()
 	}
 	if p.lock != nil {
 		_ = p.lock.Unlock()
+	}
+}
+
+// leaveEtcd takes the member of a broker that has been decommissioned along.
+func (p *process) leaveEtcd() {
+	if p.broker == nil || !p.broker.Left() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := p.etcd.Leave(ctx); err != nil {
+		p.log.WithError(err).Warn("this broker's member of the embedded etcd stays, until the controller takes it out")
 	}
 }
 

@@ -79,3 +79,18 @@ func (c *cluster) replicasOn(name string) (n int) {
 	}
 	return n
 }
+
+// TestOneOfTwoBrokersIsDecommissioned: the one that stays has the metadata for itself.
+func TestOneOfTwoBrokersIsDecommissioned(t *testing.T) {
+	c := start(t, 2)
+	c.create(topic, channel, 1)
+	c.must("topic", "replication", topic, "--replication-factor", "1", "--min-in-sync", "1", "--wait", "30s")
+	c.must("cluster", "decommission", "n2", "--wait", "30s")
+	require.NoError(t, c.Stop("n2", 20*time.Second))
+	var view edge.ClusterView
+	c.until("the cluster forgets n2", func() bool { return c.get(c.Brokers[0], "/v1/cluster", &view) == nil && len(view.Brokers) == 1 })
+	require.NoError(t, c.Stop("n1", 20*time.Second))
+	c.restart("n1")
+	c.createWith("later", channel, "replication_factor", "1")
+	require.Equal(t, history.OK, putOnce(c.Brokers[0], "later", "stored"))
+}

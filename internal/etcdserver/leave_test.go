@@ -1,0 +1,26 @@
+package etcdserver_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMembersLeaveUntilOneIsLeft: each is stopped for good, and the others go on.
+func TestMembersLeaveUntilOneIsLeft(t *testing.T) {
+	_, servers := startThree(t)
+	_, rest := leaderOf(t, servers)
+	last := rest[0]
+	for _, s := range servers {
+		if s == last {
+			continue
+		}
+		require.NoError(t, s.HandOver())
+		require.NoError(t, s.Leave(t.Context()))
+		s.Stop()
+		require.Eventually(t, func() bool { _, err := client(t, last).Put(t.Context(), "k", "v"); return err == nil }, deadline, pollEvery)
+	}
+	require.NoError(t, last.Leave(t.Context()), "nothing to leave")
+	_, err := client(t, last).Put(t.Context(), "k", "v")
+	require.NoError(t, err)
+}
