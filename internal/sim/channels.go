@@ -21,8 +21,10 @@ func newQueue(h *host, log nsqd.Log, rep nsqd.Replicator) *nsqd.Partition {
 	return nsqd.NewPartition("t", id, log, rep, o)
 }
 
-// publish tells the channels what moved in a Step.
-func (h *host) publish(old *replica.View) {
+// publish shows the machine's view, and tells the channels what moved.
+func (h *host) publish() {
+	old := h.view
+	h.view = h.state
 	v := &h.view
 	if h.leads != 0 && (v.Role != replica.Leader || v.Epoch != h.leads) {
 		h.leads, h.finishes = 0, nil
@@ -61,6 +63,10 @@ func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
 	if h.telling {
 		finishes, h.finishes = h.finishes, nil
 	}
+	if h.gone {
+		h.queue.Completed(number, false)
+		return
+	}
 	h.ticket++
 	t := h.ticket
 	h.tickets[t] = func(c replica.Completion) {
@@ -71,10 +77,7 @@ func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
 			h.queue.Completed(number, c.Outcome == replica.Committed)
 		}
 	}
-	boot := h.n.boot
-	h.n.w.after(0, func() {
-		h.n.post(boot, func() { h.step(replica.Change{Delta: delta, Ticket: t}) })
-	})
+	h.step(replica.Change{Delta: delta, Ticket: t})
 }
 
 // Committed implements nsqd.Log.

@@ -56,8 +56,8 @@ func (l *ledger) before(t micros) ident.Position {
 type checker struct{ w *world }
 
 // changed looks at a machine's view after a Step.
-func (c *checker) changed(h *host, old *replica.View) {
-	v := &h.view
+func (c *checker) changed(h *host, v *replica.View) {
+	old := &h.state
 	if v.Committed.Offset < old.Committed.Offset {
 		c.w.failf("committed end moved back", h.part, "%s: %d after %d", h.n.name, v.Committed.Offset, old.Committed.Offset)
 	}
@@ -65,7 +65,7 @@ func (c *checker) changed(h *host, old *replica.View) {
 
 // committed compares what a machine now calls committed with the ledger.
 func (c *checker) committed(h *host) {
-	to := h.view.Committed
+	to := h.state.Committed
 	if img := &h.store.volatile; to.Offset > img.end().Offset {
 		c.w.failf("committed beyond end", h.part, "%s: committed %d, log ends at %d", h.n.name, to.Offset, img.end().Offset)
 		return
@@ -91,7 +91,7 @@ func (c *checker) observe(h *host, l *ledger, b queue.Batch) bool {
 	if i < len(l.batches) {
 		if known := l.batches[i]; (!bytes.Equal(known.Bytes, b.Bytes) || known.At != b.At) && !damaged(b) {
 			c.w.failf("committed log differs", h.part, "%s (%s, epoch %d) has batch %08x of epoch %d at %d where %08x of epoch %d was committed",
-				h.n.name, h.view.Role, h.view.Epoch, b.CRC, b.Epoch, b.At.Offset, known.CRC, known.Epoch)
+				h.n.name, h.state.Role, h.state.Epoch, b.CRC, b.Epoch, b.At.Offset, known.CRC, known.Epoch)
 		}
 		return false
 	}
@@ -190,7 +190,7 @@ func (c *checker) proposed(h *host, s meta.PartitionState) {
 		x := c.w.nodes[c.w.nodeIndex(m.Node)]
 		held := x.disk.stores[h.part]
 		heard := x.up && x.incarnation != 0 && h.n.live[x.index].incarnation == x.incarnation
-		if heard && (held == nil || held.id != m.Store) && !slices.Contains(h.view.ISR, m) {
+		if heard && (held == nil || held.id != m.Store) && !slices.Contains(h.state.ISR, m) {
 			c.w.failf("member without its disk", h.part, "%s proposes store %x of %s", h.n.name, uint64(m.Store)&0xffff, m.Node)
 		}
 	}

@@ -35,7 +35,7 @@ func (w *world) control() {
 // snapshot is the metadata as this broker's watch has it.
 func (n *node) snapshot() controller.Snapshot {
 	s := controller.Snapshot{Topics: []controller.Topic{{Name: "t", State: meta.TopicState{
-		ID: topicID, ReplicationFactor: n.w.scenario.rf, MinInSync: n.w.scenario.minISR,
+		ID: topicID, ReplicationFactor: n.w.rf, MinInSync: n.w.minISR,
 	}}}}
 	load := make([]placement.Broker, len(n.w.nodes))
 	for p, key := range n.keys {
@@ -86,12 +86,21 @@ func (w *world) move(f fault) bool {
 			spare = append(spare, n.name)
 		}
 	}
-	if e.down || len(spare) == w.scenario.rf || len(key.Target) > 0 {
+	if e.down || len(spare) <= w.rf || len(key.Target) > 0 {
 		return false
 	}
 	s := key.Clone()
 	from := int(f.draw % uint64(len(spare)))
-	s.Target = append(spare[from:len(spare):len(spare)], spare[:from]...)[:w.scenario.rf]
+	s.Target = append(spare[from:len(spare):len(spare)], spare[:from]...)[:w.rf]
 	e.put(f.part, s)
+	return true
+}
+
+// changeTopic has an operator ask for another number of replicas, or of those that
+// must be in sync.
+func (w *world) changeTopic(f fault) bool {
+	w.rf = 2 + int(f.draw%uint64(len(w.nodes)-1))
+	w.minISR = 1 + int(f.draw/8%uint64(w.rf))
+	w.note("world", -1, "wants %d replicas, %d in sync", w.rf, w.minISR)
 	return true
 }

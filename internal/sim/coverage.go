@@ -45,6 +45,8 @@ const (
 	StateShortOfSpace
 	StateDiskFull
 	StateCompaction
+	StateMinimum
+	StateCutOff
 	stateCount
 )
 
@@ -58,6 +60,7 @@ func (s State) String() string {
 		"log restart", "disk error", "unsynced writes lost", "registration lost",
 		"held put refused", "replica moved", "messages carried", "carried message seen", "log trimmed",
 		"quarantine", "repaired from a peer", "refused short of space", "disk full", "metadata compacted",
+		"minimum changed", "leader replaced though it lives",
 	}[s]
 }
 
@@ -110,6 +113,9 @@ func (c *Coverage) casLanded(x replica.CAS, landed, late bool) {
 
 // transition classifies a change of a partition's key.
 func (c *Coverage) transition(w *world, old, s meta.PartitionState) {
+	if old.MinInSync != s.MinInSync {
+		c[StateMinimum]++
+	}
 	switch {
 	case old.Leader != s.Leader || old.LeaderIncarnation != s.LeaderIncarnation:
 		c[StateElection]++

@@ -10,6 +10,14 @@
 // event, so a failure is reproduced by its seed alone and shrinks by leaving
 // faults out.
 //
+// What stands for the daemon's own code keeps to its order: events wait for a pass of
+// the core loop, which steps all machines before it submits, sends and proposes, and
+// publishes and answers later, while channels and timers go on; a watch is applied whole
+// before any machine hears of it, and says late what a broker knows already; a
+// transaction compares what its broker knows when it is sent; a replica that was moved
+// away is mute until it is dropped, and goes on if it is moved back; a leader that
+// reaches the metadata alone says so and is replaced.
+//
 // It does not simulate files (internal/store has its own crash tests), the wire
 // encoding, gateways or topics: a submission to the journal is atomic and is
 // kept or lost as a whole, and a message arrives whole or not at all. A flipped
@@ -46,6 +54,8 @@
 //     replicas are where they are wanted and in the in-sync set, what was damaged
 //     is repaired, a new put commits, every message is delivered and finished,
 //     and all replicas hold the same bytes and the same channels.
-//  12. What all clients saw passes internal/e2e/history, the judge of the tests
+//  12. Whenever an in-sync set holds all that its leader has said of its channels, and
+//     there is nothing more to say, their states are equal.
+//  13. What all clients saw passes internal/e2e/history, the judge of the tests
 //     with real processes, which has to flag 19 corrupted histories.
 package sim

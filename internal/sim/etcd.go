@@ -31,7 +31,9 @@ type etcd struct {
 type registration struct {
 	incarnation ident.Incarnation
 	handingOver bool
+	unreached   []ident.Node // as it says itself
 	expires     micros
+	revision    int64
 }
 
 // change is one revision: of a partition's key, or of a registration.
@@ -87,13 +89,20 @@ func (e *etcd) request(n *node, late bool, apply func(), answered, unknown func(
 	})
 }
 
-// compareAndSwap carries replica.CAS out at one instant.
-func (e *etcd) compareAndSwap(self replica.Peer, part int, c replica.CAS) bool {
+// compareAndSwap carries replica.CAS out at one instant. A leader that is to be replaced
+// must be registered as its replacer had heard.
+func (e *etcd) compareAndSwap(self replica.Peer, part int, c replica.CAS, old registration) bool {
 	if e.parts[part].Revision != c.State.Revision || !e.is(self.Node, self.Incarnation) {
 		return false
 	}
-	if old := c.LeaderGone; old != nil && e.is(old.Node, old.Incarnation) && !e.live[e.w.nodeIndex(old.Node)].handingOver {
-		return false
+	if gone := c.LeaderGone; gone != nil {
+		now := e.live[e.w.nodeIndex(gone.Node)]
+		if now.incarnation != old.incarnation || now.revision != old.revision {
+			return false
+		}
+		if e.is(gone.Node, gone.Incarnation) && !now.handingOver {
+			e.w.cover[StateCutOff]++
+		}
 	}
 	if heir := c.Heir; heir != nil && !e.is(heir.Node, heir.Incarnation) {
 		return false
@@ -138,6 +147,9 @@ func (e *etcd) setLive(n int, r registration, create bool) ident.Incarnation {
 	e.revision++
 	if create {
 		r.incarnation = ident.Incarnation(e.revision)
+	}
+	if r.incarnation != 0 {
+		r.revision = e.revision
 	}
 	e.live[n] = r
 	e.changes = append(e.changes, change{revision: e.revision, part: -1, node: n, live: r})

@@ -75,6 +75,7 @@ const (
 	fillDisk
 	stallBoth // a member dies and the other's disk stalls: forces a rollback
 	crashElected
+	changeTopic
 	faultKindCount
 )
 
@@ -87,7 +88,7 @@ func (k faultKind) String() string {
 		"etcd down", "cut from etcd", "lost answers of etcd", "late requests to etcd", "lagging watch",
 		"gap in watch", "lost registration", "clock jump", "clock drift", "hand-over", "graceful stop",
 		"moved replica", "trimmed logs", "compacted metadata", "flipped bit",
-		"short of space", "full disk", "stalled pair", "crash of the elected",
+		"short of space", "full disk", "stalled pair", "crash of the elected", "changed topic",
 	}[k]
 }
 

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"bytes"
+	"encoding/binary"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -20,7 +22,7 @@ func (c *checker) settled() (missing string, part int) {
 			return "the preferred replica does not lead", p
 		case len(key.ISR) < len(key.Replicas):
 			return "not every replica is in the ISR", p
-		case len(key.Replicas) != c.w.scenario.rf || len(key.Target) > 0:
+		case len(key.Replicas) != c.w.rf || len(key.Target) > 0 || key.MinInSync != c.w.minISR:
 			return "its replicas are not where they are wanted", p
 		}
 		for _, m := range key.ISR {
@@ -95,16 +97,57 @@ func (c *checker) undrained() (part int, left bool) {
 // messages are needed no more each replica finds out by itself.
 func (c *checker) sameChannels(p int) {
 	key := c.w.etcd.parts[p]
-	leader := c.w.hostOf(p, key.Leader)
-	leader.queue.CarriedFrom()
 	for _, m := range key.ISR {
-		h := c.w.hostOf(p, m.Node)
-		h.queue.CarriedFrom()
-		if !bytes.Equal(h.queue.Snapshot(), leader.queue.Snapshot()) {
-			c.w.failf("channel state differs", p, "%s holds %x, leader %s %x",
-				m.Node, h.queue.Snapshot(), key.Leader, leader.queue.Snapshot())
+		c.sameChannel(p, c.w.hostOf(p, key.Leader), c.w.hostOf(p, m.Node))
+	}
+}
+
+func (c *checker) sameChannel(p int, leader, h *host) {
+	leader.queue.CarriedFrom()
+	h.queue.CarriedFrom()
+	if !bytes.Equal(settledOf(h.queue.Snapshot()), settledOf(leader.queue.Snapshot())) {
+		c.w.failf("channel state differs", p, "%s holds %x, leader %s %x",
+			h.n.name, h.queue.Snapshot(), leader.n.name, leader.queue.Snapshot())
+	}
+}
+
+// sameWhileQuiet: when all that the leader has said of its channels is held by all of
+// the in-sync set, and nothing has happened since, they hold the same.
+func (c *checker) sameWhileQuiet(p int) {
+	key := c.w.etcd.parts[p]
+	leader := c.w.hostOf(p, key.Leader)
+	if leader == nil || leader.n.passing || leader.leads == 0 || leader.leads != key.Epoch || leader.queue.Dirty() || leader.state.Issued != leader.state.Confirmed {
+		return
+	}
+	for _, m := range key.ISR {
+		if h := c.w.hostOf(p, m.Node); h != nil && h != leader && h.store.id == m.Store && h.state.Epoch == key.Epoch {
+			c.sameChannel(p, leader, h)
 		}
 	}
+}
+
+// settledOf leaves out of a snapshot of one channel what only its leader has to
+// know: in which order the messages that were put aside are due, and when.
+func settledOf(full []byte) []byte {
+	le := binary.LittleEndian
+	const name = 2 + 8 + 8 + 4 + 1
+	if len(full) < name {
+		return full
+	}
+	full = bytes.Clone(full)
+	b := full[name+1+int(full[name])+8+8:]
+	b = b[4+16*le.Uint32(b):]
+	n := int(le.Uint32(b))
+	seqs := make([]uint64, n)
+	for i := range seqs {
+		seqs[i] = le.Uint64(b[4+16*i:]) & (1<<48 - 1)
+	}
+	slices.Sort(seqs)
+	for i, seq := range seqs {
+		le.PutUint64(b[4+16*i:], seq)
+		le.PutUint64(b[12+16*i:], 0)
+	}
+	return full
 }
 
 func (c *checker) putFinal(p *put) {

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -13,8 +15,8 @@ import (
 // stepsLimit is far above what a run takes (some 40,000 for each partition).
 const stepsLimit = 500_000
 
-// host runs one machine: it is the core loop of the daemon, with the models in
-// place of journal, transport and metadata.
+// host is one machine with its store and its channels. Its node's core loop steps
+// it, with the models in place of journal, transport and metadata.
 type host struct {
 	n        *node
 	part     int
@@ -27,19 +29,22 @@ type host struct {
 	telling  bool             // the next delta tells them
 	damaged  []ident.Offset   // in quarantine: batches that wait for a peer's
 	out      replica.Effects
-	view     replica.View
-	old      replica.View // before the Step that runs
+	state    replica.View // of the machine, after its last Step
+	view     replica.View // as published
 	gone     bool         // the process died or dropped the replica
+	muted    bool         // it may be dropped: what the machine sends is lost
+	touched  bool         // something was stepped in this pass
 	ticked   micros
 	seen     ident.Position // committed up to here was compared with the ledger
+	told     []ident.Node   // replicas whose brokers the machine was told of
 
 	waiting []replica.Put // puts of one instant go in together
 	tickets map[uint64]func(replica.Completion)
 	ticket  uint64
 }
 
-// open makes the machine of a partition from this node's disk, and tells it
-// what a starting broker knows.
+// open makes the machine of a partition from this node's disk. What it is told
+// first comes from introduce.
 func (n *node) open(p int) {
 	if n.disk.stores[p] == nil {
 		n.disk.stores[p] = &store{id: n.w.newStoreID()}
@@ -48,92 +53,80 @@ func (n *node) open(p int) {
 	img := &s.volatile
 	h := &host{
 		n: n, part: p, store: s, index: newIndex(img), seen: img.start,
-		tickets: make(map[uint64]func(replica.Completion)),
+		tickets: make(map[uint64]func(replica.Completion)), ticked: -second,
 	}
 	h.queue = newQueue(h, h, h)
 	replica.Replay(h.queue, img.confirms)
 	o := n.w.options(p)
-	o.Self = replica.Peer{Node: n.name, Incarnation: n.incarnation, Store: s.id}
+	o.Self = replica.Peer{Node: n.name, Incarnation: n.last, Store: s.id}
 	o.Seed = n.w.rand.Uint64()
 	h.m = replica.New(img.restored(h.index), h.index, h.queue, o)
-	h.view = h.m.View()
+	h.state = h.m.View()
 	n.hosts[p] = h
 	if k := n.keys[p]; k.Leader == n.name && k.Epoch == img.epoch {
 		n.w.cover[StateRestartInEpoch]++
 	}
 	n.w.note(string(n.name), p, "opens store %x: epoch %d, end %d, committed ≥ %d",
 		uint64(s.id)&0xffff, img.epoch, img.end().Offset, img.committed.Offset)
-	h.tick()
-	for i, r := range n.live {
-		h.step(replica.Live{Node: n.w.nodes[i].name, Incarnation: r.incarnation, HandingOver: r.handingOver})
-	}
-	for i, v := range n.peers {
-		if i != n.index {
-			h.step(replica.PeerState{Node: n.w.nodes[i].name, Up: v.up, Dead: v.dead})
-		}
-	}
 }
 
-func (h *host) tick() {
-	h.ticked = h.n.w.now
-	h.do(replica.Tick{NowMS: h.n.nowMS()})
-}
+// step posts one event to the machine.
+func (h *host) step(ev replica.Event) { h.n.mail(letter{h: h, ev: ev}) }
 
-// step hands one event in, after the time if that is old.
-func (h *host) step(ev replica.Event) {
-	if h.n.w.now-h.ticked > 10*millisecond {
-		h.tick()
-	}
-	h.do(ev)
-}
-
+// do steps the machine. What comes of it is carried out at the end of the pass.
 func (h *host) do(ev replica.Event) {
-	if h.gone {
-		return
-	}
 	w := h.n.w
-	h.out.Reset()
 	if w.steps++; w.steps > stepsLimit {
 		w.failf("storm", h.part, "more than %d steps: messages beget messages", stepsLimit)
 	}
 	if w.trace.on {
 		w.noteEvent(h, ev)
 	}
+	had := effectsSeen{len(h.out.Write), len(h.out.Send), len(h.out.Read), len(h.out.Done), h.out.CAS}
 	h.m.Step(ev, &h.out)
-	h.mix(ev)
-	h.carryOut()
+	h.mix(ev, had)
+}
+
+// effectsSeen is what earlier Steps of a pass have left in the effects.
+type effectsSeen struct {
+	write, send, read, done int
+	cas                     *replica.CAS
 }
 
 // mix condenses the Step into the trace's hash.
-func (h *host) mix(ev replica.Event) {
+func (h *host) mix(ev replica.Event, had effectsSeen) {
 	v := h.m.View()
 	w := h.n.w
 	w.trace.mix(uint64(w.now), uint64(h.n.index)<<8|uint64(h.part), eventNumber(ev),
 		uint64(v.Role), uint64(v.Epoch), uint64(v.Committed.Offset), uint64(v.End.Offset),
 		uint64(len(h.out.Write))<<32|uint64(len(h.out.Send))<<16|uint64(len(h.out.Done)), h.out.Token)
 	if w.trace.on {
-		w.noteEffects(h, v)
+		w.noteEffects(h, v, had)
 	}
-	h.view, v = v, h.view
-	h.n.w.check.changed(h, &v)
-	h.old = v
+	w.cover.writes(h.out.Write[had.write:], v.Role)
+	w.check.changed(h, &v)
+	h.state = v
 }
 
-// carryOut does what the machine wants, in the order of the fields. A process
-// told to die in the middle leaves some of it undone.
-func (h *host) carryOut() {
+// submit hands the writes to the disk.
+func (h *host) submit() {
+	if len(h.out.Write) > 0 {
+		h.n.disk.submit(h, h.out.Token, h.out.Write)
+	}
+	h.n.w.check.committed(h)
+}
+
+// deliver does what leaves the machine. A process told to die in the middle leaves
+// some of it undone, and false.
+func (h *host) deliver() bool {
 	out, w := &h.out, h.n.w
-	if len(out.Write) > 0 {
-		h.n.disk.submit(h, out.Token, out.Write)
-		w.cover.writes(out.Write, h.view.Role)
-	}
-	w.check.committed(h)
-	h.publish(&h.old)
 	if h.diesHere() {
-		return
+		return false
 	}
-	for _, e := range out.Send {
-		w.net.send(h, w.nodes[w.nodeIndex(e.To)], e)
+	if !h.muted {
+		for _, e := range out.Send {
+			w.net.send(h, w.nodes[w.nodeIndex(e.To)], e)
+		}
 	}
 	for _, r := range out.Read {
 		h.read(r)
@@ -141,12 +134,24 @@ func (h *host) carryOut() {
 	if out.CAS != nil {
 		h.n.compareAndSwap(h, *out.CAS)
 	}
+	return true
+}
+
+// settle shows the machine's view and answers.
+func (h *host) settle() {
+	h.touched = false
+	if h.gone {
+		return
+	}
+	out, w := &h.out, h.n.w
+	h.publish()
 	for _, c := range out.Done {
 		h.complete(c)
 	}
 	if out.Alarm != nil && w.config.Check && !w.expected(out.Alarm) {
 		w.failf("alarm", h.part, "%s: %v", h.n.name, out.Alarm)
 	}
+	out.Reset()
 }
 
 // diesHere carries out a prefix of the sends and ends the process, if a fault
@@ -167,6 +172,19 @@ func (h *host) diesHere() bool {
 	}
 	n.crash()
 	return true
+}
+
+// retire ends hosting: what waits is answered, nothing of the machine runs any more.
+func (h *host) retire() {
+	h.gone = true
+	for _, t := range slices.Sorted(maps.Keys(h.tickets)) {
+		h.complete(replica.Completion{Ticket: t, Outcome: replica.InDoubt})
+	}
+	if h.leads != 0 {
+		h.leads = 0
+		h.queue.Unlead()
+	}
+	h.view = replica.View{Role: replica.Stopped}
 }
 
 // read answers a ReadRequest after a while from what is in the files then.

@@ -22,7 +22,7 @@ func (w *world) inject(f fault) bool {
 		return w.injectMetadata(f, n)
 	case jumpClock, driftClock:
 		return w.injectClock(f, n)
-	case handOver, moveReplica:
+	case handOver, moveReplica, changeTopic:
 		return w.injectPlan(f, n)
 	}
 	return false
@@ -150,7 +150,7 @@ func (w *world) injectDisk(f fault, n *node) bool {
 			}
 		})
 	case wipeDisk, restoreDisk:
-		if f.draw%4 == 0 || w.scenario.minISR == 1 || !w.mayLose(n) {
+		if f.draw%4 == 0 || w.minISR == 1 || !w.mayLose(n) {
 			for _, x := range w.nodes {
 				x.disk.remember()
 			}
@@ -239,8 +239,11 @@ func (w *world) injectClock(f fault, n *node) bool {
 
 func (w *world) injectPlan(f fault, n *node) bool {
 	key := w.etcd.parts[f.part]
-	if f.kind == moveReplica {
+	switch f.kind {
+	case moveReplica:
 		return w.move(f)
+	case changeTopic:
+		return w.changeTopic(f)
 	}
 	leader := w.hostOf(f.part, key.Leader)
 	if leader == nil || n.name == key.Leader {

@@ -36,7 +36,7 @@ func (t *network) send(h *host, to *node, e replica.Envelope) {
 		return
 	}
 	var ev replica.Event = replica.Received{
-		From: replica.Peer{Node: h.n.name, Incarnation: h.n.incarnation, Store: e.Msg.Store}, Msg: copyMessage(e.Msg),
+		From: replica.Peer{Node: h.n.name, Incarnation: h.n.last, Store: e.Msg.Store}, Msg: copyMessage(e.Msg),
 	}
 	copies := 1
 	if l.dup > 0 && w.rand.IntN(100) < l.dup {

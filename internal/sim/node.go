@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -20,15 +22,20 @@ type node struct {
 	paused bool
 	inbox  []func() // what happens to a stopped process happens when it goes on
 
+	letters []letter // for the core loop
+	passing bool     // it is at work, or about to be
+
 	incarnation ident.Incarnation // 0 = not registered
+	last        ident.Incarnation // of the newest registration, gone or not
 	registering bool
 	watching    bool
 	watchSent   int64 // revision up to which changes were sent to this node
 	keys        []meta.PartitionState
 	live        []registration
 	renewAt     micros
-	stopping    bool // graceful stop: leaves when it leads nothing
-	crashIn     int  // > 0: dies in the middle of that many-th Step with effects
+	missedAt    micros // when it looks again whom it misses
+	stopping    bool   // graceful stop: leaves when it leads nothing
+	crashIn     int    // > 0: dies in the middle of that many-th Step with effects
 
 	heard []micros // by peer
 	peers []peerView
@@ -37,7 +44,8 @@ type node struct {
 // peerView is what a node believes of another one's process.
 type peerView struct {
 	up, dead bool
-	boot     int // which process was up
+	since    micros // when up last changed
+	boot     int    // which process was up
 }
 
 // clock is what a node takes for the time. Its ticks drift and jump forwards;
@@ -75,11 +83,12 @@ func (n *node) start() {
 	}
 	n.w.note(string(n.name), -1, "starts")
 	n.up, n.boot, n.paused, n.stopping, n.crashIn = true, n.boot+1, false, false, 0
-	n.incarnation, n.registering, n.watching, n.inbox = 0, false, false, nil
+	n.incarnation, n.last, n.registering, n.watching, n.inbox = 0, 0, false, false, nil
+	n.letters, n.passing = nil, false
 	clear(n.keys)
 	clear(n.live)
 	for i := range n.peers {
-		n.peers[i], n.heard[i] = peerView{}, -second*1000
+		n.peers[i], n.heard[i] = peerView{since: n.w.now}, -second*1000
 	}
 	n.register()
 	n.w.after(micros(n.w.rand.IntN(10_000)), func() { n.tick(n.boot) })
@@ -100,7 +109,7 @@ func (n *node) crash() {
 		}
 		n.hosts[p] = nil
 	}
-	n.up, n.paused, n.watching, n.inbox = false, false, false, nil
+	n.up, n.paused, n.watching, n.inbox, n.letters = false, false, false, nil, nil
 	n.disk.crash()
 }
 
@@ -125,6 +134,7 @@ func (n *node) tick(boot int) {
 		return
 	}
 	n.lookAtPeers()
+	n.tellUnreached()
 	n.renew()
 	if e := &n.w.etcd; n.watching && n.watchSent < e.revision && e.lag[n.index] == 0 && n.w.rand.IntN(3) == 0 {
 		e.deliver(n, boot)
@@ -134,7 +144,7 @@ func (n *node) tick(boot int) {
 			h.drive()
 		}
 		if h != nil && !h.m.Idle() {
-			h.tick()
+			n.mail(letter{h: h})
 		}
 	}
 	n.leaveIfDone()
@@ -151,7 +161,7 @@ func (n *node) lookAtPeers() {
 		if p.up && !p.paused && w.net.open(i, n.index) && w.rand.IntN(100) >= w.net.links[i][n.index].loss {
 			n.heard[i] = w.now
 		}
-		now := peerView{up: p.up && w.now-n.heard[i] <= w.times.lag, boot: n.peers[i].boot}
+		now := peerView{up: p.up && w.now-n.heard[i] <= w.times.lag, boot: n.peers[i].boot, since: n.peers[i].since}
 		switch {
 		case !p.up && w.net.both(i, n.index):
 			now.dead = true
@@ -160,9 +170,13 @@ func (n *node) lookAtPeers() {
 		case now.up:
 			now.boot = p.boot
 		}
+		if now.up != n.peers[i].up {
+			now.since = w.now
+		}
 		if now != n.peers[i] {
 			n.peers[i] = now
 			n.tellPeer(i)
+			n.judgeLeaders()
 		}
 		if now.dead && n.live[i].incarnation != 0 {
 			n.revoke(i)
@@ -172,10 +186,19 @@ func (n *node) lookAtPeers() {
 
 func (n *node) tellPeer(i int) {
 	for _, h := range n.hosts {
-		if h != nil {
-			h.step(replica.PeerState{Node: n.w.nodes[i].name, Up: n.peers[i].up, Dead: n.peers[i].dead})
+		if h != nil && concerns(n.keys[h.part], n.w.nodes[i].name) {
+			h.step(n.peerEvent(i))
 		}
 	}
+}
+
+func (n *node) peerEvent(i int) replica.Event {
+	return replica.PeerState{Node: n.w.nodes[i].name, Up: n.peers[i].up, Dead: n.peers[i].dead}
+}
+
+// concerns reports whether a broker matters to a partition.
+func concerns(s meta.PartitionState, n ident.Node) bool {
+	return s.Leader == n || slices.Contains(s.Replicas, n)
 }
 
 // revoke ends the registration of a process that is known to be dead.
@@ -189,7 +212,7 @@ func (n *node) renew() {
 	if n.incarnation == 0 || n.w.now < n.renewAt {
 		return
 	}
-	n.renewAt = n.w.now + n.w.times.ttl/3
+	n.renewAt = n.w.now + n.w.times.ttl/4
 	e, inc, alive := &n.w.etcd, n.incarnation, false
 	e.request(n, false, func() {
 		if alive = e.live[n.index].incarnation == inc; alive {
@@ -202,17 +225,29 @@ func (n *node) renew() {
 	}, func() {})
 }
 
-// compareAndSwap carries out what a machine asks for, and reads the key again
-// when the outcome is unknown.
+// compareAndSwap carries out what a machine asks for, and has the key read when
+// the outcome is unknown. What the transaction compares besides the key is as this
+// node knows it when it is sent.
 func (n *node) compareAndSwap(h *host, c replica.CAS) {
-	e, self := &n.w.etcd, replica.Peer{Node: n.name, Incarnation: n.incarnation}
 	n.w.check.proposed(h, c.State)
 	c.State = c.State.Clone()
-	e.propose(h.part, c.State)
+	n.w.etcd.propose(h.part, c.State)
+	boot := n.boot
+	n.w.after(micros(n.w.rand.IntN(300)), func() { n.post(boot, func() { n.transact(h, c) }) })
+}
+
+func (n *node) transact(h *host, c replica.CAS) {
+	e, self := &n.w.etcd, replica.Peer{Node: n.name, Incarnation: n.incarnation}
 	var landed, gaveUp bool
 	var after meta.PartitionState
-	e.request(n, true, func() {
-		landed = e.compareAndSwap(self, h.part, c)
+	refused := n.incarnation == 0
+	var old registration
+	if gone := c.LeaderGone; gone != nil {
+		old = n.live[n.w.nodeIndex(gone.Node)]
+		refused = refused || old.incarnation == gone.Incarnation && !old.handingOver && len(old.unreached) == 0
+	}
+	e.request(n, !refused, func() {
+		landed = !refused && e.compareAndSwap(self, h.part, c, old)
 		after = e.parts[h.part].Clone()
 		n.w.cover.casLanded(c, landed, gaveUp)
 	}, func() {
@@ -220,15 +255,16 @@ func (n *node) compareAndSwap(h *host, c replica.CAS) {
 		if !landed && n.w.rand.IntN(5) == 0 {
 			done.State = meta.PartitionState{}
 		}
-		if landed || done.State.Revision != 0 {
-			n.keys[h.part] = after
-		}
 		h.step(done)
 	}, func() {
+		if refused {
+			h.step(replica.CASDone{Token: c.Token})
+			return
+		}
 		gaveUp = true
 		n.w.cover[StateUnknownCAS]++
 		h.step(replica.CASDone{Token: c.Token, Unknown: true})
-		n.readBack(h, c.State.Revision, 5)
+		n.reread(h)
 	})
 }
 

@@ -65,6 +65,9 @@ func (w *world) startClients() {
 
 func (w *world) expireLeases() {
 	w.etcd.expire()
+	for p := range w.ledgers {
+		w.check.sameWhileQuiet(p)
+	}
 	w.after(5*millisecond, w.expireLeases)
 }
 

@@ -102,7 +102,7 @@ func (t times) options(r *rand.Rand) replica.Options {
 		ISRMS: ms(t.isr), HoldMS: ms(t.hold), WriteMS: ms(t.write), GraceMS: ms(t.grace),
 		RetryMS: ms(t.retry), ElectionMS: ms(t.election),
 		WindowBytes: 2 << (10 + r.IntN(8)), GroupBytes: 1 << (10 + r.IntN(7)),
-		TailBytes: 1 << (9 + r.IntN(8)), HeldBytes: 1 << 16,
+		TailBytes: 1 << (9 + r.IntN(8)), HeldBytes: 1 << (9 + r.IntN(8)),
 	}
 }
 

@@ -30,7 +30,7 @@ func (w *world) noteEvent(h *host, ev replica.Event) {
 	case replica.Tick:
 		return
 	case replica.Propose:
-		if h.view.Role != replica.Leader && h.view.Role != replica.Electing {
+		if h.state.Role != replica.Leader && h.state.Role != replica.Electing {
 			return // refused: producers ask everybody
 		}
 		text = fmt.Sprintf("%d puts, first request %v", len(ev.Puts), ev.Puts[0].Draft.Request)
@@ -52,27 +52,27 @@ func (w *world) noteEvent(h *host, ev replica.Event) {
 	w.note(string(h.n.name), h.part, "> %T %s", ev, text)
 }
 
-func (w *world) noteEffects(h *host, v replica.View) {
+func (w *world) noteEffects(h *host, v replica.View, had effectsSeen) {
 	name := string(h.n.name)
-	for _, x := range h.out.Write {
+	for _, x := range h.out.Write[had.write:] {
 		w.note(name, h.part, "  write %s (token %d)", writeText(x), h.out.Token)
 	}
-	for _, e := range h.out.Send {
+	for _, e := range h.out.Send[had.send:] {
 		w.note(name, h.part, "  send to %s: %s", e.To, messageText(e.Msg))
 	}
-	for _, r := range h.out.Read {
+	for _, r := range h.out.Read[had.read:] {
 		w.note(name, h.part, "  read from %d", r.From)
 	}
-	if c := h.out.CAS; c != nil {
+	if c := h.out.CAS; c != had.cas {
 		w.note(name, h.part, "  compare-and-swap %d: %s", c.Token, stateText{c.State})
 	}
-	for _, c := range h.out.Done {
+	for _, c := range h.out.Done[had.done:] {
 		if c.Outcome == replica.NotLeader {
 			continue
 		}
 		w.note(name, h.part, "  answer ticket %d: %s at %d", c.Ticket, outcomeText[c.Outcome], c.First)
 	}
-	if o := h.view; o.Role != v.Role || o.Epoch != v.Epoch || o.Committed != v.Committed {
+	if o := h.state; o.Role != v.Role || o.Epoch != v.Epoch || o.Committed != v.Committed {
 		w.note(name, h.part, "  = %s of epoch %d, committed %d, end %d", v.Role, v.Epoch, v.Committed.Offset, v.End.Offset)
 	}
 }

@@ -33,19 +33,18 @@ func (n *node) register() {
 }
 
 func (n *node) registered(inc ident.Incarnation, now []change, rev int64) {
-	n.incarnation = inc
-	n.renewAt = n.w.now + n.w.times.ttl/3
+	n.incarnation, n.last = inc, inc
+	n.renewAt = n.w.now + n.w.times.ttl/4
 	n.w.note(string(n.name), -1, "registered as incarnation %d", inc)
 	if n.watching {
-		n.tellLive(n.index, registration{incarnation: inc})
-		return
+		return // the machines hear of it by the watch
 	}
 	n.watching, n.watchSent = true, rev
 	n.startedOver(now, rev)
 }
 
 // unregistered: the registration is gone. The machines hear of it before the
-// node registers anew.
+// node registers anew; what the watch still says of the old one comes later.
 func (n *node) unregistered() {
 	if n.incarnation == 0 {
 		return
@@ -53,7 +52,11 @@ func (n *node) unregistered() {
 	n.w.cover[StateRegistrationLost]++
 	n.w.note(string(n.name), -1, "has lost its registration")
 	n.incarnation = 0
-	n.tellLive(n.index, registration{})
+	for _, h := range n.hosts {
+		if h != nil {
+			h.step(replica.Live{Node: n.name})
+		}
+	}
 	n.register()
 }
 
@@ -79,85 +82,145 @@ func (n *node) sweep(p int) {
 	}, func() {})
 }
 
-// watched takes changes of the metadata in.
+// watched takes changes of the metadata in: all of them, before any machine hears
+// of one, and of registrations first.
 func (n *node) watched(news []change, upTo int64) {
 	n.watchSent = max(n.watchSent, upTo)
 	for _, c := range news {
-		switch {
-		case !n.up:
-			return // died in the middle
-		case c.part >= 0:
-			n.learn(c.part, c.state)
-		case c.node != n.index:
-			n.tellLive(c.node, c.live)
-		case c.revision >= int64(n.incarnation) && c.live.incarnation == 0:
-			n.unregistered()
-		case c.live.incarnation == n.incarnation:
-			n.tellLive(c.node, c.live)
+		if c.part >= 0 {
+			n.keys[c.part] = c.state
+		} else {
+			n.live[c.node] = c.live
+		}
+	}
+	for _, c := range news {
+		if c.part < 0 {
+			n.tellLive(c.node)
+		}
+	}
+	for _, c := range news {
+		if c.part >= 0 {
+			n.partitionChanged(c.part)
 		}
 	}
 }
 
-func (n *node) tellLive(of int, r registration) {
-	if n.live[of].incarnation == r.incarnation && n.live[of].handingOver == r.handingOver {
-		return
-	}
-	n.live[of] = r
+func (n *node) tellLive(i int) {
 	for _, h := range n.hosts {
-		if h != nil {
-			h.step(replica.Live{Node: n.w.nodes[of].name, Incarnation: r.incarnation, HandingOver: r.handingOver})
+		if h != nil && concerns(n.keys[h.part], n.w.nodes[i].name) {
+			h.step(n.liveEvent(n.keys[h.part], i))
 		}
 	}
 }
 
-// learn takes a partition's key in, and opens or leaves the replica.
-func (n *node) learn(p int, s meta.PartitionState) {
-	if s.Revision < n.keys[p].Revision {
-		return
+// liveEvent tells of a registration; a leader that is to be replaced although it lives
+// is told as gone.
+func (n *node) liveEvent(s meta.PartitionState, i int) replica.Event {
+	r := n.live[i]
+	if n.cutOff(s, i) {
+		return replica.Live{Node: n.w.nodes[i].name}
 	}
-	n.keys[p] = s
-	switch mine := slices.Contains(s.Replicas, n.name); {
-	case mine && n.hosts[p] == nil:
-		n.open(p)
-	case !mine && n.disk.stores[p] != nil:
-		n.leave(p)
+	return replica.Live{Node: n.w.nodes[i].name, Incarnation: r.incarnation, HandingOver: r.handingOver}
+}
+
+// partitionChanged opens a replica that is placed here, tells one that is open, and
+// lets go of one that was moved away.
+func (n *node) partitionChanged(p int) {
+	s := n.keys[p]
+	h := n.hosts[p]
+	if slices.Contains(s.Replicas, n.name) {
+		if h == nil {
+			n.open(p)
+			h = n.hosts[p]
+		}
+		h.muted = false
+		h.introduce(s)
+	} else if h != nil {
+		h.told = nil
 	}
-	if h := n.hosts[p]; h != nil {
+	if h != nil {
 		h.step(replica.Meta{State: s.Clone()})
 	}
-}
-
-// leave drops a replica that a linearizable read excludes. The machine stops
-// first: an acknowledgement that left after the read could make the store a
-// member again just before it goes.
-func (n *node) leave(p int) {
-	if h := n.hosts[p]; h != nil {
-		h.gone = true
+	if n.disk.stores[p] != nil && n.isAway(s) {
+		n.moveAway(p)
 	}
-	n.hosts[p] = nil
-	s, read := n.keys[p], false
-	n.w.etcd.request(n, false, func() { s, read = n.w.etcd.parts[p].Clone(), true }, func() {
-		if read && !slices.Contains(s.Replicas, n.name) && n.disk.stores[p] != nil {
-			n.w.note(string(n.name), p, "drops its replica")
-			n.disk.stores[p] = nil
-		}
-		n.learn(p, s)
-	}, func() { n.learn(p, n.keys[p]) })
 }
 
-func (n *node) readBack(h *host, revision int64, tries int) {
-	if tries == 0 || h.gone {
+// introduce tells a machine about its replicas' brokers, once for each, and about
+// those that say that they are cut off whenever the partition changes.
+func (h *host) introduce(s meta.PartitionState) {
+	known := slices.Equal(h.told, s.Replicas)
+	h.told = s.Replicas
+	n := h.n
+	for _, name := range s.Replicas {
+		if i := n.w.nodeIndex(name); !known || len(n.live[i].unreached) > 0 {
+			h.step(n.liveEvent(s, i))
+		}
+	}
+	if known {
 		return
 	}
-	var s meta.PartitionState
-	again := func() {
-		boot := n.boot
-		n.w.after(n.w.times.retry, func() { n.post(boot, func() { n.readBack(h, revision, tries-1) }) })
+	if !slices.Contains(s.Replicas, s.Leader) && s.Leader != "" {
+		h.step(n.liveEvent(s, n.w.nodeIndex(s.Leader)))
 	}
-	n.w.etcd.request(n, false, func() { s = n.w.etcd.parts[h.part].Clone() }, func() {
-		n.learn(h.part, s)
-		if s.Revision == revision {
-			again()
+	for _, name := range s.Replicas {
+		if name != n.name {
+			h.step(n.peerEvent(n.w.nodeIndex(name)))
 		}
-	}, again)
+	}
+}
+
+// isAway: this node neither is to hold the partition nor counts for it still.
+func (n *node) isAway(s meta.PartitionState) bool {
+	return s.Revision != 0 && !slices.Contains(s.Replicas, n.name) &&
+		!slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == n.name })
+}
+
+// moveAway drops a replica whose partition's key, read linearizably after the
+// machine has ceased to acknowledge, names this node no more. If it was moved back
+// meanwhile the machine goes on.
+func (n *node) moveAway(p int) {
+	h := n.hosts[p]
+	if h == nil {
+		n.readUntil(p, func(s meta.PartitionState) { n.drop(p, s) })
+		return
+	}
+	h.muted = true
+	n.mail(letter{do: func() {
+		n.readUntil(p, func(s meta.PartitionState) { n.drop(p, s) })
+	}})
+}
+
+func (n *node) drop(p int, read meta.PartitionState) {
+	if !n.isAway(read) || !n.isAway(n.keys[p]) || n.disk.stores[p] == nil {
+		return
+	}
+	s, h := n.disk.stores[p], n.hosts[p]
+	trash := func() {
+		n.w.note(string(n.name), p, "drops its replica")
+		if n.disk.stores[p] == s {
+			n.disk.stores[p] = nil
+		}
+	}
+	if h == nil {
+		trash()
+		return
+	}
+	n.hosts[p] = nil
+	n.mail(letter{do: func() { h.retire() }})
+	trash()
+}
+
+// readUntil reads a partition's key until the metadata answers.
+func (n *node) readUntil(p int, then func(meta.PartitionState)) {
+	var s meta.PartitionState
+	n.w.etcd.request(n, false, func() { s = n.w.etcd.parts[p].Clone() }, func() { then(s) }, func() {
+		boot := n.boot
+		n.w.after(n.w.times.retry, func() { n.post(boot, func() { n.readUntil(p, then) }) })
+	})
+}
+
+// reread tells a machine what its key is, after an answer was lost.
+func (n *node) reread(h *host) {
+	n.readUntil(h.part, func(s meta.PartitionState) { h.step(replica.Meta{State: s}) })
 }

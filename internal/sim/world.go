@@ -54,6 +54,8 @@ type world struct {
 	producers []*producer
 	consumers []*consumer
 	replaced  []ident.StoreID // stores that took a lost one's place
+	rf        int             // wanted now
+	minISR    int
 
 	check   checker
 	cover   Coverage
@@ -88,7 +90,7 @@ func newWorld(c Config) *world {
 		config: c, scenario: s, times: s.times, pace: s.pace,
 		rand: stream(c.Seed, 2), ids: stream(c.Seed, 3),
 		byRequest: make(map[ident.RequestID]*put),
-		ledgers:   make([]ledger, s.partitions),
+		ledgers:   make([]ledger, s.partitions), rf: s.rf, minISR: s.minISR,
 	}
 	w.check.w = w
 	w.trace.hash, w.trace.on = fnvOffset, c.Trace
