@@ -63,7 +63,7 @@ func (h *share) attachedLocked(leads bool, to Leadership, known bool) bool {
 // flight what the client still holds.
 func (h *share) attachLocked(now time.Duration) {
 	s := h.sub
-	channel := findChannel(s.g.core, h.id, s.request.Channel)
+	channel := findChannel(s.g.core, h.id, s.request.Channel, s.request.Ordered)
 	if channel == nil {
 		h.missingLocked(now)
 		return
@@ -104,7 +104,7 @@ func heldOf(verbs []verb) []nsqd.Held {
 
 // findChannel looks a channel up here. An ephemeral one is made anew: it is not
 // replicated, and after a change of leader its clients are all that is left.
-func findChannel(core Core, id ident.Partition, name string) *nsqd.Channel {
+func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd.Channel {
 	p, ok := core.Queue(id)
 	if !ok {
 		return nil
@@ -114,7 +114,7 @@ func findChannel(core Core, id ident.Partition, name string) *nsqd.Channel {
 	}
 	if nsqd.IsEphemeral(name) {
 		// It does not wait: nothing is replicated.
-		c, err := p.CreateChannel(context.Background(), name, nsqd.ChannelOptions{Origin: nsqd.FromLatest})
+		c, err := p.CreateChannel(context.Background(), name, nsqd.ChannelOptions{Origin: nsqd.FromLatest, Ordered: ordered})
 		if err == nil {
 			return c
 		}
@@ -144,7 +144,7 @@ func (h *share) openLocked(to Leadership) {
 	open := &opening{
 		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
-		Credit: credit, Client: s.client,
+		Credit: credit, Client: s.client, Ordered: s.request.Ordered,
 	}
 	if h.spareFrom != to {
 		h.spare = arrivals{} // another leader delivers them again

@@ -95,7 +95,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 		l.decline(o, verbGone)
 		return
 	}
-	channel := findChannel(r.g.core, id, o.Channel)
+	channel := findChannel(r.g.core, id, o.Channel, o.Ordered)
 	if channel == nil {
 		l.decline(o, verbMissing)
 		return

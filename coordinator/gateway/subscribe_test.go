@@ -167,6 +167,27 @@ func (g *Gateway) enqueueForTest(t Topic, n int, d queue.Draft, a edge.Answerer)
 	}
 }
 
+// TestEphemeralChannelStaysOrdered: it is not replicated, so whoever leads next makes
+// it for its clients.
+func TestEphemeralChannelStaysOrdered(t *testing.T) {
+	for _, next := range []ident.Node{"n2", "n3"} { // to this broker, to another
+		inBubble(t, func(t *testing.T, w *world) {
+			p := w.topic("orders", "n1").Partition(0)
+			s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+				Topic: "orders", Channel: "tail#ephemeral", Partition: -1, MsgTimeoutMS: 60_000, Ordered: true,
+			})
+			require.NoError(t, err)
+			s.SetReady(10)
+			w.tick(time.Second)
+			w.lead(p, next)
+			w.tick(time.Second)
+			w.store(p, 5)
+			got := w.consume(s, 10, 5, time.Second, func(edge.Delivery) {})
+			require.Equal(t, 1, got, "one at a time, from %s", next)
+		})
+	}
+}
+
 func TestLeaderChangesUnderASubscription(t *testing.T) {
 	for _, next := range []ident.Node{"n2", "n3"} { // to this broker, to another
 		t.Run(string(next), func(t *testing.T) {

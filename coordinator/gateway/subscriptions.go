@@ -30,7 +30,8 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 	if r.Partition >= t.Partitions {
 		return nil, fmt.Errorf("%w: topic has %d partitions", edge.ErrInvalid, t.Partitions)
 	}
-	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered || t.Ordered); err != nil {
+	r.Ordered = r.Ordered || t.Ordered
+	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered); err != nil {
 		return nil, err
 	}
 	if r.Reposition {

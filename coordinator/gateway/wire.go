@@ -128,6 +128,7 @@ type opening struct {
 	SampleRate   int32
 	Credit       int
 	Client       edge.ClientStats
+	Ordered      bool // if the channel has to be made
 }
 
 // putRecord is one forwarded put.
