@@ -231,7 +231,7 @@ func (l *link) setCredit(id uint64, credit int) bool {
 	if s == nil || s.cutOff {
 		return false
 	}
-	s.credit = credit
+	s.credit, s.since = credit, l.g.now()
 	l.look(s)
 	return true
 }
@@ -293,14 +293,17 @@ func (l *link) cut() {
 	}
 }
 
-// expire drops streams that were cut off too long ago. It reports whether any
-// stream is left.
+// expire cuts off streams that were not heard of for too long, and drops those that
+// were cut off for too long. It reports whether any stream is left.
 func (l *link) expire(now time.Duration) bool {
 	l.mu.Lock()
 	var late []uint64
 	for _, s := range l.mu.streams {
-		if s.cutOff && now-s.since >= l.g.o.Reclaim {
+		switch silent := now - s.since; {
+		case s.cutOff && silent >= l.g.o.Reclaim:
 			late = append(late, s.id)
+		case !s.cutOff && silent >= forgottenAfter: // or this broker slept: then the edge opens it again
+			s.cutOff, s.since = true, now
 		}
 	}
 	left := len(l.mu.streams) - len(late)

@@ -37,7 +37,7 @@ type stream struct {
 	// Guarded by link.mu.
 	credit int
 	cutOff bool          // the link broke: nothing is sent until it is opened again
-	since  time.Duration // when it broke
+	since  time.Duration // when it broke, or was heard of last
 }
 
 func newRelayServer(g *Gateway) *relayServer {
@@ -100,7 +100,7 @@ func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
 		l.decline(o, verbMissing)
 		return
 	}
-	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit)}
+	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit), since: r.g.now()}
 	s.subscriber = &nsqd.Subscriber{Woken: func() { l.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
 	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{l.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {
@@ -190,8 +190,10 @@ func (r *relayServer) peerDown(node ident.Node) {
 	}
 }
 
-// tend gives back what cut-off edges have not reclaimed in time. It reports
-// whether there are any streams.
+// tend gives back what cut-off edges have not reclaimed in time, and what was sent on
+// streams of which their edges have heard no more: what an edge says while it takes
+// this broker for silent is lost, the close of a stream too. It reports whether there
+// are any streams.
 func (r *relayServer) tend(now time.Duration) (any bool) {
 	for _, l := range r.all() {
 		any = l.expire(now) || any

@@ -167,6 +167,61 @@ func (g *Gateway) enqueueForTest(t Topic, n int, d queue.Draft, a edge.Answerer)
 	}
 }
 
+// TestAStreamThatNobodyWantsEnds: its client left while the leader was silent for this
+// broker alone, so that the leader heard neither of the client nor of a broken link.
+func TestAStreamThatNobodyWantsEnds(t *testing.T) {
+	for _, idle := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, w *world) {
+			top := w.topic("orders", "n1")
+			s := w.brokers["n2"].subscribe(t, "orders", 10)
+			w.tick(time.Second)
+			w.pipe("n2", "n1").set(true, false)
+			w.brokers["n2"].gw.PeerDown("n1")
+			s.Close(true)
+			w.tick(100 * time.Millisecond)
+			w.pipe("n2", "n1").set(false, false)
+			w.tell()
+			if idle {
+				w.tick(2 * forgottenAfter)
+				q, _ := w.brokers["n1"].Queue(top.Partition(0))
+				require.Zero(t, q.Stats("ch", false).Channels[0].ClientCount)
+			}
+			other := w.brokers["n3"].subscribe(t, "orders", 10)
+			w.store(top.Partition(0), 10)
+			require.Equal(t, 10, w.consume(other, 10, 10, 2*forgottenAfter, func(d edge.Delivery) {
+				require.EqualValues(t, 1, d.Message.Attempts)
+				require.NoError(t, other.Finish(d.ID))
+			}))
+		})
+	}
+}
+
+// TestALeaderThatSleptKeepsItsStreams: it heard of none for long, but they are there.
+func TestALeaderThatSleptKeepsItsStreams(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		w.store(top.Partition(0), 10)
+		w.tick(time.Second)
+		held := s.Pull(10, nil)
+		require.Len(t, held, 10)
+		other := w.brokers["n3"].subscribe(t, "orders", 10)
+		w.pipe("n2", "n1").setLose(func(rpc.Frame) bool { return true })
+		w.tick(forgottenAfter)
+		w.pipe("n2", "n1").setLose(nil)
+		w.tick(5 * time.Second)
+		require.Empty(t, append(s.Pull(10, nil), other.Pull(10, nil)...))
+		for _, d := range held {
+			require.NoError(t, s.Finish(d.ID))
+		}
+		w.tick(time.Second)
+		require.Empty(t, s.Refused())
+		q, _ := w.brokers["n1"].Queue(top.Partition(0))
+		st := q.Stats("ch", false).Channels[0]
+		require.Zero(t, st.Depth+int64(st.InFlightCount))
+	})
+}
+
 // TestEphemeralChannelStaysOrdered: it is not replicated, so whoever leads next makes
 // it for its clients.
 func TestEphemeralChannelStaysOrdered(t *testing.T) {

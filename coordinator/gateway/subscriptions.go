@@ -16,6 +16,10 @@ import (
 // forgotten the stream answers "gone", so no loss lasts longer.
 const keepAlive = time.Second
 
+// forgottenAfter is how long a stream's credit was not said when its edge has
+// forgotten it.
+const forgottenAfter = 10 * keepAlive
+
 var _ edge.Subscribers = (*Gateway)(nil)
 
 // Subscribe opens a subscription; see edge.Subscribers.
