@@ -54,7 +54,7 @@ type hideNotice struct{ Topic, Node string }
 // everybody's.
 func (b *Broker) Tombstone(topic, node string) error {
 	if _, ok := b.catalog.topic(topic); !ok {
-		return edge.ErrTopicNotFound
+		return nil // nothing is to be hidden; tools ask every nsqlookupd they know
 	}
 	b.hidden.add(topic, node)
 	ctx, cancel := context.WithTimeout(context.Background(), hideTimeout)
