@@ -65,7 +65,7 @@ func TestFailureIsExplained(t *testing.T) {
 	if testing.Short() {
 		t.Skip("shrinks; left out with -short")
 	}
-	const rule, tries = replica.BreakRollbackAnswer, 40
+	const rule, tries = replica.BreakRollbackAnswer, 80
 	r, _ := firstFailure(rule, *mutationSeedsFlag)
 	require.NotNil(t, r)
 	c := Shrink(Config{Seed: r.Seed, Break: rule}, r.Failure.Check, tries)
