@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -43,42 +44,17 @@ func (b *Broker) missed() []ident.Node {
 		return nil
 	}
 	for _, h := range b.hosted() {
-		if s, ok := b.catalog.partition(h.id); ok && s.Leader == b.self && lacks(s, silent) {
+		if s, ok := b.catalog.partition(h.id); ok && s.Leader == b.self && replica.Lacks(s, silent) {
 			return silent
 		}
 	}
 	return nil
 }
 
-// lacks reports whether an in-sync set is below its minimum without some brokers.
-func lacks(s meta.PartitionState, without []ident.Node) bool {
-	left := 0
-	for _, m := range s.ISR {
-		if !slices.Contains(without, m.Node) {
-			left++
-		}
-	}
-	return left < s.MinInSync
-}
-
-// cutOff reports whether a partition's living leader says that it lacks its
-// minimum, while this broker, a member of the in-sync set, reaches one without
-// it. Any member may then be elected: what is committed, all of them hold. A
-// replica that was let go counts if the leader cannot reach it either: one that
-// loses its followers one after the other lets go of the first, and that one will
-// join its successor, but never it.
+// cutOff reports whether a partition's living leader is another broker that is to be
+// replaced although it lives.
 func (b *Broker) cutOff(s meta.PartitionState, r registration) bool {
-	if r.Name != s.Leader || r.Name == b.self || r.Incarnation != s.LeaderIncarnation || !lacks(s, r.Unreached) {
-		return false
-	}
-	reached := 0
-	for _, n := range s.Replicas {
-		member := slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == n })
-		if n != s.Leader && b.members.up(n) && (member || slices.Contains(r.Unreached, n)) {
-			reached++
-		}
-	}
-	return len(r.Unreached) > 0 && reached >= s.MinInSync
+	return r.Name == s.Leader && r.Name != b.self && r.Incarnation == s.LeaderIncarnation && replica.CutOff(s, r.Unreached, b.members.up)
 }
 
 // tellLive tells the machines of a broker's registration.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -35,39 +36,23 @@ func (n *node) missed() (silent []ident.Node) {
 		}
 	}
 	for p, h := range n.hosts {
-		if s := n.keys[p]; h != nil && s.Leader == n.name && lacks(s, silent) {
+		if s := n.keys[p]; h != nil && s.Leader == n.name && replica.Lacks(s, silent) {
 			return silent
 		}
 	}
 	return nil
 }
 
-// lacks reports whether an in-sync set is below its minimum without some brokers.
-func lacks(s meta.PartitionState, without []ident.Node) bool {
-	left := 0
-	for _, m := range s.ISR {
-		if !slices.Contains(without, m.Node) {
-			left++
-		}
-	}
-	return left < s.MinInSync
+// cutOff reports whether a partition's living leader is another node that is to be
+// replaced although it lives.
+func (n *node) cutOff(s meta.PartitionState, i int) bool {
+	r, name := n.live[i], n.w.nodes[i].name
+	return name == s.Leader && i != n.index && r.incarnation == s.LeaderIncarnation && replica.CutOff(s, r.unreached, n.reaches)
 }
 
-// cutOff reports whether a partition's living leader says that it lacks its minimum,
-// while this node reaches one without it.
-func (n *node) cutOff(s meta.PartitionState, i int) bool {
-	r := n.live[i]
-	if n.w.nodes[i].name != s.Leader || i == n.index || r.incarnation != s.LeaderIncarnation || !lacks(s, r.unreached) {
-		return false
-	}
-	reached := 0
-	for _, m := range s.ISR {
-		j := n.w.nodeIndex(m.Node)
-		if m.Node != s.Leader && (j == n.index || n.peers[j].up) {
-			reached++
-		}
-	}
-	return len(r.unreached) > 0 && reached >= s.MinInSync
+func (n *node) reaches(name ident.Node) bool {
+	i := n.w.nodeIndex(name)
+	return i == n.index || n.peers[i].up
 }
 
 // judgeLeaders looks again at the leaders that say they are cut off.
