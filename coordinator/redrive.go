@@ -18,7 +18,7 @@ const (
 	// redriveBurst is how many are under way at once.
 	redriveBurst = 256
 	// redriveHeld bounds what is passed over: messages of other channels that died
-	// into the same topic.
+	// into the same topic. They go back, and half of those that are seen next are new.
 	redriveHeld = 1 << 15
 )
 
@@ -83,6 +83,9 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 		if moved += n; err != nil {
 			return moved, err
 		}
+	}
+	if moved < limit {
+		return moved, fmt.Errorf("%w: the next lie behind %d messages of other channels; ask again", edge.ErrUnavailable, r.held)
 	}
 	return moved, nil
 }
