@@ -36,16 +36,20 @@ func (x *memoryIndex) AtOffset(o ident.Offset) (commitlog.Record, bool) {
 type listRegister struct {
 	text  string
 	fixed []byte // its snapshot, if not nil
+	late  string // what a client that is served finishes as soon as a snapshot has been taken
 }
 
 func (r *listRegister) Snapshot() []byte {
 	if r.fixed != nil {
 		return r.fixed
 	}
-	return []byte(r.text)
+	before := r.text
+	r.text += r.late
+	return []byte(before)
 }
 func (r *listRegister) Apply(delta []byte)  { r.text += string(delta) }
 func (r *listRegister) Replace(full []byte) { r.text = string(full) }
+func (r *listRegister) Unlead()             { r.late = "" }
 
 // broker is one machine with a disk that syncs when told.
 type broker struct {

@@ -87,6 +87,7 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	}
 	m.log.dropTail()
 	m.remember(marker)
+	m.register.Unlead() // a finish that came after the snapshot would be in no version of this epoch
 	m.keep(queue.Confirm{Epoch: e, N: 1, Full: true, Delta: m.register.Snapshot()})
 	m.syncFollowers()
 }

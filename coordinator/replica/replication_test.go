@@ -242,6 +242,22 @@ func TestRollback(t *testing.T) {
 	}
 }
 
+// TestChannelsStopBeforeAnEpochOpens: what a client finishes in that moment would be in
+// memory here, and in no version that this replica writes of the epoch.
+func TestChannelsStopBeforeAnEpochOpens(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	leader := c.at(1)
+	leader.reg.text, leader.reg.late = "finished: 1 ", "finished: 2 "
+	c.at(2).holdAck = true
+	c.put(leader, 1, "taken back")
+	c.pass(3100)
+	require.Equal(t, ident.Epoch(2), leader.m.promised)
+	c.at(2).holdAck = false
+	c.pass(300)
+	require.Equal(t, Leader, leader.m.role)
+	require.Equal(t, "finished: 1 ", leader.reg.text)
+}
+
 func TestBelowMinimumIsDefinite(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	for _, n := range []ident.Node{"n2", "n3"} {

@@ -262,6 +262,8 @@ type Register interface {
 	Apply(delta []byte)
 	// Replace takes a snapshot for the present state.
 	Replace(full []byte)
+	// Unlead ends service here, if there is any: no change is accepted from now on.
+	Unlead()
 }
 
 // Options of a machine: times in milliseconds, see DESIGN.md 4.7.

@@ -139,6 +139,7 @@ type register struct{ bits byte }
 func (r *register) Snapshot() []byte    { return []byte{r.bits} }
 func (r *register) Apply(delta []byte)  { r.bits |= delta[0] }
 func (r *register) Replace(full []byte) { r.bits = full[0] }
+func (r *register) Unlead()             {} // a change is a step of its own here
 
 // canon writes canonical forms.
 type canon []byte

@@ -220,6 +220,7 @@ func (r *register) has(n uint64) bool {
 
 func (r *register) Snapshot() []byte    { return bytes.Clone(r.bits) }
 func (r *register) Replace(full []byte) { r.bits = bytes.Clone(full) }
+func (r *register) Unlead()             {}
 func (r *register) Apply(delta []byte) {
 	n := uint64(delta[0]) | uint64(delta[1])<<8
 	for uint64(len(r.bits)) <= n/8 {
