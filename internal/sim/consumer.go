@@ -61,8 +61,13 @@ func (c *consumer) attach(h *host) bool {
 		_, _ = h.queue.CreateChannel(ended, channel, nsqd.ChannelOptions{Origin: nsqd.FromEarliest, Ordered: c.w.scenario.ordered})
 		return false
 	}
-	c.at, c.ch, c.sub = h, ch, &nsqd.Subscriber{Direct: true}
-	return ch.Attach(c.sub) == nil
+	sub := &nsqd.Subscriber{Direct: true}
+	if ch.Attach(sub) != nil {
+		c.at = nil
+		return false
+	}
+	c.at, c.ch, c.sub = h, ch, sub
+	return true
 }
 
 // pull takes what there is and plans what becomes of it.
