@@ -122,25 +122,33 @@ func TestWhoIsSlowIsLetGo(t *testing.T) {
 	require.Len(t, c.state.ISR, 3, "it keeps up again")
 }
 
+// load puts every 10 ms, under numbers that go on from put.
+func (c *cluster) load(leader *broker, put *uint64, ms int64) {
+	for end := c.now + ms; c.now < end; c.pass(10) {
+		*put++
+		c.put(leader, *put, "a")
+	}
+}
+
+// farAway is when messages arrive if those to one broker take so long.
+func (c *cluster) farAway(far *broker, ms int64) func(Envelope) int64 {
+	return func(e Envelope) int64 {
+		if e.To == far.name {
+			return c.now + ms
+		}
+		return c.now
+	}
+}
+
 // TestWhoIsFarAwayJoinsBesidePuts: one that answers later than the members do is
 // always behind the committed end while there are puts.
 func TestWhoIsFarAwayJoinsBesidePuts(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.pass(500)
 	leader, far := c.at(1), c.at(3)
-	c.arrives = func(e Envelope) int64 {
-		if e.To == far.name {
-			return c.now + 100
-		}
-		return c.now
-	}
+	c.arrives = c.farAway(far, 100)
 	put := uint64(0)
-	load := func(ms int64) {
-		for end := c.now + ms; c.now < end; c.pass(10) {
-			put++
-			c.put(leader, put, "a")
-		}
-	}
+	load := func(ms int64) { c.load(leader, &put, ms) }
 	far.cut = true
 	c.down(far.name, false)
 	load(2000)
@@ -160,22 +168,12 @@ func TestAnswersThatTakeLongerThanARetry(t *testing.T) {
 	c.pass(500)
 	leader, far := c.at(1), c.at(3)
 	put := uint64(0)
-	load := func(ms int64) {
-		for end := c.now + ms; c.now < end; c.pass(10) {
-			put++
-			c.put(leader, put, "a")
-		}
-	}
+	load := func(ms int64) { c.load(leader, &put, ms) }
 	far.cut = true
 	load(100) // is lost on the way
 	c.down(far.name, false)
 	load(2000)
-	c.arrives = func(e Envelope) int64 {
-		if e.To == far.name {
-			return c.now + 300
-		}
-		return c.now
-	}
+	c.arrives = c.farAway(far, 300)
 	far.cut = false
 	c.up(far.name)
 	load(3000)
