@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string) error {
 	if report.Machine, err = bench.Probe(dir); err != nil {
 		return err
 	}
-	turns := bench.Turns{Repeats: o.repeats, Progress: os.Stderr}
+	turns := bench.Turns{Repeats: o.repeats, MaxSteal: o.maxSteal, Progress: os.Stderr}
 	for i, s := range o.syncs {
 		if o.nsqd != "" {
 			durability := map[string]string{"default": "replicated", "always": "sync"}[s]
@@ -89,6 +89,7 @@ type options struct {
 	syncs     []string // default, always
 	nsqd      string   // "": without our own cluster
 	repeats   int
+	maxSteal  float64
 	basePort  int
 	bounds    bench.Bounds
 	json      bool
@@ -107,6 +108,7 @@ func parse(args []string) (o options, err error) {
 	output := f.String("o", "text", "text or json")
 	f.IntVar(&o.repeats, "repeat", 3, "repeats of each workload")
 	f.IntVar(&o.basePort, "base-port", 16150, "first port of the servers")
+	f.Float64Var(&o.maxSteal, "max-steal", 0, "measure a turn again, up to five times, in which the machine's host took more than this percentage of the processors' time; 0: never")
 	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
 	f.DurationVar(&o.bounds.Limit, "limit", 10*time.Second, "end a repeat after this time with what was done")
 	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer has failed")

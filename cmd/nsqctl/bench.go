@@ -20,6 +20,7 @@ import (
 type benchOptions struct {
 	workloads []string
 	repeat    int
+	maxSteal  float64
 	sweep     string
 	bounds    bench.Bounds
 	pids      []int
@@ -44,9 +45,10 @@ itself; --cluster starts a fresh cluster of three and stops it afterwards.
 
 Beside each row stand the durability, the in-sync replicas before and after and
 the fdatasyncs per broker: a row whose ISR is not full is void. "CPU s/M" is
-CPU seconds of all servers per million messages. The machine's own constants
-(loopback, fdatasync, memory) are measured in the same run, in the directory of
-the brokers' data.
+CPU seconds of all servers per million messages, "steal %" what the host of a
+virtual machine took of the processors' time in the worst repeat: --max-steal 2
+measures such turns again. The machine's own constants (loopback, fdatasync,
+memory) are measured in the same run, in the directory of the brokers' data.
 
 --compare runs each workload in turn against another broker, such as a stock
 nsqd, and prints the ratios.
@@ -69,6 +71,7 @@ is a curve.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&o.workloads, "workloads", nil, "only these: "+strings.Join(bench.Names(), ", "))
 	f.IntVar(&o.repeat, "repeat", 3, "repeats of each workload")
+	f.Float64Var(&o.maxSteal, "max-steal", 0, "measure a turn again, up to five times, in which the machine's host took more than this percentage of the processors' time; 0: never")
 	f.StringVar(&o.sweep, "sweep", "", "measure a curve instead: NAME or NAME=1,2,4")
 	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
 	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time with what was done; 0: none, of a sweep: 110s over all repeats")
@@ -93,6 +96,9 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.maxSteal < 0 || o.maxSteal > 100 {
+		return fmt.Errorf("--max-steal %v: a percentage", o.maxSteal)
+	}
 	if o.bounds.Limit >= o.bounds.Timeout {
 		return fmt.Errorf("--limit %s: a repeat fails after --timeout %s, which has to be longer", o.bounds.Limit, o.bounds.Timeout)
 	}
@@ -107,7 +113,7 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
-	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, Progress: os.Stderr}
+	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: os.Stderr}
 	if len(o.compare) > 0 {
 		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
 		turns.Subjects = append(turns.Subjects, peer)

@@ -44,6 +44,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		"--tls-cert, --tls-key: open nothing.pem":  {"topic", "list", "--tls-cert", "nothing.pem"},
 		"--tls-root-ca-file: no certificate in":    {"topic", "list", "--tls-root-ca-file", "help_test.go"},
 		"--limit 1m0s: a repeat fails after":       {"bench", "--limit", "1m"},
+		"--max-steal 101: a percentage":            {"bench", "--max-steal", "101"},
 		"unknown flag: --tpic":                     {"pub", "--tpic", "orders"},
 	} {
 		_, err := run(t, time.Minute, args...)

@@ -131,6 +131,7 @@ type Run struct {
 	P999     time.Duration `json:"p999_ns"`
 	Max      time.Duration `json:"max_ns"`
 	CPU      time.Duration `json:"server_cpu_ns"`
+	Steal    float64       `json:"host_steal_percent"` // of all processors' time, taken by the machine's host
 }
 
 // nsq is one repeat with clients of the NSQ protocol.

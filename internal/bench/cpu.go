@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,24 @@ func CPU(pids []int) (total time.Duration) {
 		total += time.Duration(user+system) * time.Second / clockTicks
 	}
 	return total
+}
+
+// Steal is the processor time that this machine wanted and its host gave to
+// others since it started, over all processors; 0 where the kernel does not know.
+func Steal() time.Duration {
+	b, _ := os.ReadFile("/proc/stat")
+	all, _, _ := strings.Cut(string(b), "\n") // cpu user nice system idle iowait irq softirq steal …
+	f := strings.Fields(all)
+	if len(f) < 9 || f[0] != "cpu" {
+		return 0
+	}
+	ticks, _ := strconv.Atoi(f[8])
+	return time.Duration(ticks) * time.Second / clockTicks
+}
+
+// stealShare gives stolen time as percent of what all processors have in a time.
+func stealShare(stolen, in time.Duration) float64 {
+	return 100 * stolen.Seconds() / (in.Seconds() * float64(runtime.NumCPU()))
 }
 
 // ResetPeakMemory lets the peaks begin at the present sizes, as far as the

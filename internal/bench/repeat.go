@@ -91,7 +91,7 @@ func (r *Repeat) Run(ctx context.Context, n int, tasks []Task) (Run, error) {
 	}
 	stop := r.watch(ctx)
 	defer stop()
-	cpu := CPU(r.pids)
+	cpu, stolen := CPU(r.pids), Steal()
 	r.start = time.Now()
 	close(begin)
 	var failed error
@@ -99,10 +99,13 @@ func (r *Repeat) Run(ctx context.Context, n int, tasks []Task) (Run, error) {
 		failed = errors.Join(failed, <-errs)
 	}
 	took := time.Since(r.start)
+	share := stealShare(Steal()-stolen, took)
 	if last := time.Duration(r.last.Load()); last > 0 {
 		took = last
 	}
-	return r.result(took, CPU(r.pids)-cpu), failed
+	run := r.result(took, CPU(r.pids)-cpu)
+	run.Steal = share
+	return run, failed
 }
 
 func (r *Repeat) result(took, cpu time.Duration) Run {

@@ -36,6 +36,7 @@ type Row struct {
 	Memory     int64         `json:"server_peak_memory_bytes"`
 	Disk       int64         `json:"disk_bytes,omitempty"`
 	DiskPer    float64       `json:"disk_bytes_per_message,omitempty"`
+	Steal      float64       `json:"host_steal_percent"` // of the worst repeat
 	Durability string        `json:"durability"`
 	ISRBefore  int           `json:"isr_before"`
 	ISRAfter   int           `json:"isr_after"`
@@ -64,6 +65,7 @@ func (r *Row) summarise() {
 	messages, cpu, took := 0, time.Duration(0), time.Duration(0)
 	for _, run := range r.Runs {
 		messages, cpu, took = messages+run.Messages, cpu+run.CPU, took+run.Took
+		r.Steal = max(r.Steal, run.Steal)
 	}
 	median := func(of func(Run) float64) float64 {
 		var all []float64
@@ -98,11 +100,11 @@ func (r *Report) Text(out io.Writer) error {
 		m.PingPong1.Round(time.Microsecond), m.PingPong64, m.Sync1.Round(time.Microsecond), m.Sync3.Round(time.Microsecond), m.Memcpy/1e9, m.CRC32C/1e9)
 	fmt.Fprintf(out, "1.5 × (2 round trips + fdatasync of three) = %s\n\n", (3 * (2*m.PingPong1 + m.Sync3) / 2).Round(time.Microsecond))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "workload\tof\tmessages/s\tmin\tmax\tMB/s\tp50\tp99\tp99.9\tCPU s/M\tcores\tpeak MiB\tdisk B/msg\tfdatasyncs\tdurability\tISR\t")
+	fmt.Fprintln(w, "workload\tof\tmessages/s\tmin\tmax\tMB/s\tp50\tp99\tp99.9\tCPU s/M\tcores\tpeak MiB\tdisk B/msg\tfdatasyncs\tsteal %\tdurability\tISR\t")
 	for i := range r.Rows {
 		x := &r.Rows[i]
-		fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%.1f\t%.2f\t%d\t%s\t%s\t%s\t%s\t\n", x.Workload, x.Subject, x.Rate, x.RateMin, x.RateMax,
-			x.MBps, short(x.P50), short(x.P99), short(x.P999), x.CPU, x.Cores, x.Memory>>20, known(x.DiskPer), known(x.Syncs), cmp.Or(x.Durability, "-"), x.isr())
+		fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%.1f\t%.2f\t%d\t%s\t%s\t%.1f\t%s\t%s\t\n", x.Workload, x.Subject, x.Rate, x.RateMin, x.RateMax,
+			x.MBps, short(x.P50), short(x.P99), short(x.P999), x.CPU, x.Cores, x.Memory>>20, known(x.DiskPer), known(x.Syncs), x.Steal, cmp.Or(x.Durability, "-"), x.isr())
 	}
 	if err := w.Flush(); err != nil {
 		return err

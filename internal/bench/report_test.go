@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,25 +17,33 @@ type constant struct {
 	name string
 	rate float64
 	isr  int
+
+	steal []float64 // percent, of one repeat after the other
+	asked int
 }
 
-func (c constant) Label() string                     { return c.name }
-func (c constant) Durability(context.Context) string { return "none" }
+func (c *constant) Label() string                     { return c.name }
+func (c *constant) Durability(context.Context) string { return "none" }
 
-func (c constant) Repeat(_ context.Context, w Workload, row *Row, progress func(int)) error {
+func (c *constant) Repeat(_ context.Context, w Workload, row *Row, progress func(int)) error {
 	if w.Kind == Idle {
 		return nil
 	}
+	steal := 0.0
+	if c.asked < len(c.steal) {
+		steal = c.steal[c.asked]
+	}
+	c.asked++
 	row.SawISR(3, 3)
 	row.SawISR(c.isr, 3)
 	n := float64(len(row.Runs)) // 0, 1, 2
-	row.Runs = append(row.Runs, Run{Messages: 100, Took: time.Second, Rate: c.rate * (n + 1) * w.X, P50: time.Duration(w.X) * time.Millisecond, CPU: time.Second})
+	row.Runs = append(row.Runs, Run{Messages: 100, Took: time.Second, Rate: c.rate * (n + 1) * w.X, P50: time.Duration(w.X) * time.Millisecond, CPU: time.Second, Steal: steal})
 	progress(100)
 	return nil
 }
 
 func turns() Turns {
-	return Turns{Subjects: []Subject{constant{"ours", 100, 3}, constant{"theirs", 50, 2}}, Repeats: 3, Progress: &bytes.Buffer{}}
+	return Turns{Subjects: []Subject{&constant{name: "ours", rate: 100, isr: 3}, &constant{name: "theirs", rate: 50, isr: 2}}, Repeats: 3, Progress: &bytes.Buffer{}}
 }
 
 func TestTurnsGiveMediansAndExtremes(t *testing.T) {
@@ -50,6 +59,25 @@ func TestTurnsGiveMediansAndExtremes(t *testing.T) {
 	rows, err = turns().Measure(context.Background(), Workload{Kind: Idle})
 	require.NoError(t, err)
 	require.Empty(t, rows, "nobody has such a thing")
+}
+
+func TestTurnsThatTheHostDisturbedAreMeasuredAgain(t *testing.T) {
+	theirs := &constant{name: "theirs", rate: 50, isr: 3, steal: []float64{0, 9, 1.5, 3, 0}}
+	all := turns()
+	all.MaxSteal, all.Subjects[1] = 2, theirs
+	rows, err := all.Measure(context.Background(), Workload{Name: "w", X: 1})
+	require.NoError(t, err)
+	for _, row := range rows {
+		require.Len(t, row.Runs, 3, "both subjects' repeats of a disturbed turn are left out")
+		require.Equal(t, []float64{row.Runs[0].Rate, 2 * row.Runs[0].Rate, 3 * row.Runs[0].Rate}, []float64{row.Runs[0].Rate, row.Runs[1].Rate, row.Runs[2].Rate})
+	}
+	require.Equal(t, 5, theirs.asked)
+	require.InDelta(t, 1.5, rows[1].Steal, 1e-9, "the worst that was kept")
+
+	theirs.asked, theirs.steal = 0, slices.Repeat([]float64{50}, 100)
+	_, err = all.Measure(context.Background(), Workload{Name: "w", X: 1})
+	require.NoError(t, err)
+	require.Equal(t, 18, theirs.asked, "it ends on a host that is never quiet")
 }
 
 func TestReportTellsRatiosAndWhatIsNotKnown(t *testing.T) {
