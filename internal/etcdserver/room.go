@@ -44,8 +44,13 @@ func (s *Server) keepRoom() {
 	case <-ctx.Done():
 		return
 	}
+	var before []uint64 // whose alarms were there at the last look
 	for told := false; pause.For(ctx, s.options.roomEvery); {
-		if err := s.makeRoom(ctx); err != nil && !told && ctx.Err() == nil {
+		err := s.makeRoom(ctx)
+		if err == nil {
+			err = s.standIn(ctx, before)
+		}
+		if before = s.full(); err != nil && !told && ctx.Err() == nil {
 			s.log.WithError(err).Error("METADATA is full: nothing can be created, no broker can start, and no dead leader is replaced")
 			told = true
 		} else if err == nil {
@@ -90,9 +95,31 @@ func (s *Server) makeRoom(ctx context.Context) error {
 	if size := e.Backend().Size(); size >= s.options.quota {
 		return fmt.Errorf("etcdserver: the database has %d bytes, its quota is %d", size, s.options.quota)
 	}
-	_, err = e.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: s.MemberID(), Alarm: pb.AlarmType_NOSPACE})
+	return s.takeBack(ctx, s.MemberID())
+}
+
+// standIn takes the alarms of others back that they leave: who runs has had the time to
+// make room and do it, and who died or was removed never will. All have the same data:
+// it has room where this one has.
+func (s *Server) standIn(ctx context.Context, before []uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
+	defer cancel()
+	for _, id := range s.full() {
+		if !slices.Contains(before, id) || s.etcd.Server.Backend().Size() >= s.options.quota {
+			continue
+		}
+		if err := s.takeBack(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack ends the alarm of a member.
+func (s *Server) takeBack(ctx context.Context, id uint64) error {
+	_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: id, Alarm: pb.AlarmType_NOSPACE})
 	if err != nil {
-		return fmt.Errorf("etcdserver: the database has room again, but its alarm stays: %w", err)
+		return fmt.Errorf("etcdserver: the database has room again, but an alarm stays: %w", err)
 	}
 	return nil
 }

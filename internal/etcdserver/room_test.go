@@ -46,3 +46,19 @@ func TestFullDatabaseTakesWritesAfterARestart(t *testing.T) {
 	wait(t, s)
 	require.NoError(t, change(t, client(t, s)))
 }
+
+// TestAlarmOfAMemberThatDied: it cannot take back that its database was full, and all
+// writes are refused as long as that stands.
+func TestAlarmOfAMemberThatDied(t *testing.T) {
+	members := three(t, func(o *etcdserver.Options) { etcdserver.SmallQuota(o, 4*smallQuota, pollEvery) })
+	etcdserver.SmallQuota(&members[2], smallQuota, time.Hour)
+	_, servers := startAll(t, members)
+	c, err := client(t, servers[2]), error(nil)
+	for err == nil {
+		err = change(t, c)
+	}
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	servers[2].Crash()
+	c = client(t, servers[0])
+	require.Eventually(t, func() bool { return change(t, c) == nil }, deadline, pollEvery)
+}
