@@ -258,3 +258,42 @@ func TestSeek(t *testing.T) {
 	c.kill(old)
 	c.counts("orders", "billing", int(before.Depth), 0, 0)
 }
+
+// TestRedriveFindsWhatIsBehindOthersInOnePartition: those are held, and take the whole part
+// of RDY that their partition has.
+func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "2"})
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+	letter := func(channel, key string) uint16 {
+		header := fmt.Sprintf(`{"##original_topic":"orders","##original_channel":%q,"##original_id":"0123456789abcdef"}`, channel)
+		place, _ := nsqd.ParseID(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
+		return place.Partition
+	}
+	one := letter("other", "a")
+	key := "b"
+	for letter("other", key) == one {
+		key += "b"
+	}
+	for range 400 {
+		letter("other", "a")
+	}
+	letter("billing", "a")
+	for range 100 {
+		letter("billing", key)
+	}
+	on := ""
+	for name, b := range c.nodes {
+		top, _ := b.Topic("dead")
+		if !b.Leads(top.Partition(0)) && !b.Leads(top.Partition(1)) {
+			on = name
+		}
+	}
+	require.NotEmpty(t, on)
+	moved, err := c.nodes[on].Redrive(t.Context(), "orders", "billing", 1000)
+	require.NoError(t, err)
+	require.Equal(t, 101, moved)
+}

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// redriveIdle ends a redrive: no more dead messages came for so long.
-	redriveIdle = 500 * time.Millisecond
+	// redriveIdle ends a redrive: no more dead messages came for so long. A partition that
+	// was slow to send the first has a part of RDY again after a second.
+	redriveIdle = 1500 * time.Millisecond
 	// redriveBurst is how many are under way at once.
 	redriveBurst = 256
 	// redriveHeld bounds what is passed over: messages of other channels that died
@@ -48,8 +49,8 @@ func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) 
 		return 0, err
 	}
 	defer sub.Close(true) // what is of other channels goes back
-	sub.SetReady(redriveBurst)
-	r := redrive{broker: b, sub: sub, topic: topic, channel: channel}
+	letters, _ := b.catalog.topic(c.Policy.DeadLetterTopic)
+	r := redrive{broker: b, sub: sub, topic: topic, channel: channel, parts: 2 * letters.Partitions}
 	return r.run(ctx, limit)
 }
 
@@ -58,7 +59,8 @@ type redrive struct {
 	broker         *Broker
 	sub            edge.Subscription
 	topic, channel string
-	held           int // of other channels
+	parts          int // the least part of RDY that a partition has is one in so many
+	held           int // of other channels, perhaps all in one partition
 }
 
 func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
@@ -66,7 +68,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	defer idle.Stop()
 	var got []edge.Delivery
 	for moved < limit && r.held < redriveHeld {
-		r.sub.SetReady(r.held + redriveBurst)
+		r.sub.SetReady(r.parts * (r.held + redriveBurst))
 		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
 		if len(got) == 0 {
 			select {
