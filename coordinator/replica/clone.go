@@ -229,7 +229,7 @@ func (c *canon) leadership(l *leadership, token uint64) {
 func (c *canon) follower(f *follower) {
 	c.node(f.node)
 	c.num(uint64(f.store), uint64(f.incarnation), f.confirmSent, f.confirmAcked, uint64(f.announced), uint64(f.knows))
-	c.flags(f.probing, f.matched, f.readToken != 0, f.keepsUp)
+	c.flags(f.probing, f.matched, f.readToken != 0, f.keepsUp, f.confirmAcked >= f.snapshotN)
 	if f.probing {
 		c.num(uint64(f.probe))
 		c.flags(f.asked())

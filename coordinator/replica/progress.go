@@ -100,6 +100,12 @@ func (f *follower) current(m *Machine) bool {
 		f.confirmAcked == m.lead.confirmN && !f.probing
 }
 
+// hasState: no snapshot of the channels' state is on its way to it, or due; what has
+// changed since is. Without it nobody joins, however well his log keeps up.
+func (f *follower) hasState(m *Machine) bool {
+	return f.confirmSent == m.lead.confirmN && f.confirmAcked >= f.snapshotN
+}
+
 // acknowledgedByAll gives the least durable end, and confirm version, over the
 // maximal ISR: the members in the key and those of every proposal that may
 // still land. A replica that keeps up counts before it joins: one that is farther
@@ -145,7 +151,7 @@ func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok 
 		return end, confirmed, true
 	}
 	for i := range m.lead.followers {
-		if f := &m.lead.followers[i]; f.keepsUp && !m.inISR(f.node) && m.answers(f) {
+		if f := &m.lead.followers[i]; f.keepsUp && f.hasState(m) && !m.inISR(f.node) && m.answers(f) {
 			end, confirmed = least(end, f.match), min(confirmed, f.confirmAcked)
 		}
 	}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -427,4 +428,39 @@ func TestProposalsWithoutAnswerAreFew(t *testing.T) {
 	c.pass(1000)
 	require.Empty(t, c.at(1).m.lead.unresolved)
 	require.Len(t, c.state.ISR, 2)
+}
+
+// TestWhoLacksTheChannelsStateDoesNotCount: a large one may be long on its way, or find no
+// room in a window, while puts arrive. Ordered channels do not wait for who has not joined.
+func TestWhoLacksTheChannelsStateDoesNotCount(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.pass(500)
+	leader, back := c.at(1), c.at(3)
+	put, lost := uint64(1<<20), true
+	load := func(ms int64) {
+		for end := c.now + ms; c.now < end; c.pass(10) {
+			put++
+			c.put(leader, put, "a")
+		}
+	}
+	c.arrives = func(e Envelope) int64 {
+		if lost && e.To == back.name && e.Msg.Kind == MsgConfirm {
+			return math.MaxInt64
+		}
+		return c.now
+	}
+	back.cut = true
+	c.down(back.name, true)
+	c.step(leader, Change{Delta: []byte("missed"), Ticket: 1})
+	load(1500)
+	require.Len(t, c.state.ISR, 2)
+	back.cut = false
+	c.up(back.name)
+	load(700)
+	c.step(leader, Change{Delta: []byte("finish"), Ticket: 2})
+	load(300)
+	require.Equal(t, Committed, leader.outcome(2))
+	lost = false
+	load(4000)
+	require.Len(t, c.state.ISR, 3)
 }
