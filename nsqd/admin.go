@@ -51,6 +51,9 @@ func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, e
 		return nil, inserted{}, ErrNotLeader
 	}
 	if c, ok := p.channels[name]; ok {
+		if c.ephemeral && o.Ordered && !c.Ordered() {
+			c.order(true) // nothing is replicated, nor is there a key that says so
+		}
 		return c, inserted{found: true}, nil
 	}
 	at := p.originLocked(o)

@@ -102,14 +102,14 @@ func heldOf(verbs []verb) []nsqd.Held {
 	return list
 }
 
-// findChannel looks a channel up here. An ephemeral one is made anew: it is not
-// replicated, and after a change of leader its clients are all that is left.
+// findChannel looks a channel up here. An ephemeral one is made anew, or made ordered: it
+// is not replicated, and after a change of leader its clients are all that is left.
 func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd.Channel {
 	p, ok := core.Queue(id)
 	if !ok {
 		return nil
 	}
-	if c, ok := p.Channel(name); ok {
+	if c, ok := p.Channel(name); ok && (!nsqd.IsEphemeral(name) || !ordered || c.Ordered()) {
 		return c
 	}
 	if nsqd.IsEphemeral(name) {

@@ -243,6 +243,34 @@ func TestEphemeralChannelStaysOrdered(t *testing.T) {
 	}
 }
 
+// TestEphemeralChannelBecomesOrdered: one SUB_ORDERED is enough, whoever was there before,
+// and whoever comes first to the next leader.
+func TestEphemeralChannelBecomesOrdered(t *testing.T) {
+	for _, next := range []ident.Node{"", "n2", "n3"} { // the leader stays; to either's broker
+		inBubble(t, func(t *testing.T, w *world) {
+			p := w.topic("orders", "n1").Partition(0)
+			subscribe := func(on ident.Node, ordered bool) edge.Subscription {
+				s, err := w.brokers[on].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+					Topic: "orders", Channel: "tail#ephemeral", Partition: -1, MsgTimeoutMS: 60_000, Ordered: ordered,
+				})
+				require.NoError(t, err)
+				return s
+			}
+			subscribe("n3", false) // it takes nothing
+			s := subscribe("n2", true)
+			s.SetReady(10)
+			w.tick(time.Second)
+			if next != "" {
+				w.lead(p, next)
+				w.tick(time.Second)
+			}
+			w.store(p, 5)
+			got := w.consume(s, 10, 5, time.Second, func(edge.Delivery) {})
+			require.Equal(t, 1, got, "one at a time, from %s", next)
+		})
+	}
+}
+
 func TestLeaderChangesUnderASubscription(t *testing.T) {
 	for _, next := range []ident.Node{"n2", "n3"} { // to this broker, to another
 		t.Run(string(next), func(t *testing.T) {
