@@ -53,7 +53,7 @@ type Broker struct {
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 	contact  contact
-	marks    marks
+	marks    *marks // the controller's goroutine alone has it
 	space    *space
 	agenda   agenda
 	pace     *pace

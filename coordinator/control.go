@@ -67,9 +67,7 @@ func (b *Broker) controlRound(ctx context.Context) (planned, idle time.Duration)
 	if err := b.raiseLevel(ctx, fence); err != nil {
 		b.log.WithError(err).Info("CONTROLLER could not raise the feature level")
 	}
-	if err := b.dropMarks(ctx, fence); err != nil {
-		b.log.WithError(err).Info("CONTROLLER could not remove the marks of deleted topics")
-	}
+	b.dropMarks(fence)
 	began := time.Now()
 	plan := controller.Plan(b.snapshot(), controller.Options{})
 	planned = time.Since(began)

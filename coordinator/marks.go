@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -10,16 +12,18 @@ import (
 )
 
 // marks is what the controller knows of the marks of deleted topics (tombstoneKey).
-// They are there for brokers that were away. Its goroutine alone has it.
+// They are there for brokers that were away.
 type marks struct {
 	present  map[ident.Node]ident.Incarnation // since then
 	since    time.Time
-	revision int64 // of the metadata then; 0 = not known
+	revision atomic.Int64 // of the metadata then; 0 = not known
+	busy     atomic.Bool  // some are being removed
 }
 
 // dropMarks removes the marks that nobody needs: all brokers have been here, without
-// a break, for a while since the topics were deleted.
-func (b *Broker) dropMarks(ctx context.Context, fence meta.Compare) error {
+// a break, for a while since the topics were deleted. It does not wait: there may be a
+// million of them.
+func (b *Broker) dropMarks(fence meta.Compare) {
 	present := map[ident.Node]ident.Incarnation{}
 	for _, r := range b.catalog.lives() {
 		present[r.Name] = r.Incarnation
@@ -30,29 +34,44 @@ func (b *Broker) dropMarks(ctx context.Context, fence meta.Compare) error {
 			break
 		}
 	}
-	if present == nil || !maps.Equal(present, b.marks.present) {
-		b.marks = marks{present: present, since: time.Now()}
+	m := b.marks
+	if m == nil || present == nil || !maps.Equal(present, m.present) {
+		m = &marks{present: present, since: time.Now()}
+		b.marks = m
 	}
-	if present == nil || time.Since(b.marks.since) < b.o.MarkGrace {
-		return nil
+	if present == nil || time.Since(m.since) < b.o.MarkGrace || m.busy.Swap(true) {
+		return
 	}
+	m.since = time.Now()
+	b.background(func(ctx context.Context) {
+		defer m.busy.Store(false)
+		if err := b.dropOld(ctx, fence, m); err != nil && ctx.Err() == nil {
+			b.log.WithError(err).Info("CONTROLLER could not remove the marks of deleted topics")
+		}
+	})
+}
+
+// dropOld removes the marks that were there the last time already, while this broker is
+// the controller.
+func (b *Broker) dropOld(ctx context.Context, fence meta.Compare, m *marks) error {
 	entries, revision, err := b.meta.List(ctx, b.keys.Audit(deletedTopics))
 	if err != nil {
 		return err
 	}
 	var puts []meta.Put
 	for _, e := range entries {
-		if e.Mod <= b.marks.revision {
+		if e.Mod <= m.revision.Load() {
 			puts = append(puts, meta.Put{Key: e.Key, Delete: true})
 		}
 	}
-	for len(puts) > 0 {
-		n := min(len(puts), meta.MaxTxn)
-		if ok, _, err := b.meta.Txn(ctx, []meta.Compare{fence}, puts[:n]); err != nil || !ok {
+	for some := range slices.Chunk(puts, meta.MaxTxn) {
+		try, cancel := context.WithTimeout(ctx, metaTimeout)
+		ok, _, err := b.meta.Txn(try, []meta.Compare{fence}, some)
+		cancel()
+		if err != nil || !ok {
 			return err
 		}
-		puts = puts[n:]
 	}
-	b.marks.since, b.marks.revision = time.Now(), revision
+	m.revision.Store(revision)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // TestMarksOfDeletedTopicsGo: each topic that ever was would leave one. While a broker
@@ -45,4 +46,24 @@ func TestMarksOfDeletedTopicsGo(t *testing.T) {
 	require.Equal(t, 1, marks())
 	c.restart("n3")
 	c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are back")
+}
+
+// slowMarks lets the list of the marks take as long as whoever asks has time.
+type slowMarks struct{ meta.Store }
+
+func (s slowMarks) List(ctx context.Context, prefix string) ([]meta.Entry, int64, error) {
+	if strings.HasSuffix(prefix, "deleted-topics/") {
+		<-ctx.Done()
+		return nil, 0, ctx.Err()
+	}
+	return s.Store.List(ctx, prefix)
+}
+
+// TestControllerDoesNotWaitForMarks: a cluster of which a million topics were deleted
+// before has as many.
+func TestControllerDoesNotWaitForMarks(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 4, markGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store { return slowMarks{s} }})
+	from, to := c.movable("orders")
+	require.NoError(t, c.move("n2", "orders", "0", from, to))
+	c.arranged("n2", "orders", func(p edge.PartitionView) bool { return string(p.Leader) == to })
 }
