@@ -31,6 +31,7 @@ type catalog struct {
 		partitions map[ident.Partition]meta.PartitionState
 		channels   map[ident.TopicID]map[string]meta.ChannelState
 		gone       map[goneKey]time.Time // channels whose keys went, at most maxGone
+		deleted    map[string]time.Time  // topics that were seen to be deleted
 		nodes      map[ident.Node]meta.NodeState
 		live       map[ident.Node]registration
 		controller ident.Node
@@ -67,6 +68,7 @@ func (c *catalog) clearLocked() {
 	c.mu.partitions = map[ident.Partition]meta.PartitionState{}
 	c.mu.channels = map[ident.TopicID]map[string]meta.ChannelState{}
 	c.mu.gone = map[goneKey]time.Time{}
+	c.mu.deleted = map[string]time.Time{}
 	c.mu.nodes = map[ident.Node]meta.NodeState{}
 	c.mu.live = map[ident.Node]registration{}
 	c.mu.controller = ""
@@ -120,9 +122,13 @@ func (c *catalog) putLocked(e meta.Entry, out *changed) error {
 		if err != nil {
 			return err
 		}
-		if old, ok := c.mu.topics[name]; ok && old.ID != s.ID {
+		old, known := c.mu.topics[name]
+		if known && old.ID != s.ID {
 			delete(c.mu.names, old.ID)
 			delete(c.mu.channels, old.ID)
+		}
+		if known && old.DeletedAtMS != s.DeletedAtMS {
+			c.mu.deleted[name] = time.Now()
 		}
 		c.mu.topics[name], c.mu.names[s.ID] = s, name
 		out.topics = append(out.topics, name)
@@ -171,6 +177,7 @@ func (c *catalog) deleteLocked(key string, out *changed) {
 	} else if name, ok := c.keys.ParseTopic(key); ok {
 		delete(c.mu.names, c.mu.topics[name].ID)
 		delete(c.mu.topics, name)
+		delete(c.mu.deleted, name)
 		out.topics = append(out.topics, name)
 	} else if id, name, ok := c.keys.ParseChannel(key); ok {
 		c.setChannelLocked(id, name, nil, out)

@@ -84,6 +84,15 @@ func (c *catalog) hadChannel(id ident.TopicID, name string, lately time.Duration
 	return has || time.Since(c.mu.gone[goneKey{id, name}]) < lately
 }
 
+// deletedLately reports whether a topic of this name was seen to be deleted so lately,
+// and nobody has asked for it by name since. It goes by the clock here: the time in the
+// key is that of another broker's, and may be years away.
+func (c *catalog) deletedLately(name string, lately time.Duration) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.topics[name].DeletedAtMS != 0 && time.Since(c.mu.deleted[name]) < lately
+}
+
 // liveNode is the present registration of a broker.
 func (c *catalog) liveNode(n ident.Node) (registration, bool) {
 	c.mu.RLock()

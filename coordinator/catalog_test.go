@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -36,6 +38,38 @@ func TestCatalogForgetsTopicsThatWereMadeAgain(t *testing.T) {
 	require.Len(t, c.mu.topics, 1)
 	require.Len(t, c.mu.names, 1, "names of topics that are gone")
 	require.Empty(t, c.mu.channels, "channels of topics that are gone")
+}
+
+// TestTopicOfAWrongClockCanBeDeleted: the broker that deleted a topic is years ahead, or
+// behind. The topic comes back with a put, and goes with the next delete; one that comes
+// at once, from nsqadmin, is the same delete.
+func TestTopicOfAWrongClockCanBeDeleted(t *testing.T) {
+	for _, wrong := range []time.Duration{-10 * 365 * 24 * time.Hour, -time.Hour, time.Hour, 10 * 365 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			keys := meta.Keys{Cluster: "test"}
+			c := newCatalog(keys, logrus.New())
+			write := func(s meta.TopicState) {
+				s.V, s.Partitions = meta.Version, 1
+				c.apply(meta.Change{Puts: []meta.Entry{{Key: keys.Topic("orders"), Value: meta.Encode(s)}}})
+			}
+			write(meta.TopicState{ID: 1})
+			require.False(t, c.deletedLately("orders", deleteRepeat))
+			gone := meta.TopicState{ID: 1, Deleted: true, DeletedAtMS: time.Now().Add(wrong).UnixMilli()}
+			write(gone)
+			require.True(t, c.deletedLately("orders", deleteRepeat), "%v", wrong)
+			write(meta.TopicState{ID: 2, DeletedAtMS: gone.DeletedAtMS})
+			require.True(t, c.deletedLately("orders", deleteRepeat), "made again by a put, %v", wrong)
+			time.Sleep(deleteRepeat)
+			require.False(t, c.deletedLately("orders", deleteRepeat), "this is another delete, %v", wrong)
+			write(gone)
+			write(meta.TopicState{ID: 3})
+			require.False(t, c.deletedLately("orders", deleteRepeat), "made again by name")
+
+			late := newCatalog(keys, logrus.New()) // of a broker that is started now
+			late.apply(meta.Change{Reset: true, Puts: []meta.Entry{{Key: keys.Topic("orders"), Value: meta.Encode(gone)}}})
+			require.False(t, late.deletedLately("orders", deleteRepeat))
+		})
+	}
 }
 
 // TestCatalogTakesManyChannelsAtOnce: the map that readers keep is copied once in a

@@ -26,9 +26,8 @@ func (b *Broker) deleteTopic(ctx context.Context, name string) error {
 	for {
 		changed := b.Changed()
 		t, ok := b.catalog.record(name)
-		recent := time.Since(time.UnixMilli(t.DeletedAtMS)) < deleteRepeat
 		switch {
-		case ok && recent:
+		case ok && b.catalog.deletedLately(name, deleteRepeat):
 			return nil // the same delete, repeated on another broker
 		case !ok || t.Deleted:
 			return edge.ErrTopicNotFound

@@ -104,7 +104,7 @@ func Plan(s Snapshot, o Options) []Action {
 	for _, t := range s.Topics {
 		if !t.State.Deleted {
 			topics[t.State.ID] = t.State
-		} else if s.NowMS-t.State.DeletedAtMS > o.TombstoneMS {
+		} else if age := s.NowMS - t.State.DeletedAtMS; age > o.TombstoneMS || -age > o.TombstoneMS { // or a clock is wrong
 			out = append(out, DropTombstone{Name: t.Name, ID: t.State.ID, Revision: t.State.Revision})
 		}
 	}
