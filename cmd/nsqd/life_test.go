@@ -141,6 +141,28 @@ func TestDataPathInUse(t *testing.T) {
 	require.Contains(t, other.logged(), b.dir)
 }
 
+// TestDataPathIsTakenAway: a broker whose files were removed by hand, or moved, does not
+// go on answering from what goes with it.
+func TestDataPathIsTakenAway(t *testing.T) {
+	for what, take := range map[string]func(dir string) error{
+		"all":       os.RemoveAll,
+		"moved":     func(dir string) error { return os.Rename(dir, dir+".old") },
+		"journal":   func(dir string) error { return os.RemoveAll(filepath.Join(dir, "journal")) },
+		"the lock":  func(dir string) error { return os.Remove(filepath.Join(dir, "nsqd.lock")) },
+		"metadata":  func(dir string) error { return os.RemoveAll(filepath.Join(dir, "etcd")) },
+		"the queue": func(dir string) error { return os.RemoveAll(filepath.Join(dir, "topics")) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := start(t)
+			b.dial().put("orders", "a message")
+			require.NoError(t, take(b.dir))
+			require.Equal(t, 1, b.wait())
+			require.Contains(t, b.logged(), "the data path was removed")
+			require.NotContains(t, b.logged(), "goroutine")
+		})
+	}
+}
+
 func TestPortInUse(t *testing.T) {
 	b := start(t)
 	other := prepare(t)

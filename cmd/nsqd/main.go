@@ -29,6 +29,8 @@ const (
 	// handOverTimeout and drainTimeout bound a planned stop.
 	handOverTimeout = 5 * time.Second
 	drainTimeout    = 5 * time.Second
+	// holdingEvery is how often a process looks whether its data path is still there.
+	holdingEvery = time.Second
 	// secondSignalAfter separates two signals: one that is sent to a process and to
 	// its group arrives twice.
 	secondSignalAfter = time.Second

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/sirupsen/logrus"
@@ -34,6 +35,7 @@ type process struct {
 	files   files
 	dir     string
 	lock    *flock.Flock
+	holding datapath.Holding
 	tls     *server.TLS // nil without certificates
 	authTLS *tls.Config // towards auth services
 	sockets *server.Server
@@ -77,6 +79,9 @@ func (p *process) start(ctx context.Context) error {
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	p.peers = nil // the broker's now
+	if err := p.hold(); err != nil {
+		return err
+	}
 	// 5. Clients, and those who are told about this broker.
 	p.serve()
 	p.report()
@@ -91,10 +96,17 @@ func (p *process) wait(ctx context.Context, reload <-chan os.Signal) error {
 	if p.etcd != nil {
 		died = p.etcd.Err()
 	}
+	look := time.NewTicker(holdingEvery)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-look.C:
+			if err := p.holding.Check(); err != nil {
+				p.log.WithError(err).Error("STORE gone, stopping: what is answered from now on would be lost")
+				return err
+			}
 		case err := <-died:
 			return err
 		case err := <-p.broker.Failed():
@@ -199,6 +211,16 @@ func (p *process) lockDataPath() error {
 		return fmt.Errorf("lock data path %s: %w", p.dir, err)
 	}
 	return nil
+}
+
+// hold notes what this process has open at its data path.
+func (p *process) hold() (err error) {
+	names := []string{"journal", "topics"}
+	if p.etcd != nil {
+		names = append(names, "etcd")
+	}
+	p.holding, err = datapath.Hold(p.lock, names...)
+	return err
 }
 
 func addr(a net.Addr) string {
