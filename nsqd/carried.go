@@ -25,17 +25,37 @@ func (c *carried) find(seq ident.Sequence) (ident.Offset, bool) {
 	return at, ok
 }
 
+// nowhere is no place of a carry batch: a log begins with a marker. Carried to it is
+// what was carried to a place that the log does not have.
+const nowhere ident.Offset = 0
+
 // add notes a batch; a later one takes the place of an earlier one, also when
 // deltas are applied again.
 func (c *carried) add(at ident.Offset, seqs []ident.Sequence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if at == nowhere {
+		for _, seq := range seqs {
+			delete(c.at, seq)
+		}
+		return
+	}
 	if c.at == nil {
 		c.at = make(map[ident.Sequence]ident.Offset, len(seqs))
 	}
 	for _, seq := range seqs {
 		c.at[seq] = max(at, c.at[seq])
 	}
+}
+
+// beyond lists, sorted, what was carried to an offset or further.
+func (c *carried) beyond(end ident.Offset) (seqs []ident.Sequence) {
+	for _, x := range c.list() {
+		if x.at >= end {
+			seqs = append(seqs, x.seq)
+		}
+	}
+	return seqs
 }
 
 // list gives all, by sequence.

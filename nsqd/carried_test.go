@@ -61,19 +61,19 @@ func TestCarriedMessagesDoNotPinTheLog(t *testing.T) {
 	}
 	require.EqualValues(t, 0, r.LowWater())
 	require.EqualValues(t, 10, r.Floor())
-	require.Equal(t, []ident.Sequence{0, 4}, r.carry(t, 5000, 10))
+	require.Equal(t, []ident.Sequence{0, 4}, r.carry(t, 500, 10))
 	require.EqualValues(t, 10, r.LowWater())
-	seqs, all := r.Aside(10, 5000, 0)
+	seqs, all := r.Aside(10, 500, 0)
 	require.True(t, all)
 	require.Empty(t, seqs)
-	seqs, all = r.Aside(10, 5001, 2)
+	seqs, all = r.Aside(10, 501, 2)
 	require.True(t, all)
 	require.Equal(t, []ident.Sequence{0, 4}, seqs, "the batch itself lies in what is to go")
-	_, all = r.Aside(10, 5001, 1)
+	_, all = r.Aside(10, 501, 1)
 	require.False(t, all)
 	at, ok := r.CarriedFrom()
 	require.True(t, ok)
-	require.EqualValues(t, 5000, at)
+	require.EqualValues(t, 500, at)
 	requireExact(t, r.Partition, c)
 
 	n := r.failover() // by a snapshot
@@ -137,4 +137,36 @@ func TestCarriedMessageThatIsLostIsGivenUp(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.EqualValues(t, 2, c.Finished())
 	requireExact(t, r.Partition, c)
+}
+
+// TestCarriedBeyondTheLogIsCarriedAgain: an operator made a replica the leader that knew
+// where a message had been carried to, and whose log did not reach there. The message is
+// still where it was put; retention carries it once more before it takes that.
+func TestCarriedBeyondTheLogIsCarriedAgain(t *testing.T) {
+	r := newRig(Options{})
+	r.Unlead()
+	follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
+	for _, x := range []record{
+		{kind: kindCreate, channel: "c"},
+		{kind: kindProgress, channel: "c", progress: progress{settled: []span{{1, 3}}, aside: []entry{newEntry(0, 0, 0)}}},
+		{kind: kindCarry, offset: 900, seqs: []ident.Sequence{0}},
+	} {
+		applyTo(r.Partition, x)
+		applyTo(follower, x)
+	}
+	r.publishN(3)
+	r.Lead(2)
+	for _, d := range r.rep.deltas {
+		follower.Apply(d)
+	}
+	r.publishN(20) // beyond the place that was lost
+	follower.Lead(3)
+	for _, p := range []*Partition{r.Partition, follower} {
+		seqs, all := p.Aside(2, 200, 100)
+		require.True(t, all)
+		require.Equal(t, []ident.Sequence{0}, seqs)
+	}
+	r.carry(t, 2300, 3)
+	c, _ := r.Channel("c")
+	require.Equal(t, []string{"body"}, bodies(c.Pull(subscribe(t, c), 1, nil)))
 }

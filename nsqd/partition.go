@@ -101,7 +101,7 @@ func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []record) {
 		p.inherited = committed.Sequence
 		p.peopled = len(p.channels) > 0
 	}
-	back = p.moveBackLocked(committed.Sequence)
+	back = p.moveBackLocked(committed)
 	p.leading, p.epoch, p.committed = true, epoch, committed
 	p.waiting.open()
 	for _, c := range p.channels {
@@ -115,8 +115,10 @@ func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []record) {
 // messages that are committed are ever done with, and a leader has them all, but for
 // one that an operator chose after the others' disks were lost: it may know more of the
 // channels than of the messages. What is put next is not what they are done with, nor
-// what a pause of the topic lets through.
-func (p *Partition) moveBackLocked(end ident.Sequence) (back []record) {
+// what a pause of the topic lets through, and what was carried to places beyond the end
+// was not.
+func (p *Partition) moveBackLocked(committed ident.Position) (back []record) {
+	end := committed.Sequence
 	for name, c := range p.channels {
 		c.mu.Lock()
 		if c.cursor.end() > end {
@@ -128,6 +130,9 @@ func (p *Partition) moveBackLocked(end ident.Sequence) (back []record) {
 	}
 	if p.paused && p.barrier > end {
 		back = append(back, record{kind: kindBarrier, flags: flagPaused, at: end})
+	}
+	if seqs := p.carried.beyond(committed.Offset); len(seqs) > 0 {
+		back = append(back, record{kind: kindCarry, offset: nowhere, seqs: seqs})
 	}
 	p.keep = min(p.keep, end)
 	for _, r := range back {

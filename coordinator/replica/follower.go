@@ -97,12 +97,15 @@ func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 // conflicts, write the rest.
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	at, joins := m.joins(msg)
-	if !joins && msg.Restart && msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset {
+	if !joins && msg.Restart && (msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset || m.broken(BreakRestartBelow)) {
 		m.restartAt(msg.Prev, msg.PrevCRC)
 		m.write(queue.Write{Kind: queue.WriteRestart, Epoch: m.promised, At: msg.Prev, PrevCRC: msg.PrevCRC})
 		at, joins = msg.Prev, true
 	}
 	if !joins {
+		if _, known := m.index.AtOffset(msg.Prev.Offset); known && msg.Restart {
+			m.alarm(fmt.Errorf("replica: leader %s begins at %d with another log, below the committed end %d: nothing was cut", from, msg.Prev.Offset, m.committed.Offset))
+		}
 		m.reject(from, m.promised, msg.Prev)
 		return
 	}

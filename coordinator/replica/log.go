@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"cmp"
+	"slices"
 	"sort"
 
 	"github.com/lockstepmq/lockstep/commitlog"
@@ -37,14 +39,19 @@ type submission struct {
 	confirm version
 }
 
-func newLog(r queue.Restored) log {
+func newLog(r queue.Restored, epochs int) log {
 	return log{
 		end: r.End, lastCRC: r.LastCRC, timeNS: r.LastTimeNS,
-		epochs: append([]commitlog.EpochEnd(nil), r.Epochs...),
+		epochs: newest(slices.Clone(r.Epochs), epochs),
 		durable: submission{
 			end: r.End, epoch: r.Epoch, confirm: version{r.Confirm.Epoch, r.Confirm.N},
 		},
 	}
+}
+
+// newest keeps the last n epochs of a table.
+func newest(epochs []commitlog.EpochEnd, n int) []commitlog.EpochEnd {
+	return append(epochs[:0], epochs[max(0, len(epochs)-cmp.Or(n, maxEpochs)):]...)
 }
 
 // closed reports whether a submission with this token was already closed.
@@ -88,9 +95,7 @@ func (m *Machine) appendBatch(b queue.Batch) {
 		l.epochs[n-1].End = b.End
 	} else {
 		l.epochs = append(l.epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
-		if len(l.epochs) > maxEpochs {
-			l.epochs = append(l.epochs[:0], l.epochs[1:]...)
-		}
+		l.epochs = newest(l.epochs, m.o.Epochs)
 	}
 	m.index.Append(commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,

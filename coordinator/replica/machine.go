@@ -72,7 +72,7 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 		committed: r.KnownCommitted,
 		noted:     r.KnownCommitted.Offset,
 	}
-	m.log = newLog(r)
+	m.log = newLog(r, o.Epochs)
 	m.recent.load(r.Recent)
 	m.confirm.load(r.Confirm)
 	return m

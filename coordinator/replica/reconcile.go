@@ -32,7 +32,7 @@ func (m *Machine) parting(refusal *Message) ident.Position {
 		return at
 	}
 	r, ok := m.index.AtOffset(refusal.Durable.Offset)
-	if !ok {
+	if !ok || m.broken(BreakParting) {
 		return ident.Position{}
 	}
 	return ident.Position{Offset: r.Offset, Sequence: r.First}

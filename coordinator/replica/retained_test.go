@@ -397,3 +397,56 @@ func TestMissedChangesAreSentAgainSoon(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartedReplicaTellsFewEpochs: one that lived through very many changes of
+// leader tells no more of them than it would had it run all the time: a longer table
+// would not fit into a message.
+func TestRestartedReplicaTellsFewEpochs(t *testing.T) {
+	var all []commitlog.EpochEnd
+	at := ident.Position{}
+	for e := range ident.Epoch(4 * maxEpochs) {
+		next := ident.Position{Offset: at.Offset + 100, Sequence: at.Sequence}
+		all = append(all, commitlog.EpochEnd{Epoch: e + 1, Start: at, End: next})
+		at = next
+	}
+	m := New(queue.Restored{Epoch: 4 * maxEpochs, End: at, Epochs: all}, &memoryIndex{}, &listRegister{}, options("n1", 1))
+	var out Effects
+	m.Step(Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
+		Kind: MsgAppend, Epoch: 5 * maxEpochs, To: 101, Store: 102, Prev: ident.Position{Offset: at.Offset + 50},
+	}}, &out)
+	require.Len(t, out.Send, 1)
+	told := out.Send[0].Msg.Epochs
+	require.Equal(t, maxEpochs, len(told))
+	require.Equal(t, all[len(all)-1], told[maxEpochs-1])
+}
+
+// TestReplicaWithAnotherHistoryRaisesAnAlarm: after an unclean recovery, and when
+// retention has passed the place where the logs part, a replica that holds more than
+// what was gone on with says so to its operator.
+func TestReplicaWithAnotherHistoryRaisesAnAlarm(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	for i := range uint64(6) {
+		c.put(c.at(1), i+1, "a")
+		c.settle()
+	}
+	c.pass(300)
+	b := c.at(2)
+	place := b.log[3].At
+	require.Greater(t, b.m.View().Committed.Offset, place.Offset)
+	begin := Received{From: Peer{Node: "n3", Incarnation: 3, Store: 103}, Msg: Message{
+		Kind: MsgAppend, Epoch: 7, To: 102, Store: 103, Prev: place, PrevCRC: 4711, Restart: true,
+	}}
+	end := b.m.View().End
+	var out Effects
+	b.m.Step(begin, &out)
+	require.Error(t, out.Alarm)
+	require.Equal(t, end, b.m.View().End)
+	out.Reset()
+	begin.Msg.PrevCRC, begin.Msg.Prev.Offset = 0, place.Offset+1 // of the other log it is a border
+	b.m.Step(begin, &out)
+	require.Error(t, out.Alarm)
+	out.Reset()
+	trimTo(b, b.log[5].At)
+	b.m.Step(begin, &out)
+	require.NoError(t, out.Alarm, "what it does not hold any more may be the same")
+}

@@ -89,6 +89,10 @@ const (
 	BreakConfirmOnAll = "confirm-on-all"
 	// BreakVisible shows what is not committed: it is delivered.
 	BreakVisible = "visible"
+	// BreakRestartBelow begins the log afresh also below what is committed here.
+	BreakRestartBelow = "restart-below"
+	// BreakParting compares a follower with no epoch in common from the beginning.
+	BreakParting = "parting"
 	// BreakConfirmEpoch acknowledges another epoch's version of the channels.
 	BreakConfirmEpoch = "confirm-epoch"
 )

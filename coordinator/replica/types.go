@@ -281,6 +281,7 @@ type Options struct {
 	GroupBytes  int    // 1 MiB in one append
 	TailBytes   int    // 16 MiB of recent batches kept for followers
 	HeldBytes   int    // 64 MiB of puts held without an offset; above: refused
+	Epochs      int    // of its log that a replica tells another; 0 = 256
 	Check       bool   // verify the invariants after every Step (on in all tests)
 	// Break switches one rule off, by name. Tests only: see rules.go.
 	Break string
