@@ -1,0 +1,91 @@
+package controller_test
+
+import (
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/controller"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+// A replica at a dead broker is not being filled: its leader, and with it the move of
+// that very replica to another broker, does not wait for it.
+func TestPlanFillsBesideReplicasAtDeadBrokers(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Live: live("a", "b")}
+	for range 3 {
+		lacking := partition("a", "a", "z")
+		lacking.State.ISR = lacking.State.ISR[:1]
+		s.Partitions = append(s.Partitions, lacking)
+	}
+	s.Partitions = append(s.Partitions, partition("a", "a"))
+	require.Len(t, plan(s), 1)
+
+	s.Live = live("a", "b", "z")
+	require.Empty(t, plan(s), "it came back, and is being filled")
+}
+
+// Who leaves stays while there is nobody to come.
+func TestPlanKeepsWhoLeavesUntilSomebodyComes(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "a", "b")},
+		Live: live("b"), Leaving: []ident.Node{"a"}}
+	require.Empty(t, plan(s))
+}
+
+// Where all replicas are already, a target says their order, and who leads.
+func TestPlanTakesTheOrderOfATarget(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")}, Live: live("a", "b")}
+	s.Partitions[0].State.Target = []ident.Node{"b", "a"}
+	order := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, []ident.Node{"b", "a"}, order.State.Replicas)
+	require.Empty(t, order.State.Target)
+	require.Len(t, order.State.ISR, 2)
+
+	s.Partitions[0].State.Target = []ident.Node{"a", "b"}
+	done := plan(s)[0].(controller.Rewrite)
+	require.Empty(t, done.State.Target, "it is reached, and ends")
+}
+
+// One more replica comes to another zone if there is one, also if its broker is fuller.
+func TestPlanFillsInAnotherZone(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a")}, Live: []placement.Broker{
+		{Node: "a", Zone: "x"}, {Node: "b", Zone: "x"}, {Node: "c", Zone: "y", Replicas: 9}}}
+	require.Equal(t, []ident.Node{"a", "c"}, plan(s)[0].(controller.Rewrite).State.Replicas)
+
+	s.Live = s.Live[:2]
+	require.Equal(t, []ident.Node{"a", "b"}, plan(s)[0].(controller.Rewrite).State.Replicas, "there is none")
+}
+
+// A broker that leaves while its place was to be taken by a target: who has a replica
+// already keeps it if nobody else is there.
+func TestPlanTakesWhoHasOneIfNobodyElseIsThere(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "a", "b")},
+		Live: live("a", "b"), Leaving: []ident.Node{"d"}}
+	s.Partitions[0].State.Target = []ident.Node{"d", "b"}
+	keep := plan(s)[0].(controller.Rewrite)
+	require.Equal(t, []ident.Node{"b", "a"}, keep.State.Replicas)
+	require.Empty(t, keep.State.Target)
+}
+
+// A minimum that is lowered with the factor comes first: replicas go after it.
+func TestPlanFreesNothingBelowTheMinimum(t *testing.T) {
+	s := controller.Snapshot{Topics: ofTopic(1, 2), Partitions: []controller.Partition{partition("a", "a", "b")}, Live: live("a", "b")}
+	s.Partitions[0].State.MinInSync = 2
+	require.Empty(t, plan(s))
+}
+
+// The leadership of a broker that leaves goes to one that lives.
+func TestPlanHandsOverToTheLiving(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b", "c")},
+		Live: live("c"), Leaving: []ident.Node{"a"}}
+	require.Equal(t, []controller.Action{controller.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "c"}}, plan(s))
+
+	s.Live = nil
+	require.Empty(t, plan(s), "nobody lives who could lead")
+}
+
+// A leader that is dead hands nothing over; its successor is elected.
+func TestPlanAsksNoDeadLeader(t *testing.T) {
+	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "a", "b")}, Live: live("a")}
+	require.Empty(t, plan(s))
+}
