@@ -19,9 +19,10 @@ func (b *Broker) Do(ctx context.Context, op edge.AdminOp) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, channelTimeout)
 	defer cancel()
-	// deleteTopic knows more answers to a topic that is not there.
-	if err := b.requireTopic(ctx, op.Topic); err != nil && op.Verb != "topic.delete" {
-		return err
+	if op.Verb != "topic.delete" { // which asks the store anyway
+		if err := b.requireTopic(ctx, op.Topic); err != nil {
+			return err
+		}
 	}
 	if op.Channel != "" && op.Verb != verbChannelCreate {
 		if err := b.learnChannel(ctx, op.Topic, op.Channel); err != nil {

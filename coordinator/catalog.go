@@ -31,7 +31,7 @@ type catalog struct {
 		partitions map[ident.Partition]meta.PartitionState
 		channels   map[ident.TopicID]map[string]meta.ChannelState
 		gone       map[goneKey]time.Time // channels whose keys went, at most maxGone
-		deleted    map[string]time.Time  // topics that were seen to be deleted
+		deleted    map[string]deletion   // of topics, by name: the last
 		nodes      map[ident.Node]meta.NodeState
 		live       map[ident.Node]registration
 		controller ident.Node
@@ -68,7 +68,7 @@ func (c *catalog) clearLocked() {
 	c.mu.partitions = map[ident.Partition]meta.PartitionState{}
 	c.mu.channels = map[ident.TopicID]map[string]meta.ChannelState{}
 	c.mu.gone = map[goneKey]time.Time{}
-	c.mu.deleted = map[string]time.Time{}
+	c.mu.deleted = map[string]deletion{}
 	c.mu.nodes = map[ident.Node]meta.NodeState{}
 	c.mu.live = map[ident.Node]registration{}
 	c.mu.controller = ""
@@ -127,8 +127,11 @@ func (c *catalog) putLocked(e meta.Entry, out *changed) error {
 			delete(c.mu.names, old.ID)
 			delete(c.mu.channels, old.ID)
 		}
-		if known && old.DeletedAtMS != s.DeletedAtMS {
-			c.mu.deleted[name] = time.Now()
+		if at := s.DeletedAtMS; at != 0 && c.mu.deleted[name].atMS != at {
+			c.mu.deleted[name] = deletion{atMS: at}
+			if known {
+				c.mu.deleted[name] = deletion{atMS: at, seen: time.Now()}
+			}
 		}
 		c.mu.topics[name], c.mu.names[s.ID] = s, name
 		out.topics = append(out.topics, name)

@@ -84,13 +84,21 @@ func (c *catalog) hadChannel(id ident.TopicID, name string, lately time.Duration
 	return has || time.Since(c.mu.gone[goneKey{id, name}]) < lately
 }
 
-// deletedLately reports whether a topic of this name was seen to be deleted so lately,
-// and nobody has asked for it by name since. It goes by the clock here: the time in the
-// key is that of another broker's, and may be years away.
-func (c *catalog) deletedLately(name string, lately time.Duration) bool {
+// deletion is the time that stands in a topic's key, by the clock of whoever deleted it,
+// and when it was seen here; zero: before this broker listened.
+type deletion struct {
+	atMS int64
+	seen time.Time
+}
+
+// deletedLately reports whether the deletion that stands in a topic's key was seen so
+// lately, or was not heard of yet. It goes by the clock here: the time in the key may be
+// years away. A topic that somebody asked for by name has none in its key.
+func (c *catalog) deletedLately(name string, atMS int64, lately time.Duration) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.mu.topics[name].DeletedAtMS != 0 && time.Since(c.mu.deleted[name]) < lately
+	d := c.mu.deleted[name]
+	return atMS != 0 && (d.atMS != atMS || time.Since(d.seen) < lately)
 }
 
 // liveNode is the present registration of a broker.

@@ -53,21 +53,22 @@ func TestTopicOfAWrongClockCanBeDeleted(t *testing.T) {
 				c.apply(meta.Change{Puts: []meta.Entry{{Key: keys.Topic("orders"), Value: meta.Encode(s)}}})
 			}
 			write(meta.TopicState{ID: 1})
-			require.False(t, c.deletedLately("orders", deleteRepeat))
-			gone := meta.TopicState{ID: 1, Deleted: true, DeletedAtMS: time.Now().Add(wrong).UnixMilli()}
+			require.False(t, c.deletedLately("orders", 0, deleteRepeat))
+			gone := meta.TopicState{V: meta.Version, ID: 1, Partitions: 1, Deleted: true, DeletedAtMS: time.Now().Add(wrong).UnixMilli()}
+			require.True(t, c.deletedLately("orders", gone.DeletedAtMS, deleteRepeat), "not heard of yet, %v", wrong)
 			write(gone)
-			require.True(t, c.deletedLately("orders", deleteRepeat), "%v", wrong)
+			require.True(t, c.deletedLately("orders", gone.DeletedAtMS, deleteRepeat), "%v", wrong)
 			write(meta.TopicState{ID: 2, DeletedAtMS: gone.DeletedAtMS})
-			require.True(t, c.deletedLately("orders", deleteRepeat), "made again by a put, %v", wrong)
+			require.True(t, c.deletedLately("orders", gone.DeletedAtMS, deleteRepeat), "made again by a put, %v", wrong)
 			time.Sleep(deleteRepeat)
-			require.False(t, c.deletedLately("orders", deleteRepeat), "this is another delete, %v", wrong)
+			require.False(t, c.deletedLately("orders", gone.DeletedAtMS, deleteRepeat), "this is another delete, %v", wrong)
 			write(gone)
 			write(meta.TopicState{ID: 3})
-			require.False(t, c.deletedLately("orders", deleteRepeat), "made again by name")
+			require.False(t, c.deletedLately("orders", 0, deleteRepeat), "made again by name")
 
 			late := newCatalog(keys, logrus.New()) // of a broker that is started now
 			late.apply(meta.Change{Reset: true, Puts: []meta.Entry{{Key: keys.Topic("orders"), Value: meta.Encode(gone)}}})
-			require.False(t, late.deletedLately("orders", deleteRepeat))
+			require.False(t, late.deletedLately("orders", gone.DeletedAtMS, deleteRepeat))
 		})
 	}
 }

@@ -21,26 +21,37 @@ func (b *Broker) tombstoneKey(id ident.TopicID) string {
 }
 
 // deleteTopic writes the tombstone and removes the partition keys in one
-// transaction, then the channels' keys. It returns when this broker has seen it.
+// transaction, then the channels' keys. It returns when this broker has seen it. The
+// key decides which topic has that name, not what this broker has heard of it.
 func (b *Broker) deleteTopic(ctx context.Context, name string) error {
+	t, err := b.topicKey(ctx, name)
+	asked := err == nil || errors.Is(err, edge.ErrTopicNotFound)
+	if asked && b.catalog.deletedLately(name, t.DeletedAtMS, deleteRepeat) {
+		return nil // the same delete, repeated on another broker
+	}
+	if err != nil {
+		return err
+	}
+	return b.deleteTopicOf(ctx, name, t)
+}
+
+// deleteTopicOf is deleteTopic of a topic as it was read: one that has its name by now
+// is another.
+func (b *Broker) deleteTopicOf(ctx context.Context, name string, t meta.TopicState) error {
+	id := t.ID
 	for {
-		changed := b.Changed()
-		t, ok := b.catalog.record(name)
-		switch {
-		case ok && b.catalog.deletedLately(name, deleteRepeat):
-			return nil // the same delete, repeated on another broker
-		case !ok || t.Deleted:
-			return edge.ErrTopicNotFound
-		}
 		done, err := b.tryDelete(ctx, name, t)
 		if err != nil {
 			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, err)
 		}
-		if done {
-			return b.await(ctx, func() bool { now, ok := b.catalog.topic(name); return !ok || now.ID != t.ID })
+		if !done {
+			t, err = b.topicKey(ctx, name)
 		}
-		if !waitFor(ctx, changed, createRetry) {
-			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, ctx.Err())
+		if err != nil && !errors.Is(err, edge.ErrTopicNotFound) {
+			return err
+		}
+		if done || err != nil || t.ID != id {
+			return b.await(ctx, func() bool { now, ok := b.catalog.topic(name); return !ok || now.ID != id })
 		}
 	}
 }

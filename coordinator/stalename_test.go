@@ -1,0 +1,110 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/stretchr/testify/require"
+)
+
+// laggingMeta passes a change on when it may.
+type laggingMeta struct {
+	hookedMeta
+	may func(meta.Change)
+}
+
+func (l laggingMeta) Watch(ctx context.Context, prefix string) <-chan meta.Change {
+	in, out := l.Store.Watch(ctx, prefix), make(chan meta.Change)
+	go func() { // ends with ctx
+		defer close(out)
+		for ch := range in {
+			l.may(ch)
+			select {
+			case out <- ch:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// TestDeleteAtABrokerThatLags: the topic was deleted and made again while the broker
+// that is asked to delete it did not listen. It hears of the former alone, and does
+// not take its task for that.
+func TestDeleteAtABrokerThatLags(t *testing.T) {
+	key := meta.Keys{Cluster: "test"}.Topic("orders")
+	var armed atomic.Bool
+	asked, deleted, again := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	askedOnce, againOnce := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(again) })
+	ask := func(ofTopic bool) {
+		if armed.Load() && ofTopic {
+			askedOnce()
+		}
+	}
+	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		if name != "n3" {
+			return s
+		}
+		return laggingMeta{
+			hookedMeta: hookedMeta{
+				Store: s,
+				get:   func(_ context.Context, k string) error { ask(k == key); return nil },
+				txn: func(_ context.Context, puts []meta.Put) {
+					ask(slices.ContainsFunc(puts, func(p meta.Put) bool { return p.Key == key }))
+				},
+			},
+			may: func(ch meta.Change) {
+				i := slices.IndexFunc(ch.Puts, func(e meta.Entry) bool { return e.Key == key })
+				if i < 0 || !armed.Load() {
+					return
+				}
+				if of, err := meta.DecodeTopic(ch.Puts[i]); err == nil && of.Deleted {
+					<-deleted
+				} else {
+					<-again
+				}
+			},
+		}
+	}})
+	t.Cleanup(againOnce)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.eventually(func() bool { _, ok := c.nodes["n3"].Topic("orders"); return ok }, "n3 knows it")
+	armed.Store(true)
+	c.do("n1", "topic.delete", "orders", "", nil)
+	c.do("n1", "topic.create", "orders", "", nil)
+	result := make(chan error, 1)
+	go func() {
+		result <- c.nodes["n3"].Do(context.Background(), edge.AdminOp{Verb: "topic.delete", Topic: "orders"})
+	}()
+	<-asked
+	close(deleted)
+	require.NoError(t, <-result)
+	againOnce()
+	_, err := c.meta.Get(t.Context(), key)
+	require.NoError(t, err)
+	c.eventually(func() bool { _, ok := c.nodes["n1"].Topic("orders"); return !ok }, "the topic stays")
+}
+
+// TestDeleteWithoutMetadata: a broker that cannot ask for a topic that it has not
+// heard of does not say that there is none.
+func TestDeleteWithoutMetadata(t *testing.T) {
+	errMeta := errors.New("no leader")
+	c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s meta.Store) meta.Store {
+		return hookedMeta{Store: s, get: func(_ context.Context, k string) error {
+			if k == (meta.Keys{Cluster: "test"}).Topic("orders") {
+				return errMeta
+			}
+			return nil
+		}}
+	}})
+	err := c.administer("n1", "topic.delete", "orders", nil)
+	require.ErrorIs(t, err, edge.ErrUnavailable)
+	require.NotErrorIs(t, err, edge.ErrTopicNotFound)
+}
