@@ -134,7 +134,9 @@ func (p *Partition) moveBackLocked(committed ident.Position) (back []record) {
 	if seqs := p.carried.beyond(committed.Offset); len(seqs) > 0 {
 		back = append(back, record{kind: kindCarry, offset: nowhere, seqs: seqs})
 	}
-	p.keep = min(p.keep, end)
+	if p.keep > end {
+		back = append(back, record{kind: kindKeep, flags: flagBack, at: end})
+	}
 	for _, r := range back {
 		p.applyLocked(r)
 	}

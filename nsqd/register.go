@@ -35,7 +35,11 @@ func (p *Partition) applyLocked(r record) {
 		p.raiseLocked()
 		return
 	case kindKeep:
-		p.emptyLocked(r.at)
+		if r.flags&flagBack != 0 {
+			p.keep = min(p.keep, r.at)
+		} else {
+			p.emptyLocked(r.at)
+		}
 		return
 	case kindDelete:
 		p.deleteLocked(r.channel, r.at)

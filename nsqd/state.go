@@ -33,13 +33,14 @@ const (
 const (
 	flagOrdered = 1
 	flagPaused  = 2
+	flagBack    = 4
 )
 
 // record is one change of the state.
 type record struct {
 	kind     kind
 	channel  string
-	flags    byte           // create, pause, barrier, order
+	flags    byte           // create, pause, barrier, keep, order
 	at       ident.Sequence // create, delete (the topic's cursor), seek, barrier, keep
 	progress progress
 	offset   ident.Offset // carry: where the batch begins

@@ -185,6 +185,27 @@ func TestALeaderWhoseTopicIsAheadOfTheLogMovesItBack(t *testing.T) {
 	}
 }
 
+// TestWhatATopicKeepsIsMovedBackOnAllReplicas: whoever leads next, or starts again from the
+// state that was kept, gives the first channel what was put since.
+func TestWhatATopicKeepsIsMovedBackOnAllReplicas(t *testing.T) {
+	r := newRig(Options{})
+	r.Unlead()
+	next := NewPartition("orders", testID, r.log, &replicas{}, Options{})
+	applyTo(r.Partition, record{kind: kindKeep, at: 5})
+	next.Replace(r.Snapshot())
+	r.publishN(3)
+	r.Lead(2)
+	r.publishN(4)
+	for _, d := range r.rep.deltas {
+		next.Apply(d)
+	}
+	require.EqualValues(t, 3, next.LowWater())
+	next.Lead(3)
+	c, err := next.CreateChannel(t.Context(), "c", ChannelOptions{Origin: FromBacklog})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, c.confirmed())
+}
+
 func FuzzState(f *testing.F) {
 	f.Add(encodeDelta(sampleRecords()))
 	f.Add(appendSnapshot(nil, sampleSnapshot()))
