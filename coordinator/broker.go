@@ -163,6 +163,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.background(b.keepContact)
 	b.background(b.keepSpace)
 	b.background(b.keepUnreached)
+	b.background(b.keepUnhindered)
 	b.background(b.keepWhole)
 	b.background(b.runController)
 	return b.awaitCatalog(ctx)

@@ -94,6 +94,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			b.post(h.id, replica.Live{Node: b.self})
 		}
 		b.moved.notify()
+		b.awaitDisk(ctx)
 		if err := b.session.registerUntil(ctx); err != nil {
 			if ctx.Err() == nil {
 				b.end(err)

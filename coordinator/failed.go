@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -39,6 +41,13 @@ func (b *Broker) Failed() <-chan error { return b.failed }
 func (b *Broker) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.o.SessionTTL)
 	defer cancel()
+	b.session.inc.Store(0)
+	b.renounce(ctx, b.session.leaseID())
+}
+
+// renounce tells the others to count this broker as dead until it connects anew, and
+// ends its registration. Either may fail; the others end it, too.
+func (b *Broker) renounce(ctx context.Context, lease int64) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	for _, r := range b.catalog.lives() {
@@ -50,7 +59,7 @@ func (b *Broker) giveUp(ctx context.Context) {
 	}
 	for {
 		try, done := context.WithTimeout(ctx, txnTimeout)
-		err := b.session.leave(try)
+		err := b.meta.Revoke(try, lease)
 		done()
 		if err == nil || !waitFor(ctx, nil, createRetry) {
 			return
@@ -58,10 +67,36 @@ func (b *Broker) giveUp(ctx context.Context) {
 	}
 }
 
-// failedPeer takes a broker's word that its store has failed. It counts as dead
+// keepUnhindered lets others lead while this broker's disk does not answer, neither
+// with a sync nor with an error: no put is committed without it, and a broker that
+// answers for itself keeps its registration. Started by start, ends with the broker.
+func (b *Broker) keepUnhindered(ctx context.Context) {
+	every(ctx, unreachedEvery, func() {
+		lease := b.session.leaseID()
+		if b.stopping.Load() || b.Incarnation() == 0 || !b.some(func(v *replica.View) bool { return v.Hindered }) {
+			return
+		}
+		b.log.Warn("DISK does not answer, those of other brokers do: this broker gives up its leaderships")
+		b.renounce(ctx, lease)
+	})
+}
+
+// awaitDisk waits while the disk does not answer: who registers may be elected.
+func (b *Broker) awaitDisk(ctx context.Context) {
+	for b.some(func(v *replica.View) bool { return v.Hung }) && waitFor(ctx, nil, unreachedEvery) {
+		continue
+	}
+}
+
+// some reports whether a replica here is such a one.
+func (b *Broker) some(such func(*replica.View) bool) bool {
+	return slices.ContainsFunc(b.hosted(), func(h *hosted) bool { return such(h.View()) })
+}
+
+// failedPeer takes a broker's word that its store has failed, or hangs. It counts as dead
 // until its connection changes: another run connects anew.
 func (m *membership) failedPeer(n ident.Node) {
-	m.log.WithField("node", n).Warn("the store of a broker has failed, it counts as dead")
+	m.log.WithField("node", n).Warn("the store of a broker has failed, or hangs: it counts as dead")
 	m.mu.Lock()
 	s := peerState{incarnation: m.mu.peers[n].incarnation, dead: true, since: time.Now()}
 	m.mu.peers[n] = s

@@ -51,8 +51,8 @@ func (l *leadership) clone() *leadership {
 
 // Canonical appends everything that the machine's behaviour depends on, apart
 // from its options, index and register: two machines with the same bytes there
-// do the same for ever. What only names something inside (tokens), or counts
-// for an operator, is left out; times become ages, and ages beyond the deadline
+// do the same for ever. What only names something inside (tokens), counts
+// for an operator, or is for the view alone, is left out; times become ages, and ages beyond the deadline
 // that is asked of them are one.
 func (m *Machine) Canonical(b []byte) []byte {
 	c := canon{b: b, now: m.now, o: &m.o}

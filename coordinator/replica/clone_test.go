@@ -69,7 +69,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[node]():          "name incarnation known up dead changedMS",
 		reflect.TypeFor[outstanding]():   "token state kind was",
 		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail head tailBytes",
-		reflect.TypeFor[submission]():    "token end epoch confirm",
+		reflect.TypeFor[submission]():    "token atMS end epoch confirm",
 		reflect.TypeFor[recent]():        "producers",
 		reflect.TypeFor[producer]():      "order gone maxN",
 		reflect.TypeFor[numbered]():      "n first end timeNS count",

@@ -18,6 +18,31 @@ func Lacks(s meta.PartitionState, without []ident.Node) bool {
 	return left < s.MinInSync
 }
 
+// hung reports whether the disk here has owed a sync for twice T_isr. Twice, because to
+// change a leader costs more than to let a member go.
+func (m *Machine) hung() bool {
+	return len(m.log.pending) > 0 && m.now-m.log.pending[0].atMS >= 2*m.o.ISRMS
+}
+
+// hindered reports whether this leader's disk hangs while enough other members answer,
+// and hold what it owes.
+func (m *Machine) hindered() bool {
+	if !m.hung() {
+		return false
+	}
+	l, durable, able := m.lead, &m.log.durable, 0
+	for _, x := range m.state.ISR {
+		f := l.follower(x.Node)
+		if f == nil || !f.up(m) {
+			continue
+		}
+		if !l.open || f.match.Offset > durable.end.Offset || f.confirmAcked > durable.confirm.in(l.epoch) {
+			able++
+		}
+	}
+	return able >= m.state.MinInSync
+}
+
 // CutOff reports whether a partition's living leader, which says whom it cannot
 // reach, lacks its minimum because of them, while whoever asks reaches one without
 // it. The leader is then told to the machine as gone, and any member may be elected:

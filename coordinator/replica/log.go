@@ -34,6 +34,7 @@ type log struct {
 // submission is what is durable once its token is.
 type submission struct {
 	token   uint64
+	atMS    int64 // when it was handed out
 	end     ident.Position
 	epoch   ident.Epoch
 	confirm version
@@ -61,11 +62,11 @@ func (l *log) closed(token uint64) bool {
 
 // closeToken notes what the submission makes durable; false if it was closed
 // by an earlier Step into the same Effects.
-func (l *log) closeToken(token uint64, e ident.Epoch, c version) bool {
+func (l *log) closeToken(token uint64, nowMS int64, e ident.Epoch, c version) bool {
 	if l.closed(token) {
 		return false
 	}
-	l.pending = append(l.pending, submission{token: token, end: l.end, epoch: e, confirm: c})
+	l.pending = append(l.pending, submission{token: token, atMS: nowMS, end: l.end, epoch: e, confirm: c})
 	return true
 }
 

@@ -131,7 +131,7 @@ func (m *Machine) advance() {
 // endStep closes the submission of this Step: everything written so far is
 // durable when its token is.
 func (m *Machine) endStep() {
-	if m.out.Token != 0 && m.log.closeToken(m.out.Token, m.promised, m.confirm.version) && m.broken(BreakSyncBeforeAck) {
+	if m.out.Token != 0 && m.log.closeToken(m.out.Token, m.now, m.promised, m.confirm.version) && m.broken(BreakSyncBeforeAck) {
 		m.log.synced(m.out.Token)
 		m.acknowledge()
 	}

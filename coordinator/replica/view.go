@@ -25,6 +25,8 @@ type View struct {
 	Held              int  // puts waiting without an offset
 	PendingBytes      int  // appended and not committed, plus held
 	UnderReplicated   bool
+	Hung              bool // the disk here does not answer
+	Hindered          bool // leader: nor do the others need it
 	Counters          Counters
 }
 
@@ -40,7 +42,7 @@ func (v *View) Equal(o *View) bool {
 	return v.End == o.End && v.Committed == o.Committed && v.Issued == o.Issued && v.Confirmed == o.Confirmed &&
 		v.Held == o.Held && v.PendingBytes == o.PendingBytes && v.Writable == o.Writable &&
 		v.Role == o.Role && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation &&
-		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated &&
+		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated && v.Hung == o.Hung && v.Hindered == o.Hindered &&
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
 }
 
@@ -50,11 +52,12 @@ func (m *Machine) View() View {
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation,
 		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
-		Counters: m.counters,
+		Hung: m.hung(), Counters: m.counters,
 	}
 	if l := m.lead; l != nil {
 		v.EpochStart, v.Issued, v.Confirmed, v.Writable = l.start, l.confirmN, l.confirmed, m.writable()
 		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)
+		v.Hindered = m.hindered()
 	}
 	return v
 }
