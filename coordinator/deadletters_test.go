@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -144,6 +145,39 @@ func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	s.finish(s.next())
+}
+
+// While nobody leads the dead-letter topic it is not known that there are none.
+func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "topic.create", "dead", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+	leader := c.leader("dead")
+	here := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	n, err := c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.NoError(t, c.put("n1", "orders", "poison"))
+	s := c.subscribe(here, "orders", "billing", 1)
+	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+	c.counts("dead", "redrive", 1, 0, 0)
+	for name := range c.nodes {
+		if name != here && name != leader {
+			c.kill(name)
+		}
+	}
+	c.kill(leader)
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = c.nodes[here].Redrive(short, "orders", "billing", 10)
+	require.ErrorIs(t, err, edge.ErrUnavailable)
+	c.restart(leader)
+	n, err = c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
+	require.NoError(t, err)
+	require.NotZero(t, n, "its finish may be forgotten, so that it dies once more")
 }
 
 // Whoever leads next moves what the leader before it has not.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -49,8 +51,10 @@ func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) 
 		return 0, err
 	}
 	defer sub.Close(true) // what is of other channels goes back
-	letters, _ := b.catalog.topic(c.Policy.DeadLetterTopic)
-	r := redrive{broker: b, sub: sub, topic: topic, channel: channel, parts: 2 * letters.Partitions}
+	r := redrive{broker: b, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
+	if r.leaders, err = r.served(ctx); err != nil {
+		return 0, err
+	}
 	return r.run(ctx, limit)
 }
 
@@ -59,8 +63,9 @@ type redrive struct {
 	broker         *Broker
 	sub            edge.Subscription
 	topic, channel string
-	parts          int // the least part of RDY that a partition has is one in so many
-	held           int // of other channels, perhaps all in one partition
+	letters        string               // the dead-letter topic
+	leaders        []gateway.Leadership // of its partitions, when it was last asked
+	held           int                  // messages of other channels, perhaps all in one partition
 }
 
 func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
@@ -68,14 +73,17 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	defer idle.Stop()
 	var got []edge.Delivery
 	for moved < limit && r.held < redriveHeld {
-		r.sub.SetReady(r.parts * (r.held + redriveBurst))
+		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // the least part is half of an equal one
 		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
 		if len(got) == 0 {
 			select {
 			case <-r.sub.Wake():
 				continue
 			case <-idle.C:
-				return moved, nil
+				if none, err := r.none(ctx); none || err != nil {
+					return moved, err
+				}
+				idle.Reset(redriveIdle)
 			case <-ctx.Done():
 				return moved, ctx.Err()
 			}
@@ -90,6 +98,30 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 		return moved, fmt.Errorf("%w: the next lie behind %d messages of other channels; ask again", edge.ErrUnavailable, r.held)
 	}
 	return moved, nil
+}
+
+// none reports whether there are no more: those who lead the dead-letter topic have
+// served it all the time in which nothing came.
+func (r *redrive) none(ctx context.Context) (bool, error) {
+	before, err := r.leaders, error(nil)
+	r.leaders, err = r.served(ctx)
+	return slices.Equal(before, r.leaders), err
+}
+
+// served asks the leaders of the dead-letter topic whether they serve it, and says who
+// they are.
+func (r *redrive) served(ctx context.Context) (leaders []gateway.Leadership, err error) {
+	b := r.broker
+	t, ok := b.Topic(r.letters)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	for n := range t.Partitions {
+		l, _ := b.Leader(t.Partition(n))
+		leaders = append(leaders, l)
+	}
+	_, err = b.Deferred(ctx, r.letters, redriveChannel, 1)
+	return leaders, err
 }
 
 // move puts the messages of this channel back.
