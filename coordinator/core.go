@@ -37,16 +37,35 @@ func (b *Broker) Topic(name string) (gateway.Topic, bool) {
 	return gateway.Topic{Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered}, true
 }
 
-// Leader is who leads a partition as the metadata says; false while that
-// incarnation is not live.
+// Leader is who leads a partition as the metadata says, or in a later epoch the
+// replica here; false while that incarnation is not live.
 func (b *Broker) Leader(p ident.Partition) (gateway.Leadership, bool) {
 	s, ok := b.catalog.partition(p)
 	if !ok {
 		return gateway.Leadership{}, false
 	}
+	if l, ok := b.followed(p, s.Epoch); ok {
+		return l, true
+	}
 	r, live := b.catalog.liveNode(s.Leader)
 	l := gateway.Leadership{Node: s.Leader, Incarnation: s.LeaderIncarnation, Epoch: s.Epoch}
 	return l, live && r.Incarnation == s.LeaderIncarnation
+}
+
+// followed is the leader whose appends the replica here takes in a later epoch than
+// the metadata is known to name: the watch may be behind for as long as this broker
+// does not reach the store, although it reaches the leader.
+func (b *Broker) followed(p ident.Partition, known ident.Epoch) (gateway.Leadership, bool) {
+	h, ok := b.host(p)
+	if !ok {
+		return gateway.Leadership{}, false
+	}
+	v := h.View()
+	if v.Epoch <= known || v.Follows == "" {
+		return gateway.Leadership{}, false
+	}
+	inc, up := b.members.reached(v.Follows)
+	return gateway.Leadership{Node: v.Follows, Incarnation: inc, Epoch: v.Epoch}, up
 }
 
 // Leads reports whether this broker serves the partition now.

@@ -237,8 +237,8 @@ func (b *Broker) partitionView(p ident.Partition, told reports) edge.PartitionVi
 		v.ISR = append(v.ISR, m.Node)
 	}
 	slices.SortFunc(v.ISR, func(a, b ident.Node) int { return cmp.Compare(a, b) })
-	if _, ok := b.Leader(p); ok {
-		v.Leader = s.Leader
+	if l, ok := b.Leader(p); ok {
+		v.Leader = l.Node
 	}
 	v.Damaged = told.damaged[p]
 	if e, ok := told.ends[p]; ok {

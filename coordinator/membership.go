@@ -155,6 +155,14 @@ func (m *membership) up(n ident.Node) bool {
 	return n == m.broker.self || m.mu.peers[n].up
 }
 
+// reached gives the incarnation of another broker that answers.
+func (m *membership) reached(n ident.Node) (ident.Incarnation, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.mu.peers[n]
+	return s.incarnation, s.up
+}
+
 // dead reports whether a broker's process is known to be gone.
 func (m *membership) dead(n ident.Node) bool {
 	m.mu.Lock()

@@ -71,6 +71,25 @@ func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	c.whole("orders")
 }
 
+// TestBrokerWithoutMetadataFindsTheNextLeader: it does not learn from the metadata who
+// leads now, but its replica follows that one.
+func TestBrokerWithoutMetadataFindsTheNextLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	blind := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	require.NoError(t, c.nodes[blind].CreateChannel(t.Context(), "orders", "drain", "", false))
+	c.sessions[blind].Cut()
+	c.kill(leader)
+	require.NoError(t, c.put(blind, "orders", "m1"))
+	require.NotEqual(t, blind, c.leader("orders"))
+	require.Len(t, c.drain(blind, "orders", 2), 2)
+	c.sessions[blind].Heal()
+	c.restart(leader)
+	c.whole("orders")
+}
+
 // registration reads a broker's.
 func (c *cluster) registration(name string) (meta.NodeState, meta.Entry) {
 	c.t.Helper()

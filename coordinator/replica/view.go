@@ -13,6 +13,7 @@ type View struct {
 	Epoch             ident.Epoch
 	Leader            ident.Node
 	LeaderIncarnation ident.Incarnation
+	Follows           ident.Node // whose appends are taken in Epoch, "" = nobody's yet
 	Committed         ident.Position
 	End               ident.Position
 	EpochStart        ident.Position // of the epoch this machine leads
@@ -41,7 +42,7 @@ type Counters struct {
 func (v *View) Equal(o *View) bool {
 	return v.End == o.End && v.Committed == o.Committed && v.Issued == o.Issued && v.Confirmed == o.Confirmed &&
 		v.Held == o.Held && v.PendingBytes == o.PendingBytes && v.Writable == o.Writable &&
-		v.Role == o.Role && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation &&
+		v.Role == o.Role && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation && v.Follows == o.Follows &&
 		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated && v.Hung == o.Hung && v.Hindered == o.Hindered &&
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
 }
@@ -49,7 +50,7 @@ func (v *View) Equal(o *View) bool {
 // View is what others may know.
 func (m *Machine) View() View {
 	v := View{
-		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation,
+		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation, Follows: m.follow.leader,
 		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
 		Hung: m.hung(), Counters: m.counters,
