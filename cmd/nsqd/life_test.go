@@ -171,15 +171,27 @@ func TestPortInUse(t *testing.T) {
 	require.Contains(t, other.logged(), "address already in use")
 }
 
+// TestDamagedMetadataFile: a broker whose embedded etcd cannot go on says so in a sentence.
 func TestDamagedMetadataFile(t *testing.T) {
-	b := start(t)
-	b.stop()
-	wal, err := filepath.Glob(filepath.Join(b.dir, "etcd", "member", "wal", "*.wal"))
-	require.NoError(t, err)
-	require.NotEmpty(t, wal)
-	require.NoError(t, os.WriteFile(wal[0], []byte("this is no write-ahead log"), 0o600))
-	b.run()
-	require.Equal(t, 1, b.wait())
-	require.Contains(t, b.logged(), "its files are damaged")
-	require.NotContains(t, b.logged(), "goroutine")
+	for what, harm := range map[string]func(wal, db string) error{
+		"log overwritten": func(wal, _ string) error { return os.WriteFile(wal, []byte("this is no write-ahead log"), 0o600) },
+		"log removed":     func(wal, _ string) error { return os.Remove(wal) },
+		"folder removed":  func(wal, _ string) error { return os.RemoveAll(filepath.Dir(wal)) },
+		"database cut":    func(_, db string) error { return os.Truncate(db, 20_000) },
+		"database zeroed": func(_, db string) error { return os.WriteFile(db, make([]byte, 40_000), 0o600) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := start(t)
+			b.dial().put("orders", "a message")
+			b.stop()
+			wal, err := filepath.Glob(filepath.Join(b.dir, "etcd", "member", "wal", "*.wal"))
+			require.NoError(t, err)
+			require.NotEmpty(t, wal)
+			require.NoError(t, harm(wal[0], filepath.Join(b.dir, "etcd", "member", "snap", "db")))
+			b.run()
+			require.Equal(t, 1, b.wait())
+			require.Contains(t, b.logged(), "its files are damaged")
+			require.NotContains(t, b.logged(), "goroutine")
+		})
+	}
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
 // privateDir: values may carry addresses and, with authentication on, hashes.
@@ -90,11 +91,9 @@ type Server struct {
 	roomDone chan struct{} // likewise, of keepRoom
 }
 
-// Exists says whether dir holds a member already.
-func Exists(dir string) bool {
-	_, err := os.Stat(logDir(dir))
-	return err == nil
-}
+// Exists says whether dir holds a member already. Without its log it is none: it does
+// not know what it promised.
+func Exists(dir string) bool { return wal.Exist(logDir(dir)) }
 
 // Start starts the member and returns without waiting for the others: a cluster
 // is ready when a majority runs (Wait).
@@ -134,6 +133,9 @@ func (o Options) startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 			err = fmt.Errorf("%w: %v", ErrDamaged, p)
 		}
 	}()
+	if err := checkFiles(o.Dir); err != nil {
+		return nil, err
+	}
 	if err := o.followTLS(); err != nil {
 		return nil, err
 	}
