@@ -111,6 +111,7 @@ func (j *Journal) Release(group uint64) error {
 			j.mu.free = append(j.mu.free, f)
 		} else {
 			drop = append(drop, f)
+			j.mu.begun--
 		}
 	}
 	j.room.Broadcast()

@@ -27,11 +27,12 @@ var ErrClosed = errors.New("journal: closed")
 type Appender interface{ AppendTo(b []byte) []byte }
 
 // Durable says that all submissions up to number N are durable, the last of them
-// in Group, whose header crc is CRC.
+// in Group, whose header crc is CRC. Files is as in Mark.
 type Durable struct {
 	N     uint64
 	Group uint64
 	CRC   uint32
+	Files int
 }
 
 // Options of a journal.
@@ -60,6 +61,7 @@ type Journal struct {
 		free    []*logFile // ready to be written
 		used    []*logFile // oldest first; the last is the writer's
 		created uint64     // number for the next new file
+		begun   int        // how many files a group was ever written to
 		mark    Mark       // the newest durable group
 		written int64      // bytes written by this run
 		syncs   int64      // fdatasyncs of groups by this run
@@ -83,6 +85,7 @@ type logFile struct {
 	vfs.File
 	name   string
 	direct bool   // written past the page cache
+	begun  bool   // a group was ever written to it
 	last   uint64 // highest group in it
 }
 
@@ -102,6 +105,7 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	if err := r.replay(images, visit); err != nil {
 		return nil, r.Recovery, err
 	}
+	r.judgeFiles(images, from)
 	if !o.NoSync {
 		if err := r.harden(o.FS, o.Dir, images); err != nil {
 			return nil, r.Recovery, err
@@ -138,7 +142,11 @@ func (j *Journal) adopt(im *image) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.mu.free = append(j.mu.free, j.use(f, name))
+	used := j.use(f, name)
+	if used.begun = im.begun(); used.begun {
+		j.mu.begun++
+	}
+	j.mu.free = append(j.mu.free, used)
 	return nil
 }
 
@@ -245,7 +253,20 @@ func (j *Journal) Err() error {
 func (j *Journal) Mark() Mark {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.mu.mark
+	m := j.mu.mark
+	if m.Files = j.filesLocked(); m.Files > 0 {
+		m.FileBytes = j.o.FileBytes
+	}
+	return m
+}
+
+// filesLocked is how many files with groups there are from now on, at least: more than
+// so many that are free are removed. Of what is not synced nothing is known.
+func (j *Journal) filesLocked() int {
+	if j.o.NoSync {
+		return 0
+	}
+	return min(j.mu.begun, maxFree)
 }
 
 // Written is how many bytes this run has written.
@@ -308,7 +329,7 @@ func (j *Journal) writeQueued() {
 		if err = j.writeGroup(buf); err != nil {
 			j.Fail(err)
 		}
-		d.Group, d.CRC = j.next-1, j.crc
+		d.Group, d.CRC, d.Files = j.next-1, j.crc, j.Mark().Files
 	}
 	if cap(buf) > keepBufferBytes {
 		buf = newBuffer()
@@ -395,6 +416,10 @@ func (j *Journal) noteGroup(bytes int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.file.last = j.next
+	if !j.file.begun {
+		j.file.begun = true
+		j.mu.begun++
+	}
 	j.mu.mark = Mark{Group: j.next, CRC: j.crc, Synced: j.synced}
 	j.mu.written += bytes
 	if !j.o.NoSync {

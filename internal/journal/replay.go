@@ -22,6 +22,10 @@ type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
+	// Files, if not 0, is how many files had groups in them then, of FileBytes and more,
+	// and have for ever. Nothing in the others says that one of them was removed.
+	Files     int
+	FileBytes int64
 }
 
 // Recovery says what Open found.
@@ -47,6 +51,11 @@ type image struct {
 	number uint64
 	data   []byte
 	first  Header // of the group at its beginning; zero if there is none
+}
+
+// begun tells a file in which there was ever a group from one of zeroes.
+func (im *image) begun() bool {
+	return slices.ContainsFunc(im.data, func(b byte) bool { return b != 0 })
 }
 
 func readImages(fs vfs.FS, dir string) ([]*image, error) {
@@ -127,6 +136,22 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	}
 	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
 	return r.salvage(images, visit)
+}
+
+// judgeFiles looks whether files are missing that the mark knows of, or were emptied or
+// cut short: what was acknowledged last may have been in them.
+func (r *replayer) judgeFiles(images []*image, from Mark) {
+	left := 0
+	for left < from.Files {
+		at := slices.IndexFunc(images, func(im *image) bool { return int64(len(im.data)) >= from.FileBytes && im.begun() })
+		if at < 0 {
+			break
+		}
+		left, images = left+1, images[at+1:]
+	}
+	if left < from.Files && r.Corrupt == nil {
+		r.Corrupt = fmt.Errorf("%w: of %d files of the journal %d are left", ErrCorrupt, from.Files, left)
+	}
 }
 
 // newestRun begins with the oldest group from which on none is missing. Groups

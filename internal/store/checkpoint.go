@@ -19,7 +19,9 @@ import (
 //	offset size field
 //	     0    4 magic "LKP1"
 //	     4    4 crc (CRC-32C of everything after it)
-//	     8   24 journal: group held, group synced, crc of the group, zero
+//	     8   20 journal: group held, group synced, crc of the group
+//	    28    4 1: nothing is synced; else the journal's files that have groups in them:
+//	            their number × 2 + their pages of 4096 bytes × 32
 //	    32    4 number of entries
 //	    36    4 length of the boot id
 //	    40      entries of 80 bytes, then the boot id
@@ -61,6 +63,8 @@ func (c *checkpoint) encode(order []uint64) []byte {
 	le.PutUint32(b[24:], c.mark.CRC)
 	if c.noSync {
 		le.PutUint32(b[28:], 1)
+	} else {
+		le.PutUint32(b[28:], uint32(c.mark.Files)<<1|uint32(c.mark.FileBytes/4096)<<5)
 	}
 	le.PutUint32(b[32:], uint32(len(order)))
 	le.PutUint32(b[36:], uint32(len(c.bootID)))
@@ -85,6 +89,9 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	}
 	c := &checkpoint{noSync: le.Uint32(b[28:]) == 1, entries: map[uint64]entry{}}
 	c.mark = journal.Mark{Group: le.Uint64(b[8:]), Synced: le.Uint64(b[16:]), CRC: le.Uint32(b[24:])}
+	if files := le.Uint32(b[28:]); files != 1 { // 0: an older build, or there were none
+		c.mark.Files, c.mark.FileBytes = int(files>>1&0xf), int64(files>>5)*4096
+	}
 	count, boot := uint64(le.Uint32(b[32:])), uint64(le.Uint32(b[36:]))
 	if uint64(len(b)) != checkpointHeaderSize+count*checkpointEntrySize+boot {
 		return nil, fmt.Errorf("%w: checkpoint of %d bytes with %d entries", ErrCorrupt, len(b), count)

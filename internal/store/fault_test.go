@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/journal"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -654,4 +656,76 @@ func TestTrashBeforeItIsWritten(t *testing.T) {
 	close(goOn)
 	require.NoError(t, s.Checkpoint())
 	require.NoError(t, s.Err())
+}
+
+// TestLostJournalFiles: somebody removes the journal of a store that was killed, or a file
+// of it, or it comes back as zeroes. What was acknowledged last is gone with it.
+func TestLostJournalFiles(t *testing.T) {
+	for what, harm := range map[string]func(fs vfs.FS, name string) error{
+		"nothing": func(vfs.FS, string) error { return nil },
+		"removed": func(fs vfs.FS, name string) error { return fs.Remove(name) },
+		"emptied": func(fs vfs.FS, name string) error { return rewritten(fs, name, 0) },
+		"zeroed":  func(fs vfs.FS, name string) error { return rewritten(fs, name, testOptions(fs).JournalBytes) },
+	} {
+		for _, files := range []int{1, 3} {
+			mem := vfs.NewMemory()
+			s := reopen(t, testOptions(mem))
+			p, err := s.Create("t", ident.Partition{Topic: 1})
+			require.NoError(t, err)
+			m := &model{p: p, borders: []border{{}}}
+			for n := 0; n < files; n = s.journal.Mark().Files {
+				m.put(t, s, 1, 1000)
+			}
+			if files > 1 {
+				require.NoError(t, s.Checkpoint())
+			}
+			require.Eventually(t, func() bool {
+				c, err := readCheckpoint(mem, s.checkpointName())
+				return err == nil && c.mark.Files >= files
+			}, time.Minute, time.Millisecond, "the first file is known at once")
+			m.put(t, s, 3, 100)
+
+			o := testOptions(mem.CrashClone(rand.New(rand.NewPCG(1, 1))))
+			require.NoError(t, harm(o.FS, newestJournalFile(t, o.FS)))
+			again := reopen(t, o)
+			q := again.Partitions()[0]
+			if what == "nothing" {
+				require.Equal(t, p.StoreID(), q.StoreID())
+				require.Equal(t, m.end().at, q.Restored().End)
+			} else {
+				require.NotEqual(t, p.StoreID(), q.StoreID(), "%s of %d: acknowledged up to %d, here %d, and still counted on", what, files, m.end().at.Offset, q.Restored().End.Offset)
+			}
+			require.NoError(t, again.Close())
+			require.NoError(t, s.Close())
+		}
+	}
+}
+
+// newestJournalFile is the one with the newest group.
+func newestJournalFile(t *testing.T, fs vfs.FS) (newest string) {
+	names, err := fs.List("data/journal")
+	require.NoError(t, err)
+	last := uint64(0)
+	for _, name := range names {
+		content, err := readFile(fs, path.Join("data/journal", name))
+		require.NoError(t, err)
+		for at := 0; at < len(content); at += journal.Align {
+			if h, _, _, err := journal.DecodeGroup(content[at:]); err == nil && h.Group > last {
+				newest, last = path.Join("data/journal", name), h.Group
+			}
+		}
+	}
+	return newest
+}
+
+// rewritten is a file of so many zeroes.
+func rewritten(fs vfs.FS, name string, size int64) error {
+	f, err := fs.Create(name)
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, size), 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }

@@ -103,7 +103,7 @@ func (s *Store) synced(d journal.Durable, err error) {
 		w.sink.Synced(w.token, err)
 	}
 	if err == nil {
-		s.writer.add(done, journal.Mark{Group: d.Group, CRC: d.CRC})
+		s.writer.add(done, journal.Mark{Group: d.Group, CRC: d.CRC, Files: d.Files})
 	}
 	clear(done)
 }

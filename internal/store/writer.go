@@ -33,17 +33,17 @@ type writer struct {
 		bytes    int          // of the batches in queue
 		hurry    bool         // one of them begins a file: the one before it is to go
 		mark     journal.Mark // of the newest work in queue, or applied
+		begun    bool         // the journal has its first file, which no checkpoint knows of
 		requests []chan error
 		closing  bool
 	}
 	wake    sync.Cond
 	done    sync.WaitGroup
-	last    journal.Mark // in the newest checkpoint
-	written int64        // Journal.Written at the newest checkpoint
+	written int64 // Journal.Written at the newest checkpoint
 }
 
 func (w *writer) start(s *Store, mark journal.Mark) {
-	w.s, w.last, w.mu.mark = s, mark, mark
+	w.s, w.mu.mark = s, mark
 	w.wake.L = &w.mu
 	w.done.Add(1)
 	go w.run()
@@ -62,6 +62,7 @@ func (w *writer) add(works []*work, mark journal.Mark) {
 			w.mu.hurry = w.mu.hurry || work.batches[i].BeginsFile()
 		}
 	}
+	w.mu.begun = w.mu.begun || mark.Files > 0 && w.mu.mark.Files == 0
 	w.mu.mark = mark
 	if w.gatheredLocked() {
 		w.wake.Signal()
@@ -69,7 +70,7 @@ func (w *writer) add(works []*work, mark journal.Mark) {
 }
 
 func (w *writer) gatheredLocked() bool {
-	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.hurry
+	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.hurry || w.mu.begun
 }
 
 // request asks for a checkpoint and waits for it.
@@ -115,8 +116,8 @@ func (w *writer) run() {
 		for !w.gatheredLocked() && len(w.mu.requests) == 0 && !w.mu.closing {
 			w.wake.Wait()
 		}
-		works, mark, requests, closing := w.mu.queue, w.mu.mark, w.mu.requests, w.mu.closing
-		w.mu.queue, w.mu.bytes, w.mu.hurry, w.mu.requests = spare[:0], 0, false, nil
+		works, mark, begun, requests, closing := w.mu.queue, w.mu.mark, w.mu.begun, w.mu.requests, w.mu.closing
+		w.mu.queue, w.mu.bytes, w.mu.hurry, w.mu.begun, w.mu.requests = spare[:0], 0, false, false, nil
 		w.mu.Unlock()
 		err := w.s.Err()
 		for _, work := range works {
@@ -130,7 +131,7 @@ func (w *writer) run() {
 		}
 		clear(works)
 		spare = works
-		due := w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
+		due := begun || w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
 		if err == nil && (due || closing || len(requests) > 0) {
 			err = w.checkpoint(mark, closing || len(requests) > 0)
 		}
@@ -279,11 +280,13 @@ func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
 		}
 	}
 	slices.Sort(order)
-	c.mark.Synced = max(c.mark.Group, s.journal.Mark().Synced)
+	now := s.journal.Mark()
+	c.mark.Synced = max(c.mark.Group, now.Synced)
+	c.mark.Files, c.mark.FileBytes = now.Files, now.FileBytes
 	if err := writeFile(s.o.FS, s.checkpointName(), c.encode(order)); err != nil {
 		return err
 	}
-	w.last, w.written = mark, written
+	w.written = written
 	return s.journal.Release(mark.Group)
 }
 
