@@ -54,7 +54,7 @@ func (f nodeFile) load(self ident.Node) (boot int64, err error) {
 	}
 	var r nodeRecord
 	if err := json.Unmarshal(content, &r); err != nil {
-		return 0, fmt.Errorf("read %s: %w", name, err)
+		return 0, fmt.Errorf("read %s: %w: it is damaged; without it this data path is an old copy, which is filled anew by other brokers", name, err)
 	}
 	if r.Node != self {
 		return 0, fmt.Errorf("data path %s belongs to node %q, this is %q", f.dir, r.Node, self)
