@@ -139,14 +139,34 @@ func TestBrokerWithoutItsRegistrationStopsLeading(t *testing.T) {
 	c := newCluster(t, 3)
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	leader := c.leader("orders")
-	before := c.nodes[leader].Incarnation()
-	c.expire(leader)
-	c.eventually(func() bool { return c.nodes[leader].Incarnation() != before }, "no new registration")
+	for range 2 {
+		before := c.nodes[leader].Incarnation()
+		c.expire(leader)
+		c.eventually(func() bool { return c.nodes[leader].Incarnation() != before }, "no new registration")
+	}
 	for i := 1; i <= 5; i++ {
 		require.NoError(t, c.put(leader, "orders", fmt.Sprintf("m%d", i)))
 	}
 	c.whole("orders")
 	require.Len(t, c.drain(leader, "orders", 6), 6)
+}
+
+// TestBrokerThatHearsNothingElseStopsLeading: that its registration is gone is all that
+// a leader hears which is cut off from everybody.
+func TestBrokerThatHearsNothingElseStopsLeading(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	leader := c.leader("orders")
+	orders, _ := c.nodes[leader].Topic("orders")
+	others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+	c.net.isolate(leader, others...)
+	c.sessions[leader].Cut()
+	require.True(t, c.nodes[leader].Leads(orders.Partition(0)))
+	c.expire(leader)
+	c.eventually(func() bool { return !c.nodes[leader].Leads(orders.Partition(0)) }, "it goes on")
+	c.sessions[leader].Heal()
+	c.net.heal()
+	require.NoError(t, c.put(leader, "orders", "m1"))
 }
 
 func TestStopHandsLeadershipsOver(t *testing.T) {

@@ -203,3 +203,131 @@ func TestDataPathBelongsToOneNode(t *testing.T) {
 	_, err = f.load("n1")
 	require.ErrorContains(t, err, `belongs to a broker of cluster "orders", this is "order"`)
 }
+
+// TestRestartKeepsThatABrokerLeaves: the word is in the key that a start writes anew,
+// also when another write comes in between.
+func TestRestartKeepsThatABrokerLeaves(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	save := func(int64) error { return nil }
+	seen := &overtaken{Store: store}
+	s := newSession(t, seen)
+	require.NoError(t, s.announce(ctx, 0, save))
+	seen.before = func() { // the operator comes first
+		n, _, err := s.known(ctx)
+		require.NoError(t, err)
+		n.Leaving = true
+		ok, _, err := store.Txn(ctx, nil, []meta.Put{{Key: s.keys.Node("n1"), Value: meta.Encode(n)}})
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	for range 2 {
+		require.NoError(t, s.announce(ctx, 1, save))
+		n, _, err := s.known(ctx)
+		require.NoError(t, err)
+		require.True(t, n.Leaving)
+		require.Equal(t, s.boot.Load(), n.Boot, "it was not written")
+	}
+}
+
+// TestRecountKnowsNoForgottenBroker: one that was decommissioned and runs still does not
+// come back into the cluster by counting.
+func TestRecountKnowsNoForgottenBroker(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	save := func(int64) error { return nil }
+	s := newSession(t, store)
+	require.NoError(t, s.announce(ctx, 0, save))
+	_, _, err := store.Txn(ctx, nil, []meta.Put{{Key: s.keys.Node("n1"), Delete: true}})
+	require.NoError(t, err)
+	require.NoError(t, s.recount(ctx, save))
+	_, revision, err := s.known(ctx)
+	require.NoError(t, err)
+	require.Zero(t, revision)
+}
+
+// TestRegistrationInVainLeavesNoLease: it would be renewed for ever.
+func TestRegistrationInVainLeavesNoLease(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	seen := &leased{overtaken: overtaken{Store: store}}
+	s, other := newSession(t, seen), newSession(t, store)
+	seen.before = func() { require.NoError(t, other.register(ctx)) }
+	require.ErrorIs(t, s.register(ctx), errCompare)
+	require.Len(t, seen.lost, 1)
+	<-seen.lost[0]
+	require.Zero(t, s.incarnation())
+}
+
+// leased sees the leases that are taken, and revokes none that is stuck.
+type leased struct {
+	overtaken
+	lost  []<-chan struct{}
+	stuck bool
+}
+
+func (l *leased) Lease(ctx context.Context, ttl int64) (int64, <-chan struct{}, error) {
+	id, lost, err := l.Store.Lease(ctx, ttl)
+	l.lost = append(l.lost, lost)
+	return id, lost, err
+}
+
+func (l *leased) Revoke(ctx context.Context, id int64) error {
+	if l.stuck {
+		return meta.ErrUnavailable
+	}
+	return l.Store.Revoke(ctx, id)
+}
+
+// TestRegistrationIsNotBesideAnEarlierOne: while that cannot be ended there is no other.
+func TestRegistrationIsNotBesideAnEarlierOne(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	seen := &leased{overtaken: overtaken{Store: store}}
+	s := newSession(t, seen)
+	require.NoError(t, s.register(t.Context()))
+	seen.stuck = true
+	require.ErrorIs(t, s.register(t.Context()), meta.ErrUnavailable)
+	require.Len(t, seen.lost, 1, "and no lease is taken")
+}
+
+// TestWordEndsWithItsRegistration: what a broker tells is told under its lease, and not
+// in the place of another registration.
+func TestWordEndsWithItsRegistration(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	first, second := newSession(t, store), newSession(t, store)
+	require.NoError(t, first.register(ctx))
+	require.NoError(t, first.handingOver(ctx))
+	store.Expire(first.leaseID())
+	_, err := store.Get(ctx, first.keys.Live("n1"))
+	require.ErrorIs(t, err, meta.ErrNotFound)
+
+	require.NoError(t, second.register(ctx))
+	require.NoError(t, first.handingOver(ctx))
+	e, err := store.Get(ctx, first.keys.Live("n1"))
+	require.NoError(t, err)
+	n, err := meta.DecodeNode(e)
+	require.NoError(t, err)
+	require.False(t, n.HandingOver, "another process said so")
+
+	require.NoError(t, second.leave(ctx))
+	require.Zero(t, second.incarnation())
+}
+
+// TestRegistrationEndsWithAClusterThatWentBack: there is no other cluster to be in.
+func TestRegistrationEndsWithAClusterThatWentBack(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	require.ErrorIs(t, newSession(t, wentBack{store}).registerUntil(t.Context()), meta.ErrWentBack)
+}
+
+type wentBack struct{ meta.Store }
+
+func (wentBack) Lease(context.Context, int64) (int64, <-chan struct{}, error) {
+	return 0, nil, meta.ErrWentBack
+}
