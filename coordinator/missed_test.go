@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -230,5 +231,137 @@ func TestDeadMessageThatCannotGoIsTriedAgain(t *testing.T) {
 		require.False(t, a.b.move(t.Context(), a.h, c, dead), "it has nowhere to go")
 		require.Empty(t, c.Dead())
 		a.h.queue.Expire(now.Add(1100 * int64(time.Millisecond)))
+	}
+}
+
+// TestWhatIsTooMuch: for how long another look is most likely in vain.
+func TestWhatIsTooMuch(t *testing.T) {
+	began := time.Now()
+	x := tooMuch{start: 1000, may: 9000, at: began}
+	for next, want := range map[tooMuch]bool{
+		{start: 1000, may: 9900, at: began.Add(carryAgain - 1)}: true,
+		{start: 1001, may: 9900, at: began}:                     false, // another file is the oldest
+		{start: 1000, may: 10_000, at: began}:                   false, // the log has grown
+		{start: 1000, may: 9900, at: began.Add(carryAgain)}:     false, // a while ago
+	} {
+		require.Equal(t, want, x.still(next), "%+v", next)
+	}
+}
+
+// TestCarriedBatches: they are not too large, and each message is found in its own.
+func TestCarriedBatches(t *testing.T) {
+	a := newLeading(t, nsqd.Options{})
+	for _, text := range []string{"a", "b"} {
+		a.say(strings.Repeat(text, 200<<10))
+	}
+	seqs := []ident.Sequence{0, 1, 0, 1}
+	drafts, err := a.h.gather(seqs, 1<<20)
+	require.NoError(t, err)
+	require.Len(t, drafts, 2)
+	_, err = a.h.gather(seqs, 300<<10)
+	require.ErrorIs(t, err, errTooMuch)
+
+	from, place := a.end.Offset, map[ident.Sequence]ident.Offset{}
+	var carries [2]queue.Draft
+	for seq := range ident.Sequence(2) {
+		drafts, err := a.h.gather([]ident.Sequence{seq}, 1<<20)
+		require.NoError(t, err)
+		carries[seq] = drafts[0]
+		place[seq] = a.write(drafts[0])
+	}
+	for seq, d := range carries {
+		at, seqs, err := a.h.findCarried(from, d)
+		require.NoError(t, err)
+		require.Equal(t, place[ident.Sequence(seq)], at)
+		require.Equal(t, []ident.Sequence{ident.Sequence(seq)}, seqs)
+	}
+	m, ok, err := a.h.ReadCarried(place[0], 0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, byte('a'), m.Body[0])
+	_, ok, _ = a.h.ReadCarried(place[0]+1, 0)
+	require.False(t, ok, "no batch begins there")
+}
+
+// TestLimitsOfAPartition: what a topic may keep, and may hold, is shared by its
+// partitions; what is put aside counts for the latter.
+func TestLimitsOfAPartition(t *testing.T) {
+	a := newLeading(t, nsqd.Options{})
+	c, err := a.h.queue.CreateChannel(t.Context(), "ch", nsqd.ChannelOptions{})
+	require.NoError(t, err)
+	s := &nsqd.Subscriber{Direct: true}
+	require.NoError(t, c.Attach(s))
+	for range 10 {
+		a.say(strings.Repeat("x", 1000))
+	}
+	end := a.end.Offset
+	topic := meta.TopicState{Partitions: 4}
+	topic.Options.RetentionBytes = 8000
+	require.Equal(t, end-2000, a.h.replayFrom(topic))
+	topic.Options.RetentionBytes = 80_000
+	require.Zero(t, a.h.replayFrom(topic))
+
+	topic.Options.MaxBytes = 80_000
+	a.h.limit(topic, 0)
+	require.EqualValues(t, 20_000, a.h.ceiling.Load())
+	require.Len(t, c.Pull(s, 5, nil), 5)
+	for seq := range ident.Sequence(5) {
+		require.NoError(t, c.Requeue(s, seq, 60_000))
+	}
+	a.h.limit(topic, 0)
+	require.EqualValues(t, 20_000-int64(end)/2, a.h.ceiling.Load())
+}
+
+// TestTombstonesEnd: in their time, and before they take all memory.
+func TestTombstonesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hidden := newTombstones(time.Minute)
+		hidden.add("orders", "n1")
+		time.Sleep(time.Minute - 1)
+		require.True(t, hidden.hides("orders", "n1"))
+		require.False(t, hidden.hides("orders", "n2"))
+		time.Sleep(1)
+		require.False(t, hidden.hides("orders", "n1"))
+		for n := range 2 * maxTombstones {
+			hidden.add("orders", fmt.Sprint(n))
+		}
+		require.LessOrEqual(t, len(hidden.until), maxTombstones)
+		require.True(t, hidden.hides("orders", fmt.Sprint(2*maxTombstones-1)))
+	})
+}
+
+// TestPutsThatGatherCount: for the topic's limit, and for the size of a group; and those
+// that have waited for a sync wait for the next one, too.
+func TestPutsThatGatherCount(t *testing.T) {
+	r, handle := gathering()
+	r.slow = true
+	handle(putOf(100))
+	r.host.ceiling.Store(150)
+	handle(putOf(100))
+	done := make(outcome, 1)
+	third := putOf(100)
+	third.done = done
+	handle(third)
+	require.Len(t, done, 1)
+	require.Equal(t, replica.TopicFull, (<-done).Outcome)
+
+	r, handle = gathering()
+	w := putOf(groupBytes * 2 / 3)
+	w.id = r.host.id
+	for range 2 {
+		r.loop.handle(&w)
+	}
+	r.loop.finish()
+	require.Equal(t, []int{1, 1}, r.groups)
+
+	r, handle = gathering()
+	for n := range 3 {
+		r.loop.token++ // another partition's
+		r.loop.passes = append(r.loop.passes, pass{token: r.loop.token})
+		handle(putOf(100))
+		require.Len(t, r.groups, n)
+		handle(work{kind: workSynced, ticket: r.loop.token})
+		require.Len(t, r.groups, n+1)
+		handle(work{kind: workSynced, ticket: r.tokens[n]})
 	}
 }

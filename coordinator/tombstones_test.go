@@ -32,3 +32,19 @@ func TestTombstonedNodeDeletesNothing(t *testing.T) {
 	require.NoError(t, c.nodes["n3"].Do(ctx, remove), "another broker deletes")
 	require.NotContains(t, c.nodes["n3"].Topics(), "orders")
 }
+
+// TestTombstoneOfABrokerThatDoesNotAnswer: it would delete the topic when it is asked to
+// next, and not know that its own copy was meant. Who else does not answer shows it, and
+// does no harm.
+func TestTombstoneOfABrokerThatDoesNotAnswer(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "topic.create", Topic: "orders"}))
+	c.whole("orders")
+	addresses := map[string]string{}
+	for _, b := range c.nodes["n1"].Cluster().Brokers {
+		addresses[string(b.Name)] = b.HTTPAddress
+	}
+	c.net.isolate("n1", "n2")
+	require.ErrorIs(t, c.nodes["n1"].Tombstone("orders", addresses["n2"]), edge.ErrUnavailable)
+	require.NoError(t, c.nodes["n1"].Tombstone("orders", addresses["n3"]))
+}

@@ -45,7 +45,7 @@ func TestHeldMessagesAreForgotten(t *testing.T) {
 		require.Len(t, held, 2)
 		w.tick(1500 * time.Millisecond)
 		require.NoError(t, s.Touch(held[0].ID))
-		w.lead(top.Partition(0), "") // nobody
+		w.lead(top.Partition(0), "")    // nobody
 		w.tick(2600 * time.Millisecond) // it is looked for once a second
 		require.Equal(t, 1, s.InFlight())
 		require.ErrorIs(t, s.Finish(held[1].ID), edge.ErrNotInFlight)
