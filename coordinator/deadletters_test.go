@@ -180,6 +180,33 @@ func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 	require.NotZero(t, n, "its finish may be forgotten, so that it dies once more")
 }
 
+// A redrive to a topic that is full says so, in one line, and can be repeated.
+func TestRedriveToAFullTopic(t *testing.T) {
+	c := newCluster(t, 1)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	s := c.subscribe("n1", "orders", "billing", 1)
+	const n = 3
+	for range n {
+		require.NoError(t, c.put("n1", "orders", "poison"))
+		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+	}
+	c.counts("dead", "redrive", n, 0, 0)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "1"})
+	c.eventually(func() bool { return c.put("n1", "orders", "more") != nil }, "full")
+	moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
+	require.Zero(t, moved)
+	require.ErrorIs(t, err, edge.ErrUnavailable)
+	require.ErrorIs(t, err, edge.ErrTopicFull)
+	require.NotContains(t, err.Error(), "\n")
+	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "0"})
+	c.eventually(func() bool { return c.put("n1", "orders", "more") == nil }, "room")
+	moved, err = c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
+	require.NoError(t, err)
+	require.Equal(t, n, moved)
+}
+
 // Whoever leads next moves what the leader before it has not.
 func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 	c := newCluster(t, 3)

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -139,14 +138,20 @@ func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err
 		numbers = append(numbers, r.partition(from))
 		ids = append(ids, d.ID)
 	}
-	for i, putErr := range r.broker.publishAll(ctx, r.topic, numbers, messages) {
-		if putErr == nil {
-			putErr = r.sub.Finish(ids[i])
+	var failed []error
+	for i, err := range r.broker.publishAll(ctx, r.topic, numbers, messages) {
+		if err == nil {
+			err = r.sub.Finish(ids[i])
 			moved++
 		}
-		err = errors.Join(err, putErr)
+		if err != nil {
+			failed = append(failed, err)
+		}
 	}
-	return moved, err
+	if failed == nil {
+		return moved, nil
+	}
+	return moved, fmt.Errorf("%w: %d messages stay dead for now, or come twice: %w", edge.ErrUnavailable, len(failed), failed[0])
 }
 
 // partition is where the message was, for what has a key belongs there; -1 if that
