@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
@@ -194,7 +195,8 @@ func (b *Broker) awaitCatalog(ctx context.Context) error {
 	})
 }
 
-// await waits until ok, which is asked again after each change.
+// await waits until ok, which is asked again after each change. ErrUnavailable: it has
+// not come about in time.
 func (b *Broker) await(ctx context.Context, ok func() bool) error {
 	for {
 		changed := b.Changed()
@@ -204,9 +206,9 @@ func (b *Broker) await(ctx context.Context, ok func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%w: this broker has not heard of the change: %w", edge.ErrUnavailable, ctx.Err())
 		case <-b.ctx.Done():
-			return context.Canceled
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, context.Canceled)
 		}
 	}
 }

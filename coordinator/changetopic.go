@@ -62,9 +62,5 @@ func (b *Broker) tryTxn(ctx context.Context, cmp []meta.Compare, puts []meta.Put
 // awaitTopic waits until a topic's key is known here as it was at a revision, or
 // later, or that it is gone.
 func (b *Broker) awaitTopic(ctx context.Context, name string, revision int64) error {
-	err := b.await(ctx, func() bool { t, ok := b.catalog.record(name); return !ok || t.Revision >= revision })
-	if err != nil {
-		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
-	}
-	return nil
+	return b.await(ctx, func() bool { t, ok := b.catalog.record(name); return !ok || t.Revision >= revision })
 }

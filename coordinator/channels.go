@@ -140,7 +140,7 @@ func (b *Broker) makeChannels(ctx context.Context, topic, channel string) error 
 		return there || err != nil || now.Revision != t.Revision
 	})
 	if err != nil && (answered || ctx.Err() != nil) {
-		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return err
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (b *Broker) serveDelete(ctx context.Context, h *hosted, op queueOp) error {
 	}
 	err = b.await(ctx, func() bool { c, ok := b.catalog.channels(t)[op.Channel]; return !ok || c.ID != op.ID || c.Deleting })
 	if err != nil {
-		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return err
 	}
 	if err = h.queue.DeleteChannel(ctx, op.Channel); errors.Is(err, edge.ErrChannelNotFound) {
 		return nil // an earlier attempt came as far as here

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -107,4 +108,40 @@ func TestDeleteWithoutMetadata(t *testing.T) {
 	err := c.administer("n1", "topic.delete", "orders", nil)
 	require.ErrorIs(t, err, edge.ErrUnavailable)
 	require.NotErrorIs(t, err, edge.ErrTopicNotFound)
+}
+
+// TestAdministrationAtABrokerThatLags: what was done and not heard of in time is no
+// fault of the broker.
+func TestAdministrationAtABrokerThatLags(t *testing.T) {
+	var lags atomic.Bool
+	release := make(chan struct{})
+	releaseOnce := sync.OnceFunc(func() { close(release) })
+	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		if name != "n3" {
+			return s
+		}
+		return laggingMeta{hookedMeta: hookedMeta{Store: s}, may: func(meta.Change) {
+			if lags.Load() {
+				<-release
+			}
+		}}
+	}})
+	t.Cleanup(releaseOnce)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.eventually(func() bool { return slices.Contains(c.nodes["n3"].Channels("orders"), "billing") }, "n3 knows them")
+	lags.Store(true)
+	c.do("n1", "topic.create", "new", "", nil)
+	for _, op := range []edge.AdminOp{
+		{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "true"}},
+		{Verb: "topic.replication", Topic: "orders", Args: map[string]string{"min_in_sync": "1"}},
+		{Verb: "channel.empty", Topic: "new", Channel: "billing"},
+		{Verb: "topic.delete", Topic: "orders"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		require.ErrorIs(t, c.nodes["n3"].Do(ctx, op), edge.ErrUnavailable, op.Verb)
+		cancel()
+	}
+	releaseOnce()
+	c.eventually(func() bool { _, ok := c.nodes["n3"].Topic("orders"); return !ok }, "it was deleted")
 }
