@@ -200,13 +200,23 @@ func (b *Broker) createExplicitly(ctx context.Context, op edge.AdminOp) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, channelTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
-	if _, err = b.createTopic(ctx, s); err != nil {
-		return err
+	for {
+		t, err := b.createTopic(ctx, s)
+		if err != nil {
+			return err
+		}
+		if err = b.raiseReplicas(ctx, op.Topic, factor); err == nil {
+			err = b.setOptions(ctx, op.Topic, op.Args)
+		}
+		if !errors.Is(err, edge.ErrTopicNotFound) {
+			return err
+		}
+		// The one that was found here has been deleted: it is made when that is known.
+		err = b.await(ctx, func() bool { now, ok := b.catalog.topic(op.Topic); return !ok || now.ID != t.ID })
+		if err != nil {
+			return err
+		}
 	}
-	if err := b.raiseReplicas(ctx, op.Topic, factor); err != nil {
-		return err
-	}
-	return b.setOptions(ctx, op.Topic, op.Args)
 }
 
 // boolean reads an argument that may be missing.

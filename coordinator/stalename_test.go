@@ -110,6 +110,40 @@ func TestDeleteWithoutMetadata(t *testing.T) {
 	require.NotErrorIs(t, err, edge.ErrTopicNotFound)
 }
 
+// TestCreateAtABrokerThatLags: it has not heard that the topic was deleted, and makes
+// it all the same.
+func TestCreateAtABrokerThatLags(t *testing.T) {
+	key := meta.Keys{Cluster: "test"}.Topic("orders")
+	var lags atomic.Bool
+	release := make(chan struct{})
+	releaseOnce := sync.OnceFunc(func() { close(release) })
+	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		if name != "n3" {
+			return s
+		}
+		return laggingMeta{
+			hookedMeta: hookedMeta{Store: s, get: func(_ context.Context, k string) error {
+				if k == key && lags.Load() {
+					releaseOnce()
+				}
+				return nil
+			}},
+			may: func(meta.Change) {
+				if lags.Load() {
+					<-release
+				}
+			},
+		}
+	}})
+	t.Cleanup(releaseOnce)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.eventually(func() bool { _, ok := c.nodes["n3"].Topic("orders"); return ok }, "n3 knows it")
+	lags.Store(true)
+	c.do("n1", "topic.delete", "orders", "", nil)
+	c.do("n3", "topic.create", "orders", "", map[string]string{"max_bytes": "1000000"})
+	c.eventually(func() bool { v, ok := c.view("n1", "orders"); return ok && v.MaxBytes == 1000000 }, "it is there")
+}
+
 // TestAdministrationAtABrokerThatLags: what was done and not heard of in time is no
 // fault of the broker.
 func TestAdministrationAtABrokerThatLags(t *testing.T) {
