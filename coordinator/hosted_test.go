@@ -139,6 +139,7 @@ func TestRetentionKeepsWhatWasPutAside(t *testing.T) {
 	require.NoError(t, carry.Add(m))
 	at := a.write(carry.Draft())
 	require.NoError(t, a.h.queue.Carry(t.Context(), at, []ident.Sequence{0}))
+	require.NoError(t, a.h.queue.Settle(t.Context(), at, []ident.Sequence{0}))
 	for range 3 {
 		a.fill(100, c, s)
 		require.Positive(t, a.h.Start().Offset)

@@ -315,7 +315,10 @@ func (b *Broker) carryBatch(ctx context.Context, h *hosted, d queue.Draft) error
 	if err != nil {
 		return err
 	}
-	return h.queue.Carry(ctx, at, seqs)
+	if err := h.queue.Carry(ctx, at, seqs); err != nil {
+		return err
+	}
+	return h.queue.Settle(ctx, at, seqs)
 }
 
 // putControl puts a control batch; false: this is not the leader any more, or there

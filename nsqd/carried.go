@@ -15,14 +15,31 @@ import (
 // of the replicated state. Its lock is a leaf.
 type carried struct {
 	mu sync.RWMutex
-	at map[ident.Sequence]ident.Offset
+	at map[ident.Sequence]whereabouts
+}
+
+// whereabouts is where a message was carried to. It is settled when all in-sync replicas know
+// that all of them know it: before that a leader may come that does not, for which the
+// message has to stay where it was put.
+type whereabouts struct {
+	at      ident.Offset
+	settled bool
 }
 
 func (c *carried) find(seq ident.Sequence) (ident.Offset, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	at, ok := c.at[seq]
-	return at, ok
+	x, ok := c.at[seq]
+	return x.at, ok
+}
+
+// holds reports whether a message need not stay where it was put for a batch at an
+// offset or further.
+func (c *carried) holds(seq ident.Sequence, at ident.Offset) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	x, ok := c.at[seq]
+	return ok && x.settled && x.at >= at
 }
 
 // nowhere is no place of a carry batch: a log begins with a marker. Carried to it is
@@ -31,20 +48,21 @@ const nowhere ident.Offset = 0
 
 // add notes a batch; a later one takes the place of an earlier one, also when
 // deltas are applied again.
-func (c *carried) add(at ident.Offset, seqs []ident.Sequence) {
+func (c *carried) add(at ident.Offset, seqs []ident.Sequence, settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at == nowhere {
-		for _, seq := range seqs {
-			delete(c.at, seq)
-		}
-		return
-	}
 	if c.at == nil {
-		c.at = make(map[ident.Sequence]ident.Offset, len(seqs))
+		c.at = make(map[ident.Sequence]whereabouts, len(seqs))
 	}
 	for _, seq := range seqs {
-		c.at[seq] = max(at, c.at[seq])
+		switch x, ok := c.at[seq]; {
+		case at == nowhere:
+			delete(c.at, seq)
+		case !ok || x.at < at:
+			c.at[seq] = whereabouts{at, settled}
+		case x.at == at && settled:
+			c.at[seq] = whereabouts{at, true}
+		}
 	}
 }
 
@@ -55,16 +73,19 @@ func (c *carried) beyond(end ident.Offset) (seqs []ident.Sequence) {
 			seqs = append(seqs, x.seq)
 		}
 	}
-	return seqs
+	return slices.Compact(seqs)
 }
 
-// list gives all, by sequence.
+// list gives all, by sequence; twice what is not settled.
 func (c *carried) list() []placed {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make([]placed, 0, len(c.at))
 	for _, seq := range slices.Sorted(maps.Keys(c.at)) {
-		all = append(all, placed{seq, c.at[seq]})
+		x := c.at[seq]
+		if all = append(all, placed{seq, x.at}); !x.settled {
+			all = append(all, placed{seq, x.at})
+		}
 	}
 	return all
 }
@@ -72,9 +93,10 @@ func (c *carried) list() []placed {
 func (c *carried) replace(all []placed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = make(map[ident.Sequence]ident.Offset, len(all))
+	c.at = make(map[ident.Sequence]whereabouts, len(all))
 	for _, x := range all {
-		c.at[x.seq] = x.at
+		_, twice := c.at[x.seq]
+		c.at[x.seq] = whereabouts{x.at, !twice}
 	}
 }
 
@@ -82,13 +104,13 @@ func (c *carried) replace(all []placed) {
 func (c *carried) keep(needed map[ident.Sequence]struct{}) (low ident.Offset, any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for seq, at := range c.at {
+	for seq, x := range c.at {
 		if _, ok := needed[seq]; !ok {
 			delete(c.at, seq)
 			continue
 		}
-		if !any || at < low {
-			low, any = at, true
+		if !any || x.at < low {
+			low, any = x.at, true
 		}
 	}
 	return low, any
@@ -101,11 +123,18 @@ type placed struct {
 }
 
 // Carry notes, on all in-sync replicas before it returns, that the committed
-// carry batch at an offset holds these messages: where they were put first is
-// not needed any more. Errors as DeleteChannel.
+// carry batch at an offset holds these messages. Errors as DeleteChannel.
 func (p *Partition) Carry(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
 	return p.change(ctx, func() (record, error) {
 		return record{kind: kindCarry, offset: at, seqs: seqs}, nil
+	})
+}
+
+// Settle says after Carry that all in-sync replicas know it: from then on, and nowhere
+// before, the messages are not needed where they were put first.
+func (p *Partition) Settle(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
+	return p.change(ctx, func() (record, error) {
+		return record{kind: kindCarry, flags: flagSettled, offset: at, seqs: seqs}, nil
 	})
 }
 
@@ -149,7 +178,7 @@ func (c *Channel) aside(below ident.Sequence, at ident.Offset, most int, found m
 		if seq >= below {
 			continue
 		}
-		if o, ok := c.p.carried.find(seq); ok && o >= at {
+		if c.p.carried.holds(seq, at) {
 			continue
 		}
 		if found[seq] = struct{}{}; len(found) > most {

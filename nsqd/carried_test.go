@@ -20,6 +20,7 @@ func (r *rig) carry(t require.TestingT, at ident.Offset, below ident.Sequence) [
 	r.log.carried[at] = seqs
 	r.log.mu.Unlock()
 	require.NoError(t, r.Carry(context.Background(), at, seqs))
+	require.NoError(t, r.Settle(context.Background(), at, seqs))
 	r.log.mu.Lock()
 	r.log.start = below
 	r.log.mu.Unlock()
@@ -119,7 +120,7 @@ func TestCarryGoesToFollowersByDelta(t *testing.T) {
 	fc, _ := f.Channel("c")
 	require.False(t, fc.cursor.dirty, "a follower tells nobody")
 	require.Empty(t, fc.cursor.touched)
-	f.carried.add(600, []ident.Sequence{0}) // an earlier delta on a later snapshot
+	f.carried.add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
 	at, _ = f.CarriedFrom()
 	require.EqualValues(t, 700, at)
 }
@@ -169,4 +170,45 @@ func TestCarriedBeyondTheLogIsCarriedAgain(t *testing.T) {
 	r.carry(t, 2300, 3)
 	c, _ := r.Channel("c")
 	require.Equal(t, []string{"body"}, bodies(c.Pull(subscribe(t, c), 1, nil)))
+}
+
+// TestCarriedStaysUntilAllKnowIt: a leader that did not know yet where a message had been
+// carried to may follow one that did. Whoever had heard of it must still have it.
+func TestCarriedStaysUntilAllKnowIt(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	s := subscribe(t, c)
+	r.publishN(4)
+	got := c.Pull(s, 4, nil)
+	require.NoError(t, c.Requeue(s, 0, 60_000))
+	for _, d := range got[1:] {
+		require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+	}
+	follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
+	follower.Replace(r.Snapshot())
+	before := len(r.rep.deltas)
+	require.NoError(t, r.Carry(t.Context(), 200, []ident.Sequence{0}))
+	for _, d := range r.rep.deltas[before:] {
+		follower.Apply(d)
+		follower.Apply(d) // a snapshot may have said it already
+	}
+	copied := NewPartition("orders", testID, r.log, &replicas{}, Options{})
+	copied.Replace(follower.Snapshot())
+	for _, p := range []*Partition{r.Partition, follower, copied} {
+		require.EqualValues(t, 0, p.LowWater())
+		seqs, _ := p.Aside(4, 0, 9)
+		require.Equal(t, []ident.Sequence{0}, seqs, "carried once more by who leads next")
+		at, ok := p.CarriedFrom()
+		require.True(t, ok)
+		require.EqualValues(t, 200, at)
+	}
+	before = len(r.rep.deltas)
+	require.NoError(t, r.Settle(t.Context(), 200, []ident.Sequence{0}))
+	for _, d := range r.rep.deltas[before:] {
+		follower.Apply(d)
+	}
+	copied.Replace(follower.Snapshot())
+	for _, p := range []*Partition{r.Partition, follower, copied} {
+		require.EqualValues(t, 4, p.LowWater())
+	}
 }

@@ -242,7 +242,7 @@ func (c *Channel) depthLocked() int64 {
 func (c *Channel) lowWater() ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	isCarried := func(seq ident.Sequence) bool { _, ok := c.p.carried.find(seq); return ok }
+	isCarried := func(seq ident.Sequence) bool { return c.p.carried.holds(seq, 0) }
 	low := c.cursor.aside.low(c.cursor.confirmed, isCarried)
 	for _, f := range c.flights.heap {
 		if f.seq < low && !isCarried(f.seq) {

@@ -48,7 +48,7 @@
 //	          1 kind: 1 progress, 2 create, 3 delete, 4 seek, 5 pause, 6 barrier, 7 keep,
 //	            8 carry, 9 order
 //	          1 flags: 1 ordered (create, order), 2 paused (pause, barrier), 4 the
-//	            cursor goes back (keep)
+//	            cursor goes back (keep), all in-sync replicas know it (carry)
 //	          1 n, length of the channel's name (0: the topic)
 //	          n name
 //	            kind 1: progress; kind 8: carry; all others:

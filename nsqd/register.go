@@ -45,7 +45,7 @@ func (p *Partition) applyLocked(r record) {
 		p.deleteLocked(r.channel, r.at)
 		return
 	case kindCarry:
-		p.carried.add(r.offset, r.seqs)
+		p.carried.add(r.offset, r.seqs, r.flags&flagSettled != 0)
 		return
 	}
 	c := p.ensureLocked(r)

@@ -33,7 +33,8 @@ const (
 const (
 	flagOrdered = 1
 	flagPaused  = 2
-	flagBack    = 4
+	flagBack    = 4 // keep
+	flagSettled = 4 // carry: all in-sync replicas know it
 )
 
 // record is one change of the state.
@@ -60,7 +61,7 @@ type snapshot struct {
 	flags         byte // flagPaused: the topic is paused
 	barrier, keep ident.Sequence
 	channels      []saved
-	carried       []placed
+	carried       []placed // twice what is not settled: brokers of before took all for settled
 }
 
 func appendRecord(b []byte, r record) []byte {
