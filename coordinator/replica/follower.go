@@ -103,8 +103,8 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		at, joins = msg.Prev, true
 	}
 	if !joins {
-		if _, known := m.index.AtOffset(msg.Prev.Offset); known && msg.Restart {
-			m.alarm(fmt.Errorf("replica: leader %s begins at %d with another log, below the committed end %d: nothing was cut", from, msg.Prev.Offset, m.committed.Offset))
+		if msg.Prev.Offset < m.committed.Offset {
+			m.alarm(fmt.Errorf("replica: leader %s has another log below the committed end %d: nothing was cut", from, m.committed.Offset))
 		}
 		m.reject(from, m.promised, msg.Prev)
 		return

@@ -25,13 +25,14 @@ func join(a, b []commitlog.EpochEnd) (ident.Position, bool) {
 }
 
 // parting is where this log and that of a follower may part. One that was away for
-// more epochs than the tables hold is asked about its end, and further back from
-// there: only of what it holds can it say that it is the same.
+// more epochs than the tables hold is asked about its end, or this one's if that comes
+// first, and further back from there: only of what it holds can it say that it is the
+// same.
 func (m *Machine) parting(refusal *Message) ident.Position {
 	if at, ok := join(m.log.epochs, refusal.Epochs); ok {
 		return at
 	}
-	r, ok := m.index.AtOffset(refusal.Durable.Offset)
+	r, ok := m.index.AtOffset(min(refusal.Durable.Offset, m.log.end.Offset-1))
 	if !ok || m.broken(BreakParting) {
 		return ident.Position{}
 	}

@@ -420,33 +420,79 @@ func TestRestartedReplicaTellsFewEpochs(t *testing.T) {
 	require.Equal(t, all[len(all)-1], told[maxEpochs-1])
 }
 
-// TestReplicaWithAnotherHistoryRaisesAnAlarm: after an unclean recovery, and when
-// retention has passed the place where the logs part, a replica that holds more than
-// what was gone on with says so to its operator.
+// TestReplicaWithAnotherHistoryRaisesAnAlarm: after an unclean recovery a replica that
+// holds more than what was gone on with says so to its operator, also where retention
+// has passed the place at which the logs part, here or there.
 func TestReplicaWithAnotherHistoryRaisesAnAlarm(t *testing.T) {
+	for name, prev := range map[string]func(b *broker) (ident.Position, uint32){
+		"of other bytes":  func(b *broker) (ident.Position, uint32) { return b.log[3].At, 4711 },
+		"at no border":    func(b *broker) (ident.Position, uint32) { return ident.Position{Offset: b.log[3].At.Offset + 1}, 0 },
+		"trimmed here":    func(b *broker) (ident.Position, uint32) { trimTo(b, b.log[5].At); return ident.Position{}, 0 },
+		"no longer there": func(b *broker) (ident.Position, uint32) { trimTo(b, b.log[5].At); return ident.Position{Offset: 1}, 0 },
+	} {
+		c := newCluster(t, 3, 2)
+		for i := range uint64(6) {
+			c.put(c.at(1), i+1, "a")
+			c.settle()
+		}
+		c.pass(300)
+		b := c.at(2)
+		end := b.m.View().End
+		at, crc := prev(b)
+		require.Greater(t, b.m.View().Committed.Offset, at.Offset)
+		var out Effects
+		b.m.Step(Received{From: Peer{Node: "n3", Incarnation: 3, Store: 103}, Msg: Message{
+			Kind: MsgAppend, Epoch: 7, To: 102, Store: 103, Prev: at, PrevCRC: crc, Restart: at.Offset > 0,
+		}}, &out)
+		require.Error(t, out.Alarm, name)
+		require.Equal(t, end, b.m.View().End, name)
+	}
+}
+
+// TestLongSuffixBehindManyEpochs: the same of one that was away with more, none of it
+// committed, than its successors have written since.
+func TestLongSuffixBehindManyEpochs(t *testing.T) {
 	c := newCluster(t, 3, 2)
+	behind := c.at(1)
 	for i := range uint64(6) {
-		c.put(c.at(1), i+1, "a")
+		c.put(behind, i+1, "a")
 		c.settle()
 	}
 	c.pass(300)
-	b := c.at(2)
-	place := b.log[3].At
-	require.Greater(t, b.m.View().Committed.Offset, place.Offset)
-	begin := Received{From: Peer{Node: "n3", Incarnation: 3, Store: 103}, Msg: Message{
-		Kind: MsgAppend, Epoch: 7, To: 102, Store: 103, Prev: place, PrevCRC: 4711, Restart: true,
-	}}
-	end := b.m.View().End
-	var out Effects
-	b.m.Step(begin, &out)
-	require.Error(t, out.Alarm)
-	require.Equal(t, end, b.m.View().End)
-	out.Reset()
-	begin.Msg.PrevCRC, begin.Msg.Prev.Offset = 0, place.Offset+1 // of the other log it is a border
-	b.m.Step(begin, &out)
-	require.Error(t, out.Alarm)
-	out.Reset()
-	trimTo(b, b.log[5].At)
-	b.m.Step(begin, &out)
-	require.NoError(t, out.Alarm, "what it does not hold any more may be the same")
+	behind.cut = true
+	for i := range uint64(2000) {
+		c.put(behind, 100+i, "never committed")
+	}
+	c.settle()
+	trimTo(behind, behind.log[3].At)
+	delete(c.live, "n1")
+	for _, b := range c.brokers[1:] {
+		c.step(b, Live{Node: "n1"})
+	}
+	c.down("n1", true)
+	c.pass(300)
+	leads := c.at(2)
+	if c.state.Leader == "n3" {
+		leads = c.at(3)
+	}
+	for range maxEpochs + 10 {
+		next := c.at(5 - slices.Index(c.brokers, leads) - 1)
+		c.step(leads, HandOver{To: next.name})
+		c.pass(100)
+		leads = next
+		require.Equal(t, leads.name, c.state.Leader)
+	}
+	require.Less(t, leads.m.View().End.Offset, behind.m.View().End.Offset)
+	behind.cut = false
+	c.live["n1"] = 9
+	for n, inc := range c.live {
+		for _, b := range c.brokers {
+			c.step(b, Live{Node: n, Incarnation: inc})
+		}
+	}
+	c.tell()
+	c.up("n1")
+	c.pass(5000)
+	require.Equal(t, leads.m.View().End, behind.m.View().End)
+	require.Len(t, c.state.ISR, 3)
 }
