@@ -103,7 +103,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		at, joins = msg.Prev, true
 	}
 	if !joins {
-		if msg.Prev.Offset < m.committed.Offset {
+		if at := msg.Prev.Offset; at < m.committed.Offset && at >= m.follow.verified.Offset { // else it was asked before
 			m.alarm(fmt.Errorf("replica: leader %s has another log below the committed end %d: nothing was cut", from, m.committed.Offset))
 		}
 		m.reject(from, m.promised, msg.Prev)
