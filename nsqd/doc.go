@@ -88,7 +88,8 @@
 //	          n   name
 //	          8   start
 //	              progress
-//	          4 count of carried messages (nothing if there are none), each
+//	          4 count of carried messages (nothing if there are none), each; twice what
+//	            is not settled
 //	          8   sequence
 //	          8   offset of its carry batch
 package nsqd
