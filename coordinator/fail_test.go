@@ -53,3 +53,24 @@ func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 	c.whole("orders")
 	c.whole("idle")
 }
+
+// TestFailedStoreOfALeaderWithoutMetadata: it cannot end its registration. Those whom it
+// tells do.
+func TestFailedStoreOfALeaderWithoutMetadata(t *testing.T) {
+	var broken atomic.Value
+	broken.Store("nobody")
+	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+		if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+			return errors.New("input/output error")
+		}
+		return nil
+	}})
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.sessions[leader].Cut()
+	broken.Store(leader)
+	require.NoError(t, c.put(survivor, "orders", "m1"))
+	require.NotEqual(t, leader, c.leader("orders"))
+}
