@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -104,6 +105,39 @@ func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
 		c.RootCAs, c.ClientCAs, c.ClientAuth = pool, pool, tls.RequireAndVerifyClientCert
 	}
 	return c, nil
+}
+
+// warnOfCertificate says what others will refuse a certificate for: they hang up, and
+// this broker would only wait for them.
+func (p *process) warnOfCertificate(certFile, host string) {
+	if certFile == "" {
+		return
+	}
+	if err := judgeCertificate(certFile, host, time.Now()); err != nil {
+		p.log.WithError(err).WithField("file", certFile).Warn("other brokers will refuse this one's certificate")
+	}
+}
+
+// judgeCertificate is nil if a certificate holds now, for whom dials this host.
+func judgeCertificate(certFile, host string, now time.Time) error {
+	content, err := os.ReadFile(certFile)
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return errors.New("there is none in the file")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	switch {
+	case err != nil:
+		return err
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("it is not valid before %s", c.NotBefore.Format(time.RFC3339))
+	case now.After(c.NotAfter):
+		return fmt.Errorf("it has expired on %s", c.NotAfter.Format(time.RFC3339))
+	}
+	return c.VerifyHostname(host)
 }
 
 // readSecret reads a token or password; white space around it does not count.

@@ -62,6 +62,9 @@ func (p *process) start(ctx context.Context) error {
 	if err := p.listen(); err != nil {
 		return err
 	}
+	if host, _, err := net.SplitHostPort(p.peerAddress()); err == nil {
+		p.warnOfCertificate(p.o.RPCTLSCert, host)
+	}
 	// 3. Metadata: the embedded member or the external cluster.
 	if err := p.openMeta(ctx); err != nil {
 		return err

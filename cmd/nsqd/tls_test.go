@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -145,4 +146,22 @@ func TestHangUpTakesNewPeerCertificates(t *testing.T) {
 	ca.Issue("server")
 	b.signal(syscall.SIGHUP)
 	b.eventually("shows the new certificate to other brokers", func() bool { return serial() != before })
+}
+
+// TestCertificateThatOthersRefuse: a broker whose certificate has expired, or names
+// another host, says so. Nobody answers it, and it would only wait.
+func TestCertificateThatOthersRefuse(t *testing.T) {
+	ca := certtest.New(t)
+	ca.Issue("n1")
+	file, now := ca.File("n1.pem"), time.Now()
+	require.NoError(t, judgeCertificate(file, "127.0.0.1", now))
+	require.ErrorContains(t, judgeCertificate(file, "127.0.0.1", now.AddDate(10, 0, 0)), "expired")
+	require.ErrorContains(t, judgeCertificate(file, "127.0.0.1", time.Time{}.AddDate(-1, 0, 0)), "not valid before")
+	require.ErrorContains(t, judgeCertificate(file, "10.0.0.1", now), "10.0.0.1")
+	require.ErrorIs(t, judgeCertificate(ca.File("n2.pem"), "127.0.0.1", now), os.ErrNotExist)
+
+	b := prepare(t)
+	b.run("--broadcast-address=localhost", fmt.Sprintf("--rpc-address=0.0.0.0:%d", b.base+3),
+		"--rpc-tls-cert="+file, "--rpc-tls-key="+ca.File("n1.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
+	b.says("other brokers will refuse this one's certificate")
 }
