@@ -148,3 +148,29 @@ func TestOlderHintsSayNothing(t *testing.T) {
 	l.setHint(Leadership{Node: "n3", Epoch: 4})
 	require.Equal(t, ident.Node("n2"), l.hint().Node)
 }
+
+// TestHeldMessageThatWasFinishedMeanwhile: the broker leads now itself, and what its
+// client holds was emptied by the leader before it, which it has not heard.
+func TestHeldMessageThatWasFinishedMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		w.publish("n1", numbers(3)...)
+		w.tick(100 * time.Millisecond)
+		held := s.Pull(3, nil)
+		require.Len(t, held, 3)
+		w.pipe("n1", "n2").set(true, false)
+		q, _ := w.brokers["n1"].Queue(top.Partition(0))
+		require.NoError(t, q.EmptyChannel(t.Context(), "ch"))
+		w.brokers["n1"].unlead(top.Partition(0))
+		require.NoError(t, s.Finish(held[0].ID))
+		w.lead(top.Partition(0), "n2")
+		w.tick(100 * time.Millisecond)
+		require.Zero(t, s.InFlight())
+		require.ErrorIs(t, s.Finish(held[1].ID), edge.ErrNotInFlight)
+		sub := s.(*subscription)
+		sub.mu.Lock()
+		defer sub.mu.Unlock()
+		require.Empty(t, sub.mu.order[0].held)
+	})
+}
