@@ -268,3 +268,26 @@ func TestRestKeepsTheAttempts(t *testing.T) {
 	r.tick(101)
 	require.EqualValues(t, 2, c.Pull(s, 1, nil)[0].Message.Attempts)
 }
+
+// A late finish of what is finished already changes nothing: neither does the fate of
+// what is told to the replicas beside it.
+func TestLateFinishOfWhatIsFinished(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
+	s := subscribe(t, c)
+	r.publishN(2)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Finish(s, 0, 1))
+	n := r.failover()
+	c, _ = n.Channel("strict")
+	s = subscribe(t, c)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, 1, 0))
+	n.rep.hold = true
+	require.NoError(t, c.Finish(s, 0, 1))
+	n.rep.answer(n.Partition, false)
+	d := c.Pull(s, 1, nil)
+	require.Len(t, d, 1)
+	require.Equal(t, ident.Sequence(1), d[0].Message.Seq, "a step back")
+	require.EqualValues(t, 2, d[0].Message.Attempts)
+}

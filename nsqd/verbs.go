@@ -54,7 +54,7 @@ func (c *Channel) Finish(s *Subscriber, seq ident.Sequence, in ident.Epoch) erro
 	return err
 }
 
-// finishLocked returns the attempts that the message had.
+// finishLocked returns the attempts that the message had, 0 if it was finished already.
 func (c *Channel) finishLocked(s *Subscriber, seq ident.Sequence, in ident.Epoch) (uint16, error) {
 	f, err := c.ownedLocked(s, seq)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Channel) finishOrdered(s *Subscriber, seq ident.Sequence, in ident.Epoc
 	defer p.emit.Unlock()
 	c.mu.Lock()
 	attempts, err := c.finishLocked(s, seq, in)
-	if err != nil {
+	if err != nil || attempts == 0 { // 0: it was finished already, nothing depends on this finish
 		c.mu.Unlock()
 		return err
 	}
