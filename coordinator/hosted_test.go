@@ -366,3 +366,26 @@ func TestChangeOfATopicLooksAtNoOther(t *testing.T) {
 	a.b.tellPolicies(a.h.id.Topic)
 	require.Nil(t, a.b.mu.list, "all that is hosted was listed")
 }
+
+// TestMetadataLetsServeWhoHearsNobodyYet: a process that is stopped again and again never
+// comes to trust what it believes of its replicas; the metadata's word is enough for a
+// channel that is not ordered, while it is fresh.
+func TestMetadataLetsServeWhoHearsNobodyYet(t *testing.T) {
+	a := newAlone(t)
+	a.b.members = newMembership(a.b)
+	c, err := a.h.queue.CreateChannel(t.Context(), "c", nsqd.ChannelOptions{Origin: nsqd.FromEarliest})
+	require.NoError(t, err)
+	s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
+	require.NoError(t, c.Attach(s))
+	d := queue.NewDraft(8)
+	d.Add([]byte("due"))
+	a.write(d.Draft(ident.RequestID{}))
+	a.h.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end, MinInSync: 0})
+	now := time.Now()
+	a.b.contact.since = now.Add(-time.Minute) // it answered a minute ago
+	a.b.extend(a.h, now, false)
+	require.Empty(t, c.Pull(s, 1, nil))
+	a.b.contact.at.Store(int64(time.Minute)) // it answered now
+	a.b.extend(a.h, now, false)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+}

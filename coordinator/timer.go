@@ -43,9 +43,9 @@ func (b *Broker) keepTime(ctx context.Context) {
 			b.setBack(by)
 		}
 		last = now
-		if now.After(trusted) && now.Sub(extended) >= b.extendEvery() {
+		if now.Sub(extended) >= b.extendEvery() {
 			extended = now
-			b.extendAll(now)
+			b.extendAll(now, now.After(trusted))
 		}
 		due = b.agenda.take(now.Add(tickEvery).UnixNano(), due[:0])
 		for _, h := range due {
@@ -103,10 +103,12 @@ func (h *hosted) flush() {
 }
 
 // extendAll lets the partitions led here serve on. While every broker answers
-// they share one fence; else each has its own.
-func (b *Broker) extendAll(now time.Time) {
+// they share one fence; else each has its own. trusted: what is believed of them is
+// fresh. A process that is stopped again and again never comes to that; what the
+// metadata answered says when it was asked.
+func (b *Broker) extendAll(now time.Time, trusted bool) {
 	shared := now.Add(b.unheard()).UnixNano()
-	all := b.members.allUp(b.catalog.nodes())
+	all := trusted && b.members.allUp(b.catalog.nodes())
 	if !all || b.fence.Load() <= now.UnixNano() { // the fence was closed: nobody was woken meanwhile
 		for _, h := range b.hosted() {
 			switch {
@@ -114,7 +116,7 @@ func (b *Broker) extendAll(now time.Time) {
 			case all:
 				h.queue.Extend(shared)
 			default:
-				b.extend(h, now)
+				b.extend(h, now, trusted)
 			}
 		}
 	}
@@ -126,14 +128,14 @@ func (b *Broker) extendAll(now time.Time) {
 // extend lets a partition serve on while enough of its in-sync set answers, or
 // else while the metadata does. Ordered channels are not content with the
 // metadata: it may name a successor any moment, and no finish would be committed.
-func (b *Broker) extend(h *hosted, now time.Time) {
+func (b *Broker) extend(h *hosted, now time.Time, trusted bool) {
 	v, reached := h.View(), 0
 	for _, m := range v.ISR {
 		if b.members.up(m.Node) {
 			reached++
 		}
 	}
-	if reached >= v.MinInSync {
+	if trusted && reached >= v.MinInSync {
 		h.queue.Extend(now.Add(b.unheard()).UnixNano())
 		return
 	}
