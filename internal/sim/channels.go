@@ -45,7 +45,10 @@ func (h *host) drive() {
 	if h.leads == 0 {
 		return
 	}
-	if now := h.n.wallNS(); h.queue.Due() <= now {
+	if now := h.n.wallNS(); h.queue.Due() <= now || h.n.w.off(breakDeadlines) {
+		if h.n.w.off(breakDeadlines) {
+			now += int64(second) * 1000
+		}
 		h.queue.Expire(now)
 	}
 	if h.queue.Dirty() {
@@ -68,8 +71,12 @@ func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
 		return
 	}
 	h.ticket++
-	t := h.ticket
+	t, next := h.ticket, h.next
+	h.next = nil
 	h.tickets[t] = func(c replica.Completion) {
+		if c.Outcome == replica.Committed && next != nil {
+			defer next()
+		}
 		if c.Outcome == replica.Committed {
 			h.n.w.check.finished(h, epoch, finishes)
 		}
@@ -109,6 +116,9 @@ func (h *host) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue
 
 // ReadCarried implements nsqd.Log.
 func (h *host) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
+	if h.n.w.off(breakCarried) {
+		return queue.Message{}, false, nil
+	}
 	batches, err := h.store.volatile.read(at, 1)
 	h.noteDamage(err)
 	if len(batches) == 0 || batches[0].At.Offset != at || batches[0].End.Offset > h.Committed().Offset {

@@ -34,6 +34,7 @@ type ledger struct {
 	times   []micros // when each batch was first seen committed
 	placed  map[ident.RequestID]ident.Sequence
 	consumed
+	remains
 }
 
 func (l *ledger) end() ident.Position {
@@ -70,10 +71,13 @@ func (c *checker) committed(h *host) {
 		c.w.failf("committed beyond end", h.part, "%s: committed %d, log ends at %d", h.n.name, to.Offset, img.end().Offset)
 		return
 	}
+	img, l := &h.store.volatile, &c.w.ledgers[h.part]
+	if l.lost && h.state.Role == replica.Leader && h.state.Epoch > l.old {
+		c.begun(h)
+	}
 	if to.Offset <= h.seen.Offset {
 		return
 	}
-	img, l := &h.store.volatile, &c.w.ledgers[h.part]
 	grown := false
 	for i := img.index(h.seen.Offset); i < len(img.batches) && img.batches[i].At.Offset < to.Offset; i++ {
 		grown = c.observe(h, l, img.batches[i]) || grown
@@ -89,10 +93,13 @@ func (c *checker) committed(h *host) {
 func (c *checker) observe(h *host, l *ledger, b queue.Batch) bool {
 	i := sort.Search(len(l.batches), func(i int) bool { return l.batches[i].At.Offset >= b.At.Offset })
 	if i < len(l.batches) {
-		if known := l.batches[i]; (!bytes.Equal(known.Bytes, b.Bytes) || known.At != b.At) && !damaged(b) {
+		if known := l.batches[i]; (!bytes.Equal(known.Bytes, b.Bytes) || known.At != b.At) && !damaged(b) && !c.outlived(h, b.Epoch) {
 			c.w.failf("committed log differs", h.part, "%s (%s, epoch %d) has batch %08x of epoch %d at %d where %08x of epoch %d was committed",
 				h.n.name, h.state.Role, h.state.Epoch, b.CRC, b.Epoch, b.At.Offset, known.CRC, known.Epoch)
 		}
+		return false
+	}
+	if c.outlived(h, b.Epoch) {
 		return false
 	}
 	if b.At != l.end() {
@@ -132,7 +139,7 @@ func (c *checker) admit(h *host, l *ledger, b queue.Batch) {
 // everyMemberHolds: whoever may be elected has all that is committed, on disk.
 func (c *checker) everyMemberHolds(part int, isr []ident.Member) {
 	l := &c.w.ledgers[part]
-	if len(l.batches) == 0 {
+	if len(l.batches) == 0 || l.lost {
 		return
 	}
 	last := l.batches[len(l.batches)-1]
@@ -155,7 +162,8 @@ func (c *checker) everyMemberHolds(part int, isr []ident.Member) {
 
 // cutting sees each record become durable: what is committed stays.
 func (c *checker) cutting(n *node, part int, s *store, w queue.Write) {
-	if w.Kind != queue.WriteTruncate && w.Kind != queue.WriteReset || w.At.Offset >= s.durable.end().Offset {
+	cuts := w.Kind == queue.WriteTruncate || w.Kind == queue.WriteReset || w.Kind == queue.WriteRestart
+	if !cuts || w.At.Offset >= s.durable.end().Offset {
 		return
 	}
 	l := &c.w.ledgers[part]

@@ -19,6 +19,8 @@ type put struct {
 	over     bool // the producer has its answer or gave up
 	acked    bool
 	first    ident.Sequence // of the answer
+	gone     bool           // acknowledged, and lost with more disks than it may be
+	revived  bool           // there after all, since an operator went on with a replica that had it
 }
 
 // attempt is one try at one node. Its outcome is what the machine answered,
@@ -32,6 +34,9 @@ type attempt struct {
 
 // definite reports that no attempt can have left anything in a log.
 func (p *put) definite() bool {
+	if p.excused() {
+		return false
+	}
 	for _, a := range p.attempts {
 		switch a.outcome {
 		case replica.NotLeader, replica.NotEnoughReplicas, replica.RolledBack, replica.DiskFull:
@@ -71,7 +76,11 @@ func (w *world) newPut(r *rand.Rand, part int, id ident.RequestID) *put {
 	b, p := queue.NewDraft(64), &put{part: part}
 	for i := range 1 + r.IntN(5)*r.IntN(2) {
 		p.bodies = append(p.bodies, fmt.Sprintf("%d/%d/%d%*s", id.Producer, id.N, i, r.IntN(40), ""))
-		b.Add([]byte(p.bodies[i]))
+		if at := w.later(r); at == 0 {
+			b.Add([]byte(p.bodies[i]))
+		} else {
+			_ = b.AddMessage(queue.Message{DeliverAt: at, Body: []byte(p.bodies[i])}) // it has no header
+		}
 	}
 	p.draft = b.Draft(id)
 	w.puts = append(w.puts, p)

@@ -47,6 +47,11 @@ const (
 	StateCompaction
 	StateMinimum
 	StateCutOff
+	StatePassed
+	StateBeyondTables
+	StateDeferred
+	StatePowerLost
+	StateRecovered
 	stateCount
 )
 
@@ -61,6 +66,8 @@ func (s State) String() string {
 		"held put refused", "replica moved", "messages carried", "carried message seen", "log trimmed",
 		"quarantine", "repaired from a peer", "refused short of space", "disk full", "metadata compacted",
 		"minimum changed", "leader replaced though it lives",
+		"passed by retention", "compared beyond the tables", "deferred message seen", "power lost unsynced",
+		"recovered uncleanly",
 	}[s]
 }
 

@@ -45,7 +45,7 @@ func TestDamageIsCounted(t *testing.T) {
 		w, a, b := damageable(t)
 		require.True(t, w.flip(fault{}, a))
 		a.disk.remember()
-		a.disk.replace(true)
+		a.disk.replace(a.disk.yesterday)
 		w.etcd.parts[0].ISR[0].Store = a.disk.stores[0].id
 		require.False(t, w.mayLose(b))
 	})

@@ -15,6 +15,7 @@ import (
 // consumed is what the consumer of one partition saw and did.
 type consumed struct {
 	deliveries []history.Delivery
+	delivered  []ident.Sequence               // of which messages
 	finished   map[ident.Sequence]ident.Epoch // on all in-sync replicas since that epoch
 	told       map[ident.Sequence]bool        // a finish was tried: it may be known
 	front      ident.Sequence                 // told of everything below
@@ -29,12 +30,21 @@ func newConsumed() consumed {
 // delivered checks one delivery against the ledger at that very moment.
 func (c *checker) delivered(h *host, d edge.Delivery) {
 	l, seq := &c.w.ledgers[h.part], d.Message.Seq
+	if c.outlived(h, d.Epoch) {
+		return
+	}
 	m, ok := l.message(seq)
 	switch {
 	case !ok:
 		c.w.failf("uncommitted seen", h.part, "%s delivers sequence %d, committed is up to %d", h.n.name, seq, l.end().Sequence)
 	case !bytes.Equal(m.Body, d.Message.Body):
 		c.w.failf("rewritten", h.part, "%s delivers %q at sequence %d, committed is %q", h.n.name, d.Message.Body, seq, m.Body)
+	}
+	if at := d.Message.DeliverAt; at != 0 {
+		c.w.cover[StateDeferred]++
+		if now := epochNS + int64(c.w.now)*1000; at > now {
+			c.w.failf("early", h.part, "%s delivers sequence %d %d ms before it is due", h.n.name, seq, (at-now)/1e6)
+		}
 	}
 	if in, done := l.finished[seq]; done && d.Epoch >= in {
 		c.w.failf("cursor went back", h.part, "%s delivers sequence %d in epoch %d, it was finished in epoch %d", h.n.name, seq, d.Epoch, in)
@@ -45,6 +55,7 @@ func (c *checker) delivered(h *host, d edge.Delivery) {
 	if h.index.Start().Sequence > seq {
 		c.w.cover[StateCarriedSeen]++
 	}
+	l.delivered = append(l.delivered, seq)
 	l.deliveries = append(l.deliveries, history.Delivery{ID: string(d.ID[:]), Body: string(d.Message.Body), Attempts: d.Message.Attempts})
 }
 
@@ -69,6 +80,9 @@ func (c *checker) inOrder(h *host, l *ledger, d edge.Delivery) {
 // finishing notes that a finish is tried: from now on it may be known.
 func (c *checker) finishing(h *host, d edge.Delivery) {
 	l := &c.w.ledgers[h.part]
+	if c.outlived(h, d.Epoch) {
+		return
+	}
 	l.told[d.Message.Seq] = true
 	for l.told[l.front] {
 		l.front++
@@ -117,6 +131,10 @@ func (c *checker) clients() {
 // answers are those of all attempts, as the machines gave them.
 func (p *put) answers() (all []history.Answer) {
 	for _, a := range p.attempts {
+		if p.excused() {
+			all = append(all, history.InDoubt)
+			continue
+		}
 		switch a.outcome {
 		case replica.Committed, replica.Duplicate:
 			all = append(all, history.OK)

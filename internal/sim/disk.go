@@ -30,6 +30,7 @@ type disk struct {
 	fullUntil  micros // takes nothing, not even in a new process
 	generation int    // raised by a crash: ends of older syncs mean nothing
 	yesterday  []*store
+	platter    []*store // what a power cut leaves, where OK does not wait for a sync
 }
 
 // store is one partition on one disk.
@@ -80,6 +81,9 @@ func (d *disk) start() {
 	}
 	if w.now < d.slowUntil {
 		took += d.slow
+	}
+	if w.scenario.cached { // a copy to the page cache
+		took = micros(w.spare.IntN(20))
 	}
 	if at := w.now + took; at < d.stallUntil {
 		took = d.stallUntil - w.now
@@ -199,29 +203,66 @@ func (d *disk) reset() {
 	}
 }
 
-// remember keeps a copy of everything, as a backup would.
-func (d *disk) remember() {
-	d.yesterday = make([]*store, len(d.stores))
+// copies are of everything as it is.
+func (d *disk) copies() []*store {
+	all := make([]*store, len(d.stores))
 	for p, s := range d.stores {
 		if s != nil {
-			d.yesterday[p] = &store{id: s.id, durable: s.durable.clone()}
+			all[p] = &store{id: s.id, durable: s.durable.clone()}
 		}
 	}
+	return all
 }
 
-// replace puts empty stores or, with restore, yesterday's under new ids: the
-// boot counter in the metadata has noticed. The process must be down.
-func (d *disk) replace(restore bool) {
+// remember keeps a copy of everything, as a backup would.
+func (d *disk) remember() { d.yesterday = d.copies() }
+
+// writeBack stands for the kernel, which brings the page cache to the platter now
+// and then.
+func (d *disk) writeBack() {
+	d.platter = d.copies()
+	w := d.n.w
+	w.after(millisecond+micros(w.spare.Int64N(int64(2*w.times.isr))), d.writeBack)
+}
+
+// losePower leaves what is on the platter. The machine has another boot id then, and
+// its stores get new ids. The process must be down.
+func (d *disk) losePower() {
+	w := d.n.w
+	w.cover[StatePowerLost]++
+	w.note(string(d.n.name), -1, "loses power, and what was not written back")
+	was := d.stores
+	for p, s := range d.stores {
+		if old := d.platter[p]; s != nil && old != nil && old.id != s.id {
+			d.platter[p] = nil // of a replica that was here before
+		}
+	}
+	d.replace(d.platter)
+	if w.off(breakBootID) {
+		for p, s := range was {
+			if s != nil {
+				d.stores[p].id = s.id
+			}
+		}
+	}
+	d.platter = d.copies()
+}
+
+// replace puts empty stores, or copies of others, under new ids: the boot counter in
+// the metadata has noticed. The process must be down.
+func (d *disk) replace(with []*store) {
+	stores := make([]*store, len(d.stores))
 	for p, s := range d.stores {
 		if s == nil {
 			continue
 		}
 		fresh := &store{id: d.n.w.newStoreID()}
 		d.n.w.replaced = append(d.n.w.replaced, fresh.id)
-		if restore && d.yesterday != nil && d.yesterday[p] != nil {
-			fresh.durable = d.yesterday[p].durable.clone()
+		if with != nil && with[p] != nil {
+			fresh.durable = with[p].durable.clone()
 		}
-		d.stores[p] = fresh
+		stores[p] = fresh
 	}
+	d.stores = stores
 	d.reset()
 }

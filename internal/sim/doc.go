@@ -29,6 +29,13 @@
 // their disks at once, also of an in-sync set that is proposed and may still land.
 // A backup that is put back brings its damage along.
 //
+// Half of all seeds mean more than their plan of faults (more.go): replicas that are away
+// until retention has passed them, messages that are to be delivered later, tables of
+// very few epochs, OK from the page cache (a process that is killed loses nothing then, a
+// machine that loses power is another store), and disks lost beyond what is promised,
+// after which an operator goes on with what a replica has. What that replica had is the
+// history from then on; whoever comes back with more has to raise an alarm.
+//
 // A healed network still loses a message now and then, but repeats it within
 // T_lag: there and back is within the write deadline, so every put commits.
 //
@@ -58,4 +65,6 @@
 //     there is nothing more to say, their states are equal.
 //  13. What all clients saw passes internal/e2e/history, the judge of the tests
 //     with real processes, which has to flag 19 corrupted histories.
+//  14. No message is delivered before it is due, and at the end somebody has tried to
+//     finish each one that its channel is done with.
 package sim

@@ -45,6 +45,7 @@ func (c *checker) final() {
 	for p := range c.w.ledgers {
 		c.sameBytes(p)
 		c.sameChannels(p)
+		c.nothingSkipped(p)
 	}
 	for _, p := range c.w.puts {
 		c.putFinal(p)
@@ -148,6 +149,17 @@ func settledOf(full []byte) []byte {
 		le.PutUint64(b[12+16*i:], 0)
 	}
 	return full
+}
+
+// nothingSkipped: the channel is done with everything, so somebody has tried to finish
+// every message. Most were delivered before, some will have come again in vain.
+func (c *checker) nothingSkipped(p int) {
+	l := &c.w.ledgers[p]
+	for seq := range l.end().Sequence {
+		if !l.told[seq] {
+			c.w.failf("skipped", p, "the channel is done with sequence %d, which nobody has finished", seq)
+		}
+	}
 }
 
 func (c *checker) putFinal(p *put) {

@@ -41,6 +41,7 @@ type host struct {
 	waiting []replica.Put // puts of one instant go in together
 	tickets map[uint64]func(replica.Completion)
 	ticket  uint64
+	next    func() // what follows the next change when it is confirmed
 }
 
 // open makes the machine of a partition from this node's disk. What it is told
@@ -82,9 +83,25 @@ func (h *host) do(ev replica.Event) {
 	if w.trace.on {
 		w.noteEvent(h, ev)
 	}
+	if msg, ok := ev.(replica.Received); ok && msg.Msg.Reject && w.scenario.epochs > 0 {
+		h.beyondTables(msg.Msg.Epochs)
+	}
 	had := effectsSeen{len(h.out.Write), len(h.out.Send), len(h.out.Read), len(h.out.Done), h.out.CAS}
 	h.m.Step(ev, &h.out)
 	h.mix(ev, had)
+}
+
+// beyondTables counts refusals of a log that has no epoch in common with what a
+// leader's table holds.
+func (h *host) beyondTables(theirs []commitlog.EpochEnd) {
+	ours := h.index.Epochs()
+	ours = ours[max(0, len(ours)-h.n.w.scenario.epochs):]
+	common := slices.ContainsFunc(theirs, func(e commitlog.EpochEnd) bool {
+		return slices.ContainsFunc(ours, func(o commitlog.EpochEnd) bool { return o.Epoch == e.Epoch })
+	})
+	if len(theirs) > 0 && !common && h.state.Role >= replica.Electing {
+		h.n.w.cover[StateBeyondTables]++
+	}
 }
 
 // effectsSeen is what earlier Steps of a pass have left in the effects.
@@ -111,9 +128,17 @@ func (h *host) mix(ev replica.Event, had effectsSeen) {
 // submit hands the writes to the disk.
 func (h *host) submit() {
 	if len(h.out.Write) > 0 {
+		h.passedBy(h.out.Write)
 		h.n.disk.submit(h, h.out.Token, h.out.Write)
 	}
 	h.n.w.check.committed(h)
+}
+
+// passedBy counts logs that begin afresh although they hold something.
+func (h *host) passedBy(ws []queue.Write) {
+	if slices.ContainsFunc(ws, func(w queue.Write) bool { return w.Kind == queue.WriteRestart }) && len(h.store.volatile.batches) > 0 {
+		h.n.w.cover[StatePassed]++
+	}
 }
 
 // deliver does what leaves the machine. A process told to die in the middle leaves
@@ -148,7 +173,7 @@ func (h *host) settle() {
 	for _, c := range out.Done {
 		h.complete(c)
 	}
-	if out.Alarm != nil && w.config.Check && !w.expected(out.Alarm) {
+	if out.Alarm != nil && !w.expected(out.Alarm) && !w.calls(h, out.Alarm) && w.config.Check {
 		w.failf("alarm", h.part, "%s: %v", h.n.name, out.Alarm)
 	}
 	out.Reset()

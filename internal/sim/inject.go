@@ -63,13 +63,23 @@ func (w *world) crashFor(n *node, lasts micros) {
 	})
 }
 
+// die ends a process. Where OK does not wait for a sync its machine may lose power, as
+// long as no promise is broken by that; a process that is killed loses nothing.
+func (w *world) die(f fault, n *node, lasts micros) {
+	power := w.scenario.cached && f.draw&1 == 0 && w.minISR > 1 && w.mayLose(n)
+	w.crashFor(n, lasts)
+	if power {
+		n.disk.losePower()
+	}
+}
+
 func (w *world) injectProcess(f fault, n *node) bool {
 	if !n.up {
 		return false
 	}
 	switch f.kind {
 	case crashNode:
-		w.crashFor(n, f.lasts)
+		w.die(f, n, f.lasts)
 	case crashBriefly:
 		w.crashFor(n, f.lasts/20)
 	case crashMidStep:
@@ -84,7 +94,7 @@ func (w *world) injectProcess(f fault, n *node) bool {
 	case powerCut:
 		for _, x := range w.nodes {
 			if x.up {
-				w.crashFor(x, f.lasts*micros(1+w.rand.IntN(4))/4)
+				w.die(f, x, f.lasts*micros(1+w.rand.IntN(4))/4)
 			}
 		}
 	case pauseNode:
@@ -157,7 +167,11 @@ func (w *world) injectDisk(f fault, n *node) bool {
 			return f.kind == restoreDisk
 		}
 		w.crashFor(n, f.lasts)
-		d.replace(f.kind == restoreDisk)
+		if f.kind == restoreDisk {
+			d.replace(d.yesterday)
+		} else {
+			d.replace(nil)
+		}
 	case trimLogs:
 		return w.trim(f, n)
 	case stallBoth:
@@ -234,6 +248,9 @@ func (w *world) injectClock(f fault, n *node) bool {
 	}
 	n.clock.jump += micros(f.draw % uint64(w.times.isr))
 	n.clock.wall = (int64(f.draw%20) - 10) * int64(w.times.isr) * 1000
+	if w.scenario.deferred > 0 { // nobody may believe that what is not due is
+		n.clock.wall = min(n.clock.wall, -n.clock.wall)
+	}
 	return true
 }
 

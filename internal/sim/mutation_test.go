@@ -26,7 +26,8 @@ var mutations = []string{
 	replica.BreakDupCRC, replica.BreakRollbackEpoch, replica.BreakRollbackAnswer, replica.BreakStoreID,
 	replica.BreakJoinBar, replica.BreakIncarnation, replica.BreakAckVerified, replica.BreakFollowerCommit,
 	replica.BreakRequestID, replica.BreakMinISR, replica.BreakElectOutsideISR, replica.BreakConfirmOrder,
-	replica.BreakAckEpoch, replica.BreakVisible,
+	replica.BreakAckEpoch, replica.BreakVisible, replica.BreakRestartBelow, replica.BreakParting,
+	breakBootID, breakDeadlines, breakCarried,
 }
 
 // unmutatedSeeds are run when nothing is switched off.

@@ -36,6 +36,7 @@ type node struct {
 	missedAt    micros // when it looks again whom it misses
 	stopping    bool   // graceful stop: leaves when it leads nothing
 	crashIn     int    // > 0: dies in the middle of that many-th Step with effects
+	awayUntil   micros // is not started before
 
 	heard []micros // by peer
 	peers []peerView
@@ -61,8 +62,11 @@ func (n *node) nowMS() int64 {
 }
 
 func (n *node) wallNS() int64 {
-	return 1_700_000_000_000_000_000 + int64(n.w.now)*1000 + n.clock.wall
+	return epochNS + int64(n.w.now)*1000 + n.clock.wall
 }
+
+// epochNS is the wall clocks' time when a run begins.
+const epochNS = 1_700_000_000_000_000_000
 
 // post lets something happen to the process with that boot number: now, when
 // it goes on, or never.
@@ -78,7 +82,7 @@ func (n *node) post(boot int, do func()) {
 
 // start begins a new process on the present disk.
 func (n *node) start() {
-	if n.up {
+	if n.up || !n.w.healed && n.w.now < n.awayUntil {
 		return
 	}
 	n.w.note(string(n.name), -1, "starts")

@@ -84,6 +84,7 @@ func (w *world) disturbAndHeal() {
 			}
 		})
 	}
+	w.scenario.plan(w)
 	w.runUntil(w.scenario.faults[len(w.scenario.faults)-1].at+w.times.isr, nil)
 	w.heal()
 }

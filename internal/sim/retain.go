@@ -28,17 +28,21 @@ func (w *world) trim(f fault, n *node) bool {
 // wholly is the draw with which retention goes as far as it may.
 const wholly = 3
 
-// retain forgets a part of what the channels have passed. The newest
-// committed batch stays, as in the store (without it two logs that part there have
-// no place in common), and so does what a producer may still repeat, as in the
-// coordinator (the recognition of repeats is derived from the log).
+// retain forgets a part of what the channels have passed. The newest committed batch
+// stays, as in the store (without it two logs that part there have no place in common),
+// unless something behind it has begun a new file; and so does what a producer may still
+// repeat, as in the coordinator (the recognition of repeats is derived from the log).
 func (h *host) retain(draw uint64) {
 	if h.gone {
 		return
 	}
 	w, img := h.n.w, &h.store.volatile
 	old := w.ledgers[h.part].before(w.now - 2*w.times.putLimit)
-	may := min(img.atSequence(h.queue.Floor()), old.Offset, h.view.Committed.Offset-1)
+	newest := h.view.Committed.Offset - 1
+	if end := h.view.Committed.Offset; w.scenario.rolled && min(img.end().Offset, h.store.durable.end().Offset) > end {
+		newest = end
+	}
+	may := min(img.atSequence(h.queue.Floor()), old.Offset, newest)
 	start := h.index.Start().Offset
 	head := start + (may-start)*ident.Offset(1+draw%4)/4
 	if head <= start {
@@ -102,8 +106,10 @@ func (h *host) carried(from ident.Offset, crc uint32) {
 		}
 		h.n.w.cover[StateCarry]++
 		ended, cancel := context.WithCancel(context.Background())
-		cancel()                                    // nobody waits here: the change goes on by itself
+		cancel() // nobody waits here: the change goes on by itself
+		h.next = func() { _ = h.queue.Settle(ended, b.At.Offset, seqs) }
 		_ = h.queue.Carry(ended, b.At.Offset, seqs) // not the leader any more: the batch is of no use
+		h.next = nil
 		return
 	}
 }

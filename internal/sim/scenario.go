@@ -44,6 +44,7 @@ type scenario struct {
 	options    replica.Options
 	pace       micros // mean time between a producer's puts, about
 	faults     []fault
+	more
 }
 
 const faultsPlanned = 150
@@ -85,6 +86,8 @@ func draw(seed uint64) scenario {
 	s.times = drawTimes(r)
 	s.options = s.times.options(r)
 	s.faults = drawFaults(r, &s)
+	s.more = drawMore(seed, &s)
+	s.options.Epochs = s.epochs
 	return s
 }
 

@@ -44,6 +44,7 @@ type world struct {
 	agenda   agenda
 	rand     *rand.Rand
 	ids      *rand.Rand
+	spare    *rand.Rand // of what more adds
 
 	nodes     []*node
 	net       network
@@ -88,7 +89,7 @@ func newWorld(c Config) *world {
 	s := draw(c.Seed)
 	w := &world{
 		config: c, scenario: s, times: s.times, pace: s.pace,
-		rand: stream(c.Seed, 2), ids: stream(c.Seed, 3),
+		rand: stream(c.Seed, 2), ids: stream(c.Seed, 3), spare: stream(c.Seed, 6),
 		byRequest: make(map[ident.RequestID]*put),
 		ledgers:   make([]ledger, s.partitions), rf: s.rf, minISR: s.minISR,
 	}
