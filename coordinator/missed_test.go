@@ -68,7 +68,7 @@ func TestFenceThatOpensWakes(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil))
 	a.say("m0")
 	require.Empty(t, s.Wake)
-	a.b.extendAll(time.Now())
+	a.b.extendAll(time.Now(), true)
 	require.NotEmpty(t, s.Wake)
 	require.Greater(t, a.b.fence.Load(), time.Now().UnixNano())
 }
