@@ -110,35 +110,45 @@ func TestDeleteWithoutMetadata(t *testing.T) {
 	require.NotErrorIs(t, err, edge.ErrTopicNotFound)
 }
 
-// TestCreateAtABrokerThatLags: it has not heard that the topic was deleted, and makes
-// it all the same.
-func TestCreateAtABrokerThatLags(t *testing.T) {
-	key := meta.Keys{Cluster: "test"}.Topic("orders")
-	var lags atomic.Bool
-	release := make(chan struct{})
-	releaseOnce := sync.OnceFunc(func() { close(release) })
+// lag of a broker: what changes in the metadata while it is on is not heard of before its end.
+type lag struct {
+	on  atomic.Bool
+	end func()
+}
+
+// newLagging is a cluster of three in which n3 may lag; asks is told each key that it reads.
+func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
+	over := make(chan struct{})
+	l := &lag{end: sync.OnceFunc(func() { close(over) })}
 	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
 		if name != "n3" {
 			return s
 		}
 		return laggingMeta{
-			hookedMeta: hookedMeta{Store: s, get: func(_ context.Context, k string) error {
-				if k == key && lags.Load() {
-					releaseOnce()
-				}
-				return nil
-			}},
+			hookedMeta: hookedMeta{Store: s, get: func(_ context.Context, k string) error { asks(l, k); return nil }},
 			may: func(meta.Change) {
-				if lags.Load() {
-					<-release
+				if l.on.Load() {
+					<-over
 				}
 			},
 		}
 	}})
-	t.Cleanup(releaseOnce)
+	t.Cleanup(l.end)
+	return c, l
+}
+
+// TestCreateAtABrokerThatLags: it has not heard that the topic was deleted, and makes
+// it all the same.
+func TestCreateAtABrokerThatLags(t *testing.T) {
+	key := meta.Keys{Cluster: "test"}.Topic("orders")
+	c, lag := newLagging(t, func(l *lag, k string) {
+		if k == key && l.on.Load() {
+			l.end()
+		}
+	})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.eventually(func() bool { _, ok := c.nodes["n3"].Topic("orders"); return ok }, "n3 knows it")
-	lags.Store(true)
+	lag.on.Store(true)
 	c.do("n1", "topic.delete", "orders", "", nil)
 	c.do("n3", "topic.create", "orders", "", map[string]string{"max_bytes": "1000000"})
 	c.eventually(func() bool { v, ok := c.view("n1", "orders"); return ok && v.MaxBytes == 1000000 }, "it is there")
@@ -147,24 +157,11 @@ func TestCreateAtABrokerThatLags(t *testing.T) {
 // TestAdministrationAtABrokerThatLags: what was done and not heard of in time is no
 // fault of the broker.
 func TestAdministrationAtABrokerThatLags(t *testing.T) {
-	var lags atomic.Bool
-	release := make(chan struct{})
-	releaseOnce := sync.OnceFunc(func() { close(release) })
-	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
-		if name != "n3" {
-			return s
-		}
-		return laggingMeta{hookedMeta: hookedMeta{Store: s}, may: func(meta.Change) {
-			if lags.Load() {
-				<-release
-			}
-		}}
-	}})
-	t.Cleanup(releaseOnce)
+	c, lag := newLagging(t, func(*lag, string) {})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
 	c.eventually(func() bool { return slices.Contains(c.nodes["n3"].Channels("orders"), "billing") }, "n3 knows them")
-	lags.Store(true)
+	lag.on.Store(true)
 	c.do("n1", "topic.create", "new", "", nil)
 	for _, op := range []edge.AdminOp{
 		{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "true"}},
@@ -176,6 +173,6 @@ func TestAdministrationAtABrokerThatLags(t *testing.T) {
 		require.ErrorIs(t, c.nodes["n3"].Do(ctx, op), edge.ErrUnavailable, op.Verb)
 		cancel()
 	}
-	releaseOnce()
+	lag.end()
 	c.eventually(func() bool { _, ok := c.nodes["n3"].Topic("orders"); return !ok }, "it was deleted")
 }
