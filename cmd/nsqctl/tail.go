@@ -6,10 +6,15 @@ import (
 	"log"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/cobra"
 )
+
+// comeBack is how long after its connection ended a broker is dialled again, and how
+// often a lookup API is asked: go-nsq has one number for both.
+const comeBack = time.Second
 
 func newTail(t *target) *cobra.Command {
 	var topic, channel, lookupd string
@@ -30,6 +35,7 @@ takes messages away from the other consumers of that channel.`,
 			cfg := t.security.nsq()
 			cfg.MaxInFlight = inFlight
 			cfg.MaxAttempts = 0
+			cfg.LookupdPollInterval, cfg.LookupdPollJitter = comeBack, 0
 			consumer, err := nsq.NewConsumer(topic, channel, cfg)
 			if err != nil {
 				return err
