@@ -1,25 +1,21 @@
 package rpc
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
-	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // conn is one connection after its handshake. Its reader is whoever calls run;
-// its writer is a goroutine that run starts and awaits.
+// its writer (write.go) is a goroutine that run starts and awaits.
 type conn struct {
 	t       *Transport
 	raw     net.Conn // closed to end everything; never through TLS, which would wait
 	nc      net.Conn // raw or TLS over it
 	in      *frameReader
 	out     *outbox
+	wr      writing
 	dialled bool
 	address string // dialled: where to
 	self    Hello  // as told to the peer
@@ -71,6 +67,7 @@ func (c *conn) close(why error) {
 func (c *conn) run(ctx context.Context, p *peer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
+	c.wr.open(c.nc)
 	own.Go(c.write)
 	p.attach(c)
 	c.close(c.read(ctx, p, &own))
@@ -89,7 +86,7 @@ func (c *conn) read(ctx context.Context, p *peer, own *sync.WaitGroup) error {
 		switch {
 		case a.kind == kindHeartbeat:
 		case a.kind == kindFrame && !c.dialled:
-			err = p.deliver(c, Received{a.class, a.header, a.payload})
+			err = p.deliver(c, Received{a.class, a.header, a.payload, c.in.r.Buffered() > 0})
 		case a.kind == kindRequest && !c.dialled:
 			err = c.admit(ctx, a, own)
 		case a.kind == kindResponse && c.dialled:
@@ -101,63 +98,4 @@ func (c *conn) read(ctx context.Context, p *peer, own *sync.WaitGroup) error {
 			return err
 		}
 	}
-}
-
-// write sends what waits, one writev per burst, and heartbeats when nothing does.
-// Started by run, ends when the connection is closed; owns the burst.
-func (c *conn) write() {
-	tick := time.NewTicker(c.t.o.Times.Heartbeat)
-	defer tick.Stop()
-	w := newBurstWriter(c.nc)
-	var b burst
-	busy := false // something was sent since the last tick
-	for {
-		for c.out.take(&b) {
-			if err := w.write(&b); err != nil {
-				c.close(err)
-				return
-			}
-			b.reset()
-			busy = true
-		}
-		select {
-		case <-c.done:
-			return
-		case <-c.out.wake:
-			runtime.Gosched() // who is ready to run adds to the burst first
-		case <-tick.C:
-			if !busy {
-				_ = c.out.push(newOutFrame(kindHeartbeat, 0, nil)) // fails only when closed
-			}
-			busy = false
-		}
-	}
-}
-
-// burstWriter writes bursts: by writev on TCP; under TLS, which has no writev,
-// through a buffer, so that small slices share a record.
-type burstWriter struct {
-	w   io.Writer
-	buf *bufio.Writer // nil on TCP
-}
-
-func newBurstWriter(nc net.Conn) burstWriter {
-	if _, ok := nc.(*tls.Conn); ok {
-		return burstWriter{buf: bufio.NewWriterSize(nc, readBufferBytes)}
-	}
-	return burstWriter{w: nc}
-}
-
-func (w burstWriter) write(b *burst) error {
-	if w.buf == nil {
-		b.left = b.iov
-		_, err := b.left.WriteTo(w.w)
-		return err
-	}
-	for _, part := range b.iov {
-		if _, err := w.buf.Write(part); err != nil {
-			return err
-		}
-	}
-	return w.buf.Flush()
 }

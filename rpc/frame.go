@@ -55,6 +55,7 @@ type Received struct {
 	Class   Class
 	Header  []byte // for Unmarshal
 	Payload []byte
+	More    bool // what follows it has been read, too, and comes next
 }
 
 // kind says what a frame on the wire is.

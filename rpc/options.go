@@ -61,7 +61,7 @@ type Times struct {
 }
 
 // Handler takes what arrives. Peer and Frame are called in order per peer, from
-// goroutines that read sockets: they only post, and never call SetPeers,
+// goroutines that read sockets: they wait for nothing, and never call SetPeers,
 // SetIncarnation or Close.
 type Handler interface {
 	// Frame takes one frame of a peer that was reported up.

@@ -56,18 +56,43 @@ type outbox struct {
 
 func newOutbox(w Windows) *outbox { return &outbox{windows: w, wake: make(chan struct{}, 1)} }
 
-// push queues f, or frees it and says why not: ErrDown, ErrWindow, ErrTooLarge.
+// push queues f and wakes the writer, or frees it and says why not: ErrDown,
+// ErrWindow, ErrTooLarge.
 func (o *outbox) push(f *outFrame) error {
+	err := o.add(f)
+	if err == nil {
+		o.ring()
+	}
+	return err
+}
+
+// add is push without waking anybody.
+func (o *outbox) add(f *outFrame) error {
 	err := o.tryPush(f)
 	if err != nil {
 		f.free()
-		return err
 	}
+	return err
+}
+
+// ring wakes the writer.
+func (o *outbox) ring() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
-	return nil
+}
+
+// waits reports whether there is something to take.
+func (o *outbox) waits() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.mu.queues {
+		if o.mu.queues[i].front() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *outbox) tryPush(f *outFrame) error {
@@ -115,6 +140,7 @@ func (o *outbox) take(b *burst) bool {
 		}
 	}
 	b.seal()
+	b.left = b.iov
 	return b.total > 0
 }
 
@@ -165,12 +191,12 @@ func (q *fifo) pop() *outFrame {
 }
 
 // burst is what one writev takes: preludes and headers in scratch memory,
-// payload slices as they are. Its writer owns and reuses it.
+// payload slices as they are. Who writes owns and reuses it.
 type burst struct {
 	scratch []byte
 	from    int // scratch before it is in iov already
 	iov     net.Buffers
-	left    net.Buffers // what WriteTo still has to write
+	left    net.Buffers // the end of iov that is still to be written
 	total   int
 	base    int // total before the priority being taken
 }
@@ -224,6 +250,17 @@ func (b *burst) seal() {
 	if b.from < len(b.scratch) {
 		b.iov = append(b.iov, b.scratch[b.from:])
 		b.from = len(b.scratch)
+	}
+}
+
+// skip notes that n bytes more were written.
+func (b *burst) skip(n int) {
+	for n > 0 {
+		part := min(n, len(b.left[0]))
+		b.left[0] = b.left[0][part:]
+		if n -= part; len(b.left[0]) == 0 {
+			b.left = b.left[1:]
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 //
 // mu is held while Handler.Peer and Handler.Frame are called; that alone makes
 // their order. It is the one callback under a lock here, and bearable because a
-// Handler only posts. Send and Up never take it.
+// Handler waits for nothing. Send, Flush and Up never take it.
 type peer struct {
 	t    *Transport
 	node ident.Node

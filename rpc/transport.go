@@ -113,20 +113,44 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 // Send queues one frame for a peer and never blocks. nil says that it will
 // arrive unless the connection breaks. ErrDown, ErrWindow, ErrTooLarge: dropped.
 func (t *Transport) Send(to ident.Node, f Frame) error {
+	c, err := t.queue(to, f)
+	if err == nil {
+		c.out.ring()
+	}
+	return err
+}
+
+// Queue is Send of a frame that may wait for others: Flush must follow.
+func (t *Transport) Queue(to ident.Node, f Frame) error {
+	_, err := t.queue(to, f)
+	return err
+}
+
+// Flush sends what is queued for a peer, here and now if the socket takes it. It
+// never blocks either, but is a system call: for one frame that somebody waits for.
+func (t *Transport) Flush(to ident.Node) {
+	if c := t.sender(to); c != nil {
+		c.flush()
+	}
+}
+
+// queue counts.
+func (t *Transport) queue(to ident.Node, f Frame) (*conn, error) {
 	if f.Class == 0 || f.Class >= classes {
 		panic("rpc: frame of " + f.Class.String())
 	}
-	err := t.send(to, f)
+	c := t.sender(to)
+	err := c.queue(f)
 	if err != nil {
 		t.counts.dropped[f.Class].Add(1)
 	} else {
 		t.counts.sent[f.Class].Add(1)
 	}
-	return err
+	return c, err
 }
 
-func (t *Transport) send(to ident.Node, f Frame) (err error) {
-	c := t.sender(to)
+// queue puts a frame into the outbox; there may be no connection.
+func (c *conn) queue(f Frame) (err error) {
 	if c == nil {
 		return ErrDown
 	}
@@ -135,7 +159,7 @@ func (t *Transport) send(to ident.Node, f Frame) (err error) {
 		out.free()
 		return err
 	}
-	return c.out.push(out)
+	return c.out.add(out)
 }
 
 func (t *Transport) sender(n ident.Node) *conn {

@@ -1,0 +1,131 @@
+package rpc
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// overTCP is a connection without goroutines, and its other end.
+func overTCP(t *testing.T) (*conn, *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	far, err := l.Accept()
+	require.NoError(t, err)
+	tune(raw)
+	c := newLonePeer(t).peer.t.newConn(raw, true)
+	c.wr.open(raw)
+	t.Cleanup(func() { c.close(errClosed); _ = far.Close() })
+	return c, far.(*net.TCPConn)
+}
+
+// queueNumbered queues a frame whose bytes all are n.
+func queueNumbered(t *testing.T, c *conn, n byte, size int) {
+	t.Helper()
+	require.NoError(t, c.out.add(frameOf(kindFrame, ClassReplica, "h", bytes.Repeat([]byte{n}, size))))
+}
+
+func requireNumbered(t *testing.T, in *frameReader, n byte, size int) {
+	t.Helper()
+	a, err := in.next()
+	require.NoError(t, err)
+	require.Equal(t, bytes.Repeat([]byte{n}, size), a.payload)
+}
+
+// Who flushes has sent it then: no other goroutine is needed, and none is woken.
+func TestFlushSends(t *testing.T) {
+	c, far := overTCP(t)
+	in := newFrameReader(far)
+	for n := range byte(3) {
+		queueNumbered(t, c, n, 100)
+		queueNumbered(t, c, n, 1000)
+		c.flush()
+		requireNumbered(t, in, n, 100)
+		requireNumbered(t, in, n, 1000)
+	}
+	require.Empty(t, c.out.wake)
+	require.True(t, c.wr.sent.Load(), "no heartbeat is due")
+}
+
+// What a socket does not take now, or a flush is not for, the writer sends, in its
+// order and each byte once.
+func TestFlushLeavesTheRestToTheWriter(t *testing.T) {
+	for _, size := range []int{1000, 50_000, flushBytes, 3 * flushBytes} {
+		c, far := overTCP(t)
+		const frames = 250
+		for n := range byte(frames) {
+			queueNumbered(t, c, n, size)
+			c.flush() // waits for nobody, though nobody reads
+		}
+		if size > 1000 {
+			require.NotEmpty(t, c.out.wake)
+		}
+		var writer sync.WaitGroup
+		writer.Go(c.write)
+		in := newFrameReader(far)
+		for n := range byte(frames) {
+			requireNumbered(t, in, n, size)
+		}
+		c.close(errClosed)
+		writer.Wait()
+	}
+}
+
+// While somebody writes, who flushes leaves it to the writer, which is woken for it.
+func TestFlushBesideTheWriter(t *testing.T) {
+	c, far := overTCP(t)
+	c.wr.Lock()
+	queueNumbered(t, c, 1, 100)
+	c.flush()
+	c.wr.Unlock()
+	require.NotEmpty(t, c.out.wake)
+	require.NoError(t, c.drain())
+	requireNumbered(t, newFrameReader(far), 1, 100)
+}
+
+// A connection that cannot be written to without waiting is left to the writer.
+func TestFlushOverAnythingElse(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := newLonePeer(t).peer.t.newConn(near, true)
+	defer c.close(errClosed)
+	c.wr.open(near)
+	queueNumbered(t, c, 1, 100)
+	c.flush()
+	require.NotEmpty(t, c.out.wake)
+}
+
+// However frames are sent, all arrive, and those of one goroutine in their order.
+func TestFlushAndSendTogether(t *testing.T) {
+	a, b := pair(t)
+	const senders, each = 4, 500
+	var all sync.WaitGroup
+	for s := range senders {
+		all.Go(func() {
+			for n := range each {
+				f := Frame{Class: ClassReplica, Header: note{N: s}, Payload: [][]byte{{byte(n >> 8), byte(n)}}}
+				if n%2 == 0 {
+					_ = a.Send("b", f)
+					continue
+				}
+				_ = a.Queue("b", f)
+				a.Flush("b")
+			}
+		})
+	}
+	all.Wait()
+	next := make([]int, senders)
+	for _, s := range b.waitFrames(senders * each) {
+		var h note
+		require.NoError(t, Unmarshal(s.f.Header, &h))
+		require.Equal(t, next[h.N], int(s.f.Payload[0])<<8|int(s.f.Payload[1]))
+		next[h.N]++
+	}
+}
