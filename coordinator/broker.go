@@ -178,7 +178,7 @@ func (b *Broker) startLoops() {
 	}
 	b.proposer.start()
 	for range min(maxLoops, (runtime.GOMAXPROCS(0)+1)/2) {
-		l := newLoop(loop{
+		l := newLoop(&loop{
 			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
 			moved: b.moved, space: b.space, pace: b.pace, metrics: b.o.Metrics, log: b.log, failed: b.fail,
 		})

@@ -74,9 +74,15 @@ func (b *Broker) Leads(p ident.Partition) bool {
 	return ok && h.Leading()
 }
 
-// Propose posts a put to the partition's loop; c is completed exactly once.
+// Propose brings a put to the partition's loop, or posts it if others are under way
+// there; c is completed exactly once, perhaps before Propose returns.
 func (b *Broker) Propose(p ident.Partition, d queue.Draft, c gateway.Completer) {
-	if !b.loopOf(p).mail.post(work{kind: workPropose, id: p, draft: d, done: c, at: time.Now()}) {
+	l := b.loopOf(p)
+	hand := l.mail.post
+	if l.open.Load() == 0 {
+		hand = l.bring
+	}
+	if !hand(work{kind: workPropose, id: p, draft: d, done: c, at: time.Now()}) {
 		c.Complete(replica.Completion{Outcome: replica.NotLeader})
 	}
 }

@@ -20,6 +20,7 @@ func (l *loop) finish() {
 	for _, h := range l.touched {
 		l.deliver(h)
 	}
+	l.flushSpoken()
 	moved := false
 	for _, h := range l.touched {
 		moved = l.settle(h) || moved
@@ -59,9 +60,10 @@ func (l *loop) submit() {
 // appends tells puts from changes of channels and epochs.
 func appends(w queue.Write) bool { return w.Kind == queue.WriteAppend }
 
-// Synced is called by the journal's goroutine.
+// Synced is called by who has written and synced: the journal's goroutine, or without
+// syncs the pass itself, whose turn it still is; then its caller looks again.
 func (l *loop) Synced(token uint64, err error) {
-	l.mail.post(work{kind: workSynced, ticket: token, err: err})
+	l.bring(work{kind: workSynced, ticket: token, err: err})
 }
 
 // deliver does what leaves the machine: messages, reads, compare-and-swaps.
@@ -82,7 +84,15 @@ func (l *loop) deliver(h *hosted) {
 func (l *loop) send(h *hosted) {
 	for i := range h.out.Send {
 		env := &h.out.Send[i]
-		_ = l.peers.Send(env.To, encodeMessage(h.id, env))
+		f := encodeMessage(h.id, env)
+		if !l.carried {
+			_ = l.peers.Send(env.To, f)
+			continue
+		}
+		_ = l.peers.Queue(env.To, f)
+		if !slices.Contains(l.spoken, env.To) {
+			l.spoken = append(l.spoken, env.To)
+		}
 	}
 }
 
@@ -146,13 +156,13 @@ func fields(h *hosted) map[string]any {
 }
 
 // newLoop makes a loop; run starts it.
-func newLoop(l loop) *loop {
+func newLoop(l *loop) *loop {
 	l.mail = newMailbox()
 	l.hosts = map[ident.Partition]*hosted{}
 	l.ended, l.quit = make(chan struct{}), make(chan struct{})
 	l.started = time.Now()
-	l.holding = time.NewTimer(time.Hour)
-	return &l
+	l.holding, l.ticker = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	return l
 }
 
 // post hands an event to a partition's machine.

@@ -55,7 +55,7 @@ func (r *recorder) Submit(_ []store.Submission, _ store.Sink, token uint64) {
 
 func gathering() (*recorder, func(w work)) {
 	r := &recorder{kind: queue.WriteAppend, pace: newPace(), clock: time.Now()}
-	l := newLoop(loop{journal: r, moved: newSignal(), space: &space{}, pace: r.pace})
+	l := newLoop(&loop{journal: r, moved: newSignal(), space: &space{}, pace: r.pace})
 	h := &hosted{id: ident.Partition{Topic: 1}, loop: l, machine: r, tickets: map[uint64]ticket{}}
 	h.view.Store(&replica.View{})
 	l.hosts[h.id] = h

@@ -262,10 +262,13 @@ func (s *spoken) Send(ident.Node, rpc.Frame) error {
 	return nil
 }
 
+func (s *spoken) Queue(n ident.Node, f rpc.Frame) error { return s.Send(n, f) }
+func (s *spoken) Flush(ident.Node)                      {}
+
 // TestMutedReplicaSaysNothing: it may be trashed any moment, so it acknowledges nothing.
 func TestMutedReplicaSaysNothing(t *testing.T) {
 	a, peers := newAlone(t), &spoken{}
-	l := newLoop(loop{peers: peers})
+	l := newLoop(&loop{peers: peers})
 	for _, muted := range []bool{false, true} {
 		a.h.muted.Store(muted)
 		a.h.out.Send = []replica.Envelope{{To: "n2", Msg: replica.Message{Kind: replica.MsgAppendAck}}}
@@ -278,12 +281,13 @@ func TestMutedReplicaSaysNothing(t *testing.T) {
 // leader; what they have not got, and what comes now, is not stored.
 func TestPutsOfALoopThatEnds(t *testing.T) {
 	a := newAlone(t)
-	l := newLoop(loop{metrics: metrics.New(1)})
+	l := newLoop(&loop{metrics: metrics.New(1)})
 	a.b.loops = []*loop{l}
 	l.hosts[a.h.id], a.h.loop, a.h.tickets = a.h, l, map[uint64]ticket{}
 	answers := []outcome{make(outcome, 1), make(outcome, 1), make(outcome, 1), make(outcome, 1)}
 	a.h.newTicket(ticket{put: answers[0]})
 	a.h.puts = []replica.Put{{Ticket: a.h.newTicket(ticket{put: answers[1]})}}
+	l.open.Store(2)
 	a.b.Propose(a.h.id, queue.Marker(), answers[2])
 	l.shut()
 	a.b.Propose(a.h.id, queue.Marker(), answers[3])

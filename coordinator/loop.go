@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -27,13 +29,17 @@ type journal interface {
 // sender is what a loop needs of the transport.
 type sender interface {
 	Send(to ident.Node, f rpc.Frame) error
+	Queue(to ident.Node, f rpc.Frame) error
+	Flush(to ident.Node)
 }
 
-// loop steps the machines of some partitions: it takes all its mail, steps each
+// loop steps the machines of some partitions: a pass takes all its mail, steps each
 // machine, and carries out what came of it in one go – one submission to the
 // journal, frames, reads, compare-and-swaps, answers, views.
 //
-// Started by Broker, ends at stop, owns its machines. It waits for no disk.
+// Who has the turn may run a pass and owns the machines: the loop's goroutine, started
+// by Broker, which ends at stop; or who brings lone mail (carry.go). A pass waits for
+// nothing, no disk, no socket and no lock that is held for long.
 type loop struct {
 	mail     *mailbox
 	journal  journal
@@ -49,15 +55,22 @@ type loop struct {
 	ended    chan struct{}
 	quit     chan struct{}
 
-	// Owned by run.
+	open atomic.Int64 // puts that a pass has come to, and that have no answer yet
+	turn sync.Mutex
+	// Owned by who has the turn.
 	hosts   map[ident.Partition]*hosted
-	active  []*hosted   // need ticks
-	touched []*hosted   // of this pass
-	waiting []*hosted   // have puts that wait for the journal; see release
-	held    []*hosted   // have puts that wait for company; see release
-	holding *time.Timer // ends the wait of those held
-	now     time.Time   // of this pass
-	nowMS   int64       // the same, since started
+	active  []*hosted    // need ticks
+	touched []*hosted    // of this pass
+	waiting []*hosted    // have puts that wait for the journal; see release
+	held    []*hosted    // have puts that wait for company; see release
+	holding *time.Timer  // ends the wait of those held
+	ticker  *time.Timer  // for the active ones
+	armed   bool         // it runs
+	carried bool         // this pass is not the goroutine's
+	taken   []work       // of this pass
+	spoken  []ident.Node // frames are queued for, by a pass that is carried
+	now     time.Time    // of this pass
+	nowMS   int64        // the same, since started
 	token   uint64
 	passes  []pass // submitted, not yet synced
 	subs    []store.Submission
@@ -80,45 +93,54 @@ type machineToken struct {
 
 func (l *loop) run() {
 	defer close(l.ended)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	defer l.ticker.Stop()
 	defer l.holding.Stop()
-	armed := false
-	var mail []work
 	for {
 		due, letGo := false, false
 		select {
 		case <-l.mail.wake:
 			runtime.Gosched() // who is ready to run posts first: fewer, larger passes
-		case <-timer.C:
-			due, armed = true, false
+		case <-l.ticker.C:
+			due = true
 		case <-l.holding.C:
 			letGo = true
 		case <-l.quit:
+			l.turn.Lock()
 			l.shut()
+			l.turn.Unlock()
 			return
 		}
-		l.now = time.Now()
-		l.nowMS = l.now.Sub(l.started).Milliseconds()
-		mail = l.mail.take(mail)
-		for i := range mail {
-			l.handle(&mail[i])
-		}
-		if due {
-			l.tick()
-		}
-		if letGo {
-			l.letGo()
-		}
-		l.finish()
-		if due {
-			l.keepActive()
-		}
-		l.passBarriers()
-		if !armed && len(l.active) > 0 {
-			timer.Reset(tickEvery)
-			armed = true
-		}
+		l.turn.Lock()
+		l.pass(due, letGo)
+		l.turn.Unlock()
+		l.lookAgain()
+	}
+}
+
+// pass takes all mail and carries out what comes of it. due: it is time for a tick;
+// letGo: a wait for company has ended. The caller has the turn.
+func (l *loop) pass(due, letGo bool) {
+	l.now = time.Now()
+	l.nowMS = l.now.Sub(l.started).Milliseconds()
+	l.taken = l.mail.take(l.taken)
+	for i := range l.taken {
+		l.handle(&l.taken[i])
+	}
+	if due {
+		l.armed = false
+		l.tick()
+	}
+	if letGo {
+		l.letGo()
+	}
+	l.finish()
+	if due {
+		l.keepActive()
+	}
+	l.passBarriers()
+	if !l.armed && len(l.active) > 0 {
+		l.ticker.Reset(tickEvery)
+		l.armed = true
 	}
 }
 
@@ -210,6 +232,7 @@ func (l *loop) propose(h *hosted, w *work) {
 	l.touch(h)
 	l.metrics.Stage(metrics.StageQueue, l.now.Sub(w.at))
 	t := ticket{put: w.done, at: w.at, proposed: l.now, messages: int(w.draft.Count), bytes: w.draft.BodyBytes()}
+	l.open.Add(1)
 	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(t)})
 	h.putBytes += w.draft.Size()
 }

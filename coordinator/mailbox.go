@@ -58,23 +58,39 @@ type mailbox struct {
 
 func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
 
-// post adds mail; false after close.
+// post adds mail and wakes the loop; false after close.
 func (m *mailbox) post(w work) bool {
+	first, open := m.add(w)
+	if first {
+		m.ring()
+	}
+	return open
+}
+
+// add adds mail and wakes nobody: loop.carry must follow.
+func (m *mailbox) add(w work) (first, open bool) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.mu.closed {
-		m.mu.Unlock()
-		return false
+		return false, false
 	}
 	m.mu.mail = append(m.mu.mail, w)
-	first := len(m.mu.mail) == 1
-	m.mu.Unlock()
-	if first {
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+	return len(m.mu.mail) == 1, true
+}
+
+// waits reports whether there is mail.
+func (m *mailbox) waits() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.mu.mail) > 0
+}
+
+// ring wakes the loop.
+func (m *mailbox) ring() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
 	}
-	return true
 }
 
 // spareMail bounds the array kept for what comes next: when thousands of

@@ -77,7 +77,7 @@ func TestFenceThatOpensWakes(t *testing.T) {
 func TestChangeOfAPartitionThatHasGone(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		a := newAlone(t)
-		l := newLoop(loop{})
+		l := newLoop(&loop{})
 		a.h.loop = l
 		a.h.queue = nsqd.NewPartition("orders", a.h.id, a.h, a.h, nsqd.Options{})
 		a.h.queue.Lead(1)
@@ -101,7 +101,7 @@ func TestChangeOfAPartitionThatHasGone(t *testing.T) {
 // TestEndOfALoopEndsWhatItWasToHost: nobody is to read from its view that it serves.
 func TestEndOfALoopEndsWhatItWasToHost(t *testing.T) {
 	a := newAlone(t)
-	l := newLoop(loop{})
+	l := newLoop(&loop{})
 	a.h.loop, a.h.leads = l, 1
 	l.mail.post(work{kind: workAdd, id: a.h.id, hosted: a.h})
 	l.shut()
