@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"net"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,13 +23,4 @@ func tune(nc net.Conn) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
 		})
 	}
-}
-
-// writeNow writes what the socket takes without waiting, and says how much that was.
-func writeNow(raw syscall.RawConn, parts net.Buffers) (n int) {
-	_ = raw.Write(func(fd uintptr) bool {
-		n, _ = unix.Writev(int(fd), parts)
-		return true
-	})
-	return max(n, 0)
 }

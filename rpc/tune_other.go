@@ -2,10 +2,7 @@
 
 package rpc
 
-import (
-	"net"
-	"syscall"
-)
+import "net"
 
 // tune sets TCP_NODELAY; a socket without it still works.
 func tune(nc net.Conn) {
@@ -13,6 +10,3 @@ func tune(nc net.Conn) {
 		_ = tcp.SetNoDelay(true)
 	}
 }
-
-// writeNow leaves everything to the writer.
-func writeNow(syscall.RawConn, net.Buffers) int { return 0 }

@@ -8,8 +8,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/nowait"
 )
 
 // flushBytes is how much one flush writes at most: a longer copy to the socket is
@@ -22,10 +23,10 @@ const flushBytes = 64 << 10
 type writing struct {
 	sync.Mutex
 	burst burst
-	whole io.Writer       // TCP: for writev
-	buf   *bufio.Writer   // under TLS, which has no writev, small slices share a record
-	raw   syscall.RawConn // TCP on which parts of a burst can be written without waiting; nil = none
-	sent  atomic.Bool     // since the last tick of the heartbeat
+	whole io.Writer      // TCP: for writev
+	buf   *bufio.Writer  // under TLS, which has no writev, small slices share a record
+	now   *nowait.Writer // nil = a flush cannot write here
+	sent  atomic.Bool    // since the last tick of the heartbeat
 }
 
 // open is called before anybody writes.
@@ -34,10 +35,7 @@ func (w *writing) open(nc net.Conn) {
 		w.buf = bufio.NewWriterSize(nc, readBufferBytes)
 		return
 	}
-	w.whole = nc
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		w.raw, _ = tcp.SyscallConn()
-	}
+	w.whole, w.now = nc, nowait.New(nc)
 }
 
 // write sends what waits, one writev per burst, and heartbeats when nothing does.
@@ -96,14 +94,14 @@ func (w *writing) write() error {
 // the writer. Two threads less have to wake up for a frame than if the writer wrote it.
 func (c *conn) flush() {
 	w := &c.wr
-	if w.raw == nil || !w.TryLock() {
+	if w.now == nil || !w.TryLock() {
 		c.out.ring()
 		return
 	}
 	for len(w.burst.left) == 0 && c.out.take(&w.burst) {
 		w.sent.Store(true)
 		if w.burst.total <= flushBytes {
-			w.burst.skip(writeNow(w.raw, w.burst.left)) // what fails now fails again when the writer tries
+			w.burst.skip(w.now.Write(w.burst.left)) // what fails now fails again when the writer tries
 		}
 		if len(w.burst.left) == 0 {
 			w.burst.reset()

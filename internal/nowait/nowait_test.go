@@ -1,0 +1,69 @@
+package nowait_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/nowait"
+)
+
+func ends(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	near, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	far, err = l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near, far
+}
+
+// A socket takes what it has room for; then nothing, and the caller goes on.
+func TestWriteTakesNoMoreThanThereIsRoomFor(t *testing.T) {
+	near, far := ends(t)
+	w := nowait.New(near)
+	require.NotNil(t, w)
+	parts := net.Buffers{[]byte("one "), []byte("two")}
+	require.Equal(t, 7, w.Write(parts))
+	sent, part := 7, bytes.Repeat([]byte{'x'}, 1<<20)
+	for {
+		n := w.Write(net.Buffers{part})
+		sent += n
+		if n == 0 {
+			break
+		}
+	}
+	require.NoError(t, near.(*net.TCPConn).CloseWrite())
+	got, err := io.ReadAll(far)
+	require.NoError(t, err)
+	require.Len(t, got, sent)
+	require.Equal(t, "one two", string(got[:7]))
+}
+
+func TestWriteThatFailsWritesNothing(t *testing.T) {
+	near, _ := ends(t)
+	w := nowait.New(near)
+	require.NoError(t, near.SetWriteDeadline(time.Unix(1, 0)))
+	require.Zero(t, w.Write(net.Buffers{[]byte("late")}))
+	require.NoError(t, near.Close())
+	require.Zero(t, w.Write(net.Buffers{[]byte("gone")}))
+}
+
+func TestOnlyPlainSockets(t *testing.T) {
+	near, _ := ends(t)
+	pipe, other := net.Pipe()
+	defer other.Close()
+	for _, nc := range []net.Conn{tls.Client(near, &tls.Config{ServerName: "x"}), pipe} {
+		w := nowait.New(nc)
+		require.Nil(t, w)
+		require.Zero(t, w.Write(net.Buffers{[]byte("nothing")}))
+	}
+}
