@@ -87,7 +87,7 @@ func TestAnsweredPutLeavesTheNextOneAlone(t *testing.T) {
 		r.host.complete(replica.Completion{Ticket: r.host.lastTicket})
 		r.loop.Synced(r.loop.token, nil)
 	}
-	require.Zero(t, r.loop.open.Load())
+	require.Zero(t, r.loop.puts.N())
 }
 
 // Who does not get the turn leaves the mail to who has it and looks again, the loop

@@ -79,11 +79,11 @@ func (b *Broker) Leads(p ident.Partition) bool {
 func (b *Broker) Propose(p ident.Partition, d queue.Draft, c gateway.Completer) {
 	l := b.loopOf(p)
 	hand := l.mail.post
-	if l.open.Load() == 0 {
+	if l.puts.Enter() {
 		hand = l.bring
 	}
 	if !hand(work{kind: workPropose, id: p, draft: d, done: c, at: time.Now()}) {
-		c.Complete(replica.Completion{Outcome: replica.NotLeader})
+		l.answer(c, replica.Completion{Outcome: replica.NotLeader})
 	}
 }
 

@@ -94,8 +94,7 @@ func (h *hosted) complete(c replica.Completion) {
 	}
 	delete(h.tickets, c.Ticket)
 	if t.put != nil {
-		h.loop.open.Add(-1)
-		t.put.Complete(c)
+		h.loop.answer(t.put, c)
 		h.loop.count(h, t, c.Outcome)
 		return
 	}

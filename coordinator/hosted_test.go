@@ -287,7 +287,8 @@ func TestPutsOfALoopThatEnds(t *testing.T) {
 	answers := []outcome{make(outcome, 1), make(outcome, 1), make(outcome, 1), make(outcome, 1)}
 	a.h.newTicket(ticket{put: answers[0]})
 	a.h.puts = []replica.Put{{Ticket: a.h.newTicket(ticket{put: answers[1]})}}
-	l.open.Store(2)
+	l.puts.Enter()
+	l.puts.Enter()
 	a.b.Propose(a.h.id, queue.Marker(), answers[2])
 	l.shut()
 	a.b.Propose(a.h.id, queue.Marker(), answers[3])

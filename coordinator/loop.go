@@ -3,11 +3,11 @@ package coordinator
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/lone"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -55,7 +55,7 @@ type loop struct {
 	ended    chan struct{}
 	quit     chan struct{}
 
-	open atomic.Int64 // puts that a pass has come to, and that have no answer yet
+	puts lone.Count // brought, and not answered yet
 	turn sync.Mutex
 	// Owned by who has the turn.
 	hosts   map[ident.Partition]*hosted
@@ -187,7 +187,7 @@ func (l *loop) handle(w *work) {
 func (l *loop) refuse(w *work) {
 	switch w.kind {
 	case workPropose:
-		w.done.Complete(replica.Completion{Outcome: replica.NotLeader})
+		l.answer(w.done, replica.Completion{Outcome: replica.NotLeader})
 	case workChange:
 		if w.hosted != nil && w.ticket != 0 {
 			w.hosted.queue.Completed(w.ticket, false)
@@ -195,6 +195,12 @@ func (l *loop) refuse(w *work) {
 	case workRetire, workBarrier:
 		close(w.ack)
 	}
+}
+
+// answer tells the fate of a put.
+func (l *loop) answer(to Completer, c replica.Completion) {
+	l.puts.Leave()
+	to.Complete(c)
 }
 
 // step moves one machine, after telling it the time if that is stale: a machine
@@ -219,11 +225,11 @@ func (l *loop) touch(h *hosted) {
 // propose gathers the puts of one partition into one event.
 func (l *loop) propose(h *hosted, w *work) {
 	if w.draft.Control == 0 && h.full(h.putBytes+w.draft.Size()) {
-		w.done.Complete(replica.Completion{Outcome: replica.TopicFull})
+		l.answer(w.done, replica.Completion{Outcome: replica.TopicFull})
 		return
 	}
 	if w.draft.Control == 0 && l.space.short(h.view.Load().ISR) {
-		w.done.Complete(replica.Completion{Outcome: replica.DiskFull})
+		l.answer(w.done, replica.Completion{Outcome: replica.DiskFull})
 		return
 	}
 	if h.putBytes > 0 && h.putBytes+w.draft.Size() > groupBytes {
@@ -232,7 +238,6 @@ func (l *loop) propose(h *hosted, w *work) {
 	l.touch(h)
 	l.metrics.Stage(metrics.StageQueue, l.now.Sub(w.at))
 	t := ticket{put: w.done, at: w.at, proposed: l.now, messages: int(w.draft.Count), bytes: w.draft.BodyBytes()}
-	l.open.Add(1)
 	h.puts = append(h.puts, replica.Put{Draft: w.draft, Ticket: h.newTicket(t)})
 	h.putBytes += w.draft.Size()
 }

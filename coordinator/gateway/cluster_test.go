@@ -116,6 +116,7 @@ type pipe struct {
 	full bool                   // Send says ErrWindow
 	lose func(f rpc.Frame) bool // true: sent and never arrives
 	sent int
+	now  int // of those: queued and flushed
 }
 
 // sharedLog is the committed log of one partition.
@@ -275,6 +276,15 @@ func (t wire) Up(n ident.Node) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.down
+}
+
+func (t wire) Queue(to ident.Node, f rpc.Frame) error { return t.Send(to, f) }
+
+func (t wire) Flush(to ident.Node) {
+	p := t.b.w.pipe(t.b.name, to)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now++
 }
 
 func (t wire) Send(to ident.Node, f rpc.Frame) error {

@@ -32,7 +32,7 @@ func (f *forwarded) Complete(c replica.Completion) {
 			}
 		}
 	}
-	f.gateway.out.reply(f.from, r, h)
+	f.gateway.out.reply(f.from, r, h, f.gateway.proposed.Leave())
 }
 
 // handleForward takes puts to propose here, or answers to puts sent away.
@@ -70,6 +70,7 @@ func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 			return err
 		}
 		puts[i] = forwarded{gateway: g, from: from, record: r}
+		g.proposed.Enter()
 		g.core.Propose(r.Partition, d, &puts[i])
 	}
 	return nil

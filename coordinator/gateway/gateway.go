@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/lone"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -78,6 +79,10 @@ type Completer interface{ Complete(c replica.Completion) }
 type Transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
+	// Queue is Send of a frame that goes with the next Flush, which does not block
+	// either: together they are for one that somebody waits for.
+	Queue(to ident.Node, f rpc.Frame) error
+	Flush(to ident.Node)
 	// Up reports whether the node answers at present.
 	Up(n ident.Node) bool
 }
@@ -129,7 +134,8 @@ type Gateway struct {
 
 	requests atomic.Uint64 // the last request number given out
 	turn     atomic.Uint32 // round robin over partitions
-	pending  atomic.Int64  // puts without an answer
+	pending  lone.Count    // puts without an answer
+	proposed lone.Count    // puts of other brokers' clients that are proposed here
 	asleep   atomic.Bool   // the keeper: a put wakes it
 	budget   *budget
 	ensuring flights

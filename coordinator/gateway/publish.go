@@ -79,7 +79,9 @@ func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a
 	if number < 0 || number >= t.Partitions {
 		to = g.choose(t, key)
 	}
+	p.alone = g.pending.Enter()
 	if !g.enqueue(p, t, to) {
+		g.pending.Leave()
 		g.budget.give(size)
 		return edge.ErrExiting
 	}
@@ -102,7 +104,7 @@ func (g *Gateway) enqueue(p *put, t Topic, id ident.Partition) bool {
 			return false
 		}
 		if ok {
-			if g.pending.Add(1) == 1 && g.asleep.Load() {
+			if g.asleep.Load() {
 				g.wake() // there are deadlines again
 			}
 			return true
@@ -199,7 +201,7 @@ func (g *Gateway) settle(p *put, n uint32, o replica.Outcome, first ident.Sequen
 // answer gives results to their Answerers and the room back.
 func (g *Gateway) answer(answers []answer) {
 	for _, a := range answers {
-		g.pending.Add(-1)
+		g.pending.Leave()
 		g.budget.give(int64(a.put.draft.Size()))
 		g.count(a.result.Err)
 		a.put.answerer.Answer(a.result)
@@ -225,7 +227,7 @@ func (g *Gateway) keep() {
 		}
 		pause, needed := g.tend()
 		g.asleep.Store(!needed) // before looking: who puts now wakes it
-		if needed || g.pending.Load() > 0 {
+		if needed || g.pending.N() > 0 {
 			timer.Reset(pause)
 		} else {
 			timer.Stop()
@@ -268,7 +270,7 @@ func (g *Gateway) tend() (time.Duration, bool) {
 	if at := time.Duration(g.subs.next.Load()); at > 0 {
 		pause = min(pause, max(at-now, time.Millisecond))
 	}
-	if g.pending.Load() == 0 {
+	if g.pending.N() == 0 {
 		return pause, needed
 	}
 	for _, l := range g.allLanes() {

@@ -17,6 +17,7 @@ type put struct {
 	draft    queue.Draft
 	answerer edge.Answerer
 	born     time.Duration
+	alone    bool // no other put was under way here when it came
 
 	next, prev *put
 	place      uint64 // counts the lane's puts

@@ -59,11 +59,26 @@ func newSender(g *Gateway) *sender {
 	return s
 }
 
+// forward sends a put, a lone one at once.
 func (s *sender) forward(a attempt) {
+	if a.put.alone {
+		_, frame := s.putFrame([]attempt{a})
+		if err := s.now(a.target.Node, frame); err != nil {
+			s.unsent([]attempt{a})
+		}
+		return
+	}
 	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
 }
 
-func (s *sender) reply(to ident.Node, r reply, h *hint) {
+// reply sends an answer, a lone one at once.
+func (s *sender) reply(to ident.Node, r reply, h *hint, alone bool) {
+	if alone && h == nil && !s.owes(to) {
+		err := s.now(to, replyFrame([]reply{r}, nil))
+		if !errors.Is(err, rpc.ErrWindow) {
+			return // what finds no connection is dropped: the edge asks again
+		}
+	}
 	s.post(to, func(o *outbox) {
 		o.replies = append(o.replies, r)
 		if h != nil && len(o.hints) < maxFrameItems {
@@ -100,6 +115,23 @@ func (s *sender) outboxLocked(to ident.Node) *outbox {
 		s.mu.peers[to] = o
 	}
 	return o
+}
+
+// owes reports whether answers wait for a peer, which one more may go with.
+func (s *sender) owes(to ident.Node) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.mu.peers[to]
+	return o != nil && len(o.replies) > 0
+}
+
+// now sends one frame without its goroutine.
+func (s *sender) now(to ident.Node, f rpc.Frame) error {
+	err := s.g.transport.Queue(to, f)
+	if err == nil {
+		s.g.transport.Flush(to)
+	}
+	return err
 }
 
 func (s *sender) awake() {
@@ -161,14 +193,19 @@ func (s *sender) sendPuts(to ident.Node, puts []attempt) {
 	for len(puts) > 0 {
 		n, frame := s.putFrame(puts)
 		if err := s.g.transport.Send(to, frame); err != nil {
-			for _, a := range puts {
-				a.put.lane.unsent(a.put, a.n)
-			}
-			s.g.wake()
+			s.unsent(puts)
 			return
 		}
 		puts = puts[n:]
 	}
+}
+
+// unsent gives puts back to their lanes; the keeper minds them.
+func (s *sender) unsent(puts []attempt) {
+	for _, a := range puts {
+		a.put.lane.unsent(a.put, a.n)
+	}
+	s.g.wake()
 }
 
 // putFrame takes as many puts as fit into one frame, at least one.
@@ -198,13 +235,7 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) (left []reply) {
 	for len(replies) > 0 {
 		n := min(len(replies), maxFrameItems)
-		records := make([]byte, 0, n*replySize)
-		for _, r := range replies[:n] {
-			records = appendReply(records, r)
-		}
-		header := forwardHeader{Kind: frameReplies, Count: n, Hints: hints}
-		frame := rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
-		if err := s.g.transport.Send(to, frame); errors.Is(err, rpc.ErrWindow) {
+		if err := s.g.transport.Send(to, replyFrame(replies[:n], hints)); errors.Is(err, rpc.ErrWindow) {
 			return replies
 		} else if err != nil {
 			return nil
@@ -212,6 +243,15 @@ func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) (left
 		replies, hints = replies[n:], nil
 	}
 	return nil
+}
+
+func replyFrame(replies []reply, hints []hint) rpc.Frame {
+	records := make([]byte, 0, len(replies)*replySize)
+	for _, r := range replies {
+		records = appendReply(records, r)
+	}
+	header := forwardHeader{Kind: frameReplies, Count: len(replies), Hints: hints}
+	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
 }
 
 // sendRelay keeps the order. It returns what has to wait for the window; what

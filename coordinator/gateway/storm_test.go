@@ -174,7 +174,7 @@ func (s *storm) check(t *testing.T) {
 		require.Zero(t, st.Depth+int64(st.InFlightCount+st.DeferredCount), "partition %d is not drained", n)
 	}
 	for _, b := range s.brokers {
-		require.Zero(t, b.gw.pending.Load())
+		require.Zero(t, b.gw.pending.N())
 		require.Zero(t, b.gw.budget.mu.used)
 	}
 }

@@ -91,8 +91,10 @@ func (idle) Propose(_ ident.Partition, _ queue.Draft, c Completer) {
 
 type nowhere struct{}
 
-func (nowhere) Send(ident.Node, rpc.Frame) error { return rpc.ErrDown }
-func (nowhere) Up(ident.Node) bool               { return false }
+func (nowhere) Send(ident.Node, rpc.Frame) error  { return rpc.ErrDown }
+func (nowhere) Queue(ident.Node, rpc.Frame) error { return rpc.ErrDown }
+func (nowhere) Flush(ident.Node)                  {}
+func (nowhere) Up(ident.Node) bool                { return false }
 
 // FuzzHandleFrame: no bytes of a peer make the gateway panic.
 func FuzzHandleFrame(f *testing.F) {
