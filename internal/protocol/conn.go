@@ -71,7 +71,6 @@ type settings struct {
 func newConn(h *Handler, raw net.Conn) *conn {
 	c := &conn{
 		h: h, raw: raw,
-		fifo: newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes),
 		tuning: tuning{
 			heartbeat: maxClientTimeout / 2, msgTimeout: h.opts.MsgTimeout,
 			outputSize: defaultOutputBuffer, outputTimeout: h.opts.OutputBufferTimeout,
@@ -79,6 +78,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 		settings: make(chan settings, 1),
 		since:    time.Now(),
 	}
+	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerNow)
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
 	c.in = newInput(nudging{c, raw})
 	c.about.Store(defaultAbout(raw))

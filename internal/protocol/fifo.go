@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/lone"
 )
 
 // fifo keeps the answers of one connection in the order of its commands. The
@@ -14,6 +15,8 @@ type fifo struct {
 	maxAnswers, maxBytes int
 	wake                 chan struct{} // capacity 1: something may be ready for the writer
 	room                 chan struct{} // capacity 1: the reader may look again
+	owed                 *lone.Count   // puts of all connections without an answer
+	now                  func() bool   // answers the lone put whose slot it is, if it can
 
 	mu struct {
 		sync.Mutex
@@ -49,9 +52,9 @@ type answer struct {
 	start edge.Subscription // delivery begins after it
 }
 
-func newFifo(maxAnswers, maxBytes int) *fifo {
+func newFifo(maxAnswers, maxBytes int, owed *lone.Count, now func() bool) *fifo {
 	return &fifo{
-		maxAnswers: maxAnswers, maxBytes: maxBytes,
+		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, now: now,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 }
@@ -68,6 +71,7 @@ func (f *fifo) reserve(ctx context.Context, a answer, bytes int) (*slot, error) 
 	s.answer, s.bytes = a, bytes
 	f.mu.answers += a.count
 	f.mu.bytes += bytes
+	f.owed.Enter()
 	return s, nil
 }
 
@@ -126,24 +130,34 @@ func (f *fifo) take(dst []answer) []answer {
 	defer f.mu.Unlock()
 	before := f.mu.head
 	for f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head].done {
-		s := f.mu.slots[f.mu.head]
-		f.mu.slots[f.mu.head] = nil
-		f.mu.head++
-		f.mu.answers -= s.count
-		f.mu.bytes -= s.bytes
-		dst = append(dst, s.answer)
-		f.freeLocked(s)
+		dst = append(dst, f.mu.slots[f.mu.head].answer)
+		f.popLocked()
 	}
 	if f.mu.head == before {
 		return dst
 	}
+	f.compactLocked()
+	signal(f.room)
+	return dst
+}
+
+// popLocked takes the slot at the front.
+func (f *fifo) popLocked() {
+	s := f.mu.slots[f.mu.head]
+	f.mu.slots[f.mu.head] = nil
+	f.mu.head++
+	f.mu.answers -= s.count
+	f.mu.bytes -= s.bytes
+	f.freeLocked(s)
+}
+
+// compactLocked gives back the places of slots that were taken.
+func (f *fifo) compactLocked() {
 	if rest := len(f.mu.slots) - f.mu.head; f.mu.head >= rest {
 		copy(f.mu.slots, f.mu.slots[f.mu.head:])
 		clear(f.mu.slots[rest:])
 		f.mu.slots, f.mu.head = f.mu.slots[:rest], 0
 	}
-	signal(f.room)
-	return dst
 }
 
 func (f *fifo) addLocked() *slot {
@@ -164,17 +178,36 @@ func (f *fifo) freeLocked(s *slot) {
 	}
 }
 
-// Answer fills in the fate of the put and wakes the writer if its turn has
-// come. It never blocks.
+// Answer fills in the fate of the put, and wakes the writer if its turn has
+// come. An OK that nobody else's answer follows soon is written without it: to wake a
+// goroutine takes longer. Answer never blocks.
 func (s *slot) Answer(r edge.PutResult) {
 	f := s.fifo
+	alone := f.owed.Leave()
 	f.mu.Lock()
 	s.fate, s.done = r, true
 	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
 	f.mu.Unlock()
-	if first {
+	if first && !(alone && f.now()) {
 		signal(f.wake)
 	}
+}
+
+// takeOK takes the answer at the front if it is the only one, and nothing but OK.
+func (f *fifo) takeOK() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.mu.slots)-f.mu.head != 1 {
+		return false
+	}
+	s := f.mu.slots[f.mu.head]
+	if !s.done || s.put == "" || s.count != 1 || s.trace != nil || s.fate.Err != nil {
+		return false
+	}
+	f.popLocked()
+	f.compactLocked()
+	signal(f.room)
+	return true
 }
 
 // signal never blocks: one signal that was not received yet is enough.

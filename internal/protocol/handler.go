@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/lone"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -36,6 +37,7 @@ type Handler struct {
 	opts    Options
 	backend Backend
 	buffers buffers
+	owed    lone.Count // puts of all clients that have no answer yet
 
 	mu struct {
 		sync.Mutex

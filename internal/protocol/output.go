@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/nowait"
 )
 
 type frameType uint32
@@ -42,9 +43,11 @@ type output struct {
 	buf      *bufio.Writer // nil = nothing was written since the last flush
 	size     int           // of buf
 	buffers  *buffers
-	sink     io.Writer     // what buf writes to: conn or the compressor
-	compress flusher       // nil = none
-	deadline time.Duration // of one write; 0 = none
+	sink     io.Writer      // what buf writes to: conn or the compressor
+	now      *nowait.Writer // of conn; nil = none, or what it is sent is compressed
+	kept     bool           // buf has the rest of what now did not take
+	compress flusher        // nil = none
+	deadline time.Duration  // of one write; 0 = none
 	header   [messageHeader]byte
 	format   format
 }
@@ -67,9 +70,11 @@ func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
 // switchLocked sends through another connection or compressor from now on.
 // What was written must have been flushed.
 func (o *output) switchLocked(conn net.Conn, compress flusher) {
-	o.conn, o.compress, o.sink, o.buf = conn, compress, io.Writer(conn), nil
+	o.conn, o.compress, o.sink, o.buf, o.now = conn, compress, io.Writer(conn), nil, nil
 	if compress != nil {
 		o.sink = compress
+	} else {
+		o.now = nowait.New(conn)
 	}
 }
 
@@ -145,8 +150,24 @@ func (o *output) writeLocked(header, body []byte) error {
 	return err
 }
 
+// frameOK is what most puts are answered.
+var frameOK = append([]byte{0, 0, 0, 6, 0, 0, 0, byte(frameResponse)}, responseOK...)
+
+// okNowLocked writes OK without waiting for the socket. What that does not take is in
+// the buffer then, and the writer has to flush it. Nothing may be in the buffer before.
+func (o *output) okNowLocked() error {
+	o.armLocked() // a deadline that has passed would fail it
+	n := o.now.Write(net.Buffers{frameOK})
+	if n == len(frameOK) {
+		return nil
+	}
+	o.kept = true
+	return o.writeLocked(frameOK[n:], nil)
+}
+
 // flushLocked sends everything that is buffered.
 func (o *output) flushLocked() error {
+	o.kept = false
 	if o.buf == nil {
 		return nil
 	}

@@ -106,7 +106,22 @@ func (w *writer) burst() (last bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return false, w.settleLocked(len(w.answers) > 0, n > 0)
+	return false, w.settleLocked(len(w.answers) > 0 || o.kept, n > 0)
+}
+
+// answerNow writes the answer of a lone put for whoever brings it, if that is OK, and
+// nothing is to be done before it. It does not block.
+func (c *conn) answerNow() bool {
+	o := c.out
+	if !o.mu.TryLock() {
+		return false
+	}
+	defer o.mu.Unlock()
+	if o.now == nil || o.buf != nil || !c.fifo.takeOK() {
+		return false
+	}
+	err := o.okNowLocked()
+	return err == nil && !o.kept // or the writer flushes the rest
 }
 
 func (w *writer) answerLocked(a *answer) error {
