@@ -63,6 +63,9 @@ func TestFlushLeavesTheRestToTheWriter(t *testing.T) {
 		for n := range byte(frames) {
 			queueNumbered(t, c, n, size)
 			c.flush() // waits for nobody, though nobody reads
+			if n == 0 {
+				require.Equal(t, size >= flushBytes, len(c.out.wake) > 0, "what is too long is the writer's")
+			}
 		}
 		if size > 1000 {
 			require.NotEmpty(t, c.out.wake)

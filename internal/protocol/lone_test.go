@@ -26,6 +26,7 @@ func alone(t *testing.T) (*conn, net.Conn) {
 	raw, err := l.Accept()
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = raw.Close(), client.Close() })
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Second)))
 	return newConn(New(DefaultOptions(), Backend{}), raw), client
 }
 
