@@ -180,7 +180,7 @@ func (b *Broker) startLoops() {
 	for range min(maxLoops, (runtime.GOMAXPROCS(0)+1)/2) {
 		l := newLoop(&loop{
 			journal: b.store, peers: b.rpc, reader: b.reader, proposer: b.proposer,
-			moved: b.moved, space: b.space, pace: b.pace, metrics: b.o.Metrics, log: b.log, failed: b.fail,
+			moved: b.moved, space: b.space, pace: b.pace, metrics: b.o.Metrics, linger: b.o.Linger, log: b.log, failed: b.fail,
 		})
 		b.loops = append(b.loops, l)
 		go l.run()

@@ -47,6 +47,7 @@ type cluster struct {
 	markGrace    time.Duration           // how long the marks of deleted topics stay; 0 = the default
 	recount      time.Duration           // how often the boot counter is raised; 0 = the default
 	hold         time.Duration           // T_hold; 0 = patience
+	linger       time.Duration           // between the rounds of replication
 	hook         vfs.Hook                // sees the calls to every disk; nil = none
 	members      *members                // of the metadata store; nil = the brokers embed none
 	net          *network                // between the brokers
@@ -123,7 +124,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, MarkGrace: c.markGrace, RepeatFor: time.Millisecond, Hold: c.hold, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, MarkGrace: c.markGrace, RepeatFor: time.Millisecond, Hold: c.hold, Linger: c.linger, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 }
 

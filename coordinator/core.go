@@ -74,15 +74,10 @@ func (b *Broker) Leads(p ident.Partition) bool {
 	return ok && h.Leading()
 }
 
-// Propose brings a put to the partition's loop, or posts it if others are under way
-// there; c is completed exactly once, perhaps before Propose returns.
+// Propose hands a put to the partition's loop; c is completed exactly once, perhaps before Propose returns.
 func (b *Broker) Propose(p ident.Partition, d queue.Draft, c gateway.Completer) {
 	l := b.loopOf(p)
-	hand := l.mail.post
-	if l.puts.Enter() {
-		hand = l.bring
-	}
-	if !hand(work{kind: workPropose, id: p, draft: d, done: c, at: time.Now()}) {
+	if !l.hand(work{kind: workPropose, id: p, draft: d, done: c, at: time.Now()}, l.puts.Enter(), d.Size()) {
 		l.answer(c, replica.Completion{Outcome: replica.NotLeader})
 	}
 }

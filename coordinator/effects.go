@@ -63,7 +63,7 @@ func appends(w queue.Write) bool { return w.Kind == queue.WriteAppend }
 // Synced is called by who has written and synced: the journal's goroutine, or without
 // syncs the pass itself, whose turn it still is; then its caller looks again.
 func (l *loop) Synced(token uint64, err error) {
-	l.bring(work{kind: workSynced, ticket: token, err: err})
+	l.hand(work{kind: workSynced, ticket: token, err: err}, true, 0)
 }
 
 // deliver does what leaves the machine: messages, reads, compare-and-swaps.
@@ -85,7 +85,7 @@ func (l *loop) send(h *hosted) {
 	for i := range h.out.Send {
 		env := &h.out.Send[i]
 		f := encodeMessage(h.id, env)
-		if !l.carried {
+		if !l.borrowed {
 			_ = l.peers.Send(env.To, f)
 			continue
 		}
@@ -161,7 +161,7 @@ func newLoop(l *loop) *loop {
 	l.hosts = map[ident.Partition]*hosted{}
 	l.ended, l.quit = make(chan struct{}), make(chan struct{})
 	l.started = time.Now()
-	l.holding, l.ticker = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	l.holding, l.ticker, l.rested = time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	return l
 }
 

@@ -38,7 +38,7 @@ type sender interface {
 // journal, frames, reads, compare-and-swaps, answers, views.
 //
 // Who has the turn may run a pass and owns the machines: the loop's goroutine, started
-// by Broker, which ends at stop; or who brings lone mail (carry.go). A pass waits for
+// by Broker, which ends at stop; or who brings lone mail (turn.go). A pass waits for
 // nothing, no disk, no socket and no lock that is held for long.
 type loop struct {
 	mail     *mailbox
@@ -50,6 +50,8 @@ type loop struct {
 	space    *space
 	pace     *pace
 	metrics  *metrics.Recorder
+	linger   time.Duration // between two passes at least; 0 = none
+	rested   *time.Timer   // ends that
 	log      logrus.FieldLogger
 	failed   func(error) // the store failed; called once or more
 	ended    chan struct{}
@@ -58,23 +60,23 @@ type loop struct {
 	puts lone.Count // brought, and not answered yet
 	turn sync.Mutex
 	// Owned by who has the turn.
-	hosts   map[ident.Partition]*hosted
-	active  []*hosted    // need ticks
-	touched []*hosted    // of this pass
-	waiting []*hosted    // have puts that wait for the journal; see release
-	held    []*hosted    // have puts that wait for company; see release
-	holding *time.Timer  // ends the wait of those held
-	ticker  *time.Timer  // for the active ones
-	armed   bool         // it runs
-	carried bool         // this pass is not the goroutine's
-	taken   []work       // of this pass
-	spoken  []ident.Node // frames are queued for, by a pass that is carried
-	now     time.Time    // of this pass
-	nowMS   int64        // the same, since started
-	token   uint64
-	passes  []pass // submitted, not yet synced
-	subs    []store.Submission
-	started time.Time
+	hosts    map[ident.Partition]*hosted
+	active   []*hosted    // need ticks
+	touched  []*hosted    // of this pass
+	waiting  []*hosted    // have puts that wait for the journal; see release
+	held     []*hosted    // have puts that wait for company; see release
+	holding  *time.Timer  // ends the wait of those held
+	ticker   *time.Timer  // for the active ones
+	armed    bool         // it runs
+	borrowed bool         // this pass is not the goroutine's
+	taken    []work       // of this pass
+	spoken   []ident.Node // frames are queued for, by a pass with a borrowed turn
+	now      time.Time    // of this pass
+	nowMS    int64        // the same, since started
+	token    uint64
+	passes   []pass // submitted, not yet synced
+	subs     []store.Submission
+	started  time.Time
 
 	barriers []chan struct{} // of this pass
 }
@@ -95,11 +97,16 @@ func (l *loop) run() {
 	defer close(l.ended)
 	defer l.ticker.Stop()
 	defer l.holding.Stop()
+	defer l.rested.Stop()
 	for {
 		due, letGo := false, false
 		select {
 		case <-l.mail.wake:
 			runtime.Gosched() // who is ready to run posts first: fewer, larger passes
+			if l.lingers() {
+				continue
+			}
+		case <-l.rested.C:
 		case <-l.ticker.C:
 			due = true
 		case <-l.holding.C:
@@ -115,6 +122,20 @@ func (l *loop) run() {
 		l.turn.Unlock()
 		l.lookAgain()
 	}
+}
+
+// lingers puts the next pass off until the last one is long enough ago, if passes are
+// to share more work (Options.Linger).
+func (l *loop) lingers() bool {
+	if l.linger == 0 {
+		return false
+	}
+	rest := l.linger - time.Since(l.now) // nobody else runs passes
+	if rest <= 0 {
+		return false
+	}
+	l.rested.Reset(rest)
+	return true
 }
 
 // pass takes all mail and carries out what comes of it. due: it is time for a tick;

@@ -67,7 +67,7 @@ func (m *mailbox) post(w work) bool {
 	return open
 }
 
-// add adds mail and wakes nobody: loop.carry must follow.
+// add adds mail and wakes nobody: loop.borrow must follow.
 func (m *mailbox) add(w work) (first, open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -51,12 +51,7 @@ func (m *membership) Frame(from ident.Node, inc ident.Incarnation, f rpc.Receive
 			return
 		}
 		peer := replica.Peer{Node: from, Incarnation: inc, Store: msg.Store}
-		l := b.loopOf(p)
-		hand := l.bring
-		if f.More {
-			hand = l.mail.post
-		}
-		hand(work{kind: workEvent, id: p, event: replica.Received{From: peer, Msg: msg}})
+		b.loopOf(p).hand(work{kind: workEvent, id: p, event: replica.Received{From: peer, Msg: msg}}, !f.More, len(f.Payload))
 	}
 }
 

@@ -64,7 +64,10 @@ type Options struct {
 	NoAutoCreate      bool
 	// KnownChannels tells which channels others know of a topic that is new here;
 	// nil = there is nobody to ask.
-	KnownChannels     func(ctx context.Context, topic string) []string
+	KnownChannels func(ctx context.Context, topic string) []string
+	// Linger is how long after one another the passes of a core loop begin at least, so
+	// that they share more work: less processor time, more latency.
+	Linger            time.Duration
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept

@@ -80,6 +80,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
+		Linger:       o.Linger,
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: peerTLS, Token: token,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,7 @@ func frameFor(p ident.Partition) rpc.Received {
 
 // Who brings a lone put, or the last frame that has come, carries it through; what is
 // one of many is left to the loop, which gathers it.
-func TestLonePutIsCarriedThrough(t *testing.T) {
+func TestLonePutNeedsNoGoroutine(t *testing.T) {
 	b, r, _ := resting()
 	draft := queue.Draft{Bytes: make([]byte, 100), Count: 1}
 	b.Propose(r.host.id, draft, make(outcome, 1))
@@ -63,7 +64,14 @@ func TestLonePutIsCarriedThrough(t *testing.T) {
 	require.NotEmpty(t, r.loop.mail.wake)
 }
 
-func TestLastFrameIsCarriedThrough(t *testing.T) {
+func TestLargePutIsLeftToTheLoop(t *testing.T) {
+	b, r, _ := resting()
+	b.Propose(r.host.id, queue.Draft{Bytes: make([]byte, borrowBytes+1), Count: 1}, make(outcome, 1))
+	require.Empty(t, r.groups)
+	require.NotEmpty(t, r.loop.mail.wake)
+}
+
+func TestLastFrameNeedsNoGoroutine(t *testing.T) {
 	b, r, said := resting()
 	f := frameFor(r.host.id)
 	b.members.Frame("n2", 1, f)
@@ -91,9 +99,9 @@ func TestAnsweredPutLeavesTheNextOneAlone(t *testing.T) {
 }
 
 // Who does not get the turn leaves the mail to who has it and looks again, the loop
-// or who carries.
+// or who borrowed it.
 func TestWhoHasTheTurnLooksAgain(t *testing.T) {
-	for _, carried := range []bool{false, true} {
+	for _, borrowed := range []bool{false, true} {
 		r, _ := gathering()
 		l := r.loop
 		w := work{kind: workBarrier, ack: make(chan struct{})}
@@ -102,13 +110,13 @@ func TestWhoHasTheTurnLooksAgain(t *testing.T) {
 			if !brought {
 				brought = true
 				var other sync.WaitGroup
-				other.Go(func() { l.bring(w) }) // comes back, though it is not carried
+				other.Go(func() { l.bring(w) }) // comes back, though nobody has taken it
 				other.Wait()
 			}
 		}}
 		go l.run()
 		first := l.mail.post
-		if carried {
+		if borrowed {
 			first = l.bring
 		}
 		first(work{kind: workEvent, id: r.host.id})
@@ -150,7 +158,7 @@ func TestMailIsNotLeft(t *testing.T) {
 }
 
 // A pass that sets off more than its caller can be asked to do leaves it to the loop.
-func TestCarryEnds(t *testing.T) {
+func TestBorrowedTurnEnds(t *testing.T) {
 	r, _ := gathering()
 	l, passes := r.loop, 0
 	r.host.machine = &busy{recorder: r, again: func() {
@@ -158,7 +166,7 @@ func TestCarryEnds(t *testing.T) {
 		l.mail.add(work{kind: workEvent, id: r.host.id})
 	}}
 	l.bring(work{kind: workEvent, id: r.host.id})
-	require.Equal(t, carryMost, passes)
+	require.Equal(t, borrowMost, passes)
 	require.NotEmpty(t, l.mail.wake)
 }
 
@@ -172,4 +180,35 @@ func (b *busy) Step(ev replica.Event, _ *replica.Effects) {
 	if _, tick := ev.(replica.Tick); !tick {
 		b.again()
 	}
+}
+
+// With a linger passes begin that long after one another, whoever brings what; so they
+// share more, and nothing waits longer.
+func TestPassesLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := gathering()
+		l := r.loop
+		l.linger = time.Millisecond
+		var passes []time.Time
+		r.host.machine = &busy{recorder: r, again: func() {
+			if len(passes) == 0 || !passes[len(passes)-1].Equal(l.now) {
+				passes = append(passes, l.now)
+			}
+		}}
+		go l.run()
+		for range 50 {
+			l.hand(work{kind: workEvent, id: r.host.id}, true, 0)
+			time.Sleep(100 * time.Microsecond)
+		}
+		w := work{kind: workBarrier, ack: make(chan struct{})}
+		began := time.Now()
+		l.hand(w, true, 0)
+		<-w.ack
+		require.LessOrEqual(t, time.Since(began), l.linger)
+		l.stop()
+		require.InDelta(t, 5, len(passes), 1, "50 in 5 ms")
+		for i := range passes[1:] {
+			require.GreaterOrEqual(t, passes[i+1].Sub(passes[i]), l.linger)
+		}
+	})
 }
