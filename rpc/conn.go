@@ -61,6 +61,15 @@ func (c *conn) close(why error) {
 	})
 }
 
+func (c *conn) closed() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // run belongs to p while it reads: until the connection ends it hands over what
 // arrives. It returns when the writer and all requests being served have ended
 // too; p has forgotten the connection before that, for a request may take long.

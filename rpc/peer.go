@@ -132,8 +132,8 @@ func (p *peer) deliver(c *conn, f Received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.mu.in == c {
-		if !p.mu.up {
-			p.updateLocked() // a frame ends a silence
+		if p.mu.up != p.answersLocked() {
+			p.updateLocked() // a frame ends a silence; our own connection may have been closed
 		}
 		if p.mu.up {
 			p.t.o.Handler.Frame(p.node, c.peer.Incarnation, f)
@@ -180,10 +180,11 @@ func (p *peer) updateLocked() {
 }
 
 // answersLocked: both connections stand, to the same incarnation, and the peer
-// was heard on either lately.
+// was heard on either lately. One that was closed does not stand, though its reader
+// may not have noticed.
 func (p *peer) answersLocked() bool {
 	out, in := p.mu.out, p.mu.in
-	return !p.mu.removed && out != nil && in != nil &&
+	return !p.mu.removed && out != nil && in != nil && !out.closed() && !in.closed() &&
 		out.peer.Incarnation == in.peer.Incarnation &&
 		min(p.t.silence(out), p.t.silence(in)) <= p.t.o.Times.Silent
 }

@@ -173,8 +173,10 @@ func TestPeerIsHeardOnEitherConnection(t *testing.T) {
 	out, in := l.up(1)
 	out.heard.Store(0)
 	l.check()
-	l.told()
+	l.told(seen{node: "b", inc: 1})
 	require.Equal(t, errSilent, out.cause, "each connection has to be heard")
+	l.attached(true, 1)
+	l.told(seen{node: "b", inc: 1, up: true})
 	require.NoError(t, l.deliver(in, Received{}))
 	l.told(seen{node: "b", inc: 1, frame: true})
 
@@ -188,6 +190,21 @@ func TestPeerIsHeardOnEitherConnection(t *testing.T) {
 	in.heard.Store(l.peer.t.now())
 	require.NoError(t, l.deliver(in, Received{}))
 	l.told(seen{node: "b", inc: 1, up: true}, seen{node: "b", inc: 1, frame: true})
+}
+
+// A frame that comes while our own connection has just been closed waits for the next
+// one: who takes it may answer at once, and that answer would be lost while the peer,
+// which has both connections of its own, waits for it.
+func TestFrameWaitsForAWayToAnswer(t *testing.T) {
+	l := newLonePeer(t)
+	out, in := l.up(1)
+	out.close(errIncarnation) // its reader has not noticed yet
+	waits := make(chan error, 1)
+	go func() { waits <- l.deliver(in, Received{}) }()
+	l.wait("the end of the connection", func(log []seen) bool { return len(log) > 0 })
+	l.attached(true, 1)
+	require.NoError(t, <-waits)
+	l.told(seen{node: "b", inc: 1}, seen{node: "b", inc: 1, up: true}, seen{node: "b", inc: 1, frame: true})
 }
 
 // A frame that came before our own connection stood waits for it, or for the end of
