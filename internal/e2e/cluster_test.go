@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -218,6 +219,14 @@ func (c *cluster) leaderOf(topic string, partition int) (name string) {
 func (c *cluster) leader(topic string) string {
 	c.t.Helper()
 	return c.leaderOf(topic, 0)
+}
+
+// preferred reports whether the first broker of each partition's replicas leads it.
+func (c *cluster) preferred(topic string) bool {
+	v, ok := c.topic(topic)
+	return ok && !slices.ContainsFunc(v.Partitions, func(p edge.PartitionView) bool {
+		return len(p.Replicas) == 0 || p.Leader != p.Replicas[0]
+	})
 }
 
 // whole waits until every replica of a topic is in sync.
