@@ -64,7 +64,7 @@ type Options struct {
 	_ struct{} `group:"Replication"`
 
 	Durability        string        `flag:"durability" default:"sync" oneof:"sync,replicated" help:"what OK means on every in-sync replica: synced to disk, or in its memory (a power cut of all loses it)"`
-	Linger            time.Duration `flag:"linger" default:"0s" min:"0s" max:"100ms" help:"rounds of replication begin at least this long after one another: with many topics 1ms saves a quarter of the processor time, and each put takes five times as long"`
+	Linger            time.Duration `flag:"linger" default:"0s" min:"0s" max:"100ms" help:"rounds of replication begin at least this long after one another: with 200 topics 1ms saves a third of the processor time, and each put takes six times as long"`
 	Partitions        int           `flag:"partitions" default:"1" min:"1" max:"1024" help:"partitions of a topic that is created without saying"`
 	ReplicationFactor int           `flag:"replication-factor" default:"0" min:"0" max:"7" help:"copies of each partition; 0: as many as --etcd-initial-cluster names, up to 3"`
 	MinInSync         int           `flag:"min-in-sync" default:"0" min:"0" max:"7" help:"copies without which puts are refused; 0: 1 of 1, 2 of 2, 2 of 3"`
