@@ -1,7 +1,7 @@
 package coordinator
 
-// borrowBytes is how much mail the turn is borrowed for at most: without syncs a pass writes to the page
-// cache, which may take its time when there is much.
+// borrowBytes is how much mail the turn is borrowed for at most: without syncs a pass
+// writes to the page cache, which may take its time when there is much.
 const borrowBytes = 64 << 10
 
 // hand gives mail to the loop: it is brought if it is alone and small, and passes need

@@ -83,18 +83,6 @@ func (o *outbox) ring() {
 	}
 }
 
-// waits reports whether there is something to take.
-func (o *outbox) waits() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for i := range o.mu.queues {
-		if o.mu.queues[i].front() != nil {
-			return true
-		}
-	}
-	return false
-}
-
 func (o *outbox) tryPush(f *outFrame) error {
 	if len(f.header) > MaxHeader || f.whole > MaxPayload {
 		return ErrTooLarge

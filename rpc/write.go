@@ -109,7 +109,7 @@ func (c *conn) flush() {
 	}
 	rest := len(w.burst.left) > 0
 	w.Unlock()
-	if rest || c.out.waits() {
+	if rest { // what others queued meanwhile they have rung for
 		c.out.ring()
 	}
 }

@@ -7,23 +7,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/tcptest"
 )
 
 // overTCP is a connection without goroutines, and its other end.
 func overTCP(t *testing.T) (*conn, *net.TCPConn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	raw, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	far, err := l.Accept()
-	require.NoError(t, err)
+	raw, far := tcptest.Pair(t)
 	tune(raw)
 	c := newLonePeer(t).peer.t.newConn(raw, true)
 	c.wr.open(raw)
-	t.Cleanup(func() { c.close(errClosed); _ = far.Close() })
-	return c, far.(*net.TCPConn)
+	t.Cleanup(func() { c.close(errClosed) })
+	return c, far
 }
 
 // queueNumbered queues a frame whose bytes all are n.

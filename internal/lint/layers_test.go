@@ -9,7 +9,7 @@ import (
 // layers). A package imports packages of lower layers, and its neighbours in
 // its own layer; Go itself refuses circles among them. The longest match counts.
 var layers = [][]string{
-	{"internal/ident", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/lint", "internal/mutation", "internal/loopdisk", "internal/certtest", "internal/pause", "internal/testenv", "internal/datapath", "internal/nowait", "internal/lone"},
+	{"internal/ident", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/lint", "internal/mutation", "internal/loopdisk", "internal/certtest", "internal/pause", "internal/testenv", "internal/datapath", "internal/nowait", "internal/lone", "internal/tcptest"},
 	{"commitlog", "internal/journal", "nsqd/queue"},
 	{"internal/store", "internal/edge", "coordinator/meta"},
 	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement"},

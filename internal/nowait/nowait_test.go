@@ -11,24 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/nowait"
+	"github.com/lockstepmq/lockstep/internal/tcptest"
 )
-
-func ends(t *testing.T) (near, far net.Conn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	near, err = net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	far, err = l.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-	return near, far
-}
 
 // A socket takes what it has room for; then nothing, and the caller goes on.
 func TestWriteTakesNoMoreThanThereIsRoomFor(t *testing.T) {
-	near, far := ends(t)
+	near, far := tcptest.Pair(t)
 	w := nowait.New(near)
 	require.NotNil(t, w)
 	parts := net.Buffers{[]byte("one "), []byte("two")}
@@ -41,7 +29,7 @@ func TestWriteTakesNoMoreThanThereIsRoomFor(t *testing.T) {
 			break
 		}
 	}
-	require.NoError(t, near.(*net.TCPConn).CloseWrite())
+	require.NoError(t, near.CloseWrite())
 	got, err := io.ReadAll(far)
 	require.NoError(t, err)
 	require.Len(t, got, sent)
@@ -49,7 +37,7 @@ func TestWriteTakesNoMoreThanThereIsRoomFor(t *testing.T) {
 }
 
 func TestWriteThatFailsWritesNothing(t *testing.T) {
-	near, _ := ends(t)
+	near, _ := tcptest.Pair(t)
 	w := nowait.New(near)
 	require.NoError(t, near.SetWriteDeadline(time.Unix(1, 0)))
 	require.Zero(t, w.Write(net.Buffers{[]byte("late")}))
@@ -58,7 +46,7 @@ func TestWriteThatFailsWritesNothing(t *testing.T) {
 }
 
 func TestOnlyPlainSockets(t *testing.T) {
-	near, _ := ends(t)
+	near, _ := tcptest.Pair(t)
 	pipe, other := net.Pipe()
 	defer other.Close()
 	for _, nc := range []net.Conn{tls.Client(near, &tls.Config{ServerName: "x"}), pipe} {

@@ -13,19 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/tcptest"
 )
 
 // alone is a connection whose goroutines were not started, and its client.
 func alone(t *testing.T) (*conn, net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	client, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	raw, err := l.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = raw.Close(), client.Close() })
+	client, raw := tcptest.Pair(t)
 	require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Second)))
 	return newConn(New(DefaultOptions(), Backend{}), raw), client
 }
