@@ -16,19 +16,21 @@ BENCHTIME ?= 1s
 COUNT ?= 6
 BASE ?= .ci/microbench.txt
 OUT ?= .
+ARCH ?= $(shell $(GO) env GOARCH)
+DIST ?= dist
 
 PACKAGES = ./...
 BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' ./commitlog ./coordinator ./internal ./nsqd ./rpc)))
-STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/powercut
+STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test tools test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim sim-mutations chaos model model-mutations storage-faults fuzz conformance clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz conformance release deb container-root container test-packages clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/nsqd and bin/nsqctl
-	$(GO) build -o bin/ ./cmd/nsqd ./cmd/nsqctl
+build: ## bin/nsqd and bin/nsqctl (VERSION=1.2.3 names a release)
+	$(GO) build -buildvcs=auto $(if $(VERSION),-ldflags '-X $(shell $(GO) list -m)/internal/edge.product=$(VERSION)') -o bin/ ./cmd/nsqd ./cmd/nsqctl
 
 run: build ## three brokers on this machine until Ctrl-C (NODES, BASE_PORT, DATA)
 	bin/nsqctl dev --nodes $(NODES) --base-port $(BASE_PORT) --data-dir $(DATA)
@@ -45,34 +47,48 @@ vet:
 staticcheck:
 	$(STATICCHECK) $(PACKAGES)
 
-lint: # layers, package comments, constructs we do without
+lint: # layers, package comments, forbidden constructs
 	$(GO) test -count=1 ./internal/lint
 
+# Most of these tests wait for brokers in their process, so one package more than there
+# are processors runs at a time.
 test-short:
-	$(GO) test -short -timeout 170s $(PACKAGES)
+	$(GO) test -short -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 170s $(PACKAGES)
 
-# Real processes and wall-clock promises come last and alone: beside the
-# simulator on two cores they would measure the simulator. They are never taken
-# from the cache, which does not know what the brokers they build are made of.
-PROCESSES = ./internal/e2e ./internal/chaos ./cmd/nsqd ./coordinator
-test: build tools ## everything that proves a change: also clusters of real processes
-	$(GO) test -timeout 30m $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/e2e|internal/chaos|cmd/nsqd|coordinator)$$')
+# Tests of real processes and of wall-clock promises run last and alone: beside the
+# simulator on two cores they would measure the simulator. Their results never come
+# from the cache, which does not include the sources of the brokers that they build.
+PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./cmd/nsqd ./coordinator
+test: build tools ## all tests of a change, including clusters of real processes
+	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
-	$(MAKE) fuzz
+	$(MAKE) fuzz FUZZTIME=3s
 
-tools: ## nft and ip for internal/chaos, if root may install them; else its tests are skipped
-	@{ command -v nft && command -v ip; } >/dev/null || .ci/tools || echo "no nft: the tests of internal/chaos are skipped"
+tools: ## install the programs for tests with their own networks and disks, if root may
+	@{ command -v nft && command -v ip && command -v curl; } >/dev/null || .ci/tools || echo "no nft, ip or curl: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
-test-race: build ## the same under the race detector
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $(PACKAGES)
+# The packages in which goroutines meet, and a test that kills leaders. On two
+# processors there is one core loop: GOMAXPROCS=8 makes several.
+MEET = ./coordinator/... ./internal/store ./internal/journal ./nsqd/... ./rpc
+test-cores: build ## the packages in which goroutines meet, and kills of leaders, with GOMAXPROCS=8
+	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m $(MEET)
+	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m -run 'LeaderKills|KillInEveryRole' ./internal/verify/e2e
 
-test-long: ## hours: all of the long runs below, one after the other
+# In the second lines the brokers have the detector, and not the clients: go-nsq has races of its own.
+test-race-meet: build ## the same under the race detector
+	LOCKSTEP_SLACK=3 $(GO) test -race -short -timeout 30m $(MEET)
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -run LeaderKills ./internal/verify/e2e
+
+test-race: build tools ## everything under the race detector: an hour
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e|chaos)$$')
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e ./internal/verify/chaos
+
+test-long: ## hours: all long runs below, one after the other
 	$(MAKE) test-race
 	$(MAKE) sim
-	$(MAKE) sim-mutations
 	$(MAKE) storage-faults
 	$(MAKE) model
-	$(MAKE) model-mutations
+	$(MAKE) mutants
 	$(MAKE) fuzz FUZZTIME=10m
 	$(MAKE) conformance
 	$(MAKE) bench-check
@@ -84,22 +100,22 @@ bench: build ## measure a fresh cluster of three brokers with every workload; be
 bench-compare: build ## the same, and in turn with another broker (PEER=host:port, PEER_PIDS)
 	bin/nsqctl bench --cluster --compare $(PEER) --compare-pids "$(PEER_PIDS)" $(BENCHFLAGS)
 
-bench-nsqd: build ## the same, with a stock nsqd that is built for it (NSQD=path: with that one; NSQD_FLAGS)
+bench-nsqd: build ## the same, with a new build of a stock nsqd (NSQD=path: with that one; NSQD_FLAGS)
 	bench/nsqd.sh $(BENCHFLAGS)
 
-bench-nats: build ## in turn with NATS JetStream, three replicas, by the same rows (NATSFLAGS)
+bench-nats: build ## in turn with NATS JetStream, three replicas, with the same rows (NATSFLAGS)
 	$(GO) build -C bench -o ../bin/bench-nats ./nats
 	bin/bench-nats -nsqd bin/nsqd $(NATSFLAGS)
 
-bench-floor: build ## in turn with a bare chain of three processes: what the machine allows (FLOORFLAGS, BENCHFLAGS)
+bench-floor: build ## in turn with a bare chain of three processes, the limit of the machine (FLOORFLAGS, BENCHFLAGS)
 	$(GO) build -C bench -o ../bin/bench-floor ./floor
 	bin/bench-floor $(FLOORFLAGS) -- $(BENCHFLAGS)
 
-bench-check: ## the module of the peers builds, and measures
+bench-check: ## build and test the module bench/
 	$(GO) vet -C bench ./...
 	$(GO) test -C bench -timeout 10m ./...
 
-flame: build ## where the processor time of a leader, a follower and a consumer's broker goes, into docs/flame (FLAMEFLAGS)
+flame: build ## draw the processor time of a leader, a follower and a consumer's broker into docs/flame (FLAMEFLAGS)
 	$(GO) build -C bench -o ../bin/bench-flame ./flame
 	mkdir -p docs/flame
 	bin/bench-flame -out docs/flame $(FLAMEFLAGS)
@@ -114,29 +130,29 @@ microbench: ## benchmarks of the hot paths into microbench.txt, beside BASE (BEN
 	$(GO) test -run '^$$' -bench . -skip Scale -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(BENCHED) >microbench.txt || { cat microbench.txt; exit 1; }
 	@if [ -f $(BASE) ]; then $(BENCHSTAT) -ignore cpu $(BASE) microbench.txt; else cat microbench.txt; fi
 
-microbench-base: ## the last figures become those that later ones are compared with (BASE)
+microbench-base: ## make the last figures the base of later comparisons (BASE)
 	grep -v '^cpu:' microbench.txt >$(BASE)
 
-scale: ## what many partitions and brokers cost, one by one (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
+scale: ## cost of many partitions and brokers (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
 
 sim: ## simulated clusters under faults (SEEDS)
-	GOGC=400 $(GO) test -count=1 -timeout 24h ./internal/sim -sim.seeds=$(SEEDS)
-
-sim-mutations: ## ten safety-critical lines switched off: who notices
-	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestScore ./internal/mutation
+	GOGC=400 $(GO) test -count=1 -timeout 24h ./internal/verify/sim -sim.seeds=$(SEEDS)
 
 storage-faults: ## storage on a crashing disk (SEQUENCES)
 	LOCKSTEP_SEQUENCES=$(SEQUENCES) $(GO) test -count=1 -timeout 24h $(STORAGE)
 
 model: ## every interleaving of small clusters (STATES per configuration)
-	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/model
+	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/verify/model
 
-model-mutations: ## each rule of the protocol removed once: what catches it
-	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 24h -run TestModelMutations ./internal/model
+mutants: tools ## each rule removed once: check that all its witnesses fail, real processes too (MUTANTS: names and flags)
+	$(GO) run ./internal/verify/mutants/cmd/mutants score $(MUTANTS)
 
-chaos: build ## real processes killed, stopped and cut off (ROUNDS of ROUND_SECONDS)
-	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/chaos
+mutants-fast: ## each rule of the protocol removed once: check that its fastest witness fails
+	$(GO) run ./internal/verify/mutants/cmd/mutants fast
+
+chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
+	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
@@ -144,6 +160,27 @@ conformance: build ## stock clients' own suites, and every pair of implementatio
 fuzz: ## every fuzz target in turn (FUZZTIME each)
 	.ci/fuzz $(FUZZTIME)
 
-clean: ## remove what was built (data stays)
-	rm -rf bin
+release: ## all files of a release, from the commit: archives, packages, SHA256SUMS, SBOMs (VERSION, DIST)
+	packaging/release.sh "$(VERSION)" $(DIST)
+
+deb: ## the Debian package of this checkout (VERSION, ARCH, DIST)
+	BUILDVCS=auto packaging/build.sh $(DIST)/stage-$(ARCH)/bin linux $(ARCH) "$(VERSION)"
+	packaging/stage.sh $(DIST)/stage-$(ARCH) "$(VERSION)"
+	packaging/deb.sh $(DIST)/stage-$(ARCH) $(ARCH) "$(VERSION)" $(DIST)
+
+container-root: ## the files of the container image in DIST/container-root (VERSION, ARCH, DIST)
+	BUILDVCS=auto packaging/build.sh $(DIST)/stage-$(ARCH)/bin linux $(ARCH) "$(VERSION)"
+	packaging/container-root.sh $(DIST)/stage-$(ARCH)/bin $(DIST)/container-root
+
+container: ## the container image, by docker or another engine (VERSION, ENGINE)
+	$(or $(ENGINE),docker) build -f packaging/Dockerfile --build-arg VERSION=$(VERSION) -t lockstep:$(VERSION) .
+
+test-packages: ## releases, packages, images and manifests, installed and run (root, Debian; a quarter of an hour)
+	packaging/tools
+	$(GO) test -count=1 -tags portable ./internal/vfs
+	$(GO) vet -C packaging ./...
+	$(GO) test -C packaging -count=1 -timeout 1h ./...
+
+clean: ## remove built files (data remains)
+	rm -rf bin dist
 	$(GO) clean -testcache

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Measures a fresh Lockstep cluster and a stock nsqd in turn and prints ratios.
-# The nsqd is built into a temporary directory, from its own module with the
-# versions that stand there, or is $NSQD; it has default settings but for $NSQD_FLAGS.
+# Measures a new Lockstep cluster and a stock nsqd in turn and prints ratios.
+# The nsqd is $NSQD, or is built into a temporary directory, from its own module with
+# that module's versions. It has default settings and the flags of $NSQD_FLAGS.
 # Arguments go to `nsqctl bench`. Called from the root of the repository.
 set -eu
 version=${NSQ_VERSION:-v1.3.0}

@@ -12,12 +12,12 @@ import (
 // RecordSize is the length of an encoded record in bytes.
 const RecordSize = 56
 
-// ErrCorrupt means that a record's checksum or a field does not hold.
+// ErrCorrupt means that the checksum or a field of a record is wrong.
 var ErrCorrupt = errors.New("commitlog: record is corrupt")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// AppendTo appends the encoded record to b.
+// AppendTo appends the encoded record to b. On disk, by place, append only: see doc.go.
 func (r Record) AppendTo(b []byte) []byte {
 	at := len(b)
 	le := binary.LittleEndian
@@ -33,7 +33,7 @@ func (r Record) AppendTo(b []byte) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
 
-// Decode reads the record at the beginning of b.
+// Decode decodes the record at the beginning of b. Error: ErrCorrupt.
 func Decode(b []byte) (Record, error) {
 	if len(b) < RecordSize {
 		return Record{}, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b))
@@ -53,7 +53,7 @@ func Decode(b []byte) (Record, error) {
 		PrevCRC: le.Uint32(b[44:]),
 	}
 	if r.Size == 0 || le.Uint32(b[48:]) != 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
-		return Record{}, fmt.Errorf("%w: impossible record", ErrCorrupt) // a page of zeroes has size 0
+		return Record{}, fmt.Errorf("%w: impossible record", ErrCorrupt) // a page of zeros has size 0
 	}
 	return r, nil
 }

@@ -1,23 +1,29 @@
-// Package commitlog is the index of one partition's log: one fixed-size record
-// per batch. It answers where sequence n or time t is, what was written in
-// which epoch, and whether two replicas agree at an offset.
+// Package commitlog is the index of one partition's log: one record of fixed size per batch. It
+// finds the batch with sequence n, or at time t, lists the epochs of the log, and tells whether two
+// replicas agree at an offset.
 //
-// It is derived from the batches: never synced before an answer, but at a
-// checkpoint, and rebuilt from the segments when it is missing or damaged. It
-// knows no topic, no segment and no journal.
+// The index is derived from the batches. It is not synced before an answer, only at a checkpoint,
+// and it is rebuilt from the segments if it is missing or damaged. The package does not depend on
+// topics, segments or the journal. It starts no goroutine.
 //
 // # Invariants
 //
-//  1. Records are in the order of their batches; offsets rise, sequences, epochs
-//     and times never fall.
-//  2. Append, Truncate, CutWhereBroken and Restart change memory only and cannot
-//     fail. Files follow at the next Flush.
-//  3. A record that does not pass its checksum is never returned: the lookup
-//     finds nothing instead.
-//  4. Within one file no record is damaged by appending or cutting others; a
-//     file is named for the offset of its first record.
+//  1. Records have the order of their batches. Offsets rise; sequences, epochs and times never
+//     fall.
+//  2. Append, Truncate, TruncateAtGap and Restart change memory only and cannot fail. The next
+//     Flush changes the files.
+//  3. A record that fails its checksum is never returned: the lookup finds nothing instead.
+//  4. An append or a cut damages no other record of the same file. The name of a file is the
+//     offset of its first record.
 //
-// # File %020d.idx, records of 56 bytes one after the other, little-endian
+// # Locks
+//
+// Log.mu guards the records in memory and the list of files. Files are read without it. It is a
+// leaf.
+//
+// # File %020d.idx: on disk, by place, append only
+//
+// Records of 56 bytes one after the other, little-endian:
 //
 //	offset size field
 //	     0    8 epoch

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// recordsPerFile bounds a file: 3 MiB.
+// recordsPerFile bounds a file: 3.5 MiB.
 const recordsPerFile = 1 << 16
 
 const suffix = ".idx"
@@ -28,9 +28,9 @@ func parseName(name string) (ident.Offset, bool) {
 	return ident.Offset(n), ok && err == nil && n >= 0
 }
 
-// Open reads the commit log in dir through the cache of open files. Damage is
-// no error: the log is then empty and its files go at the next Flush; the
-// caller compares its end with the segments and appends what is missing.
+// Open opens the commit log in dir through the cache of open files. Damage is not an error: the log
+// is then empty, and the next Flush removes its files. The caller compares the end of the log with
+// the segments and appends the missing records.
 func Open(fs vfs.FS, files *vfs.Cache, dir string) (*Log, error) {
 	l := &Log{fs: fs, files: files, dir: dir}
 	names, err := fs.List(dir)
@@ -66,7 +66,7 @@ func (l *Log) addFile(name string) error {
 	return nil
 }
 
-// load fills the memory from the files; false if something is damaged.
+// load reads the newest records and the epochs from the files, false if something is damaged.
 func (l *Log) load() bool {
 	v := l.viewLocked()
 	if v.begin == v.end {
@@ -93,9 +93,9 @@ func (l *Log) load() bool {
 	return l.loadEpochs(v) && l.loadTail(v)
 }
 
-// dropStale lets go the files before one that does not begin where they end: they
-// are of before a Restart, and a power cut took their removal back. It is false if
-// a file's last record cannot be read.
+// dropStale drops the files before one that does not begin at their end: they are older than a
+// Restart, and a power cut undid their removal. It returns false if the last record of a file
+// cannot be read.
 func (l *Log) dropStale(v view) bool {
 	for i := len(v.disk) - 1; i > 0; i-- {
 		last, ok := v.read(v.disk[i].first - 1)
@@ -114,7 +114,7 @@ func (l *Log) dropStale(v view) bool {
 	return true
 }
 
-// loadEpochs finds each epoch's first record by bisection.
+// loadEpochs finds the first record of each epoch by bisection.
 func (l *Log) loadEpochs(v view) bool {
 	for n := v.begin; n < v.end; {
 		first, ok := v.read(n)
@@ -133,7 +133,7 @@ func (l *Log) loadEpochs(v view) bool {
 	return true
 }
 
-// loadTail reads the newest records of the newest file with one call.
+// loadTail reads the newest records of the newest file in one call.
 func (l *Log) loadTail(v view) bool {
 	f := v.disk[len(v.disk)-1]
 	n := min(cachedRecords, f.count)
@@ -157,8 +157,8 @@ func (l *Log) loadTail(v view) bool {
 	return true
 }
 
-// Flush brings the files up to the records that end at or below limit. Nothing
-// is synced; see Sync.
+// Flush writes the records that end at or below limit to the files, and applies cuts to the files.
+// It syncs nothing; see Sync.
 func (l *Log) Flush(limit ident.Offset) error {
 	l.mu.Lock()
 	cuts, disk, garbage := l.mu.cuts, slices.Clone(l.mu.disk), l.mu.garbage
@@ -184,13 +184,13 @@ func (l *Log) Flush(limit ident.Offset) error {
 	return nil
 }
 
-// flushedTo notes what Flush did, unless the log was cut meanwhile: then the
-// files have records too many, which the next Flush cuts.
+// flushedTo records the result of a Flush, unless the log was cut during it. Then the files have
+// too many records, which the next Flush cuts.
 func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.cuts != cuts {
-		if len(l.mu.disk) == 0 { // Restart, or there was no file before
+		if len(l.mu.disk) == 0 { // a Restart, or the first file
 			for _, f := range disk {
 				l.mu.garbage = append(l.mu.garbage, f.name)
 			}
@@ -201,7 +201,7 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	}
 	l.mu.disk, l.mu.flushed = disk, flushed
 	drop := int(flushed-l.mu.tailFrom) - cachedRecords
-	if drop <= cachedRecords { // not for every few records: it copies
+	if drop <= cachedRecords { // it copies, so not for every few records
 		return
 	}
 	l.mu.tail = slices.Delete(l.mu.tail, 0, drop)
@@ -211,7 +211,7 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	}
 }
 
-// remove deletes a file that may be gone already.
+// remove removes a file; a missing one is no error.
 func (l *Log) remove(name string) error {
 	err := l.files.Remove(name)
 	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
@@ -283,14 +283,14 @@ func (l *Log) writeRecords(f *file, records []Record) error {
 	return nil
 }
 
-// Unwritten is how many records are not in a file yet.
+// Unwritten is the number of records that are not in a file yet.
 func (l *Log) Unwritten() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.mu.tail) - int(l.mu.flushed-l.mu.tailFrom)
 }
 
-// Sync makes durable what Flush wrote.
+// Sync makes the records that Flush wrote durable.
 func (l *Log) Sync() error {
 	l.mu.RLock()
 	disk, cuts, synced, flushed := l.mu.disk, l.mu.cuts, l.mu.synced, l.mu.flushed
@@ -323,8 +323,8 @@ func (l *Log) syncFile(name string) error {
 	return nil
 }
 
-// TrimHead moves the start up to p, a border of batches, and removes the files
-// that are wholly below.
+// TrimHead moves the start up to p, where a batch begins, and removes the files that lie completely
+// below.
 func (l *Log) TrimHead(p ident.Position) error {
 	l.mu.Lock()
 	if p.Offset <= l.mu.start.Offset {
@@ -356,7 +356,7 @@ func (l *Log) TrimHead(p ident.Position) error {
 	return nil
 }
 
-// Close lets the files go.
+// Close closes the files.
 func (l *Log) Close() error {
 	l.mu.RLock()
 	disk := l.mu.disk

@@ -9,27 +9,27 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// cachedRecords is how many of the newest records stay in memory when they are
-// in a file too: what replication asks for is nearly always at the end.
+// cachedRecords is the number of the newest records that stay in memory after they were written to
+// a file: replication nearly always asks for the end.
 const cachedRecords = 32
 
-// keptRecords is how large the array of those in memory may stay when they have
-// gone to a file.
+// keptRecords is the largest array of records that stays in memory after they were written to a
+// file.
 const keptRecords = 2 * cachedRecords
 
-// Log is the commit log of one partition. All methods may be called from any
-// goroutine; one goroutine at a time may Append, Truncate, CutWhereBroken or Restart,
-// and one may Flush, Sync or TrimHead.
+// Log is the commit log of one partition. The zero value is an empty log in memory that begins at
+// 0. All methods may be called from any goroutine. One goroutine at a time may call Append,
+// Truncate, TruncateAtGap or Restart, and one may call Flush, Sync or TrimHead.
 type Log struct {
-	files *vfs.Cache // nil: in memory only
+	files *vfs.Cache // nil: the log is in memory only
 	fs    vfs.FS
 	dir   string
 	mu    struct {
 		sync.RWMutex
 		start, end ident.Position
-		// Records are numbered without gaps since Open: those from tailFrom on
-		// are in tail, those below flushed are in disk, those below synced are
-		// durable there. tailFrom ≤ flushed, synced ≤ flushed.
+		// Records are numbered without gaps since Open. Those from tailFrom on are in tail, those
+		// below flushed are in disk, those below synced are durable there. tailFrom ≤ flushed,
+		// synced ≤ flushed.
 		tail     []Record
 		tailFrom int64
 		flushed  int64
@@ -47,10 +47,7 @@ type file struct {
 	first, count int64
 }
 
-// New makes an empty log that lives in memory only and begins at 0.
-func New() *Log { return &Log{} }
-
-// Append adds records at the end.
+// Append appends records.
 func (l *Log) Append(records ...Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,8 +67,8 @@ func appendEpoch(epochs []EpochEnd, r Record) []EpochEnd {
 	return append(epochs, EpochEnd{Epoch: r.Epoch, Start: start, End: r.End()})
 }
 
-// Truncate forgets the records from end on, which is a border of batches. Above
-// the present end it does nothing.
+// Truncate forgets the records from offset end on, where a batch begins. Above the present end it
+// does nothing.
 func (l *Log) Truncate(end ident.Offset) {
 	l.mu.RLock()
 	done, cut, inTail := end >= l.mu.end.Offset, int64(0), false
@@ -93,7 +90,7 @@ func (l *Log) Truncate(end ident.Offset) {
 	l.cutLocked(cut, end, last, ok)
 }
 
-// cutLocked keeps the records below number cut; last is the newest of them.
+// cutLocked keeps the records below number cut. last is the newest of them.
 func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	l.mu.cuts++
 	if i := cut - l.mu.tailFrom; i >= 0 {
@@ -119,9 +116,10 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	}
 }
 
-// CutWhereBroken keeps the records that begin below floor, and of the others those
-// that continue each other: no search relies on the order of what it drops.
-func (l *Log) CutWhereBroken(floor ident.Offset) {
+// TruncateAtGap keeps the records that begin below floor, and further ones as long as each
+// continues the one before. It does not search in the records that it drops, because their order
+// may be wrong.
+func (l *Log) TruncateAtGap(floor ident.Offset) {
 	l.mu.RLock()
 	tail, from, v := slices.Clone(l.mu.tail), l.mu.tailFrom, l.viewLocked()
 	l.mu.RUnlock()
@@ -154,7 +152,7 @@ func (l *Log) CutWhereBroken(floor ident.Offset) {
 	}
 }
 
-// Restart empties the log; the next record begins at p.
+// Restart empties the log. The next record begins at p.
 func (l *Log) Restart(p ident.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +166,7 @@ func (l *Log) Restart(p ident.Position) {
 	l.mu.start, l.mu.end = p, p
 }
 
-// Start is the first position still held.
+// Start is the first position that the log still has.
 func (l *Log) Start() ident.Position {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -182,8 +180,7 @@ func (l *Log) End() ident.Position {
 	return l.mu.end
 }
 
-// Epochs is the table of what was written in which epoch, oldest first. The
-// slice is the caller's.
+// Epochs is the table of epochs, oldest first. The slice belongs to the caller.
 func (l *Log) Epochs() []EpochEnd {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

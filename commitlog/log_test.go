@@ -120,7 +120,7 @@ func (m *model) next(t *rapid.T) Record {
 }
 
 func (m *model) compare(t *rapid.T, l *Log) {
-	l.CutWhereBroken(m.start.Offset + ident.Offset(rapid.IntRange(0, 1000).Draw(t, "floor"))) // it is nowhere
+	l.TruncateAtGap(m.start.Offset + ident.Offset(rapid.IntRange(0, 1000).Draw(t, "floor"))) // the records have no gap
 	require.Equal(t, m.start, l.Start())
 	require.Equal(t, m.end, l.End())
 	require.Equal(t, m.epochs(), append([]EpochEnd{}, l.Epochs()...))
@@ -146,6 +146,13 @@ func (m *model) compare(t *rapid.T, l *Log) {
 			break
 		}
 	}
+	n := rapid.IntRange(1, len(m.records)).Draw(t, "newest")
+	got, ok = l.Newest(n)
+	require.True(t, ok)
+	require.Equal(t, m.records[len(m.records)-n], got)
+	got, ok = l.Newest(1 << 40)
+	require.True(t, ok)
+	require.LessOrEqual(t, got.Offset, m.records[0].Offset, "the oldest that there is")
 	_, ok = l.AtOffset(m.end.Offset)
 	require.False(t, ok)
 	_, ok = l.AtOffset(m.start.Offset - 1)
@@ -162,9 +169,9 @@ func (m *model) epochs() []EpochEnd {
 	return epochs
 }
 
-// TestCutWhereBroken breaks the chain before one record, in memory, in the newest
-// file and in an older one, and cuts there unless it was trusted.
-func TestCutWhereBroken(t *testing.T) {
+// TestTruncateAtGap breaks the chain before one record, in memory, in the newest file and in an
+// older one. The log is cut there, unless the record lies below the floor.
+func TestTruncateAtGap(t *testing.T) {
 	const records, size = recordsPerFile + 3*cachedRecords, 100
 	for _, broken := range []int64{1, 1000, recordsPerFile, recordsPerFile + 1, records - cachedRecords, records - 1} {
 		for _, flushed := range []bool{false, true} {
@@ -189,9 +196,9 @@ func TestCutWhereBroken(t *testing.T) {
 				require.NoError(t, err)
 			}
 			border := ident.Position{Offset: ident.Offset(broken * size), Sequence: ident.Sequence(broken)}
-			l.CutWhereBroken(border.Offset + 1)
+			l.TruncateAtGap(border.Offset + 1)
 			require.Equal(t, end, l.End(), broken)
-			l.CutWhereBroken(border.Offset)
+			l.TruncateAtGap(border.Offset)
 			require.Equal(t, border, l.End(), broken)
 			last, ok := l.Last()
 			require.True(t, ok)
@@ -201,8 +208,8 @@ func TestCutWhereBroken(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: a lookup that needs a damaged record finds nothing; a cut
-// there leaves a gap and no nonsense.
+// TestDamagedRecord: a lookup that needs a damaged record finds nothing. A cut there leaves a gap
+// and no wrong records.
 func TestDamagedRecord(t *testing.T) {
 	fs := vfs.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
@@ -225,9 +232,8 @@ func TestDamagedRecord(t *testing.T) {
 	require.Equal(t, ident.Epoch(2), r.Epoch)
 }
 
-// TestSyncIsOfAllFiles: what one Flush wrote into several files is there after the
-// power went, if Sync came between.
-func TestSyncIsOfAllFiles(t *testing.T) {
+// TestSyncCoversAllFiles: after Sync, all files of one Flush survive a power cut.
+func TestSyncCoversAllFiles(t *testing.T) {
 	fs := vfs.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
 	l, err := Open(fs, vfs.NewCache(fs, 2), "p")

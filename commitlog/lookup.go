@@ -7,32 +7,52 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Last is the newest record. It may end before End, if what led there is gone, or
+// Last is the newest record. It may end before End if the records up to End are lost, and it may
 // lie before Start.
 func (l *Log) Last() (Record, bool) {
 	return l.lastWhere(func(Record) bool { return true })
 }
 
-// AtOffset finds the record whose batch covers byte o.
+// AtOffset finds the record of the batch that covers byte o.
 func (l *Log) AtOffset(o ident.Offset) (Record, bool) {
 	r, ok := l.lastWhere(func(r Record) bool { return r.Offset <= o })
 	return r, ok && o < r.End().Offset && o >= l.Start().Offset
 }
 
-// AtSequence finds the record whose batch holds message n.
+// AtSequence finds the record of the batch that holds message n.
 func (l *Log) AtSequence(n ident.Sequence) (Record, bool) {
 	r, ok := l.lastWhere(func(r Record) bool { return r.First <= n })
 	return r, ok && n < r.End().Sequence && r.Offset >= l.Start().Offset
 }
 
-// AtTime finds the first record that is not older than ms, unix milliseconds.
+// AtTime finds the first record that is not older than ms, unix ms.
 func (l *Log) AtTime(ms int64) (Record, bool) {
 	start := l.Start().Offset
 	return l.firstWhere(func(r Record) bool { return r.TimeMS >= ms && r.Offset >= start })
 }
 
-// firstWhere finds the first record for which f holds; f must stay true once it
-// is. Memory is searched under the lock, files without it.
+// Newest returns the n-th newest record, counted from 1; the oldest one if there are fewer.
+func (l *Log) Newest(n int) (Record, bool) {
+	l.mu.RLock()
+	tail := l.mu.tail
+	if n <= len(tail) {
+		r := tail[len(tail)-n]
+		l.mu.RUnlock()
+		return r, true
+	}
+	v := l.viewLocked()
+	l.mu.RUnlock()
+	if r, ok := v.read(max(v.end-int64(n-len(tail)), v.begin)); ok {
+		return r, true
+	}
+	if len(tail) > 0 {
+		return tail[0], true
+	}
+	return Record{}, false
+}
+
+// firstWhere finds the first record for which f is true; f must be monotonic: once true, it stays
+// true. The search in memory holds the lock, the search in files does not.
 func (l *Log) firstWhere(f func(Record) bool) (Record, bool) {
 	l.mu.RLock()
 	tail := l.mu.tail
@@ -59,8 +79,7 @@ func (l *Log) firstWhere(f func(Record) bool) (Record, bool) {
 	return v.read(n)
 }
 
-// lastWhere finds the last record for which f holds; f must stay false once it
-// is.
+// lastWhere finds the last record for which f is true; once false, f must stay false.
 func (l *Log) lastWhere(f func(Record) bool) (Record, bool) {
 	l.mu.RLock()
 	tail := l.mu.tail
@@ -78,8 +97,7 @@ func (l *Log) lastWhere(f func(Record) bool) (Record, bool) {
 	return v.read(n - 1)
 }
 
-// view is the part of the log that is in files and not in memory, for reading
-// without the lock.
+// view is the part of the log that is in files and not in memory. It is read without the lock.
 type view struct {
 	files      *vfs.Cache
 	disk       []file
@@ -95,8 +113,8 @@ func (l *Log) viewLocked() view {
 	return v
 }
 
-// search finds the first record for which f holds, v.end if there is none. It
-// fails if a record that it must see cannot be read.
+// search finds the first record for which f is true, v.end if there is none. It fails if a record
+// on the path of the search cannot be read.
 func (v view) search(f func(Record) bool) (n int64, ok bool) {
 	ok = true
 	i := sort.Search(int(v.end-v.begin), func(i int) bool {
@@ -107,9 +125,9 @@ func (v view) search(f func(Record) bool) (n int64, ok bool) {
 	return v.begin + int64(i), ok
 }
 
-// cutAt gives the number of the first record at or after offset end. When the
-// records cannot be read it gives the first of the file that must hold it: the
-// index then has a gap there, and lookups in the gap find nothing.
+// cutAt returns the number of the first record at or after offset end. If the records cannot be
+// read, it returns the first number of the file that must hold that record. The index then has a
+// gap there, and lookups in the gap find nothing.
 func (v view) cutAt(end ident.Offset) int64 {
 	if n, ok := v.search(func(r Record) bool { return r.Offset >= end }); ok {
 		return n

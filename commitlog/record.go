@@ -11,8 +11,8 @@ type Record struct {
 	Size   uint32         // bytes of the batch
 	Count  uint32         // messages; 0 for a control batch
 	CRC    uint32         // header checksum of the batch
-	// PrevCRC is that of the batch before it: what the log's chain is here, also
-	// when retention has taken that batch away.
+	// PrevCRC is the header checksum of the batch before: the chain of the log at this place, also
+	// after retention has removed that batch.
 	PrevCRC uint32
 }
 
@@ -21,8 +21,8 @@ func (r Record) End() ident.Position {
 	return ident.Position{Offset: r.Offset + ident.Offset(r.Size), Sequence: r.First + ident.Sequence(r.Count)}
 }
 
-// EpochEnd says what was written in one epoch: [Start, End) of the log. A
-// partition's table of them is what reconciliation works on.
+// EpochEnd is the range [Start, End) of the log that was written in one epoch. Reconciliation
+// compares the tables of two replicas.
 type EpochEnd struct {
 	Epoch      ident.Epoch
 	Start, End ident.Position

@@ -58,8 +58,9 @@ func TestReplicationAndMinimumAtOnce(t *testing.T) {
 	require.Equal(t, 2, v.ReplicationFactor, "what the other operator was told is done is undone")
 }
 
-// TestPoliciesAtOnce: somebody else changes the policy before this operator's broker
-// has heard of his change: both are done, and nobody waits for what came and went.
+// TestPoliciesAtOnce: a second operator changes the policy before the first one's broker
+// has received the first change. Both operations succeed, and none waits for a state that
+// is replaced already.
 func TestPoliciesAtOnce(t *testing.T) {
 	c, n1 := interrupted(t, "/channels/")
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -81,8 +82,8 @@ func TestPoliciesAtOnce(t *testing.T) {
 	require.EqualValues(t, 2000, p.BackoffMS)
 }
 
-// TestPauseAndUnpauseAtOnce: an unpause is written after a pause and carried out
-// before it. What was written last holds, at the leaders too.
+// TestPauseAndUnpauseAtOnce: an unpause is written after a pause, and the leaders apply
+// it first. The last write holds, at the leaders too.
 func TestPauseAndUnpauseAtOnce(t *testing.T) {
 	c, n1 := interrupted(t, "/channels/")
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -95,8 +96,8 @@ func TestPauseAndUnpauseAtOnce(t *testing.T) {
 	require.False(t, s.Paused)
 }
 
-// TestOrderAndUnorderAtOnce: the same for a channel that becomes ordered, and nobody
-// waits for what came and went.
+// TestOrderAndUnorderAtOnce: the same for a channel that becomes ordered and unordered
+// again.
 func TestOrderAndUnorderAtOnce(t *testing.T) {
 	c, n1 := interrupted(t, "/channels/")
 	c.do("n1", "topic.create", "orders", "", nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,7 +38,7 @@ func TestFirstPutOfATopicIsFast(t *testing.T) {
 		best = min(best, time.Since(start))
 	}
 	t.Logf("first put of a new topic: %s", best)
-	require.Less(t, best, 900*time.Millisecond, "three times the goal")
+	require.Less(t, best, env.Within(t, 900*time.Millisecond), "three times the goal")
 }
 
 func TestLoneBrokerKeepsWhatItAnswered(t *testing.T) {
@@ -101,8 +101,8 @@ func TestEverythingIsThereAfterAllBrokersDied(t *testing.T) {
 	require.Len(t, c.drain("n3", "orders", 51), 51)
 }
 
-// Pause, order and policy of a channel were answered, so they outlive a crash of
-// everybody at once.
+// TestSettingsOfAChannelOutliveAllBrokers: pause, order and policy of a channel were
+// answered, so they outlive a crash of all brokers at once.
 func TestSettingsOfAChannelOutliveAllBrokers(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -151,9 +151,9 @@ func TestBrokerWithoutItsRegistrationStopsLeading(t *testing.T) {
 	require.Len(t, c.drain(leader, "orders", 6), 6)
 }
 
-// TestBrokerThatHearsNothingElseStopsLeading: that its registration is gone is all that
-// a leader hears which is cut off from everybody.
-func TestBrokerThatHearsNothingElseStopsLeading(t *testing.T) {
+// TestBrokerThatReceivesNothingElseStopsLeading: a leader is partitioned from all other
+// brokers. The end of its registration is the only notification that reaches it.
+func TestBrokerThatReceivesNothingElseStopsLeading(t *testing.T) {
 	c := newCluster(t, 3)
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	leader := c.leader("orders")
@@ -189,7 +189,7 @@ func TestTopicsAreDeletedOnAllBrokers(t *testing.T) {
 	ctx := context.Background()
 	require.NoError(t, c.put("n1", "orders", "old"))
 	old, _ := c.nodes["n1"].Topic("orders")
-	require.NoError(t, c.nodes["n2"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}))
+	require.NoError(t, do(ctx, c.nodes["n2"], operation{Verb: "topic.delete", Topic: "orders"}))
 	c.eventually(func() bool {
 		for _, b := range c.nodes {
 			if _, ok := b.Topic("orders"); ok {
@@ -201,13 +201,13 @@ func TestTopicsAreDeletedOnAllBrokers(t *testing.T) {
 		}
 		return true
 	}, "the topic stays")
-	require.NoError(t, c.nodes["n3"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}), "nsqadmin asks every broker")
-	require.ErrorIs(t, c.nodes["n3"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "other"}), edge.ErrTopicNotFound)
+	require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "nsqadmin asks every broker")
+	require.ErrorIs(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "other"}), edge.ErrTopicNotFound)
 
 	require.NoError(t, c.put("n1", "orders", "new"))
 	again, _ := c.nodes["n1"].Topic("orders")
 	require.NotEqual(t, old.ID, again.ID)
-	require.NoError(t, c.nodes["n3"].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}), "the same, after a producer was faster")
+	require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "the same, after a producer was faster")
 	require.Equal(t, map[string]int{"new": 1}, c.drain("n2", "orders", 1))
 }
 
@@ -218,7 +218,7 @@ func TestFolderOfATopicDeletedWhileAwayIsTrashed(t *testing.T) {
 	c.whole("orders")
 	away := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[c.leader("orders")]
 	c.kill(away)
-	require.NoError(t, c.nodes[c.leader("orders")].Do(ctx, edge.AdminOp{Verb: "topic.delete", Topic: "orders"}))
+	require.NoError(t, do(ctx, c.nodes[c.leader("orders")], operation{Verb: "topic.delete", Topic: "orders"}))
 	c.restart(away)
 	c.eventually(func() bool {
 		names, err := c.disks[away].List("/data/trash")
@@ -240,9 +240,9 @@ func TestConcurrentCreatorsConverge(t *testing.T) {
 
 func TestTopicIsNotMadeWithFewerReplicasThanConfigured(t *testing.T) {
 	c := newCluster(t, 1)
-	err := c.nodes["n1"].Do(context.Background(), edge.AdminOp{Verb: "topic.create", Topic: "orders", Args: map[string]string{"replication_factor": "3"}})
+	err := do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"replication_factor": "3"}})
 	require.ErrorIs(t, err, edge.ErrInvalid)
-	err = c.nodes["n1"].Do(context.Background(), edge.AdminOp{Verb: "topic.create", Topic: "orders",
+	err = do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders",
 		Args: map[string]string{"replication_factor": "1", "min_in_sync": "2"}})
 	require.ErrorIs(t, err, edge.ErrInvalid)
 }
@@ -251,7 +251,7 @@ func TestChannelsOfATopic(t *testing.T) {
 	c := newCluster(t, 3)
 	ctx := context.Background()
 	do := func(verb, channel string) error {
-		return c.nodes["n2"].Do(ctx, edge.AdminOp{Verb: verb, Topic: "orders", Channel: channel})
+		return do(ctx, c.nodes["n2"], operation{Verb: verb, Topic: "orders", Channel: channel})
 	}
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	require.NoError(t, do("channel.create", "first"))
@@ -308,8 +308,8 @@ func TestClusterWithoutTopics(t *testing.T) {
 	require.Contains(t, string(view), `"topics":[]`)
 }
 
-// TestSnapshotOfARunningBrokerIsANewMember: the copy was taken in the same run as
-// what it lacks.
+// TestSnapshotOfARunningBrokerIsANewMember: the copy was taken in the same run in which
+// the writes that it lacks were made.
 func TestSnapshotOfARunningBrokerIsANewMember(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 3, recount: 10 * time.Millisecond})
 	require.NoError(t, c.put("n1", "orders", "m0"))
@@ -361,7 +361,7 @@ func TestWipedBrokerIsFilledAgain(t *testing.T) {
 	}
 	leader := c.leader("orders")
 	c.kill(leader)
-	c.disks[leader] = vfs.NewMemory()
+	c.wipe(leader)
 	c.restart(leader)
 	c.whole("orders")
 	require.Len(t, c.drain(leader, "orders", 20), 20)

@@ -20,7 +20,7 @@ var all = []string{"n1", "n2", "n3"}
 // do carries out an administrative operation on a broker.
 func (c *cluster) do(on, verb, topic, channel string, args map[string]string) {
 	c.t.Helper()
-	require.NoError(c.t, c.nodes[on].Do(context.Background(), edge.AdminOp{Verb: verb, Topic: topic, Channel: channel, Args: args}))
+	require.NoError(c.t, do(context.Background(), c.nodes[on], operation{Verb: verb, Topic: topic, Channel: channel, Args: args}))
 }
 
 // putMessage publishes one message as it is and waits for its answer.
@@ -65,8 +65,8 @@ func (c *cluster) open(on string, r edge.SubscribeRequest, ready int) *consumer 
 	return &consumer{c: c, sub: sub}
 }
 
-// A subscription that says where to begin moves the channel, unless somebody
-// consumes it already.
+// TestSubscriptionsReposition: a subscription with a start position moves the channel,
+// unless the channel has a consumer already.
 func TestSubscriptionsReposition(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
@@ -127,7 +127,7 @@ func bodies(d []edge.Delivery) (out []string) {
 	return out
 }
 
-// stats adds up what all leaders report of a channel.
+// stats adds up the reports of all leaders about a channel.
 func (c *cluster) stats(topic, channel string) (sum edge.ChannelStats, found bool) {
 	for _, b := range c.nodes {
 		for _, t := range b.Stats().Topics(topic, channel, false) {
@@ -138,6 +138,7 @@ func (c *cluster) stats(topic, channel string) (sum edge.ChannelStats, found boo
 				sum.DeferredCount += s.DeferredCount
 				sum.MessageCount += s.MessageCount
 				sum.Paused = sum.Paused || s.Paused
+				sum.Ordered = sum.Ordered || s.Ordered
 			}
 		}
 	}
@@ -155,8 +156,8 @@ func (c *cluster) counts(topic, channel string, depth, inFlight, deferred int) {
 	}, patience, 5*time.Millisecond, "want depth %d, in flight %d, deferred %d of %s", depth, inFlight, deferred, channel)
 }
 
-// settled waits until what happened on a channel is on all replicas: changes
-// leave in their order, so one that is waited for has those before it behind it.
+// settled waits until all changes of a channel are on all replicas. Changes leave in their
+// order, so settled makes one more change and waits for that.
 func (c *cluster) settled(topic, channel string) {
 	c.t.Helper()
 	c.whole(topic)
@@ -167,7 +168,7 @@ func (c *cluster) settled(topic, channel string) {
 	c.do("n1", "channel.unpause", topic, channel, nil)
 }
 
-// disasters are what channel state must survive.
+// disasters are the events that channel state must survive.
 func disasters() map[string]func(c *cluster, topic string) {
 	return map[string]func(c *cluster, topic string){
 		"the leader dies": func(c *cluster, topic string) {
@@ -232,7 +233,8 @@ func TestChannelsSurvive(t *testing.T) {
 	}
 }
 
-// What one broker has made, the next knows at once, whoever of them is asked.
+// TestAdministrationOfAChannelJustMade: the brokers show a channel as soon as one of them
+// has answered its creation.
 func TestAdministrationOfAChannelJustMade(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -254,8 +256,8 @@ func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
 	c.kill(holder)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	op := edge.AdminOp{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
-	require.ErrorIs(t, c.nodes[other].Do(ctx, op), edge.ErrUnavailable)
+	op := operation{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
+	require.ErrorIs(t, do(ctx, c.nodes[other], op), edge.ErrUnavailable)
 	c.restart(holder)
 	c.leader("orders")
 	require.Contains(t, c.nodes[other].Channels("orders"), "billing")
@@ -265,8 +267,9 @@ func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
 	c.eventually(func() bool { return len(c.nodes[holder].Channels("orders")) == 0 }, "the key is still there")
 }
 
-// Whoever loses a channel by its deletion may want it back at once, at any broker:
-// in the end the leaders of all partitions have it if its key is there, else none.
+// TestChannelIsMadeWhileItIsDeleted: a consumer that loses its channel by a deletion may
+// create it again at once, at any broker. In the end the leaders of all partitions have
+// the channel if its key exists, else none has it.
 func TestChannelIsMadeWhileItIsDeleted(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
@@ -307,8 +310,8 @@ func (c *cluster) listed(channel string) bool {
 	return slices.Contains(c.nodes["n1"].Channels("orders"), channel)
 }
 
-// A delivery that is under way when the leader dies stays the client's: nobody
-// else gets it, its attempts do not grow, its finish counts.
+// TestDeliveriesOutliveTheirLeader: a message in flight stays the client's when the leader
+// dies. No other client gets it, its attempts do not grow, its finish counts.
 func TestDeliveriesOutliveTheirLeader(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -330,9 +333,10 @@ func TestDeliveriesOutliveTheirLeader(t *testing.T) {
 	c.counts("orders", "billing", 0, 2, 0)
 }
 
-// What the clients of a broker held when it went counts no attempt; what a client
-// held when it left does.
+// TestOnlyClientsThatLeaveCountAttempts: a message in flight counts an attempt when its
+// client disconnects. It counts none when the client's broker dies.
 func TestOnlyClientsThatLeaveCountAttempts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -32,26 +31,29 @@ const patience = 20 * time.Second
 // cluster is some brokers in one process: one memory store of metadata, a
 // memory file system for each broker, real sockets between them.
 type cluster struct {
-	t     *testing.T
+	t     testing.TB
 	meta  *meta.Memory
 	log   *logrus.Logger
 	size  int
 	disks map[string]*vfs.Memory
 	nodes map[string]*coordinator.Broker
 
-	sessions     map[string]*meta.Memory // each broker's way to the metadata
-	segmentBytes int64                   // 0 = the default
-	level        int                     // feature level of the builds that are started
-	minFree      int64                   // of every disk
-	maxDisk      int64                   // for the logs of every broker; 0 = any
-	markGrace    time.Duration           // how long the marks of deleted topics stay; 0 = the default
-	recount      time.Duration           // how often the boot counter is raised; 0 = the default
-	hold         time.Duration           // T_hold; 0 = patience
-	linger       time.Duration           // between the rounds of replication
-	hook         vfs.Hook                // sees the calls to every disk; nil = none
-	members      *members                // of the metadata store; nil = the brokers embed none
-	net          *network                // between the brokers
-	mu           *sync.Mutex             // of sessions
+	sessions       map[string]*meta.Memory // each broker's way to the metadata
+	segmentBytes   int64                   // 0 = the default
+	level          int                     // feature level of the builds that are started
+	minFree        int64                   // of every disk
+	maxDisk        int64                   // for the logs of every broker; 0 = any
+	tombstoneGrace time.Duration           // how long the tombstones of deleted topics stay; 0 = the default
+	trashGrace     time.Duration           // how long the files of deleted topics stay; 0 = the default
+	recount        time.Duration           // how often the boot counter is raised; 0 = the default
+	hold           time.Duration           // T_hold; 0 = patience
+	linger         time.Duration           // between the rounds of replication
+	noSync         bool                    // durability "replicated"
+	durability     meta.Durability         // of new topics; "" = the default
+	hook           vfs.Hook                // sees the calls to every disk; nil = none
+	members        *members                // of the metadata store; nil = the brokers embed none
+	net            *network                // between the brokers; nil = of sockets
+	mu             *sync.Mutex             // of sessions
 
 	wrap func(name string, s meta.Store) meta.Store // the metadata as a broker sees it; nil = as it is
 }
@@ -59,10 +61,10 @@ type cluster struct {
 func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluster{size: size}) }
 
 // newClusterOf starts a cluster with settings of its own.
-func newClusterOf(t *testing.T, o cluster) *cluster {
+func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), markGrace: o.markGrace, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, net: cmp.Or(o.net, newNetwork()), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), linger: o.linger, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -111,9 +113,8 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	c.mu.Lock()
 	c.sessions[name] = session
 	c.mu.Unlock()
-	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	listen, err := c.net.listen(name)
 	require.NoError(c.t, err)
-	c.net.listens(name, listen.Addr().String())
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var beside coordinator.Members
@@ -124,7 +125,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, MarkGrace: c.markGrace, RepeatFor: time.Millisecond, Hold: c.hold, Linger: c.linger, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, Linger: c.linger, NoSync: c.noSync, Durability: c.durability, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
 	})
 }
 
@@ -140,11 +141,21 @@ func (c *cluster) fs(name string) vfs.FS {
 }
 
 // kill ends a broker as a crash does, as far as the others can see: its sockets
-// close, its registration stays until somebody revokes it.
+// close, its registration stays until another broker revokes it.
 func (c *cluster) kill(name string) {
 	if b := c.nodes[name]; b != nil {
 		delete(c.nodes, name)
 		b.Close()
+	}
+}
+
+// wipe gives a dead broker another disk. It also ends the registration of the broker,
+// because no other data path may take the name over before.
+func (c *cluster) wipe(name string) {
+	c.disks[name] = vfs.NewMemory()
+	e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	if err == nil {
+		c.meta.Expire(e.Lease)
 	}
 }
 
@@ -172,6 +183,33 @@ func (c *cluster) leader(topic string) string {
 		return false
 	}, "nobody leads %s", topic)
 	return found
+}
+
+// durabilityOf is the durability of new topics on brokers that are started so.
+func durabilityOf(noSync bool) meta.Durability {
+	if noSync {
+		return meta.DurabilityReplicated
+	}
+	return meta.DurabilitySync
+}
+
+// cached waits until a topic's puts are acknowledged from the page cache, if they are to be.
+func (c *cluster) cached(s *syncCounter, topic string) {
+	c.t.Helper()
+	if !c.noSync {
+		return
+	}
+	for name := range c.nodes {
+		c.eventually(func() bool {
+			return s.during(name, func() { require.NoError(c.t, c.put("n1", topic, "m")) }) == 0
+		}, "%s does not use its page cache", name)
+	}
+}
+
+// leads reports whether a broker serves partition 0 of a topic.
+func (c *cluster) leads(on, topic string) bool {
+	t, ok := c.nodes[on].Topic(topic)
+	return ok && c.nodes[on].Leads(t.Partition(0))
 }
 
 // answers collects the answers of puts.
@@ -211,17 +249,17 @@ func (c *cluster) view(on, topic string) (edge.TopicView, bool) {
 }
 
 // whole waits until all replicas of a topic are in sync again and hold the same
-// bytes; each takes away what may go in its own time.
+// bytes. Each replica trims its log in its own time.
 func (c *cluster) whole(topic string) {
 	c.t.Helper()
 	c.eventually(func() bool {
-		var first *coordinator.Digest
+		var first *edge.Digest
 		for name, b := range c.nodes {
 			v, ok := c.view(name, topic)
 			if !ok || v.Partitions[0].UnderReplicated || v.Partitions[0].Leader == "" {
 				return false
 			}
-			d, err := b.Digest(coordinator.DigestRequest{Topic: topic})
+			d, err := b.Digest(edge.DigestRequest{Topic: topic})
 			if err != nil || d.Next != d.Committed || d.Committed != d.End {
 				return false
 			}
@@ -235,16 +273,16 @@ func (c *cluster) whole(topic string) {
 	}, "%s does not heal", topic)
 }
 
-// digest is what a broker's replica holds.
-func (c *cluster) digest(on, topic string) coordinator.Digest {
+// digest is the digest of a broker's replica.
+func (c *cluster) digest(on, topic string) edge.Digest {
 	c.t.Helper()
-	d, err := c.nodes[on].Digest(coordinator.DigestRequest{Topic: topic})
+	d, err := c.nodes[on].Digest(edge.DigestRequest{Topic: topic})
 	require.NoError(c.t, err)
 	return d
 }
 
 // equalBatches compares two logs of the same end from the later of their starts on.
-func equalBatches(a, b []coordinator.BatchDigest) bool {
+func equalBatches(a, b []edge.BatchDigest) bool {
 	n := min(len(a), len(b))
 	return slices.Equal(a[len(a)-n:], b[len(b)-n:]) && (n > 0 || len(a) == len(b))
 }
@@ -272,7 +310,7 @@ func (c *cluster) drain(on, topic string, want int) map[string]int {
 			return got
 		}
 		if len(pulled) == credit {
-			continue // nobody wakes who got all that was asked for
+			continue // a full pull is not followed by a wake-up
 		}
 		select {
 		case <-sub.Wake():
@@ -282,8 +320,8 @@ func (c *cluster) drain(on, topic string, want int) map[string]int {
 	}
 }
 
-// expire takes a broker's registration away, as the metadata store does when it
-// has not heard of it for the session's TTL.
+// expire removes a broker's registration, as the metadata store does when the lease was
+// not renewed for the session's TTL.
 func (c *cluster) expire(name string) {
 	c.t.Helper()
 	e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Puts go on without the metadata, so nobody would notice before a leader dies and
-// nobody takes its place.
-func TestMetadataThatDoesNotAnswerIsTold(t *testing.T) {
+// TestMetadataThatDoesNotAnswerIsLogged: puts continue without the metadata. Without a log
+// line an operator would notice only when a leader dies and has no successor.
+func TestMetadataThatDoesNotAnswerIsLogged(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a registration's time")
 	}

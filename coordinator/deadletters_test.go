@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// knowPolicy waits until every broker has heard of a policy.
+// knowPolicy waits until every broker has received a policy.
 func (c *cluster) knowPolicy(topic, channel string, want edge.ChannelPolicy) {
 	c.t.Helper()
 	c.eventually(func() bool {
@@ -27,6 +27,7 @@ func (c *cluster) knowPolicy(topic, channel string, want edge.ChannelPolicy) {
 }
 
 func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -80,13 +81,14 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 		{"max_attempts": "x"}, {"max_attempts": "3", "dead_letter_topic": ""}, {"dead_letter_topic": "orders"},
 		{"retry_backoff": "soon"}, {"retry_backoff": "1s,0"}, {"retry_backoff": "1s,2,1m,3"}, {"retry_backoff": "1s,NaN"},
 	} {
-		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
+		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
 		require.ErrorIs(t, err, edge.ErrInvalid, "%v", bad)
 	}
 }
 
-// A redriven message is what it was: its partition, its trace, its header to the digit.
+// A redriven message is unchanged: its partition, its trace, its header to the digit.
 func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -124,9 +126,10 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	}
 }
 
-// A dead-letter topic that was deleted comes back with the channel that keeps what
-// comes there.
+// A dead-letter topic that was deleted comes back with the channel that keeps its
+// messages.
 func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -147,8 +150,10 @@ func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 	s.finish(s.next())
 }
 
-// While nobody leads the dead-letter topic it is not known that there are none.
+// TestRedriveWithoutALeaderOfTheLetters: while the dead-letter topic has no leader, it is
+// not known whether it has dead letters.
 func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "topic.create", "dead", "", nil)
@@ -182,6 +187,7 @@ func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 
 // A redrive to a topic that is full says so, in one line, and can be repeated.
 func TestRedriveToAFullTopic(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -207,7 +213,8 @@ func TestRedriveToAFullTopic(t *testing.T) {
 	require.Equal(t, n, moved)
 }
 
-// Whoever leads next moves what the leader before it has not.
+// TestDeadMessagesOutliveTheirLeader: the next leader moves the dead letters that the
+// leader before it has not moved.
 func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -233,8 +240,8 @@ func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 	got, deadline := map[string]bool{}, time.Now().Add(patience)
 	redrive := c.subscribe(c.leader("dead"), "dead", "redrive", 2*n)
 	for len(got) < n && time.Now().Before(deadline) {
-		// What had come back to the channel without its leader hearing why may be
-		// delivered once more.
+		// A message that returned to the channel before its leader received the reason
+		// may be delivered once more.
 		for _, d := range s.sub.Pull(10, nil) {
 			require.NoError(t, s.sub.Requeue(d.ID, 0))
 		}
@@ -308,11 +315,11 @@ func TestSeek(t *testing.T) {
 	require.Greater(t, s.Depth, int64(0))
 	require.Less(t, s.Depth, int64(20))
 	for _, bad := range []map[string]string{nil, {"to": "then"}, {"to": "0", "partition": "2"}} {
-		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
+		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
 		require.ErrorIs(t, err, edge.ErrInvalid)
 	}
-	bad := edge.AdminOp{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
-	require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), bad), edge.ErrInvalid)
+	bad := operation{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
+	require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), edge.ErrInvalid)
 	c.do("n1", "channel.create", "orders", "new", nil) // the refused one has left nothing behind
 	old := c.leader("orders")
 	before, _ := c.stats("orders", "billing")
@@ -323,6 +330,7 @@ func TestSeek(t *testing.T) {
 // TestRedriveFindsWhatIsBehindOthersInOnePartition: those are held, and take the whole part
 // of RDY that their partition has.
 func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)

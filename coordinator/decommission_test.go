@@ -17,15 +17,15 @@ import (
 func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 	c := newCluster(t, 4)
 	ctx := context.Background()
-	require.NoError(t, c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders",
+	require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders",
 		Args: map[string]string{"replication_factor": "3", "partitions": "2"}}))
 	for i := range 20 {
 		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 	}
 	leaving := c.leader("orders")
-	require.ErrorIs(t, c.nodes["n1"].Decommission(ctx, "n9", true), edge.ErrInvalid)
+	require.ErrorIs(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n9"}}), edge.ErrInvalid)
 	require.False(t, c.nodes[leaving].Left())
-	require.NoError(t, c.nodes["n1"].Decommission(ctx, ident.Node(leaving), true))
+	require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": leaving}}))
 	witness := map[string]string{"n1": "n2", "n2": "n3", "n3": "n4", "n4": "n1"}[leaving]
 	c.eventually(func() bool {
 		v, ok := c.view(witness, "orders")
@@ -41,7 +41,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 		return err == nil && len(names) > 0
 	}, "its files stay")
 	require.NoError(t, c.put(leaving, "orders", "its edges still serve"))
-	require.NoError(t, c.nodes[witness].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "later",
+	require.NoError(t, do(ctx, c.nodes[witness], operation{Verb: "topic.create", Topic: "later",
 		Args: map[string]string{"replication_factor": "3"}}))
 	v, _ := c.view(witness, "later")
 	require.NotContains(t, v.Partitions[0].Replicas, ident.Node(leaving), "new topics go elsewhere")

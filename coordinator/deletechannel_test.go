@@ -47,7 +47,7 @@ func TestDeleteOfAChannelIsRepeated(t *testing.T) {
 		}
 		c.eventually(func() bool { return len(c.nodes["n3"].Channels("orders")) == 0 }, "gone")
 	}
-	err := c.nodes["n2"].Do(context.Background(), edge.AdminOp{Verb: "channel.delete", Topic: "orders", Channel: "other"})
+	err := do(context.Background(), c.nodes["n2"], operation{Verb: "channel.delete", Topic: "orders", Channel: "other"})
 	require.ErrorIs(t, err, edge.ErrChannelNotFound)
 }
 
@@ -98,8 +98,8 @@ func TestLastTwoChannelsDeletedAtOnce(t *testing.T) {
 	require.EqualValues(t, 3, s.Depth, "the only channel of the topic does not get what the topic kept")
 }
 
-// TestUnpausedChannelStaysUnpaused: a broker that has not heard of an unpause
-// (its watch is behind) takes a subscription; the channel must not be paused by it.
+// TestUnpausedChannelStaysUnpaused: a broker has not received an unpause, because its
+// watch is behind, and takes a subscription. The subscription must not pause the channel.
 func TestUnpausedChannelStaysUnpaused(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)

@@ -1,54 +1,45 @@
-// Package coordinator is one broker of a cluster: it runs the replication
-// machines of its partitions (coordinator/replica) with a real disk, real
-// sockets and real metadata, and decides who may write and where replicas live.
+// Package coordinator is one broker of a cluster: it puts the parts below together, starts
+// them, gives them to the edges, and stops them in the reverse order.
 //
-// It holds no protocol rule of its own: what is committed, elected or truncated
-// is decided by replica.Machine; what a transaction may change, by the compares
-// that the proposer puts in front of it. It knows no client protocol; the edges
-// reach it through the interfaces of internal/edge.
+// It holds no rule of its own. It has no part of the client protocol; the edges reach it through the
+// interfaces of internal/edge, the gateway through gateway.Core.
 //
 // # The parts
 //
-//	Broker     owns everything below; started and stopped by cmd/nsqd
-//	loop       S of them; a partition's machine lives on one for ever
-//	catalog    what the watch of the metadata last said
-//	proposer   turns replica.CAS into transactions and reads answers back
-//	session    the registration: lease, live key, incarnation
-//	membership who answers, who is dead
-//	timer      channels' timeouts and deltas, every 10 ms
+//	catalog      the watched metadata
+//	session      the registration: lease, incarnation, boot counter; contact with the metadata
+//	txn          transactions on the metadata
+//	engine       core loops: runs the replication machines (coordinator/replica)
+//	peers        which brokers answer, are dead, or unreachable
+//	hosting      opens and lets go of replicas as the metadata says
+//	gateway      puts and subscriptions of any topic on any broker
+//	directory    where things are; inspect: what replicas here hold
+//	admin        operations; deadletter, origin: two forms that it shares
+//	control      the controller's work; controller and placement plan it
+//	upkeep       periodic work: retention, dead letters, repair, disk space; tombstones for control
+//	dispatch     frames and calls of other brokers, in and out; calls: their structs
 //
 // # Invariants
 //
-//  1. A machine is stepped by its loop's goroutine alone, which never blocks, and
-//     does no I/O but to copy to the page cache what is not synced
-//     (--durability=replicated).
-//  2. Effects are carried out in their order: writes to the store before sends,
-//     reads, compare-and-swaps and completions of the same pass.
-//  3. A Completer is called exactly once, also at shutdown.
-//  4. A transaction on a partition's key compares the key's ModRevision and the
-//     proposer's own incarnation; its lost answer is never taken for "no".
-//  5. Only role Leader serves. Channels are told to stop before anything else
-//     when it ends.
-//  6. A folder of a replica goes only on a tombstone of its topic id, read from
-//     the metadata, and then to the trash.
-//  7. No number of an incarnation serves in two runs of a process, and a broker
-//     whose registration is gone leads nothing until it has a new one.
+//  1. Close ends everything that Start began, in the reverse order; every put that waits is
+//     answered.
+//  2. The goroutine of the watch alone applies the metadata and posts it to the machines,
+//     so that the last state that a machine gets is the newest.
+//  3. A broker whose registration is gone leads nothing until it has a new one.
+//  4. Other brokers reach this one when all parts are there, and not before.
 //
 // # Goroutines
 //
-//	loop         S, started by Start, ends at Broker.Close; owns its machines
-//	reader       2, catch-up reads from the store; answers go to the loops
-//	proposer     16, transactions and read-backs
-//	watcher      1, owns the catalog; opens and retires replicas
-//	session      1, waits for the loss of the registration
-//	timer        1, Flush and Expire of the channels led here, and their fence
-//	space        1, watches the disk reserve, tells the others while it is reached
-//	unreached    1, tells whom a leader cannot reach, so that it may be replaced
-//	contact      1, asks the metadata, more often while a leader misses replicas
-//	dead letters 1, moves messages that failed too often
-//	retention    1, trims logs and carries unfinished messages forward
-//	controller   1, idle unless this broker is elected; plans in coordinator/controller
+// All but those of the parts are in one group, which Close ends and waits for:
 //
-// Short ones (burying a dead peer, sweeping, moving a replica away) are started
-// by Broker.background, which Close waits for.
+//	watch         1, applies the metadata
+//	registration  1, waits for its loss; 2 more keep the boot counters
+//	clock         2, what is due in channels; near deadlines (engine)
+//	contact       1, asks the metadata (session)
+//	unreachable   1, publishes the brokers that a leader cannot reach (peers)
+//	watchdog      1, gives leaderships up while the disk or a core loop does not go on
+//	durability    1, has the store sync as the topics here require (hosting)
+//	upkeep        1 for each job
+//	durability    1, syncs if a topic here requires it (hosting)
+//	controller    1, idle unless this broker is elected (control)
 package coordinator

@@ -7,39 +7,180 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeaderWhoseDiskHangsIsReplaced: syncs of its disk neither succeed nor fail. No
-// put is committed without it, and it answers for itself, so nobody takes it for dead.
+// failover bounds the time from the moment when the leader's disk hangs to the answer of a
+// put that a new leader stores: 2 s until the stall counts, an election, and a retry.
+const failover = 4 * time.Second
+
+// TestLeaderWhoseDiskHangsIsReplaced: calls to its disk neither succeed nor fail. No put is
+// committed without it, and its process answers, so it does not count as dead. Without
+// syncs the call that hangs is a write to the page cache.
 func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
-	var hung atomic.Value
-	hung.Store("nobody")
-	back := make(chan struct{})
-	returns := sync.OnceFunc(func() { hung.Store("nobody"); close(back) })
-	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-		if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, hung.Load().(string)+"/") {
-			<-back
-		}
-		return nil
-	}})
-	t.Cleanup(returns) // or nothing here would end
+	for _, c := range []struct {
+		name   string
+		noSync bool
+		hangs  []vfs.Call
+	}{
+		{"sync", false, []vfs.Call{vfs.CallSync}},
+		{"sync, its writes hang too", false, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
+		{"replicated", true, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, client := range []string{"of another broker", "of the leader"} {
+				t.Run("client "+client, func(t *testing.T) {
+					testHungDisk(t, c.noSync, c.hangs, client == "of the leader")
+				})
+			}
+		})
+	}
+}
+
+// testHungDisk hangs the disk of a leader. atLeader: the put that meets the hang comes from
+// the leader's own client.
+func testHungDisk(t *testing.T, noSync bool, hangs []vfs.Call, atLeader bool) {
+	d, s := newHungDisk(hangs...), newSyncCounter()
+	c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
+	t.Cleanup(d.back) // or nothing here would end
 	for _, topic := range []string{"orders", "idle"} {
 		require.NoError(t, c.put("n1", topic, "m0"))
 		c.whole(topic)
 	}
+	c.cached(s, "orders")
 	leader := c.leader("orders")
 	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	hung.Store(leader)
+	d.hang(leader)
 	began := time.Now()
-	require.NoError(t, c.put(other, "orders", "m1"))
-	t.Logf("put after %s", time.Since(began))
+	if atLeader {
+		var first sync.WaitGroup
+		first.Go(func() { _ = c.put(leader, "orders", "m1") }) // its answer is another test's
+		defer first.Wait()
+		defer d.back()
+		c.eventually(d.met, "nothing meets the disk")
+		require.NoError(t, c.put(other, "orders", "m1"))
+	} else {
+		require.NoError(t, c.put(other, "orders", "m1"))
+	}
+	took := time.Since(began)
+	t.Logf("put after %s", took)
+	require.Less(t, took, failover)
 	require.NotEqual(t, leader, c.leader("orders"))
-	returns()
+	require.False(t, c.leads(leader, "orders"))
+	d.back()
 	c.whole("orders")
 	c.whole("idle")
 	require.NoError(t, c.nodes[leader].Ready())
 	require.NoError(t, c.put(leader, "orders", "m2"))
+	for got := map[string]int{}; got["m2"] == 0; {
+		for body := range c.drain(leader, "orders", 1) {
+			got[body]++
+		}
+	}
+}
+
+// hungDisk is a hook under which calls of one broker's disk do not return.
+type hungDisk struct {
+	calls  []vfs.Call
+	broker atomic.Pointer[string]
+	some   atomic.Bool
+	wakes  chan struct{}
+	back   func() // the disk answers again
+}
+
+func newHungDisk(calls ...vfs.Call) *hungDisk {
+	d := &hungDisk{calls: calls, wakes: make(chan struct{})}
+	d.back = sync.OnceFunc(func() { d.broker.Store(nil); close(d.wakes) })
+	return d
+}
+
+// hang lets the calls of a broker's disk hang from now on.
+func (d *hungDisk) hang(broker string) { d.broker.Store(&broker) }
+
+// met reports whether a call hangs, or has.
+func (d *hungDisk) met() bool { return d.some.Load() }
+
+func (d *hungDisk) hook(op vfs.Op) error {
+	broker := d.broker.Load()
+	if broker == nil || !strings.HasPrefix(op.Name, *broker) {
+		return nil
+	}
+	for _, c := range d.calls {
+		if op.Call == c {
+			d.some.Store(true)
+			<-d.wakes
+		}
+	}
+	return nil
+}
+
+// TestLeaderWhoseCoreLoopHangsIsReplaced: a pass does not end. The broker answers for itself
+// all the while, and keeps its registration.
+func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	hung, wakes := make(chan struct{}), make(chan struct{})
+	back := sync.OnceFunc(func() { close(wakes) })
+	t.Cleanup(back)
+	d := queue.NewDraft(2)
+	d.Add([]byte("m1"))
+	c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(edge.PutResult) {
+		close(hung) // answers are given in the pass
+		<-wakes
+	}))
+	<-hung
+	began := time.Now()
+	require.NoError(t, c.put(other, "orders", "m2"))
+	took := time.Since(began)
+	t.Logf("put after %s", took)
+	require.Less(t, took, failover)
+	back()
+	c.whole("orders")
 	require.Len(t, c.drain(leader, "orders", 3), 3)
+}
+
+// TestDisksThatAllHangMoveNothing: all disks hang at once, as with shared storage. New
+// leaders would not help. When the disks answer again, the old leaders continue.
+func TestDisksThatAllHangMoveNothing(t *testing.T) {
+	for _, noSync := range []bool{false, true} {
+		t.Run(map[bool]string{false: "sync", true: "replicated"}[noSync], func(t *testing.T) {
+			d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
+			c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
+			t.Cleanup(d.back)
+			require.NoError(t, c.put("n1", "orders", "m0"))
+			c.whole("orders")
+			c.cached(s, "orders")
+			before := map[string]ident.Incarnation{}
+			for name, b := range c.nodes {
+				before[name] = b.Incarnation()
+			}
+			d.hang("n") // all names begin with it
+			var put sync.WaitGroup
+			put.Go(func() { _ = c.put("n1", "orders", "m1") })
+			c.eventually(d.met, "nothing meets the disk")
+			require.Never(t, func() bool {
+				for name := range c.nodes {
+					if _, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name))); err != nil {
+						return true
+					}
+				}
+				return false
+			}, failover-time.Second, 50*time.Millisecond, "a broker gave its leaderships up")
+			d.back()
+			put.Wait()
+			require.NoError(t, c.put("n2", "orders", "m2"))
+			c.whole("orders")
+			for name, b := range c.nodes {
+				require.Equal(t, before[name], b.Incarnation(), "%s registered anew", name)
+			}
+		})
+	}
 }

@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
 
-// TestLargeStateOfAChannel: what a new leader tells of a channel with many delayed
-// messages, 16 bytes each, is longer than the header of a frame may be. The others
-// have it all the same, and what changes afterwards.
+// TestLargeStateOfAChannel: the state of a channel with many delayed messages, 16 bytes
+// each, is longer than the header of a frame may be. The followers receive it from a new
+// leader all the same, and the later changes.
 func TestLargeStateOfAChannel(t *testing.T) {
 	const rounds, each = 20, 4000
 	c := newCluster(t, 3)
@@ -39,6 +38,6 @@ func TestLargeStateOfAChannel(t *testing.T) {
 	on := c.leader("orders")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, c.nodes[on].Do(ctx, edge.AdminOp{Verb: "channel.pause", Topic: "orders", Channel: "billing"}),
+	require.NoError(t, do(ctx, c.nodes[on], operation{Verb: "channel.pause", Topic: "orders", Channel: "billing"}),
 		"a change of the channel does not reach the other replica")
 }

@@ -3,7 +3,7 @@ package coordinator_test
 import (
 	"testing"
 
-	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/session"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,7 +27,7 @@ func TestFeatureLevelFollowsTheLastBroker(t *testing.T) {
 	c.kill("n2")
 	c.level = 0
 	_, err := c.tryLaunch("n2")
-	require.ErrorIs(t, err, coordinator.ErrTooOld)
+	require.ErrorIs(t, err, session.ErrTooOld)
 	c.level = 1
 	c.restart("n2")
 	c.whole("orders")

@@ -12,7 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// What "PUB \n" reaches the gateway with: nothing may stay behind.
+// TestAPutWithoutTopicNameLeavesNothing: "PUB \n" reaches the gateway with an empty topic
+// name. Nothing may stay behind.
 func TestAPutWithoutTopicNameLeavesNothing(t *testing.T) {
 	c := newCluster(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -31,6 +32,7 @@ func TestAPutWithoutTopicNameLeavesNothing(t *testing.T) {
 }
 
 func TestLargestMaxBytesRefusesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "9223372036854775807"})
 	c.do("n1", "channel.create", "orders", "drain", nil)
@@ -45,7 +47,7 @@ func TestLargestMaxBytesRefusesNothing(t *testing.T) {
 func TestOrderedIsReadAsElsewhere(t *testing.T) {
 	c := newCluster(t, 1)
 	for _, yes := range []string{"1", "TRUE", "yes"} {
-		err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "topic.create", Topic: "t" + yes, Args: map[string]string{"ordered": yes}})
+		err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "t" + yes, Args: map[string]string{"ordered": yes}})
 		if err != nil {
 			continue
 		}
@@ -59,7 +61,7 @@ func TestOrderedIsReadAsElsewhere(t *testing.T) {
 	state, err := meta.DecodeChannel(e)
 	require.NoError(t, err)
 	require.True(t, state.Ordered, "of a channel, too")
-	require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), edge.ErrInvalid)
+	require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), edge.ErrInvalid)
 }
 
 func TestTheLargestMessageOnOneBroker(t *testing.T) {

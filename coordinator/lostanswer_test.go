@@ -11,7 +11,7 @@ import (
 )
 
 // forgetful loses the next transaction once it is armed, as etcd does whose leader dies:
-// before it was carried out, or after.
+// before it was executed, or after.
 type forgetful struct {
 	meta.Store
 	armed *atomic.Bool
@@ -40,18 +40,22 @@ func (f forgetful) lose(puts []meta.Put) bool {
 // TestAdministrationBesideAChangeOfEtcdsLeader: a transaction got no answer, and never
 // will. It is made again in good time.
 func TestAdministrationBesideAChangeOfEtcdsLeader(t *testing.T) {
+	t.Parallel()
 	for _, after := range []bool{false, true} {
 		var armed atomic.Bool
 		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
 			return forgetful{Store: s, armed: &armed, after: after}
 		}})
 		c.do("n1", "topic.create", "orders", "", nil)
-		for _, op := range []struct{ verb, channel string }{
-			{"channel.create", "billing"}, {"channel.pause", "billing"}, {"channel.delete", "billing"},
-			{"topic.pause", ""}, {"broker.decommission", ""}, {"topic.delete", ""},
+		for _, op := range []struct {
+			verb, topic, channel string
+			args                 map[string]string
+		}{
+			{"channel.create", "orders", "billing", nil}, {"channel.pause", "orders", "billing", nil}, {"channel.delete", "orders", "billing", nil},
+			{"topic.pause", "orders", "", nil}, {"broker.decommission", "", "", map[string]string{"node": "n3"}}, {"topic.delete", "orders", "", nil},
 		} {
 			armed.Store(true)
-			c.do("n1", op.verb, "orders", op.channel, map[string]string{"node": "n3"})
+			c.do("n1", op.verb, op.topic, op.channel, op.args)
 			require.False(t, armed.Load(), op.verb)
 		}
 	}

@@ -42,8 +42,8 @@ func TestManyChannelsAtOnce(t *testing.T) {
 		for i, name := range all {
 			for k := range each {
 				done.Go(func() {
-					op := edge.AdminOp{Verb: verb, Topic: "orders", Channel: fmt.Sprintf("c%d-%d", i, k)}
-					if err := c.nodes[name].Do(context.Background(), op); err != nil {
+					op := operation{Verb: verb, Topic: "orders", Channel: fmt.Sprintf("c%d-%d", i, k)}
+					if err := do(context.Background(), c.nodes[name], op); err != nil {
 						t.Error(err)
 					}
 				})

@@ -17,6 +17,8 @@ type network struct {
 		cut   map[link]bool
 	}
 	heard atomic.Pointer[func(frames []byte)] // what is sent
+	loses atomic.Bool                         // nothing that is sent arrives
+	pipes *pipes                              // connects without sockets; nil = TCP
 }
 
 // link is one direction between two brokers.
@@ -28,10 +30,24 @@ func newNetwork() *network {
 	return n
 }
 
-func (n *network) listens(name, address string) {
+// listen gives a broker an address of its own.
+func (n *network) listen(name string) (l net.Listener, err error) {
+	if n.pipes != nil {
+		l = n.pipes.listen()
+	} else if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.names[address] = name
+	n.mu.names[l.Addr().String()] = name
+	return l, nil
+}
+
+func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
+	if n.pipes != nil {
+		return n.pipes.dial(ctx, address)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
 var errCut = errors.New("no route to host")
@@ -46,7 +62,7 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		if cut {
 			return nil, errCut
 		}
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		conn, err := n.dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}
@@ -67,6 +83,9 @@ func (o overheard) Write(b []byte) (int, error) {
 	if heard := o.network.heard.Load(); heard != nil {
 		(*heard)(b)
 	}
+	if o.network.loses.Load() {
+		return len(b), nil
+	}
 	return o.Conn.Write(b)
 }
 
@@ -85,7 +104,7 @@ func (n *network) isolate(name string, from ...string) {
 	}
 }
 
-// heal connects everybody again.
+// heal connects all brokers again.
 func (n *network) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,17 +1,20 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -24,10 +27,16 @@ type Options struct {
 	// Node is how the broker presents itself: name, addresses, zone, version.
 	Node meta.NodeState
 
-	FS     vfs.FS
-	Dir    string // the data path, locked by the caller
-	BootID string // the machine's; a new one means its page cache is gone
-	NoSync bool   // durability "replicated" for everything
+	FS  vfs.FS
+	Dir string // the data path, locked by the caller
+	// NodeFile is that of the data path; nil: Start opens it.
+	NodeFile *nodefile.File
+	// Mark gives the marks that distinguish the data path from a copy; nil: it has none.
+	Mark func() (nodefile.Marks, error)
+	// OnlyMember: the metadata lies on this data path and nowhere else.
+	OnlyMember bool
+	BootID     string // the machine's; a new one means its page cache is gone
+	NoSync     bool   // topics that do not require "sync" are acknowledged from the page cache
 	// SegmentBytes is the size of one file of a log (64 MiB); retention removes
 	// whole files.
 	SegmentBytes int64
@@ -54,16 +63,16 @@ type Options struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	SessionTTL        time.Duration // 3 s
-	RecountEvery      time.Duration // of the boot counter; 1 min
-	RepeatFor         time.Duration // edges may repeat a put, whatever channels have passed; 10 s
+	RecountEvery      time.Duration // raises the boot counter while data is written; 5 s
+	RepeatFor         time.Duration // edges may repeat a put, whatever channels have passed; by the put limit
 	Partitions        int           // of a topic made without saying; 1
 	ReplicationFactor int           // likewise; the configured size of the cluster
-	MinInSync         int           // likewise; 0 = by DefaultMinInSync
+	MinInSync         int           // likewise; 0 = by admin.DefaultMinInSync
 	Durability        meta.Durability
 	TopicOptions      meta.TopicOptions // likewise: retention and limits
 	NoAutoCreate      bool
-	// KnownChannels tells which channels others know of a topic that is new here;
-	// nil = there is nobody to ask.
+	// KnownChannels reports which channels lookupd has of a topic that is new here;
+	// nil = there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
 	// Linger is how long after one another the passes of a core loop begin at least, so
 	// that they share more work: less processor time, more latency.
@@ -71,7 +80,7 @@ type Options struct {
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept
-	MarkGrace         time.Duration // how long all brokers have to be there before its mark goes, 5 min
+	TombstoneGrace    time.Duration // how long all brokers have to be live before its tombstone is collected, 5 min
 
 	Replica replica.Options // the times; identities are filled in
 	Queue   nsqd.Options
@@ -81,23 +90,14 @@ type Options struct {
 	Metrics *metrics.Recorder // nil = nothing is recorded
 }
 
-// Members is who keeps the metadata, where brokers do it themselves.
+// Members is the embedded metadata, where brokers keep it themselves.
 type Members interface {
 	// Remove takes a broker's member out for good; one that is not there is no
 	// error. It fails rather than leave the others without a majority.
 	Remove(ctx context.Context, n ident.Node) error
-	// Died tells that a broker's process is gone for certain: if its member led, the
+	// NotifyDeath reports that a broker's process is gone for certain: if its member led, the
 	// others need not find that out by themselves.
-	Died(ctx context.Context, n ident.Node) error
-}
-
-// DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
-// fail of three, none of two – an OK means two disks.
-func DefaultMinInSync(replicationFactor int) int {
-	if replicationFactor <= 2 {
-		return replicationFactor
-	}
-	return replicationFactor/2 + 1
+	NotifyDeath(ctx context.Context, n ident.Node) error
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -106,27 +106,43 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	def(&o.Cluster, "lockstep")
 	def(&o.SessionTTL, 3*time.Second)
-	def(&o.RecountEvery, time.Minute)
-	def(&o.RepeatFor, 10*time.Second)
+	def(&o.RecountEvery, 5*time.Second)
+	def(&o.RepeatFor, repeatFor(o.Gateway.PutLimit))
 	def(&o.Partitions, 1)
 	def(&o.ReplicationFactor, 1)
-	def(&o.MinInSync, DefaultMinInSync(o.ReplicationFactor))
+	def(&o.MinInSync, admin.DefaultMinInSync(o.ReplicationFactor))
 	def(&o.Durability, meta.DurabilitySync)
 	def(&o.Hold, 3*time.Second)
 	def(&o.TombstoneLifetime, 45*time.Second)
 	def(&o.TrashGrace, time.Hour)
-	def(&o.MarkGrace, 5*time.Minute)
+	def(&o.TombstoneGrace, 5*time.Minute)
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
 	}
 	if o.Node.RPCAddress == "" {
 		o.Node.RPCAddress = o.Listen.Addr().String()
 	}
+	def(&o.Replica.RepeatMS, max(replica.DefaultRepeatMS, 3*repeatFor(o.Gateway.PutLimit).Milliseconds()))
 	o.Replica = replicaDefaults(o.Replica)
 	return o, nil
 }
 
-// replicaDefaults are the times and sizes of DESIGN.md 4.7.
+// repeatFor is how long after its append an edge may repeat a put, by its put limit. Every
+// broker has the same put limit (--put-hold); the second is for the way of the last attempt.
+func repeatFor(putLimit time.Duration) time.Duration {
+	return cmp.Or(putLimit, gateway.DefaultPutLimit) + time.Second
+}
+
+// topicDefaults are those of topics that are made without saying.
+func (o Options) topicDefaults() admin.Defaults {
+	return admin.Defaults{
+		Partitions: o.Partitions, ReplicationFactor: o.ReplicationFactor, MinInSync: o.MinInSync,
+		Durability: o.Durability, Options: o.TopicOptions, NoAutoCreate: o.NoAutoCreate,
+		Hold: o.Hold, KnownChannels: o.KnownChannels,
+	}
+}
+
+// replicaDefaults are the times and sizes of coordinator/replica/DESIGN.md 4.7.
 func replicaDefaults(o replica.Options) replica.Options {
 	def(&o.ISRMS, 1000)
 	def(&o.HoldMS, 3000)

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
 
-// On an ordered channel each message comes once the one before it is finished on
-// all replicas, whoever leads; none comes again after its finish was taken.
+// TestOrderedChannelNeverStepsBack: an ordered channel delivers each message when the one
+// before it is finished on all replicas, under each leader. No message comes again after
+// its finish was accepted.
 func TestOrderedChannelNeverStepsBack(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
@@ -65,8 +67,8 @@ func TestOrderedTopicMakesAllChannelsOrdered(t *testing.T) {
 	require.Empty(t, ordered.sub.Pull(10, nil))
 }
 
-// Who asks for order on a channel without gets it, for all its consumers, until
-// somebody takes it back; new leaders know.
+// TestChannelBecomesOrderedAndBack: an existing channel becomes ordered for all its
+// consumers, until an operator reverts it. New leaders keep the order.
 func TestChannelBecomesOrderedAndBack(t *testing.T) {
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
@@ -93,20 +95,21 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 	plain = c.subscribe("n2", "orders", "billing", 10)
 	_ = plain.next()
 	require.Empty(t, plain.sub.Pull(10, nil), "still one at a time")
-	err := c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "perhaps"}})
+	err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "perhaps"}})
 	require.ErrorIs(t, err, edge.ErrInvalid)
 	c.do("n1", "channel.order", "orders", "billing", map[string]string{"order": "false"})
 	require.Len(t, plain.take(n-1), n-1)
 
 	c.do("n1", "topic.create", "strict", "", map[string]string{"ordered": "true"})
 	c.do("n1", "channel.create", "strict", "billing", nil)
-	err = c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "channel.order", Topic: "strict", Channel: "billing", Args: map[string]string{"order": "false"}})
+	err = do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "strict", Channel: "billing", Args: map[string]string{"order": "false"}})
 	require.ErrorIs(t, err, edge.ErrInvalid, "the topic is ordered")
 }
 
 // A leader that reaches neither the metadata nor its replicas may have a
 // successor: it falls silent within a second.
 func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -129,6 +132,7 @@ func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 // The metadata is not enough for an ordered channel: no finish would be
 // committed, and a successor may be named any moment.
 func TestOrderedChannelNeedsReplicas(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -145,7 +149,7 @@ func TestOrderedChannelNeedsReplicas(t *testing.T) {
 	s.requireSilence(cut)
 }
 
-// requireSilence gives back what comes and wants the last of it within the fence.
+// requireSilence requeues each delivery. The last one must come within the fence.
 func (s *consumer) requireSilence(since time.Time) {
 	s.c.t.Helper()
 	last := since
@@ -161,6 +165,7 @@ func (s *consumer) requireSilence(since time.Time) {
 }
 
 func TestKeysAndDepthsOverPartitions(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -188,4 +193,59 @@ func TestKeysAndDepthsOverPartitions(t *testing.T) {
 	}
 	require.Greater(t, len(used), 1)
 	c.counts("orders", "billing", 0, 0, 0)
+}
+
+// TestOrderedChannelHonoursDelays: a consumer that requeues a message with a delay, over
+// and over, gets it once a delay, under each leader. The other partition continues.
+func TestOrderedChannelHonoursDelays(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	const keys, each, repeats, delay = 6, 4, 4, 500 * time.Millisecond
+	for i := range keys * each {
+		key := fmt.Sprintf("k%d", i%keys)
+		c.putMessage("n1", "orders", []byte(key), queue.Message{Body: fmt.Appendf(nil, "%s-%d", key, i/keys)})
+	}
+	s := c.subscribe("n2", "orders", "billing", 10)
+	first := s.next()
+	require.NoError(t, s.sub.Requeue(first.ID, delay.Milliseconds()))
+	last, deliveries, others := time.Now(), 1, 0
+	next := map[string]int{}
+	for range keys*each + repeats - 1 {
+		d := s.next()
+		if d.Partition != first.Partition {
+			require.Equal(t, 1, deliveries, "another partition waits")
+			others++
+		} else if deliveries < repeats {
+			require.Equal(t, first.ID, d.ID, "it was overtaken")
+			require.GreaterOrEqual(t, time.Since(last), delay-20*time.Millisecond)
+			require.NoError(t, s.sub.Requeue(d.ID, delay.Milliseconds()))
+			last, deliveries = time.Now(), deliveries+1
+			if deliveries == 2 {
+				c.counts("orders", "billing", keys*each-others-1, 0, 1)
+				c.nodes[c.leaderOf(first.Partition)].HandOver(t.Context())
+			}
+			continue
+		}
+		key := string(d.Message.Body[:2])
+		require.Equal(t, fmt.Sprintf("%s-%d", key, next[key]), string(d.Message.Body))
+		next[key]++
+		s.finish(d)
+	}
+	require.NotZero(t, others, "all keys have one partition")
+	c.counts("orders", "billing", 0, 0, 0)
+}
+
+// leaderOf is the broker that leads a partition.
+func (c *cluster) leaderOf(p ident.Partition) (leader string) {
+	c.t.Helper()
+	c.eventually(func() bool {
+		for name, b := range c.nodes {
+			if b.Leads(p) {
+				leader = name
+			}
+		}
+		return leader != ""
+	}, "nobody leads it")
+	return leader
 }

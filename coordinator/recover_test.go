@@ -4,21 +4,22 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 )
 
 // TestUncleanRecovery: one replica is away, then both that are in sync lose their
-// disks. Nobody leads, until an operator goes on with what the third one has: it
-// is there, what came later is lost, and the record says so.
+// disks. The partition has no leader until an operator recovers it from the third replica.
+// The messages of that replica are there, later ones are lost, and the record says so.
 func TestUncleanRecovery(t *testing.T) {
 	c, ctx := newCluster(t, 3), context.Background()
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
@@ -39,13 +40,13 @@ func TestUncleanRecovery(t *testing.T) {
 	for name := range c.disks {
 		if name != survivor {
 			c.kill(name)
-			c.disks[name] = vfs.NewMemory()
+			c.wipe(name)
 		}
 	}
 	for name := range c.disks {
 		c.restart(name)
 	}
-	var remains coordinator.Remains
+	var remains edge.Remains
 	c.eventually(func() bool {
 		remains, err = c.nodes[leader].Remains(ctx, "orders", 0)
 		return err == nil && remains.Refused == "" && len(remains.Replicas) == 3
@@ -76,9 +77,16 @@ func TestUncleanRecovery(t *testing.T) {
 	require.Contains(t, string(records[0].Value), `"end_sequence":10`)
 }
 
-// TestRecoveryWithOutdatedMetadata: the metadata is what it was some changes of
-// leader ago. Nobody leads in an epoch that is over; an operator goes on.
+// TestRecoveryWithOutdatedMetadata: the metadata is several changes of leader behind. No
+// broker leads in an epoch that is over, until an operator recovers the partition. With one
+// change the elected member gets the very epoch that the replicas have seen end.
 func TestRecoveryWithOutdatedMetadata(t *testing.T) {
+	for _, changes := range []int{1, 2, 3} {
+		t.Run(fmt.Sprintf("%d changes", changes), func(t *testing.T) { recoverOutdated(t, changes) })
+	}
+}
+
+func recoverOutdated(t *testing.T, changes int) {
 	c, ctx := newCluster(t, 3), context.Background()
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")
@@ -86,7 +94,7 @@ func TestRecoveryWithOutdatedMetadata(t *testing.T) {
 	key := meta.Keys{Cluster: "test"}.Partition(topic.Partition(0))
 	backup, err := c.meta.Get(ctx, key)
 	require.NoError(t, err)
-	for i := range 3 {
+	for i := range changes {
 		leader := c.leader("orders")
 		c.kill(leader)
 		c.restart(leader)
@@ -102,26 +110,28 @@ func TestRecoveryWithOutdatedMetadata(t *testing.T) {
 	for name := range c.disks {
 		c.restart(name)
 	}
-	var remains coordinator.Remains
+	var remains edge.Remains
 	c.eventually(func() bool {
 		remains, err = c.nodes["n1"].Remains(ctx, "orders", 0)
-		return err == nil && len(remains.Replicas) == 3
-	}, "not all answer")
-	require.True(t, remains.Outdated)
+		return err == nil && len(remains.Replicas) == 3 && remains.Outdated
+	}, "not all answer, or the metadata counts as the present one: %s", &remains)
 	require.Empty(t, remains.Refused)
+	require.Empty(t, remains.Leader)
 	_, err = c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
 	require.NoError(t, err)
 	c.whole("orders")
 	require.NoError(t, c.put("n3", "orders", "after"))
 	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.MinInSync == 2 && p.Epoch > remains.Replicas[0].Epoch })
-	got := c.drain("n1", "orders", 5)
+	got := c.drain("n1", "orders", changes+2)
 	require.Contains(t, got, "after")
 }
 
-// TestRecoveryOfAReplicaThatCatchesUp: a replica has been told what the channels have
-// done, and copies the log, when both that are in sync lose their disks. It is gone
-// on with. What is put then stands where the channel had been: it is delivered.
+// TestRecoveryOfAReplicaThatCatchesUp: a replica has received the channels' state, and is
+// copying the log, when both in-sync replicas lose their disks. The partition
+// continues from this replica. The next put lies at a sequence that the channel had
+// already passed. It is delivered.
 func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
+	t.Parallel()
 	c, ctx := newCluster(t, 3), context.Background()
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 	c.do("n1", "channel.create", "orders", "drain", nil)
@@ -138,7 +148,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	c.counts("orders", "drain", 0, 0, 0)
 	c.restart(survivor)
 	require.Eventually(t, func() bool {
-		d, err := c.nodes[survivor].Digest(coordinator.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
+		d, err := c.nodes[survivor].Digest(edge.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
 		return err == nil && d.EndSequence > puts/4
 	}, patience, time.Millisecond)
 	for name := range c.disks {
@@ -149,7 +159,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	for name := range c.disks {
 		if name != survivor {
 			c.kill(name)
-			c.disks[name] = vfs.NewMemory()
+			c.wipe(name)
 		}
 	}
 	c.net.heal()
@@ -174,17 +184,18 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	}
 }
 
-// TestChannelsAfterARecovery: the only replica came back empty, and is gone on with. A
-// broker that had seen the topic's channel before has it made anew for whoever consumes
-// it there.
+// TestChannelsAfterARecovery: the only replica came back empty, and the partition is
+// recovered from it. A broker that had seen the topic's channel before has it created anew
+// for its consumers.
 func TestChannelsAfterARecovery(t *testing.T) {
+	t.Parallel()
 	c, ctx := newCluster(t, 3), context.Background()
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
 	leader := c.leader("orders")
 	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 	c.do(other, "channel.create", "orders", "billing", nil)
 	c.kill(leader)
-	c.disks[leader] = vfs.NewMemory()
+	c.wipe(leader)
 	c.restart(leader)
 	c.eventually(func() bool {
 		remains, err := c.nodes[other].Remains(ctx, "orders", 0)
@@ -208,4 +219,108 @@ func TestChannelsAfterARecovery(t *testing.T) {
 			}
 		}
 	}, "nobody has the channel")
+}
+
+// TestOldDiskAfterARecovery: the operator has recovered a partition without messages that
+// were acknowledged, and the disk that has them comes back. It is not cut: it stays out of the
+// in-sync set with an alarm, its messages can be read, and it is copied anew only when the
+// operator gives it up by name.
+func TestOldDiskAfterARecovery(t *testing.T) {
+	for name, acknowledged := range map[string]int{"many": 5, "the last one": 1} {
+		for _, replaced := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, replaced meanwhile %v", name, replaced), func(t *testing.T) {
+				oldDiskAfterARecovery(t, acknowledged, replaced)
+			})
+		}
+	}
+}
+
+func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
+	c, ctx := newCluster(t, 3), context.Background()
+	alarms := &hook{}
+	c.log.AddHook(alarms)
+	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+	c.whole("orders")
+	for i := range 10 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	c.whole("orders")
+	lost := c.leader("orders")
+	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[lost]
+	third := map[string]string{"n1": "n3", "n2": "n1", "n3": "n2"}[lost]
+	c.kill(survivor)
+	for i := range acknowledged {
+		require.NoError(t, c.put(lost, "orders", fmt.Sprintf("lost%d", i)))
+	}
+	c.kill(lost)
+	c.kill(third)
+	old := c.disks[lost]
+	c.wipe(lost)
+	c.wipe(third)
+	c.restart(survivor)
+	c.restart(third)
+	if replaced {
+		c.restart(lost)
+	}
+	c.eventually(func() bool {
+		_, err := c.nodes[survivor].Recover(ctx, "orders", 0, ident.Node(survivor))
+		return err == nil
+	}, "not recovered")
+	c.eventually(func() bool { return c.put(survivor, "orders", "after") == nil }, "nobody leads")
+	if replaced {
+		c.whole("orders")
+		c.kill(lost)
+		c.meta.Expire(c.lease(lost))
+	}
+	c.disks[lost] = old
+	c.restart(lost)
+	c.eventually(func() bool { return alarms.has("replication alarm", lost) }, "no alarm")
+	require.Equal(t, 10+acknowledged, int(c.digest(lost, "orders").EndSequence), "it was cut")
+	c.eventually(func() bool {
+		v, ok := c.view(survivor, "orders")
+		return ok && !slices.Contains(v.Partitions[0].ISR, ident.Node(lost))
+	}, "the old disk is not out of the in-sync set")
+
+	for i := range acknowledged { // they are saved
+		peeked, err := c.nodes[third].Peek(ctx, edge.PeekRequest{Topic: "orders", From: fmt.Sprint(10 + i), Limit: 1, Node: ident.Node(lost), Uncommitted: true})
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("lost%d", i), peeked.Messages[0].Body)
+	}
+	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(survivor)), edge.ErrInvalid, "it is in sync")
+	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, "n9"), edge.ErrInvalid)
+	require.NoError(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(lost)))
+	c.whole("orders")
+	require.NoError(t, c.put(lost, "orders", "at last"))
+	require.NotContains(t, c.drain(lost, "orders", 12), "lost0")
+	records, _, err := c.meta.List(ctx, meta.Keys{Cluster: "test"}.Audit(""))
+	require.NoError(t, err)
+	require.Len(t, records, 2)
+}
+
+// lease is that of a broker's registration, 0 if it has none.
+func (c *cluster) lease(name string) int64 {
+	e, _ := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	return e.Lease
+}
+
+// hook keeps log lines.
+type hook struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (*hook) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
+
+func (h *hook) Fire(e *logrus.Entry) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines = append(h.lines, fmt.Sprint(e.Message, " on ", e.Data["on"], ": ", e.Data[logrus.ErrorKey]))
+	return nil
+}
+
+// has reports whether a broker has logged an error.
+func (h *hook) has(message, on string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.lines, func(l string) bool { return strings.HasPrefix(l, message+" on "+on) })
 }

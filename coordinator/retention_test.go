@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -33,14 +32,14 @@ func (c *cluster) fill(topic string, n int) {
 	}
 }
 
-// logStart is the least first offset that any replica of a topic holds, once all
-// tell: a broker that has just started does not know its topics yet.
+// logStart is the least first offset that any replica of a topic holds. It waits for the
+// answers of all replicas: a broker that has just started does not know its topics yet.
 func (c *cluster) logStart(topic string) (low ident.Offset) {
 	c.t.Helper()
 	c.eventually(func() bool {
 		low = ident.Offset(1 << 62)
 		for _, b := range c.nodes {
-			d, err := b.Digest(coordinator.DigestRequest{Topic: topic})
+			d, err := b.Digest(edge.DigestRequest{Topic: topic})
 			if err != nil {
 				return false
 			}
@@ -70,6 +69,7 @@ func (c *cluster) deferredBodies(topic, channel string) (out []string) {
 }
 
 func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -94,8 +94,8 @@ func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 		c.counts("orders", "billing", 0, 0, 2)
 		t.Log(name)
 	}
-	// They are carried again when their carry batch has become old itself, and
-	// they are what they were.
+	// They are relocated again when their relocation batch has become old itself, and
+	// stay unchanged.
 	before := c.logStart("orders")
 	c.fill("orders", 500)
 	s = c.subscribe("n3", "orders", "billing", 1000)
@@ -105,14 +105,15 @@ func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 		// last 10 ms may be forgotten.
 		s.finish(s.sub.Pull(1000, nil)...)
 		return c.logStart("orders") > before+4*smallSegment
-	}, "the carried messages pin the log")
+	}, "the relocated messages pin the log")
 	c.whole("orders")
 	require.Equal(t, []string{"later", "poison"}, c.deferredBodies("orders", "billing"))
 }
 
-// TestEphemeralTopicKeepsWhatItsChannelsNeed: the consumers of a feed without end
-// are all ephemeral, and no other channel will ever ask for what they have had.
+// TestEphemeralTopicKeepsWhatItsChannelsNeed: all channels of an endless feed are
+// ephemeral. No other channel will ever need the messages that they have finished.
 func TestEphemeralTopicKeepsWhatItsChannelsNeed(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 	fast := c.subscribe("n2", "feed#ephemeral", "fast#ephemeral", 1000)
 	slow := c.subscribe("n3", "feed#ephemeral", "slow#ephemeral", 1000)
@@ -126,6 +127,7 @@ func TestEphemeralTopicKeepsWhatItsChannelsNeed(t *testing.T) {
 }
 
 func TestRetentionKeepsFinishedMessagesForReplay(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
 	kept := map[string]map[string]string{
 		"none":  nil,
@@ -158,7 +160,7 @@ func TestOldMessagesAreNotDelivered(t *testing.T) {
 	put := time.Now()
 	c.eventually(func() bool { return time.Since(put) > 50*time.Millisecond }, "time passes")
 	c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "50ms"})
-	c.kill(c.leader("orders")) // whoever leads next knows it too
+	c.kill(c.leader("orders")) // the next leader has it, too
 	on := c.leader("orders")
 	s := c.subscribe(on, "orders", "billing", 10)
 	c.eventually(func() bool {
@@ -172,6 +174,7 @@ func TestOldMessagesAreNotDelivered(t *testing.T) {
 }
 
 func TestExpiredMessagesOfAChannelWithoutConsumersGo(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 	c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "1s"})
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -181,6 +184,7 @@ func TestExpiredMessagesOfAChannelWithoutConsumersGo(t *testing.T) {
 }
 
 func TestTopicWithoutChannelsKeepsEverything(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "topic.create", "others", "", nil)
@@ -208,6 +212,6 @@ func TestFullTopicRefusesPutsUntilItIsDrained(t *testing.T) {
 	s := c.subscribe("n1", "orders", "billing", 200)
 	s.finish(s.take(stored)...)
 	c.eventually(func() bool { return c.put("n2", "orders", body) == nil }, "it stays full")
-	require.ErrorIs(t, c.nodes["n1"].Do(context.Background(), edge.AdminOp{Verb: "topic.create", Topic: "x",
+	require.ErrorIs(t, do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "x",
 		Args: map[string]string{"max_bytes": "many"}}), edge.ErrInvalid)
 }

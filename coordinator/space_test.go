@@ -37,8 +37,8 @@ func TestPutsAreRefusedWhileAReplicaIsShortOfSpace(t *testing.T) {
 	c.whole("orders")
 }
 
-// TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies: its in-sync membership ends,
-// and with it what its disk means to the others.
+// TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies: its in-sync membership ends, and its
+// full disk stops no puts any more.
 func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 	const reserve = 1 << 30
 	c := newClusterOf(t, cluster{size: 3, minFree: reserve})
@@ -54,6 +54,7 @@ func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 // TestFullDiskOfNewestFilesHeals: all that fills the disk is in the newest file of a
 // log, which the next put would go to. When it is consumed, it goes.
 func TestFullDiskOfNewestFilesHeals(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -76,6 +77,7 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 // its leader's, whose own log is small again. So it is, too, with a follower of a build
 // that took the batch that begins a new file for an empty one.
 func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20, segmentBytes: 1})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)

@@ -36,9 +36,9 @@ func (l laggingMeta) Watch(ctx context.Context, prefix string) <-chan meta.Chang
 	return out
 }
 
-// TestDeleteAtABrokerThatLags: the topic was deleted and made again while the broker
-// that is asked to delete it did not listen. It hears of the former alone, and does
-// not take its task for that.
+// TestDeleteAtABrokerThatLags: the topic was deleted and created again while the watch of
+// the broker that is asked to delete it lags. The broker receives the deletion alone, and
+// does not take it for the one that it was asked for.
 func TestDeleteAtABrokerThatLags(t *testing.T) {
 	key := meta.Keys{Cluster: "test"}.Topic("orders")
 	var armed atomic.Bool
@@ -82,7 +82,7 @@ func TestDeleteAtABrokerThatLags(t *testing.T) {
 	c.do("n1", "topic.create", "orders", "", nil)
 	result := make(chan error, 1)
 	go func() {
-		result <- c.nodes["n3"].Do(context.Background(), edge.AdminOp{Verb: "topic.delete", Topic: "orders"})
+		result <- do(context.Background(), c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"})
 	}()
 	<-asked
 	close(deleted)
@@ -93,8 +93,8 @@ func TestDeleteAtABrokerThatLags(t *testing.T) {
 	c.eventually(func() bool { _, ok := c.nodes["n1"].Topic("orders"); return !ok }, "the topic stays")
 }
 
-// TestDeleteWithoutMetadata: a broker that cannot ask for a topic that it has not
-// heard of does not say that there is none.
+// TestDeleteWithoutMetadata: a broker that cannot read the key of an unknown topic does not
+// answer that the topic does not exist.
 func TestDeleteWithoutMetadata(t *testing.T) {
 	errMeta := errors.New("no leader")
 	c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s meta.Store) meta.Store {
@@ -110,13 +110,14 @@ func TestDeleteWithoutMetadata(t *testing.T) {
 	require.NotErrorIs(t, err, edge.ErrTopicNotFound)
 }
 
-// lag of a broker: what changes in the metadata while it is on is not heard of before its end.
+// lag of a broker: its watch delivers changes of the metadata only after the lag's end.
 type lag struct {
 	on  atomic.Bool
 	end func()
 }
 
-// newLagging is a cluster of three in which n3 may lag; asks is told each key that it reads.
+// newLagging is a cluster of three in which n3 may lag. asks is called for each key that n3
+// reads.
 func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 	over := make(chan struct{})
 	l := &lag{end: sync.OnceFunc(func() { close(over) })}
@@ -137,8 +138,8 @@ func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 	return c, l
 }
 
-// TestCreateAtABrokerThatLags: it has not heard that the topic was deleted, and makes
-// it all the same.
+// TestCreateAtABrokerThatLags: a broker that has not received the deletion of a topic
+// creates it again all the same.
 func TestCreateAtABrokerThatLags(t *testing.T) {
 	key := meta.Keys{Cluster: "test"}.Topic("orders")
 	c, lag := newLagging(t, func(l *lag, k string) {
@@ -154,23 +155,24 @@ func TestCreateAtABrokerThatLags(t *testing.T) {
 	c.eventually(func() bool { v, ok := c.view("n1", "orders"); return ok && v.MaxBytes == 1000000 }, "it is there")
 }
 
-// TestAdministrationAtABrokerThatLags: what was done and not heard of in time is no
-// fault of the broker.
+// TestAdministrationAtABrokerThatLags: an operation whose change does not reach the broker
+// in time is answered as unavailable, not as an internal error.
 func TestAdministrationAtABrokerThatLags(t *testing.T) {
+	t.Parallel()
 	c, lag := newLagging(t, func(*lag, string) {})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
 	c.eventually(func() bool { return slices.Contains(c.nodes["n3"].Channels("orders"), "billing") }, "n3 knows them")
 	lag.on.Store(true)
 	c.do("n1", "topic.create", "new", "", nil)
-	for _, op := range []edge.AdminOp{
+	for _, op := range []operation{
 		{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "true"}},
 		{Verb: "topic.replication", Topic: "orders", Args: map[string]string{"min_in_sync": "1"}},
 		{Verb: "channel.empty", Topic: "new", Channel: "billing"},
 		{Verb: "topic.delete", Topic: "orders"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		require.ErrorIs(t, c.nodes["n3"].Do(ctx, op), edge.ErrUnavailable, op.Verb)
+		require.ErrorIs(t, do(ctx, c.nodes["n3"], op), edge.ErrUnavailable, op.Verb)
 		cancel()
 	}
 	lag.end()

@@ -3,145 +3,110 @@ package coordinator
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
-	// tellTimeout bounds what is written to the metadata by a broker that stops: that
-	// it does, and the end of its registration. Without a majority, because the others
-	// stop too, it waits for nothing; who does not get the word finds out by himself.
-	tellTimeout = 2 * txnTimeout
+	// publishTimeout bounds the two writes of a stopping broker to the metadata: that it
+	// stops, and the end of its registration. If the others stop too, the metadata has no
+	// majority and a longer wait is in vain. A broker without the notification detects the
+	// stop by itself.
+	publishTimeout = 2 * txn.Timeout
 	// settleTimeout bounds the wait for the channels' last changes.
 	settleTimeout = time.Second
-	// handOverStall ends a hand-over of which nothing is seen for so long: those who
-	// should take over, or the metadata, may be stopping too.
-	handOverStall = 500 * time.Millisecond
+	// transferStall ends the transfers that make no progress for so long: the targets, or
+	// the metadata, may be stopping too.
+	transferStall = 500 * time.Millisecond
 )
 
-// HandOver gives every partition led here to another live member of its in-sync
-// set, and returns when that is done, nothing moves any more, or ctx ends: what is
-// left is elected by the others once this broker is gone. The edges still serve
-// meanwhile.
+// HandOver transfers every partition led here to another live member of its in-sync
+// set. It returns when that is done, no transfer makes progress any more, or ctx ends. The
+// others elect leaders of the remaining partitions once this broker is gone. The edges
+// serve until then.
 func (b *Broker) HandOver(ctx context.Context) {
 	if b.stopping.Swap(true) {
 		return
 	}
-	b.log.Info("STOPPING, handing leaderships over")
-	say, cancel := context.WithTimeout(ctx, tellTimeout)
-	if err := b.session.handingOver(say); err != nil { // then nobody knows, and may place something here yet
-		b.log.WithError(err).Warn("cannot tell the others that this broker stops")
+	b.log.Info("STOPPING: this broker transfers its leaderships")
+	say, cancel := context.WithTimeout(ctx, publishTimeout)
+	if err := b.session.PublishHandingOver(say); err != nil { // then another broker may place something here yet
+		b.log.WithError(err).Warn("cannot notify the other brokers that this broker stops")
 	}
 	cancel()
 	ctx, cancel = context.WithCancel(ctx)
 	defer cancel()
-	stall := time.AfterFunc(handOverStall, cancel)
+	stall := time.AfterFunc(transferStall, cancel)
 	defer stall.Stop()
 	least := math.MaxInt
-	_ = b.await(ctx, func() bool {
-		left := 0
-		for _, h := range b.hosted() {
-			v := h.View()
-			if v.Leader != b.self || v.Role != replica.Leader && v.Role != replica.Electing {
-				continue
-			}
-			if to, ok := b.heir(v); ok {
-				left++
-				h.flush()
-				b.post(h.id, replica.HandOver{To: to})
-			}
-		}
+	_ = b.catalog.Await(ctx, func() bool {
+		left := b.transferAll()
 		if left < least {
 			least = left
-			stall.Reset(handOverStall)
+			stall.Reset(transferStall)
 		}
 		return left == 0
 	})
 }
 
-// heir is a live in-sync member other than this broker.
-func (b *Broker) heir(v *replica.View) (ident.Node, bool) {
+// transferAll starts the transfer of each partition that is led here and has a target, and
+// counts them.
+func (b *Broker) transferAll() (left int) {
+	for _, p := range b.engine.Partitions() {
+		v := p.View()
+		if v.Leader != b.self || v.Role != replica.Leader && v.Role != replica.Electing {
+			continue
+		}
+		if to, ok := b.transferTarget(v); ok {
+			left++
+			p.TransferLeadership(to)
+		}
+	}
+	return left
+}
+
+// transferTarget is a live in-sync member other than this broker.
+func (b *Broker) transferTarget(v *replica.View) (ident.Node, bool) {
 	for _, m := range v.ISR {
-		if m.Node != b.self && b.alive(m.Node) {
+		if m.Node != b.self && b.directory.Alive(m.Node) {
 			return m.Node, true
 		}
 	}
 	return "", false
 }
 
-// Stop hands leaderships over, leaves the cluster, and closes. The caller closes
+// Stop transfers leaderships, leaves the cluster, and closes. The caller closes
 // the edges between HandOver and Stop, or after.
 func (b *Broker) Stop(ctx context.Context) {
 	b.HandOver(ctx)
-	b.settleChannels(ctx)
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	settle, done := context.WithTimeout(ctx, settleTimeout)
+	b.engine.Settle(settle, b.peers.Dead)
+	done()
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	if err := b.session.leave(leave); err != nil {
-		b.log.WithError(err).Warn("cannot end the registration, it will run out")
+	if err := b.session.Leave(leave); err != nil {
+		b.log.WithError(err).Warn("cannot end the registration: its lease ends it")
 	}
-	b.Close()
-}
-
-// settleChannels makes the channels' last changes durable, on all of the in-sync
-// set: a requeue of the last 10 ms must not be forgotten by a planned stop.
-func (b *Broker) settleChannels(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	for _, h := range b.hosted() {
-		if h.Leading() {
-			h.flush()
+	if b.Close() == nil {
+		if err := b.session.NoteCleanStop(); err != nil {
+			b.log.WithError(err).Warn("cannot note that this broker stopped as planned")
 		}
 	}
-	for _, l := range b.loops {
-		ack := make(chan struct{})
-		if l.mail.post(work{kind: workBarrier, ack: ack}) {
-			select {
-			case <-ack:
-			case <-ctx.Done():
-			}
-		}
-	}
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
-	for !b.channelsSettled() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done(): // the others did not answer: what they miss is redelivered
-			return
-		}
-	}
-}
-
-// channelsSettled reports whether all in-sync replicas hold every change of the
-// channels led here, or never will because one of them has died.
-func (b *Broker) channelsSettled() bool {
-	for _, h := range b.hosted() {
-		v := h.View()
-		if v.Role != replica.Leader || v.Confirmed >= v.Issued {
-			continue
-		}
-		if !slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return b.members.dead(m.Node) }) {
-			return false
-		}
-	}
-	return true
 }
 
 // Close ends everything at once, in the reverse order of the start. Every put
-// that waits is answered. It may be called again.
-func (b *Broker) Close() {
+// that waits is answered. It may be called again. An error means that the store
+// may lack writes that were not synced yet.
+func (b *Broker) Close() error {
 	b.stopping.Store(true)
-	b.mu.Lock()
-	if b.mu.closed {
-		b.mu.Unlock()
-		return
+	if !b.tasks.Close() {
+		return nil
 	}
-	b.mu.closed = true
-	b.mu.Unlock()
-	b.cancel()
+	b.catalog.Close()
+	b.dispatch.Close()
 	if b.gateway != nil {
 		_ = b.gateway.Close()
 	}
@@ -150,17 +115,17 @@ func (b *Broker) Close() {
 	} else {
 		_ = b.o.Listen.Close()
 	}
-	b.done.Wait()
-	for _, l := range b.loops {
-		l.stop()
+	b.tasks.Wait()
+	if b.engine != nil {
+		b.engine.Stop()
+		b.proposer.Stop()
 	}
-	if b.proposer != nil {
-		b.proposer.stop()
-		b.reader.stop()
+	if b.store == nil {
+		return nil
 	}
-	if b.store != nil {
-		if err := b.store.Close(); err != nil {
-			b.log.WithError(err).Error("cannot close the store")
-		}
+	err := b.store.Close()
+	if err != nil {
+		b.log.WithError(err).Error("cannot close the store")
 	}
+	return err
 }

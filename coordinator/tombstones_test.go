@@ -14,8 +14,8 @@ import (
 func TestTombstonedNodeDeletesNothing(t *testing.T) {
 	c := newCluster(t, 3)
 	ctx := t.Context()
-	remove := edge.AdminOp{Verb: "topic.delete", Topic: "orders"}
-	require.NoError(t, c.nodes["n1"].Do(ctx, edge.AdminOp{Verb: "topic.create", Topic: "orders"}))
+	remove := operation{Verb: "topic.delete", Topic: "orders"}
+	require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders"}))
 	c.whole("orders")
 	node := ""
 	for _, b := range c.nodes["n1"].Cluster().Brokers {
@@ -24,21 +24,21 @@ func TestTombstonedNodeDeletesNothing(t *testing.T) {
 		}
 	}
 	require.NoError(t, c.nodes["n1"].Tombstone("orders", node))
-	require.NoError(t, c.nodes["n2"].Do(ctx, remove), "nsqadmin sees no failure")
+	require.NoError(t, do(ctx, c.nodes["n2"], remove), "nsqadmin sees no failure")
 	for _, name := range []string{"n1", "n2", "n3"} {
 		require.Contains(t, c.nodes[name].Topics(), "orders", name)
 	}
 	require.NoError(t, c.nodes["n1"].Tombstone("nothing", node))
-	require.NoError(t, c.nodes["n3"].Do(ctx, remove), "another broker deletes")
+	require.NoError(t, do(ctx, c.nodes["n3"], remove), "another broker deletes")
 	require.NotContains(t, c.nodes["n3"].Topics(), "orders")
 }
 
-// TestTombstoneOfABrokerThatDoesNotAnswer: it would delete the topic when it is asked to
-// next, and not know that its own copy was meant. Who else does not answer shows it, and
-// does no harm.
+// TestTombstoneOfABrokerThatDoesNotAnswer: a broker that missed the deletion would delete
+// the next topic of the name, and not know that its own copy was meant. The list of
+// brokers that do not answer shows it. Other silent brokers do no harm.
 func TestTombstoneOfABrokerThatDoesNotAnswer(t *testing.T) {
 	c := newCluster(t, 3)
-	require.NoError(t, c.nodes["n1"].Do(t.Context(), edge.AdminOp{Verb: "topic.create", Topic: "orders"}))
+	require.NoError(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders"}))
 	c.whole("orders")
 	addresses := map[string]string{}
 	for _, b := range c.nodes["n1"].Cluster().Brokers {

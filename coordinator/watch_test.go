@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/stretchr/testify/require"
 )
 
-// TestBrokerHearsOfOthersWhileItTrashesATopic: a topic's folders go to the trash
-// slowly; the broker hears of what happens meanwhile.
-func TestBrokerHearsOfOthersWhileItTrashesATopic(t *testing.T) {
+// TestBrokerReceivesChangesWhileItTrashesATopic: a topic's folders go to the trash
+// slowly. The broker receives other changes meanwhile.
+func TestBrokerReceivesChangesWhileItTrashesATopic(t *testing.T) {
 	trashing, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var armed atomic.Bool
@@ -41,6 +42,7 @@ func TestBrokerHearsOfOthersWhileItTrashesATopic(t *testing.T) {
 // the survivors delete a topic of many partitions on disks whose directory syncs take
 // some milliseconds.
 func TestFailoverWhileATopicIsTrashed(t *testing.T) {
+	t.Parallel()
 	var armed atomic.Bool
 	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
 		if armed.Load() && op.Call == vfs.CallSyncDir {
@@ -59,12 +61,12 @@ func TestFailoverWhileATopicIsTrashed(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, c.put(on, "orders", "m1"))
 	t.Log(fmt.Sprint("put after ", time.Since(began)))
-	require.Less(t, time.Since(began), time.Second)
+	require.Less(t, time.Since(began), env.Within(t, time.Second))
 }
 
-// TestBrokerHearsOfOthersWhileItMakesReplicas: a topic of many partitions was made
-// while the broker was down; it hears of what happens while it makes its replicas.
-func TestBrokerHearsOfOthersWhileItMakesReplicas(t *testing.T) {
+// TestBrokerReceivesChangesWhileItMakesReplicas: a topic of many partitions was created
+// while the broker was down. The broker receives other changes while it creates its replicas.
+func TestBrokerReceivesChangesWhileItMakesReplicas(t *testing.T) {
 	var armed atomic.Bool
 	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
 		if armed.Load() && strings.HasPrefix(op.Name, "n3") && op.Call == vfs.CallSyncDir {
@@ -82,5 +84,5 @@ func TestBrokerHearsOfOthersWhileItMakesReplicas(t *testing.T) {
 	c.do("n1", "topic.create", "new", "", map[string]string{"replication_factor": "1"})
 	c.eventually(func() bool { _, ok := c.nodes["n3"].Topic("new"); return ok }, "n3 hears nothing")
 	t.Log(fmt.Sprint("heard after ", time.Since(began)))
-	require.Less(t, time.Since(began), time.Second)
+	require.Less(t, time.Since(began), env.Within(t, time.Second))
 }

@@ -6,10 +6,11 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// CreateChannel makes a channel, or finds it, and returns when its position is on
-// all in-sync replicas. ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
+// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all
+// in-sync replicas. Errors: ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", edge.ErrInvalid, name)
@@ -18,26 +19,26 @@ func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOpt
 	if err != nil {
 		return nil, err
 	}
-	if err := c.born.wait(ctx); err != nil {
+	if err := c.creation.wait(ctx); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// maxName is NSQ's bound, suffix included.
+// maxName is the longest channel name in bytes, suffix included. It is NSQ's limit.
 const maxName = 64
 
 func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	c, at, err := p.insert(name, o)
-	if err == nil && !at.found && c.born != nil {
-		p.post(c.born, record{kind: kindCreate, channel: name, flags: flagIf(o.Ordered, flagOrdered), at: at.sequence})
+	if err == nil && !at.found && c.creation != nil {
+		p.post(c.creation, state.Record{Kind: state.KindCreate, Channel: name, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence})
 	}
 	return c, err
 }
 
-// inserted says where a channel begins, unless it was there already.
+// inserted says where a channel begins, and whether it existed before (found).
 type inserted struct {
 	sequence ident.Sequence
 	found    bool
@@ -52,21 +53,21 @@ func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, e
 	}
 	if c, ok := p.channels[name]; ok {
 		if c.ephemeral && o.Ordered && !c.Ordered() {
-			c.order(true) // nothing is replicated, nor is there a key that says so
+			c.order(true) // an ephemeral channel is neither replicated nor in the metadata
 		}
 		return c, inserted{found: true}, nil
 	}
 	at := p.originLocked(o)
 	c := newChannel(p, name, o.Ordered, at)
 	if !c.ephemeral {
-		c.born = &change{done: make(chan struct{})}
+		c.creation = &change{done: make(chan struct{})}
 	}
 	c.lead(p.epoch, p.limitLocked(), now)
-	p.channels[name], p.peopled = c, true
+	p.channels[name], p.hadChannels = c, true
 	return c, inserted{sequence: at}, nil
 }
 
-// originLocked turns an origin into a position that the log has.
+// originLocked turns an origin into a position within the log.
 func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
 	first, end := p.source.Start().Sequence, p.limitLocked()
 	switch o.Origin {
@@ -81,9 +82,9 @@ func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
 	}
 }
 
-// change carries out one administrative change of the state on the leader, as
-// apply does on the others, and waits for them.
-func (p *Partition) change(ctx context.Context, work func() (record, error)) error {
+// change applies one administrative change of the state on the leader, by the same method as a
+// follower does (applyLocked), and waits until all in-sync replicas have it.
+func (p *Partition) change(ctx context.Context, work func() (state.Record, error)) error {
 	d, err := p.begin(work)
 	if err != nil {
 		return err
@@ -91,12 +92,13 @@ func (p *Partition) change(ctx context.Context, work func() (record, error)) err
 	return d.wait(ctx)
 }
 
-// begin works the change out, applies it and posts it. nil: nobody needs to wait.
-func (p *Partition) begin(work func() (record, error)) (*change, error) {
+// begin works the change out, applies it and posts it. A nil change needs no wait: it concerns an
+// ephemeral channel, which is not replicated.
+func (p *Partition) begin(work func() (state.Record, error)) (*change, error) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	r, err := p.stage(work)
-	if err != nil || r.channel != "" && IsEphemeral(r.channel) {
+	if err != nil || r.Channel != "" && IsEphemeral(r.Channel) {
 		return nil, err
 	}
 	d := &change{done: make(chan struct{})}
@@ -104,11 +106,11 @@ func (p *Partition) begin(work func() (record, error)) (*change, error) {
 	return d, nil
 }
 
-func (p *Partition) stage(work func() (record, error)) (record, error) {
+func (p *Partition) stage(work func() (state.Record, error)) (state.Record, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.leading {
-		return record{}, ErrNotLeader
+		return state.Record{}, ErrNotLeader
 	}
 	r, err := work()
 	if err == nil {
@@ -117,109 +119,102 @@ func (p *Partition) stage(work func() (record, error)) (record, error) {
 	return r, err
 }
 
-// onChannel is change for one channel.
-func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Channel) record) error {
-	return p.change(ctx, func() (record, error) {
+// onChannel is change for one channel. edge.ErrChannelNotFound if the channel does not exist.
+func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Channel) state.Record) error {
+	return p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
 		if !ok {
-			return record{}, edge.ErrChannelNotFound
+			return state.Record{}, edge.ErrChannelNotFound
 		}
 		r := work(c)
-		r.channel = name
+		r.Channel = name
 		return r, nil
 	})
 }
 
-// DeleteChannel ends a channel and discards what it had. Like all below it
-// returns when the change is on all in-sync replicas; edge.ErrChannelNotFound,
-// ErrNotLeader, ErrNotReplicated.
+// DeleteChannel ends a channel and discards its state. Like all operations below, it returns when
+// the change is on all in-sync replicas. Errors: edge.ErrChannelNotFound, ErrNotLeader,
+// ErrNotReplicated.
 func (p *Partition) DeleteChannel(ctx context.Context, name string) error {
-	return p.onChannel(ctx, name, func(*Channel) record {
-		return record{kind: kindDelete, at: p.committed.Sequence}
+	return p.onChannel(ctx, name, func(*Channel) state.Record {
+		return state.Record{Kind: state.KindDelete, At: p.committed.Sequence}
 	})
 }
 
-// EmptyChannel discards everything that the channel has not finished, also what
-// is in flight or deferred.
+// EmptyChannel discards every message that the channel has not finished, including messages in
+// flight and deferred messages.
 func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
-	return p.onChannel(ctx, name, func(*Channel) record {
-		return record{kind: kindSeek, at: p.limitLocked()}
+	return p.onChannel(ctx, name, func(*Channel) state.Record {
+		return state.Record{Kind: state.KindSeek, At: p.limitLocked()}
 	})
 }
 
-// SeekChannel moves the channel to a sequence, also back, within what the log
-// has. What is in flight or deferred is forgotten.
-func (p *Partition) SeekChannel(ctx context.Context, name string, to ident.Sequence) error {
-	return p.onChannel(ctx, name, func(*Channel) record {
-		at := p.originLocked(ChannelOptions{Origin: FromSequence, Sequence: to})
-		return record{kind: kindSeek, at: at}
+// SeekChannel moves the channel to the position at which a new channel with these options would
+// begin, also back. Messages in flight and deferred messages are forgotten.
+func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) error {
+	return p.onChannel(ctx, name, func(*Channel) state.Record {
+		return state.Record{Kind: state.KindSeek, At: p.originLocked(o)}
 	})
 }
 
-// MoveChannel is SeekChannel to where a new channel with this origin would begin.
-func (p *Partition) MoveChannel(ctx context.Context, name string, o ChannelOptions) error {
-	return p.onChannel(ctx, name, func(*Channel) record {
-		return record{kind: kindSeek, at: p.originLocked(o)}
-	})
-}
-
-// PauseChannel stops deliveries; finishes still count.
+// PauseChannel stops deliveries. Finishes still count.
 func (p *Partition) PauseChannel(ctx context.Context, name string) error {
-	return p.onChannel(ctx, name, func(*Channel) record {
-		return record{kind: kindPause, flags: flagPaused}
+	return p.onChannel(ctx, name, func(*Channel) state.Record {
+		return state.Record{Kind: state.KindPause, Flags: state.FlagPaused}
 	})
 }
 
 // UnpauseChannel resumes deliveries.
 func (p *Partition) UnpauseChannel(ctx context.Context, name string) error {
-	return p.onChannel(ctx, name, func(*Channel) record { return record{kind: kindPause} })
+	return p.onChannel(ctx, name, func(*Channel) state.Record { return state.Record{Kind: state.KindPause} })
 }
 
 // OrderChannel makes the channel ordered, or unordered.
 func (p *Partition) OrderChannel(ctx context.Context, name string, ordered bool) error {
-	return p.onChannel(ctx, name, func(*Channel) record {
-		return record{kind: kindOrder, flags: flagIf(ordered, flagOrdered)}
+	return p.onChannel(ctx, name, func(*Channel) state.Record {
+		return state.Record{Kind: state.KindOrder, Flags: flagIf(ordered, state.FlagOrdered)}
 	})
 }
 
-// PauseTopic keeps what is published from now on from all channels.
+// PauseTopic withholds from all channels the messages that are published from now on.
 func (p *Partition) PauseTopic(ctx context.Context) error {
-	return p.change(ctx, func() (record, error) {
-		return record{kind: kindBarrier, flags: flagPaused, at: p.limitLocked()}, nil
+	return p.change(ctx, func() (state.Record, error) {
+		return state.Record{Kind: state.KindBarrier, Flags: state.FlagPaused, At: p.limitLocked()}, nil
 	})
 }
 
-// UnpauseTopic hands over what came meanwhile.
+// UnpauseTopic releases to the channels the messages that were published during the pause.
 func (p *Partition) UnpauseTopic(ctx context.Context) error {
-	return p.change(ctx, func() (record, error) { return record{kind: kindBarrier}, nil })
+	return p.change(ctx, func() (state.Record, error) { return state.Record{Kind: state.KindBarrier}, nil })
 }
 
-// EmptyTopic discards what no channel has been given: everything of a topic
-// without channels, what came since the pause of a paused one.
+// EmptyTopic discards the messages that no channel has received yet: all messages of a topic
+// without channels, or the messages since the pause of a paused topic.
 func (p *Partition) EmptyTopic(ctx context.Context) error {
-	return p.change(ctx, func() (record, error) {
-		return record{kind: kindKeep, at: p.committed.Sequence}, nil
+	return p.change(ctx, func() (state.Record, error) {
+		return state.Record{Kind: state.KindKeep, At: p.committed.Sequence}, nil
 	})
 }
 
-// Forget gives up what the channels of an #ephemeral topic have had, where all are
-// ephemeral: the topic goes with the last of them, so that nobody will ask for it.
-// The replicas, which do not know these channels, keep the log for the topic.
-func (p *Partition) Forget() {
+// ReleaseEphemeral releases the messages that every channel of an #ephemeral topic has passed, if
+// all channels are ephemeral. Such a topic ends with its last channel, so no later channel can ask
+// for them. The followers do not have these channels: they keep the log until the leader moves the
+// topic's cursor.
+func (p *Partition) ReleaseEphemeral() {
 	if at, ok := p.passed(); ok {
-		_, _ = p.begin(func() (record, error) { return record{kind: kindKeep, at: at}, nil }) // or who leads next does
+		_, _ = p.begin(func() (state.Record, error) { return state.Record{Kind: state.KindKeep, At: at}, nil }) // a leader that comes after this one repeats it
 	}
 }
 
-// passed is where the log begins that an #ephemeral topic's channels still need;
-// false if others decide, or nothing is new.
+// passed returns the first sequence that the channels of an #ephemeral topic still need. It returns
+// false if the topic has a durable channel, or if the topic's cursor is there already.
 func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if !IsEphemeral(p.topic) || len(p.channels) == 0 {
 		return 0, false
 	}
-	low = MaxSequence
+	low = ident.MaxSequence
 	for _, c := range p.channels {
 		if !c.ephemeral {
 			return 0, false
@@ -229,30 +224,30 @@ func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	return low, low > p.keep
 }
 
-// CancelDeferred finishes deferred messages of a channel and returns how many;
-// sequences that are not deferred are passed over.
+// CancelDeferred finishes deferred messages of a channel and returns how many there were. It
+// ignores sequences that are not deferred. Errors as DeleteChannel.
 func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {
 	if c, ok := p.Channel(channel); ok {
-		c.scoutFor(seqs)
+		c.prescanEach(seqs)
 	}
-	err = p.onChannel(ctx, channel, func(c *Channel) record {
+	err = p.onChannel(ctx, channel, func(c *Channel) state.Record {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		r := record{kind: kindProgress}
+		r := state.Record{Kind: state.KindProgress}
 		for _, seq := range seqs {
-			// Finished here already: it might be delivered before apply gets there.
-			if e, ok := c.cursor.aside.get(seq); ok && e.deadline != 0 {
-				c.cursor.finish(seq)
-				r.progress.finished = append(r.progress.finished, seq)
+			// The message is finished before applyLocked runs: it could be delivered in between.
+			if e, ok := c.cursor.Deferred.Get(seq); ok && e.Deadline != 0 {
+				c.cursor.Finish(seq)
+				r.Progress.Finished = append(r.Progress.Finished, seq)
 			}
 		}
-		n = len(r.progress.finished)
+		n = len(r.Progress.Finished)
 		return r
 	})
 	return n, err
 }
 
-// dropEphemeral removes a channel whose last client has left.
+// dropEphemeral removes an ephemeral channel after its last subscriber has left.
 func (p *Partition) dropEphemeral(c *Channel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

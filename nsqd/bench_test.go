@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
 func BenchmarkPullFinish(b *testing.B) {
@@ -26,7 +27,7 @@ func BenchmarkPullFinish(b *testing.B) {
 				buffer = c.Pull(s, min(credit, b.N-done), buffer[:0])
 				if len(buffer) == 0 {
 					b.StopTimer()
-					_ = r.SeekChannel(b.Context(), "c", 0)
+					_ = r.SeekChannel(b.Context(), "c", seekTo(0))
 					b.StartTimer()
 				}
 				for i := range buffer {
@@ -43,9 +44,9 @@ func BenchmarkDeferredMillion(b *testing.B) {
 	r := newRig(Options{})
 	c := r.channel(b, "c", ChannelOptions{})
 	for i := range n {
-		c.cursor.putAside(newEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
+		c.cursor.DeferUntil(cursor.NewEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
 	}
-	c.cursor.clean()
+	c.cursor.ClearDelta()
 	full := r.Snapshot()
 	b.Run("snapshot", func(b *testing.B) {
 		for range b.N {
@@ -61,14 +62,6 @@ func BenchmarkDeferredMillion(b *testing.B) {
 	b.Run("lowwater", func(b *testing.B) {
 		for range b.N {
 			_ = r.LowWater()
-		}
-	})
-	b.Run("requeue-due", func(b *testing.B) {
-		for i := range b.N {
-			seq := ident.Sequence(n + i)
-			c.cursor.aside.wait(newEntry(seq, int64(i), 1))
-			c.cursor.aside.expire(int64(i), 1)
-			c.cursor.aside.drop(seq)
 		}
 	})
 }

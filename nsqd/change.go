@@ -6,24 +6,25 @@ import (
 	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// change is one delta that somebody waits for: a caller, or an ordered channel
-// whose last finish it carries.
+// change is one delta with a waiter: a caller, or an ordered channel whose last finish is in the
+// delta.
 type change struct {
 	done chan struct{} // closed when err is final
 	err  error
 
-	opens bool // ordered channels: it says that all replicas have what they inherit
+	opensOrdered bool // once it is replicated, all replicas have the state from which ordered channels serve
 
-	channel    *Channel // an ordered finish
+	channel    *Channel // set for the finish of an ordered channel
 	seq        ident.Sequence
 	attempts   uint16
 	generation uint64
 }
 
-// wait returns when the change is on all in-sync replicas. If ctx ends first, the
-// change goes on nevertheless.
+// wait returns when the change is on all in-sync replicas. If ctx ends first, the change still goes
+// on.
 func (d *change) wait(ctx context.Context) error {
 	if d == nil {
 		return nil
@@ -36,15 +37,15 @@ func (d *change) wait(ctx context.Context) error {
 	}
 }
 
-// waiting holds the changes that are under way, by ticket. It is closed while
-// this broker does not lead: changes fail at once then.
-type waiting struct {
+// pendingChanges holds the changes on their way to the replicas, by ticket. It is closed while this
+// broker does not lead; a change then fails at once.
+type pendingChanges struct {
 	mu      sync.Mutex
 	changes map[uint64]*change // nil = closed
 	last    uint64
 }
 
-func (w *waiting) open() {
+func (w *pendingChanges) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.changes == nil {
@@ -52,7 +53,7 @@ func (w *waiting) open() {
 	}
 }
 
-func (w *waiting) close() {
+func (w *pendingChanges) close() {
 	w.mu.Lock()
 	changes := w.changes
 	w.changes = nil
@@ -63,8 +64,8 @@ func (w *waiting) close() {
 	}
 }
 
-// add gives the change a ticket; tickets are never used twice.
-func (w *waiting) add(d *change) (uint64, bool) {
+// add assigns a ticket to the change. No ticket is used twice. False: closed.
+func (w *pendingChanges) add(d *change) (uint64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.changes == nil {
@@ -75,7 +76,7 @@ func (w *waiting) add(d *change) (uint64, bool) {
 	return w.last, true
 }
 
-func (w *waiting) remove(ticket uint64) *change {
+func (w *pendingChanges) remove(ticket uint64) *change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.changes[ticket]
@@ -83,11 +84,11 @@ func (w *waiting) remove(ticket uint64) *change {
 	return d
 }
 
-// Completed says what became of the Change with this ticket: it is on all in-sync
-// replicas, or it is not known to be. Unknown tickets are ignored: Unlead has
-// answered them. It does not block.
+// Completed reports the fate of the Change with this ticket: it is on all in-sync replicas (ok), or
+// that is not certain. Unknown tickets are ignored, because Unlead has answered them. It does not
+// block.
 func (p *Partition) Completed(ticket uint64, ok bool) {
-	d := p.waiting.remove(ticket)
+	d := p.pendingChanges.remove(ticket)
 	if d == nil {
 		return
 	}
@@ -95,55 +96,47 @@ func (p *Partition) Completed(ticket uint64, ok bool) {
 		d.err = ErrNotReplicated
 	}
 	if d.channel != nil {
-		d.channel.finishConfirmed(d, ok)
+		d.channel.finishReplicated(d, ok)
 	}
-	if d.opens && ok { // else this broker leads no more
+	if d.opensOrdered && ok { // after a failure this broker does not lead any more
 		p.openOrdered()
 	}
 	close(d.done)
 }
 
-// post hands a delta to the replicas. The caller holds emit.
-func (p *Partition) post(d *change, records ...record) {
-	ticket, ok := p.waiting.add(d)
+// post passes a delta to the Replicator. The caller holds emit.
+func (p *Partition) post(d *change, records ...state.Record) {
+	ticket, ok := p.pendingChanges.add(d)
 	if !ok {
 		d.err = ErrNotLeader
 		close(d.done)
 		return
 	}
-	p.rep.Change(p, encodeDelta(records), ticket)
+	p.rep.Change(p, state.EncodeDelta(records), ticket)
 }
 
-func encodeDelta(records []record) []byte {
-	b := []byte{stateVersion}
-	for _, r := range records {
-		b = appendRecord(b, r)
-	}
-	return b
-}
-
-// Flush turns what changed in all channels since the last time into one delta.
-// The broker's timer calls it every 10 ms at most, if Dirty.
+// Flush collects the changes of all channels since the last Flush into one delta. The broker's
+// clock calls it at most every 10 ms, if Dirty.
 func (p *Partition) Flush() {
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	if !p.dirty.Swap(false) { // before looking: what changes meanwhile sets it again
+	if !p.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again
 		return
 	}
-	var records []record
+	var records []state.Record
 	for _, c := range p.list() {
 		if c.ephemeral {
 			continue
 		}
 		c.mu.Lock()
-		made, ok := c.cursor.take()
+		made, ok := c.cursor.TakeDelta()
 		ok = ok && c.serving
 		c.mu.Unlock()
 		if ok {
-			records = append(records, record{kind: kindProgress, channel: c.name, progress: made})
+			records = append(records, state.Record{Kind: state.KindProgress, Channel: c.name, Progress: made})
 		}
 	}
 	if len(records) > 0 {
-		p.rep.Change(p, encodeDelta(records), 0)
+		p.rep.Change(p, state.EncodeDelta(records), 0)
 	}
 }

@@ -6,22 +6,23 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Channel is one channel of one partition: a cursor on the shared log, and on
-// the leader also what is in flight. It has no goroutine: subscribers pull,
-// Partition.Expire drives its deadlines, Partition.Flush its replication.
+// Channel is one channel of one partition: a cursor on the shared log, and on the leader also the
+// messages in flight. It has no goroutine. Subscribers call Pull, Partition.Expire fires its
+// timers, and Partition.Flush replicates its changes.
 type Channel struct {
 	p         *Partition
 	name      string
 	ephemeral bool
-	born      *change // its creation; nil = long ago
+	creation  *change // the delta that creates it; nil: not created by this leader
 
 	// mu is never held over I/O, an RPC or a callback.
 	mu sync.Mutex
 
-	// All below is guarded by mu.
-	cursor  cursor
+	// The fields below are guarded by mu.
+	cursor  cursor.Cursor
 	ordered bool
 	paused  bool
 	serving bool // this broker leads
@@ -29,43 +30,45 @@ type Channel struct {
 	epoch   ident.Epoch
 	limit   ident.Sequence // nothing at or above it may be delivered
 
-	// Reading. Every sequence below next was settled or delivered; [next,
-	// fetched) was read, and what is deliverable of it lies in ahead.
-	next    ident.Sequence
-	fetched ident.Sequence
-	scouted ident.Sequence // below it all delayed messages are put aside
-	ahead   window
-	redo    window // bodies of the front of the ready queue
-	redoing bool   // it is the ready queue's turn
-	reading bool   // somebody reads the log without the lock
-	stalled int64  // unix ns; do not read before: the last try gave nothing
-	readErr error  // of the last try
-	rests   rests  // of a channel that is far behind
-	// generation counts what makes a read that is under way void.
+	// Reading. Every sequence below next is settled or was delivered. The range [next, fetched) was
+	// read; its deliverable messages are in ahead.
+	next          ident.Sequence
+	fetched       ident.Sequence
+	prescanned    ident.Sequence // below it every delayed message is in the deferred set
+	ahead         window
+	redelivery    window // bodies of the first messages of the ready queue
+	redeliverNext bool   // the next message comes from the ready queue
+	reading       bool   // a goroutine reads the log without the lock
+	stalled       int64  // unix ns; no read before then: the last read returned nothing
+	readErr       error  // error of the last read
+	pacing        pacing // paced catch-up of a channel that is far behind
+	// generation rises when a seek or a rewind makes a read in progress void.
 	generation uint64
 
-	flights    flights
-	confirming int  // ordered: finishes that are not on all replicas yet
-	moved      bool // by a seek of this leader: what was delivered before it is forgotten
-	inheriting bool // ordered: what this leader began with is not on all replicas yet
+	inFlight    inFlightSet
+	replicating int  // ordered: finishes that are not on all in-sync replicas yet
+	moved       bool // a seek under this leader: earlier deliveries are forgotten
+	inheriting  bool // ordered: the state at the start of this leadership is not on all in-sync replicas yet
+	// retrying holds the failed messages of an ordered channel that may have to wait for their next
+	// delivery. No message is delivered before they are due: it would overtake them.
+	retrying []ident.Sequence
 
-	subs          map[*Subscriber]struct{}
-	hungryDirect  subscriberList
-	hungryRelayed subscriberList
-	offered       int // credit of those who were woken and have not pulled since
-	offeredDirect int
-	offeredAt     int64
+	subs           map[*Subscriber]struct{}
+	waitingDirect  subscriberList
+	waitingRelayed subscriberList
+	offered        int // credit of the subscribers that were woken and have not pulled since
+	offeredDirect  int
+	offeredAt      int64
 
-	skipped  uint64 // dropped by retention before they were read
 	requeues uint64
 	timeouts uint64
-	// inherited is what was published to it before this broker led.
+	// inherited is the number of messages published to the channel before this broker led.
 	inherited uint64
-	latency   *latency // nil = not measured
+	latency   *latency // nil: not measured
 
-	policy Policy
-	grave  Subscriber       // holds the dead messages; never attached
-	dead   []ident.Sequence // of them, not handed to the broker yet, the oldest first
+	policy         Policy
+	deadLetterHold Subscriber       // holds dead messages in flight until they are moved; never attached
+	dead           []ident.Sequence // dead messages that the broker has not fetched yet, the oldest first
 }
 
 // IsEphemeral reports whether a channel or topic of this name is ephemeral.
@@ -74,15 +77,15 @@ func IsEphemeral(name string) bool { return strings.HasSuffix(name, edge.Ephemer
 func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Channel {
 	c := &Channel{
 		p: p, name: name, ordered: ordered, ephemeral: IsEphemeral(name),
-		cursor:  cursorAt(at),
+		cursor:  cursor.New(at),
 		subs:    make(map[*Subscriber]struct{}),
 		latency: newLatency(p.o),
 	}
-	c.cursor.silent, c.cursor.aside.bySeq = c.ephemeral, ordered
+	c.cursor.Unreplicated, c.cursor.Deferred.BySeq = c.ephemeral, ordered
 	if p.o.Policy != nil {
 		c.policy = p.o.Policy(name)
 	}
-	c.grave = Subscriber{Wake: make(chan struct{}, 1), channel: c}
+	c.deadLetterHold = Subscriber{Wake: make(chan struct{}, 1), channel: c}
 	return c
 }
 
@@ -96,8 +99,8 @@ func (c *Channel) Ordered() bool {
 	return c.ordered
 }
 
-// inherit shuts an ordered channel that begins to serve from a state which not
-// all replicas may have.
+// inherit shuts an ordered channel at the start of a leadership, because its state may be missing
+// on an in-sync replica. It reports whether the channel is shut.
 func (c *Channel) inherit() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +110,7 @@ func (c *Channel) inherit() bool {
 	return c.inheriting
 }
 
-// lead starts serving from the state.
+// lead starts serving from the present state.
 func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,24 +123,25 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.limit, c.moved = limit, false
 	c.inherited = c.publishedLocked()
 	c.rewindLocked()
-	c.cursor.clean()
-	c.cursor.aside.expire(now, dueBatch) // the rest is Expire's
-	c.buryFrontLocked(now)
-	c.p.lower(c.cursor.aside.next())
+	c.cursor.ClearDelta()
+	c.cursor.Deferred.Expire(now, dueBatch) // Expire makes the rest ready
+	c.findRetriesLocked()
+	c.holdDeadFrontLocked(now)
+	c.p.lower(c.cursor.Deferred.Next())
 	c.offerLocked(now)
 }
 
-// unlead forgets what is in flight: for the state it is unfinished, and its
-// attempts are those before this delivery.
+// unlead forgets the messages in flight. In the replicated state they are unfinished, with the
+// attempts from before this delivery.
 func (c *Channel) unlead(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serving = false
 	c.closed = c.closed || why == ErrDeleted
-	c.confirming = 0
-	c.dropFlightsLocked()
-	c.cursor.aside.ground()
-	c.cursor.clean()
+	c.replicating = 0
+	c.dropInFlightLocked()
+	c.cursor.Deferred.Deactivate()
+	c.cursor.ClearDelta()
 	for s := range c.subs {
 		c.forgetLocked(s)
 		s.err = why
@@ -148,40 +152,42 @@ func (c *Channel) unlead(why error) {
 	c.rewindLocked()
 }
 
-// rewindLocked starts reading again at the confirmed end; a read under way is void.
+// rewindLocked starts reading again at the confirmed sequence. A read in progress becomes void.
 func (c *Channel) rewindLocked() {
 	c.generation++
-	c.next, c.fetched, c.scouted = c.cursor.confirmed, c.cursor.confirmed, c.cursor.confirmed
+	at := c.cursor.Confirmed()
+	c.next, c.fetched, c.prescanned = at, at, at
 	c.ahead.reset()
-	c.redo.reset()
-	c.stalled, c.readErr, c.dead, c.rests = 0, nil, nil, rests{}
+	c.redelivery.reset()
+	c.stalled, c.readErr, c.dead, c.pacing, c.retrying = 0, nil, nil, pacing{}, nil
 }
 
-// dropFlightsLocked takes all deliveries back without a trace in the state.
-func (c *Channel) dropFlightsLocked() {
-	for len(c.flights.heap) > 0 {
-		f := c.flights.heap[len(c.flights.heap)-1]
-		c.flights.remove(f)
-		f.sub.tookBack(f.seq)
+// dropInFlightLocked revokes all deliveries. They leave no trace in the state.
+func (c *Channel) dropInFlightLocked() {
+	for len(c.inFlight.heap) > 0 {
+		f := c.inFlight.heap[len(c.inFlight.heap)-1]
+		c.inFlight.remove(f)
+		f.sub.revoke(f.seq)
 	}
 }
 
-// seek moves the cursor, also back; all deliveries and exceptions are forgotten.
+// seek moves the cursor, also back. It forgets all deliveries, settled ranges and deferred
+// messages.
 func (c *Channel) seek(to ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropFlightsLocked()
+	c.dropInFlightLocked()
 	c.moved = true
-	c.cursor.seek(to)
+	c.cursor.Seek(to)
 	c.rewindLocked()
 	for s := range c.subs {
-		s.wake() // what was in flight to it frees credit
+		s.wake() // the revoked deliveries free its credit
 	}
 	c.offerLocked(now)
 }
 
-// pause stops or resumes delivery; what is in flight may be finished.
+// pause stops or resumes delivery. Messages in flight may still be finished.
 func (c *Channel) pause(on bool) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -190,17 +196,19 @@ func (c *Channel) pause(on bool) {
 	c.offerLocked(now)
 }
 
-// order makes the channel ordered or unordered from the next delivery on; what
-// is in flight when it becomes ordered must come back first.
+// order makes the channel ordered or unordered from the next delivery on. A channel that becomes
+// ordered delivers again when all its messages in flight are finished or given back, and all failed
+// messages that wait for their next delivery are due.
 func (c *Channel) order(on bool) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ordered, c.cursor.aside.bySeq, c.rests.on = on, on, false
+	c.ordered, c.cursor.Deferred.BySeq, c.pacing.paused = on, on, false
+	c.findRetriesLocked()
 	c.offerLocked(now)
 }
 
-// advance raises the limit and wakes whom that serves.
+// advance raises the limit and wakes the subscribers that can use it.
 func (c *Channel) advance(limit ident.Sequence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,48 +219,48 @@ func (c *Channel) advance(limit ident.Sequence) {
 		c.discardLocked(limit)
 	}
 	c.limit = limit
-	if limit >= c.rests.until {
-		c.rests.on = false
+	if limit >= c.pacing.resumeAt {
+		c.pacing.paused = false
 	}
-	if c.hungryDirect.empty() && c.hungryRelayed.empty() {
+	if c.waitingDirect.empty() && c.waitingRelayed.empty() {
 		return
 	}
 	c.offerLocked(c.p.o.Now())
 }
 
-// discardLocked bounds an ephemeral channel: what comes on top of a full one is
-// discarded, as NSQ does with its memory queue.
+// discardLocked bounds an ephemeral channel: it discards messages beyond EphemeralDepth, as NSQ
+// does with a full memory queue.
 func (c *Channel) discardLocked(limit ident.Sequence) {
 	room := c.p.o.EphemeralDepth - c.depthLocked()
 	if keep := c.limit + ident.Sequence(max(room, 0)); keep < limit {
-		c.cursor.settle(span{keep, limit})
+		c.cursor.Settle(cursor.Span{From: keep, To: limit})
 	}
 }
 
-// depthLocked counts what waits to be delivered: not in flight, not deferred, not
-// finished.
+// depthLocked counts the messages that wait for delivery: those that are not in flight, not
+// deferred and not finished.
 func (c *Channel) depthLocked() int64 {
-	published := int64(c.limit) - int64(c.cursor.start)
-	fresh := c.flights.len() - c.cursor.aside.inFlight()
-	unread := published - int64(c.cursor.settledCount()) - int64(fresh)
-	return max(unread, 0) + int64(c.cursor.aside.due)
+	published := int64(c.limit) - int64(c.cursor.Start())
+	fresh := c.inFlight.len() - c.cursor.Deferred.InFlight()
+	unread := published - int64(c.cursor.SettledCount()) - int64(fresh)
+	return max(unread, 0) + int64(c.cursor.Deferred.Ready())
 }
 
 // lowWater is the least sequence whose message may still be needed.
 func (c *Channel) lowWater() ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	isCarried := func(seq ident.Sequence) bool { return c.p.carried.holds(seq, 0) }
-	low := c.cursor.aside.low(c.cursor.confirmed, isCarried)
-	for _, f := range c.flights.heap {
-		if f.seq < low && !isCarried(f.seq) {
+	isRelocated := func(seq ident.Sequence) bool { return c.p.relocations.holds(seq, 0) }
+	low := c.cursor.Deferred.Low(c.cursor.Confirmed(), isRelocated)
+	for _, f := range c.inFlight.heap {
+		if f.seq < low && !isRelocated(f.seq) {
 			low = f.seq
 		}
 	}
 	return low
 }
 
-// availableLocked is how many messages may be delivered now.
+// availableLocked is the number of messages that may be delivered now.
 func (c *Channel) availableLocked(now int64) int {
 	if !c.opensLocked(now) || now < c.stalled {
 		return 0
@@ -260,11 +268,11 @@ func (c *Channel) availableLocked(now int64) int {
 	if c.ordered {
 		return int(min(c.depthLocked(), 1))
 	}
-	again := c.cursor.aside.due
-	return again + c.rationLocked(int(c.depthLocked())-again)
+	again := c.cursor.Deferred.Ready()
+	return again + c.quotaLocked(int(c.depthLocked())-again)
 }
 
-// opensLocked reports whether anything may be delivered at all.
+// opensLocked reports whether the channel may deliver at all.
 func (c *Channel) opensLocked(now int64) bool {
 	if !c.serving || c.paused || c.fenced(now) {
 		return false
@@ -272,13 +280,13 @@ func (c *Channel) opensLocked(now int64) bool {
 	return !c.busyLocked()
 }
 
-// busyLocked: an ordered channel waits for the message before, or for what it
-// inherited.
+// busyLocked reports whether an ordered channel waits for its previous message, for the next
+// delivery of a failed one, or for the replication of the state that it inherited.
 func (c *Channel) busyLocked() bool {
-	return c.ordered && (c.inheriting || c.confirming > 0 || c.flights.len() > 0)
+	return c.ordered && (c.inheriting || c.replicating > 0 || c.inFlight.len() > 0 || c.retryingLocked())
 }
 
-// changedLocked notes that Flush has something to say.
+// changedLocked marks the partition dirty, so that Flush replicates the change.
 func (c *Channel) changedLocked() {
 	if !c.ephemeral && !c.p.dirty.Swap(true) {
 		c.p.o.Wake(0)

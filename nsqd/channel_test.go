@@ -15,7 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-func TestChannelsBeginWhereTheyShould(t *testing.T) {
+func TestChannelOrigins(t *testing.T) {
 	r := newRig(Options{})
 	r.publishN(10)
 	for name, c := range map[string]struct {
@@ -38,7 +38,7 @@ func TestChannelsBeginWhereTheyShould(t *testing.T) {
 	require.ErrorIs(t, err, edge.ErrInvalid)
 }
 
-func TestTopicWithoutChannelsKeepsWhatCameSinceTheLastWasDeleted(t *testing.T) {
+func TestBacklogSinceTheLastChannel(t *testing.T) {
 	r := newRig(Options{})
 	r.publishN(5)
 	require.Zero(t, r.LowWater())
@@ -55,13 +55,13 @@ func TestTopicWithoutChannelsKeepsWhatCameSinceTheLastWasDeleted(t *testing.T) {
 	require.Zero(t, n.Stats("", false).Depth)
 }
 
-func TestRequeuedMessagesTakeTurnsWithNewOnes(t *testing.T) {
+func TestRequeuedAndNewMessagesAlternate(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	s := subscribe(t, c)
 	r.publish("poison", "a", "b", "c")
 	var got []string
-	for range 6 { // one at a time; the poison is always given back
+	for range 6 { // one at a time; the poison message is requeued each time
 		d := c.Pull(s, 1, nil)
 		require.Len(t, d, 1)
 		got = append(got, fmt.Sprintf("%s/%d", d[0].Message.Body, d[0].Message.Attempts))
@@ -75,7 +75,7 @@ func TestRequeuedMessagesTakeTurnsWithNewOnes(t *testing.T) {
 	require.EqualValues(t, 4, c.stats(false, &merged{}).RequeueCount)
 }
 
-func TestTimeoutGivesTheMessageBack(t *testing.T) {
+func TestTimeoutRequeues(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	s, other := &Subscriber{MsgTimeoutMS: 100}, subscribe(t, c)
@@ -91,8 +91,8 @@ func TestTimeoutGivesTheMessageBack(t *testing.T) {
 	require.Equal(t, 1, c.InFlight(s))
 	r.tick(40)
 	require.Zero(t, c.InFlight(s))
-	require.Equal(t, []ident.Sequence{0}, c.TakenBack(s, nil))
-	require.Empty(t, c.TakenBack(s, nil))
+	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
+	require.Empty(t, c.Revoked(s, nil))
 	require.ErrorIs(t, c.Finish(s, 0, 1), edge.ErrNotInFlight)
 	require.ErrorIs(t, c.Touch(s, 0), edge.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
@@ -123,7 +123,7 @@ func TestDeferredMessages(t *testing.T) {
 	r.publish("now")
 	require.Equal(t, counts{depth: 1, deferred: 1, published: 2}, countsOf(r.Partition, c))
 	require.Equal(t, []string{"now"}, bodies(c.Pull(s, 5, nil)))
-	require.NoError(t, c.Requeue(s, 1, 3_600_000)) // clamped to a second
+	require.NoError(t, c.Requeue(s, 1, 3_600_000)) // clamped to one second
 	require.Equal(t, r.clock.now()+500*nsPerMS, r.Due())
 	list := c.Deferred(10)
 	require.Len(t, list, 2)
@@ -149,7 +149,7 @@ func TestDeferredMessages(t *testing.T) {
 	require.Empty(t, c.Deferred(10))
 }
 
-func TestCancelledBeforeAnybodyLooked(t *testing.T) {
+func TestCancelBeforePrescan(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	r.postpone(500*nsPerMS, "later")
@@ -172,17 +172,19 @@ func TestOrderedChannelWaitsForTheReplicas(t *testing.T) {
 	require.Empty(t, c.Pull(s, 5, nil), "one in flight")
 	r.rep.hold = true
 	require.NoError(t, c.Finish(s, 0, 1))
-	require.Empty(t, c.Pull(s, 5, nil), "the finish is not confirmed")
+	require.Empty(t, c.Pull(s, 5, nil), "the finish is not replicated")
 	r.rep.answer(r.Partition, true)
 	<-s.Wake
 	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
 	require.NoError(t, c.Finish(s, 1, 1))
 	r.rep.answer(r.Partition, false)
 	d := c.Pull(s, 5, nil)
-	require.Equal(t, []string{"b"}, bodies(d), "back to the last confirmed")
+	require.Equal(t, []string{"b"}, bodies(d), "back to the last replicated finish")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
 	require.NoError(t, c.Requeue(s, 1, 500))
-	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)), "the delay would let c pass")
+	require.Empty(t, c.Pull(s, 5, nil), "c would overtake it")
+	r.tick(500)
+	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
 	requireExact(t, r.Partition, c)
 }
 
@@ -233,7 +235,7 @@ func TestUnleadEndsEverything(t *testing.T) {
 		return len(r.rep.held) == 1
 	}, waitLong, waitStep)
 	r.Unlead()
-	require.Equal(t, []string{"c"}, r.Channels(), "nobody knows an ephemeral channel elsewhere")
+	require.Equal(t, []string{"c"}, r.Channels(), "an ephemeral channel exists on its leader only")
 	require.ErrorIs(t, <-failed, ErrNotLeader)
 	<-s.Lost
 	require.ErrorIs(t, c.Err(s), ErrNotLeader)
@@ -241,11 +243,11 @@ func TestUnleadEndsEverything(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrNotLeader)
 	require.ErrorIs(t, r.EmptyChannel(t.Context(), "c"), ErrNotLeader)
-	r.rep.answer(r.Partition, true) // too late, and no harm
+	r.rep.answer(r.Partition, true) // too late: it has no effect
 }
 
-// What was given back, and delivered again, is unfinished for the next leader, who may
-// be the same.
+// A requeued message that is delivered again is unfinished for the next leader, which may be the
+// same broker.
 func TestSameLeaderAgain(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
@@ -271,18 +273,18 @@ func TestDeleteClosesSubscribers(t *testing.T) {
 	c.Detach(s, true)
 }
 
-// TestSeekBeforeWhatIsHeldIsReclaimed: what an earlier leader delivered before the
-// channel was moved is forgotten, as if it had been in flight here.
-func TestSeekBeforeWhatIsHeldIsReclaimed(t *testing.T) {
+// TestSeekBeforeReclaim: a seek also forgets deliveries of an earlier leader, as if they were in
+// flight here.
+func TestSeekBeforeReclaim(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	r.publishN(3)
 	require.Len(t, c.Pull(subscribe(t, c), 9, nil), 3)
 	n := r.failover()
-	require.NoError(t, n.SeekChannel(t.Context(), "c", 0))
+	require.NoError(t, n.SeekChannel(t.Context(), "c", seekTo(0)))
 	c, _ = n.Channel("c")
 	s := subscribe(t, c)
-	held := []Held{{Sequence: 0, Attempts: 1}, {Sequence: 1, Attempts: 1}}
+	held := []HeldDelivery{{Sequence: 0, Attempts: 1}, {Sequence: 1, Attempts: 1}}
 	require.Equal(t, []ident.Sequence{0, 1}, c.Reclaim(s, held))
 	require.Len(t, c.Pull(s, 9, nil), 3)
 	requireExact(t, n.Partition, c)
@@ -300,16 +302,16 @@ func TestFinishesOfAnEarlierLeader(t *testing.T) {
 	c, _ = n.Channel("c")
 	s, other := subscribe(t, c), subscribe(t, c)
 	require.NoError(t, c.Finish(s, 3, 1), "not delivered again")
-	require.Empty(t, c.Reclaim(s, []Held{{2, 1}, {4, 3}}))
+	require.Empty(t, c.Reclaim(s, []HeldDelivery{{2, 1}, {4, 3}}))
 	require.Equal(t, 2, c.InFlight(s))
 	d := c.Pull(other, 10, nil)
-	require.Len(t, d, 2) // 0 and 1; 2 and 4 are reclaimed, 3 finished, 5 deferred
+	require.Len(t, d, 2) // 0 and 1: 2 and 4 are reclaimed, 3 is finished, 5 is deferred
 	require.ErrorIs(t, c.Finish(s, 0, 1), edge.ErrNotOwner, "delivered again")
-	require.ErrorIs(t, c.Finish(s, 5, 1), edge.ErrNotInFlight, "taken back")
+	require.ErrorIs(t, c.Finish(s, 5, 1), edge.ErrNotInFlight, "revoked")
 	require.ErrorIs(t, c.Finish(s, 99, 1), edge.ErrNotInFlight)
-	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []Held{{0, 1}, {3, 1}, {5, 1}}))
+	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []HeldDelivery{{0, 1}, {3, 1}, {5, 1}}))
 	require.NoError(t, c.Finish(s, 2, 1))
-	require.NoError(t, c.Finish(s, 2, 1), "known already")
+	require.NoError(t, c.Finish(s, 2, 1), "finished already")
 	require.ErrorIs(t, c.Finish(s, 2, 2), edge.ErrNotInFlight)
 	require.NoError(t, c.Requeue(s, 4, 0))
 	d = c.Pull(other, 10, nil)
@@ -325,18 +327,18 @@ func TestRetentionUnderAChannel(t *testing.T) {
 	require.Len(t, c.Pull(s, 2, nil), 2)
 	require.NoError(t, c.Requeue(s, 0, 0))
 	r.log.start = 5
-	require.NoError(t, r.SeekChannel(t.Context(), "c", 1))
+	require.NoError(t, r.SeekChannel(t.Context(), "c", seekTo(1)))
 	require.Equal(t, 5, countsOf(r.Partition, c).depth, "a seek stays within the log")
 	r.log.start = 8
 	require.Len(t, c.Pull(s, 10, nil), 2)
-	require.EqualValues(t, 3, c.Skipped())
+	require.EqualValues(t, 8, c.cursor.Confirmed())
 	require.NoError(t, c.Requeue(s, 8, 0))
 	r.log.start = 9
 	require.Empty(t, c.Pull(s, 10, nil))
 	requireExact(t, r.Partition, c)
 }
 
-func TestUnreadableLogIsTriedAgain(t *testing.T) {
+func TestUnreadableLogIsRetried(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	s := subscribe(t, c)
@@ -356,8 +358,7 @@ func TestUnreadableLogIsTriedAgain(t *testing.T) {
 	require.Len(t, c.Pull(s, 3, nil), 3)
 }
 
-// A client with a great RDY does not make the broker read all of a backlog of
-// large messages for it.
+// A client with a large RDY does not make the broker read a whole backlog of large messages.
 func TestPullStopsAtLargeMessages(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
@@ -367,7 +368,7 @@ func TestPullStopsAtLargeMessages(t *testing.T) {
 	}
 	require.Len(t, c.Pull(s, 2500, nil), 4)
 	<-s.Wake
-	require.Len(t, c.Pull(other, 1, nil), 1, "it keeps nothing from others")
+	require.Len(t, c.Pull(other, 1, nil), 1, "it withholds no message from others")
 	require.Len(t, c.Pull(s, 2500, nil), 4)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 2500, nil), 1)
@@ -391,7 +392,7 @@ func TestFence(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 }
 
-// While all brokers answer, partitions share a fence.
+// Partitions share a fence while all brokers answer.
 func TestSharedFence(t *testing.T) {
 	var shared atomic.Int64
 	r := newRig(Options{Fence: &shared})
@@ -408,32 +409,32 @@ func TestSharedFence(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 }
 
-func TestWakeSaysWhenThereIsSomethingToDo(t *testing.T) {
+func TestWakeReportsTimers(t *testing.T) {
 	var woken []int64
-	told := func() []int64 {
+	wakes := func() []int64 {
 		out := woken
 		woken = nil
 		return out
 	}
 	r := newRig(Options{Wake: func(atNS int64) { woken = append(woken, atNS) }})
-	require.Contains(t, told(), int64(0), "it leads: what was due before is due now")
+	require.Contains(t, wakes(), int64(0), "it leads, and earlier timers are due now")
 	c := r.channel(t, "c", ChannelOptions{})
 	s := subscribe(t, c)
 	r.publishN(2)
-	told()
+	wakes()
 	require.Len(t, c.Pull(s, 2, nil), 2)
-	require.Equal(t, []int64{r.Due()}, told(), "the deliveries time out")
+	require.Equal(t, []int64{r.Due()}, wakes(), "the deliveries time out")
 	require.NoError(t, c.Finish(s, 0, 1))
-	require.Equal(t, []int64{0}, told(), "a delta")
+	require.Equal(t, []int64{0}, wakes(), "a delta")
 	require.NoError(t, c.Finish(s, 1, 1))
-	require.Empty(t, told(), "once is enough")
+	require.Empty(t, wakes(), "once is enough")
 	r.Flush()
 	r.Expire(r.clock.now())
-	require.Empty(t, told(), "nothing is left")
+	require.Empty(t, wakes(), "nothing is left")
 }
 
-// An ordered channel is served only while replicas answer: the metadata alone
-// lets the others go on.
+// An ordered channel delivers only while replicas answer. For the others it is enough that the
+// metadata answers.
 func TestFenceOfOrderedChannels(t *testing.T) {
 	r := newRig(Options{})
 	plain, strict := r.channel(t, "plain", ChannelOptions{}), r.channel(t, "strict", ChannelOptions{Ordered: true})
@@ -450,8 +451,8 @@ func TestFenceOfOrderedChannels(t *testing.T) {
 	require.Len(t, strict.Pull(s, 1, nil), 1)
 }
 
-// What was in flight when a channel becomes ordered comes in order afterwards,
-// also from the next leader.
+// Messages in flight at the moment a channel becomes ordered are delivered in order afterwards,
+// also by the next leader.
 func TestChannelBecomesOrdered(t *testing.T) {
 	for _, failover := range []bool{false, true} {
 		r := newRig(Options{})
@@ -466,14 +467,14 @@ func TestChannelBecomesOrdered(t *testing.T) {
 		}
 		if !failover {
 			c.Detach(s, true)
-		} else { // what is in flight has not left the log for the next one
+		} else { // messages in flight are still in the log for the next leader
 			r = r.failover()
 			c, _ = r.Channel("c")
 			require.True(t, c.Ordered())
 		}
 		s = subscribe(t, c)
 		for want := range ident.Sequence(9) {
-			for range 2 { // given back once, it comes again first
+			for range 2 { // requeued once, it is delivered again first
 				d := c.Pull(s, 9, nil)
 				require.Len(t, d, 1)
 				require.Equal(t, want, d[0].Message.Seq)
@@ -546,8 +547,8 @@ func TestMessageIDs(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestASuccessorTakesOverWhatItsClientHolds: nobody else gets it in between.
-func TestASuccessorTakesOverWhatItsClientHolds(t *testing.T) {
+// TestTransferDeliveries: no other subscriber receives the messages in between.
+func TestTransferDeliveries(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	old, other := subscribe(t, c), subscribe(t, c)
@@ -558,11 +559,11 @@ func TestASuccessorTakesOverWhatItsClientHolds(t *testing.T) {
 	r.tick(10)
 
 	s := subscribe(t, c)
-	held := []Held{{Sequence: 0, Attempts: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 99, Attempts: 1}}
-	require.Equal(t, []ident.Sequence{99}, c.Succeed(old, s, held))
+	held := []HeldDelivery{{Sequence: 0, Attempts: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 99, Attempts: 1}}
+	require.Equal(t, []ident.Sequence{99}, c.TransferDeliveries(old, s, held))
 	require.Equal(t, 2, c.InFlight(s))
 	d := c.Pull(other, 10, nil)
-	require.Len(t, d, 2, "what the client has not seen")
+	require.Len(t, d, 2, "the messages that the client has not seen")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
 	require.NoError(t, c.Finish(s, 0, 1))
 	require.ErrorIs(t, c.Finish(old, 2, 1), edge.ErrNotInFlight)
@@ -573,8 +574,8 @@ func TestASuccessorTakesOverWhatItsClientHolds(t *testing.T) {
 	requireExact(t, r.Partition, c)
 }
 
-// What a paused topic was emptied of does not come when the pause ends, also of what
-// was put after that.
+// Messages that were emptied from a paused topic are not delivered after the pause, and messages
+// that were published later are.
 func TestEmptyingAPausedTopic(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})

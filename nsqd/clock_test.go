@@ -8,7 +8,7 @@ import (
 
 const hourNS = 3600_000 * nsPerMS
 
-// A consumer hangs with a message while the leader's clock is set back by an hour.
+// A consumer hangs with a message in flight while the leader's clock is set back by an hour.
 func TestTimeoutAfterTheClockWasSetBack(t *testing.T) {
 	r := newRig(Options{})
 	r.clock.add(2 * hourNS)
@@ -18,7 +18,7 @@ func TestTimeoutAfterTheClockWasSetBack(t *testing.T) {
 	r.publish("a", "b")
 	require.Len(t, c.Pull(s, 2, nil), 2)
 	r.clock.add(-hourNS)
-	r.SetBack(hourNS)
+	r.ClockSetBack(hourNS)
 	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
 	r.tick(60)
 	require.NoError(t, c.Touch(s, 1))
@@ -28,7 +28,8 @@ func TestTimeoutAfterTheClockWasSetBack(t *testing.T) {
 	require.Zero(t, c.InFlight(s))
 }
 
-// A leader that nobody hears falls silent when it would have, whatever its clock says.
+// A leader without contact to its replicas stops delivering at the same moment, even if its clock
+// is set back.
 func TestFenceAfterTheClockWasSetBack(t *testing.T) {
 	r := newRig(Options{})
 	r.clock.add(2 * hourNS)
@@ -36,7 +37,7 @@ func TestFenceAfterTheClockWasSetBack(t *testing.T) {
 	r.publishN(3)
 	r.Extend(r.clock.now() + 100)
 	r.clock.add(-hourNS)
-	r.SetBack(hourNS)
+	r.ClockSetBack(hourNS)
 	for _, c := range []*Channel{ordered, unordered} {
 		require.Len(t, c.Pull(subscribe(t, c), 1, nil), 1)
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// consume pulls whenever woken until everything is finished; it gives some back.
+// consume pulls at every wake-up until all messages are finished. It requeues some of them.
 func consume(c *Channel, s *Subscriber, seed uint64, got func(edge.Delivery), stop <-chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	var buffer []edge.Delivery
@@ -45,7 +47,7 @@ func consume(c *Channel, s *Subscriber, seed uint64, got func(edge.Delivery), st
 				}
 			}
 			if len(buffer) < credit {
-				break // hungry: the next wake-up is owed to us
+				break // it waits: the channel owes it a wake-up
 			}
 		}
 	}
@@ -61,8 +63,8 @@ func TestConcurrentSubscribersLoseNoWakeUpAndNoMessage(t *testing.T) {
 	})
 }
 
-// consumeConcurrently lets some subscribers of a new channel finish so many messages
-// while they are published.
+// consumeConcurrently lets some subscribers of a new channel finish n messages while they are
+// published.
 func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 	const consumers = 8
 	r.o.Now = func() int64 { return time.Now().UnixNano() }
@@ -84,7 +86,7 @@ func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 		require.NoError(t, c.Attach(s))
 		wg.Go(func() { consume(c, s, uint64(i), got, stop) })
 	}
-	wg.Go(func() { // the broker's timer
+	wg.Go(func() { // the broker's clock
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -113,7 +115,7 @@ func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 	require.Equal(t, counts{finished: total, published: total}, countsOf(r.Partition, c))
 }
 
-// requireExactQuietly panics: it runs outside the test's goroutine.
+// requireExactQuietly panics, because it runs outside the test's goroutine.
 func requireExactQuietly(c *Channel) {
 	s := c.stats(false, &merged{})
 	c.mu.Lock()
@@ -123,7 +125,7 @@ func requireExactQuietly(c *Channel) {
 	}
 }
 
-func TestEachHungrySubscriberIsWoken(t *testing.T) {
+func TestEachWaitingSubscriberIsWoken(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	var all []*Subscriber
@@ -133,13 +135,13 @@ func TestEachHungrySubscriberIsWoken(t *testing.T) {
 		require.Empty(t, c.Pull(s, 2, nil))
 		all = append(all, s)
 	}
-	r.publishN(3) // needs two of them
+	r.publishN(3) // enough for two of them
 	woken := 0
 	for _, s := range all {
 		woken += len(s.Wake)
 	}
 	require.Equal(t, 2, woken)
-	// Neither takes the offer: the others are woken when it lapses.
+	// Neither pulls: the others are woken when the offer lapses.
 	require.LessOrEqual(t, r.Due(), r.clock.now()+offerNS)
 	r.tick(5)
 	r.tick(5)
@@ -164,13 +166,13 @@ func TestDirectSubscribersComeBeforeRelayed(t *testing.T) {
 	r.publishN(4)
 	require.Len(t, direct.Wake, 1)
 	require.Empty(t, relayed.Wake)
-	require.Empty(t, c.Pull(relayed, 10, nil), "promised to the other")
+	require.Empty(t, c.Pull(relayed, 10, nil), "offered to the direct subscriber")
 	r.publishN(10)
 	require.Len(t, c.Pull(relayed, 10, nil), 4, "more than it has credit for")
 	require.Len(t, c.Pull(direct, 10, nil), 10)
 }
 
-func TestCreditTakenBackPassesTheOfferOn(t *testing.T) {
+func TestWithdrawnCreditPassesTheOfferOn(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	a, b := subscribe(t, c), subscribe(t, c)
@@ -201,25 +203,26 @@ func TestMillionDeferredMessagesCost64BytesEach(t *testing.T) {
 	}
 	const n = 1 << 20
 	before := heapBytes()
-	var c cursor
-	c.silent = true
+	var c cursor.Cursor
+	c.Unreplicated = true
 	for i := range n {
-		c.putAside(newEntry(ident.Sequence(i), int64(rand.N(1<<40)), 1))
+		c.DeferUntil(cursor.NewEntry(ident.Sequence(i), int64(rand.N(1<<40)), 1))
 	}
 	each := float64(heapBytes()-before) / n
 	t.Logf("%.1f bytes a message", each)
 	require.LessOrEqual(t, each, 64.0)
-	require.LessOrEqual(t, len(appendProgress(nil, c.whole())), 16*n+64)
-	require.Equal(t, n, c.aside.expire(1<<41, n))
+	require.LessOrEqual(t, len(state.EncodeDelta([]state.Record{{Kind: state.KindProgress, Progress: c.Full()}})), 16*n+64)
+	require.Equal(t, n, c.Deferred.Expire(1<<41, n))
 	for i := range n {
-		c.finish(ident.Sequence(i))
+		c.Finish(ident.Sequence(i))
 	}
-	require.EqualValues(t, n, c.finishedCount())
+	require.EqualValues(t, n, c.SettledCount())
+	require.Zero(t, c.Deferred.Len())
 }
 
-// TestMillionDueAtOnceHoldsNobodyUp: the core loop, which raises the limit, does
-// not wait until all are ready.
-func TestMillionDueAtOnceHoldsNobodyUp(t *testing.T) {
+// TestMillionDueAtOnceReleasesTheLock: the core loop can raise the limit before all messages are
+// ready.
+func TestMillionDueAtOnceReleasesTheLock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -227,7 +230,7 @@ func TestMillionDueAtOnceHoldsNobodyUp(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	for i := range n {
-		c.cursor.putAside(newEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
+		c.cursor.DeferUntil(cursor.NewEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
 	}
 	begin, done := time.Now(), make(chan struct{})
 	go func() { r.Expire(1 << 41); close(done) }()
@@ -245,12 +248,12 @@ func TestMillionDueAtOnceHoldsNobodyUp(t *testing.T) {
 	all := time.Since(begin)
 	t.Logf("%d due at once: ready after %s; the loop waited %s at most", n, all, longest)
 	require.Less(t, longest, all/4)
-	require.Equal(t, n, c.cursor.aside.due)
+	require.Equal(t, n, c.cursor.Deferred.Ready())
 }
 
-// TestTimeoutsAtOnceHoldNobodyUp: forty clients that hang let go of a hundred thousand
-// messages in the same moment.
-func TestTimeoutsAtOnceHoldNobodyUp(t *testing.T) {
+// TestManyTimeoutsReleaseTheLock: forty hanging clients lose a hundred thousand messages to
+// timeouts at one moment.
+func TestManyTimeoutsReleaseTheLock(t *testing.T) {
 	r := newRig(Options{MsgTimeoutMS: 1000})
 	c := r.channel(t, "c", ChannelOptions{})
 	s := subscribe(t, c)
@@ -263,11 +266,11 @@ func TestTimeoutsAtOnceHoldNobodyUp(t *testing.T) {
 	}
 	now := r.clock.add(1000 * nsPerMS)
 	for i := range 3 {
-		require.True(t, c.ripen(now))
+		require.True(t, c.fireTimers(now))
 		require.EqualValues(t, (i+1)*dueBatch, c.timeouts)
 	}
-	require.False(t, c.ripen(now))
-	require.Equal(t, n, c.cursor.aside.due)
+	require.False(t, c.fireTimers(now))
+	require.Equal(t, n, c.cursor.Deferred.Ready())
 }
 
 func TestMillionFinishesInRandomOrder(t *testing.T) {
@@ -289,21 +292,21 @@ func TestMillionFinishesInRandomOrder(t *testing.T) {
 	for i, seq := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
 		require.NoError(t, c.Finish(s, ident.Sequence(seq), 1))
 		if i%(n/64) == 0 {
-			most = max(most, c.cursor.ranges.spans)
+			most = max(most, len(c.cursor.Full().Settled))
 			requireExact(t, r.Partition, c)
 			r.Flush()
 			r.rep.deltas = nil
 		}
 	}
 	require.LessOrEqual(t, most, n/3)
-	require.Zero(t, c.cursor.ranges.spans)
-	require.EqualValues(t, n, c.cursor.confirmed)
+	require.Empty(t, c.cursor.Full().Settled)
+	require.EqualValues(t, n, c.cursor.Confirmed())
 	require.Equal(t, counts{finished: n, published: n}, countsOf(r.Partition, c))
 	t.Logf("at most %d ranges, %.1f MiB left", most, float64(heapBytes()-before)/(1<<20))
 }
 
-// follow is a client whose broker loses and regains the leadership: it attaches
-// again whenever it is told to.
+// follow is a client whose broker loses and regains the leadership. It attaches again after each
+// loss.
 func follow(p *Partition, finished func(ident.Sequence), stop <-chan struct{}) {
 	var buffer []edge.Delivery
 	for {
@@ -365,7 +368,7 @@ func TestLeadershipComesAndGoesUnderConsumers(t *testing.T) {
 			r.Flush()
 			if i%10 == 9 {
 				r.Unlead()
-				r.Apply(encodeDelta(nil))
+				r.Apply(state.EncodeDelta(nil))
 				r.Lead(ident.Epoch(2 + i))
 			}
 		}
@@ -386,7 +389,7 @@ func TestLeadershipComesAndGoesUnderConsumers(t *testing.T) {
 	}
 }
 
-// slowLog lets a test hold a read up.
+// slowLog lets a test block a read.
 type slowLog struct {
 	*memoryLog
 	entered, release chan struct{}
@@ -398,7 +401,7 @@ func (l *slowLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]que
 	return l.memoryLog.Read(from, max, dst)
 }
 
-func TestAReadFromDiskHoldsNobodyUp(t *testing.T) {
+func TestReadReleasesTheLock(t *testing.T) {
 	r := newRig(Options{})
 	slow := &slowLog{r.log, make(chan struct{}), make(chan struct{})}
 	r.source = slow
@@ -409,10 +412,10 @@ func TestAReadFromDiskHoldsNobodyUp(t *testing.T) {
 	pulled := make(chan []edge.Delivery)
 	go func() { pulled <- c.Pull(a, 1, nil) }()
 	<-slow.entered
-	require.Empty(t, c.Pull(b, 5, nil), "somebody else reads: do not wait")
+	require.Empty(t, c.Pull(b, 5, nil), "another goroutine reads: do not wait")
 	r.publishN(1)
 	r.tick(1)
-	require.Empty(t, b.Wake, "nothing to be had before the read is done")
+	require.Empty(t, b.Wake, "no message is available before the end of the read")
 	slow.release <- struct{}{}
 	require.Len(t, <-pulled, 1)
 	<-b.Wake
@@ -422,7 +425,7 @@ func TestAReadFromDiskHoldsNobodyUp(t *testing.T) {
 	<-slow.entered
 	require.NoError(t, r.EmptyChannel(t.Context(), "c"))
 	slow.release <- struct{}{}
-	require.Empty(t, <-pulled, "the position moved while it was read")
+	require.Empty(t, <-pulled, "the cursor moved during the read")
 	require.Zero(t, c.InFlight(b))
 	require.Equal(t, counts{finished: 6, published: 6}, countsOf(r.Partition, c))
 }

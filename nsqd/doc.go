@@ -1,95 +1,54 @@
-// Package nsqd is the topics and channels of one broker: who gets which message,
-// what is in flight, deferred, finished. It knows no network and no cluster: it
-// reads a Log, hands changes of its state to a Replicator, and is told what is
-// committed and confirmed.
+// Package nsqd holds the topics and channels of one broker: which message goes to which subscriber,
+// and which messages are in flight, deferred or finished. It contains no network and no cluster
+// code. It reads a Log and passes changes of its state to a Replicator. The caller reports the
+// committed end (Advance) and the fate of each change (Completed).
 //
-// All channels of a partition share its log; a channel is a cursor on it. A
-// Partition holds them. On a follower it is only their replicated state (it is
-// the replica's register); Lead makes it serve subscribers. Nothing here has a
-// goroutine: subscribers pull, and the broker's timer calls Expire at Due and
-// Flush while Dirty; a Pace ends the rests of channels that are far behind.
+// All channels of a partition share its log. A channel is a cursor on that log. A Partition holds
+// the channels. On a follower a Partition is only the replicated state (the register of the
+// replica). Lead lets it serve subscribers.
+//
+// The cursor of a channel with its deferred messages is package nsqd/cursor. The encoding of the
+// replicated state is package nsqd/state.
+//
+// # Goroutines
+//
+// The package starts no goroutine. Subscribers call Pull. The broker's clock calls Expire at Due,
+// and Flush while Dirty. A Pace ends the pauses of channels that are far behind, from a goroutine
+// of its own.
 //
 // # Invariants
 //
-//  1. Nothing at or above the committed end, or a paused topic's barrier, is
-//     delivered.
-//  2. At every moment depth + in flight + deferred + finished = published since
-//     the channel began.
+//  1. No message at or above the committed end is delivered, and none at or above the
+//     barrier of a paused topic.
+//  2. At every moment depth + in flight + deferred + finished equals the number of messages
+//     published since the channel began.
 //  3. A message is in flight to at most one subscriber of a channel.
-//  4. A position moves back only by an explicit seek. An offset beyond the end of
-//     a follower's log is kept; a channel it did not know begins where it is told.
-//  5. Deltas hold absolute values: a suffix of them applied again on a newer
-//     state gives that state again. They leave in the order in which they apply.
-//  6. A change of leader does not count as a delivery: what was in flight has the
-//     attempts that it had before.
-//  7. An ordered channel has at most one message in flight, and none while its
-//     last finish is not on all in-sync replicas.
-//  8. No wake-up is lost: while something is available and a subscriber has
-//     credit that its last Pull could not use, its Wake is signalled, or that of
-//     as many others as the messages need.
+//  4. A cursor moves back only by an explicit seek. A follower keeps a cursor beyond the end
+//     of its log. A channel that the follower does not have yet begins at the position in
+//     the delta.
+//  5. Deltas hold absolute values. A suffix of the deltas that is applied again to a newer
+//     state yields that state again. Deltas leave in the order in which they apply.
+//  6. A change of leader does not count as a delivery. Each message that was in flight keeps
+//     the attempts that it had before that delivery.
+//  7. An ordered channel has at most one message in flight. It has none while its last
+//     finish is missing on an in-sync replica, or while a failed message waits for its next
+//     delivery.
+//  8. No wake-up is lost. While a message is available and a subscriber has credit that its
+//     last Pull could not use, the channel signals Wake of that subscriber, or Wake of as
+//     many other subscribers as the messages need.
 //  9. No lock is held over Log.Read.
-//  10. A channel that rests gains on its producers: half as many puts as it has
-//     delivered since its last rest end the rest.
+//  10. A paused channel that is far behind gains on its producers: a pause ends at the latest
+//     after half as many new puts as the channel has delivered since its last pause.
+//
+// # Locks
+//
+// Partition.emit → applying → Partition.mu → Channel.mu. The locks of pendingChanges and
+// relocations are leaves. Options.Wake, Subscriber.Woken and Replicator.Change are called under
+// these locks: they append to a queue and return (docs/LOCKS.md).
 //
 // # Memory
 //
-// Per channel: the messages in flight (no bodies), ranges (at most one more than
-// in flight), at most 64 bytes for each message put aside, and at most 512
-// messages or about 1 MiB read ahead.
-//
-// # Channel state, all integers little-endian
-//
-// Deltas and snapshots lie in journal records and in frames between brokers; those
-// carry the checksum. A delta is a version and records:
-//
-//	offset size field
-//	     0    1 version, 1
-//	     1      records, to the end:
-//	          1 kind: 1 progress, 2 create, 3 delete, 4 seek, 5 pause, 6 barrier, 7 keep,
-//	            8 carry, 9 order
-//	          1 flags: 1 ordered (create, order), 2 paused (pause, barrier), 4 the
-//	            cursor goes back (keep), all in-sync replicas know it (carry)
-//	          1 n, length of the channel's name (0: the topic)
-//	          n name
-//	            kind 1: progress; kind 8: carry; all others:
-//	          8 sequence: where it begins (create), the topic's cursor (delete,
-//	            keep), where to (seek), the barrier (barrier), 0 (pause, order)
-//
-// Progress:
-//
-//	size field
-//	   8 confirmed: everything below is settled
-//	   4 count of settled ranges above it, each
-//	   8   from
-//	   8   to (exclusive)
-//	   4 count of messages put aside, each
-//	   8   sequence << 16 | attempts
-//	   8   deadline, unix ns; in the past: due
-//	   4 count of messages that were put aside and are finished, each
-//	   8   sequence
-//
-// Carry:
-//
-//	size field
-//	   8 offset of the carry batch
-//	   4 count of messages in it, each
-//	   8   sequence
-//
-// Snapshot:
-//
-//	offset size field
-//	     0    1 version, 1
-//	     1    1 flags: 2 topic paused
-//	     2    8 barrier
-//	    10    8 keep: cursor of a topic without channels
-//	    18    4 count of channels, each
-//	          1   flags: 1 ordered, 2 paused
-//	          1   n, length of the name
-//	          n   name
-//	          8   start
-//	              progress
-//	          4 count of carried messages (nothing if there are none), each; twice what
-//	            is not settled
-//	          8   sequence
-//	          8   offset of its carry batch
+// Each channel holds its messages in flight (without bodies), the settled ranges (at most one more
+// than the messages in flight), at most 64 bytes for each deferred message, and at most 512
+// messages or about 1 MiB that it has read ahead.
 package nsqd

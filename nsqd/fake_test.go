@@ -14,12 +14,12 @@ import (
 
 // memoryLog is a Log in memory.
 type memoryLog struct {
-	mu       sync.Mutex
-	start    ident.Sequence
-	messages []queue.Message
-	fail     error
-	reads    int
-	carried  map[ident.Offset][]ident.Sequence
+	mu        sync.Mutex
+	start     ident.Sequence
+	messages  []queue.Message
+	fail      error
+	reads     int
+	relocated map[ident.Offset][]ident.Sequence
 }
 
 func (l *memoryLog) publish(m ...queue.Message) ident.Position {
@@ -65,16 +65,16 @@ func (l *memoryLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]q
 	return dst, nil
 }
 
-func (l *memoryLog) ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
+func (l *memoryLog) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fail != nil || !slices.Contains(l.carried[at], seq) {
+	if l.fail != nil || !slices.Contains(l.relocated[at], seq) {
 		return queue.Message{}, false, l.fail
 	}
 	return l.messages[seq], true, nil
 }
 
-// replicas takes deltas and answers tickets at once, unless held.
+// replicas receives deltas and completes their tickets at once, unless hold is set.
 type replicas struct {
 	mu     sync.Mutex
 	deltas [][]byte
@@ -95,7 +95,7 @@ func (r *replicas) Change(p *Partition, delta []byte, ticket uint64) {
 	}
 }
 
-// answer completes what was held.
+// answer completes the tickets that were held.
 func (r *replicas) answer(p *Partition, ok bool) {
 	r.mu.Lock()
 	held := r.held
@@ -127,7 +127,7 @@ func (c *clock) add(ns int64) int64 {
 
 var testID = ident.Partition{Topic: 0xabcdef0123456789, Number: 3}
 
-// rig is a leading partition on fakes.
+// rig is a leading partition with fake dependencies.
 type rig struct {
 	*Partition
 	log   *memoryLog
@@ -171,7 +171,7 @@ func (r *rig) channel(t testing.TB, name string, o ChannelOptions) *Channel {
 	return c
 }
 
-// failover gives the state to another partition object that leads the next epoch.
+// failover returns another partition with the replicated state, which leads the next epoch.
 func (r *rig) failover() *rig {
 	n := &rig{log: r.log, rep: &replicas{}, clock: r.clock}
 	n.Partition = NewPartition("orders", testID, r.log, n.rep, r.o)
@@ -196,7 +196,20 @@ func bodies(d []edge.Delivery) []string {
 	return out
 }
 
-// counts is what /stats says of a channel.
+// seekTo are the options of a seek to a sequence.
+func seekTo(seq ident.Sequence) ChannelOptions {
+	return ChannelOptions{Origin: FromSequence, Sequence: seq}
+}
+
+// Finished is the number of finished messages, including those that sampling, emptying or the
+// bound of an ephemeral channel discarded.
+func (c *Channel) Finished() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cursor.SettledCount() - uint64(c.cursor.Deferred.Len())
+}
+
+// counts are the numbers of one channel in /stats.
 type counts struct{ depth, inFlight, deferred, finished, published int }
 
 func countsOf(p *Partition, c *Channel) counts {

@@ -2,45 +2,45 @@ package nsqd
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// flight is one delivery that is neither finished, requeued nor timed out.
-type flight struct {
+// delivery is one delivery that is neither finished, requeued nor timed out.
+type delivery struct {
 	seq      ident.Sequence
-	sub      *Subscriber // stays set when the subscriber left without requeueing
+	sub      *Subscriber // stays set after the subscriber has left without requeueing
 	deadline int64       // unix ns
 	start    int64       // unix ns of the delivery; TOUCH is capped relative to it
-	put      int64       // unix ns of the put, for the latency
-	attempts uint16      // this delivery included
-	aside    bool        // the sequence is in the aside set
-	moving   bool        // dead, and handed to the broker
+	putTime  int64       // unix ns of the publish, for the latency
+	attempts uint16      // including this delivery
+	deferred bool        // the sequence is in the deferred set
+	moving   bool        // dead, and the broker is moving it to the dead letters
 	heap     int32
 
-	next, prev *flight // the subscriber's list
+	next, prev *delivery // the subscriber's list
 }
 
-// flights finds deliveries by sequence and by deadline. It holds no bodies: what
-// comes back is read again, so memory does not depend on the messages' size.
-type flights struct {
-	bySeq map[ident.Sequence]*flight
-	heap  []*flight
-	free  []*flight
+// inFlightSet finds deliveries by sequence and by deadline. It holds no bodies: a message that is
+// delivered again is read again, so memory does not depend on the size of messages.
+type inFlightSet struct {
+	bySeq map[ident.Sequence]*delivery
+	heap  []*delivery
+	free  []*delivery
 }
 
-// maxFree bounds the flights kept for reuse.
+// maxFree bounds the number of deliveries kept for reuse.
 const maxFree = 4096
 
-func (f *flights) len() int { return len(f.bySeq) }
+func (f *inFlightSet) len() int { return len(f.bySeq) }
 
-// add puts a copy of v into flight.
-func (f *flights) add(v flight) *flight {
-	var x *flight
+// add puts a copy of v into flight and returns it.
+func (f *inFlightSet) add(v delivery) *delivery {
+	var x *delivery
 	if n := len(f.free); n > 0 {
 		x, f.free = f.free[n-1], f.free[:n-1]
 	} else {
-		x = new(flight)
+		x = new(delivery)
 	}
 	*x = v
 	if f.bySeq == nil {
-		f.bySeq = make(map[ident.Sequence]*flight)
+		f.bySeq = make(map[ident.Sequence]*delivery)
 	}
 	f.bySeq[x.seq] = x
 	f.heap = append(f.heap, x)
@@ -49,8 +49,8 @@ func (f *flights) add(v flight) *flight {
 	return x
 }
 
-// remove takes x out. x may be read until the next add.
-func (f *flights) remove(x *flight) {
+// remove removes x. The caller may read x until the next add.
+func (f *inFlightSet) remove(x *delivery) {
 	delete(f.bySeq, x.seq)
 	i, last := int(x.heap), len(f.heap)-1
 	moved := f.heap[last]
@@ -65,44 +65,44 @@ func (f *flights) remove(x *flight) {
 	}
 }
 
-// delay moves x to another deadline.
-func (f *flights) delay(x *flight, deadline int64) {
+// setDeadline moves x to another deadline.
+func (f *inFlightSet) setDeadline(x *delivery, deadline int64) {
 	x.deadline = deadline
 	f.fix(int(x.heap), x)
 }
 
 // next is the earliest deadline, or never.
-func (f *flights) next() int64 {
+func (f *inFlightSet) next() int64 {
 	if len(f.heap) == 0 {
 		return never
 	}
 	return f.heap[0].deadline
 }
 
-// hand makes a delivery another subscriber's.
-func (f *flights) hand(x *flight, to *Subscriber) {
+// transfer assigns a delivery to another subscriber.
+func (f *inFlightSet) transfer(x *delivery, to *Subscriber) {
 	f.unlink(x)
 	x.sub = to
 	f.link(x)
 }
 
-// disown unlinks x from a subscriber that left; it stays in flight.
-func (f *flights) disown(x *flight) { f.unlink(x); x.next, x.prev = nil, nil }
+// detach unlinks x from a subscriber that left. x stays in flight.
+func (f *inFlightSet) detach(x *delivery) { f.unlink(x); x.next, x.prev = nil, nil }
 
-func (f *flights) link(x *flight) {
+func (f *inFlightSet) link(x *delivery) {
 	s := x.sub
-	x.next, x.prev = s.flights, nil
-	if s.flights != nil {
-		s.flights.prev = x
+	x.next, x.prev = s.deliveries, nil
+	if s.deliveries != nil {
+		s.deliveries.prev = x
 	}
-	s.flights = x
-	s.inFlight++
+	s.deliveries = x
+	s.held++
 }
 
-func (f *flights) unlink(x *flight) {
+func (f *inFlightSet) unlink(x *delivery) {
 	s := x.sub
-	if x.prev == nil && s.flights != x {
-		return // disowned already
+	if x.prev == nil && s.deliveries != x {
+		return // detached already
 	}
 	if x.next != nil {
 		x.next.prev = x.prev
@@ -110,14 +110,14 @@ func (f *flights) unlink(x *flight) {
 	if x.prev != nil {
 		x.prev.next = x.next
 	} else {
-		s.flights = x.next
+		s.deliveries = x.next
 	}
-	s.inFlight--
+	s.held--
 }
 
-func (f *flights) set(i int, x *flight) { f.heap[i], x.heap = x, int32(i) }
+func (f *inFlightSet) set(i int, x *delivery) { f.heap[i], x.heap = x, int32(i) }
 
-func (f *flights) fix(i int, x *flight) {
+func (f *inFlightSet) fix(i int, x *delivery) {
 	if i > 0 && x.deadline < f.heap[(i-1)/4].deadline {
 		f.up(i, x)
 	} else {
@@ -125,9 +125,9 @@ func (f *flights) fix(i int, x *flight) {
 	}
 }
 
-// The heap has four children a node: removing the earliest, which is what a
-// finish in order does, touches half the levels of a binary one.
-func (f *flights) up(i int, x *flight) {
+// The heap has four children a node. A finish in order removes the earliest deadline, which touches
+// half the levels of a binary heap.
+func (f *inFlightSet) up(i int, x *delivery) {
 	for i > 0 {
 		parent := (i - 1) / 4
 		if f.heap[parent].deadline <= x.deadline {
@@ -139,7 +139,7 @@ func (f *flights) up(i int, x *flight) {
 	f.set(i, x)
 }
 
-func (f *flights) down(i int, x *flight) {
+func (f *inFlightSet) down(i int, x *delivery) {
 	for {
 		first := 4*i + 1
 		if first >= len(f.heap) {

@@ -6,20 +6,20 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// quantileError is the error allowed in rank, as NSQ has it.
+// quantileError is the error allowed in rank. It is NSQ's.
 const quantileError = 0.01
 
-// latency estimates percentiles of the time from put to finish over a window:
-// two streams, each fed for half of it, so that old values leave.
+// latency estimates percentiles of the time from publish to finish over a window. It has two
+// streams, each fed for half of the window, so that old values drop out.
 type latency struct {
 	quantiles []float64
 	targets   map[float64]float64
 	halfNS    int64
-	turnedAt  int64
+	rotatedAt int64
 	now, old  *quantile.Stream
 }
 
-// newLatency gives nil if no percentiles are wanted.
+// newLatency returns nil if no percentiles are configured.
 func newLatency(o Options) *latency {
 	if len(o.Percentiles) == 0 {
 		return nil
@@ -32,32 +32,32 @@ func newLatency(o Options) *latency {
 		quantiles: o.Percentiles,
 		targets:   targets,
 		halfNS:    o.PercentileWindowMS * nsPerMS / 2,
-		turnedAt:  o.Now(),
+		rotatedAt: o.Now(),
 		now:       quantile.NewTargeted(targets),
 		old:       quantile.NewTargeted(targets),
 	}
 }
 
 func (l *latency) insert(ns, at int64) {
-	l.turn(at)
+	l.rotate(at)
 	l.now.Insert(float64(ns))
 }
 
-// turn drops what is older than the window.
-func (l *latency) turn(at int64) {
-	for i := 0; i < 2 && at-l.turnedAt >= l.halfNS; i++ {
+// rotate drops the values that are older than the window.
+func (l *latency) rotate(at int64) {
+	for i := 0; i < 2 && at-l.rotatedAt >= l.halfNS; i++ {
 		l.now, l.old = l.old, l.now
 		l.now.Reset()
-		l.turnedAt += l.halfNS
+		l.rotatedAt += l.halfNS
 	}
-	if at-l.turnedAt >= l.halfNS {
-		l.turnedAt = at
+	if at-l.rotatedAt >= l.halfNS {
+		l.rotatedAt = at
 	}
 }
 
-// merge adds the window's values to another stream of the same targets.
+// merge adds the values of the window to another stream with the same targets.
 func (l *latency) merge(all *quantile.Stream, at int64) {
-	l.turn(at)
+	l.rotate(at)
 	all.Merge(l.now.Samples())
 	all.Merge(l.old.Samples())
 }
@@ -65,7 +65,7 @@ func (l *latency) merge(all *quantile.Stream, at int64) {
 // merged is the estimate over several channels.
 type merged struct {
 	quantiles []float64
-	all       *quantile.Stream // nil: nothing was measured
+	all       *quantile.Stream // nil: there are no measurements
 	count     int
 }
 
@@ -80,8 +80,7 @@ func (m *merged) add(l *latency, at int64) {
 	m.count += l.now.Count() + l.old.Count()
 }
 
-// result gives the percentiles in nanoseconds; none (JSON null) if they are not
-// measured.
+// result returns the percentiles in nanoseconds, none (JSON null) if they are not measured.
 func (m *merged) result() edge.E2ELatency {
 	r := edge.E2ELatency{Count: m.count}
 	if m.all == nil {

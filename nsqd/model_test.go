@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testenv"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
 func runModel(t *rapid.T, ordered bool) {
@@ -29,14 +29,14 @@ func runModel(t *rapid.T, ordered bool) {
 		"finish again": r.finish, "requeue": r.requeue, "touch": r.touch, "pass": r.pass,
 		"pause": r.pauseChannel, "pause topic": r.pauseTopic, "seek": r.seek, "empty": r.empty,
 		"detach": r.detach, "failover": r.failover, "retain": r.retain, "order": r.order,
-		"bury": r.bury, "cancel": r.cancel, "reap": func(*rapid.T) { r.Reap() },
+		"move dead": r.moveDead, "cancel": r.cancel, "reap": func(*rapid.T) { r.Reap() },
 		"flush": func(*rapid.T) { r.Flush() },
 		"":      r.check,
 	})
 	r.drain(t)
 }
 
-// drain consumes all that is left: nothing may be stuck.
+// drain consumes all remaining messages: none may be stuck.
 func (r *reference) drain(t *rapid.T) {
 	if r.paused {
 		r.pauseChannel(t)
@@ -46,8 +46,8 @@ func (r *reference) drain(t *rapid.T) {
 	}
 	for range 4 * (len(r.fates) + 4) {
 		r.tick(100)
-		for _, d := range r.channel.Dead() {
-			require.NoError(t, r.channel.Buried(d.Message.Seq, d.Epoch))
+		for _, d := range r.channel.DeadLetters() {
+			require.NoError(t, r.channel.DeadMoved(d.Message.Seq, d.Epoch))
 		}
 		for _, d := range r.channel.Pull(r.subs[0], 10, nil) {
 			require.NoError(t, r.channel.Finish(r.subs[0], d.Message.Seq, r.epoch))
@@ -66,11 +66,11 @@ func TestOrderedChannelAgainstAReference(t *testing.T) {
 	checkModel(t, true)
 }
 
-// checkModel runs -rapid.checks sequences of actions, ten times (a thousand
-// times with LOCKSTEP_LONG).
+// checkModel runs ten times -rapid.checks sequences of actions (a thousand times with
+// LOCKSTEP_LONG).
 func checkModel(t *testing.T, ordered bool) {
 	times := 10
-	if testenv.Long() {
+	if env.Long() {
 		times = 1000
 	}
 	for range times {
@@ -78,8 +78,8 @@ func checkModel(t *testing.T, ordered bool) {
 	}
 }
 
-// A follower that has only some of the deltas must never take a message for
-// finished that the leader had not finished, and must deliver all others.
+// A follower that has only some of the deltas must not count a message as finished that the leader
+// has not finished, and must deliver all others.
 func TestTruncatedDeltasLoseNoMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRig(Options{})
@@ -88,24 +88,24 @@ func TestTruncatedDeltasLoseNoMessage(t *testing.T) {
 		s := &Subscriber{Direct: true}
 		require.NoError(t, c.Attach(s))
 		finished := map[ident.Sequence]bool{}
-		var flying []ident.Sequence
+		var isInFlight []ident.Sequence
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "op") {
 			case 0:
 				r.publishN(3)
 			case 1:
 				for _, d := range c.Pull(s, 3, nil) {
-					flying = append(flying, d.Message.Seq)
+					isInFlight = append(isInFlight, d.Message.Seq)
 				}
 			case 2:
 				r.Flush()
 			case 3, 4, 5:
-				if len(flying) == 0 {
+				if len(isInFlight) == 0 {
 					continue
 				}
-				i := rapid.IntRange(0, len(flying)-1).Draw(t, "which")
-				seq := flying[i]
-				flying = slices.Delete(flying, i, i+1)
+				i := rapid.IntRange(0, len(isInFlight)-1).Draw(t, "which")
+				seq := isInFlight[i]
+				isInFlight = slices.Delete(isInFlight, i, i+1)
 				if rapid.Bool().Draw(t, "finish") {
 					require.NoError(t, c.Finish(s, seq, 1))
 					finished[seq] = true

@@ -1,52 +1,52 @@
 package nsqd
 
-// A subscriber whose Pull left credit unused is hungry. When messages come, as
-// many hungry subscribers are woken as the messages need, those connected here
-// first, in the order in which they became hungry. A wake-up is an offer: until
-// the subscriber pulls, so many messages count as promised. An offer that nobody
-// takes within offerNS lapses (Expire), and the next ones are woken, so a stuck
-// or dead subscriber delays others by that much and loses nothing.
+// A subscriber waits for messages if its last Pull left credit unused. When messages come, the
+// channel wakes as many waiting subscribers as the messages need: subscribers connected to this
+// broker first, each group in the order in which they began to wait. A wake-up is an offer: until
+// the subscriber pulls, that many messages count as offered. If it does not pull within offerNS,
+// the offer lapses (Expire) and the next subscribers are woken. So a stuck or dead subscriber
+// delays the others by offerNS, and no message is lost.
 const offerNS = 5 * nsPerMS
 
-// subscriberList is a queue of hungry subscribers, linked through them.
+// subscriberList is a queue of waiting subscribers, linked through them.
 type subscriberList struct{ first, last *Subscriber }
 
 func (l *subscriberList) empty() bool { return l.first == nil }
 
 func (l *subscriberList) push(s *Subscriber) {
-	s.hungryPrev, s.hungryNext = l.last, nil
+	s.waitingPrev, s.waitingNext = l.last, nil
 	if l.last == nil {
 		l.first = s
 	} else {
-		l.last.hungryNext = s
+		l.last.waitingNext = s
 	}
 	l.last = s
-	s.hungry = true
+	s.waiting = true
 }
 
 func (l *subscriberList) remove(s *Subscriber) {
-	if s.hungryPrev == nil {
-		l.first = s.hungryNext
+	if s.waitingPrev == nil {
+		l.first = s.waitingNext
 	} else {
-		s.hungryPrev.hungryNext = s.hungryNext
+		s.waitingPrev.waitingNext = s.waitingNext
 	}
-	if s.hungryNext == nil {
-		l.last = s.hungryPrev
+	if s.waitingNext == nil {
+		l.last = s.waitingPrev
 	} else {
-		s.hungryNext.hungryPrev = s.hungryPrev
+		s.waitingNext.waitingPrev = s.waitingPrev
 	}
-	s.hungryNext, s.hungryPrev, s.hungry = nil, nil, false
+	s.waitingNext, s.waitingPrev, s.waiting = nil, nil, false
 }
 
 func (c *Channel) listLocked(s *Subscriber) *subscriberList {
 	if s.Direct {
-		return &c.hungryDirect
+		return &c.waitingDirect
 	}
-	return &c.hungryRelayed
+	return &c.waitingRelayed
 }
 
-// answeredLocked: s pulls, so its offer and its old demand are void.
-func (c *Channel) answeredLocked(s *Subscriber) {
+// withdrawOfferLocked cancels the offer and the demand of s, because s pulls.
+func (c *Channel) withdrawOfferLocked(s *Subscriber) {
 	if s.offered {
 		s.offered = false
 		c.offered -= s.want
@@ -54,41 +54,41 @@ func (c *Channel) answeredLocked(s *Subscriber) {
 			c.offeredDirect -= s.want
 		}
 	}
-	if s.hungry {
+	if s.waiting {
 		c.listLocked(s).remove(s)
 	}
 	s.want = 0
 }
 
-// demandLocked notes the credit that s could not use.
+// demandLocked notes the credit that s could not use, and lets s wait.
 func (c *Channel) demandLocked(s *Subscriber, want int) {
-	if want > 0 && !s.hungry {
+	if want > 0 && !s.waiting {
 		s.want = want
 		c.listLocked(s).push(s)
 	}
 }
 
-// shareLocked is how much of want s may take: a relay leaves what was offered to
-// clients connected here.
-func (c *Channel) shareLocked(s *Subscriber, want int, now int64) int {
+// allowedLocked is the part of want that s may take: a relay leaves the messages that are offered
+// to clients connected to this broker.
+func (c *Channel) allowedLocked(s *Subscriber, want int, now int64) int {
 	if s.Direct || c.offeredDirect == 0 {
 		return want
 	}
 	return min(want, max(c.availableLocked(now)-c.offeredDirect, 0))
 }
 
-// offerLocked wakes hungry subscribers for what is available. Whoever makes
-// something available calls it before unlocking. While somebody reads the log it
-// does nothing: the reader calls it when done.
+// offerLocked wakes waiting subscribers for the available messages. Every method that makes a
+// message available calls it before it unlocks. While a goroutine reads the log it does nothing:
+// that goroutine calls it after the read.
 func (c *Channel) offerLocked(now int64) {
-	if c.reading || c.hungryDirect.empty() && c.hungryRelayed.empty() {
+	if c.reading || c.waitingDirect.empty() && c.waitingRelayed.empty() {
 		return
 	}
 	left := c.availableLocked(now) - c.offered
 	for left > 0 {
-		list := &c.hungryDirect
+		list := &c.waitingDirect
 		if list.empty() {
-			list = &c.hungryRelayed
+			list = &c.waitingRelayed
 		}
 		s := list.first
 		if s == nil {
@@ -109,9 +109,9 @@ func (c *Channel) offerLocked(now int64) {
 	}
 }
 
-// lapseLocked takes offers back that nobody took, and returns when to look again.
-func (c *Channel) lapseLocked(now int64) int64 {
-	if c.offered == 0 || c.hungryDirect.empty() && c.hungryRelayed.empty() {
+// expireOffersLocked withdraws offers that have lapsed, and returns the time of its next call.
+func (c *Channel) expireOffersLocked(now int64) int64 {
+	if c.offered == 0 || c.waitingDirect.empty() && c.waitingRelayed.empty() {
 		return never
 	}
 	if now < c.offeredAt+offerNS {

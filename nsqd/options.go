@@ -12,71 +12,68 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// What the operations of this package answer, beside edge.ErrNotInFlight,
-// edge.ErrNotOwner and edge.ErrChannelNotFound.
+// Errors of this package, besides edge.ErrNotInFlight, edge.ErrNotOwner and
+// edge.ErrChannelNotFound.
 var (
-	// ErrNotLeader: this broker does not lead the partition (any more). A change
+	// ErrNotLeader means that this broker does not lead the partition, or not any more. A change
 	// that waited may or may not have reached the next leader.
 	ErrNotLeader = errors.New("nsqd: not the leader of this partition")
-	// ErrDeleted: the channel was deleted.
+	// ErrDeleted means that the channel was deleted.
 	ErrDeleted = errors.New("nsqd: channel is deleted")
-	// ErrNotReplicated: a change did not reach all of the in-sync replicas.
+	// ErrNotReplicated means that a change did not reach all in-sync replicas.
 	ErrNotReplicated = errors.New("nsqd: change was not replicated")
-	// ErrAttached: the subscriber is attached already.
+	// ErrAttached means that the subscriber is attached already, or was detached.
 	ErrAttached = errors.New("nsqd: subscriber is attached already")
 )
 
-// Log is what channels need of their partition's log.
+// Log is the part of a partition's log that its channels read.
 type Log interface {
-	// Committed is the committed end. No I/O.
+	// Committed is the committed end. It does no I/O.
 	Committed() ident.Position
-	// Start is the first position still held. No I/O.
+	// Start is the first position that the log still has. It does no I/O.
 	Start() ident.Position
-	// Read appends at most max committed messages from sequence `from` on to
-	// dst, at least one if there is one. It may read a disk: it is called
-	// without locks. The first message has a higher sequence than `from` only if
-	// retention has taken the ones between.
+	// Read appends at most max committed messages from sequence `from` on to dst, and at least one
+	// if there is one. It may read a disk and is called without locks. The first message has a
+	// higher sequence than `from` only if retention has removed the messages between.
 	Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error)
-	// ReadCarried finds a message in the committed carry batch that begins at an
-	// offset. False: it is not there. It may read a disk.
-	ReadCarried(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error)
+	// ReadRelocated returns a message of the committed relocation batch that begins at an offset.
+	// False: the batch or the message is not there. It may read a disk.
+	ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error)
 }
 
-// Replicator takes changes of the channel state to the other replicas.
+// Replicator replicates changes of the channel state.
 type Replicator interface {
-	// Change hands in a delta, in the order of the calls. It only posts. A ticket
-	// other than 0 comes back in exactly one Partition.Completed, unless
+	// Change takes a delta, in the order of the calls. It enqueues the delta and returns. Each
+	// ticket other than 0 comes back in exactly one call of Partition.Completed, unless
 	// Partition.Unlead comes first.
 	Change(p *Partition, delta []byte, ticket uint64)
 }
 
-// Options of a partition's channels. Zero values take the defaults.
+// Options of a partition's channels. Zero values mean the defaults.
 type Options struct {
-	MsgTimeoutMS    int64 // 60,000: for subscribers that name none
-	MaxMsgTimeoutMS int64 // 900,000: TOUCH cannot stretch a delivery beyond it
+	MsgTimeoutMS    int64 // 60,000: for subscribers without a timeout of their own
+	MaxMsgTimeoutMS int64 // 900,000: TOUCH cannot extend a delivery beyond it
 	MaxReqTimeoutMS int64 // 3,600,000: longer requeue delays are clamped to it
-	// EphemeralDepth is how many undelivered messages an ephemeral channel keeps;
-	// newer ones are discarded (10,000, NSQ's --mem-queue-size).
+	// EphemeralDepth is the number of undelivered messages that an ephemeral channel keeps. It
+	// discards newer ones (10,000, NSQ's --mem-queue-size).
 	EphemeralDepth int64
-	// Percentiles of the end-to-end latency, 0–1; none = not measured.
+	// Percentiles of the end-to-end latency to measure, 0–1. None: it is not measured.
 	Percentiles []float64
-	// PercentileWindowMS is how far back they look (600,000).
+	// PercentileWindowMS is the window of the percentiles (600,000).
 	PercentileWindowMS int64
-	// Policy gives the policy of a channel that is made; nil = none. It must not
-	// block.
+	// Policy returns the policy of a new channel. nil: no channel has one. It must not block.
 	Policy func(channel string) Policy
-	// Wake is told that Expire, Flush or Dead has something to do, and when: unix
-	// ns, 0 = soon. It is called under locks: it must neither block nor call back.
-	// nil = the caller looks by itself.
+	// Wake is called when Expire, Flush or DeadPending has work, with its time in unix ns (0: at
+	// once). It is called under locks: it must neither block nor call back. nil: the caller polls.
 	Wake func(atNS int64)
-	// Fence is until when (unix ns) the channels of all partitions that share it
-	// may deliver, whatever Partition.Extend says; 0, as with nil: only that counts.
+	// Fence is a time in unix ns until which the channels of all partitions that share it may
+	// deliver, even if the fence of Partition.Extend is earlier. nil or 0: only the latter counts.
 	Fence *atomic.Int64
-	// Pace slows channels that are far behind; nil = none is slowed.
+	// Pace slows channels that are far behind. nil: none is slowed.
 	Pace Pace
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
-	// Log gets what an operator must know; nil = nothing is logged.
+	// Log receives faults for the operator. nil: nothing is logged.
 	Log logrus.FieldLogger
 }
 
@@ -107,31 +104,32 @@ func orDefault(v, d int64) int64 {
 
 const (
 	nsPerMS = int64(time.Millisecond)
-	// never is the deadline of what waits for nothing.
+	// never is the deadline of a set without deadlines.
 	never = int64(math.MaxInt64)
 )
 
-// Origin says where a channel begins.
+// Origin is the place at which a channel begins.
 type Origin uint8
 
 // The origins of a channel.
 const (
-	// FromLatest: at the committed end; only new messages.
+	// FromLatest is the committed end: the channel gets new messages only.
 	FromLatest Origin = iota
-	// FromBacklog: what the topic kept for its first channel.
+	// FromBacklog is the first message that the topic kept for its first channel.
 	FromBacklog
-	// FromEarliest: at the first message the log still holds.
+	// FromEarliest is the first message that the log still has.
 	FromEarliest
-	// FromSequence: at ChannelOptions.Sequence, no earlier than the log.
+	// FromSequence is ChannelOptions.Sequence, or the start of the log if that is later.
 	FromSequence
 )
 
-// ChannelOptions say how a channel is created.
+// ChannelOptions describe a new channel.
 type ChannelOptions struct {
 	Origin   Origin
 	Sequence ident.Sequence // with FromSequence
-	// Ordered: one message in flight, the next after the finish is on all
-	// in-sync replicas. Messages come in the order of the log; only those that
-	// were put with a delay come when they are due.
+	// Ordered channels have one message in flight. The next one is delivered after the finish is on
+	// all in-sync replicas. Messages come in the order of the log, but a message that was published
+	// with a delay comes when it is due. While a failed message waits for its next delivery, no
+	// message is delivered.
 	Ordered bool
 }

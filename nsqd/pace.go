@@ -5,76 +5,76 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pace lets channels that are far behind rest now and then: delivering old
-// messages takes from the puts of the moment the processors and connections that
-// those need.
+// Pace makes channels that are far behind pause between bursts, because the delivery of old
+// messages takes processor time and connections from the puts of the moment.
 type Pace interface {
-	// Burst is how many bytes such a channel may deliver between two rests; 0 = it
-	// need not rest now. It is called under locks.
+	// Burst is the number of bytes that such a channel may deliver between two pauses. 0: it need
+	// not pause now. It is called under locks.
 	Burst() int
-	// Rest calls wake when the rest is over, from another goroutine: it is called
-	// under locks, too.
-	Rest(wake func())
+	// Pause calls wake when the pause is over. It is called under locks, so it calls wake from
+	// another goroutine.
+	Pause(wake func())
 }
 
 const (
-	// farBehind is how many bytes a channel is behind when it is slowed: those that
-	// keep up never are, nor is one whose consumers have had a bad second.
+	// farBehind is the backlog in bytes from which a channel is slowed. A channel that keeps up
+	// stays below it, and so does one whose consumers had a bad second.
 	farBehind = 16 << 20
-	// unasked is how many bytes a channel delivers before the Pace is asked again
-	// if it need not rest now.
-	unasked = 256 << 10
+	// probeBytes is the number of bytes that a channel delivers before it asks the Pace again, if
+	// it need not pause now.
+	probeBytes = 256 << 10
 )
 
-// rests is what a channel notes of its rests.
-type rests struct {
-	left     int            // bytes it may deliver before the Pace is asked
-	messages ident.Sequence // delivered since it was asked
-	slowed   bool           // left is a burst of the Pace
-	on       bool           // nothing new is delivered until the rest is over,
-	until    ident.Sequence // or until the limit is there
+// pacing is the state of a channel's paced catch-up.
+type pacing struct {
+	quota    int            // bytes that it may deliver before it asks the Pace
+	messages ident.Sequence // delivered since it asked
+	slowed   bool           // quota is a burst of the Pace
+	paused   bool           // no new message is delivered until the pause is over,
+	resumeAt ident.Sequence // or until the limit has reached this sequence
 }
 
-// paceLocked counts a new message that is delivered, and lets the channel rest
-// after a burst. Puts end the rest, half as many as were delivered before it: a
-// channel gains on its producers, however busy the broker is.
+// paceLocked counts a new message that is delivered, and pauses the channel after a burst. New puts
+// end the pause, half as many as were delivered before it, so a channel gains on its producers
+// however busy the broker is.
 func (c *Channel) paceLocked(m *queue.Message) {
-	r := &c.rests
-	r.left -= m.Size()
+	r := &c.pacing
+	r.quota -= m.Size()
 	r.messages++
-	if r.left > 0 || c.p.o.Pace == nil {
+	if r.quota > 0 || c.p.o.Pace == nil {
 		return
 	}
 	burst, messages := 0, r.messages
-	// An ordered channel is slow anyway: it waits for the replicas each time.
+	// An ordered channel is never paused: it is slow anyway, because it waits for the replicas
+	// after each message.
 	if !c.ordered && int(c.limit-c.next)*c.ahead.average >= farBehind {
 		burst = c.p.o.Pace.Burst()
 	}
 	if burst == 0 {
-		*r = rests{left: unasked}
+		*r = pacing{quota: probeBytes}
 		return
 	}
-	*r = rests{left: burst, slowed: true, on: true, until: c.limit + (messages+1)/2}
-	c.p.o.Pace.Rest(c.rested)
+	*r = pacing{quota: burst, slowed: true, paused: true, resumeAt: c.limit + (messages+1)/2}
+	c.p.o.Pace.Pause(c.resume)
 }
 
-// rested ends a rest.
-func (c *Channel) rested() {
+// resume ends a pause.
+func (c *Channel) resume() {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rests.on = false
+	c.pacing.paused = false
 	c.offerLocked(now)
 }
 
-// rationLocked is how many of so many new messages may be delivered before the
-// next rest: nobody is woken for others.
-func (c *Channel) rationLocked(n int) int {
+// quotaLocked is the part of n new messages that may be delivered before the next pause. No
+// subscriber is woken for the rest.
+func (c *Channel) quotaLocked(n int) int {
 	switch {
-	case c.rests.on:
+	case c.pacing.paused:
 		return 0
-	case c.rests.slowed:
-		return min(n, c.rests.left/max(c.ahead.average, 1)+1)
+	case c.pacing.slowed:
+		return min(n, c.pacing.quota/max(c.ahead.average, 1)+1)
 	}
 	return n
 }

@@ -16,18 +16,18 @@ const (
 	paceBurst = 4 // messages
 )
 
-// manualPace lets rests go on until the test ends them.
+// manualPace keeps channels paused until the test ends the pause.
 type manualPace struct {
-	burst int
-	rests []func()
+	burst  int
+	pauses []func()
 }
 
-func (p *manualPace) Burst() int       { return p.burst }
-func (p *manualPace) Rest(wake func()) { p.rests = append(p.rests, wake) }
+func (p *manualPace) Burst() int        { return p.burst }
+func (p *manualPace) Pause(wake func()) { p.pauses = append(p.pauses, wake) }
 func (p *manualPace) end(t *testing.T) {
-	require.NotEmpty(t, p.rests)
-	p.rests[0]()
-	p.rests = p.rests[1:]
+	require.NotEmpty(t, p.pauses)
+	p.pauses[0]()
+	p.pauses = p.pauses[1:]
 }
 func (r *rig) publishLarge(n int) {
 	body := make([]byte, paceBody)
@@ -37,8 +37,8 @@ func (r *rig) publishLarge(n int) {
 	r.Advance(r.log.Committed())
 }
 
-// farBehindChannel is a channel with messages enough for it to be slowed, and a
-// subscriber; it has delivered one and asked the Pace for the first time.
+// farBehindChannel returns a channel with enough messages to be slowed, and a subscriber. It has
+// delivered one message and asked the Pace for the first time.
 func farBehindChannel(t *testing.T, p *manualPace) (*rig, *Channel, *Subscriber) {
 	r := newRig(Options{Pace: p})
 	c := r.channel(t, "c", ChannelOptions{})
@@ -50,7 +50,7 @@ func farBehindChannel(t *testing.T, p *manualPace) (*rig, *Channel, *Subscriber)
 	return r, c, s
 }
 
-// pullAll pulls until nothing comes.
+// pullAll pulls until there are no messages.
 func pullAll(c *Channel, s *Subscriber) (all []edge.Delivery) {
 	for had := -1; had < len(all); {
 		had = len(all)
@@ -59,26 +59,26 @@ func pullAll(c *Channel, s *Subscriber) (all []edge.Delivery) {
 	return all
 }
 
-func TestAChannelFarBehindRests(t *testing.T) {
+func TestChannelFarBehindPauses(t *testing.T) {
 	p := &manualPace{burst: paceBurst * paceBody}
 	r, c, s := farBehindChannel(t, p)
 	for range 3 {
 		require.Len(t, s.Wake, 1)
 		<-s.Wake
 		require.Len(t, c.Pull(s, 100, nil), paceBurst)
-		require.Empty(t, c.Pull(s, 100, nil), "it rests")
-		require.Len(t, p.rests, 1)
+		require.Empty(t, c.Pull(s, 100, nil), "it pauses")
+		require.Len(t, p.pauses, 1)
 		require.Empty(t, s.Wake)
 		p.end(t)
 	}
-	p.burst = 0 // nobody puts any more
+	p.burst = 0 // there are no more puts
 	<-s.Wake
 	require.Len(t, pullAll(c, s), 2*farBehind/paceBody-3*paceBurst)
-	require.Empty(t, p.rests)
+	require.Empty(t, p.pauses)
 	requireExact(t, r.Partition, c)
 }
 
-func TestAChannelThatKeepsUpDoesNotRest(t *testing.T) {
+func TestChannelThatKeepsUpDoesNotPause(t *testing.T) {
 	p := &manualPace{burst: paceBody}
 	r := newRig(Options{Pace: p})
 	c := r.channel(t, "c", ChannelOptions{})
@@ -87,11 +87,11 @@ func TestAChannelThatKeepsUpDoesNotRest(t *testing.T) {
 		r.publishLarge(farBehind/paceBody - 1)
 		require.Len(t, pullAll(c, s), farBehind/paceBody-1)
 	}
-	require.Empty(t, p.rests)
+	require.Empty(t, p.pauses)
 }
 
-// TestPutsEndARest: however fast the producers are, the channel is faster.
-func TestPutsEndARest(t *testing.T) {
+// TestPutsEndAPause: the channel is faster than its producers, however fast they are.
+func TestPutsEndAPause(t *testing.T) {
 	p := &manualPace{burst: paceBurst * paceBody}
 	r, c, s := farBehindChannel(t, p)
 	<-s.Wake
@@ -101,12 +101,12 @@ func TestPutsEndARest(t *testing.T) {
 	r.publishLarge(1)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 100, nil), paceBurst)
-	p.end(t) // of the rest that was ended by puts: the present one may end early
+	p.end(t) // of the pause that puts ended: the present one may end early
 	<-s.Wake
 }
 
-// TestWhatComesAgainDoesNotRest: it is not the old messages' fault.
-func TestWhatComesAgainDoesNotRest(t *testing.T) {
+// TestRedeliveryDoesNotPause: only new messages count for a burst.
+func TestRedeliveryDoesNotPause(t *testing.T) {
 	p := &manualPace{burst: paceBurst * paceBody}
 	_, c, s := farBehindChannel(t, p)
 	<-s.Wake
@@ -120,7 +120,7 @@ func TestWhatComesAgainDoesNotRest(t *testing.T) {
 	require.Empty(t, c.Pull(s, 100, nil))
 }
 
-// TestOneBurstWakesOneSubscriber: not everybody for what one will take.
+// TestOneBurstWakesOneSubscriber: no subscriber is woken for messages that another one takes.
 func TestOneBurstWakesOneSubscriber(t *testing.T) {
 	p := &manualPace{burst: paceBurst * paceBody}
 	_, c, s := farBehindChannel(t, p)
@@ -133,23 +133,23 @@ func TestOneBurstWakesOneSubscriber(t *testing.T) {
 	require.Equal(t, 1, len(s.Wake)+len(other.Wake))
 }
 
-// TestSeekEndsARest: what was read before does not count for the new place.
-func TestSeekEndsARest(t *testing.T) {
+// TestSeekEndsAPause: the backlog before a seek does not count at the new position.
+func TestSeekEndsAPause(t *testing.T) {
 	p := &manualPace{burst: paceBurst * paceBody}
 	r, c, s := farBehindChannel(t, p)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 100, nil), paceBurst)
-	require.NoError(t, r.SeekChannel(t.Context(), "c", 0))
+	require.NoError(t, r.SeekChannel(t.Context(), "c", seekTo(0)))
 	<-s.Wake
 	require.NotEmpty(t, c.Pull(s, 1, nil))
 }
 
-// napping is a Pace whose rests end by themselves.
-type napping struct{ taken, running atomic.Int64 }
+// selfEndingPace is a Pace whose pauses end by themselves.
+type selfEndingPace struct{ taken, running atomic.Int64 }
 
-func (*napping) Burst() int { return paceBurst * paceBody }
+func (*selfEndingPace) Burst() int { return paceBurst * paceBody }
 
-func (n *napping) Rest(wake func()) {
+func (n *selfEndingPace) Pause(wake func()) {
 	n.taken.Add(1)
 	n.running.Add(1)
 	time.AfterFunc(50*time.Microsecond, func() {
@@ -158,10 +158,10 @@ func (n *napping) Rest(wake func()) {
 	})
 }
 
-// TestNoWakeUpIsLostInRests: puts, rests and subscribers meet in all orders.
-func TestNoWakeUpIsLostInRests(t *testing.T) {
+// TestNoWakeUpIsLostInPauses: puts, pauses and pulls meet in all orders.
+func TestNoWakeUpIsLostInPauses(t *testing.T) {
 	const total = 4000
-	p := &napping{}
+	p := &selfEndingPace{}
 	r := newRig(Options{Pace: p})
 	consumeConcurrently(t, r, total, func() {
 		r.publishLarge(total / 2)

@@ -8,12 +8,14 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Partition is all channels of one partition on this broker. On a follower it
-// only holds their state (Apply, Replace, Snapshot); Lead makes it serve.
+// Partition holds all channels of one partition on this broker. On a follower it only holds their
+// state (Apply, Replace, Snapshot). Lead lets it serve subscribers.
 //
-// Lock order: emit → catching → mu → Channel.mu; waiting.mu is a leaf.
+// Lock order: emit → applying → mu → Channel.mu. The locks of pendingChanges and relocations are
+// leaves.
 type Partition struct {
 	topic  string
 	id     ident.Partition
@@ -21,40 +23,40 @@ type Partition struct {
 	rep    Replicator
 	o      Options
 
-	dirty  atomic.Bool  // Flush has something to say
-	graves atomic.Bool  // channels have dead messages
-	due    atomic.Int64 // unix ns: Expire has something to do
-	ttl    atomic.Int64 // ms; 0 = messages live for ever
-	until  atomic.Int64 // unix ns: deliver nothing from then on; 0 = no fence
-	stored atomic.Int64 // bytes of bodies committed under this broker since its start
-	strict atomic.Int64 // the same for ordered channels
+	dirty        atomic.Bool  // Flush has a change to replicate
+	deadPending  atomic.Bool  // some channel has dead messages for the broker
+	due          atomic.Int64 // unix ns: time of the next timer for Expire
+	ttl          atomic.Int64 // ms; 0: messages have no time to live
+	fence        atomic.Int64 // unix ns: no delivery from then on; 0: no fence
+	stored       atomic.Int64 // bytes of bodies committed under this broker since its start
+	orderedFence atomic.Int64 // fence of the ordered channels
 
-	// emit makes working out a delta and handing it to the Replicator one step, so
-	// that deltas leave in the order in which they apply.
+	// emit makes computing a delta and passing it to the Replicator one step, so that deltas leave
+	// in the order in which they apply.
 	emit sync.Mutex
 
-	behind   atomic.Bool // told is not empty
-	catching sync.Mutex  // held while what was told is taken over
+	hasPending atomic.Bool // pending is not empty
+	applying   sync.Mutex  // held while pending updates are applied
 
 	mu sync.RWMutex
 
-	// All below is guarded by mu.
-	told      []told // of a follower: what channels does not show yet
-	channels  map[string]*Channel
-	leading   bool
-	epoch     ident.Epoch
-	committed ident.Position
-	paused    bool           // topic pause: nothing at or above barrier reaches channels
-	inherited ident.Sequence // the committed end when this broker began to lead
-	barrier   ident.Sequence // with paused
-	keep      ident.Sequence // what the topic keeps while it has no channels
-	peopled   bool           // there was a channel since this broker leads
+	// The fields below are guarded by mu.
+	pending     []pendingUpdate // of a follower: updates that channels does not show yet
+	channels    map[string]*Channel
+	leading     bool
+	epoch       ident.Epoch
+	committed   ident.Position
+	paused      bool           // the topic is paused: no message at or above barrier reaches channels
+	inherited   ident.Sequence // the committed end when this broker began to lead
+	barrier     ident.Sequence // with paused
+	keep        ident.Sequence // first sequence that the topic keeps while it has no channels
+	hadChannels bool           // a channel existed since this broker began to lead
 
-	waiting waiting
-	carried carried // locks itself
+	pendingChanges pendingChanges
+	relocations    relocations // has its own lock
 }
 
-// NewPartition makes a follower without channels.
+// NewPartition returns a follower without channels.
 func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o Options) *Partition {
 	p := &Partition{
 		topic: topic, id: id, source: log, rep: rep, o: o.withDefaults(),
@@ -67,43 +69,44 @@ func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o O
 // Topic is the topic's name.
 func (p *Partition) Topic() string { return p.topic }
 
-// ID names the partition.
+// ID returns the partition's id.
 func (p *Partition) ID() ident.Partition { return p.id }
 
-// Lead starts serving: the marker of the epoch is committed. What is unfinished
-// and not deferred can be delivered again, with the attempts it had before the
-// deliveries that were under way.
+// Lead starts serving. The caller has seen the commit of the epoch's marker. Messages that are
+// neither finished nor deferred can be delivered again, with the attempts from before the
+// deliveries that were in flight.
 func (p *Partition) Lead(epoch ident.Epoch) {
-	p.CatchUp()
-	p.takeOffice(epoch)
-	p.o.Wake(0) // what was due when this broker did not lead is due now
+	p.ApplyPending()
+	p.startLeading(epoch)
+	p.o.Wake(0) // timers that fired while this broker did not lead fire now
 }
 
-// takeOffice begins to serve. What the replicas must know first goes to them as one
-// change: if it says nothing, then only that they have the state before it, too.
-func (p *Partition) takeOffice(epoch ident.Epoch) {
+// startLeading begins to serve. It sends the replicas one change if cursors moved back or an
+// ordered channel inherits state. If the change is empty, its completion still proves that the
+// replicas have the state before it.
+func (p *Partition) startLeading(epoch ident.Epoch) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	inherits, back := p.lead(epoch)
 	if inherits || len(back) > 0 {
-		p.post(&change{done: make(chan struct{}), opens: inherits}, back...)
+		p.post(&change{done: make(chan struct{}), opensOrdered: inherits}, back...)
 	}
 }
 
-// lead reports whether ordered channels wait for what they inherit, and how channels
-// were moved back.
-func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []record) {
+// lead reports whether ordered channels wait for the state that they inherit, and how cursors were
+// moved back.
+func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []state.Record) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	committed := p.source.Committed()
 	if !p.leading {
 		p.inherited = committed.Sequence
-		p.peopled = len(p.channels) > 0
+		p.hadChannels = len(p.channels) > 0
 	}
 	back = p.moveBackLocked(committed)
 	p.leading, p.epoch, p.committed = true, epoch, committed
-	p.waiting.open()
+	p.pendingChanges.open()
 	for _, c := range p.channels {
 		inherits = c.inherit() || inherits
 		c.lead(epoch, p.limitLocked(), now)
@@ -111,31 +114,31 @@ func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []record) {
 	return inherits, back
 }
 
-// moveBackLocked moves channels that are beyond the end of the log back to it. Only
-// messages that are committed are ever done with, and a leader has them all, but for
-// one that an operator chose after the others' disks were lost: it may know more of the
-// channels than of the messages. What is put next is not what they are done with, nor
-// what a pause of the topic lets through, and what was carried to places beyond the end
-// was not.
-func (p *Partition) moveBackLocked(committed ident.Position) (back []record) {
+// moveBackLocked moves channels that are beyond the end of the log back to the end. A finish is
+// accepted only for a committed message, and a leader has all committed messages. The exception is
+// a leader that an operator chose after the disks of the other replicas were lost: its channel
+// state may be newer than its log. Without the move, the next published messages would count as
+// finished, a paused topic would let them through, and relocations would point beyond the end of
+// the log.
+func (p *Partition) moveBackLocked(committed ident.Position) (back []state.Record) {
 	end := committed.Sequence
 	for name, c := range p.channels {
 		c.mu.Lock()
-		if c.cursor.end() > end {
-			kept := c.cursor.whole().below(end)
-			back = append(back, record{kind: kindSeek, channel: name, at: kept.confirmed},
-				record{kind: kindProgress, channel: name, progress: kept})
+		if c.cursor.End() > end {
+			kept := c.cursor.Full().Below(end)
+			back = append(back, state.Record{Kind: state.KindSeek, Channel: name, At: kept.Confirmed},
+				state.Record{Kind: state.KindProgress, Channel: name, Progress: kept})
 		}
 		c.mu.Unlock()
 	}
 	if p.paused && p.barrier > end {
-		back = append(back, record{kind: kindBarrier, flags: flagPaused, at: end})
+		back = append(back, state.Record{Kind: state.KindBarrier, Flags: state.FlagPaused, At: end})
 	}
-	if seqs := p.carried.beyond(committed.Offset); len(seqs) > 0 {
-		back = append(back, record{kind: kindCarry, offset: nowhere, seqs: seqs})
+	if seqs := p.relocations.beyond(committed.Offset); len(seqs) > 0 {
+		back = append(back, state.Record{Kind: state.KindRelocate, Offset: noOffset, Seqs: seqs})
 	}
 	if p.keep > end {
-		back = append(back, record{kind: kindKeep, flags: flagBack, at: end})
+		back = append(back, state.Record{Kind: state.KindKeep, Flags: state.FlagBack, At: end})
 	}
 	for _, r := range back {
 		p.applyLocked(r)
@@ -154,14 +157,13 @@ func (p *Partition) openOrdered() {
 	}
 }
 
-// Unlead stops serving at once: deliveries are forgotten, Lost of all
-// subscribers is closed, changes that wait fail with ErrNotLeader. Ephemeral
-// channels end.
+// Unlead stops serving at once: deliveries are forgotten, Lost of all subscribers is closed, and
+// changes that wait fail with ErrNotLeader. Ephemeral channels end.
 func (p *Partition) Unlead() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leading = false
-	p.waiting.close()
+	p.pendingChanges.close()
 	for name, c := range p.channels {
 		c.unlead(ErrNotLeader)
 		if c.ephemeral {
@@ -172,18 +174,18 @@ func (p *Partition) Unlead() {
 	p.due.Store(never)
 }
 
-// Deserted reports whether the last channel has gone, here where it is led. A
-// partition that nobody has consumed yet is not.
-func (p *Partition) Deserted() bool {
+// LastChannelGone reports whether this broker leads, and the topic had a channel under it and has
+// none now. It is false before the first channel.
+func (p *Partition) LastChannelGone() bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.leading && p.peopled && len(p.channels) == 0
+	return p.leading && p.hadChannels && len(p.channels) == 0
 }
 
-// Stored counts a committed put, in bytes of its bodies.
-func (p *Partition) Stored(bytes int) { p.stored.Add(int64(bytes)) }
+// CountStored counts a committed put, in bytes of its bodies, for the statistics.
+func (p *Partition) CountStored(bytes int) { p.stored.Add(int64(bytes)) }
 
-// Advance tells a leader that the committed end has moved; subscribers wake.
+// Advance raises the committed end on a leader, and wakes subscribers.
 func (p *Partition) Advance(committed ident.Position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +199,7 @@ func (p *Partition) Advance(committed ident.Position) {
 	}
 }
 
-// limitLocked is where deliveries end.
+// limitLocked is the first sequence that may not be delivered.
 func (p *Partition) limitLocked() ident.Sequence {
 	if p.paused {
 		return min(p.barrier, p.committed.Sequence)
@@ -205,17 +207,16 @@ func (p *Partition) limitLocked() ident.Sequence {
 	return p.committed.Sequence
 }
 
-// Extend lets deliveries go on until then (unix ns) and no longer: a leader that
-// hears nothing from its replicas must fall silent. Until the first call there is
-// no such fence.
+// Extend moves the fence to a time in unix ns: no channel delivers from then on. A leader without
+// contact to its replicas must stop delivering. There is no fence before the first call.
 func (p *Partition) Extend(untilNS int64) {
-	p.extend(untilNS, &p.until, &p.strict)
+	p.extend(untilNS, &p.fence, &p.orderedFence)
 }
 
-// ExtendUnordered is Extend for all but the ordered channels.
+// ExtendUnordered is Extend for all channels but the ordered ones.
 func (p *Partition) ExtendUnordered(untilNS int64) {
-	p.strict.CompareAndSwap(0, untilNS)
-	p.extend(untilNS, &p.until)
+	p.orderedFence.CompareAndSwap(0, untilNS)
+	p.extend(untilNS, &p.fence)
 }
 
 func (p *Partition) extend(untilNS int64, fences ...*atomic.Int64) {
@@ -227,31 +228,31 @@ func (p *Partition) extend(untilNS int64, fences ...*atomic.Int64) {
 	if !closed {
 		return
 	}
-	for _, c := range p.list() { // nobody was woken meanwhile
+	for _, c := range p.list() { // no subscriber was woken while the fence was closed
 		c.mu.Lock()
 		c.offerLocked(now)
 		c.mu.Unlock()
 	}
 }
 
-// fenced reports whether a channel must be silent.
+// fenced reports whether the channel's fence is closed at now.
 func (c *Channel) fenced(now int64) bool {
-	fence := &c.p.until
+	fence := &c.p.fence
 	if c.ordered {
-		fence = &c.p.strict
+		fence = &c.p.orderedFence
 	}
 	until := max(fence.Load(), c.p.o.Fence.Load())
 	return until != 0 && now >= until
 }
 
-// Due is when Expire has something to do next (unix ns, MaxInt64 = never). It may
-// become earlier at any time; reading it is cheap.
+// Due is the time of the next timer for Expire (unix ns; MaxInt64: none). It may become earlier at
+// any time. Reading it is cheap.
 func (p *Partition) Due() int64 { return p.due.Load() }
 
-// Dirty reports whether Flush has something to say. Reading it is cheap.
+// Dirty reports whether Flush has a change to replicate. Reading it is cheap.
 func (p *Partition) Dirty() bool { return p.dirty.Load() }
 
-// lower moves Due to an earlier time.
+// lower moves Due to an earlier time and calls Wake.
 func (p *Partition) lower(deadline int64) {
 	for {
 		due := p.due.Load()
@@ -265,61 +266,61 @@ func (p *Partition) lower(deadline int64) {
 	}
 }
 
-// Expire takes back deliveries that timed out and makes deferred messages
-// deliverable whose time has come. It returns the new Due.
+// Expire gives back deliveries that timed out and makes due deferred messages ready. It returns the
+// new Due.
 func (p *Partition) Expire(nowNS int64) (nextNS int64) {
-	p.due.Store(never) // before looking: what lowers it meanwhile is kept
+	p.due.Store(never) // set before the look at the channels: a deadline that lowers it during the look is kept
 	for _, c := range p.list() {
 		p.lower(c.expire(nowNS))
 	}
 	return p.due.Load()
 }
 
-// dueBatch is how many messages become ready or time out under one lock: a million
-// may be due at once, and the core loop wants the lock to raise the limit.
+// dueBatch is the number of messages that become ready or time out under one lock. A million may be
+// due at once, and the core loop needs the lock to raise the limit.
 const dueBatch = 1024
 
-// ripen makes delayed messages ready, then takes back what timed out; true: there
-// may be more.
-func (c *Channel) ripen(now int64) bool {
+// fireTimers makes due deferred messages ready, then gives back deliveries that timed out. True:
+// there may be more.
+func (c *Channel) fireTimers(now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.serving {
 		return false
 	}
-	n := c.cursor.aside.expire(now, dueBatch)
-	for ; n < dueBatch && c.flights.next() <= now; n++ {
-		c.timeOutLocked(c.flights.heap[0], now)
+	n := c.cursor.Deferred.Expire(now, dueBatch)
+	for ; n < dueBatch && c.inFlight.next() <= now; n++ {
+		c.timeOutLocked(c.inFlight.heap[0], now)
 	}
 	c.offerLocked(now)
 	return n == dueBatch
 }
 
-func (c *Channel) timeOutLocked(f *flight, now int64) {
-	if f.sub == &c.grave {
-		c.hauntLocked(f, now)
+func (c *Channel) timeOutLocked(f *delivery, now int64) {
+	if f.sub == &c.deadLetterHold {
+		c.retryDeadMoveLocked(f, now)
 		return
 	}
 	c.timeouts++
-	f.sub.tookBack(f.seq)
+	f.sub.revoke(f.seq)
 	c.retryLocked(f, 0, now)
 }
 
 func (c *Channel) expire(now int64) int64 {
-	for c.ripen(now) { // a batch after the other
+	for c.fireTimers(now) { // one batch at a time
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.serving {
 		return never
 	}
-	c.buryFrontLocked(now)
+	c.holdDeadFrontLocked(now)
 	if c.stalled <= now {
 		c.stalled = 0
 	}
-	lapse := c.lapseLocked(now)
+	lapse := c.expireOffersLocked(now)
 	c.offerLocked(now)
-	next := min(lapse, c.flights.next(), c.cursor.aside.next())
+	next := min(lapse, c.inFlight.next(), c.cursor.Deferred.Next())
 	if c.stalled != 0 {
 		next = min(next, c.stalled)
 	}
@@ -328,7 +329,7 @@ func (c *Channel) expire(now int64) int64 {
 
 // Channel finds a channel by name.
 func (p *Partition) Channel(name string) (*Channel, bool) {
-	p.CatchUp()
+	p.ApplyPending()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	c, ok := p.channels[name]
@@ -337,15 +338,15 @@ func (p *Partition) Channel(name string) (*Channel, bool) {
 
 // Channels lists the names, sorted.
 func (p *Partition) Channels() []string {
-	p.CatchUp()
+	p.ApplyPending()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Sorted(maps.Keys(p.channels))
 }
 
-// list gives the channels sorted by name.
+// list returns the channels sorted by name.
 func (p *Partition) list() []*Channel {
-	p.CatchUp()
+	p.ApplyPending()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if len(p.channels) == 0 {
@@ -359,15 +360,15 @@ func (p *Partition) list() []*Channel {
 	return all
 }
 
-// LowWater is the least sequence that any channel may still need of the log,
-// deferred messages included unless they were carried: what lies below may go. Ephemeral channels hold nothing. A
-// topic without channels keeps everything since its last channel was deleted, but
-// for what Forget gave up.
+// LowWater is the least sequence that any durable channel may still need of the log: messages below
+// it may go. It includes deferred messages unless they were relocated. Ephemeral channels hold no
+// messages back. A topic without durable channels keeps everything since its last channel was
+// deleted, except messages that ReleaseEphemeral released.
 func (p *Partition) LowWater() ident.Sequence {
-	p.CatchUp()
+	p.ApplyPending()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	low, durable := MaxSequence, false
+	low, durable := ident.MaxSequence, false
 	for _, c := range p.channels {
 		if c.ephemeral {
 			continue

@@ -8,28 +8,33 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Policy says what a channel does with messages that fail. It is configuration,
-// not state: the broker tells every channel that it leads. The zero value is
-// NSQ's behaviour: try for ever, at once.
+// Policy is a channel's treatment of failing messages. It is configuration, not state: the broker
+// sets it on every channel that it leads. The zero value is NSQ's behaviour: endless attempts
+// without delay.
 type Policy struct {
-	// MaxAttempts: a message that was delivered so often and came back is dead:
-	// it is not delivered any more, but handed to the broker (Dead). 0 = never.
+	// MaxAttempts is the number of deliveries after which a message that comes back is dead. A dead
+	// message is not delivered any more; the broker fetches it (DeadPending, DeadLetters). 0: no
+	// message dies.
 	MaxAttempts uint16
-	// Backoff is the least delay before a message comes again. Ordered channels
-	// have none: nothing may overtake.
+	// Backoff is the least delay before a message is delivered again. An ordered channel waits for
+	// it: no later message overtakes.
 	Backoff Backoff
+	// Revision numbers the versions of the configuration: a newer policy is never
+	// replaced by an older one, whoever brings it.
+	Revision int64
 }
 
-// Backoff is Base × Factor^(attempts−1), at most Max, and up to the share Jitter
-// of that less. Base 0 = none.
+// Backoff is Base × Factor^(attempts−1), at most Max, less a random share of up to Jitter. Base 0:
+// no delay.
 type Backoff struct {
 	BaseMS, MaxMS  int64
 	Factor, Jitter float64
 }
 
-// delayMS is the delay after so many attempts.
+// delayMS is the delay in ms after a number of attempts.
 func (b Backoff) delayMS(attempts uint16) int64 {
 	if b.BaseMS <= 0 {
 		return 0
@@ -41,69 +46,79 @@ func (b Backoff) delayMS(attempts uint16) int64 {
 	return int64(min(ms, 1<<40) * (1 - min(max(b.Jitter, 0), 1)*rand.Float64()))
 }
 
-// burialMS is how long the broker has to move a dead message before it is handed
-// out again.
-const burialMS = 60_000
+// deadMoveTimeoutMS is the time that the broker has to move a dead message, before the message is
+// offered to it again.
+const deadMoveTimeoutMS = 60_000
 
-// SetPolicy replaces the channel's policy.
+// SetPolicy replaces the channel's policy, unless it has a newer one.
 func (c *Channel) SetPolicy(p Policy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.policy = p
-}
-
-func (c *Channel) diesLocked(attempts uint16) bool {
-	return c.policy.MaxAttempts > 0 && attempts >= c.policy.MaxAttempts
-}
-
-// buryLocked takes a message that was put aside, and is neither ready nor in
-// flight, into flight to nobody, until the broker has moved it away.
-func (c *Channel) buryLocked(seq ident.Sequence, attempts uint16, now int64) {
-	c.cursor.aside.reclaim(seq, attempts)
-	c.flights.add(flight{
-		seq: seq, sub: &c.grave, start: now, deadline: now + burialMS*nsPerMS, put: now,
-		attempts: attempts, aside: true,
-	})
-	c.p.lower(now + burialMS*nsPerMS)
-	c.dead = append(c.dead, seq)
-	c.p.graves.Store(true)
-	c.p.o.Wake(0)
-}
-
-// buryFrontLocked takes dead messages off the front of the ready queue.
-func (c *Channel) buryFrontLocked(now int64) {
-	for c.policy.MaxAttempts > 0 && c.serving {
-		seq, ok := c.cursor.aside.peek()
-		if !ok {
-			return
-		}
-		e, _ := c.cursor.aside.get(seq)
-		if !c.diesLocked(e.attempts()) || c.busyLocked() {
-			return
-		}
-		c.cursor.aside.ready.pop()
-		c.buryLocked(seq, e.attempts(), now)
+	if p.Revision >= c.policy.Revision {
+		c.policy = p
 	}
 }
 
-// Dead reports whether channels have dead messages for the broker to move. It
-// resets: what is not fetched with Channel.Dead now comes again.
-func (p *Partition) Dead() bool { return p.graves.Swap(false) }
+// Policy is the policy in force.
+func (c *Channel) Policy() Policy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.policy
+}
 
-// Dead gives messages that have failed too often, about pullBytes of them; none:
-// there are no more. They are to be put elsewhere and then finished with Buried, or
-// given back with Exhumed. Without either they come again after a while. It may
-// read a disk.
-func (c *Channel) Dead() (all []edge.Delivery) {
-	for bytes := 0; bytes < pullBytes && len(all) < maxTaken; {
-		d, ok := c.nextDead()
+func (c *Channel) isDeadLocked(attempts uint16) bool {
+	return c.policy.MaxAttempts > 0 && attempts >= c.policy.MaxAttempts
+}
+
+// holdDeadLocked takes a deferred message that is neither ready nor in flight into flight to the
+// dead-letter hold, until the broker has moved it to the dead letters.
+func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, now int64) {
+	c.cursor.Deferred.MarkInFlight(seq, attempts)
+	c.inFlight.add(delivery{
+		seq: seq, sub: &c.deadLetterHold, start: now, deadline: now + deadMoveTimeoutMS*nsPerMS, putTime: now,
+		attempts: attempts, deferred: true,
+	})
+	c.p.lower(now + deadMoveTimeoutMS*nsPerMS)
+	c.dead = append(c.dead, seq)
+	c.p.deadPending.Store(true)
+	c.p.o.Wake(0)
+}
+
+// holdDeadFrontLocked moves dead messages from the front of the ready queue into the dead-letter
+// hold.
+func (c *Channel) holdDeadFrontLocked(now int64) {
+	for c.policy.MaxAttempts > 0 && c.serving {
+		seq, ok := c.cursor.Deferred.Peek()
+		if !ok {
+			return
+		}
+		e, _ := c.cursor.Deferred.Get(seq)
+		if !c.isDeadLocked(e.Attempts()) || c.busyLocked() {
+			return
+		}
+		c.cursor.Deferred.SkipFront()
+		c.holdDeadLocked(seq, e.Attempts(), now)
+	}
+}
+
+// DeadPending reports whether some channel has dead messages for the broker to move, and clears
+// that flag. Messages that the caller does not fetch with Channel.DeadLetters are offered again
+// later.
+func (p *Partition) DeadPending() bool { return p.deadPending.Swap(false) }
+
+// DeadLetters returns dead messages, about pullBytes of them; none: there are no more. The caller
+// publishes them to the dead-letter topic and then calls DeadMoved, or ReleaseDead if that failed.
+// Without either they are offered again after a while. It may read a disk.
+func (c *Channel) DeadLetters() (all []edge.Delivery) {
+	for bytes := 0; bytes < pullBytes && len(all) < maxRevoked; {
+		d, ok := c.nextDeadLetter()
 		if !ok {
 			break
 		}
 		seq := d.Message.Seq
 		read, err := c.p.Read(seq, 1, nil)
 		if err != nil || len(read) == 0 || read[0].Seq != seq {
-			c.Exhumed(seq)
+			c.ReleaseDead(seq)
 			continue
 		}
 		read[0].Attempts = d.Message.Attempts
@@ -114,16 +129,16 @@ func (c *Channel) Dead() (all []edge.Delivery) {
 	return all
 }
 
-// nextDead takes the next dead message that nobody moves yet, without its body.
-func (c *Channel) nextDead() (d edge.Delivery, ok bool) {
+// nextDeadLetter takes the next dead message that is not being moved, without its body.
+func (c *Channel) nextDeadLetter() (d edge.Delivery, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.dead) > 0 {
 		seq := c.dead[0]
 		c.dead = c.dead[1:]
-		if f, ok := c.flights.bySeq[seq]; ok && f.sub == &c.grave && !f.moving {
+		if f, ok := c.inFlight.bySeq[seq]; ok && f.sub == &c.deadLetterHold && !f.moving {
 			f.moving = true
-			c.flights.delay(f, c.p.o.Now()+burialMS*nsPerMS)
+			c.inFlight.setDeadline(f, c.p.o.Now()+deadMoveTimeoutMS*nsPerMS)
 			d = edge.Delivery{ID: ID(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch}
 			d.Message.Seq, d.Message.Attempts = seq, f.attempts
 			return d, true
@@ -132,45 +147,46 @@ func (c *Channel) nextDead() (d edge.Delivery, ok bool) {
 	return d, false
 }
 
-// hauntLocked deals with a dead message that was not moved in time.
-func (c *Channel) hauntLocked(f *flight, now int64) {
-	if !f.moving { // its turn has not come
-		c.flights.delay(f, now+burialMS*nsPerMS)
-		c.p.graves.Store(true)
+// retryDeadMoveLocked offers a dead message again that was not moved in time.
+func (c *Channel) retryDeadMoveLocked(f *delivery, now int64) {
+	if !f.moving { // the broker has not fetched it yet
+		c.inFlight.setDeadline(f, now+deadMoveTimeoutMS*nsPerMS)
+		c.p.deadPending.Store(true)
 		c.p.o.Wake(0)
 		return
 	}
-	c.flights.remove(f)
-	c.buryLocked(f.seq, f.attempts, now)
+	c.inFlight.remove(f)
+	c.holdDeadLocked(f.seq, f.attempts, now)
 }
 
-// Buried finishes a dead message: it is stored elsewhere. Errors as Finish.
-func (c *Channel) Buried(seq ident.Sequence, in ident.Epoch) error {
-	return c.Finish(&c.grave, seq, in)
+// DeadMoved finishes a dead message after it was stored in the dead-letter topic. Errors as Finish.
+func (c *Channel) DeadMoved(seq ident.Sequence, in ident.Epoch) error {
+	return c.Finish(&c.deadLetterHold, seq, in)
 }
 
-// Exhumed gives a dead message back that could not be moved; it comes again.
-func (c *Channel) Exhumed(seq ident.Sequence) {
+// ReleaseDead defers a dead message by one second after a move that failed.
+func (c *Channel) ReleaseDead(seq ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f, ok := c.flights.bySeq[seq]
-	if !ok || f.sub != &c.grave {
+	f, ok := c.inFlight.bySeq[seq]
+	if !ok || f.sub != &c.deadLetterHold {
 		return
 	}
-	c.flights.remove(f)
-	c.cursor.aside.wait(newEntry(seq, now+1000*nsPerMS, f.attempts))
+	c.inFlight.remove(f)
+	c.cursor.Deferred.Schedule(cursor.NewEntry(seq, now+1000*nsPerMS, f.attempts))
 	c.p.lower(now + 1000*nsPerMS)
-	c.offerLocked(now) // an ordered channel is open again
+	c.offerLocked(now) // an ordered channel may deliver again
 }
 
-// HeaderOnly is the header by which a message is meant for one channel: what was
-// moved to a dead-letter topic goes back to the channel that it came from alone.
-const HeaderOnly = "##only_channel"
+// HeaderOnlyChannel is the header of a message for one channel alone. A dead letter that is
+// published again to its old topic carries it, so that only the channel on which the message died
+// receives it.
+const HeaderOnlyChannel = "##only_channel"
 
-// meant reports whether a message with this header is for the channel.
-func (c *Channel) meant(header []byte) bool {
-	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+HeaderOnly+`"`)) {
+// isFor reports whether a message with this header is for the channel.
+func (c *Channel) isFor(header []byte) bool {
+	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+HeaderOnlyChannel+`"`)) {
 		return true
 	}
 	var h struct {

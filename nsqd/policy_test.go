@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-func TestMessageThatFailsTooOftenIsHandedOut(t *testing.T) {
+func TestDeadMessageIsOffered(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, r *rig, c *Channel, s *Subscriber, seq ident.Sequence){
 		"requeue": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, seq ident.Sequence) {
 			require.NoError(t, c.Requeue(s, seq, 0))
@@ -31,7 +31,7 @@ func TestMessageThatFailsTooOftenIsHandedOut(t *testing.T) {
 				for range 3 {
 					s := subscribe(t, c)
 					got := c.Pull(s, 1, nil)
-					if len(got) == 0 { // it was delayed
+					if len(got) == 0 { // the message is delayed
 						r.tick(500)
 						got = c.Pull(s, 1, nil)
 					}
@@ -44,17 +44,17 @@ func TestMessageThatFailsTooOftenIsHandedOut(t *testing.T) {
 					fail(t, r, c, s, got[0].Message.Seq)
 					requireExact(t, r.Partition, c)
 				}
-				require.True(t, r.Dead())
-				require.False(t, r.Dead())
-				dead := c.Dead()
+				require.True(t, r.DeadPending())
+				require.False(t, r.DeadPending())
+				dead := c.DeadLetters()
 				require.Len(t, dead, 1)
 				require.Equal(t, "poison", string(dead[0].Message.Body))
 				require.EqualValues(t, 3, dead[0].Message.Attempts)
 				s := subscribe(t, c)
 				if ordered {
-					require.Empty(t, c.Pull(s, 1, nil), "it is still in the way")
+					require.Empty(t, c.Pull(s, 1, nil), "it still blocks the channel")
 				}
-				require.NoError(t, c.Buried(0, 1))
+				require.NoError(t, c.DeadMoved(0, 1))
 				if ordered {
 					require.Equal(t, []string{"good"}, bodies(c.Pull(s, 1, nil)))
 				}
@@ -66,7 +66,7 @@ func TestMessageThatFailsTooOftenIsHandedOut(t *testing.T) {
 	}
 }
 
-func TestDeadMessageThatCannotBeMovedIsHandedOutAgain(t *testing.T) {
+func TestUnmovedDeadMessageIsOfferedAgain(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	c.SetPolicy(Policy{MaxAttempts: 1})
@@ -74,98 +74,98 @@ func TestDeadMessageThatCannotBeMovedIsHandedOutAgain(t *testing.T) {
 	s := subscribe(t, c)
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	require.NoError(t, c.Requeue(s, 0, 0))
-	require.Len(t, c.Dead(), 1)
-	c.Exhumed(0)
+	require.Len(t, c.DeadLetters(), 1)
+	c.ReleaseDead(0)
 	require.Equal(t, r.clock.now()+1000*nsPerMS, r.Due())
 	requireExact(t, r.Partition, c)
-	r.Dead()
+	r.DeadPending()
 	r.tick(1000)
-	require.True(t, r.Dead())
+	require.True(t, r.DeadPending())
 	r.log.fail = errors.New("bad sector")
-	require.Empty(t, c.Dead())
+	require.Empty(t, c.DeadLetters())
 	r.log.fail = nil
 	r.tick(1000)
-	require.True(t, r.Dead())
-	require.Len(t, c.Dead(), 1)
-	r.tick(burialMS) // nobody said what became of it
-	require.True(t, r.Dead())
-	require.Len(t, c.Dead(), 1)
+	require.True(t, r.DeadPending())
+	require.Len(t, c.DeadLetters(), 1)
+	r.tick(deadMoveTimeoutMS) // there is no report about the move
+	require.True(t, r.DeadPending())
+	require.Len(t, c.DeadLetters(), 1)
 
-	n := r.failover() // with the replicated attempts alone
+	n := r.failover() // with the replicated attempts only
 	c, _ = n.Channel("c")
 	c.SetPolicy(Policy{MaxAttempts: 1})
 	s = subscribe(t, c)
 	require.Empty(t, c.Pull(s, 1, nil), "dead is dead")
-	require.True(t, n.Dead())
-	require.Len(t, c.Dead(), 1)
-	require.NoError(t, c.Buried(0, 2))
+	require.True(t, n.DeadPending())
+	require.Len(t, c.DeadLetters(), 1)
+	require.NoError(t, c.DeadMoved(0, 2))
 	require.EqualValues(t, 1, c.Finished())
 	requireExact(t, n.Partition, c)
 }
 
-// TestDeadMessageIsMovedByOneAtATime: whoever fetched it has a minute from then on. One
-// that comes back too late, when it was handed out again, moves nothing twice.
+// TestDeadMessageIsMovedByOneAtATime: a fetched message is not offered again for a minute. A mover
+// that reports later, when the message was offered again, moves nothing twice.
 func TestDeadMessageIsMovedByOneAtATime(t *testing.T) {
 	var woken []int64
 	r := newRig(Options{Wake: func(at int64) { woken = append(woken, at) }})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	c.SetPolicy(Policy{MaxAttempts: 1})
 	r.publish("poison")
-	s := &Subscriber{Direct: true, MsgTimeoutMS: 5 * burialMS}
+	s := &Subscriber{Direct: true, MsgTimeoutMS: 5 * deadMoveTimeoutMS}
 	require.NoError(t, c.Attach(s))
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	woken = nil
 	require.NoError(t, c.Requeue(s, 0, 0))
-	require.Contains(t, woken, int64(0), "the broker is to look at once")
-	require.Equal(t, r.clock.now()+burialMS*nsPerMS, r.Due())
-	require.True(t, r.Dead())
+	require.Contains(t, woken, int64(0), "the broker is woken at once")
+	require.Equal(t, r.clock.now()+deadMoveTimeoutMS*nsPerMS, r.Due())
+	require.True(t, r.DeadPending())
 
 	woken = nil
-	r.tick(burialMS) // nobody has fetched it
-	require.Contains(t, woken, int64(0), "the broker is to look at once")
-	require.Len(t, c.dead, 1, "it lies where it was")
-	require.True(t, r.Dead())
-	r.tick(burialMS / 2)
-	require.Len(t, c.Dead(), 1)
-	r.tick(burialMS / 2)
-	require.False(t, r.Dead())
-	require.Empty(t, c.Dead(), "it has time until")
-	r.tick(burialMS / 2)
-	require.True(t, r.Dead())
+	r.tick(deadMoveTimeoutMS) // the broker has not fetched it
+	require.Contains(t, woken, int64(0), "the broker is woken at once")
+	require.Len(t, c.dead, 1, "it stays in the hold")
+	require.True(t, r.DeadPending())
+	r.tick(deadMoveTimeoutMS / 2)
+	require.Len(t, c.DeadLetters(), 1)
+	r.tick(deadMoveTimeoutMS / 2)
+	require.False(t, r.DeadPending())
+	require.Empty(t, c.DeadLetters(), "it has time until")
+	r.tick(deadMoveTimeoutMS / 2)
+	require.True(t, r.DeadPending())
 
-	c.Exhumed(0) // by the one who fetched it, at last
+	c.ReleaseDead(0) // the late report of the first mover
 	r.tick(1000)
-	require.Len(t, c.Dead(), 1)
-	r.tick(burialMS)
-	c.Exhumed(0)
+	require.Len(t, c.DeadLetters(), 1)
+	r.tick(deadMoveTimeoutMS)
+	c.ReleaseDead(0)
 	c.SetPolicy(Policy{})
 	r.tick(1000)
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.Empty(t, c.Dead(), "a client has it")
-	c.Exhumed(0)
+	require.Empty(t, c.DeadLetters(), "a client has it")
+	c.ReleaseDead(0)
 	require.NoError(t, c.Finish(s, 0, 1))
 	requireExact(t, r.Partition, c)
 }
 
-// Clients that hold thousands of messages leave at once.
-func TestManyDeadMessagesAreHandedOutInParts(t *testing.T) {
+// Clients that hold thousands of messages leave at the same time.
+func TestManyDeadMessagesComeInParts(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	c.SetPolicy(Policy{MaxAttempts: 1})
-	const n = 3 * maxTaken
+	const n = 3 * maxRevoked
 	r.publishN(n)
 	s := subscribe(t, c)
 	for got := 0; got < n; {
 		got += len(c.Pull(s, n-got, nil))
 	}
 	c.Detach(s, true)
-	r.tick(burialMS) // nobody had time for them
+	r.tick(deadMoveTimeoutMS) // the broker has not fetched them
 	requireExact(t, r.Partition, c)
 	seen := map[ident.Sequence]int{}
-	for dead := c.Dead(); len(dead) > 0; dead = c.Dead() {
+	for dead := c.DeadLetters(); len(dead) > 0; dead = c.DeadLetters() {
 		for _, d := range dead {
 			seen[d.Message.Seq]++
-			require.NoError(t, c.Buried(d.Message.Seq, 1))
+			require.NoError(t, c.DeadMoved(d.Message.Seq, 1))
 		}
 	}
 	require.Equal(t, n, len(seen))
@@ -181,11 +181,11 @@ func TestManyDeadMessagesAreHandedOutInParts(t *testing.T) {
 	}
 	c.Detach(s, true)
 	for _, want := range []int{4, 4, 2, 0} { // about pullBytes in memory
-		require.Len(t, c.Dead(), want)
+		require.Len(t, c.DeadLetters(), want)
 	}
 }
 
-func TestBackoffDelaysWhatComesAgain(t *testing.T) {
+func TestBackoffDelaysRedelivery(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	c.SetPolicy(Policy{Backoff: Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
@@ -220,19 +220,14 @@ func TestMessageForOneChannelOnly(t *testing.T) {
 	requireExact(t, r.Partition, two)
 }
 
-func TestMoveChannel(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
-	r.publishN(10)
-	for _, x := range []struct {
-		o    ChannelOptions
-		left int
-	}{
-		{ChannelOptions{Origin: FromLatest}, 0}, {ChannelOptions{Origin: FromEarliest}, 10},
-		{ChannelOptions{Origin: FromSequence, Sequence: 7}, 3}, {ChannelOptions{Origin: FromSequence, Sequence: 70}, 0},
-	} {
-		require.NoError(t, r.MoveChannel(t.Context(), "c", x.o))
-		require.Equal(t, x.left, countsOf(r.Partition, c).depth)
-		requireExact(t, r.Partition, c)
-	}
+// TestAnOlderPolicyReplacesNoNewerOne: the watch and an operator's request bring policies, in any
+// order.
+func TestAnOlderPolicyReplacesNoNewerOne(t *testing.T) {
+	r := newRig(Options{Policy: func(string) Policy { return Policy{MaxAttempts: 2, Revision: 2} }})
+	c := r.channel(t, "c", ChannelOptions{})
+	c.SetPolicy(Policy{MaxAttempts: 4, Revision: 4})
+	c.SetPolicy(Policy{MaxAttempts: 3, Revision: 3})
+	require.EqualValues(t, 4, c.Policy().MaxAttempts)
+	c.SetPolicy(Policy{MaxAttempts: 5, Revision: 4})
+	require.EqualValues(t, 5, c.Policy().MaxAttempts)
 }

@@ -5,29 +5,30 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 const (
-	// readAheadMessages and readAheadBytes bound what a channel keeps in memory
-	// of messages it has not delivered.
+	// readAheadMessages and readAheadBytes bound the undelivered messages that a channel keeps in
+	// memory.
 	readAheadMessages = 512
 	readAheadBytes    = 1 << 20
-	// pullBytes is what a Pull stops at: what it returns stays in memory until the
-	// client has read it, and RDY counts messages, however large.
+	// pullBytes is the size at which a Pull stops. The deliveries stay in memory until the client
+	// has read them, and RDY counts messages of any size.
 	pullBytes = 1 << 20
-	// redoMessages bounds one read of messages that come again.
-	redoMessages = 256
-	// stallNS is how long a channel waits after a read that failed.
+	// redeliveryMessages bounds one read of messages for redelivery.
+	redeliveryMessages = 256
+	// stallNS is the wait of a channel after a read that failed.
 	stallNS = 100 * nsPerMS
 )
 
-// window holds messages that were read and not delivered yet. Their bodies are
-// the batches': nothing is copied.
+// window holds messages that were read and not delivered yet. Their bodies alias the batches: there
+// is no copy.
 type window struct {
 	messages []queue.Message
 	head     int
-	average  int  // bytes of a message, to read about readAheadBytes at once
+	average  int  // average bytes of a message, to read about readAheadBytes at once
 	life     life // of the message at the front, once Reap has looked at it
 }
 
@@ -36,11 +37,11 @@ func (w *window) front() *queue.Message { return &w.messages[w.head] }
 func (w *window) reset()                { w.messages, w.head = w.messages[:0], 0 }
 
 func (w *window) pop() {
-	w.messages[w.head] = queue.Message{} // do not keep its batch alive
+	w.messages[w.head] = queue.Message{} // releases its batch
 	w.head++
 }
 
-// measure updates the average with what was read.
+// measure updates the average with the messages of a read.
 func (w *window) measure(read []queue.Message) {
 	bytes := 0
 	for i := range read {
@@ -51,10 +52,10 @@ func (w *window) measure(read []queue.Message) {
 	}
 }
 
-// Pull appends at most credit deliveries, of about pullBytes, to dst and returns
-// it; they are in flight to s from now on. If it returns less than credit, s.Wake receives as
-// soon as there may be more. It may read from disk. A subscriber whose credit
-// grew calls it again; credit 0 takes its demand back.
+// Pull appends at most credit deliveries, of about pullBytes, to dst and returns it. They are in
+// flight to s from now on. If Pull returns fewer than credit, s.Wake receives when there may be
+// more. It may read a disk. A subscriber calls it again when its credit grows; credit 0 withdraws
+// its demand.
 func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.Delivery {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -62,15 +63,15 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 	if s.channel != c {
 		return dst
 	}
-	c.answeredLocked(s)
+	c.withdrawOfferLocked(s)
 	credit = max(credit, 0)
 	had := len(dst)
-	dst, full := c.takeLocked(s, c.shareLocked(s, credit, now), now, dst)
-	c.p.lower(min(c.flights.next(), c.cursor.aside.next()))
+	dst, full := c.takeLocked(s, c.allowedLocked(s, credit, now), now, dst)
+	c.p.lower(min(c.inFlight.next(), c.cursor.Deferred.Next()))
 	switch {
-	case s.channel != c: // it was lost while the log was read
+	case s.channel != c: // s was detached while the log was read
 	case full:
-		s.wake() // no demand meanwhile: what is offered to a client that does not read keeps others waiting
+		s.wake() // s states no demand until it pulls again: an offer to a client that does not read keeps others waiting
 	default:
 		c.demandLocked(s, credit-(len(dst)-had))
 	}
@@ -78,10 +79,10 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 	return dst
 }
 
-// takeLocked delivers up to want messages; full: there may be more, but these are
-// large. It may let go of the lock to read.
+// takeLocked delivers up to want messages. full: it stopped at pullBytes, and there may be more. It
+// may release the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) (_ []edge.Delivery, full bool) {
-	c.buryFrontLocked(now)
+	c.holdDeadFrontLocked(now)
 	for bytes := 0; want > 0 && s.channel == c && c.opensLocked(now); {
 		from := c.sourceLocked()
 		if from == nil {
@@ -91,7 +92,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 			if !c.loadLocked(from, now) {
 				break
 			}
-			now = c.p.o.Now() // it may have taken long: a fence may have closed
+			now = c.p.o.Now() // the read may have taken long, and a fence may have closed
 			continue
 		}
 		var d edge.Delivery
@@ -106,46 +107,46 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 	return dst, false
 }
 
-// sourceLocked chooses where the next message comes from: what comes again and
-// what is new take turns, so that neither starves the other; an ordered channel
-// goes by sequence. nil: there is nothing.
+// sourceLocked returns the window of the next message, nil if there is none. Redeliveries and new
+// messages alternate, so that neither starves the other. An ordered channel goes by sequence.
 func (c *Channel) sourceLocked() *window {
-	again := c.cursor.aside.due > 0
-	fresh := !c.rests.on && (!c.ahead.empty() || c.fetched < c.limit)
-	turn := c.redoing
+	again := c.cursor.Deferred.Ready() > 0
+	fresh := !c.pacing.paused && (!c.ahead.empty() || c.fetched < c.limit)
+	turn := c.redeliverNext
 	if c.ordered {
-		old, _ := c.cursor.aside.peek()
+		old, _ := c.cursor.Deferred.Peek()
 		next, ok := c.frontLocked(&c.ahead)
 		turn = !ok || old < next
 	}
 	switch {
 	case again && (turn || !fresh):
-		c.checkRedoLocked()
-		return &c.redo
+		c.checkRedeliveryLocked()
+		return &c.redelivery
 	case fresh:
 		return &c.ahead
 	}
 	return nil
 }
 
-// checkRedoLocked voids bodies that are not those of the queue's front.
-func (c *Channel) checkRedoLocked() {
-	seq, _ := c.cursor.aside.peek()
-	if !c.redo.empty() && c.redo.front().Seq != seq {
-		c.redo.reset()
+// checkRedeliveryLocked drops the bodies for redelivery if they do not belong to the front of the
+// ready queue.
+func (c *Channel) checkRedeliveryLocked() {
+	seq, _ := c.cursor.Deferred.Peek()
+	if !c.redelivery.empty() && c.redelivery.front().Seq != seq {
+		c.redelivery.reset()
 	}
 }
 
-// deliverLocked puts the front of the window into flight to s. False: it turned
-// out to be settled already, or sampling discarded it.
+// deliverLocked puts the front of the window into flight to s. False: the message is settled
+// already, is dead, has outlived its limit, or was discarded by sampling.
 func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.Delivery) bool {
 	m := from.front()
 	seq := m.Seq
-	again := from == &c.redo
-	c.redoing = !again
+	again := from == &c.redelivery
+	c.redeliverNext = !again
 	if !again {
 		c.next = seq + 1
-		if c.cursor.settled(seq) {
+		if c.cursor.Settled(seq) {
 			from.pop()
 			return false
 		}
@@ -156,20 +157,20 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	}
 	attempts := uint16(1)
 	if again && c.policy.MaxAttempts > 0 {
-		if e, _ := c.cursor.aside.get(seq); c.diesLocked(e.attempts()) {
+		if e, _ := c.cursor.Deferred.Get(seq); c.isDeadLocked(e.Attempts()) {
 			from.pop()
-			c.buryFrontLocked(now)
+			c.holdDeadFrontLocked(now)
 			return false
 		}
 	}
 	if again {
-		attempts += c.cursor.aside.deliver(seq)
+		attempts += c.cursor.Deferred.Deliver(seq)
 	} else {
 		c.paceLocked(m)
 	}
-	c.flights.add(flight{
-		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), put: m.Time,
-		attempts: attempts, aside: again,
+	c.inFlight.add(delivery{
+		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
+		attempts: attempts, deferred: again,
 	})
 	*d = edge.Delivery{ID: ID(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
 	d.Message.Attempts = attempts
@@ -177,7 +178,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	return true
 }
 
-// timeoutNS is the message timeout of deliveries to s.
+// timeoutNS is the message timeout of deliveries to s in ns.
 func (c *Channel) timeoutNS(s *Subscriber) int64 {
 	ms := s.MsgTimeoutMS
 	if ms <= 0 {
@@ -186,22 +187,22 @@ func (c *Channel) timeoutNS(s *Subscriber) int64 {
 	return ms * nsPerMS
 }
 
-// loadLocked fills the window from the log, without the lock meanwhile. False:
-// there is nothing to read, or somebody else reads; who reads wakes the others.
+// loadLocked fills the window from the log. It releases the lock during the read. False: there is
+// nothing to read, or another goroutine reads; that goroutine wakes the subscribers.
 func (c *Channel) loadLocked(w *window, now int64) bool {
 	if c.reading || now < c.stalled {
 		return false
 	}
 	from, most := c.rangeLocked(w)
 	if from >= c.limit {
-		if w == &c.redo { // kept by a follower whose log was not that long yet
-			c.restLocked(from, now)
+		if w == &c.redelivery { // deferred by a state that is newer than the log
+			c.postponeLocked(from, now)
 		}
-		return true // look again
+		return true // the caller looks again
 	}
 	var again []ident.Sequence
-	if w == &c.redo {
-		again = c.cursor.aside.front(most, c.limit)
+	if w == &c.redelivery {
+		again = c.cursor.Deferred.Front(most, c.limit)
 	}
 	generation, room := c.generation, w.messages[:0]
 	w.messages, w.head = nil, 0
@@ -209,7 +210,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	c.mu.Unlock()
 	var read []queue.Message
 	var err error
-	if w == &c.redo {
+	if w == &c.redelivery {
 		read, err = c.p.readEach(again, room)
 	} else {
 		read, err = c.p.source.Read(from, max(most, 1), room)
@@ -218,29 +219,29 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	c.mu.Lock()
 	c.reading = false
 	if generation != c.generation {
-		return true // the position moved: look again
+		return true // the cursor moved: the caller looks again
 	}
 	w.measure(read)
-	if w == &c.redo {
-		return c.tookRedoLocked(from, read, start, err, now)
+	if w == &c.redelivery {
+		return c.keepRedeliveryLocked(from, read, start, err, now)
 	}
-	return c.tookAheadLocked(read, start, err, now)
+	return c.keepAheadLocked(read, start, err, now)
 }
 
-// rangeLocked is what the window needs next: from where, and how many at most.
+// rangeLocked returns the first sequence that the window needs, and how many at most.
 func (c *Channel) rangeLocked(w *window) (from ident.Sequence, most int) {
-	if w == &c.redo {
-		from, _ = c.cursor.aside.peek()
-		return from, min(redoMessages, readAheadBytes/max(w.average, 1))
+	if w == &c.redelivery {
+		from, _ = c.cursor.Deferred.Peek()
+		return from, min(redeliveryMessages, readAheadBytes/max(w.average, 1))
 	}
-	// Pass over what is settled without reading it: an ephemeral channel may have
-	// discarded gigabytes.
-	c.fetched = c.cursor.ranges.after(max(c.fetched, c.cursor.confirmed))
+	// Skip settled messages without reading them: an ephemeral channel may have discarded
+	// gigabytes.
+	c.fetched = c.cursor.Unsettled(c.fetched)
 	return c.fetched, min(readAheadMessages, readAheadBytes/max(w.average, 1))
 }
 
-// tookAheadLocked keeps what is deliverable of a run read at fetched.
-func (c *Channel) tookAheadLocked(read []queue.Message, start ident.Sequence, err error, now int64) bool {
+// keepAheadLocked keeps the deliverable messages of a run that was read at fetched.
+func (c *Channel) keepAheadLocked(read []queue.Message, start ident.Sequence, err error, now int64) bool {
 	if len(read) == 0 && c.fetched < min(start, c.limit) {
 		c.skipLocked(min(start, c.limit))
 		return true
@@ -259,12 +260,12 @@ func (c *Channel) tookAheadLocked(read []queue.Message, start ident.Sequence, er
 		}
 		c.fetched = m.Seq + 1
 		switch {
-		case c.cursor.settled(m.Seq):
-		case !c.meant(m.Header):
-			c.cursor.finish(m.Seq)
+		case c.cursor.Settled(m.Seq):
+		case !c.isFor(m.Header):
+			c.cursor.Finish(m.Seq)
 			c.changedLocked()
 		case m.DeliverAt > now:
-			c.cursor.putAside(newEntry(m.Seq, m.DeliverAt, 0))
+			c.cursor.DeferUntil(cursor.NewEntry(m.Seq, m.DeliverAt, 0))
 			c.changedLocked()
 		default:
 			kept = append(kept, m)
@@ -275,45 +276,44 @@ func (c *Channel) tookAheadLocked(read []queue.Message, start ident.Sequence, er
 	return true
 }
 
-// skipLocked settles what retention has taken from under the channel.
+// skipLocked settles messages that retention has removed before the channel had read them.
 func (c *Channel) skipLocked(to ident.Sequence) {
-	c.skipped += uint64(to - c.fetched)
-	c.cursor.settle(span{c.fetched, to})
+	c.cursor.Settle(cursor.Span{From: c.fetched, To: to})
 	c.fetched = to
 	c.changedLocked()
 }
 
-// tookRedoLocked keeps the bodies of the front of the ready queue.
-func (c *Channel) tookRedoLocked(from ident.Sequence, read []queue.Message, start ident.Sequence, err error, now int64) bool {
-	if !c.cursor.aside.isReady(from) {
-		return true // finished or reclaimed meanwhile
+// keepRedeliveryLocked keeps the bodies of the first messages of the ready queue.
+func (c *Channel) keepRedeliveryLocked(from ident.Sequence, read []queue.Message, start ident.Sequence, err error, now int64) bool {
+	if !c.cursor.Deferred.IsReady(from) {
+		return true // finished or reclaimed during the read
 	}
 	if len(read) > 0 && read[0].Seq > from || len(read) == 0 && err == nil && from < start {
-		c.cursor.finish(from) // retention has taken it
+		c.cursor.Finish(from) // retention has removed it
 		c.changedLocked()
 		return true
 	}
 	if len(read) == 0 || err != nil {
 		if c.ordered {
-			return c.stallLocked(err, now) // nothing may overtake it
+			return c.stallLocked(err, now) // no message may overtake it
 		}
-		// Unlike a fault at the cursor it need not hold up the others.
+		// Unlike a fault at the cursor, this one does not hold up other messages.
 		c.logReadErrorLocked(err)
-		c.restLocked(from, now)
+		c.postponeLocked(from, now)
 		return true
 	}
-	c.redo.messages = read
+	c.redelivery.messages = read
 	return true
 }
 
-// restLocked puts a ready message that cannot be read now off for a moment.
-func (c *Channel) restLocked(seq ident.Sequence, now int64) {
-	e, _ := c.cursor.aside.get(seq)
-	c.cursor.aside.wait(newEntry(seq, now+stallNS, e.attempts()))
+// postponeLocked defers a ready message that cannot be read now by stallNS.
+func (c *Channel) postponeLocked(seq ident.Sequence, now int64) {
+	e, _ := c.cursor.Deferred.Get(seq)
+	c.cursor.Deferred.Schedule(cursor.NewEntry(seq, now+stallNS, e.Attempts()))
 }
 
-// stallLocked lets the channel rest after a read that gave nothing. Expire wakes
-// the subscribers again.
+// stallLocked stops reads for stallNS after a read that returned nothing. Expire wakes the
+// subscribers again.
 func (c *Channel) stallLocked(err error, now int64) bool {
 	c.logReadErrorLocked(err)
 	c.stalled = now + stallNS
@@ -321,10 +321,10 @@ func (c *Channel) stallLocked(err error, now int64) bool {
 	return false
 }
 
-// logReadErrorLocked says so once, until the position moves.
+// logReadErrorLocked logs a read error once, until the cursor moves.
 func (c *Channel) logReadErrorLocked(err error) {
 	if err != nil && c.readErr == nil {
 		c.readErr = err
-		c.p.report(c.name, "cannot read the log, trying again", err)
+		c.p.report(c.name, "the channel cannot read its log; it tries again every 100 ms", err)
 	}
 }

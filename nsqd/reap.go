@@ -2,14 +2,13 @@ package nsqd
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// reapMessages bounds how far one look at a channel goes.
+// reapMessages bounds how many messages of a channel one Reap checks.
 const reapMessages = 1 << 16
 
-// Reap finishes what has outlived its limit at the front of every channel, so
-// that a channel without consumers does not keep it and hold the log for it.
-// What lies behind a message that lives longer waits for that one: the log is
-// held by it anyway. Leader only; it may read a disk. The broker calls it now
-// and then: consumers do not depend on it.
+// Reap finishes messages at the front of every channel that have outlived their time to live, so
+// that a channel without consumers does not hold the log for them. Behind a message that lives
+// longer it stops: that message holds the log anyway. Leader only. It may read a disk. The broker
+// calls it now and then; deliveries do not depend on it.
 func (p *Partition) Reap() {
 	now := p.o.Now()
 	for _, c := range p.list() {
@@ -21,20 +20,20 @@ func (c *Channel) reap(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reapLocked(&c.ahead, now)
-	c.reapLocked(&c.redo, now)
-	c.p.lower(c.cursor.aside.next()) // reading puts what is delayed aside
+	c.reapLocked(&c.redelivery, now)
+	c.p.lower(c.cursor.Deferred.Next()) // the read defers delayed messages
 	c.offerLocked(now)
 }
 
-// reapLocked finishes what is expired at the front of a window, and what it
-// reads after that, up to the first message that lives.
+// reapLocked finishes expired messages at the front of a window, and further ones that it reads, up
+// to the first message that lives.
 func (c *Channel) reapLocked(w *window, now int64) {
 	for range reapMessages {
 		seq, ok := c.frontLocked(w)
 		if !ok || !c.serving || c.fenced(now) {
 			break
 		}
-		if w == &c.ahead && c.cursor.settled(seq) { // reclaimed or finished since it was read
+		if w == &c.ahead && c.cursor.Settled(seq) { // reclaimed or finished after it was read
 			w.pop()
 			continue
 		}
@@ -43,7 +42,7 @@ func (c *Channel) reapLocked(w *window, now int64) {
 		}
 		if w.empty() {
 			if !c.loadLocked(w, now) {
-				return // nothing to read now, or somebody else does
+				return // nothing to read, or another goroutine reads
 			}
 			continue
 		}
@@ -59,16 +58,16 @@ func (c *Channel) reapLocked(w *window, now int64) {
 	}
 }
 
-// frontLocked is the sequence at which a window begins or, empty, would.
+// frontLocked is the sequence at which a window begins, or would begin if it is empty.
 func (c *Channel) frontLocked(w *window) (ident.Sequence, bool) {
 	switch {
-	case w == &c.redo:
-		c.checkRedoLocked()
-		return c.cursor.aside.peek()
+	case w == &c.redelivery:
+		c.checkRedeliveryLocked()
+		return c.cursor.Deferred.Peek()
 	case !w.empty():
 		return w.front().Seq, true
 	}
-	c.fetched = c.cursor.ranges.after(max(c.fetched, c.cursor.confirmed))
+	c.fetched = c.cursor.Unsettled(c.fetched)
 	return c.fetched, c.fetched < c.limit
 }
 
@@ -78,12 +77,12 @@ func (c *Channel) finishFrontLocked(w *window) {
 	if w == &c.ahead {
 		c.next = seq + 1
 	}
-	c.cursor.finish(seq)
+	c.cursor.Finish(seq)
 	c.changedLocked()
 	w.pop()
 }
 
-// releaseLocked gives back what was read and nobody waits for.
+// releaseLocked drops the messages of a window that no subscriber waits for.
 func (c *Channel) releaseLocked(w *window) {
 	if w == &c.ahead && !w.empty() {
 		c.fetched = w.front().Seq

@@ -13,20 +13,20 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// place is where a message is.
+// place is the place of a message.
 type place uint8
 
 const (
-	inLog place = iota // depth, also what comes again
+	inLog place = iota // depth, redeliveries included
 	inFlight
 	inDeferred
 	done
 )
 
-// fate is what the reference knows of one message.
+// fate is the state of one message in the reference.
 type fate struct {
 	place    place
-	again    bool // was put aside: not a message the reader finds
+	again    bool // it was deferred: a read ahead does not return it
 	attempts int  // before the present delivery
 	deadline int64
 	start    int64
@@ -36,13 +36,13 @@ type fate struct {
 	life     int64 // its own limit, ns; 0 = none
 }
 
-// Who else a message may be in flight to.
+// Holders of a message in flight other than a subscriber.
 const (
-	nobody = -1 // its subscriber has left
-	grave  = -2 // it failed too often
+	noSubscriber = -1 // its subscriber has left
+	deadHold     = -2 // in the dead-letter hold
 )
 
-// reference is a channel as a flat list: slow and obvious.
+// reference is a channel as a flat list: slow and simple.
 type reference struct {
 	*rig
 	channel *Channel
@@ -53,13 +53,13 @@ type reference struct {
 	paused  bool
 	topic   bool // topic paused
 	fates   []fate
-	// An ordered finish that the replicas have not answered.
-	pending  int
-	follower *Partition // fed with every delta
-	fed      int
-	carries  int
-	policy   Policy
-	ttl      int64 // of the topic, ms; 0 = none
+	// An ordered finish that is not replicated yet.
+	pending     int
+	follower    *Partition // receives every delta
+	fed         int
+	relocations int
+	policy      Policy
+	ttl         int64 // of the topic, ms; 0 = none
 }
 
 const refTimeoutMS = 50
@@ -94,8 +94,8 @@ func (r *reference) publish(t *rapid.T) {
 	}
 }
 
-// look is what a look at the statistics does: delayed messages are deferred.
-func (r *reference) look() {
+// prescanAll does what the statistics do: it defers delayed messages.
+func (r *reference) prescanAll() {
 	for i := r.start; i < r.limit; i++ {
 		f := &r.fates[i]
 		if f.place == inLog && !f.again && f.put > r.clock.now() {
@@ -105,10 +105,10 @@ func (r *reference) look() {
 }
 
 func (r *reference) deliverable(i int) bool {
-	if r.paused || i >= r.limit || i < r.start || r.fates[i].place != inLog || r.expired(i) || r.dies(i) {
+	if r.paused || i >= r.limit || i < r.start || r.fates[i].place != inLog || r.expired(i) || r.isDead(i) {
 		return false
 	}
-	return !r.ordered || r.pending == 0 && !slices.ContainsFunc(r.fates, func(f fate) bool { return f.place == inFlight })
+	return !r.ordered || r.pending == 0 && !slices.ContainsFunc(r.fates, func(f fate) bool { return f.place == inFlight }) && !r.retrying()
 }
 
 func (r *reference) pull(t *rapid.T) {
@@ -129,26 +129,26 @@ func (r *reference) pull(t *rapid.T) {
 		f.place, f.sub, f.start = inFlight, sub, r.clock.now()
 		f.deadline = f.start + refTimeoutMS*nsPerMS
 	}
-	if len(got) < credit && !(r.ordered && r.dying()) {
+	if len(got) < credit && !(r.ordered && r.hasDead()) {
 		for i := range r.fates {
 			require.False(t, r.deliverable(i), "message %d was left", i)
 		}
 	}
 }
 
-// held draws a message and a subscriber, mostly one that fits.
+// held draws a message and a subscriber, mostly its own.
 func (r *reference) held(t *rapid.T) (seq, sub int) {
 	if len(r.fates) == 0 {
 		t.Skip("nothing published")
 	}
-	var flying []int
+	var isInFlight []int
 	for i, f := range r.fates {
 		if f.place == inFlight && f.sub >= 0 {
-			flying = append(flying, i)
+			isInFlight = append(isInFlight, i)
 		}
 	}
-	if len(flying) > 0 && rapid.IntRange(0, 9).Draw(t, "fits") > 0 {
-		seq = rapid.SampledFrom(flying).Draw(t, "seq")
+	if len(isInFlight) > 0 && rapid.IntRange(0, 9).Draw(t, "fits") > 0 {
+		seq = rapid.SampledFrom(isInFlight).Draw(t, "seq")
 		return seq, r.fates[seq].sub
 	}
 	return rapid.IntRange(0, len(r.fates)-1).Draw(t, "any seq"), rapid.IntRange(0, 2).Draw(t, "any sub")
@@ -245,15 +245,15 @@ func (r *reference) pauseTopic(t *rapid.T) {
 
 func (r *reference) seek(t *rapid.T) {
 	to := rapid.IntRange(0, r.limit).Draw(t, "to")
-	require.NoError(t, r.SeekChannel(context.Background(), "c", ident.Sequence(to)))
+	require.NoError(t, r.SeekChannel(context.Background(), "c", seekTo(ident.Sequence(to))))
 	r.moved(max(to, int(r.log.start))) // the log does not reach back further
 }
 
-// retain trims the log to where everything is put aside or finished, and carries
-// what is put aside.
+// retain trims the log up to where every message is deferred or finished, and relocates the
+// deferred ones.
 func (r *reference) retain(t *rapid.T) {
-	r.carries++
-	r.carry(t, ident.Offset(r.carries), max(r.Floor(), r.log.start))
+	r.relocations++
+	r.relocate(t, ident.Offset(r.relocations), max(r.Floor(), r.log.start))
 }
 
 func (r *reference) empty(t *rapid.T) {
@@ -284,7 +284,7 @@ func (r *reference) detach(t *rapid.T) {
 	require.NoError(t, r.channel.Attach(r.subs[sub]))
 	for i := range r.fates {
 		if f := &r.fates[i]; f.place == inFlight && f.sub == sub {
-			f.sub = nobody
+			f.sub = noSubscriber
 			if how != keep {
 				r.back(i)
 			}
@@ -295,7 +295,7 @@ func (r *reference) detach(t *rapid.T) {
 	}
 }
 
-// feed gives the follower what the leader has sent since the last time.
+// feed gives the follower the deltas since the last time.
 func (r *reference) feed() {
 	for ; r.fed < len(r.rep.deltas); r.fed++ {
 		r.follower.Apply(r.rep.deltas[r.fed])
@@ -318,7 +318,7 @@ func (r *reference) failover(t *rapid.T) {
 }
 
 func (r *reference) takeOver(t *rapid.T, next *rig) {
-	flying := r.flying()
+	old := r.oldDeliveries()
 	r.Unlead()
 	for _, s := range r.subs {
 		<-s.Lost
@@ -339,11 +339,11 @@ func (r *reference) takeOver(t *rapid.T, next *rig) {
 	r.channel, ok = next.Channel("c")
 	require.True(t, ok)
 	r.attach(t)
-	r.rejoin(t, flying)
+	r.rejoin(t, old)
 	r.newFollower()
 }
 
-// newFollower begins a follower from a snapshot that may hold what later deltas say again.
+// newFollower returns a follower with a snapshot. Later deltas may repeat parts of it.
 func (r *reference) newFollower() {
 	r.follower = NewPartition("orders", testID, r.log, nil, r.o)
 	r.follower.Replace(r.Snapshot())
@@ -352,7 +352,7 @@ func (r *reference) newFollower() {
 
 func (r *reference) check(t *rapid.T) {
 	got := countsOf(r.Partition, r.channel)
-	r.look()
+	r.prescanAll()
 	r.adopt()
 	var want counts
 	for i := r.start; i < r.limit; i++ {
@@ -370,14 +370,14 @@ func (r *reference) check(t *rapid.T) {
 	want.published = r.limit - r.start
 	require.Equal(t, want, got)
 	require.Equal(t, r.lowest(), int(r.LowWater()))
-	if len(r.channel.flights.heap) == 0 {
-		require.LessOrEqual(t, r.channel.cursor.ranges.spans, 1+len(r.fates))
+	if len(r.channel.inFlight.heap) == 0 {
+		require.LessOrEqual(t, len(r.channel.cursor.Full().Settled), 1+len(r.fates))
 	}
 }
 
-// lowest is the first message that is not finished for good.
+// lowest is the first unfinished message.
 func (r *reference) lowest() int {
-	for i := max(r.start, int(r.log.start)); i < r.limit; i++ { // below are carried ones
+	for i := max(r.start, int(r.log.start)); i < r.limit; i++ { // relocated messages lie below
 		if r.fates[i].place != done {
 			return i
 		}

@@ -1,95 +1,99 @@
 package nsqd
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/state"
+)
 
-// Snapshot encodes the whole replicated state. It may include what no delta has
-// said yet: deltas hold absolute values, so applying them on top does no harm.
+// Snapshot encodes the whole replicated state. It may include changes that no delta has carried
+// yet. Deltas hold absolute values, so it is harmless to apply them on top.
 func (p *Partition) Snapshot() []byte {
 	channels := p.list()
 	p.mu.RLock()
-	s := snapshot{flags: flagIf(p.paused, flagPaused), barrier: p.barrier, keep: p.keep}
+	s := state.Snapshot{Flags: flagIf(p.paused, state.FlagPaused), Barrier: p.barrier, Keep: p.keep}
 	p.mu.RUnlock()
 	for _, c := range channels {
 		if c.ephemeral {
 			continue
 		}
 		c.mu.Lock()
-		s.channels = append(s.channels, saved{
-			name:     c.name,
-			flags:    flagIf(c.ordered, flagOrdered) | flagIf(c.paused, flagPaused),
-			start:    c.cursor.start,
-			progress: c.cursor.whole(),
+		s.Channels = append(s.Channels, state.Channel{
+			Name:     c.name,
+			Flags:    flagIf(c.ordered, state.FlagOrdered) | flagIf(c.paused, state.FlagPaused),
+			Start:    c.cursor.Start(),
+			Progress: c.cursor.Full(),
 		})
 		c.mu.Unlock()
 	}
-	s.carried = p.carried.list()
-	return appendSnapshot(nil, s)
+	s.Relocated = p.relocations.list()
+	return state.AppendSnapshot(nil, s)
 }
 
-// applyLocked is the one method by which leader, follower and recovery change the
-// state explicitly.
-func (p *Partition) applyLocked(r record) {
-	switch r.kind {
-	case kindBarrier:
-		p.paused, p.barrier = r.flags&flagPaused != 0, r.at
+// applyLocked applies one explicit change of the state. The leader, followers and recovery all use
+// it.
+func (p *Partition) applyLocked(r state.Record) {
+	switch r.Kind {
+	case state.KindBarrier:
+		p.paused, p.barrier = r.Flags&state.FlagPaused != 0, r.At
 		p.raiseLocked()
 		return
-	case kindKeep:
-		if r.flags&flagBack != 0 {
-			p.keep = min(p.keep, r.at)
+	case state.KindKeep:
+		if r.Flags&state.FlagBack != 0 {
+			p.keep = min(p.keep, r.At)
 		} else {
-			p.emptyLocked(r.at)
+			p.emptyLocked(r.At)
 		}
 		return
-	case kindDelete:
-		p.deleteLocked(r.channel, r.at)
+	case state.KindDelete:
+		p.deleteLocked(r.Channel, r.At)
 		return
-	case kindCarry:
-		p.carried.add(r.offset, r.seqs, r.flags&flagSettled != 0)
+	case state.KindRelocate:
+		p.relocations.add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
 		return
 	}
 	c := p.ensureLocked(r)
-	switch r.kind {
-	case kindProgress:
-		c.progress(r.progress)
-	case kindSeek:
-		c.seek(r.at)
-	case kindPause:
-		c.pause(r.flags&flagPaused != 0)
-	case kindOrder:
-		c.order(r.flags&flagOrdered != 0)
+	switch r.Kind {
+	case state.KindProgress:
+		c.progress(r.Progress)
+	case state.KindSeek:
+		c.seek(r.At)
+	case state.KindPause:
+		c.pause(r.Flags&state.FlagPaused != 0)
+	case state.KindOrder:
+		c.order(r.Flags&state.FlagOrdered != 0)
 	}
 }
 
-// ensureLocked finds the channel or makes it at the position told.
-func (p *Partition) ensureLocked(r record) *Channel {
-	if c, ok := p.channels[r.channel]; ok {
+// ensureLocked finds the channel, or creates it at the position in the record.
+func (p *Partition) ensureLocked(r state.Record) *Channel {
+	if c, ok := p.channels[r.Channel]; ok {
 		return c
 	}
-	at := r.at
-	if r.kind == kindProgress {
-		at = r.progress.confirmed
+	at := r.At
+	if r.Kind == state.KindProgress {
+		at = r.Progress.Confirmed
 	}
-	c := newChannel(p, r.channel, r.kind == kindCreate && r.flags&flagOrdered != 0, at)
-	p.channels[r.channel] = c
+	c := newChannel(p, r.Channel, r.Kind == state.KindCreate && r.Flags&state.FlagOrdered != 0, at)
+	p.channels[r.Channel] = c
 	return c
 }
 
-// raiseLocked hands the limit to all channels after it may have risen.
+// raiseLocked passes the limit to all channels after it may have risen.
 func (p *Partition) raiseLocked() {
 	for _, c := range p.channels {
 		c.advance(p.limitLocked())
 	}
 }
 
-// emptyLocked settles for all channels what the topic's pause kept from them.
+// emptyLocked settles for all channels the messages that the topic's pause withheld from them.
 func (p *Partition) emptyLocked(end ident.Sequence) {
 	p.keep = max(p.keep, end)
 	if !p.paused || end <= p.barrier {
 		return
 	}
 	for _, c := range p.channels {
-		c.progress(progress{settled: []span{{p.barrier, end}}})
+		c.progress(cursor.Progress{Settled: []cursor.Span{{From: p.barrier, To: end}}})
 	}
 	p.barrier = end
 	p.raiseLocked()
@@ -110,12 +114,15 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 	p.keep = max(p.keep, keep)
 }
 
-// progress takes over what the leader said, or what an operator discarded.
-func (c *Channel) progress(made progress) {
+// progress applies progress that the leader reported, or that an operator caused by discarding
+// messages.
+func (c *Channel) progress(made cursor.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cursor.apply(made)
+	c.cursor.Apply(made)
 	if !c.serving {
-		c.cursor.clean() // a follower has nothing to tell
+		c.cursor.ClearDelta() // a follower sends no deltas
+		return
 	}
+	c.offerLocked(c.p.o.Now()) // an ordered channel may have waited for what is cancelled
 }

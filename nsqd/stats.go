@@ -6,18 +6,19 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Stats describes the partition as a topic of its own, with the channel named
-// (all if empty) and, if wanted, its clients. Numbers of one channel belong to
-// one moment: depth + in flight + deferred + Finished = message count.
+// Stats describes the partition like a topic of its own, with the named channel (all if empty) and,
+// if clients is set, its clients. The numbers of one channel belong to one moment: depth + in
+// flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
 	t := p.topicStats()
 	channels := p.list()
 	if channel != "" {
 		channels = slices.DeleteFunc(channels, func(c *Channel) bool { return c.name != channel })
 	}
-	p.scout(channels)
+	p.prescan(channels)
 	var all merged
 	for _, c := range channels {
 		t.Channels = append(t.Channels, c.stats(clients, &all))
@@ -38,7 +39,7 @@ func (p *Partition) topicStats() edge.TopicStats {
 		Inherited:    uint64(p.inherited),
 		Paused:       p.paused,
 	}
-	// The depth of a topic is what no channel has been given.
+	// The depth of a topic counts the messages that no channel has received.
 	switch {
 	case len(p.channels) == 0:
 		t.Depth = int64(end - min(p.keep, end))
@@ -49,12 +50,12 @@ func (p *Partition) topicStats() edge.TopicStats {
 	return t
 }
 
-// stats adds the channel's latencies to those of its topic.
+// stats describes the channel and adds its latencies to those of its topic.
 func (c *Channel) stats(clients bool, topic *merged) edge.ChannelStats {
 	s, ask := c.numbers(topic)
 	if clients {
 		s.Clients = []edge.ClientStats{}
-		for _, f := range ask { // without the lock
+		for _, f := range ask { // called without the lock
 			s.Clients = append(s.Clients, f()...)
 		}
 		slices.SortFunc(s.Clients, func(a, b edge.ClientStats) int { return cmp.Compare(a.RemoteAddress, b.RemoteAddress) })
@@ -62,7 +63,8 @@ func (c *Channel) stats(clients bool, topic *merged) edge.ChannelStats {
 	return s
 }
 
-// numbers are of one moment; ask are the subscribers' descriptions of themselves.
+// numbers returns the statistics of one moment. ask are the functions by which subscribers describe
+// themselves.
 func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []edge.ClientStats) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -80,8 +82,8 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		ChannelName:   c.name,
 		Depth:         depth,
 		BackendDepth:  max(depth-int64(len(c.ahead.messages)-c.ahead.head), 0),
-		InFlightCount: c.flights.len(),
-		DeferredCount: len(c.cursor.aside.heap),
+		InFlightCount: c.inFlight.len(),
+		DeferredCount: len(c.cursor.Deferred.Waiting()),
 		MessageCount:  c.publishedLocked(),
 		Inherited:     c.inherited,
 		RequeueCount:  c.requeues,
@@ -89,27 +91,13 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		ClientCount:   len(c.subs),
 		Paused:        c.paused,
 		E2E:           own.result(),
+		Ordered:       c.ordered,
 	}, ask
 }
 
-// publishedLocked is how many messages the channel was given since it began.
+// publishedLocked is the number of messages published to the channel since it began.
 func (c *Channel) publishedLocked() uint64 {
-	return uint64(max(c.limit, c.cursor.confirmed) - c.cursor.start)
-}
-
-// Finished is how many messages of the channel are finished for good, those that
-// sampling, emptying or an ephemeral channel's bound discarded included.
-func (c *Channel) Finished() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cursor.finishedCount()
-}
-
-// Skipped is how many messages retention took before the channel had read them.
-func (c *Channel) Skipped() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.skipped
+	return uint64(max(c.limit, c.cursor.Confirmed()) - c.cursor.Start())
 }
 
 // Deferred is one delayed message.
@@ -122,17 +110,17 @@ type Deferred struct {
 
 // Deferred lists at most max of the delayed messages, by deadline.
 func (c *Channel) Deferred(max int) []Deferred {
-	c.p.scout([]*Channel{c})
+	c.p.prescan([]*Channel{c})
 	c.mu.Lock()
-	waiting := slices.Clone(c.cursor.aside.heap)
+	waiting := slices.Clone(c.cursor.Deferred.Waiting())
 	c.mu.Unlock()
-	slices.SortFunc(waiting, func(x, y entry) int {
-		return cmp.Or(cmp.Compare(x.deadline, y.deadline), cmp.Compare(x.mark, y.mark))
+	slices.SortFunc(waiting, func(x, y cursor.Entry) int {
+		return cmp.Or(cmp.Compare(x.Deadline, y.Deadline), cmp.Compare(x.Packed, y.Packed))
 	})
 	all := make([]Deferred, min(len(waiting), max))
 	for i := range all {
 		e := waiting[i]
-		all[i] = Deferred{ID: ID(c.p.id, e.seq()), Sequence: e.seq(), DeadlineNS: e.deadline, Attempts: e.attempts()}
+		all[i] = Deferred{ID: ID(c.p.id, e.Seq()), Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()}
 	}
 	return all
 }

@@ -5,48 +5,49 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Subscriber is one consumer of one channel of one partition: a client's
-// connection here, or a relay for another broker's clients. The exported fields
-// are set before Attach and not changed afterwards.
+// Subscriber is one consumer of one channel of one partition: a client's connection to this broker,
+// or a relay for the clients of another broker. The exported fields are set before Attach and not
+// changed afterwards.
 type Subscriber struct {
-	// Wake receives when Pull may find something. Attach makes one of capacity 1
-	// if it is nil; several subscribers may share one.
+	// Wake receives when Pull may find messages. Attach makes one of capacity 1 if it is nil.
+	// Several subscribers may share one.
 	Wake chan struct{}
-	// Woken, if set, is called instead, with the channel locked: it must neither
+	// Woken, if set, is called instead of a send to Wake. The channel is locked: Woken must neither
 	// block nor call the channel.
 	Woken func()
-	// Lost is closed when the channel stops serving; Err says why. Attach makes
-	// it if it is nil. It must not be shared.
+	// Lost is closed when the channel stops serving; Err returns the reason. Attach makes it if it
+	// is nil. It must not be shared.
 	Lost chan struct{}
-	// Client describes the connections behind it for statistics; nil = none. It
-	// is called without locks, from any goroutine.
+	// Client describes the connections of the subscriber for statistics; nil: none. It is called
+	// without locks, from any goroutine.
 	Client func() []edge.ClientStats
-	// MsgTimeoutMS is how long a delivery may stay unfinished; 0 = the default.
+	// MsgTimeoutMS is the time that a delivery may stay unfinished; 0: the default.
 	MsgTimeoutMS int64
-	// SampleRate: 0 = off; otherwise a message is kept if rand(0..99) <= rate and
-	// is discarded for the whole channel if not (NSQ's rule).
+	// SampleRate, if not 0, keeps a message if rand(0..99) <= rate, and otherwise discards it for
+	// the whole channel (NSQ's rule).
 	SampleRate int32
-	// Direct: the client is connected here. Relayed subscribers come after it.
+	// Direct means that the client is connected to this broker. Messages are offered to direct
+	// subscribers before relayed ones.
 	Direct bool
 
 	// Guarded by Channel.mu from Attach on.
-	channel    *Channel // nil before Attach and after it ended
-	err        error
-	flights    *flight // in flight to it, linked
-	inFlight   int
-	want       int         // unmet credit of its last Pull
-	hungry     bool        // in one of the channel's lists of hungry ones
-	hungryNext *Subscriber // in that list
-	hungryPrev *Subscriber
-	offered    bool // woken, has not pulled since
-	taken      []ident.Sequence
+	channel     *Channel // nil before Attach and after the subscription ended
+	err         error
+	deliveries  *delivery // in flight to it, linked
+	held        int
+	want        int         // credit that its last Pull could not use
+	waiting     bool        // in one of the channel's lists of waiting subscribers
+	waitingNext *Subscriber // in that list
+	waitingPrev *Subscriber
+	offered     bool // woken, has not pulled since
+	revoked     []ident.Sequence
 }
 
-// maxTaken bounds what is remembered for a subscriber that does not ask; it is
-// above NSQ's largest RDY.
-const maxTaken = 4096
+// maxRevoked bounds the revoked deliveries remembered for a subscriber that does not fetch them,
+// and the dead messages of one fetch. It is above NSQ's largest RDY.
+const maxRevoked = 4096
 
-// wake signals without blocking: one pending signal is as good as ten.
+// wake signals without blocking. One pending signal is enough.
 func (s *Subscriber) wake() {
 	if s.Woken != nil {
 		s.Woken()
@@ -58,17 +59,17 @@ func (s *Subscriber) wake() {
 	}
 }
 
-// tookBack notes that a delivery is not the subscriber's own any more; it wakes
-// because there is credit again.
-func (s *Subscriber) tookBack(seq ident.Sequence) {
-	if len(s.taken) < maxTaken {
-		s.taken = append(s.taken, seq)
+// revoke notes that a delivery does not belong to the subscriber any more. It wakes the subscriber,
+// because its credit has grown.
+func (s *Subscriber) revoke(seq ident.Sequence) {
+	if len(s.revoked) < maxRevoked {
+		s.revoked = append(s.revoked, seq)
 	}
 	s.wake()
 }
 
-// Attach makes s a subscriber of the channel. Its first Pull is due at once.
-// ErrNotLeader, ErrDeleted, ErrAttached.
+// Attach makes s a subscriber of the channel. s may pull at once. Errors: ErrNotLeader, ErrDeleted,
+// ErrAttached.
 func (c *Channel) Attach(s *Subscriber) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,62 +93,63 @@ func (c *Channel) Attach(s *Subscriber) error {
 	return nil
 }
 
-// Detach ends the subscription. requeue: what is in flight to it goes back at
-// once; otherwise it waits for its timeout. The last one to leave an ephemeral
-// channel takes it along. A subscriber cannot be attached again.
+// Detach ends the subscription. With requeue, the deliveries go back at once; otherwise they wait
+// for their timeout. An ephemeral channel ends with its last subscriber. A subscriber cannot be
+// attached again.
 func (c *Channel) Detach(s *Subscriber, requeue bool) {
 	if requeue {
 		c.detach(s, c.backLocked)
 	} else {
-		c.detach(s, c.flights.disown)
+		c.detach(s, c.inFlight.detach)
 	}
 }
 
-// Withdraw is Detach when the client is not the cause: what is in flight goes
-// back at once, and this delivery does not count as an attempt.
+// Withdraw is Detach for an end that the client did not cause: the deliveries go back at once, and
+// do not count as attempts.
 func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
 
-// Undo takes back a delivery that the client has not seen: at once, and it does
-// not count as an attempt. Errors as Finish.
+// Undo reverses a delivery that the client has not seen: the message goes back at once, and the
+// delivery does not count as an attempt. Errors as Finish.
 func (c *Channel) Undo(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *flight, now int64) {
+	return c.withOwned(s, seq, func(f *delivery, now int64) {
 		c.undoLocked(f)
 		c.offerLocked(now)
 	})
 }
 
-// Return gives a delivery back, as Detach does, whose client has left. Errors as Finish.
+// Return requeues a delivery whose client has left, as Detach does. Errors as Finish.
 func (c *Channel) Return(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *flight, now int64) {
+	return c.withOwned(s, seq, func(f *delivery, now int64) {
 		c.backLocked(f)
 		c.offerLocked(now)
 	})
 }
 
-// Disown lets a delivery, whose client has left, wait for its timeout. Errors as Finish.
-func (c *Channel) Disown(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *flight, _ int64) { c.flights.disown(f) })
+// AwaitTimeout leaves a delivery whose client has left in flight until its timeout. Errors as
+// Finish.
+func (c *Channel) AwaitTimeout(s *Subscriber, seq ident.Sequence) error {
+	return c.withOwned(s, seq, func(f *delivery, _ int64) { c.inFlight.detach(f) })
 }
 
-// undoLocked takes a delivery back as if it had not been.
-func (c *Channel) undoLocked(f *flight) {
-	c.flights.remove(f)
-	c.cursor.putReady(f.seq, max(f.attempts, 1)-1)
+// undoLocked reverses a delivery: its attempt does not count.
+func (c *Channel) undoLocked(f *delivery) {
+	c.inFlight.remove(f)
+	c.cursor.Requeue(f.seq, max(f.attempts, 1)-1)
 	c.changedLocked()
 }
 
-// detach ends a subscription; give says what becomes of its deliveries.
-func (c *Channel) detach(s *Subscriber, give func(*flight)) {
+// detach ends a subscription. It calls give for each of its deliveries.
+func (c *Channel) detach(s *Subscriber, give func(*delivery)) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	if s.channel != c {
 		c.mu.Unlock()
 		return
 	}
-	for s.flights != nil {
-		give(s.flights)
+	for s.deliveries != nil {
+		give(s.deliveries)
 	}
-	c.answeredLocked(s)
+	c.withdrawOfferLocked(s)
 	c.forgetLocked(s)
 	s.err = ErrAttached
 	last := c.ephemeral && len(c.subs) == 0
@@ -158,9 +160,9 @@ func (c *Channel) detach(s *Subscriber, give func(*flight)) {
 	}
 }
 
-// forgetLocked takes s out of everything but the flights.
+// forgetLocked removes s from the channel, but leaves its deliveries in flight.
 func (c *Channel) forgetLocked(s *Subscriber) {
-	if s.hungry {
+	if s.waiting {
 		c.listLocked(s).remove(s)
 	}
 	s.channel, s.want, s.offered = nil, 0, false
@@ -174,27 +176,26 @@ func (c *Channel) Consumers() int {
 	return len(c.subs)
 }
 
-// InFlight is the number of deliveries to s that are neither finished, requeued,
-// nor timed out.
+// InFlight is the number of deliveries to s that are neither finished, requeued nor timed out.
 func (c *Channel) InFlight(s *Subscriber) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return s.inFlight
+	return s.held
 }
 
-// Err says why s.Lost is closed: ErrNotLeader or ErrDeleted.
+// Err is the reason why s.Lost is closed: ErrNotLeader or ErrDeleted.
 func (c *Channel) Err(s *Subscriber) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.err
 }
 
-// TakenBack appends to dst the sequences that the channel took back from s (timed
-// out, emptied) since the last call. s.Wake tells.
-func (c *Channel) TakenBack(s *Subscriber, dst []ident.Sequence) []ident.Sequence {
+// Revoked appends to dst the sequences of deliveries that the channel revoked from s (timed out,
+// emptied) since the last call. s.Wake receives when there are some.
+func (c *Channel) Revoked(s *Subscriber, dst []ident.Sequence) []ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	dst = append(dst, s.taken...)
-	s.taken = s.taken[:0]
+	dst = append(dst, s.revoked...)
+	s.revoked = s.revoked[:0]
 	return dst
 }

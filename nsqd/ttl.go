@@ -8,16 +8,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// SetTTL limits the life of all messages, in milliseconds since their put or, if
-// they were put with a delay, since they were due; 0 = none. What has outlived it
-// is finished instead of delivered, at the latest by Reap.
+// SetTTL limits the life of all messages in ms since they were published or, if they were published
+// with a delay, since they were due. 0: no limit. A message that has outlived it is finished
+// instead of delivered, at the latest by Reap.
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
-// life is what counts for the limits of one message.
+// life is the data of one message on which its time to live depends.
 type life struct {
 	seq   ident.Sequence
-	since int64 // unix ns; 0 = nothing is known
-	own   int64 // its own limit in ms, 0 = none
+	since int64 // unix ns; 0: unknown
+	own   int64 // its own limit in ms; 0: none
 }
 
 func lifeOf(m *queue.Message) life {
@@ -33,7 +33,7 @@ func (p *Partition) outlived(l life, now int64) bool {
 	return ttl > 0 && now-l.since >= ttl*nsPerMS
 }
 
-// ttlOf reads a message's own limit; 0 = none.
+// ttlOf returns a message's own limit in ms; 0: none.
 func ttlOf(header []byte) int64 {
 	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+queue.HeaderTTL+`"`)) {
 		return 0
@@ -44,8 +44,5 @@ func ttlOf(header []byte) int64 {
 	if json.Unmarshal(header, &h) != nil {
 		return 0
 	}
-	return min(max(h.MS, 0), maxTTLMS)
+	return min(max(h.MS, 0), queue.MaxTTLMS)
 }
-
-// maxTTLMS keeps nanoseconds within 63 bits.
-const maxTTLMS = 1 << 42

@@ -52,8 +52,8 @@ func TestExpiredMessagesAreFinishedInsteadOfDelivered(t *testing.T) {
 	require.Contains(t, bodies(c.Pull(s, 5, nil)), "for ever")
 }
 
-// TestExpiredMessagesLeaveWithoutConsumers: what nobody pulls goes too, or it
-// would hold the log for ever.
+// TestExpiredMessagesLeaveWithoutConsumers: messages without a consumer expire too, or they would
+// hold the log for ever.
 func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
@@ -67,13 +67,13 @@ func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
 	reads := r.log.reads
 	r.Reap()
 	require.Equal(t, reads, r.log.reads, "the first message is known to live")
-	require.Zero(t, cap(c.ahead.messages), "nobody waits for what was read")
+	require.Zero(t, cap(c.ahead.messages), "no subscriber waits for the messages that were read")
 
 	r.tick(500)
 	r.Reap()
 	require.Equal(t, counts{depth: 1, deferred: 1, finished: 3 * readAheadMessages, published: 3*readAheadMessages + 2}, rawCounts(c))
 	require.EqualValues(t, 3*readAheadMessages, r.LowWater(), "the delayed one")
-	r.tick(4500) // "later" is due for half a second
+	r.tick(4500) // "later" has been due for half a second
 	r.Reap()
 	require.Equal(t, 1, rawCounts(c).depth)
 	r.tick(1000)
@@ -84,7 +84,7 @@ func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
 	require.NotEmpty(t, r.rep.deltas)
 }
 
-// TestReapBesideConsumers: it takes nothing from a consumer, and nothing twice.
+// TestReapBesideConsumers: Reap takes no message from a consumer, and finishes none twice.
 func TestReapBesideConsumers(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
@@ -98,13 +98,13 @@ func TestReapBesideConsumers(t *testing.T) {
 	require.Equal(t, counts{inFlight: 1, finished: 9, published: 10}, rawCounts(c))
 	require.Empty(t, c.Pull(s, 5, nil))
 	require.NoError(t, c.Finish(s, d[0].Message.Seq, 1))
-	require.EqualValues(t, 10, c.cursor.confirmed)
+	require.EqualValues(t, 10, c.cursor.Confirmed())
 	r.publishN(1)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 5, nil), 1)
 }
 
-// rawCounts is countsOf without its search for delayed messages.
+// rawCounts is countsOf without a prescan.
 func rawCounts(c *Channel) counts {
 	s := c.stats(false, &merged{})
 	return counts{int(s.Depth), s.InFlightCount, s.DeferredCount, int(c.Finished()), int(s.MessageCount)}

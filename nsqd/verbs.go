@@ -6,17 +6,19 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// ownedLocked finds the delivery of seq to s.
-func (c *Channel) ownedLocked(s *Subscriber, seq ident.Sequence) (*flight, error) {
+// ownedLocked finds the delivery of seq to s. Errors as Finish.
+func (c *Channel) ownedLocked(s *Subscriber, seq ident.Sequence) (*delivery, error) {
 	if s.channel != c {
 		if s.err == ErrNotLeader || s.err == ErrDeleted {
 			return nil, s.err
 		}
 		return nil, edge.ErrNotInFlight
 	}
-	f, ok := c.flights.bySeq[seq]
+	f, ok := c.inFlight.bySeq[seq]
 	if !ok {
 		return nil, edge.ErrNotInFlight
 	}
@@ -26,8 +28,8 @@ func (c *Channel) ownedLocked(s *Subscriber, seq ident.Sequence) (*flight, error
 	return f, nil
 }
 
-// Refusal is what s is told of a delivery that it does not hold:
-// edge.ErrNotOwner while another subscriber does, else edge.ErrNotInFlight.
+// Refusal is the error for a delivery that s does not hold: edge.ErrNotOwner while another
+// subscriber holds it, else edge.ErrNotInFlight.
 func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,12 +39,11 @@ func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	return edge.ErrNotInFlight
 }
 
-// Finish settles a delivery for good. `in` is the epoch it was delivered in: if
-// that is an earlier one and the message is neither finished nor delivered again
-// since, the finish counts as well; the caller makes sure that s was sent it and
-// that it was not taken back. On an ordered channel the next message is
-// available only when the finish is on all in-sync replicas.
-// edge.ErrNotInFlight, edge.ErrNotOwner, ErrNotLeader, ErrDeleted.
+// Finish settles a delivery for good. `in` is the epoch of the delivery. A finish from an earlier
+// epoch counts as well, if the message is neither finished nor delivered again since; the caller
+// makes sure that the message was sent to s and not revoked. On an ordered channel the next message
+// becomes available when the finish is on all in-sync replicas. Errors: edge.ErrNotInFlight,
+// edge.ErrNotOwner, ErrNotLeader, ErrDeleted.
 func (c *Channel) Finish(s *Subscriber, seq ident.Sequence, in ident.Epoch) error {
 	c.mu.Lock()
 	if c.ordered && !c.ephemeral {
@@ -54,7 +55,7 @@ func (c *Channel) Finish(s *Subscriber, seq ident.Sequence, in ident.Epoch) erro
 	return err
 }
 
-// finishLocked returns the attempts that the message had, 0 if it was finished already.
+// finishLocked returns the attempts of the message, 0 if it was finished already.
 func (c *Channel) finishLocked(s *Subscriber, seq ident.Sequence, in ident.Epoch) (uint16, error) {
 	f, err := c.ownedLocked(s, seq)
 	if err != nil {
@@ -63,85 +64,85 @@ func (c *Channel) finishLocked(s *Subscriber, seq ident.Sequence, in ident.Epoch
 		}
 		return 0, err
 	}
-	c.flights.remove(f)
-	c.cursor.finish(seq)
+	c.inFlight.remove(f)
+	c.cursor.Finish(seq)
 	c.changedLocked()
 	if c.latency != nil {
 		now := c.p.o.Now()
-		c.latency.insert(now-f.put, now)
+		c.latency.insert(now-f.putTime, now)
 	}
 	return f.attempts, nil
 }
 
-// finishLateLocked takes a finish for a delivery of an earlier leader. A message
-// that waits for a deadline was taken back from whoever had it.
+// finishLateLocked applies a finish for a delivery of an earlier leader. If the message waits for a
+// deadline, the delivery was revoked before.
 func (c *Channel) finishLateLocked(seq ident.Sequence) (uint16, error) {
-	e, isAside := c.cursor.aside.get(seq)
+	e, isDeferred := c.cursor.Deferred.Get(seq)
 	switch {
-	case seq >= c.limit, isAside && e.deadline != 0:
+	case seq >= c.limit, isDeferred && e.Deadline != 0:
 		return 0, edge.ErrNotInFlight
-	case c.cursor.settled(seq) && !isAside:
-		return 0, nil // that finish has reached us by replication
+	case c.cursor.Settled(seq) && !isDeferred:
+		return 0, nil // the finish was replicated before
 	}
-	c.cursor.finish(seq)
+	c.cursor.Finish(seq)
 	c.changedLocked()
-	return e.attempts() + 1, nil
+	return e.Attempts() + 1, nil
 }
 
-// finishOrdered sends the finish to the replicas at once and keeps the channel
-// shut until they have it.
+// finishOrdered sends the finish to the replicas at once. The channel stays shut until they have
+// it.
 func (c *Channel) finishOrdered(s *Subscriber, seq ident.Sequence, in ident.Epoch) error {
 	p := c.p
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	c.mu.Lock()
 	attempts, err := c.finishLocked(s, seq, in)
-	if err != nil || attempts == 0 { // 0: it was finished already, nothing depends on this finish
+	if err != nil || attempts == 0 { // it was finished already, and no message waits for this finish
 		c.mu.Unlock()
 		return err
 	}
 	done := &change{done: make(chan struct{}), channel: c, seq: seq, attempts: attempts, generation: c.generation}
-	made, ok := c.cursor.take()
+	made, ok := c.cursor.TakeDelta()
 	if ok {
-		c.confirming++
+		c.replicating++
 	}
 	c.mu.Unlock()
 	if ok {
-		p.post(done, record{kind: kindProgress, channel: c.name, progress: made})
+		p.post(done, state.Record{Kind: state.KindProgress, Channel: c.name, Progress: made})
 	}
 	return nil
 }
 
-// finishConfirmed ends the wait of an ordered finish. If the replicas do not have
-// it, the message comes again, as if it had not been delivered this time.
-func (c *Channel) finishConfirmed(d *change, ok bool) {
+// finishReplicated ends the wait for an ordered finish. If the replicas do not have it, the message
+// is delivered again, as if this delivery had not happened.
+func (c *Channel) finishReplicated(d *change, ok bool) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.serving {
 		return
 	}
-	c.confirming = max(c.confirming-1, 0)
+	c.replicating = max(c.replicating-1, 0)
 	if !ok && d.generation == c.generation {
-		c.cursor.putReady(d.seq, d.attempts-1)
+		c.cursor.Requeue(d.seq, d.attempts-1)
 		c.changedLocked()
 	}
 	c.offerLocked(now)
 }
 
-// Requeue gives a delivery back: at once with delay 0, else after the delay,
-// which is clamped to MaxReqTimeoutMS. An ordered channel ignores the delay: the
-// message must come before its successors. Errors as Finish.
+// Requeue gives a delivery back: at once with delay 0, else after the delay in ms, which is clamped
+// to MaxReqTimeoutMS. An ordered channel delivers nothing during the delay, because the message must
+// come before its successors. Errors as Finish.
 func (c *Channel) Requeue(s *Subscriber, seq ident.Sequence, delayMS int64) error {
-	return c.withOwned(s, seq, func(f *flight, now int64) {
+	return c.withOwned(s, seq, func(f *delivery, now int64) {
 		c.requeues++
 		c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
-		c.offerLocked(now) // an ordered channel is open again
+		c.offerLocked(now) // without a delay an ordered channel may deliver again
 	})
 }
 
-// withOwned does something, under the lock, to the delivery of seq to s.
-func (c *Channel) withOwned(s *Subscriber, seq ident.Sequence, do func(f *flight, now int64)) error {
+// withOwned calls do, under the lock, with the delivery of seq to s.
+func (c *Channel) withOwned(s *Subscriber, seq ident.Sequence, do func(f *delivery, now int64)) error {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,49 +153,49 @@ func (c *Channel) withOwned(s *Subscriber, seq ident.Sequence, do func(f *flight
 	return err
 }
 
-// retryLocked lets a delivery that failed come again, after the delay asked for
-// or that of the policy, or gives it up.
-func (c *Channel) retryLocked(f *flight, delayMS, now int64) {
-	if delayMS = max(delayMS, c.policy.Backoff.delayMS(f.attempts)); delayMS <= 0 || c.ordered || c.diesLocked(f.attempts) {
+// retryLocked schedules a failed delivery again, after the requested delay or that of the policy.
+// If the message is dead, it goes to the dead-letter hold.
+func (c *Channel) retryLocked(f *delivery, delayMS, now int64) {
+	if delayMS = max(delayMS, c.policy.Backoff.delayMS(f.attempts)); delayMS <= 0 || c.isDeadLocked(f.attempts) {
 		c.backLocked(f)
 		return
 	}
 	deadline := now + delayMS*nsPerMS
-	c.flights.remove(f)
-	c.cursor.putAside(newEntry(f.seq, deadline, f.attempts))
+	c.inFlight.remove(f)
+	c.cursor.DeferUntil(cursor.NewEntry(f.seq, deadline, f.attempts))
+	c.retriesLocked(f.seq)
 	c.changedLocked()
 	c.p.lower(deadline)
 }
 
-// backLocked moves a delivery to the end of the ready queue.
-func (c *Channel) backLocked(f *flight) {
-	c.flights.remove(f)
-	c.cursor.putReady(f.seq, f.attempts)
+// backLocked requeues a delivery. If the message is dead, it goes to the dead-letter hold.
+func (c *Channel) backLocked(f *delivery) {
+	c.inFlight.remove(f)
+	c.cursor.Requeue(f.seq, f.attempts)
 	c.changedLocked()
-	if c.diesLocked(f.attempts) {
-		c.buryLocked(f.seq, f.attempts, c.p.o.Now())
+	if c.isDeadLocked(f.attempts) {
+		c.holdDeadLocked(f.seq, f.attempts, c.p.o.Now())
 	}
 }
 
-// Touch gives a delivery another message timeout from now, but no more than
-// MaxMsgTimeoutMS since it was sent. Errors as Finish.
+// Touch extends a delivery by another message timeout from now, up to MaxMsgTimeoutMS after it was
+// sent. Errors as Finish.
 func (c *Channel) Touch(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *flight, now int64) {
-		c.flights.delay(f, min(now+c.timeoutNS(s), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
+	return c.withOwned(s, seq, func(f *delivery, now int64) {
+		c.inFlight.setDeadline(f, min(now+c.timeoutNS(s), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
 	})
 }
 
-// Held is a delivery that a relay still holds after a change of leader.
-type Held struct {
+// HeldDelivery is a delivery that a relay still holds after a change of leader.
+type HeldDelivery struct {
 	Sequence ident.Sequence
-	Attempts uint16 // as it was delivered; 0: one more than the channel knows
+	Attempts uint16 // of this delivery; 0: one more than the channel has recorded
 }
 
-// Reclaim takes deliveries of an earlier epoch into flight to s again without
-// sending them: their clients still work on them. It returns those that are
-// finished, wait for a deadline or were delivered again, and all once the channel
-// was moved.
-func (c *Channel) Reclaim(s *Subscriber, held []Held) (refused []ident.Sequence) {
+// Reclaim takes deliveries of an earlier epoch into flight to s again without sending them, because
+// their clients still process them. It returns the sequences that are finished, wait for a deadline
+// or were delivered again; and all of them after a seek.
+func (c *Channel) Reclaim(s *Subscriber, held []HeldDelivery) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,53 +204,53 @@ func (c *Channel) Reclaim(s *Subscriber, held []Held) (refused []ident.Sequence)
 			refused = append(refused, h.Sequence)
 		}
 	}
-	c.p.lower(c.flights.next())
+	c.p.lower(c.inFlight.next())
 	return refused
 }
 
-// Succeed ends the subscription of old and makes s, which is attached already, the
-// owner of those of its deliveries that are held: nobody else can be given them
-// in between. The others go back as with Withdraw. It returns as Reclaim does.
-func (c *Channel) Succeed(old, s *Subscriber, held []Held) (refused []ident.Sequence) {
+// TransferDeliveries ends the subscription of old and assigns its deliveries that are in held to s,
+// which is attached already. No other subscriber can receive them in between. The other deliveries
+// of old go back as with Withdraw. It returns as Reclaim does.
+func (c *Channel) TransferDeliveries(old, s *Subscriber, held []HeldDelivery) (refused []ident.Sequence) {
 	deadline := c.p.o.Now() + c.timeoutNS(s)
-	left := make(map[ident.Sequence]Held, len(held))
+	left := make(map[ident.Sequence]HeldDelivery, len(held))
 	for _, h := range held {
 		left[h.Sequence] = h
 	}
-	c.detach(old, func(f *flight) {
+	c.detach(old, func(f *delivery) {
 		if _, isHeld := left[f.seq]; !isHeld {
 			c.undoLocked(f)
 			return
 		}
 		delete(left, f.seq)
-		c.flights.hand(f, s)
-		c.flights.delay(f, deadline)
+		c.inFlight.transfer(f, s)
+		c.inFlight.setDeadline(f, deadline)
 	})
 	return c.Reclaim(s, slices.Collect(maps.Values(left)))
 }
 
-func (c *Channel) reclaimLocked(s *Subscriber, h Held, now int64) bool {
-	e, isAside := c.cursor.aside.get(h.Sequence)
-	_, flying := c.flights.bySeq[h.Sequence]
-	if s.channel != c || c.moved || flying || h.Sequence >= c.limit ||
-		isAside && e.deadline != 0 || !isAside && c.cursor.settled(h.Sequence) {
+func (c *Channel) reclaimLocked(s *Subscriber, h HeldDelivery, now int64) bool {
+	e, isDeferred := c.cursor.Deferred.Get(h.Sequence)
+	_, isInFlight := c.inFlight.bySeq[h.Sequence]
+	if s.channel != c || c.moved || isInFlight || h.Sequence >= c.limit ||
+		isDeferred && e.Deadline != 0 || !isDeferred && c.cursor.Settled(h.Sequence) {
 		return false
 	}
-	if c.ordered && (c.flights.len() > 0 || c.confirming > 0) {
+	if c.ordered && (c.inFlight.len() > 0 || c.replicating > 0) {
 		return false
 	}
 	attempts := h.Attempts
 	if attempts == 0 {
-		attempts = e.attempts() + 1
+		attempts = e.Attempts() + 1
 	}
-	// Put aside, so that the reader passes over it.
-	c.cursor.settle(span{h.Sequence, h.Sequence + 1})
-	c.cursor.aside.reclaim(h.Sequence, attempts-1)
-	c.cursor.touch(h.Sequence)
+	// The message is deferred, so that the reader skips it.
+	c.cursor.Settle(cursor.Span{From: h.Sequence, To: h.Sequence + 1})
+	c.cursor.Deferred.MarkInFlight(h.Sequence, attempts-1)
+	c.cursor.Touch(h.Sequence)
 	c.changedLocked()
-	c.flights.add(flight{
-		seq: h.Sequence, sub: s, start: now, deadline: now + c.timeoutNS(s), put: now,
-		attempts: attempts, aside: true,
+	c.inFlight.add(delivery{
+		seq: h.Sequence, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: now,
+		attempts: attempts, deferred: true,
 	})
 	return true
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 // callTimeout bounds a call whose context has no deadline.
@@ -17,12 +17,16 @@ const callTimeout = 10 * time.Second
 // windowPause separates attempts to queue a response.
 const windowPause = 5 * time.Millisecond
 
+// requestHeader begins a call.
+// On the wire, by place: append only.
 type requestHeader struct {
 	ID     uint64
 	Method string
 	WaitMS int64 // how long the caller will wait
 }
 
+// responseHeader answers it.
+// On the wire, by place: append only.
 type responseHeader struct {
 	ID    uint64
 	Error Error // code 0 = none
@@ -55,7 +59,7 @@ func (c *calls) open() (uint64, chan response) {
 	return c.mu.last, ch
 }
 
-// forget ends a call; a response that comes later is dropped.
+// forget ends a call. A later response to it is dropped.
 func (c *calls) forget(id uint64) chan response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +68,7 @@ func (c *calls) forget(id uint64) chan response {
 	return ch
 }
 
-// complete hands a response to its caller, if that still waits.
+// complete passes a response to its caller, if the call still waits.
 func (c *calls) complete(a arrival) error {
 	r := response{payload: a.payload}
 	if err := Unmarshal(a.header, &r.header); err != nil {
@@ -157,10 +161,10 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		if err := c.respond(q.ID, nil, edge.ErrBusy); !errors.Is(err, ErrWindow) {
+		if err := c.respond(q.ID, nil, outcome.ErrBusy); !errors.Is(err, ErrWindow) {
 			return err
 		}
-		return nil // it does not read its responses; its call ends with its time
+		return nil // the peer does not read its responses: its call times out
 	}
 	own.Go(func() {
 		defer func() { <-c.slots }()
@@ -195,10 +199,10 @@ func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 func (c *conn) respond(id uint64, resp any, failure error) error {
 	if failure == nil {
 		err := c.sendMessage(kindResponse, responseHeader{ID: id}, resp)
-		if ClassOf(err) != Definite && ClassOf(err) != InDoubt {
+		if ClassOf(err) != outcome.ClassDefinite && ClassOf(err) != outcome.ClassInDoubt {
 			return err
 		}
-		failure = err // too large or not encodable: the caller must know
+		failure = err // too large or not encodable: the caller gets the error
 	}
 	return c.sendMessage(kindResponse, responseHeader{id, *FromError(failure)}, nil)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,7 +44,7 @@ func TestCallWithoutAnswerEnds(t *testing.T) {
 
 		go out.close(errSilent)
 		err = l.peer.t.Call(t.Context(), "b", "hang", 1, nil)
-		require.True(t, ClassOf(err) == InDoubt || ClassOf(err) == ClassOf(ErrDown), err)
+		require.True(t, ClassOf(err) == outcome.ClassInDoubt || ClassOf(err) == ClassOf(ErrDown), err)
 		require.Empty(t, out.calls.mu.waiting)
 		require.ErrorIs(t, out.out.push(newOutFrame(kindHeartbeat, 0, nil)), ErrDown)
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// decodeDepth and decodeLength bound what a decoder allocates on the word of a
-// length that it has not yet seen the bytes of.
+// decodeDepth and decodeLength bound the memory that a decoder allocates for a length
+// whose bytes have not come yet.
 const (
 	decodeDepth  = 64
 	decodeLength = 4096
@@ -61,7 +61,7 @@ func appendMarshal(b []byte, v any) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal decodes what Marshal wrote into v, a pointer. v shares no memory
+// Unmarshal decodes the bytes of Marshal into v, a pointer. v shares no memory
 // with b afterwards. Bytes of a bad peer make an error, never a panic.
 func Unmarshal(b []byte, v any) error {
 	d := decoders.Get().(*codec.Decoder)

@@ -2,13 +2,14 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 )
 
-// conn is one connection after its handshake. Its reader is whoever calls run;
-// its writer (write.go) is a goroutine that run starts and awaits.
+// conn is one connection after its handshake. Its reader is the goroutine that calls run.
+// Its writer (write.go) is a goroutine that run starts and awaits.
 type conn struct {
 	t       *Transport
 	raw     net.Conn // closed to end everything; never through TLS, which would wait
@@ -17,8 +18,8 @@ type conn struct {
 	out     *outbox
 	wr      writing
 	dialled bool
-	address string // dialled: where to
-	self    Hello  // as told to the peer
+	address string // of a dialled one
+	self    Hello  // as the hello to the peer had it
 	peer    Hello
 	heard   atomic.Int64 // nanoseconds on the transport's clock; written by the reader
 
@@ -27,7 +28,7 @@ type conn struct {
 
 	done  chan struct{} // closed by close
 	once  sync.Once
-	cause error // why, written once before done is closed
+	cause error // the reason of the end, written once before done is closed
 }
 
 func (t *Transport) newConn(raw net.Conn, dialled bool) *conn {
@@ -42,7 +43,7 @@ func (t *Transport) newConn(raw net.Conn, dialled bool) *conn {
 	return c
 }
 
-// Read stamps the time of whatever comes.
+// Read notes the time at which bytes come.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.nc.Read(b)
 	if n > 0 {
@@ -70,16 +71,24 @@ func (c *conn) closed() bool {
 	}
 }
 
-// run belongs to p while it reads: until the connection ends it hands over what
-// arrives. It returns when the writer and all requests being served have ended
-// too; p has forgotten the connection before that, for a request may take long.
+// checked: both sides cover payloads by checksums.
+func (c *conn) checked() bool { return c.self.Features&c.peer.Features&featurePayloadCRC != 0 }
+
+// run delivers to p the frames that arrive, until the connection ends. It returns when the
+// writer and all requests being served have ended too. The connection is detached from p
+// before that, for a request may take long.
 func (c *conn) run(ctx context.Context, p *peer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
-	c.wr.open(c.nc)
+	c.wr.open(c.nc, c.checked())
 	own.Go(c.write)
 	p.attach(c)
 	c.close(c.read(ctx, p, &own))
+	if errors.Is(c.cause, errChecksum) {
+		c.t.counts.corrupt.Add(1)
+		p.log.WithError(c.cause).WithField("remote", c.raw.RemoteAddr()).
+			Warn("CORRUPT frame of a peer, connection closed: the network, a card or a memory changes bytes")
+	}
 	p.detach(c)
 	cancel()
 	own.Wait()
@@ -96,6 +105,7 @@ func (c *conn) read(ctx context.Context, p *peer, own *sync.WaitGroup) error {
 		case a.kind == kindHeartbeat:
 		case a.kind == kindFrame && !c.dialled:
 			err = p.deliver(c, Received{a.class, a.header, a.payload, c.in.r.Buffered() > 0})
+			c.t.o.Handler.Drained()
 		case a.kind == kindRequest && !c.dialled:
 			err = c.admit(ctx, a, own)
 		case a.kind == kindResponse && c.dialled:

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/stretchr/testify/require"
 )
 
 func TestEveryRowSurvivesTheWire(t *testing.T) {
-	codes := map[Code]bool{CodeUnknown: true, 0: true}
+	codes := map[outcome.Code]bool{outcome.CodeUnknown: true, 0: true}
 	for _, r := range rows {
 		require.False(t, codes[r.code], "number %d is used twice", r.code)
 		codes[r.code] = true
@@ -36,12 +36,12 @@ func TestErrorsWithoutARow(t *testing.T) {
 	require.NoError(t, (&Error{}).Err())
 	require.Zero(t, ClassOf(nil))
 	odd := FromError(errors.New("odd"))
-	require.Equal(t, InDoubt, odd.Class)
-	require.NotErrorIs(t, odd.Err(), edge.ErrInDoubt)
-	// A broker of a newer version sends a number this one does not know.
-	newer := &Error{Code: 9999, Class: Definite, Text: "new"}
-	require.Equal(t, Definite, ClassOf(fmt.Errorf("wrapped: %w", newer.Err())))
+	require.Equal(t, outcome.ClassInDoubt, odd.Class)
+	require.NotErrorIs(t, odd.Err(), outcome.ErrInDoubt)
+	// A broker of a newer version sends a number that this one does not have.
+	newer := &Error{Code: 9999, Class: outcome.ClassDefinite, Text: "new"}
+	require.Equal(t, outcome.ClassDefinite, ClassOf(fmt.Errorf("wrapped: %w", newer.Err())))
 	require.Len(t, FromError(errors.New(string(make([]byte, 5000)))).Text, maxErrorText)
-	require.Equal(t, "rolled back", RolledBack.String())
-	require.Equal(t, "class(9)", ErrorClass(9).String())
+	require.Equal(t, "rolled back", outcome.ClassRolledBack.String())
+	require.Equal(t, "class(9)", outcome.Class(9).String())
 }

@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 )
 
-// Class says what a frame is for, and so its priority and its window. The
+// Class is the purpose of a frame, and so its priority and its window. The
 // numbers are on the wire.
 type Class uint8
 
@@ -36,12 +36,12 @@ func (c Class) String() string {
 }
 
 // level is the priority of a class: 0 goes first. Puts and their answers do not
-// wait behind what consumers far behind are sent.
+// wait behind the deliveries to consumers that are far behind.
 func (c Class) level() int { return [classes]int{0, 0, 1, 2, 0, 3}[c] }
 
 const levels = 4
 
-// Frame is what Send takes.
+// Frame is the argument of Send.
 type Frame struct {
 	Class Class
 	// Header is encoded with Marshal before Send returns.
@@ -55,10 +55,10 @@ type Received struct {
 	Class   Class
 	Header  []byte // for Unmarshal
 	Payload []byte
-	More    bool // what follows it has been read, too, and comes next
+	More    bool // bytes after it have been read, too: another frame comes next
 }
 
-// kind says what a frame on the wire is.
+// kind is the kind of a frame on the wire.
 type kind uint8
 
 const (
@@ -81,11 +81,19 @@ const (
 	MaxPayload = 512 << 20
 
 	preludeBytes  = 24
+	checksumBytes = 4
 	pieceBytes    = 256 << 10
 	formatVersion = 2
+
+	// flagChecked: the checksum of the payload in this piece follows.
+	flagChecked = 1
 )
 
-var errMalformed = errors.New("rpc: malformed frame")
+var (
+	errMalformed = errors.New("rpc: malformed frame")
+	// errChecksum means that bytes changed between a peer and this broker.
+	errChecksum = errors.New("rpc: checksum of a frame")
+)
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
@@ -99,23 +107,44 @@ type prelude struct {
 	whole  int // payload bytes of the whole frame
 	here   int // payload bytes in this piece
 	crc    uint32
+
+	checked bool // the checksum of these payload bytes stands behind the prelude
 }
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendPiece appends prelude and header to b.
+// appendPiece appends prelude and header to b. Of a checked piece both checksums are
+// missing: seal fills them in.
 func appendPiece(b []byte, p prelude, header []byte) []byte {
-	at := len(b)
-	b = append(b, 'L', 'F', formatVersion, byte(p.kind), byte(p.class), 0, 0, 0)
+	at, flags := len(b), byte(0)
+	if p.checked {
+		flags = flagChecked
+	}
+	b = append(b, 'L', 'F', formatVersion, byte(p.kind), byte(p.class), flags, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(header)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(p.whole))
 	b = binary.LittleEndian.AppendUint32(b, uint32(p.here))
-	crc := crc32.Update(crc32.Checksum(b[at:], castagnoli()), castagnoli(), header)
+	if p.checked {
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+		return append(b, header...)
+	}
+	crc := crc32.Update(crc32.Checksum(b[at:], castagnoli), castagnoli, header)
 	b = binary.LittleEndian.AppendUint32(b, crc)
 	return append(b, header...)
 }
 
-// parsePrelude checks everything that can be known before the header is read.
+// seal fills in the checksums of a checked piece: head is its prelude and header.
+func seal(head []byte, payload [][]byte) {
+	crc := uint32(0)
+	for _, part := range payload {
+		crc = crc32.Update(crc, castagnoli, part)
+	}
+	binary.LittleEndian.PutUint32(head[preludeBytes:], crc)
+	crc = crc32.Update(crc32.Checksum(head[:preludeBytes-4], castagnoli), castagnoli, head[preludeBytes:])
+	binary.LittleEndian.PutUint32(head[preludeBytes-4:], crc)
+}
+
+// parsePrelude makes all checks that need no header.
 // The crc is checked by checkHeader.
 func parsePrelude(b *[preludeBytes]byte) (prelude, error) {
 	p := prelude{
@@ -124,6 +153,8 @@ func parsePrelude(b *[preludeBytes]byte) (prelude, error) {
 		whole:  int(binary.LittleEndian.Uint32(b[12:])),
 		here:   int(binary.LittleEndian.Uint32(b[16:])),
 		crc:    binary.LittleEndian.Uint32(b[20:]),
+
+		checked: b[5]&flagChecked != 0,
 	}
 	switch {
 	case b[0] != 'L' || b[1] != 'F':
@@ -142,15 +173,30 @@ func parsePrelude(b *[preludeBytes]byte) (prelude, error) {
 		return p, malformed("rest with a header or without bytes")
 	case p.kind != kindRest && p.here != min(p.whole, pieceBytes):
 		return p, malformed("piece of %d bytes of %d", p.here, p.whole)
+	case p.checked && p.here == 0:
+		return p, malformed("checksum of no payload")
 	}
 	return p, nil
 }
 
-// checkHeader compares the crc over prelude and header.
-func checkHeader(b *[preludeBytes]byte, p prelude, header []byte) error {
-	crc := crc32.Update(crc32.Checksum(b[:preludeBytes-4], castagnoli()), castagnoli(), header)
-	if crc != p.crc {
-		return malformed("crc %08x, computed %08x", p.crc, crc)
+// checkHeader compares the crc over prelude, the payload's checksum, if there is one, and
+// header.
+func checkHeader(b *[preludeBytes]byte, p prelude, sum, header []byte) error {
+	crc := crc32.Update(crc32.Checksum(b[:preludeBytes-4], castagnoli), castagnoli, sum)
+	if crc = crc32.Update(crc, castagnoli, header); crc != p.crc {
+		return fmt.Errorf("%w: %w: header %08x, computed %08x", errMalformed, errChecksum, p.crc, crc)
+	}
+	return nil
+}
+
+// checkPayload compares the checksum of one piece's payload; sum is empty if the peer
+// sends none.
+func checkPayload(sum, payload []byte) error {
+	if len(sum) == 0 {
+		return nil
+	}
+	if want, crc := binary.LittleEndian.Uint32(sum), crc32.Checksum(payload, castagnoli); crc != want {
+		return fmt.Errorf("%w: payload %08x, computed %08x", errChecksum, want, crc)
 	}
 	return nil
 }

@@ -1,9 +1,12 @@
 package rpc
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"hash/crc32"
 	"io"
 	"testing"
 
@@ -11,16 +14,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wire gives the bytes of frames as one connection would write them.
+// wire gives the bytes of frames as one connection to a peer of the build before
+// checksums would write them.
 func wire(t testing.TB, frames ...*outFrame) []byte {
 	t.Helper()
+	return written(t, &burst{}, frames)
+}
+
+// checkedWire gives them as they are written to a peer of this build.
+func checkedWire(t testing.TB, frames ...*outFrame) []byte {
+	t.Helper()
+	return written(t, &burst{checked: true}, frames)
+}
+
+func written(t testing.TB, b *burst, frames []*outFrame) []byte {
+	t.Helper()
 	o := newOutbox(Options{}.withDefaults().Windows)
-	var b burst
 	var out bytes.Buffer
 	for _, f := range frames {
 		require.NoError(t, o.push(f))
 	}
-	for o.take(&b) {
+	for o.take(b) {
+		b.sum()
 		for _, part := range b.iov {
 			out.Write(part)
 		}
@@ -87,7 +102,8 @@ func TestReaderRefuses(t *testing.T) {
 		"long header":       func() []byte { return edit(good, 11, 1) },
 		"long payload":      func() []byte { return edit(good, 15, 0xff) },
 		"piece differs":     func() []byte { return edit(good, 16, 1) },
-		"crc of prelude":    func() []byte { return edit(good, 5, 1) },
+		"crc of prelude":    func() []byte { return edit(good, 6, 1) },
+		"checksum of none":  func() []byte { return edit(edit(edit(good, 5, flagChecked), 12, 0), 16, 0) },
 		"crc of header":     func() []byte { return edit(good, preludeBytes, 'X') },
 		"rest out of place": func() []byte { return long[first:] },
 		"rest of another":   func() []byte { return edit(long, first+4, byte(ClassRelay)) },
@@ -112,34 +128,71 @@ func edit(b []byte, at int, value byte) []byte {
 	return b
 }
 
-// FuzzReader: any bytes make frames or an error, never a panic; and what is read
-// survives another trip.
+// FuzzReader: any bytes make frames or an error, never a panic; and frames that were read
+// survive another trip. Frames of several pieces are long and so slow: TestReaderRefuses
+// has them. sealed: the bytes that the fuzzer changed get the right checksums.
 func FuzzReader(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(wire(f, frameOf(kindHeartbeat, 0, "")))
-	f.Add(wire(f, frameOf(kindFrame, ClassReplica, "head", []byte("payload")), frameOf(kindRequest, ClassControl, "x")))
-	cut := wire(f, frameOf(kindFrame, ClassBulk, "h", make([]byte, pieceBytes+3)))
-	f.Add(cut)
-	f.Add(cut[preludeBytes+1+pieceBytes:])
+	f.Add([]byte{}, false)
+	f.Add(wire(f, frameOf(kindHeartbeat, 0, "")), true)
+	f.Add(wire(f, frameOf(kindFrame, ClassReplica, "head", []byte("payload")), frameOf(kindRequest, ClassControl, "x")), true)
+	f.Add(wire(f, frameOf(kindFrame, ClassBulk, "h", make([]byte, 300))), false)
+	f.Add(checkedWire(f, frameOf(kindFrame, ClassForward, "head", []byte("payload")), frameOf(kindFrame, ClassBulk, "h", make([]byte, 300))), true)
 	hello, _ := Marshal(helloHeader{Hello{"c", "n", 3, 1, 0}, "m", make([]byte, nonceBytes), nil})
-	f.Add(appendPiece(nil, prelude{kind: kindHello}, hello))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r := newFrameReader(bytes.NewReader(b))
-		r.limit = 2 * pieceBytes // keeps the fuzzer fast
+	f.Add(appendPiece(nil, prelude{kind: kindHello}, hello), true)
+	f.Fuzz(func(t *testing.T, b []byte, sealed bool) {
+		if sealed {
+			b = reseal(bytes.Clone(b))
+		}
+		r := smallReader(b)
 		for {
 			a, err := r.next()
 			if err != nil {
-				require.True(t, errors.Is(err, errMalformed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+				require.True(t, errors.Is(err, errMalformed) || errors.Is(err, errChecksum) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 				return
 			}
 			decodeAll(a.header)
-			again, err := newFrameReader(bytes.NewReader(wire(t, frameOf(a.kind, a.class, string(a.header), a.payload)))).next()
+			again, err := smallReader(appendWhole(nil, a)).next()
 			require.NoError(t, err)
-			require.Equal(t, a.kind, again.kind)
-			require.Equal(t, a.header, again.header)
-			require.Equal(t, a.payload, again.payload)
+			require.Equal(t, a, again)
 		}
 	})
+}
+
+// smallReader reads frames of one piece, from a buffer that is cheap to make.
+func smallReader(b []byte) *frameReader {
+	return &frameReader{r: bufio.NewReaderSize(bytes.NewReader(b), 1<<10), limit: 4 << 10}
+}
+
+// appendWhole appends a frame of one piece without a checksum of its payload.
+func appendWhole(b []byte, a arrival) []byte {
+	p := prelude{kind: a.kind, class: a.class, whole: len(a.payload), here: len(a.payload)}
+	return append(appendPiece(b, p, a.header), a.payload...)
+}
+
+// reseal writes the right checksum into each piece whose prelude and header are there.
+func reseal(b []byte) []byte {
+	for at := 0; at+preludeBytes <= len(b); {
+		head := b[at:]
+		sum, header := 0, int(binary.LittleEndian.Uint32(head[8:]))
+		if head[5]&flagChecked != 0 {
+			sum = checksumBytes
+		}
+		here := int(binary.LittleEndian.Uint32(head[16:]))
+		end := preludeBytes + sum + header
+		if header > MaxHeader || end > len(head) {
+			break
+		}
+		if here > pieceBytes || end+here > len(head) {
+			here = len(head) - end
+		}
+		if sum > 0 {
+			binary.LittleEndian.PutUint32(head[preludeBytes:], crc32.Checksum(head[end:end+here], castagnoli))
+		}
+		crc := crc32.Update(crc32.Checksum(head[:preludeBytes-4], castagnoli), castagnoli, head[preludeBytes:end])
+		binary.LittleEndian.PutUint32(head[preludeBytes-4:], crc)
+		at += end + here
+	}
+	return b
 }
 
 // decodeAll tries a header as everything this package takes it for.

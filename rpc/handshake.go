@@ -15,18 +15,20 @@ import (
 const (
 	nonceBytes          = 32
 	handshakeFrameBytes = 4 << 10
-	// paddingBytes make a hello longer than a packet: on a path that loses large
-	// packets, and only those, no connection comes about. Else heartbeats would say
-	// that the peer is there, and no append would arrive.
+	// paddingBytes make a hello longer than a packet: on a path that loses only large
+	// packets, the handshake fails. Otherwise heartbeats would keep the peer up while no
+	// append arrives.
 	paddingBytes = 2 << 10
 )
 
 // errRefused is a handshake that one side ended with a reason.
 var errRefused = errors.New("rpc: handshake refused")
 
+// helloHeader begins a handshake.
+// On the wire, by place: append only.
 type helloHeader struct {
 	Hello   Hello
-	To      ident.Node // whom the dialler means to reach
+	To      ident.Node // the node that is dialled
 	Nonce   []byte
 	Padding []byte
 }
@@ -39,7 +41,7 @@ type handshake struct {
 	token []byte
 }
 
-// dial is the dialler's side; to is whom it means to reach.
+// dial is the dialler's side; to is the node that it dials.
 func (h handshake) dial(to ident.Node) (Hello, error) {
 	mine, err := h.sendHello(to)
 	if err != nil {
@@ -62,8 +64,7 @@ func (h handshake) dial(to ident.Node) (Hello, error) {
 	return peer.Hello, h.readProof("acceptor", mine, theirs)
 }
 
-// accept is the acceptor's side; admit may refuse a peer that has proved who it
-// is.
+// accept is the acceptor's side; admit may refuse a peer that has proved its identity.
 func (h handshake) accept(admit func(Hello) error) (Hello, error) {
 	peer, theirs, err := h.readHello()
 	if err != nil {
@@ -89,7 +90,7 @@ func (h handshake) accept(admit func(Hello) error) (Hello, error) {
 	return peer.Hello, h.sendProof("acceptor", theirs, mine)
 }
 
-// compatible checks what must be equal, or nearly.
+// compatible checks that the clusters are the same and the versions differ by at most 1.
 func compatible(self, peer Hello) error {
 	apart := int(self.Version) - int(peer.Version)
 	switch {
@@ -151,7 +152,7 @@ func (h handshake) readProof(side string, dialler, acceptor []byte) error {
 }
 
 // proof binds the token to this conversation and, under TLS, to its session, so
-// that nobody in the middle can pass it on.
+// that a proxy in the middle cannot pass it on.
 func (h handshake) proof(side string, dialler, acceptor []byte) ([]byte, error) {
 	mac := hmac.New(sha256.New, h.token)
 	for _, part := range [][]byte{[]byte("lockstep rpc " + side), dialler, acceptor} {
@@ -169,7 +170,7 @@ func (h handshake) proof(side string, dialler, acceptor []byte) ([]byte, error) 
 	return mac.Sum(nil), nil
 }
 
-// refuse tells the other side why, as well as that goes, and returns why.
+// refuse sends the reason to the other side, if the connection takes it, and returns it.
 func (h handshake) refuse(why error) error {
 	if header, err := Marshal(clip(why.Error())); err == nil {
 		_ = h.send(kindRefusal, header) // the connection closes either way

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/certtest"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
 // only changes the options of broker b.
@@ -98,7 +98,7 @@ func TestMutualTLS(t *testing.T) {
 // newMutualTLS is of an authority of its own, and asks both sides for its certificate.
 func newMutualTLS(t *testing.T) *tls.Config {
 	t.Helper()
-	ca := certtest.New(t)
+	ca := certs.New(t)
 	ca.Issue("lockstep")
 	return ca.Mutual("lockstep")
 }

@@ -14,14 +14,18 @@ import (
 // differ by at most 1 work together.
 const Version = 1
 
-// Hello is how a broker presents itself; the handshake proves it.
+// Hello is the identity of a broker; the handshake proves it.
+// On the wire, by place: append only.
 type Hello struct {
 	Cluster     string
 	Node        ident.Node
 	Incarnation ident.Incarnation // 0 = not registered yet
 	Version     uint16            // 0 in Options = Version
-	Features    uint64            // bits, for the cluster's feature level
+	Features    uint64            // bits; those of this package are added to those of Options
 }
+
+// featurePayloadCRC: payloads are sent with a checksum if the other side has it, too.
+const featurePayloadCRC = 1 << 63
 
 // Options of a Transport. Zero values take the defaults below.
 type Options struct {
@@ -49,7 +53,7 @@ type Windows struct {
 	Bulk    int // 16 MiB
 }
 
-// Times of a connection; DESIGN.md 4.7.
+// Times of a connection; coordinator/replica/DESIGN.md 4.7 has those of the protocol.
 type Times struct {
 	Heartbeat  time.Duration // 50 ms: sent when nothing else was
 	Silent     time.Duration // 500 ms: the peer is reported down
@@ -60,23 +64,28 @@ type Times struct {
 	BackoffMax time.Duration // 500 ms
 }
 
-// Handler takes what arrives. Peer and Frame are called in order per peer, from
-// goroutines that read sockets: they wait for nothing, and never call SetPeers,
-// SetIncarnation or Close.
+// Handler takes frames, changes of peers, and requests. Peer and Frame are called in order
+// per peer, from goroutines that read sockets: they wait for nothing, and never call
+// SetPeers, SetIncarnation or Close.
 type Handler interface {
 	// Frame takes one frame of a peer that was reported up.
 	Frame(from ident.Node, inc ident.Incarnation, f Received)
-	// Peer tells that a peer came up, went silent or is gone. refused: the
+	// Drained follows each Frame, in its goroutine, after the transport's locks were
+	// released. It may wait: that holds up this one connection, which is closed and dialled
+	// anew when it has been silent for too long.
+	Drained()
+	// Peer is called when a peer comes up, goes silent or is gone. refused: the
 	// process of that incarnation is dead (its connections have ended and its
 	// address refuses new ones). It may follow an earlier up=false.
 	Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 	// Serve answers a Call, on its own goroutine. ctx ends with the caller's
-	// patience or its connection.
+	// deadline or its connection.
 	Serve(ctx context.Context, from ident.Node, method string, req []byte) (resp any, err error)
 }
 
 func (o Options) withDefaults() Options {
 	def(&o.Self.Version, Version)
+	o.Self.Features |= featurePayloadCRC
 	def(&o.MaxServe, 64)
 	def(&o.MaxConns, 1024)
 	def(&o.Windows.Replica, 64<<20)

@@ -7,7 +7,7 @@ import (
 
 const (
 	burstBytes    = 1 << 20 // of the highest priority in one write
-	frameOverhead = 64      // what an empty frame counts in its window
+	frameOverhead = 64      // of an empty frame in its window
 )
 
 // outFrame is a frame on its way out. The sender fills it; from push on it
@@ -56,8 +56,7 @@ type outbox struct {
 
 func newOutbox(w Windows) *outbox { return &outbox{windows: w, wake: make(chan struct{}, 1)} }
 
-// push queues f and wakes the writer, or frees it and says why not: ErrDown,
-// ErrWindow, ErrTooLarge.
+// push queues f and wakes the writer, or frees it. Errors: ErrDown, ErrWindow, ErrTooLarge.
 func (o *outbox) push(f *outFrame) error {
 	err := o.add(f)
 	if err == nil {
@@ -66,7 +65,7 @@ func (o *outbox) push(f *outFrame) error {
 	return err
 }
 
-// add is push without waking anybody.
+// add is push without waking the writer.
 func (o *outbox) add(f *outFrame) error {
 	err := o.tryPush(f)
 	if err != nil {
@@ -102,11 +101,10 @@ func (o *outbox) tryPush(f *outFrame) error {
 	return nil
 }
 
-// take fills an empty burst with what goes out next: all that waits of the
-// highest priority up to burstBytes, of each lower one about a piece, so that
-// what comes next never waits behind them for long. A lower priority has its
-// turn only when nothing above it is left, but then always: under steady small
-// traffic it is slowed, not starved. It reports whether there was anything.
+// take fills an empty burst: with all frames of the highest priority up to burstBytes, and
+// with about a piece of each lower one, so that later frames never wait behind them for
+// long. A lower priority is taken only when nothing above it is left, but then always: under
+// steady small traffic it is slowed, not starved. It reports whether there was any frame.
 func (o *outbox) take(b *burst) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,13 +138,6 @@ func (o *outbox) close() {
 	o.mu.queues = [levels]fifo{}
 }
 
-// waiting gives the bytes queued of a class.
-func (o *outbox) waiting(c Class) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.queued[c]
-}
-
 // fifo is a queue of frames.
 type fifo struct {
 	frames []*outFrame
@@ -178,21 +169,30 @@ func (q *fifo) pop() *outFrame {
 	return f
 }
 
-// burst is what one writev takes: preludes and headers in scratch memory,
-// payload slices as they are. Who writes owns and reuses it.
+// burst is one writev: preludes and headers in scratch memory, payload slices as they are.
+// The holder of writing's lock owns and reuses it.
 type burst struct {
 	scratch []byte
 	from    int // scratch before it is in iov already
 	iov     net.Buffers
 	left    net.Buffers // the end of iov that is still to be written
 	total   int
-	base    int // total before the priority being taken
+	base    int  // total before the priority being taken
+	checked bool // payloads are sent with their checksums
+	pieces  []piece
+}
+
+// piece is a piece without its checksums, for sum: its prelude and header, and the part of
+// iov that is its payload.
+type piece struct {
+	head     []byte
+	from, to int
 }
 
 // room reports whether the next piece of f may still come in. The first one of a
 // priority always may.
 func (b *burst) room(f *outFrame, limit int) bool {
-	next := preludeBytes + min(f.whole-f.sent, pieceBytes)
+	next := preludeBytes + checksumBytes + min(f.whole-f.sent, pieceBytes)
 	if f.sent == 0 {
 		next += len(f.header)
 	}
@@ -202,7 +202,7 @@ func (b *burst) room(f *outFrame, limit int) bool {
 // add takes the next piece of f and reports whether it was the last.
 func (b *burst) add(f *outFrame) bool {
 	here := min(f.whole-f.sent, pieceBytes)
-	p := prelude{kind: f.kind, class: f.class, whole: f.whole, here: here}
+	p := prelude{kind: f.kind, class: f.class, whole: f.whole, here: here, checked: b.checked && here > 0}
 	header := f.header
 	if f.sent > 0 {
 		p.kind, p.whole, header = kindRest, 0, nil
@@ -211,6 +211,11 @@ func (b *burst) add(f *outFrame) bool {
 	b.scratch = appendPiece(b.scratch, p, header)
 	b.total += len(b.scratch) - before + here
 	f.sent += here
+	if p.checked {
+		head := b.scratch[before:]
+		b.seal()
+		b.pieces = append(b.pieces, piece{head: head, from: len(b.iov)})
+	}
 	for here > 0 {
 		part := f.payload[0][f.skip:]
 		part = part[:min(len(part), here)]
@@ -220,7 +225,18 @@ func (b *burst) add(f *outFrame) bool {
 			f.payload, f.skip = f.payload[1:], 0
 		}
 	}
+	if p.checked {
+		b.pieces[len(b.pieces)-1].to = len(b.iov)
+	}
 	return f.sent == f.whole
+}
+
+// sum fills in the checksums. It is apart from take, which holds the outbox's lock: senders
+// wait for that.
+func (b *burst) sum() {
+	for _, p := range b.pieces {
+		seal(p.head, b.iov[p.from:p.to])
+	}
 }
 
 // attach adds a slice as it is.
@@ -255,5 +271,6 @@ func (b *burst) skip(n int) {
 // reset empties the burst and keeps its memory.
 func (b *burst) reset() {
 	clear(b.iov)
-	*b = burst{scratch: b.scratch[:0], iov: b.iov[:0]}
+	clear(b.pieces)
+	*b = burst{scratch: b.scratch[:0], iov: b.iov[:0], checked: b.checked, pieces: b.pieces[:0]}
 }

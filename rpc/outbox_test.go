@@ -7,7 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bursts takes everything and tells, per burst, the classes of its pieces.
+// waiting gives the bytes queued of a class.
+func (o *outbox) waiting(c Class) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.queued[c]
+}
+
+// bursts takes all frames and returns, per burst, the classes of its pieces.
 func bursts(o *outbox, b *burst) (out [][]Class) {
 	for o.take(b) {
 		var all bytes.Buffer

@@ -12,9 +12,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Why this side ended a connection.
+// The reasons for which this side ends a connection.
 var (
-	errSilent      = errors.New("rpc: nothing was heard from the peer")
+	errSilent      = errors.New("rpc: the peer was silent")
 	errReplaced    = errors.New("rpc: the peer connected anew")
 	errClosed      = errors.New("rpc: the transport was closed")
 	errRemoved     = errors.New("rpc: the peer left the address book")
@@ -22,10 +22,10 @@ var (
 	errIncarnation = errors.New("rpc: own incarnation changed")
 )
 
-// peer is one other broker: its two connections and what the Handler was told.
+// peer is one other broker: its two connections and its state at the Handler.
 //
 // mu is held while Handler.Peer and Handler.Frame are called; that alone makes
-// their order. It is the one callback under a lock here, and bearable because a
+// their order. It is the one callback under a lock here, and allowed because a
 // Handler waits for nothing. Send, Flush and Up never take it.
 type peer struct {
 	t    *Transport
@@ -35,22 +35,22 @@ type peer struct {
 	sender atomic.Pointer[conn] // mu.out, for Send
 	isUp   atomic.Bool          // mu.up, for Up
 	kick   chan struct{}        // capacity 1: dial now
-	stop   context.CancelFunc   // ends the link
+	stop   context.CancelFunc   // ends keepConnected
 
 	mu struct {
 		sync.Mutex
 		address string
-		out, in *conn // dialled by us, dialled by the peer; nil = none
+		out, in *conn // dialled by this broker, dialled by the peer; nil = none
 		removed bool
 
 		up          bool
 		incarnation ident.Incarnation    // of the last time it was up
 		known       bool                 // it was up once
 		refused     bool                 // the last dial was refused, at the address of that time
-		dead        bool                 // the Handler was told so
+		dead        bool                 // the Handler has it as dead
 		reached     string               // address of the last connection dialled
 		changed     chan struct{}        // closed and replaced with every change
-		complaints  map[string]complaint // by what is complained of
+		complaints  map[string]complaint // by subject
 	}
 }
 
@@ -105,7 +105,7 @@ func (p *peer) attach(c *conn) {
 		}
 		p.mu.in = c
 		if p.mu.out == nil {
-			p.dialNow() // it lives: do not wait out a back-off
+			p.dialNow() // it lives: the rest of a back-off is skipped
 		}
 	}
 	p.updateLocked()
@@ -125,15 +125,15 @@ func (p *peer) detach(c *conn) {
 	p.updateLocked()
 }
 
-// deliver hands over one frame. It waits while the peer is not up, which is when
-// the frame came before our own connection stood: the socket holds back what
-// follows, and the watch ends a wait that is too long.
+// deliver passes one frame to the Handler. It waits while the peer is not up, because the
+// frame came before this broker's own connection stood. The socket holds back later frames,
+// and the watch ends a wait that is too long.
 func (p *peer) deliver(c *conn, f Received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.mu.in == c {
 		if p.mu.up != p.answersLocked() {
-			p.updateLocked() // a frame ends a silence; our own connection may have been closed
+			p.updateLocked() // a frame ends a silence; the dialled connection may have been closed
 		}
 		if p.mu.up {
 			p.t.o.Handler.Frame(p.node, c.peer.Incarnation, f)
@@ -146,7 +146,7 @@ func (p *peer) deliver(c *conn, f Received) error {
 	return errReplaced
 }
 
-// waitLocked lets go of the lock until something changed or c ended.
+// waitLocked releases the lock until the peer changes or c ends.
 func (p *peer) waitLocked(c *conn) error {
 	changed := p.mu.changed
 	p.mu.Unlock()
@@ -159,29 +159,29 @@ func (p *peer) waitLocked(c *conn) error {
 	}
 }
 
-// updateLocked compares what is with what the Handler was told.
+// updateLocked notifies the Handler of the changes since its last notification.
 func (p *peer) updateLocked() {
 	close(p.mu.changed)
 	p.mu.changed = make(chan struct{})
 	up := p.answersLocked()
 	if p.mu.up && (!up || p.mu.in.peer.Incarnation != p.mu.incarnation) {
-		p.tellLocked(false, false)
+		p.notifyLocked(false, false)
 	}
 	if up && !p.mu.up {
 		p.mu.known, p.mu.dead = true, false
 		p.mu.incarnation = p.mu.in.peer.Incarnation
-		p.tellLocked(true, false)
+		p.notifyLocked(true, false)
 	}
 	gone := p.mu.out == nil && p.mu.in == nil && p.mu.refused
 	if gone && p.mu.known && !p.mu.dead {
 		p.mu.dead = true
-		p.tellLocked(false, true)
+		p.notifyLocked(false, true)
 	}
 }
 
-// answersLocked: both connections stand, to the same incarnation, and the peer
-// was heard on either lately. One that was closed does not stand, though its reader
-// may not have noticed.
+// answersLocked reports whether both connections stand, to the same incarnation, and bytes
+// came on either lately. One that was closed does not stand, though its reader may not have
+// noticed.
 func (p *peer) answersLocked() bool {
 	out, in := p.mu.out, p.mu.in
 	return !p.mu.removed && out != nil && in != nil && !out.closed() && !in.closed() &&
@@ -189,19 +189,19 @@ func (p *peer) answersLocked() bool {
 		min(p.t.silence(out), p.t.silence(in)) <= p.t.o.Times.Silent
 }
 
-func (p *peer) tellLocked(up, refused bool) {
+func (p *peer) notifyLocked(up, refused bool) {
 	p.mu.up = up
 	p.isUp.Store(up)
 	if p.t.closed.Load() {
-		return // closing: the Handler is not interested any more
+		return // closing: the Handler is not called any more
 	}
 	p.log.WithFields(logrus.Fields{"up": up, "refused": refused, "incarnation": p.mu.incarnation}).
 		Info("peer changed")
 	p.t.o.Handler.Peer(p.node, p.mu.incarnation, up, refused)
 }
 
-// check closes what is silent for too long and reports that a silence began or
-// ended. Called by the watch.
+// check closes connections that are silent for too long, and notifies the Handler when a
+// silence begins or ends. Called by the watch.
 func (p *peer) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +215,7 @@ func (p *peer) check() {
 	}
 }
 
-// readdress changes where the peer is dialled.
+// readdress changes the address at which the peer is dialled.
 func (p *peer) readdress(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

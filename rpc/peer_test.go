@@ -51,7 +51,7 @@ func (l *lonePeer) up(inc ident.Incarnation) (out, in *conn) {
 	return out, in
 }
 
-// told expects what the Handler was told since the last time.
+// told expects the calls of the Handler since the last time.
 func (l *lonePeer) told(want ...seen) {
 	l.t.Helper()
 	require.Equal(l.t, want, l.calls())
@@ -192,8 +192,8 @@ func TestPeerIsHeardOnEitherConnection(t *testing.T) {
 	l.told(seen{node: "b", inc: 1, up: true}, seen{node: "b", inc: 1, frame: true})
 }
 
-// A frame that comes while our own connection has just been closed waits for the next
-// one: who takes it may answer at once, and that answer would be lost while the peer,
+// A frame that comes while the dialled connection has just been closed waits for the next
+// one: its Handler may answer at once, and that answer would be lost while the peer,
 // which has both connections of its own, waits for it.
 func TestFrameWaitsForAWayToAnswer(t *testing.T) {
 	l := newLonePeer(t)

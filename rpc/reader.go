@@ -19,8 +19,10 @@ type arrival struct {
 type frameReader struct {
 	r       *bufio.Reader
 	prelude [preludeBytes]byte
+	sum     [checksumBytes]byte
 	open    [levels]unfinished
-	limit   int // bytes of header and payload together
+	limit   int  // bytes of header and payload together
+	checked bool // the peer sends checksums of all payloads
 }
 
 // unfinished is a frame of which only the first pieces have come.
@@ -47,6 +49,9 @@ func (f *frameReader) next() (arrival, error) {
 		if p.header+p.whole > f.limit {
 			return arrival{}, malformed("%d bytes where %d are allowed", p.header+p.whole, f.limit)
 		}
+		if f.checked && p.here > 0 && !p.checked {
+			return arrival{}, malformed("payload of %d bytes without the checksum that was agreed", p.here)
+		}
 		a, whole, err := f.piece(p)
 		if err != nil {
 			return arrival{}, noEOF(err)
@@ -57,49 +62,61 @@ func (f *frameReader) next() (arrival, error) {
 	}
 }
 
-// piece reads what follows a prelude and tells whether it ends a frame.
+// piece reads the piece after a prelude and reports whether it ends a frame.
 func (f *frameReader) piece(p prelude) (arrival, bool, error) {
+	var sum []byte
+	if p.checked {
+		sum = f.sum[:]
+		if _, err := io.ReadFull(f.r, sum); err != nil {
+			return arrival{}, false, err
+		}
+	}
 	if p.kind == kindRest {
-		return f.rest(p)
+		return f.rest(p, sum)
 	}
 	if p.class != 0 && f.open[p.class.level()].have != 0 {
 		return arrival{}, false, malformed("%s frame inside another of its priority", p.class)
 	}
 	if p.whole == p.here {
-		a, err := f.short(p)
+		a, err := f.short(p, sum)
 		return a, true, err
 	}
-	return arrival{}, false, f.first(p)
+	return arrival{}, false, f.first(p, sum)
 }
 
 // short reads a frame of one piece, with one allocation.
-func (f *frameReader) short(p prelude) (arrival, error) {
+func (f *frameReader) short(p prelude, sum []byte) (arrival, error) {
 	b := make([]byte, p.header+p.here)
 	a := arrival{p.kind, p.class, b[:p.header:p.header], b[p.header:]}
 	if _, err := io.ReadFull(f.r, b); err != nil {
 		return a, err
 	}
-	return a, checkHeader(&f.prelude, p, a.header)
+	if err := checkHeader(&f.prelude, p, sum, a.header); err != nil {
+		return a, err
+	}
+	return a, checkPayload(sum, a.payload)
 }
 
 // first reads the first piece of a longer frame. The memory for all of it is
-// taken only when the prelude is known to be whole.
-func (f *frameReader) first(p prelude) error {
+// allocated only after the check of the prelude.
+func (f *frameReader) first(p prelude, sum []byte) error {
 	a := arrival{kind: p.kind, class: p.class, header: make([]byte, p.header)}
 	if _, err := io.ReadFull(f.r, a.header); err != nil {
 		return err
 	}
-	if err := checkHeader(&f.prelude, p, a.header); err != nil {
+	if err := checkHeader(&f.prelude, p, sum, a.header); err != nil {
 		return err
 	}
 	a.payload = make([]byte, p.whole)
 	f.open[p.class.level()] = unfinished{a, p.here}
-	_, err := io.ReadFull(f.r, a.payload[:p.here])
-	return err
+	if _, err := io.ReadFull(f.r, a.payload[:p.here]); err != nil {
+		return err
+	}
+	return checkPayload(sum, a.payload[:p.here])
 }
 
 // rest reads one more piece of an open frame.
-func (f *frameReader) rest(p prelude) (arrival, bool, error) {
+func (f *frameReader) rest(p prelude, sum []byte) (arrival, bool, error) {
 	u := &f.open[p.class.level()]
 	switch {
 	case u.have == 0 || u.class != p.class:
@@ -107,10 +124,14 @@ func (f *frameReader) rest(p prelude) (arrival, bool, error) {
 	case p.here != min(len(u.payload)-u.have, pieceBytes):
 		return arrival{}, false, malformed("rest of %d bytes after %d of %d", p.here, u.have, len(u.payload))
 	}
-	if err := checkHeader(&f.prelude, p, nil); err != nil {
+	if err := checkHeader(&f.prelude, p, sum, nil); err != nil {
 		return arrival{}, false, err
 	}
-	if _, err := io.ReadFull(f.r, u.payload[u.have:u.have+p.here]); err != nil {
+	piece := u.payload[u.have : u.have+p.here]
+	if _, err := io.ReadFull(f.r, piece); err != nil {
+		return arrival{}, false, err
+	}
+	if err := checkPayload(sum, piece); err != nil {
 		return arrival{}, false, err
 	}
 	if u.have += p.here; u.have < len(u.payload) {
@@ -121,7 +142,7 @@ func (f *frameReader) rest(p prelude) (arrival, bool, error) {
 	return a, true, nil
 }
 
-// noEOF says that an end inside a frame is not a clean end.
+// noEOF turns an end inside a frame into io.ErrUnexpectedEOF: it is not a clean end.
 func noEOF(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("rpc: connection ended inside a frame: %w", io.ErrUnexpectedEOF)

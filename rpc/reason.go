@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// reason is an error's text without our own address, whose port differs with each
-// attempt: what is complained of is the same.
+// reason is an error's text without this broker's own address, whose port differs with
+// each attempt although the reason is the same.
 func reason(err error) string {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Source == nil {

@@ -144,6 +144,30 @@ func TestSilentConnectionIsClosedAndDialledAgain(t *testing.T) {
 	}
 }
 
+// TestReaderThatHangsHoldsUpOneConnection: Drained waits for a disk. The transport goes on:
+// the connection counts as silent, is dialled anew, and its frames arrive.
+func TestReaderThatHangsHoldsUpOneConnection(t *testing.T) {
+	times := Times{Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond}
+	a, b := pair(t, func(o *Options) { o.Times = times })
+	disk, hung := make(chan struct{}), make(chan struct{}, 1)
+	b.mu.Lock()
+	b.drained = func() {
+		select {
+		case hung <- struct{}{}:
+			<-disk
+		default: // the first one hangs
+		}
+	}
+	b.mu.Unlock()
+	defer close(disk)
+	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}))
+	b.waitFrames(1)
+	require.Eventually(t, func() bool {
+		_ = a.Send("b", Frame{ClassReplica, 2, nil})
+		return len(framesOf(b.calls())) > 1
+	}, patience, time.Millisecond, "nothing arrives any more")
+}
+
 func TestOwnStopIsNotThePeersSilence(t *testing.T) {
 	a := &Transport{start: time.Now().Add(-time.Hour)}
 	c := &conn{t: a}

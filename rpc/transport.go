@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/pause"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/sirupsen/logrus"
 )
 
@@ -38,7 +38,7 @@ type Transport struct {
 	own    sync.WaitGroup
 }
 
-// New starts a Transport on o.Listen. It connects to nobody before SetPeers.
+// New starts a Transport on o.Listen. It dials no peer before SetPeers.
 func New(o Options) *Transport {
 	o = o.withDefaults()
 	t := &Transport{o: o, log: o.Log, start: time.Now(), slots: make(chan struct{}, o.MaxConns)}
@@ -60,9 +60,9 @@ func New(o Options) *Transport {
 	return t
 }
 
-// SetPeers replaces the address book. Newcomers are dialled, a changed address
-// is dialled anew, who is missing is disconnected and refused. The broker's own
-// entry is ignored.
+// SetPeers replaces the address book. New peers are dialled, a changed address
+// is dialled anew, a peer that is not in the book any more is disconnected and refused. The
+// broker's own entry is ignored.
 func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 	t.book.Lock()
 	defer t.book.Unlock()
@@ -82,7 +82,7 @@ func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 		ctx, stop := context.WithCancel(context.Background()) // stopped by removal or Close
 		p := newPeer(t, node, address, stop)
 		next[node] = p
-		t.own.Go(func() { p.link(ctx) })
+		t.own.Go(func() { p.keepConnected(ctx) })
 	}
 	t.peers.Store(&next)
 	for node, p := range old {
@@ -110,8 +110,8 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 	}
 }
 
-// Send queues one frame for a peer and never blocks. nil says that it will
-// arrive unless the connection breaks. ErrDown, ErrWindow, ErrTooLarge: dropped.
+// Send queues one frame for a peer and never blocks. Without an error the frame
+// arrives unless the connection breaks. ErrDown, ErrWindow, ErrTooLarge: it is dropped.
 func (t *Transport) Send(to ident.Node, f Frame) error {
 	c, err := t.queue(to, f)
 	if err == nil {
@@ -126,15 +126,7 @@ func (t *Transport) Queue(to ident.Node, f Frame) error {
 	return err
 }
 
-// Flush sends what is queued for a peer, here and now if the socket takes it. It
-// never blocks either, but is a system call: for one frame that somebody waits for.
-func (t *Transport) Flush(to ident.Node) {
-	if c := t.sender(to); c != nil {
-		c.flush()
-	}
-}
-
-// queue counts.
+// queue is conn.queue for a peer, and counts.
 func (t *Transport) queue(to ident.Node, f Frame) (*conn, error) {
 	if f.Class == 0 || f.Class >= classes {
 		panic("rpc: frame of " + f.Class.String())
@@ -169,14 +161,13 @@ func (t *Transport) sender(n ident.Node) *conn {
 	return nil
 }
 
-// Up reports whether the peer is connected both ways and was heard lately.
+// Up reports whether the peer is connected both ways and not silent.
 func (t *Transport) Up(n ident.Node) bool {
 	p := (*t.peers.Load())[n]
 	return p != nil && p.isUp.Load()
 }
 
-// Peer tells how a connected peer presented itself; false while there is no
-// connection to it.
+// Peer is the hello of a connected peer; false while there is no connection to it.
 func (t *Transport) Peer(n ident.Node) (Hello, bool) {
 	if c := t.sender(n); c != nil {
 		return c.peer, true
@@ -212,7 +203,7 @@ func (t *Transport) accept(ctx context.Context) {
 		}
 		if err != nil {
 			t.log.WithError(err).Error("cannot accept connections")
-			pause.For(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
+			sleep.For(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
 			continue
 		}
 		select {
@@ -228,7 +219,7 @@ func (t *Transport) accept(ctx context.Context) {
 	}
 }
 
-// serve shakes hands with whoever connected and reads the connection to its end.
+// serve makes the handshake of an accepted connection and reads it to its end.
 func (t *Transport) serve(ctx context.Context, raw net.Conn) {
 	tune(raw)
 	c := t.newConn(raw, false)
@@ -251,7 +242,7 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn) {
 		return
 	}
 	cause := c.run(ctx, p)
-	if errors.Is(cause, errMalformed) {
+	if errors.Is(cause, errMalformed) && !errors.Is(cause, errChecksum) {
 		p.log.WithError(cause).Warn("peer sent a malformed frame, connection closed")
 	}
 }
@@ -260,14 +251,14 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn) {
 func (t *Transport) admit(h Hello) (*peer, error) {
 	p := (*t.peers.Load())[h.Node]
 	if p == nil {
-		return nil, fmt.Errorf("node %q is not known here yet", h.Node)
+		return nil, fmt.Errorf("node %q is not in the address book yet", h.Node)
 	}
 	return p, p.admits(h)
 }
 
 func (t *Transport) logRefused(c *conn, err error) {
 	if t.closed.Load() || errors.Is(err, io.EOF) {
-		return // a probe of the port that said nothing
+		return // a probe of the port without a byte
 	}
 	t.refusals.Lock()
 	fresh := t.refusals.fresh(string(c.peer.Node) + err.Error())
@@ -278,7 +269,7 @@ func (t *Transport) logRefused(c *conn, err error) {
 	}
 }
 
-// watch looks at all peers often enough to notice a silence in time. Started by
+// watch checks all peers often enough to notice a silence in time. Started by
 // New, ends with Close.
 func (t *Transport) watch(ctx context.Context) {
 	every := t.o.Times.Silent / 10
@@ -293,7 +284,7 @@ func (t *Transport) watch(ctx context.Context) {
 		}
 		now := t.now()
 		if now-last > int64(t.o.Times.Silent/2) {
-			t.resumed.Store(now) // we were stopped; what peers said meanwhile is unread
+			t.resumed.Store(now) // this process was stopped; frames that came meanwhile are unread
 		}
 		last = now
 		for _, p := range *t.peers.Load() {
@@ -305,7 +296,7 @@ func (t *Transport) watch(ctx context.Context) {
 // now is the time in nanoseconds since New, monotonic.
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) }
 
-// silence is how long nothing was heard on c, not counting time this process was
+// silence is how long no byte came on c, without the time for which this process was
 // stopped.
 func (t *Transport) silence(c *conn) time.Duration {
 	return time.Duration(t.now() - max(c.heard.Load(), t.resumed.Load()))

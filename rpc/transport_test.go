@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -32,14 +34,15 @@ type seen struct {
 	f           Received
 }
 
-// recorder is a Handler that keeps what it was told.
+// recorder is a Handler that keeps its calls.
 type recorder struct {
 	t      testing.TB
 	answer func(ctx context.Context, from ident.Node, method string, req []byte) (any, error)
 
-	mu   sync.Mutex
-	cond *sync.Cond
-	told []seen
+	mu      sync.Mutex
+	cond    *sync.Cond
+	told    []seen
+	drained func()
 }
 
 func newRecorder(t testing.TB) *recorder {
@@ -53,6 +56,15 @@ func (r *recorder) add(s seen) {
 	defer r.mu.Unlock()
 	r.told = append(r.told, s)
 	r.cond.Broadcast()
+}
+
+func (r *recorder) Drained() {
+	r.mu.Lock()
+	drained := r.drained
+	r.mu.Unlock()
+	if drained != nil {
+		drained()
+	}
 }
 
 func (r *recorder) Frame(from ident.Node, inc ident.Incarnation, f Received) {
@@ -79,10 +91,10 @@ func (r *recorder) answerWith(f func(context.Context, ident.Node, string, []byte
 	r.answer = f
 }
 
-// calls gives what was seen so far.
+// calls gives the calls so far.
 func (r *recorder) calls() []seen { return r.wait("nothing", func([]seen) bool { return true }) }
 
-// wait blocks until ok holds for what was seen so far.
+// wait blocks until ok holds for the calls so far.
 func (r *recorder) wait(what string, ok func([]seen) bool) []seen {
 	r.t.Helper()
 	late := time.AfterFunc(patience, r.cond.Broadcast)
@@ -292,7 +304,7 @@ func TestCall(t *testing.T) {
 	require.ErrorIs(t, err, edge.ErrNotEnough)
 	require.NotErrorIs(t, err, edge.ErrInDoubt)
 	require.ErrorContains(t, err, "partition 3")
-	require.Equal(t, RetryHere, ClassOf(err))
+	require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
 }
 
 func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
@@ -307,7 +319,7 @@ func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 	defer cancel()
 	err := a.Call(ctx, "b", "hang", 1, nil)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, InDoubt, ClassOf(err))
+	require.Equal(t, outcome.ClassInDoubt, ClassOf(err))
 
 	<-serving
 	broken := make(chan error)
@@ -327,7 +339,7 @@ func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 	require.NoError(t, b.Close())
 	for range 2 {
 		err := <-broken
-		require.Equal(t, InDoubt, ClassOf(err), "%v", err)
+		require.Equal(t, outcome.ClassInDoubt, ClassOf(err), "%v", err)
 	}
 }
 
@@ -343,9 +355,9 @@ func TestKilledPeerIsDeadAtOnce(t *testing.T) {
 	go func() { _ = b.Call(context.Background(), "a", "hang", 1, nil) }()
 	<-serving
 	began := time.Now()
-	require.NoError(t, b.Close()) // what the kernel does for a killed process
+	require.NoError(t, b.Close()) // as the kernel does for a killed process
 	a.waitPeer("b", 1, false, true)
-	require.Less(t, time.Since(began), 900*time.Millisecond)
+	require.Less(t, time.Since(began), env.Within(t, 900*time.Millisecond))
 	require.False(t, a.Up("b"))
 	require.ErrorIs(t, a.Send("b", Frame{Class: ClassReplica}), ErrDown)
 }
@@ -378,7 +390,7 @@ func TestRemovedPeerIsRefused(t *testing.T) {
 	a.SetPeers(nil)
 	a.waitPeer("b", 1, false, false)
 	b.waitPeer("a", 1, false, false)
-	require.Eventually(t, func() bool { return logged(b, "not known here yet") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return logged(b, "not in the address book yet") }, patience, time.Millisecond)
 	a.forget()
 	a.SetPeers(map[ident.Node]string{"b": b.address})
 	a.waitPeer("b", 1, true, false)
@@ -414,7 +426,7 @@ func TestWindow(t *testing.T) {
 	}
 	require.ErrorIs(t, err, ErrWindow)
 	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}), "each class has its own window")
-	require.LessOrEqual(t, a.Queued("b", ClassBulk), 1<<20)
+	require.LessOrEqual(t, a.sender("b").out.waiting(ClassBulk), 1<<20)
 	b.mu.Unlock()
 	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), ErrTooLarge)
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes bounds what the kernel takes in before it can send it: without the
-// bound, megabytes of bulk would lie there in front of a live append.
+// unsentBytes bounds the bytes that the kernel accepts before it can send them. Without the
+// bound, megabytes of bulk would be ahead of a live append.
 const unsentBytes = 2 * pieceBytes
 
 // tune sets TCP_NODELAY and TCP_NOTSENT_LOWAT. A socket that takes neither still

@@ -10,35 +10,52 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/nowait"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/nonblock"
 )
 
-// flushBytes is how much one flush writes at most: a longer copy to the socket is
-// better not done by who has other things to do.
+// flushBytes is how much one flush writes at most: a longer copy to the socket would
+// delay the goroutine that flushes.
 const flushBytes = 64 << 10
 
-// writing is the way out of a connection: whoever has the lock takes bursts from
-// the outbox and writes them. That is the connection's writer, which waits for the
-// socket, or who flushes, who never does.
+// writing is the way out of a connection. The holder of its lock takes bursts from
+// the outbox and writes them: the connection's writer, which waits for the
+// socket, or a goroutine that flushes, which never does.
 type writing struct {
 	sync.Mutex
 	burst burst
-	whole io.Writer      // TCP: for writev
-	buf   *bufio.Writer  // under TLS, which has no writev, small slices share a record
-	now   *nowait.Writer // nil = a flush cannot write here
-	sent  atomic.Bool    // since the last tick of the heartbeat
+	whole io.Writer        // TCP: for writev
+	buf   *bufio.Writer    // under TLS, which has no writev, small slices share a record
+	now   *nonblock.Writer // nil = a flush cannot write here
+	sent  atomic.Bool      // since the last tick of the heartbeat
 }
 
-// open is called before anybody writes.
-func (w *writing) open(nc net.Conn) {
+// Flush sends the frames that are queued for a peer, on this goroutine as far as the socket
+// takes them. It never blocks, but it is a system call: for a single uncontended frame.
+func (t *Transport) Flush(to ident.Node) {
+	if c := t.sender(to); c != nil {
+		c.flush()
+	}
+}
+
+// open is called before the first write. checked: payloads are sent with checksums.
+func (w *writing) open(nc net.Conn, checked bool) {
+	w.burst.checked = checked
 	if _, ok := nc.(*tls.Conn); ok {
 		w.buf = bufio.NewWriterSize(nc, readBufferBytes)
 		return
 	}
-	w.whole, w.now = nc, nowait.New(nc)
+	w.whole, w.now = nc, nonblock.New(nc)
 }
 
-// write sends what waits, one writev per burst, and heartbeats when nothing does.
+// take fills the burst from the outbox.
+func (w *writing) take(o *outbox) bool {
+	some := o.take(&w.burst)
+	w.burst.sum()
+	return some
+}
+
+// write sends the queued frames, one writev per burst, and heartbeats when there are none.
 // Started by run, ends when the connection is closed.
 func (c *conn) write() {
 	tick := time.NewTicker(c.t.o.Times.Heartbeat)
@@ -52,7 +69,7 @@ func (c *conn) write() {
 		case <-c.done:
 			return
 		case <-c.out.wake:
-			runtime.Gosched() // who is ready to run adds to the burst first
+			runtime.Gosched() // goroutines that are ready to run add to the burst first
 		case <-tick.C:
 			if !c.wr.sent.Swap(false) {
 				_ = c.out.push(newOutFrame(kindHeartbeat, 0, nil)) // fails only when closed
@@ -61,12 +78,12 @@ func (c *conn) write() {
 	}
 }
 
-// drain writes until nothing waits, first what a flush has left.
+// drain writes until no frame waits, first the rest that a flush has left.
 func (c *conn) drain() error {
 	w := &c.wr
 	w.Lock()
 	defer w.Unlock()
-	for len(w.burst.left) > 0 || c.out.take(&w.burst) {
+	for len(w.burst.left) > 0 || w.take(c.out) {
 		w.sent.Store(true)
 		if err := w.write(); err != nil {
 			return err
@@ -90,18 +107,19 @@ func (w *writing) write() error {
 	return w.buf.Flush()
 }
 
-// flush writes what waits, as far as that takes no waiting, and leaves the rest to
-// the writer. Two threads less have to wake up for a frame than if the writer wrote it.
+// flush writes the queued frames as far as the socket takes them without blocking, and
+// leaves the rest to the writer. For a frame two threads fewer wake up than if the writer
+// wrote it.
 func (c *conn) flush() {
 	w := &c.wr
 	if w.now == nil || !w.TryLock() {
 		c.out.ring()
 		return
 	}
-	for len(w.burst.left) == 0 && c.out.take(&w.burst) {
+	for len(w.burst.left) == 0 && w.take(c.out) {
 		w.sent.Store(true)
 		if w.burst.total <= flushBytes {
-			w.burst.skip(w.now.Write(w.burst.left)) // what fails now fails again when the writer tries
+			w.burst.skip(w.now.Write(w.burst.left)) // a failure comes again when the writer tries
 		}
 		if len(w.burst.left) == 0 {
 			w.burst.reset()
@@ -109,7 +127,7 @@ func (c *conn) flush() {
 	}
 	rest := len(w.burst.left) > 0
 	w.Unlock()
-	if rest { // what others queued meanwhile they have rung for
+	if rest { // the senders of later frames have woken the writer
 		c.out.ring()
 	}
 }

@@ -2,24 +2,32 @@ package rpc
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/tcptest"
+	"github.com/lockstepmq/lockstep/internal/testkit/tcp"
 )
 
 // overTCP is a connection without goroutines, and its other end.
 func overTCP(t *testing.T) (*conn, *net.TCPConn) {
 	t.Helper()
-	raw, far := tcptest.Pair(t)
+	raw, far := tcp.Pair(t)
 	tune(raw)
 	c := newLonePeer(t).peer.t.newConn(raw, true)
-	c.wr.open(raw)
+	c.wr.open(raw, true)
 	t.Cleanup(func() { c.close(errClosed) })
 	return c, far
+}
+
+// newCheckedReader reads the frames of a peer of this build.
+func newCheckedReader(r io.Reader) *frameReader {
+	f := newFrameReader(r)
+	f.checked = true
+	return f
 }
 
 // queueNumbered queues a frame whose bytes all are n.
@@ -35,10 +43,10 @@ func requireNumbered(t *testing.T, in *frameReader, n byte, size int) {
 	require.Equal(t, bytes.Repeat([]byte{n}, size), a.payload)
 }
 
-// Who flushes has sent it then: no other goroutine is needed, and none is woken.
+// A flush sends the frame itself: no other goroutine is needed, and none is woken.
 func TestFlushSends(t *testing.T) {
 	c, far := overTCP(t)
-	in := newFrameReader(far)
+	in := newCheckedReader(far)
 	for n := range byte(3) {
 		queueNumbered(t, c, n, 100)
 		queueNumbered(t, c, n, 1000)
@@ -50,8 +58,8 @@ func TestFlushSends(t *testing.T) {
 	require.True(t, c.wr.sent.Load(), "no heartbeat is due")
 }
 
-// What a socket does not take now, or a flush is not for, the writer sends, in its
-// order and each byte once.
+// The writer sends the bytes that a socket does not take at once, and frames too large for a
+// flush, in order and each byte once.
 func TestFlushLeavesTheRestToTheWriter(t *testing.T) {
 	for _, size := range []int{1000, 50_000, flushBytes, 3 * flushBytes} {
 		c, far := overTCP(t)
@@ -68,7 +76,7 @@ func TestFlushLeavesTheRestToTheWriter(t *testing.T) {
 		}
 		var writer sync.WaitGroup
 		writer.Go(c.write)
-		in := newFrameReader(far)
+		in := newCheckedReader(far)
 		for n := range byte(frames) {
 			requireNumbered(t, in, n, size)
 		}
@@ -77,7 +85,8 @@ func TestFlushLeavesTheRestToTheWriter(t *testing.T) {
 	}
 }
 
-// While somebody writes, who flushes leaves it to the writer, which is woken for it.
+// While another goroutine writes, a flush leaves the frame to the writer, which is woken
+// for it.
 func TestFlushBesideTheWriter(t *testing.T) {
 	c, far := overTCP(t)
 	c.wr.Lock()
@@ -86,7 +95,7 @@ func TestFlushBesideTheWriter(t *testing.T) {
 	c.wr.Unlock()
 	require.NotEmpty(t, c.out.wake)
 	require.NoError(t, c.drain())
-	requireNumbered(t, newFrameReader(far), 1, 100)
+	requireNumbered(t, newCheckedReader(far), 1, 100)
 }
 
 // A connection that cannot be written to without waiting is left to the writer.
@@ -95,7 +104,7 @@ func TestFlushOverAnythingElse(t *testing.T) {
 	defer far.Close()
 	c := newLonePeer(t).peer.t.newConn(near, true)
 	defer c.close(errClosed)
-	c.wr.open(near)
+	c.wr.open(near, true)
 	queueNumbered(t, c, 1, 100)
 	c.flush()
 	require.NotEmpty(t, c.out.wake)

@@ -1,6 +1,5 @@
-// Package child starts this executable as a server in a process of its own, which
-// ends with its standard input: with the process that started it, however that
-// dies.
+// Package child starts this executable as a server in its own process. The process ends with
+// its standard input, so also when its parent dies.
 package child
 
 import (
@@ -11,8 +10,8 @@ import (
 	"time"
 )
 
-// patience is how long a child may take to end.
-const patience = 10 * time.Second
+// stopTimeout bounds the end of a child.
+const stopTimeout = 10 * time.Second
 
 // Processes are the children of one owner.
 type Processes struct {
@@ -20,8 +19,8 @@ type Processes struct {
 	stdins   []io.Closer
 }
 
-// Start starts a child that serves as its first argument says; the files are
-// open in it from number 3 on.
+// Start starts a child whose first argument selects its server; the files are open in it from
+// number 3 on.
 func (p *Processes) Start(args, env []string, files ...*os.File) error {
 	executable, err := os.Executable()
 	if err != nil {
@@ -48,19 +47,19 @@ func (p *Processes) PIDs() (pids []int) {
 	return pids
 }
 
-// Stop ends the children and waits until they are gone.
+// Stop ends the children and waits for their end.
 func (p *Processes) Stop() {
 	for i, cmd := range p.commands {
 		_ = p.stdins[i].Close()
-		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		kill := time.AfterFunc(stopTimeout, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait()
 		kill.Stop()
 	}
 }
 
-// Serve does nothing unless this process is a child with that first argument:
-// then it serves with the arguments behind it, and exits. What can be such a
-// child begins with it, tests in their TestMain.
+// Serve returns at once unless this process is a child with that first argument: then it runs
+// serve with the other arguments, and exits. An executable that can be a child calls it first,
+// a test in its TestMain.
 func Serve(command string, serve func(args []string) error) {
 	if len(os.Args) < 2 || os.Args[1] != command {
 		return

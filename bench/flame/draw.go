@@ -12,8 +12,8 @@ import (
 const (
 	width     = 1200.0
 	row       = 17
-	narrowest = 1.2 // what is narrower is left out
-	letter    = 6.2 // the width of one, about
+	narrowest = 1.2 // narrower boxes are omitted
+	letter    = 6.2 // width of a letter, approximately
 )
 
 const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" font-family="sans-serif" font-size="11">
@@ -22,7 +22,8 @@ const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" font
 <text x="4" y="14">%s. Orange: ours; blue: system calls; grey: the runtime; yellow: libraries. A box is as wide as its share of the time.</text>
 `
 
-// kinds of functions, by what their names begin with; the rest are libraries'.
+// kinds are the classes of functions by the prefixes of their names; the other functions are
+// of libraries.
 var kinds = []struct{ prefix, class string }{
 	{"syscall.", "s"}, {"internal/runtime/syscall", "s"}, {"golang.org/x/sys", "s"}, {"internal/poll.", "s"},
 	{"runtime", "r"}, {"internal/runtime", "r"},
@@ -39,7 +40,7 @@ func draw(out io.Writer, root *frame, title string) error {
 	return w.Flush()
 }
 
-// box draws a frame and, above it, what it calls.
+// box draws a frame and its calls above it.
 func box(w io.Writer, f *frame, x, y, scale float64) {
 	wide := float64(f.total) * scale
 	if wide < narrowest {
@@ -71,7 +72,7 @@ func class(name string) string {
 	return "l"
 }
 
-// label shortens a name to n letters: first its path goes, then its end.
+// label shortens a name to n letters: first it removes the path, then the end.
 func label(name string, n int) string {
 	if len(name) > n {
 		name = name[strings.LastIndexByte(name, '/')+1:]
@@ -79,7 +80,7 @@ func label(name string, n int) string {
 	return name[:min(len(name), n)]
 }
 
-// depth is the height of the tree, without what is left out.
+// depth returns the height of the tree, without omitted frames.
 func (f *frame) depth(least float64) int {
 	deepest := 0
 	for _, c := range f.children {

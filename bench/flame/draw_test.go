@@ -11,7 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// sampled is a sample with the inmost function first, as in a profile.
+// sampled returns a sample with the innermost function first, as in a profile.
 func sampled(ns int64, names ...string) *profile.Sample {
 	s := &profile.Sample{Value: []int64{1, ns}}
 	for _, name := range names {

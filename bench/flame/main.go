@@ -1,12 +1,12 @@
-// Command flame draws where the processor time of a broker goes: it starts a
-// fresh cluster of three, measures a topic of one partition by two workloads of
-// `nsqctl bench`, with all clients at its leader, and profiles brokers meanwhile.
+// Command flame draws the use of processor time in a broker. It starts a new cluster of three,
+// runs two workloads of `nsqctl bench` on a topic of one partition, with all clients at its
+// leader, and profiles brokers meanwhile.
 //
-//	leader.svg    64 connections put, one outstanding each: the leader
+//	leader.svg    64 connections publish, one outstanding put each: the leader
 //	follower.svg  the same: a follower
 //	consumer.svg  eight channels drain a backlog: the leader
 //
-// It prints, for each, what each goroutine and each function takes.
+// For each profile it prints the parts of each goroutine and each function.
 package main
 
 import (
@@ -37,11 +37,11 @@ func main() {
 
 func run(ctx context.Context, args []string) (err error) {
 	f := flag.NewFlagSet("flame", flag.ContinueOnError)
-	nsqd := f.String("nsqd", "bin/nsqd", "the broker")
+	nsqd := f.String("nsqd", "bin/nsqd", "binary of the broker")
 	out := f.String("out", ".", "directory of the drawings")
 	basePort := f.Int("base-port", 18150, "first port of the brokers")
-	took := f.Duration("time", 15*time.Second, "of each profile, at most")
-	backlog := f.Int("backlog", 2_000_000, "messages that each channel drains")
+	took := f.Duration("time", 15*time.Second, "longest time of a profile")
+	backlog := f.Int("backlog", 2_000_000, "messages of the backlog for each channel")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// show draws a profile, and tells its greatest parts.
+// show draws a profile, and prints its largest parts.
 func show(out io.Writer, p *profile.Profile, file, name string) error {
 	root := tree(p)
 	f, err := os.Create(file)
@@ -89,14 +89,14 @@ func show(out io.Writer, p *profile.Profile, file, name string) error {
 		return err
 	}
 	fmt.Fprintln(out, title)
-	fmt.Fprintln(out, "goroutines, with what they call:")
+	fmt.Fprintln(out, "goroutines, with their calls:")
 	tell(out, root.sorted(), root)
-	fmt.Fprintln(out, "functions and system calls alone:")
+	fmt.Fprintln(out, "functions and system calls, without their calls:")
 	tell(out, root.leaves(), root)
 	return f.Close()
 }
 
-// least is the percentage from which on a part is told.
+// least is the smallest printed part in percent.
 const least = 2
 
 func tell(out io.Writer, parts []*frame, root *frame) {

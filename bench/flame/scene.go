@@ -26,7 +26,7 @@ type scene struct {
 	leader, follower devcluster.Broker
 }
 
-// start starts a cluster, makes the topic and finds who leads it.
+// start starts a cluster, creates the topic and finds its leader.
 func start(ctx context.Context, dir, nsqd string, basePort int) (*scene, error) {
 	c, err := lockstep.Start(ctx, nsqd, dir, basePort)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *scene) cast(ctx context.Context) error {
 	}
 	i := slices.IndexFunc(v.Topics, func(x edge.TopicView) bool { return x.Topic == topic })
 	if i < 0 {
-		return errors.New("the topic is not there")
+		return errors.New("the topic does not exist")
 	}
 	for _, b := range s.Brokers {
 		if b.Name == string(v.Topics[i].Partitions[0].Leader) {
@@ -64,8 +64,8 @@ func (s *scene) cast(ctx context.Context) error {
 	return nil
 }
 
-// during measures a workload with clients at the leader, and profiles brokers
-// from when it has begun.
+// during runs a workload with clients at the leader, and profiles brokers from its beginning
+// on.
 func (s *scene) during(ctx context.Context, w bench.Workload, took time.Duration, brokers ...devcluster.Broker) ([]*profile.Profile, error) {
 	begun, measured := make(chan struct{}), make(chan error, 1)
 	begin := sync.OnceFunc(func() { close(begun) })
@@ -87,7 +87,7 @@ func (s *scene) during(ctx context.Context, w bench.Workload, took time.Duration
 	return profiles, errors.Join(append(errs, <-measured)...)
 }
 
-// cpu asks a broker where its processor time goes.
+// cpu requests the processor profile of a broker.
 func cpu(ctx context.Context, b devcluster.Broker, took time.Duration) (*profile.Profile, error) {
 	var answer bytes.Buffer
 	if err := lockstep.Call(ctx, b, http.MethodGet, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(took.Seconds())), &answer); err != nil {

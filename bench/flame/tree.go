@@ -8,34 +8,34 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// module is what all names of our own begin with.
+// module is the prefix of this module's names.
 const module = "github.com/lockstepmq/lockstep/"
 
 // frame is a function as called by its parent.
 type frame struct {
 	name     string
-	total    int64 // with what it calls, ns
+	total    int64 // including its calls, ns
 	self     int64
 	children map[string]*frame
 }
 
 func newFrame(name string) *frame { return &frame{name: name, children: map[string]*frame{}} }
 
-// tree adds up the stacks of a processor profile; its root is all.
+// tree sums the stacks of a processor profile; the root has the total.
 func tree(p *profile.Profile) *frame {
 	root := newFrame("all")
-	last := len(p.SampleType) - 1 // nanoseconds; before it the count
+	last := len(p.SampleType) - 1 // nanoseconds; the one before is the count
 	for _, s := range p.Sample {
 		root.add(stack(s), s.Value[last])
 	}
 	return root
 }
 
-// stack names a sample's functions, from the goroutine's first inwards; without
-// the closures that it was started with, which say nothing.
+// stack returns the names of a sample's functions, from the goroutine's first inwards, without
+// the closures that only start it.
 func stack(s *profile.Sample) (names []string) {
 	for _, l := range slices.Backward(s.Location) {
-		for _, line := range slices.Backward(l.Line) { // inlined ones come first
+		for _, line := range slices.Backward(l.Line) { // inlined functions come first
 			names = append(names, strings.TrimPrefix(line.Function.Name, module))
 		}
 	}
@@ -61,7 +61,7 @@ func (f *frame) add(names []string, ns int64) {
 
 func (f *frame) share(root *frame) float64 { return 100 * float64(f.total) / float64(root.total) }
 
-// sorted gives the children, the greatest first.
+// sorted returns the children, the largest first.
 func (f *frame) sorted() []*frame {
 	out := make([]*frame, 0, len(f.children))
 	for _, c := range f.children {
@@ -73,11 +73,10 @@ func (f *frame) sorted() []*frame {
 	return out
 }
 
-// doors are the functions through which all system calls go.
-var doors = []string{"Syscall", "Syscall6", "RawSyscall", "RawSyscall6"}
+// syscalls are the functions of all system calls.
+var syscalls = []string{"Syscall", "Syscall6", "RawSyscall", "RawSyscall6"}
 
-// leaves gives, for every function that uses time itself, how much; a system
-// call goes by the name of who makes it.
+// leaves returns every function with its own time. A system call has the name of its caller.
 func (f *frame) leaves() []*frame {
 	all := newFrame("")
 	f.collect(f.name, all)
@@ -86,7 +85,7 @@ func (f *frame) leaves() []*frame {
 
 func (f *frame) collect(caller string, into *frame) {
 	name := f.name
-	if base := name[strings.LastIndexByte(name, '.')+1:]; slices.Contains(doors, base) {
+	if base := name[strings.LastIndexByte(name, '.')+1:]; slices.Contains(syscalls, base) {
 		name = caller
 	}
 	if f.self > 0 {

@@ -21,27 +21,27 @@ const (
 	// memberCommand is the first argument of a process that is a member.
 	memberCommand = "member"
 
-	// paced is what every broker sets for itself.
+	// paced is the setting that every broker sets for itself.
 	paced = "GODEBUG=schedtrace=2147483647"
 
-	// fileBytes is the size of a member's file, written round and round.
+	// fileBytes is the size of a member's file, which is written in a circle.
 	fileBytes = 64 << 20
 )
 
 // A member's listeners, in the order in which it inherits their files.
 const (
 	forClients  = iota
-	forForwards // of the other members: puts and subscribers of topics that this one leads
-	forCopies   // of the other members: what they lead
+	forForwards // from the other members: puts and subscribers of topics that this one leads
+	forCopies   // from the other members: copies of the topics that they lead
 	listeners
 
-	firstFile = 3 // in any process, behind the standard ones
+	firstFile = 3 // in every process, behind the standard ones
 )
 
 // chain is three members, each in a process of its own.
 type chain struct {
 	child.Processes
-	addresses []string // of their clients
+	addresses []string // for clients
 }
 
 // start starts the members; their files are in dir.
@@ -71,8 +71,8 @@ func start(dir string, sync bool) (*chain, error) {
 	return c, nil
 }
 
-// listen gives a listener's file, for a process to inherit: who connects before
-// that has started waits for it.
+// listen returns a listener's file for a process to inherit: connections wait until that
+// process has started.
 func listen() (*os.File, string, error) {
 	l, err := net.Listen("tcp", loopback)
 	if err != nil {
@@ -86,11 +86,11 @@ func listen() (*os.File, string, error) {
 // member is one process.
 func member(args []string) error {
 	f := flag.NewFlagSet(memberCommand, flag.ContinueOnError)
-	number := f.Int("number", 0, "its place among the addresses")
-	name := f.String("file", "", "that it writes to")
-	sync := f.Bool("sync", true, "before it answers")
-	forwards := f.String("forwards", "", "addresses of all, for what they lead")
-	copies := f.String("copies", "", "addresses of all, for what others lead")
+	number := f.Int("number", 0, "index of this member in the lists of addresses")
+	name := f.String("file", "", "file for this member's log")
+	sync := f.Bool("sync", true, "sync before the answer")
+	forwards := f.String("forwards", "", "addresses of all members for forwarded puts")
+	copies := f.String("copies", "", "addresses of all members for copies")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func member(args []string) error {
 	}
 	for purpose, s := range [listeners]server{
 		forClients:  byLeader,
-		forForwards: {leading, leading, leading}, // members name no topics to each other
+		forForwards: {leading, leading, leading}, // members send each other no topics
 		forCopies:   {copying, copying, copying},
 	} {
 		go func() { failed <- s.serve(firstFile + uintptr(purpose)) }()
@@ -123,8 +123,8 @@ func member(args []string) error {
 	return <-failed
 }
 
-// nodes are those for a member's clients: what it leads itself goes to its log and
-// to the others, what another leads only to that one.
+// nodes returns the nodes for a member's clients: its own node writes to the log and to the
+// other members, a node for another leader only passes on to that leader.
 func nodes(number int, log *log, forwards, copies []string) (byLeader server, err error) {
 	leading := newNode(log)
 	leading.subscribers.turn = uint64(number) << leaderShift

@@ -18,37 +18,37 @@ const (
 	body         = "xxxxxxxxxx"
 	lengthOfBody = "\x00\x00\x00\x0a"
 	written      = lengthOfBody + body // in a log
-	patience     = 20 * time.Second
+	stopTimeout  = 20 * time.Second
 )
 
-// TestMain is also a member: the chain starts the executable that it runs in.
+// TestMain is also a member: the chain starts its own executable.
 func TestMain(m *testing.M) {
 	child.Serve(memberCommand, member)
 	os.Exit(m.Run())
 }
 
-// TestThreeCopies puts through every member, and finds each put, and that it was
-// finished, in three files.
+// TestThreeCopies publishes through every member, and finds each put and its finish in three
+// files.
 func TestThreeCopies(t *testing.T) {
 	c, dir := started(t)
 	w := bench.Workload{Kind: bench.Mixed, Connections: 2 * members, Consumers: members, Outstanding: 2, Size: len(body), Messages: 600}
 	run, err := bench.Measure(t.Context(), w, &bench.Config{
-		Addresses: c.addresses, Topic: "t", Bounds: bench.Bounds{Scale: 1, Timeout: patience}})
+		Addresses: c.addresses, Topic: "t", Bounds: bench.Bounds{Scale: 1, Timeout: stopTimeout}})
 	if err != nil || run.Messages != w.Messages {
 		t.Fatalf("%+v, %v", run, err)
 	}
 	checkOrder(t, checkLogs(t, dir, w.Messages))
 }
 
-// TestEachLeadsAThird puts to topics of all three leaders over each connection,
-// and has consumers of each leader at each member. Every put and every finish is
-// in three files, and a third of the messages are of each leader.
+// TestEachLeadsAThird publishes to topics of all three leaders over each connection, and has
+// consumers of each leader at each member. Every put and every finish is in three files, and a
+// third of the messages are of each leader.
 func TestEachLeadsAThird(t *testing.T) {
 	c, dir := started(t)
 	w := bench.Workload{Kind: bench.Flow, Connections: members + 1, Consumers: 1, Topics: members * members,
 		Size: len(body), Rate: 3_000, Messages: 720}
 	run, err := bench.Measure(t.Context(), w, &bench.Config{
-		Addresses: c.addresses, Topic: "t_123456", Bounds: bench.Bounds{Scale: 1, Timeout: patience}})
+		Addresses: c.addresses, Topic: "t_123456", Bounds: bench.Bounds{Scale: 1, Timeout: stopTimeout}})
 	if err != nil || run.Messages != w.Messages {
 		t.Fatalf("%+v, %v", run, err)
 	}
@@ -62,8 +62,7 @@ func TestEachLeadsAThird(t *testing.T) {
 	}
 }
 
-// TestLeader knows the topics of a row with several, and their numbers, from the
-// names that bench gives.
+// TestLeader: the leader of a topic follows from the names in a row with several topics.
 func TestLeader(t *testing.T) {
 	for name, want := range map[string]int{
 		"bench_topics-200_123456_0": 0, "bench_topics-200_123456_2": 0, "bench_topics-200_123456_3": 1,
@@ -76,9 +75,8 @@ func TestLeader(t *testing.T) {
 	}
 }
 
-// TestConsumersEverywhere has consumers at all members, two at one of them. Each
-// message goes to one of them, as many to each as to any other, and what they
-// finish is in the three files.
+// TestConsumersEverywhere has consumers at all members, two at one of them. Each message goes
+// to one of them, all receive equally many, and their finishes are in the three files.
 func TestConsumersEverywhere(t *testing.T) {
 	c, dir := started(t)
 	at := []int{0, 1, 1, 2}
@@ -92,7 +90,7 @@ func TestConsumersEverywhere(t *testing.T) {
 	}
 	ids, shares := map[string]bool{}, make([]int, len(at))
 	for range len(at) * each {
-		d, come := await(got, patience)
+		d, come := await(got, stopTimeout)
 		if !come || d.body != body {
 			t.Fatalf("%q after %d of %d", d.body, len(ids), len(at)*each)
 		}
@@ -110,8 +108,8 @@ func TestConsumersEverywhere(t *testing.T) {
 	checkOrder(t, checkLogs(t, dir, len(at)*each))
 }
 
-// TestConsumerLeaves closes one consumer of each member: soon all messages go to
-// the one that stays.
+// TestConsumerLeaves closes one consumer of each member: soon all messages go to the remaining
+// one.
 func TestConsumerLeaves(t *testing.T) {
 	c, _ := started(t)
 	const stays = members
@@ -120,7 +118,7 @@ func TestConsumerLeaves(t *testing.T) {
 	for m := range members {
 		subscribe(t, c.addresses[m], m, got).Close()
 	}
-	end := time.Now().Add(patience)
+	end := time.Now().Add(stopTimeout)
 	for inOrder := 0; inOrder < 2*(members+1); {
 		if time.Now().After(end) {
 			t.Fatal("those that have left still get messages")
@@ -150,8 +148,8 @@ func TestFinishesAreNotSynced(t *testing.T) {
 	}
 }
 
-// TestOneSyncForSeveral has a file that cannot be synced, of which two appends are
-// synced already.
+// TestOneSyncForSeveral has a file that cannot be synced, with two appends that are already
+// synced.
 func TestOneSyncForSeveral(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -167,8 +165,8 @@ func TestOneSyncForSeveral(t *testing.T) {
 	}
 }
 
-// TestBurst reads FINs that came together as one: not those behind another
-// command, and without waiting for the rest of the last one.
+// TestBurst reads buffered FINs as one burst. It does not include those behind another
+// command, and does not wait for the rest of an incomplete one.
 func TestBurst(t *testing.T) {
 	const one, two, other = "FIN 0000000000000001\n", "FIN 0000000000000002\n", "RDY 0000000000000250\n"
 	p := reading(t, one+two+other+two+one[:9], one[9:])
@@ -186,7 +184,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestAnother knows whether a whole frame has come.
+// TestAnother recognises a complete frame in the buffer.
 func TestAnother(t *testing.T) {
 	p := reading(t, ok+ok+ok[:3], ok[3:]+ok[:7], ok[7:])
 	for i, want := range []bool{true, false, false, false} {
@@ -208,7 +206,7 @@ func reading(t *testing.T, parts ...string) *peer {
 	return newPeer(here)
 }
 
-// started is a chain for one test, and the folder of its files.
+// started returns a chain for one test, and the directory of its files.
 func started(t *testing.T) (*chain, string) {
 	dir := t.TempDir()
 	c, err := start(dir, true)
@@ -226,7 +224,7 @@ func publish(t *testing.T, address string, n int) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_ = l.SetDeadline(time.Now().Add(patience))
+	_ = l.SetDeadline(time.Now().Add(stopTimeout))
 	for range n {
 		if err := l.send(&group{messages: []byte(written), n: 1}); err != nil {
 			t.Fatal(err)
@@ -237,13 +235,13 @@ func publish(t *testing.T, address string, n int) {
 	}
 }
 
-// delivery is a message that a consumer got.
+// delivery is a received message.
 type delivery struct {
 	consumer int
 	id, body string
 }
 
-// subscribe gives a consumer that tells what it gets, and finishes it.
+// subscribe starts a consumer that reports its messages and finishes them.
 func subscribe(t *testing.T, address string, consumer int, got chan<- delivery) *peer {
 	l, err := dial(address)
 	if err != nil {
@@ -282,17 +280,17 @@ func await(got <-chan delivery, within time.Duration) (delivery, bool) {
 	}
 }
 
-// contents is what a member has written: how often each body and each id.
+// contents counts each body and each id that a member has written.
 type contents struct {
 	all         []byte
 	bodies, ids map[string]int
 }
 
-// checkLogs soon finds the same n puts in every file, and the same n ids of
-// finished messages, each once, and nothing else.
+// checkLogs waits until every file has the same n puts, and the same n ids of finished
+// messages, each once, and nothing else.
 func checkLogs(t *testing.T, dir string, n int) (logs [members]contents) {
 	size := n * (len(written) + idLength)
-	for end := time.Now().Add(patience); ; time.Sleep(finishEvery) {
+	for end := time.Now().Add(stopTimeout); ; time.Sleep(finishEvery) {
 		whole := true
 		for i := range members {
 			l := readLog(t, filepath.Join(dir, fmt.Sprint(i)), size+idLength)
@@ -312,7 +310,7 @@ func checkLogs(t *testing.T, dir string, n int) (logs [members]contents) {
 	}
 }
 
-// checkOrder finds equal files: where one member leads all, it orders all.
+// checkOrder checks that the files are equal: a single leader orders all puts.
 func checkOrder(t *testing.T, logs [members]contents) {
 	for i, l := range logs {
 		if !bytes.Equal(l.all, logs[0].all) {
@@ -321,8 +319,8 @@ func checkOrder(t *testing.T, logs [members]contents) {
 	}
 }
 
-// readLog reads what was written of the beginning of a file. An id is digits, a
-// put begins with a zero byte and has a length.
+// readLog reads the written part of a file. An id is digits, a put begins with a zero byte and
+// has a length.
 func readLog(t *testing.T, name string, size int) contents {
 	b := make([]byte, size)
 	f, err := os.Open(name)

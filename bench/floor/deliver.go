@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// finishEvery is how long what was finished gathers.
+// finishEvery is how long finishes are gathered.
 const finishEvery = 10 * time.Millisecond
 
-// leaderShift is where in an id its leader is: behind it, each counts by itself.
+// leaderShift is the position of the leader in an id; below it each leader has its own
+// counter.
 const leaderShift = 56
 
-// subscribers are the connections that take the messages of a leader, of whatever
-// topic, in turn. Another member is here once for each subscriber that it has.
+// subscribers are the connections that receive the messages of a leader, of all topics, in
+// turn. Another member is listed once for each of its subscribers.
 type subscribers struct {
 	sync.Mutex
 	all  []*peer
-	turn uint64 // also the id of a message
+	turn uint64 // number of deliveries; also the id of a message
 }
 
-// add answers before the first message can be on its way.
+// add answers before the first message can be sent.
 func (s *subscribers) add(p *peer) {
 	s.Lock()
 	defer s.Unlock()
@@ -30,7 +31,7 @@ func (s *subscribers) add(p *peer) {
 	_ = p.w.Flush()
 }
 
-// remove takes one place away, and reports whether there was one.
+// remove removes one entry of a peer, and reports whether there was one.
 func (s *subscribers) remove(p *peer) bool {
 	s.Lock()
 	defer s.Unlock()
@@ -41,13 +42,13 @@ func (s *subscribers) remove(p *peer) bool {
 	return i >= 0
 }
 
-// next is whose turn it is; there must be one.
+// next returns the next subscriber in turn; there must be one.
 func (s *subscribers) next() *peer {
 	s.turn++
 	return s.all[s.turn%uint64(len(s.all))]
 }
 
-// flush sends what they were given.
+// flush sends the buffered messages.
 func (s *subscribers) flush() {
 	s.Lock()
 	defer s.Unlock()
@@ -70,7 +71,7 @@ func (s *subscribers) deliver(messages []byte) {
 	}
 }
 
-// pass gives one delivery from elsewhere to the next subscriber.
+// pass gives one delivery of another member to the next subscriber.
 func (s *subscribers) pass(delivery []byte) {
 	s.Lock()
 	defer s.Unlock()
@@ -79,13 +80,13 @@ func (s *subscribers) pass(delivery []byte) {
 	}
 }
 
-// relay is the connection to a leader over which another member subscribes for its
-// subscribers, gets their messages and passes on their FINs. It is there since the
-// first of them.
+// relay is the connection to a leader on which another member subscribes for its own
+// subscribers, receives their messages and returns their FINs. It opens with the first
+// subscriber.
 type relay struct {
 	sync.Mutex
 	*peer
-	asked []*peer // subscribe, and wait until the leader knows
+	asked []*peer // have subscribed and wait for the leader's answer
 }
 
 // subscribe makes the connection a subscriber of this node, and of the leader.
@@ -109,7 +110,7 @@ func (n *node) subscribe(p *peer) error {
 	return err
 }
 
-// unsubscribe undoes one subscription, and reports whether there was one.
+// unsubscribe ends one subscription, and reports whether there was one.
 func (n *node) unsubscribe(p *peer) bool {
 	if !n.subscribers.remove(p) {
 		return false
@@ -120,8 +121,8 @@ func (n *node) unsubscribe(p *peer) bool {
 	return true
 }
 
-// relayAll takes what the leader sends until the connection ends. What came
-// together leaves together.
+// relayAll passes on the leader's messages until the connection ends. Messages that arrive
+// together are sent together.
 func (n *node) relayAll() {
 	for {
 		frame, err := n.relay.sized()
@@ -139,7 +140,7 @@ func (n *node) relayAll() {
 	}
 }
 
-// answered is who asked first.
+// answered returns the peer that subscribed first.
 func (r *relay) answered() *peer {
 	r.Lock()
 	defer r.Unlock()
@@ -148,14 +149,13 @@ func (r *relay) answered() *peer {
 	return p
 }
 
-// finishes are the ids of the messages that were finished since they were last
-// written.
+// finishes gathers the ids of finished messages until they are written.
 type finishes struct {
 	sync.Mutex
 	ids []byte
 }
 
-// finish takes whole lines: the leader gathers their ids, the others pass them on.
+// finish accepts whole lines: the leader gathers their ids, the others pass them on.
 func (n *node) finish(fins []byte) error {
 	if n.leader != "" {
 		_, err := n.relay.Write(fins)
@@ -173,7 +173,7 @@ func (n *node) finish(fins []byte) error {
 	return nil
 }
 
-// putFinished gives what was finished to the loop, as a put.
+// putFinished passes the gathered finishes to the loop, as a put.
 func (n *node) putFinished() {
 	n.finished.Lock()
 	ids := n.finished.ids

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// log is a file of zeroes that is written round and round. A member has one, in
-// which all its nodes share syncs.
+// log is a file of zeroes that is written in a circle. A member has one, and all its nodes
+// share its syncs.
 type log struct {
 	file *os.File
 	sync bool
@@ -16,15 +16,15 @@ type log struct {
 	appended struct {
 		sync.Mutex
 		at int64
-		n  int // appends so far
+		n  int // number of appends
 	}
 	synced struct {
-		sync.Mutex // taken before that of appended, held while syncing
+		sync.Mutex // acquired before the lock of appended, held while syncing
 		n          int
 	}
 }
 
-// append writes, and gives the number of this append.
+// append writes and returns the number of this append.
 func (l *log) append(b []byte) (int, error) {
 	a := &l.appended
 	a.Lock()
@@ -40,7 +40,7 @@ func (l *log) append(b []byte) (int, error) {
 	return a.n, nil
 }
 
-// appendSynced writes and, unless nothing is to be synced, syncs.
+// appendSynced writes and, unless syncing is off, syncs.
 func (l *log) appendSynced(b []byte) error {
 	n, err := l.append(b)
 	if err != nil || !l.sync {
@@ -49,8 +49,8 @@ func (l *log) appendSynced(b []byte) error {
 	return l.syncTo(n)
 }
 
-// syncTo returns when that append is synced, by this sync or one that began after
-// the append.
+// syncTo returns when the append is synced, by this sync or by one that began after the
+// append.
 func (l *log) syncTo(n int) error {
 	s := &l.synced
 	s.Lock()
@@ -66,7 +66,7 @@ func (l *log) syncTo(n int) error {
 	return nil
 }
 
-// appends is how many there were so far.
+// appends returns the number of appends.
 func (l *log) appends() int {
 	l.appended.Lock()
 	defer l.appended.Unlock()

@@ -1,35 +1,32 @@
-// Command floor measures what the machine allows: three processes that do for a
-// put what nobody can leave out, and nothing else, in turn with a fresh Lockstep
-// cluster and by the same rows.
+// Command floor measures the limit of the machine: three processes with only the indispensable
+// work for a put, in turn with a new Lockstep cluster and with the same rows.
 //
-// Each topic has a leader, as with a broker. Of a row with several topics each
-// process leads a third; the only topic of any other row is led by the first one,
-// so a lone producer is at its leader.
+// Each topic has a leader, as with a broker. In a row with several topics each process leads a
+// third of them. The only topic of any other row is led by the first process, so that an
+// uncontended producer is connected to its leader.
 //
-// A put goes from a client to the process that it is connected to, from there to
-// the leader unless it is that, and on to the two others; each writes it to its
-// file and syncs that, all three at the same time; then the answer goes back.
-// Puts that wait gather, and share writes, syncs and messages, whatever their
-// topics: one group at a time on each way. What comes from two leaders together
-// shares a write, and what a process leads shares syncs with what it copies.
+// A put goes from a client to the process of its connection, from there to the leader unless
+// that is the same process, and on to the two others. Each writes it to its file and syncs the
+// file, all three at the same time. Then the answer returns. Waiting puts are gathered, and
+// share writes, syncs and messages, whatever their topics: one group at a time on each
+// connection. Groups of two leaders that arrive together share a write, and the groups that a
+// process leads share syncs with those that it copies.
 //
-// Then the leader delivers each message once, in turn over the consumers of what
-// it leads, at all three; those of the others get theirs through the process that
-// they are connected to, and their FINs come back the same way. What was finished
-// gathers for 10 ms, and all three write it to their files; it is not synced, and
-// no put waits for it.
+// Then the leader delivers each message once, in turn over the consumers of its topics at all
+// three processes. The consumers of the other processes receive their messages through the
+// process of their connection, and their FINs return the same way. Finishes are gathered for
+// 10 ms, and all three processes write them to their files. They are not synced, and no put
+// waits for them.
 //
-// A topic is nothing but the choice of a leader: a consumer may get a message of
-// another topic of the same leader. There are no channels, no log, no checksums,
-// no epochs. RDY is ignored, and nothing is delivered again: that a message was
-// finished is written down and forgotten. Who puts to topics of several leaders
-// gets each answer when it is there, not in the order of the puts. Nobody notices
-// a failure, but that a consumer has gone; what was on its way to it is lost.
+// A topic only selects a leader: a consumer may receive a message of another topic of the same
+// leader. There are no channels, no log, no checksums, no epochs. RDY is ignored, and nothing
+// is redelivered: a finish is written and never read. A producer that publishes to topics of
+// several leaders receives each answer when it is ready, not in the order of the puts. No
+// failure is detected, except that a consumer disconnects; its unfinished messages are lost.
 //
-// It uses what a broker uses: Go, its network poller, TCP on loopback, a file of
-// zeroes, fdatasync, and the paced monitor thread (docs/adr/0005). A better
-// design of these same processes might still be faster: it is a yardstick, not a
-// proof of the impossible.
+// It uses the same parts as a broker: Go, its network poller, TCP on loopback, a file of
+// zeroes, fdatasync, and the paced monitor thread (docs/adr/0005). A better design of these
+// same processes might still be faster: it is a yardstick, not a proof of a limit.
 package main
 
 import (
@@ -46,7 +43,7 @@ import (
 	"github.com/lockstepmq/lockstep/bench/child"
 )
 
-// comparableRows are the rows that have a counterpart here, and tell something.
+// comparableRows are the rows with a comparable workload here.
 const comparableRows = "pub-1,pub-8,pub-64,pipeline-8x100,pub-16k,mixed-4x4,mixed-64x4,e2e-5000,topics-200"
 
 func main() {
@@ -65,9 +62,9 @@ func run(ctx context.Context, args []string) error {
 		fmt.Fprintln(f.Output(), "floor [flags] [-- flags of nsqctl bench]")
 		f.PrintDefaults()
 	}
-	nsqctl := f.String("nsqctl", "bin/nsqctl", "the command that measures; it finds the broker beside itself")
-	workloads := f.String("workloads", comparableRows, "rows to measure, with commas between")
-	replicated := f.Bool("replicated", false, "nobody syncs: the cluster has --durability=replicated")
+	nsqctl := f.String("nsqctl", "bin/nsqctl", "the measuring command; its broker is in the same directory")
+	workloads := f.String("workloads", comparableRows, "rows to measure, separated by commas")
+	replicated := f.Bool("replicated", false, "without syncs; the cluster runs with --durability=replicated")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -93,6 +90,6 @@ func run(ctx context.Context, args []string) error {
 	measure = append(append(measure, f.Args()...), "--", "--durability="+durability)
 	cmd := exec.CommandContext(ctx, *nsqctl, measure...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it stops its brokers
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // nsqctl stops its brokers
 	return errors.Join(cmd.Run(), ctx.Err())
 }

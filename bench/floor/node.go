@@ -7,9 +7,9 @@ const (
 	groupMax = 1 << 20 // bytes, but for the last put
 )
 
-// put is a PUB or MPUB. Its messages have their lengths before them, as in an
-// MPUB, so that puts are joined by putting them behind each other. Or it has only
-// ids of messages that were finished, and is from nobody, who waits for nothing.
+// put is a PUB or MPUB. Its messages have their lengths before them, as in an MPUB, so that
+// puts are joined by appending them. A put of finishes has only the ids of finished messages,
+// no sender, and no answer.
 type put struct {
 	from     *peer
 	messages []byte
@@ -17,7 +17,7 @@ type put struct {
 	finished []byte
 }
 
-// group is what is done with puts together.
+// group is the puts that are handled together.
 type group struct {
 	puts     []put
 	messages []byte
@@ -42,26 +42,26 @@ func (g *group) answer() {
 	}
 	for _, p := range g.puts {
 		if p.from != nil {
-			p.from.flushAnswers() // once, if it has several
+			p.from.flushAnswers() // once, if the peer has several puts
 		}
 	}
 }
 
-// node gathers puts, does with each group what there is to do, and answers.
+// node gathers puts, handles them in groups, and answers.
 type node struct {
-	log    *log    // nil: it only passes on
-	next   []*link // where each group goes too
-	leader string  // address of who delivers; "": itself
+	log    *log    // nil: the node only passes on
+	next   []*link // members that receive each group
+	leader string  // address of the delivering member; "" = this one
 
 	puts        chan put
 	subscribers subscribers
-	relay       relay    // if another delivers
-	finished    finishes // if it delivers itself
+	relay       relay    // if another member delivers
+	finished    finishes // if this member delivers
 }
 
 func newNode(log *log) *node { return &node{log: log, puts: make(chan put, waiting)} }
 
-// passOn makes the address one where each group goes too.
+// passOn adds a member that receives each group.
 func (n *node) passOn(address string) error {
 	l, err := dial(address)
 	if err != nil {
@@ -71,8 +71,8 @@ func (n *node) passOn(address string) error {
 	return nil
 }
 
-// loop takes what waits, one group at a time. It gives way once before, so that
-// who was woken at the same time can put too.
+// loop handles waiting puts, one group at a time. It yields once before, so that goroutines
+// that were woken at the same time can add their puts.
 func (n *node) loop() error {
 	var g group
 	for first := range n.puts {
@@ -94,8 +94,7 @@ func (n *node) loop() error {
 	return nil
 }
 
-// commit writes the group while the others do. What was finished is not worth a
-// sync, nor an answer.
+// commit writes the group while the others do. Finishes need no sync and no answer.
 func (n *node) commit(g *group) error {
 	for _, l := range n.next {
 		if err := l.send(g); err != nil {

@@ -9,16 +9,15 @@ import (
 	"strconv"
 )
 
-// rowDigits is how many digits bench gives to the number of a row, with which
-// the name of its only topic ends. Where it has several, their own numbers come
-// behind, with fewer digits.
+// rowDigits is the number of digits of a row's number, which ends the name of its only topic.
+// In a row with several topics their own numbers follow, with fewer digits.
 const rowDigits = 6
 
 var errNotSubscribed = errors.New("not subscribed")
 
-// leader is the member that leads a topic: each leads a third of those of a row
-// with several, the first one all others. It is not i % 3, which is where bench
-// has the consumer of topic i: so those of each third are at all members.
+// leader returns the member that leads a topic. Each member leads a third of the topics of a
+// row with several, the first one leads all others. The leader is not i % 3, because bench has
+// the consumer of topic i there: so the consumers of each third are at all members.
 func leader(topic []byte) int {
 	number := topic[bytes.LastIndexByte(topic, '_')+1:]
 	if len(number) >= rowDigits {
@@ -31,10 +30,10 @@ func leader(topic []byte) int {
 	return int(i / members % members)
 }
 
-// server takes connections. It has the node for each leader's topics.
+// server accepts connections. It has the node for each leader's topics.
 type server [members]*node
 
-// serve takes those of an inherited listener until that fails.
+// serve accepts connections of an inherited listener until that fails.
 func (s server) serve(fd uintptr) error {
 	l, err := net.FileListener(os.NewFile(fd, ""))
 	if err != nil {
@@ -50,7 +49,7 @@ func (s server) serve(fd uintptr) error {
 	}
 }
 
-// read takes the commands of one connection until it ends.
+// read handles the commands of one connection until it ends.
 func (s server) read(p *peer) {
 	defer p.Close()
 	defer func() {
@@ -63,7 +62,7 @@ func (s server) read(p *peer) {
 	}
 }
 
-// command does the next one.
+// command handles the next command.
 func (s server) command(p *peer) error {
 	line, verb, err := p.line()
 	if err != nil {
@@ -88,8 +87,8 @@ func (s server) command(p *peer) error {
 	}
 }
 
-// take takes a command with something behind its line. It answers itself as long
-// as nobody else knows of the connection.
+// take handles a command with a body. It answers directly while no other goroutine writes to
+// the connection.
 func (n *node) take(p *peer, verb string) error {
 	m, err := p.sized()
 	switch {

@@ -13,36 +13,36 @@ import (
 
 const (
 	magic  = "  V2"
-	ok     = "\x00\x00\x00\x06\x00\x00\x00\x00OK" // the answer to everything
+	ok     = "\x00\x00\x00\x06\x00\x00\x00\x00OK" // the answer to every command
 	buffer = 32 << 10
 
 	messageFrame = 2
-	beforeID     = 18 // length, kind of frame, time, attempts
+	beforeID     = 18 // length, type of frame, time, attempts
 	idLength     = 16
 
 	fin       = "FIN "
 	finLength = len(fin) + idLength + 1
 )
 
-// peer is a connection that puts or subscribes. Its goroutine reads. To w write
-// the loops of the nodes if it puts, and who has the lock of the subscribers if it
+// peer is a connection that publishes or subscribes. Its goroutine reads. The loops of the
+// nodes write to w if it publishes; the holder of the subscribers' lock writes if it
 // subscribes.
 type peer struct {
 	net.Conn
 	r    *bufio.Reader
 	w    *bufio.Writer
-	at   *node // where it subscribes, or nil; its goroutine's
+	at   *node // where it subscribes, or nil; only its goroutine uses it
 	fins []byte
 
-	answering sync.Mutex // the loops have it while they write
+	answering sync.Mutex // the loops hold it while they write
 }
 
 func newPeer(c net.Conn) *peer {
 	return &peer{Conn: c, r: bufio.NewReaderSize(c, buffer), w: bufio.NewWriterSize(c, buffer)}
 }
 
-// line reads one and gives it and its first word; the line is valid until the
-// next read.
+// line reads one line and returns it and its first word; the line is valid until the next
+// read.
 func (p *peer) line() (line []byte, verb string, err error) {
 	if line, err = p.r.ReadSlice('\n'); err != nil {
 		return nil, "", err
@@ -51,15 +51,15 @@ func (p *peer) line() (line []byte, verb string, err error) {
 	return line, string(word), nil
 }
 
-// topic is the second word of a line.
+// topic returns the second word of a line.
 func topic(line []byte) []byte {
 	_, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	name, _, _ := bytes.Cut(rest, []byte(" "))
 	return name
 }
 
-// burst gives a FIN that was just read together with those behind it that have
-// come already; valid until the next one.
+// burst returns a FIN line together with the FINs behind it that are already in the buffer;
+// valid until the next read.
 func (p *peer) burst(line []byte) []byte {
 	p.fins = append(p.fins[:0], line...)
 	for p.r.Buffered() >= finLength {
@@ -73,7 +73,7 @@ func (p *peer) burst(line []byte) []byte {
 	return p.fins
 }
 
-// sized reads what has its length before it, and that.
+// sized reads a length and that many bytes.
 func (p *peer) sized() ([]byte, error) {
 	head, err := p.r.Peek(4)
 	if err != nil {
@@ -84,7 +84,7 @@ func (p *peer) sized() ([]byte, error) {
 	return b, err
 }
 
-// another tells whether something with its length before it has come whole.
+// another reports whether the buffer has a complete length-prefixed item.
 func (p *peer) another() bool {
 	if p.r.Buffered() < 4 {
 		return false
@@ -100,14 +100,14 @@ func (p *peer) answer() {
 	_, _ = p.w.WriteString(ok)
 }
 
-// flushAnswers sends the answers, if the peer is not gone.
+// flushAnswers sends the answers, unless the peer has disconnected.
 func (p *peer) flushAnswers() {
 	p.answering.Lock()
 	defer p.answering.Unlock()
 	_ = p.w.Flush()
 }
 
-// message writes one delivery. Ids are digits: FINs, which are lines, have them.
+// message writes one delivery. Ids are digits, because FINs, which contain them, are lines.
 func (p *peer) message(id uint64, body []byte) {
 	var head [beforeID + idLength]byte
 	binary.BigEndian.PutUint32(head[:], uint32(len(head)-4+len(body)))
@@ -119,7 +119,7 @@ func (p *peer) message(id uint64, body []byte) {
 	_, _ = p.w.Write(body)
 }
 
-// link passes groups on to another member, one at a time.
+// link passes groups to another member, one at a time.
 type link struct {
 	net.Conn
 	b []byte
@@ -135,7 +135,7 @@ func dial(address string) (*link, error) {
 	return l, err
 }
 
-// send passes on what was finished, which has no answer, and the messages.
+// send passes finishes, which have no answer, and messages.
 func (l *link) send(g *group) error {
 	l.b = l.b[:0]
 	if len(g.finished) > 0 {
@@ -159,7 +159,7 @@ func (l *link) await() error {
 		return err
 	}
 	if string(b[:]) != ok {
-		return errors.New("another answer than OK")
+		return errors.New("an answer other than OK")
 	}
 	return nil
 }

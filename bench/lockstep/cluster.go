@@ -1,4 +1,4 @@
-// Package lockstep starts a fresh Lockstep cluster for a measurement and asks its
+// Package lockstep starts a new Lockstep cluster for a measurement and sends requests to its
 // brokers over HTTP.
 package lockstep
 
@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// Brokers is how many a cluster has.
+	// Brokers is the number of brokers in a cluster.
 	Brokers = 3
 
-	ready = time.Minute // until which a new cluster serves
+	ready = time.Minute // limit for the start of a cluster
 )
 
-// Cluster is brokers, each in a process of its own.
+// Cluster is brokers, each in its own process.
 type Cluster struct{ *devcluster.Cluster }
 
-// Start starts brokers of an nsqd, with these flags, and waits until they serve.
+// Start starts the brokers of an nsqd, with these flags, and waits until they serve.
 func Start(ctx context.Context, nsqd, dir string, basePort int, flags ...string) (*Cluster, error) {
 	nsqd, err := filepath.Abs(nsqd)
 	if err != nil {
@@ -51,15 +51,15 @@ func Start(ctx context.Context, nsqd, dir string, basePort int, flags ...string)
 	return c, nil
 }
 
-// Stop stops the brokers and waits until they are gone.
+// Stop stops the brokers and waits for their end.
 func (c *Cluster) Stop() error { return c.StopAll(15 * time.Second) }
 
-// Post asks one of the brokers for something.
+// Post sends a POST to one of the brokers.
 func (c *Cluster) Post(ctx context.Context, path string) error {
 	return Call(ctx, c.Brokers[0], http.MethodPost, path, io.Discard)
 }
 
-// View is how one of the brokers sees the cluster.
+// View returns the view of the cluster at one of the brokers.
 func (c *Cluster) View(ctx context.Context) (v edge.ClusterView, err error) {
 	var answer bytes.Buffer
 	if err := Call(ctx, c.Brokers[0], http.MethodGet, "/v1/cluster", &answer); err != nil {
@@ -68,7 +68,7 @@ func (c *Cluster) View(ctx context.Context) (v edge.ClusterView, err error) {
 	return v, json.Unmarshal(answer.Bytes(), &v)
 }
 
-// Call copies a broker's answer.
+// Call sends a request to a broker and copies its answer.
 func Call(ctx context.Context, b devcluster.Broker, method, path string, to io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+b.HTTP+path, nil)
 	if err != nil {

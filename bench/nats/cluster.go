@@ -18,7 +18,7 @@ import (
 const (
 	loopback = "127.0.0.1"
 	servers  = 3
-	ready    = time.Minute // until which a new cluster serves
+	ready    = time.Minute // limit for the start of a cluster
 	poll     = 50 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ type clusterConfig struct {
 	syncAlways bool
 }
 
-// cluster is three servers, each in a process of its own.
+// cluster is three servers, each in its own process.
 type cluster struct {
 	clusterConfig
 	child.Processes
@@ -36,7 +36,7 @@ type cluster struct {
 	js jetstream.JetStream
 }
 
-// start starts the servers and waits until they take streams.
+// start starts the servers and waits until they accept streams.
 func start(ctx context.Context, cfg clusterConfig) (*cluster, error) {
 	c := &cluster{clusterConfig: cfg}
 	for i := range servers {
@@ -78,7 +78,7 @@ func (c *cluster) dirs() (dirs []string) {
 	return dirs
 }
 
-// awaitLeader waits until a stream with three replicas can be made.
+// awaitLeader waits until a stream with three replicas can be created.
 func (c *cluster) awaitLeader(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -91,7 +91,7 @@ func (c *cluster) awaitLeader(ctx context.Context) error {
 				return err
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Second) // a request too early is never answered
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // the servers never answer a request that is too early
 		defer cancel()
 		_, err = c.create(ctx, "ready")
 		return err
@@ -102,15 +102,15 @@ func (c *cluster) awaitLeader(ctx context.Context) error {
 	return c.js.DeleteStream(ctx, "ready")
 }
 
-// create makes a stream for the subject of its name.
+// create creates a stream for the subject of its name.
 func (c *cluster) create(ctx context.Context, name string) (jetstream.Stream, error) {
 	return c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage, Replicas: servers,
 	})
 }
 
-// inSync counts the replicas of a stream that have all it has, after a while in
-// which those behind may catch up: the followers of a Raft group may lag.
+// inSync counts the replicas of a stream that have all its messages, after a while in which
+// the others may catch up: the followers of a Raft group may lag.
 func (c *cluster) inSync(ctx context.Context, name string) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -136,7 +136,7 @@ func (c *cluster) inSync(ctx context.Context, name string) (n int, err error) {
 	return 0, err
 }
 
-// until repeats f until it succeeds; at the end of ctx it gives f's last error.
+// until repeats f until it succeeds; at the end of ctx it returns f's last error.
 func until(ctx context.Context, f func() error) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -153,7 +153,7 @@ func until(ctx context.Context, f func() error) error {
 	}
 }
 
-// stop ends the servers and waits until they are gone.
+// stop ends the servers and waits for their end.
 func (c *cluster) stop() {
 	if c.nc != nil {
 		c.nc.Close()

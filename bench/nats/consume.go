@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
-// backlog fills a stream and consumes it with each of the channels. Filling it is
-// not measured.
+// backlog fills a stream and consumes it with each of the channels. The filling is not
+// measured.
 func (r *repeat) backlog(ctx context.Context, n int) (bench.Run, error) {
 	channels := max(r.w.Channels, 1)
 	var tasks []bench.Task
@@ -29,7 +29,7 @@ func (r *repeat) backlog(ctx context.Context, n int) (bench.Run, error) {
 	return r.Run(ctx, filled*channels, tasks)
 }
 
-// fill publishes a backlog and tells how many messages it has.
+// fill publishes a backlog and returns the number of its messages.
 func (r *repeat) fill(ctx context.Context, n int) (int, error) {
 	w := bench.Workload{Name: "fill", Connections: 4, Outstanding: 400, Size: r.w.Size}
 	f := &repeat{Repeat: bench.NewRepeat(r.bounds, nil, nil), cluster: r.cluster, w: w, bounds: r.bounds, stream: r.stream}
@@ -38,7 +38,7 @@ func (r *repeat) fill(ctx context.Context, n int) (int, error) {
 	return run.Messages, err
 }
 
-// consumers makes a durable consumer and gives the connections that share it.
+// consumers creates a durable consumer and returns the tasks of the connections that share it.
 func (r *repeat) consumers(ctx context.Context, name string, connections int) ([]bench.Task, error) {
 	_, err := r.js.CreateConsumer(ctx, r.stream, jetstream.ConsumerConfig{
 		Durable: name, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: bench.Credit * connections,
@@ -53,7 +53,7 @@ func (r *repeat) consumers(ctx context.Context, name string, connections int) ([
 	return tasks, nil
 }
 
-// consumer takes messages and acknowledges each until all of the repeat are done.
+// consumer receives messages and acknowledges each until all of the repeat are done.
 func (r *repeat) consumer(i int, name string) bench.Task {
 	return func(ctx context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
 		nc, js, err := connect(r.url(i))

@@ -1,15 +1,13 @@
-// Command nats measures NATS JetStream with three replicas as `nsqctl bench`
-// measures a Lockstep cluster: the same sizes, counts, connections, bounds and
-// columns. It starts the servers itself, each in a process of its own, once with
-// the page cache's durability (NATS' default) and once with a sync of every
-// write, and measures both in turn; and, if it is given an nsqd of ours, in the
-// same turns fresh Lockstep clusters of the same two durabilities.
+// Command nats measures NATS JetStream with three replicas as `nsqctl bench` measures a
+// Lockstep cluster: with the same sizes, counts, connections, bounds and columns. It starts
+// the servers itself, each in its own process, once with the durability of the page cache
+// (NATS' default) and once with a sync of every write, and measures both in turn. With an nsqd
+// it also measures new Lockstep clusters of the same two durabilities in the same turns.
 //
-// A topic is a file stream with one subject and three replicas, a channel a
-// durable pull consumer with explicit acknowledgements. A put waits for the
-// stream's acknowledgement; a multi-put has no counterpart: its messages are
-// published one by one, as many at a time. Rows at a fixed rate are left out.
-// Figures are those of NATS' own Go client.
+// A topic is a file stream with one subject and three replicas, a channel a durable pull
+// consumer with explicit acknowledgements. A put waits for the stream's acknowledgement. A
+// multi-put has no counterpart: its messages are published one by one, with as many
+// outstanding. Rows at a fixed rate are omitted. The client is NATS' own Go client.
 package main
 
 import (
@@ -79,7 +77,7 @@ func run(ctx context.Context, args []string) error {
 		report.Rows = append(report.Rows, rows...)
 	}
 	if o.json {
-		return errors.Join(err, report.JSON(os.Stdout)) // what was measured is told anyway
+		return errors.Join(err, report.JSON(os.Stdout)) // the finished rows are reported after an error too
 	}
 	return errors.Join(err, report.Text(os.Stdout))
 }
@@ -87,7 +85,7 @@ func run(ctx context.Context, args []string) error {
 type options struct {
 	workloads []bench.Workload
 	syncs     []string // default, always
-	nsqd      string   // "": without our own cluster
+	nsqd      string   // "" = without a Lockstep cluster
 	repeats   int
 	maxSteal  float64
 	basePort  int
@@ -95,23 +93,23 @@ type options struct {
 	json      bool
 }
 
-// measurable says whether a row has a counterpart here.
+// measurable reports whether a row has a counterpart here.
 func measurable(w bench.Workload) bool {
 	return w.Kind == bench.Publish || w.Kind == bench.Consume || w.Kind == bench.Mixed
 }
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("nats", flag.ContinueOnError)
-	names := f.String("workloads", "", "only these, with commas between; default: all but those at a fixed rate")
-	syncs := f.String("sync", "default,always", "how the servers sync: default, always, or both in turn")
+	names := f.String("workloads", "", "rows to measure, separated by commas; default: all but those at a fixed rate")
+	syncs := f.String("sync", "default,always", "sync mode of the servers: default, always, or both in turn")
 	f.StringVar(&o.nsqd, "nsqd", "", "binary of a Lockstep broker to measure in the same turns")
 	output := f.String("o", "text", "text or json")
 	f.IntVar(&o.repeats, "repeat", 3, "repeats of each workload")
 	f.IntVar(&o.basePort, "base-port", 16150, "first port of the servers")
-	f.Float64Var(&o.maxSteal, "max-steal", 0, "measure a turn again, up to five times, in which the machine's host took more than this percentage of the processors' time; 0: never")
-	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
-	f.DurationVar(&o.bounds.Limit, "limit", 10*time.Second, "end a repeat after this time with what was done")
-	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer has failed")
+	f.Float64Var(&o.maxSteal, "max-steal", 0, "repeat a turn, up to five times, if the machine's host took more than this percentage of the processors' time; 0: never")
+	f.Float64Var(&o.bounds.Scale, "scale", 1, "factor of the message counts")
+	f.DurationVar(&o.bounds.Limit, "limit", 10*time.Second, "end a repeat after this time and report the messages so far")
+	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer fails")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -122,7 +120,7 @@ func parse(args []string) (o options, err error) {
 		}
 	}
 	if o.repeats < 1 || o.bounds.Limit <= 0 || f.NArg() > 0 {
-		return o, errors.New("-repeat and -limit are positive, and nothing stands behind the flags")
+		return o, errors.New("-repeat and -limit must be positive, and there are no arguments")
 	}
 	var chosen []string
 	if *names != "" {

@@ -11,13 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
-// TestMain is also a server: the cluster starts the executable that it runs in.
+// TestMain is also a server: the cluster starts its own executable.
 func TestMain(m *testing.M) {
 	child.Serve(serverCommand, serve)
 	os.Exit(m.Run())
 }
 
-// TestEveryRow measures each kind of workload, small, with servers that sync.
+// TestEveryRow measures each kind of workload with few messages, on servers that sync.
 func TestEveryRow(t *testing.T) {
 	c, err := start(t.Context(), clusterConfig{dir: t.TempDir(), basePort: 16350, syncAlways: true})
 	if err != nil {
@@ -27,7 +27,7 @@ func TestEveryRow(t *testing.T) {
 	turns := bench.Turns{Repeats: 1, Progress: &bytes.Buffer{}, Subjects: []bench.Subject{
 		&subject{cluster: c, bounds: bench.Bounds{Scale: 0.001, Limit: 5 * time.Second, Timeout: time.Minute}},
 	}}
-	cpu := 0.0 // of a row it may be less than a tick of the clock
+	cpu := 0.0 // a row may take less than a tick of the clock
 	for _, w := range bench.Workloads() {
 		if !measurable(w) {
 			continue

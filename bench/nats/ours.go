@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
-// ours measures a fresh Lockstep cluster of three in turn with the others.
+// ours measures a new Lockstep cluster of three in turn with the others.
 type ours struct {
 	*lockstep.Cluster
 	durability string
@@ -32,10 +32,10 @@ func startOurs(ctx context.Context, nsqd, durability, dir string, basePort int) 
 	return o, nil
 }
 
-// Label is our name in the table.
+// Label returns the name in the table.
 func (o *ours) Label() string { return "Lockstep, " + o.durability }
 
-// Durability says what an acknowledgement means, in the words of the others.
+// Durability returns the meaning of an acknowledgement, in the words of the other subjects.
 func (o *ours) Durability(context.Context) string {
 	if o.durability == "sync" {
 		return synced
@@ -43,7 +43,7 @@ func (o *ours) Durability(context.Context) string {
 	return pageCache
 }
 
-// Repeat runs a workload once with a topic of its own.
+// Repeat runs a workload once with its own topic.
 func (o *ours) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, progress func(percent int)) error {
 	topic := fmt.Sprintf("bench_%s_%06d", strings.ReplaceAll(w.Name, "=", "_"), rand.IntN(1e6))
 	if err := o.Post(ctx, "/topic/create?topic="+topic); err != nil {

@@ -28,7 +28,8 @@ func (r *repeat) publishers(puts int, done func(n int)) []bench.Task {
 	return tasks
 }
 
-// publisher keeps the workload's puts under way on one connection.
+// publisher returns a task that keeps the workload's number of unanswered puts on one
+// connection.
 func (r *repeat) publisher(i, puts int, done func(n int)) bench.Task {
 	return func(ctx context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
 		outstanding := max(r.w.Outstanding, 1) * max(r.w.Batch, 1)
@@ -78,7 +79,7 @@ func (p *publisher) oneByOne(ctx context.Context, puts int) error {
 	return nil
 }
 
-// window keeps so many puts outstanding.
+// window keeps that many puts outstanding.
 func (p *publisher) window(ctx context.Context, puts, outstanding int) error {
 	type call struct {
 		at     time.Time

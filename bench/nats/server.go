@@ -14,14 +14,14 @@ import (
 // serverCommand is the first argument of a process that is a server.
 const serverCommand = "server"
 
-// serve is one server.
+// serve runs one server.
 func serve(args []string) error {
 	f := flag.NewFlagSet(serverCommand, flag.ContinueOnError)
-	name := f.String("name", "", "of the server")
-	dir := f.String("dir", "", "of its streams, and its log")
-	port := f.Int("port", 0, "of clients")
-	clusterPort := f.Int("cluster-port", 0, "of the other servers")
-	routes := f.String("routes", "", "URLs of the others")
+	name := f.String("name", "", "name of the server")
+	dir := f.String("dir", "", "directory of the server's streams and log")
+	port := f.Int("port", 0, "port for clients")
+	clusterPort := f.Int("cluster-port", 0, "port for the other servers")
+	routes := f.String("routes", "", "URLs of the other servers")
 	syncAlways := f.Bool("sync-always", false, "sync every write")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -44,7 +44,7 @@ func serve(args []string) error {
 	s.ConfigureLogger()
 	s.Start()
 	if !s.ReadyForConnections(30 * time.Second) {
-		return errors.New("the server does not get ready")
+		return errors.New("the server does not become ready")
 	}
 	child.Orphaned()
 	s.Shutdown()

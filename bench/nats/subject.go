@@ -10,7 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/bench"
 )
 
-// What an acknowledgement means: on the disks of the replicas, or in their memory.
+// The meaning of an acknowledgement: the message is on the disks of the replicas, or in their
+// memory.
 const (
 	synced    = "synced"
 	pageCache = "page cache"
@@ -31,7 +32,7 @@ type repeat struct {
 	stream string
 }
 
-// Label is the peer's name in the table.
+// Label returns the name in the table.
 func (s *subject) Label() string {
 	if s.syncAlways {
 		return "NATS R3, sync always"
@@ -39,7 +40,7 @@ func (s *subject) Label() string {
 	return "NATS R3"
 }
 
-// Durability says what an acknowledgement means.
+// Durability returns the meaning of an acknowledgement.
 func (s *subject) Durability(context.Context) string {
 	if s.syncAlways {
 		return synced
@@ -47,7 +48,7 @@ func (s *subject) Durability(context.Context) string {
 	return pageCache
 }
 
-// Repeat runs a workload once with a stream of its own.
+// Repeat runs a workload once with its own stream.
 func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, progress func(percent int)) (err error) {
 	name := fmt.Sprintf("bench_%s_%06d", strings.ReplaceAll(w.Name, "=", "_"), rand.IntN(1e6))
 	disk := bench.DiskUsage(s.dirs())
@@ -79,7 +80,7 @@ func (s *subject) seeISR(ctx context.Context, stream string, row *bench.Row) err
 }
 
 func (r *repeat) measure(ctx context.Context) (bench.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*r.bounds.Timeout) // a backlog comes first
+	ctx, cancel := context.WithTimeout(ctx, 2*r.bounds.Timeout) // includes the filling of a backlog
 	defer cancel()
 	n := r.bounds.Messages(r.w)
 	switch r.w.Kind {
@@ -96,5 +97,5 @@ func (r *repeat) measure(ctx context.Context) (bench.Run, error) {
 	case bench.Consume:
 		return r.backlog(ctx, n)
 	}
-	return bench.Run{}, errors.New("nothing like it in NATS")
+	return bench.Run{}, errors.New("NATS has no such workload")
 }

@@ -38,23 +38,24 @@ func newBench(t *target) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [-- flags for every nsqd that --cluster starts]",
-		Short: "measure a broker or a cluster: ours or a stock nsqd",
-		Long: `bench runs bounded workloads over the NSQ protocol and prints medians of the
-repeats. With --data-dir of a dev cluster it finds addresses, pids and disks by
-itself; --cluster starts a fresh cluster of three and stops it afterwards.
+		Short: "measure a Lockstep cluster, one broker, or a stock nsqd",
+		Long: `bench runs bounded workloads over the NSQ protocol and prints the medians of
+the repeats. With --data-dir it reads addresses, pids and disks of a dev cluster;
+--cluster starts a new cluster of three and stops it afterwards.
 
-Beside each row stand the durability, the in-sync replicas before and after and
-the fdatasyncs per broker: a row whose ISR is not full is void. "CPU s/M" is
-CPU seconds of all servers per million messages, "steal %" what the host of a
-virtual machine took of the processors' time in the worst repeat: --max-steal 2
-measures such turns again. The machine's own constants (loopback, fdatasync,
-memory) are measured in the same run, in the directory of the brokers' data.
+Each row has the durability, the in-sync replicas before and after, and the
+fdatasyncs per broker: a row whose ISR is not full is void. "CPU s/M" is the CPU
+time of all servers in seconds per million messages. "steal %" is the part of the
+processors' time that the host of a virtual machine took in the worst repeat:
+--max-steal 2 repeats such turns. The machine's own constants (loopback,
+fdatasync, memory) are measured in the same run, in the directory of the brokers'
+data.
 
 --compare runs each workload in turn against another broker, such as a stock
 nsqd, and prints the ratios.
 
---sweep measures one workload in several sizes, in some two minutes:
-` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 takes values of your own. Its --svg
+--sweep measures one workload in several sizes, in about two minutes:
+` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. Its --svg
 is a curve.`,
 		Example: `  nsqctl bench --cluster
   nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5
@@ -69,20 +70,20 @@ is a curve.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.workloads, "workloads", nil, "only these: "+strings.Join(bench.Names(), ", "))
+	f.StringSliceVar(&o.workloads, "workloads", nil, "workloads to measure, default all:  "+strings.Join(bench.Names(), ", "))
 	f.IntVar(&o.repeat, "repeat", 3, "repeats of each workload")
-	f.Float64Var(&o.maxSteal, "max-steal", 0, "measure a turn again, up to five times, in which the machine's host took more than this percentage of the processors' time; 0: never")
+	f.Float64Var(&o.maxSteal, "max-steal", 0, "repeat a turn, up to five times, if the machine's host took more than this percentage of the processors' time; 0: never")
 	f.StringVar(&o.sweep, "sweep", "", "measure a curve instead: NAME or NAME=1,2,4")
-	f.Float64Var(&o.bounds.Scale, "scale", 1, "multiplies the message counts")
-	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time with what was done; 0: none, of a sweep: 110s over all repeats")
-	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer has failed")
+	f.Float64Var(&o.bounds.Scale, "scale", 1, "factor of the message counts")
+	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time and report the messages so far; 0: no limit, for a sweep 110s over all repeats")
+	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer fails")
 	f.IntSliceVar(&o.pids, "pids", nil, "processes of the servers, for CPU and memory")
-	f.StringVar(&o.dataDir, "data-dir", "", "of a dev cluster: addresses and pids are read there")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory of a dev cluster, to read addresses and pids")
 	f.BoolVar(&o.cluster, "cluster", false, "start a fresh cluster of three brokers for this run")
 	f.IntVar(&o.basePort, "base-port", 14150, "first port of --cluster")
 	f.StringSliceVar(&o.compare, "compare", nil, "TCP addresses of another broker or cluster to measure in turn")
-	f.StringVar(&o.peerName, "compare-name", "", "what the report calls it; default: its addresses")
-	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "its processes")
+	f.StringVar(&o.peerName, "compare-name", "", "name of the compared broker in the report; default: its addresses")
+	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "processes of the compared broker, for CPU and memory")
 	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
 	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
 	return cmd
@@ -100,7 +101,7 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 		return fmt.Errorf("--max-steal %v: a percentage", o.maxSteal)
 	}
 	if o.bounds.Limit >= o.bounds.Timeout {
-		return fmt.Errorf("--limit %s: a repeat fails after --timeout %s, which has to be longer", o.bounds.Limit, o.bounds.Timeout)
+		return fmt.Errorf("--limit %s must be less than --timeout %s, after which a repeat fails", o.bounds.Limit, o.bounds.Timeout)
 	}
 	if o.cluster {
 		stop, err := o.startCluster(cmd.Context())
@@ -130,10 +131,10 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	return errors.Join(err, o.write(cmd.OutOrStdout(), t.output, &report)) // what was measured is told anyway
+	return errors.Join(err, o.write(cmd.OutOrStdout(), t.output, &report)) // the finished rows are reported after an error too
 }
 
-// choose gives the workloads that are wanted, and bounds those of a sweep.
+// choose returns the selected workloads, and bounds those of a sweep.
 func (o *benchOptions) choose() ([]bench.Workload, error) {
 	if o.sweep != "" {
 		sweep, err := bench.ParseSweep(o.sweep)
@@ -152,7 +153,7 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
-// write gives the report as text or JSON, and as a drawing if that is wanted.
+// write writes the report as text or JSON, and as a drawing with --svg.
 func (o *benchOptions) write(out io.Writer, format string, report *bench.Report) error {
 	if o.svg != "" {
 		if err := report.Draw(o.svg); err != nil {

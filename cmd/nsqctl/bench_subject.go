@@ -18,10 +18,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// subject is what is measured: the brokers of a cluster, or one other broker.
-// Without HTTP addresses only what the NSQ protocol offers is used.
+// subject is the measured system: the brokers of a cluster, or one other broker. Without HTTP
+// addresses only the NSQ protocol is used.
 type subject struct {
-	from   *target // how to speak with them; nil: in plain text
+	from   *target // security settings; nil: plain text
 	label  string
 	tcp    []string
 	http   []string
@@ -31,7 +31,7 @@ type subject struct {
 }
 
 func newSubject(t *target, o benchOptions) (*subject, error) {
-	s := &subject{from: t, label: strings.Join(t.tcp, ","), tcp: t.tcp, http: []string{t.http}, pids: o.pids, bounds: o.bounds}
+	s := &subject{from: t, label: strings.Join(t.tcp, ","), tcp: t.tcp, http: t.Addresses, pids: o.pids, bounds: o.bounds}
 	if o.dataDir == "" {
 		return s, nil
 	}
@@ -41,14 +41,14 @@ func newSubject(t *target, o benchOptions) (*subject, error) {
 	}
 	s = &subject{from: t, label: "cluster", bounds: o.bounds}
 	for _, b := range c.Brokers {
-		api := t.api(edge.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS})
-		s.tcp, s.http = append(s.tcp, b.TCP), append(s.http, api)
+		s.tcp = append(s.tcp, b.TCP)
+		s.http = append(s.http, t.Address(edge.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
 		s.dirs, s.pids = append(s.dirs, b.DataDir), append(s.pids, b.PID)
 	}
 	return s, nil
 }
 
-// probeDir is where the machine's fdatasync is measured: on the brokers' disk.
+// probeDir returns the directory in which fdatasync is measured: on the brokers' disk.
 func (s *subject) probeDir() string {
 	if len(s.dirs) > 0 {
 		return s.dirs[0]
@@ -58,7 +58,7 @@ func (s *subject) probeDir() string {
 
 func (s *subject) Label() string { return s.label }
 
-// Repeat runs a workload once with topics of its own.
+// Repeat runs a workload once with new topics.
 func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if w.Kind == bench.Idle {
 		return s.idle(ctx, w, row, progress)
@@ -76,7 +76,7 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	bench.ResetPeakMemory(s.pids)
 	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Bounds: s.bounds, PIDs: s.pids, Progress: progress}
 	if s.from != nil {
-		cfg.TLS, cfg.Secret = s.from.security.config, s.from.security.secret
+		cfg.TLS, cfg.Secret = s.from.security.config, s.from.security.authSecret()
 	}
 	run, err := bench.Measure(ctx, w, cfg)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	return nil
 }
 
-// create makes topics. Who has no partitions makes them with the first put.
+// create creates topics. A broker without partitions creates them at the first put.
 func (s *subject) create(ctx context.Context, topics []string, partitions int) error {
 	for _, name := range topics {
 		query := url.Values{"topic": {name}}
@@ -105,18 +105,18 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 			return fmt.Errorf("%s has no partitions: %w", s.label, err)
 		}
 		query.Set("partitions", strconv.Itoa(partitions))
-		if _, err := s.from.call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
+		if _, err := s.from.Call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// idlePartitions is how many partitions one topic of the idle workload has.
+// idlePartitions is the number of partitions of one topic of the idle workload.
 const idlePartitions = 100
 
-// idle makes partitions and tells the CPU time and memory that they cost while
-// nothing happens. Another broker than ours has no partitions: no row.
+// idle creates partitions and measures their CPU time and memory without traffic. A broker
+// without partitions has no row.
 func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
 		return nil
@@ -153,8 +153,8 @@ func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, pr
 	return nil
 }
 
-// idleCPU is how much of one core the servers use, in percent, after a pause in
-// which they settle.
+// idleCPU returns the servers' CPU time in percent of one core, after a pause in which they
+// settle.
 func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, error) {
 	used := time.Duration(0)
 	for range 2 {
@@ -174,41 +174,41 @@ func (s *subject) isLockstep(ctx context.Context) error {
 		return errSilent
 	}
 	var v edge.ClusterView
-	return s.from.get(ctx, s.http[0], "/v1/cluster", nil, &v)
+	return s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v)
 }
 
-// post asks for something that a broker may not offer, or has done already.
+// post sends a request whose failure does not matter: the broker may not support it.
 func (s *subject) post(ctx context.Context, path string, query url.Values) {
 	if len(s.http) > 0 {
-		_, _ = s.from.call(ctx, http.MethodPost, s.http[0], path, query)
+		_, _ = s.from.Call(ctx, http.MethodPost, s.http[0], path, query)
 	}
 }
 
-// Durability is that of new topics.
+// Durability returns the durability of new topics.
 func (s *subject) Durability(ctx context.Context) string {
 	var v struct {
 		Durability string `json:"durability"`
 	}
-	if len(s.http) == 0 || s.from.get(ctx, s.http[0], "/info", nil, &v) != nil {
+	if len(s.http) == 0 || s.from.Get(ctx, s.http[0], "/info", nil, &v) != nil {
 		return ""
 	}
 	return v.Durability
 }
 
-// isr is the smallest in-sync set of a topic's partitions and the number of
-// their replicas; zeroes if the broker does not say.
+// isr returns the size of the smallest in-sync set of a topic's partitions and the number of
+// their replicas; zeroes if the broker does not report them.
 func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
 	var v edge.ClusterView
-	if len(s.http) == 0 || s.from.get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
+	if len(s.http) == 0 || s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
 		return 0, 0
 	}
 	return v.InSync(topic)
 }
 
-// syncs sums the journals' fdatasyncs over the brokers.
+// syncs returns the sum of the journals' fdatasyncs over the brokers.
 func (s *subject) syncs(ctx context.Context) (total int64) {
 	for _, address := range s.http {
-		body, err := s.from.call(ctx, http.MethodGet, address, "/metrics", nil)
+		body, err := s.from.Call(ctx, http.MethodGet, address, "/metrics", nil)
 		if err != nil {
 			continue
 		}

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 func newChannel(t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "channel", Short: "create, move, pause, empty and delete channels; delayed and dead messages"}
+	cmd := &cobra.Command{Use: "channel", Short: "create, move, pause, empty and delete channels; deferred messages and dead letters"}
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC CHANNEL",
@@ -21,7 +22,7 @@ func newChannel(t *target) *cobra.Command {
 			Example: "  nsqctl channel " + verb + " orders billing",
 			Args:    cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/channel/"+verb, channelArgs(args))
+				_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/"+verb, channelArgs(args))
 				return err
 			},
 		})
@@ -48,15 +49,15 @@ func newChannelCreate(t *target) *cobra.Command {
 			if from != "" {
 				q.Set("from", from)
 			}
-			if ordered {
-				q.Set("ordered", "true")
+			if cmd.Flags().Changed("ordered") {
+				q.Set("ordered", fmt.Sprint(ordered))
 			}
-			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/channel/create", q)
+			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/create", q)
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "earliest, latest, a time (RFC 3339 or unix ns) or a sequence; default: a topic's first channel gets everything, others what comes")
-	cmd.Flags().BoolVar(&ordered, "ordered", false, "one message at a time and partition, in order")
+	cmd.Flags().StringVar(&from, "from", "", "earliest, latest, a time (RFC 3339 or unix ns) or a sequence; default: the first channel of a topic begins with its first message, any other with the next message")
+	cmd.Flags().BoolVar(&ordered, "ordered", false, "ordered: one message in flight per partition")
 	return cmd
 }
 
@@ -64,7 +65,7 @@ func newChannelSeek(t *target) *cobra.Command {
 	partition := -1
 	cmd := &cobra.Command{
 		Use:   "seek TOPIC CHANNEL POSITION",
-		Short: "move a channel; what is in flight or delayed is forgotten",
+		Short: "move a channel's position; messages in flight and deferred ones are dropped",
 		Long: `seek moves a channel forward or back. POSITION is earliest, latest, a time
 (RFC 3339, or how long ago, such as 90m) or a sequence.`,
 		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
@@ -80,7 +81,7 @@ func newChannelSeek(t *target) *cobra.Command {
 			if cmd.Flags().Changed("partition") {
 				q.Set("partition", fmt.Sprint(partition))
 			}
-			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/seek", q)
+			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/channel/seek", q)
 			return err
 		},
 	}
@@ -91,13 +92,13 @@ func newChannelSeek(t *target) *cobra.Command {
 func newChannelOrder(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "order TOPIC CHANNEL true|false",
-		Short:   "make a channel ordered: one message at a time and partition; or not",
+		Short:   "switch the order of a channel on or off: one message in flight per partition",
 		Example: `  nsqctl channel order orders billing true`,
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("order", args[2])
-			_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/channel/setorder", q)
+			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/setorder", q)
 			return err
 		},
 	}
@@ -107,7 +108,7 @@ func newChannelDeferred(t *target) *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:   "deferred TOPIC CHANNEL",
-		Short: "list delayed messages, the next due first",
+		Short: "list deferred messages, the next due first",
 		Example: `  nsqctl channel deferred orders billing -n 20
   nsqctl channel deferred orders billing -o json`,
 		Args: cobra.ExactArgs(2),
@@ -117,7 +118,7 @@ func newChannelDeferred(t *target) *cobra.Command {
 			var v struct {
 				Messages []edge.DeferredMessage `json:"messages"`
 			}
-			if err := t.get(cmd.Context(), t.http, "/v1/channel/deferred", q, &v); err != nil {
+			if err := t.GetAny(cmd.Context(), "/v1/channel/deferred", q, &v); err != nil {
 				return err
 			}
 			if t.output == "json" {
@@ -131,15 +132,15 @@ func newChannelDeferred(t *target) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "largest number of messages")
 	return cmd
 }
 
 func newChannelCancel(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "cancel TOPIC CHANNEL ID...",
-		Short:   "finish delayed messages before they are due",
-		Example: `  nsqctl channel cancel orders billing d910000000000007     # the id of "channel deferred"`,
+		Short:   "finish deferred messages before they are due",
+		Example: `  nsqctl channel cancel orders billing d910000000000007     # an id of "channel deferred"`,
 		Args:    cobra.MinimumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
@@ -156,15 +157,15 @@ func newChannelCancel(t *target) *cobra.Command {
 func newChannelPolicy(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy TOPIC CHANNEL",
-		Short: "show or set what becomes of messages that fail",
+		Short: "show or set the policy for failing messages",
 		Example: `  nsqctl channel policy orders billing --max-attempts 5 --dead-letter-topic orders-dead --retry-backoff 1s,2,5m,0.2
   nsqctl channel policy orders billing --max-attempts 0`,
 		Args: cobra.ExactArgs(2),
 	}
 	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff"}
-	cmd.Flags().String(settings[0], "", "a message that failed so often is dead; 0 = none ever is")
-	cmd.Flags().String(settings[1], "", "where dead messages go; it is created")
-	cmd.Flags().String(settings[2], "", "least delay before a message comes again: base[,factor[,max[,jitter]]]")
+	cmd.Flags().String(settings[0], "", "attempts after which a message becomes a dead letter; 0 = no limit")
+	cmd.Flags().String(settings[1], "", "topic of the dead letters; it is created")
+	cmd.Flags().String(settings[2], "", "least delay before a redelivery: base[,factor[,max[,jitter]]]")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q, set := channelArgs(args), false
 		for _, s := range settings {
@@ -175,12 +176,12 @@ func newChannelPolicy(t *target) *cobra.Command {
 			}
 		}
 		if set {
-			if _, err := t.call(cmd.Context(), http.MethodPost, t.http, "/v1/channel/policy", q); err != nil {
+			if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/channel/policy", q); err != nil {
 				return err
 			}
 		}
 		var p edge.ChannelPolicy
-		if err := t.get(cmd.Context(), t.http, "/v1/channel/policy", channelArgs(args), &p); err != nil {
+		if err := t.GetAny(cmd.Context(), "/v1/channel/policy", channelArgs(args), &p); err != nil {
 			return err
 		}
 		return printJSON(cmd.OutOrStdout(), p)
@@ -192,21 +193,21 @@ func newChannelRedrive(t *target) *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:     "redrive TOPIC CHANNEL",
-		Short:   "move a channel's dead messages back to it",
+		Short:   "move a channel's dead letters back to it",
 		Example: `  nsqctl channel redrive orders billing -n 100`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return redrive(cmd, t, args, limit)
 		},
 	}
-	cmd.Flags().IntVarP(&limit, "limit", "n", 1000, "at most so many")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 1000, "largest number of messages")
 	return cmd
 }
 
-// redriveEach bounds one request: all of it is moved before the answer.
+// redriveEach bounds one request: a broker answers after it has moved all messages.
 const redriveEach = 1000
 
-// redrive moves dead messages back until there are no more, or enough.
+// redrive moves dead letters back until none is left or limit is reached.
 func redrive(cmd *cobra.Command, t *target, args []string, limit int) error {
 	q, moved := channelArgs(args), 0
 	for {
@@ -225,14 +226,14 @@ func redrive(cmd *cobra.Command, t *target, args []string, limit int) error {
 	}
 }
 
-// count posts and gives the number that the answer has under a name.
+// count sends a POST and returns the number in the named field of the answer.
 func count(cmd *cobra.Command, t *target, path string, q url.Values, name string) (int, error) {
-	body, err := t.call(cmd.Context(), http.MethodPost, t.http, path, q)
+	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
 	if err != nil {
 		return 0, err
 	}
 	var n map[string]int
-	err = decode(body, path, &n)
+	err = api.Decode(body, path, &n)
 	return n[name], err
 }
 

@@ -29,7 +29,7 @@ type replicaDigest struct {
 	} `json:"batches"`
 }
 
-// finding is what check says of one partition.
+// finding is the result of check for one partition.
 type finding struct {
 	Topic     string   `json:"topic"`
 	Partition int      `json:"partition"`
@@ -44,9 +44,9 @@ func newCheck(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check TOPIC",
 		Short: "compare the replicas of a topic batch by batch",
-		Long: `check reads what every live replica holds, batch by batch, up to the least
-committed end, and says where they differ. Exit code 0: all equal and every
-replica there; 1: a difference, or a replica that is missing or behind.`,
+		Long: `check reads every live replica, batch by batch, up to the least committed
+end, and prints the first difference. Exit code 0: all replicas are present and
+equal; 1: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
 		Args: cobra.ExactArgs(1),
@@ -104,13 +104,13 @@ func reportFindings(cmd *cobra.Command, t *target, found []finding, good bool) e
 
 func compareTopic(ctx context.Context, t *target, topic string) ([]finding, error) {
 	var v edge.ClusterView
-	if err := t.get(ctx, t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
 	address := map[ident.Node]string{}
 	for _, b := range v.Brokers {
 		if b.Alive {
-			address[b.Name] = t.api(b)
+			address[b.Name] = t.Address(b)
 		}
 	}
 	for _, x := range v.Topics {
@@ -126,9 +126,8 @@ func compareTopic(ctx context.Context, t *target, topic string) ([]finding, erro
 	return nil, fmt.Errorf("no topic %q", topic)
 }
 
-// comparePartition walks all replicas in step. Each batch's checksum covers the
-// one before it, so equal checksums at the end mean equal bytes from the first
-// batch that both still hold.
+// comparePartition reads all replicas in step. Each batch's checksum covers the one before it,
+// so equal checksums at the end mean equal bytes from the first batch that both still have.
 func comparePartition(ctx context.Context, t *target, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
@@ -165,7 +164,7 @@ type digestCursor struct {
 
 var errEndOfLog = errors.New("end of the log")
 
-// next makes the batch at c.at valid.
+// next reads the batch at c.at.
 func (c *digestCursor) next(ctx context.Context) error {
 	if c.begun && c.at < len(c.page.Batches) {
 		return nil
@@ -175,7 +174,7 @@ func (c *digestCursor) next(ctx context.Context) error {
 	}
 	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(c.from)}}
 	c.page, c.at = replicaDigest{}, 0
-	if err := c.target.get(ctx, c.address, "/v1/partition/digest", q, &c.page); err != nil {
+	if err := c.target.Get(ctx, c.address, "/v1/partition/digest", q, &c.page); err != nil {
 		return fmt.Errorf("%s: %w", c.node, err)
 	}
 	c.from, c.begun = c.page.Next, true
@@ -206,7 +205,7 @@ func compare(ctx context.Context, cursors []*digestCursor) (problem string, comp
 		first := cursors[0]
 		for _, c := range cursors {
 			if c.at >= len(c.page.Batches) {
-				return fmt.Sprintf("%s ends at %d, others go on", c.node, c.page.Committed), compared, nil
+				return fmt.Sprintf("%s ends at %d, before the others", c.node, c.page.Committed), compared, nil
 			}
 			if c.page.Batches[c.at] != first.page.Batches[first.at] {
 				return fmt.Sprintf("%s and %s differ at offset %d: %+v, %+v", first.node, c.node,
@@ -220,8 +219,8 @@ func compare(ctx context.Context, cursors []*digestCursor) (problem string, comp
 	}
 }
 
-// skipTrimmed takes cursors over a batch that retention has taken from another
-// replica: files end elsewhere where the log began later, or their size was changed.
+// skipTrimmed moves cursors past batches that retention has removed from another replica: its
+// files may end at other offsets, because its log began later or their size was changed.
 func skipTrimmed(cursors []*digestCursor) (some bool) {
 	start := int64(0)
 	for _, c := range cursors {

@@ -14,8 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// holding is a broker that holds the replica of orders/0 from an offset on: batches
-// of ten bytes, the checksum of each by crc.
+// holding is a broker with the replica of orders/0 from an offset on: batches of ten bytes,
+// the checksum of each by crc.
 func holding(t *testing.T, start, end int64, crc func(offset int64) uint32) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		batches := []map[string]any{}
@@ -43,8 +43,8 @@ func checkOf(t *testing.T, addresses ...string) (string, error) {
 	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
 }
 
-// Retention takes whole files, each replica its own: one that began a file elsewhere
-// holds more, or less, of what all have passed, and is equal all the same.
+// Each replica removes whole files by retention. A replica whose files begin elsewhere has
+// more or fewer messages that all channels have passed, and counts as equal.
 func TestCheckComparesWhatAllReplicasStillHold(t *testing.T) {
 	same := func(offset int64) uint32 { return uint32(offset) }
 	out, err := checkOf(t, holding(t, 30, 100, same), holding(t, 0, 100, same), holding(t, 50, 100, same))

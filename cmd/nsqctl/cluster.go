@@ -15,7 +15,7 @@ import (
 )
 
 func newCluster(t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "look at the cluster as a whole"}
+	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, decommission brokers"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "brokers, topics, leaders and in-sync replicas",
@@ -24,7 +24,7 @@ func newCluster(t *target) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v edge.ClusterView
-			if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
 			}
 			if t.output == "json" {
@@ -41,15 +41,14 @@ func newBalance(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "balance",
 		Short: "spread replicas and leaders evenly over the brokers that run",
-		Long: `balance moves replicas from brokers that have more than others to those that
-have fewer, no more than that takes, and then evens out who leads: for after a
-broker has been added. Leaders that moved because of a failure need nothing: they
-go back by themselves when the preferred replica, the first in the list, is in
-sync again.`,
+		Long: `balance moves replicas from brokers with more of them to brokers with fewer,
+as few as possible, and then balances the leaders. Use it after a broker was
+added. It is not needed after a failure: a leadership returns by itself when the
+preferred replica, the first in the list, is in sync again.`,
 		Example: "  nsqctl cluster balance --wait 10m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return arrangement{path: "/v1/cluster/balance", left: unsettled("")}.run(cmd, t)
+			return placementChange{path: "/v1/cluster/balance", left: unsettled("")}.run(cmd, t)
 		},
 	}
 	waitFlag(cmd)
@@ -60,15 +59,15 @@ func newDecommission(t *target) *cobra.Command {
 	var cancel bool
 	cmd := &cobra.Command{
 		Use:   "decommission BROKER",
-		Short: "move a broker's replicas to the others, so that it can go for good",
-		Long: `decommission marks a broker as leaving: it gets no new replicas, and those it has
-are moved to the others, a few at a time. When it has none any more, stop it: the
-cluster then forgets it, its member of the embedded etcd included; one that is
-dead already as soon as it has none. --cancel keeps it after all.`,
+		Short: "move a broker's replicas to the others, before it is removed for good",
+		Long: `decommission marks a broker as leaving: it gets no new replicas, and its
+replicas are moved to the others, a few at a time. When it has none left, stop it:
+the cluster then removes it and its member of the embedded etcd. A dead broker is
+removed as soon as it has no replicas. --cancel ends the decommission.`,
 		Example: `  nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a := arrangement{path: "/v1/broker/decommission", query: url.Values{"node": args}, left: held(args[0])}
+			a := placementChange{path: "/v1/broker/decommission", query: url.Values{"node": args}, left: replicasOn(args[0])}
 			if cancel {
 				a.query.Set("cancel", "true")
 				a.left = func(edge.ClusterView) []string { return nil }
@@ -76,11 +75,11 @@ dead already as soon as it has none. --cancel keeps it after all.`,
 			if err := a.run(cmd, t); err != nil || cancel || !cmd.Flags().Changed("wait") {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas any more: stop it, and the cluster forgets it\n", args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas left: stop it, and the cluster removes it\n", args[0])
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "let it stay after all")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the decommission of the broker")
 	waitFlag(cmd)
 	return cmd
 }

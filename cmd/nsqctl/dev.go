@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +13,7 @@ import (
 )
 
 const (
-	readyTimeout = 30 * time.Second // of what has nothing to recover
-	sayEvery     = 10 * time.Second // while brokers are not ready
+	readyTimeout = 30 * time.Second // for brokers with nothing to recover
 	stopTimeout  = 15 * time.Second
 )
 
@@ -26,8 +23,8 @@ func newDev() *cobra.Command {
 		Use:   "dev [-- flags for every nsqd]",
 		Short: "run a cluster on loopback until Ctrl-C",
 		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
-"ready" when puts are accepted. It forwards nothing and restarts nothing: kill
-a broker with the pid of cluster.json and see what happens. Ctrl-C stops all.
+"ready" when puts are accepted. It does not restart brokers: to test a failure,
+kill a broker by its pid in cluster.json. Ctrl-C stops all brokers.
 
 Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 --tls-cert) +2, RPC +3, etcd client +4, etcd peer +5.`,
@@ -46,56 +43,13 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 	f.IntVar(&cfg.BasePort, "base-port", 4150, "first port")
 	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
 	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
-	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", "./data", "where the brokers keep their data, logs and cluster.json")
-	cmd.AddCommand(newDevKill(&cfg), newDevStart(&cfg))
+	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", devDirectory, "directory of the brokers' data, logs and cluster.json")
+	cmd.AddCommand(newDevKill(&cfg), newDevStart(&cfg), newDevStop(&cfg), newDevRestart(&cfg), newDevLogs(&cfg))
 	return cmd
 }
 
-func newDevKill(cfg *devcluster.Config) *cobra.Command {
-	return &cobra.Command{
-		Use:     "kill NAME",
-		Short:   "kill -9 a broker of a dev cluster",
-		Example: `  nsqctl dev kill n2 --data-dir ./data`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := devcluster.Load(cfg.DataDir)
-			if err != nil {
-				return err
-			}
-			return c.Kill(args[0])
-		},
-	}
-}
-
-func newDevStart(cfg *devcluster.Config) *cobra.Command {
-	return &cobra.Command{
-		Use:     "start NAME",
-		Short:   "start a broker of a dev cluster again",
-		Example: `  nsqctl dev start n2 --data-dir ./data`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := devcluster.Load(cfg.DataDir)
-			if err != nil {
-				return err
-			}
-			if err := c.Start(args[0]); err != nil {
-				return err
-			}
-			b, err := c.Broker(args[0])
-			if err != nil {
-				return err
-			}
-			if err := awaitReady(cmd, c, b.Name); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", b.Name, b.PID)
-			return nil
-		},
-	}
-}
-
-// flagsBehindDashes takes arguments only behind "--": what stands before it is a
-// verb that there is not.
+// flagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown
+// verb.
 func flagsBehindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
@@ -122,9 +76,9 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 		return err
 	}
 	for _, b := range c.Brokers {
-		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s.log\n", b.Name, b.PID, b.TCP, b.HTTP, b.DataDir)
+		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
 	}
-	if err := awaitReady(cmd, c); err != nil {
+	if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c); err != nil {
 		_ = c.StopAll(stopTimeout)
 		return err
 	}
@@ -134,22 +88,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	return c.StopAll(stopTimeout)
 }
 
-// awaitReady waits for brokers, all if none is named, and says now and then for
-// which: one with thousands of partitions to recover takes its time. Whoever waits
-// in vain stops it himself; a broker that ends is noticed at once.
-func awaitReady(cmd *cobra.Command, c *devcluster.Cluster, only ...string) error {
-	for {
-		ctx, cancel := context.WithTimeout(cmd.Context(), sayEvery)
-		err := c.Ready(ctx, only...)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || cmd.Context().Err() != nil {
-			return err
-		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "still waiting:", err)
-	}
-}
-
-// findBroker looks beside this binary, then in PATH.
+// findBroker looks for nsqd beside this binary, then in PATH.
 func findBroker(given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)

@@ -14,9 +14,9 @@ func newDump() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dump FILE...",
 		Short: "print the files of a data directory: segments, commit logs, journal",
-		Long: `dump prints a segment (.seg), a commit log (.idx) or a journal file (.log), a
-line for each batch or record. It changes nothing and may run beside a broker.
-Exit code 1 if anything in the files is damaged.`,
+		Long: `dump prints a segment (.seg), a commit log (.idx) or a journal file (.log), one
+line per batch or record. It is read-only and may run beside a broker. Exit code 1
+if a file is damaged.`,
 		Example: `  nsqctl dump data/n1/topics/*/0/*.seg | tail`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,7 +28,7 @@ Exit code 1 if anything in the files is damaged.`,
 				}
 				s, err := dump.File(out, vfs.OS{}, name)
 				if err != nil {
-					_ = out.Flush() // the error matters more
+					_ = out.Flush() // the error of the command matters more
 					return err
 				}
 				damaged += s.Damaged

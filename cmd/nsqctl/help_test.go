@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// leaves calls f for every command that does something.
+// leaves calls f for every command without subcommands.
 func leaves(cmd *cobra.Command, f func(*cobra.Command)) {
 	if cmd.Runnable() {
 		f(cmd)
@@ -18,7 +18,7 @@ func leaves(cmd *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// TestEveryCommandHasAnExample: --help alone must be enough to use one.
+// TestEveryCommandHasAnExample: --help must be enough to use a command.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	leaves(newRoot(), func(cmd *cobra.Command) {
 		require.NotEmpty(t, cmd.Short, cmd.CommandPath())
@@ -26,14 +26,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	})
 }
 
-// TestVersionIsThatOfTheBroker: one release, one version.
-func TestVersionIsThatOfTheBroker(t *testing.T) {
-	out, err := run(t, time.Minute, "--version")
-	require.NoError(t, err)
-	require.Equal(t, "nsqctl version 1.3.0\n", out)
-}
-
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestErrorsNameTheFault(t *testing.T) {
 	for want, args := range map[string][]string{
 		`--output is text or json, not "xml"`:      {"topic", "list", "-o", "xml"},
 		`unknown command "topics"`:                 {"topics"},
@@ -43,7 +36,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		"127.0.0.1:1: connect: connection refused": {"topic", "list", "--nsqd-http-address", "127.0.0.1:1"},
 		"--tls-cert, --tls-key: open nothing.pem":  {"topic", "list", "--tls-cert", "nothing.pem"},
 		"--tls-root-ca-file: no certificate in":    {"topic", "list", "--tls-root-ca-file", "help_test.go"},
-		"--limit 1m0s: a repeat fails after":       {"bench", "--limit", "1m"},
+		"--limit 1m0s must be less than --timeout": {"bench", "--limit", "1m"},
 		"--max-steal 101: a percentage":            {"bench", "--max-steal", "101"},
 		"unknown flag: --tpic":                     {"pub", "--tpic", "orders"},
 	} {

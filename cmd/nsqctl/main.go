@@ -1,20 +1,17 @@
-// Command nsqctl publishes, consumes, inspects and administers a Lockstep
-// cluster, and starts one on loopback for development. It speaks only the NSQ
-// protocol and the brokers' HTTP API; most commands work against stock nsqd too.
+// Command nsqctl publishes, consumes, inspects and administers a Lockstep cluster, and starts
+// one on loopback for development. It uses only the NSQ protocol and the brokers' HTTP API;
+// most commands work with a stock nsqd too.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 func main() {
@@ -28,47 +25,35 @@ func main() {
 	}
 }
 
-// errSilent ends with exit code 1 and no further text: the command said it all.
+// errSilent ends with exit code 1 and no further text: the command has printed the reason.
 var errSilent = errors.New("failed")
-
-// target is where the commands find a broker; any one of the cluster will do.
-type target struct {
-	tcp      []string
-	http     string
-	output   string
-	security security
-	client   *http.Client // valid once a command runs
-}
-
-// The default ports of a broker's API.
-const (
-	httpAddress  = "127.0.0.1:4151"
-	httpsAddress = "127.0.0.1:4152"
-)
 
 func newRoot() *cobra.Command {
 	t := &target{}
 	root := &cobra.Command{
 		Use:   "nsqctl",
 		Short: "publish, consume, inspect and administer a Lockstep cluster",
-		Long: `nsqctl talks to any broker of a cluster: every broker takes every put, serves
-every channel and answers for the whole cluster.`,
+		Long: `nsqctl uses any broker of a cluster: every broker accepts every put, serves
+every channel and answers for the whole cluster. Without addresses it uses the
+brokers of ./data/cluster.json, which "make run" and "nsqctl dev" write, or else
+a broker at the default ports.`,
 		Example: `  nsqctl dev --nodes 3 --data-dir ./data          # a cluster on loopback
   nsqctl pub --topic records records.jsonl        # one message a line
   nsqctl tail --topic records -n 10
   nsqctl cluster status
   nsqctl check records                            # are the replicas equal?`,
-		Version:           edge.Version,
+		Version:           versionLine(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return t.prepare(cmd) },
 	}
 	f := root.PersistentFlags()
-	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{"127.0.0.1:4150"}, "TCP address of a broker; may be repeated, the next is used when one fails")
-	f.StringVar(&t.http, "nsqd-http-address", httpAddress, "HTTP address of any broker; with TLS its HTTPS address ("+httpsAddress+")")
+	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{tcpAddress}, "TCP address of a broker; may be repeated, the next is used when one fails")
+	f.StringSliceVar(&t.Addresses, "nsqd-http-address", []string{httpAddress}, "HTTP address of any broker, with TLS its HTTPS address ("+httpsAddress+"); may be repeated, the next is asked when one does not answer")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	t.security.flags(f)
-	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t))
+	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newMan())
+	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
 	for _, group := range root.Commands() {
 		if !group.Runnable() {
 			group.Example = group.Commands()[0].Example
@@ -76,19 +61,4 @@ every channel and answers for the whole cluster.`,
 		}
 	}
 	return root
-}
-
-// prepare works out what the flags mean together.
-func (t *target) prepare(cmd *cobra.Command) error {
-	if t.output != "text" && t.output != "json" {
-		return fmt.Errorf("--output is text or json, not %q", t.output)
-	}
-	if err := t.security.load(); err != nil {
-		return err
-	}
-	if t.security.config != nil && !cmd.Flags().Changed("nsqd-http-address") {
-		t.http = httpsAddress
-	}
-	t.client = t.security.client()
-	return nil
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -32,67 +34,88 @@ type peekedMessage struct {
 }
 
 func newPeek(t *target) *cobra.Command {
-	var from string
-	var count, partition int
+	var p peeking
 	cmd := &cobra.Command{
 		Use:   "peek TOPIC",
-		Short: "look at messages without consuming them",
-		Long: `peek reads the log of a topic: everything that is retained, whether consumed or
-not. No channel notices. --from is earliest, latest, a sequence, or a unix time
-in nanoseconds.`,
+		Short: "print messages without consuming them",
+		Long: `peek reads the log of a topic: all retained messages, consumed or not. It has
+no effect on channels. --from is earliest, latest, a sequence, or a Unix time in
+nanoseconds. --node reads the replica on one broker. With --uncommitted that
+includes messages beyond its committed end, as after an unclean recovery: no
+consumer receives them, and they may be removed later.`,
 		Example: `  nsqctl peek orders -n 3
-  nsqctl peek orders --partition 2 --from 1500 -o json`,
+  nsqctl peek orders --partition 2 --from 1500 -o json
+  nsqctl peek orders --partition 2 --node n1 --uncommitted -n 1000000 -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("partition") && partition < 0 {
-				return fmt.Errorf("--partition %d: partitions are numbered from 0", partition)
+			switch {
+			case cmd.Flags().Changed("partition") && p.partition < 0:
+				return fmt.Errorf("--partition %d: partitions are numbered from 0", p.partition)
+			case p.uncommitted && p.node == "":
+				return errors.New("--uncommitted requires --node: each replica has its own end")
 			}
-			return peek(cmd, t, args[0], from, partition, count)
+			p.topic = args[0]
+			return p.run(cmd, t)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "earliest", "where to begin in each partition")
-	f.IntVar(&partition, "partition", -1, "only this partition")
-	f.IntVarP(&count, "count", "n", 10, "messages of each partition")
+	f.StringVar(&p.from, "from", "earliest", "first message of each partition")
+	f.IntVar(&p.partition, "partition", -1, "only this partition")
+	f.IntVarP(&p.count, "count", "n", 10, "messages of each partition")
+	f.StringVar(&p.node, "node", "", "read the replica on this broker")
+	f.BoolVar(&p.uncommitted, "uncommitted", false, "with --node: include messages beyond its committed end")
 	return cmd
 }
 
-func peek(cmd *cobra.Command, t *target, topic, from string, partition, count int) error {
+// peeking holds the arguments of a peek.
+type peeking struct {
+	topic, from, node string
+	partition, count  int // partition -1: all
+	uncommitted       bool
+}
+
+func (p peeking) run(cmd *cobra.Command, t *target) error {
 	var v edge.ClusterView
-	if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return err
-	}
-	addresses := map[string]string{}
-	for _, b := range v.Brokers {
-		addresses[string(b.Name)] = t.api(b)
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	found := false
 	for _, x := range v.Topics {
-		for _, p := range x.Partitions {
-			if x.Topic != topic || partition >= 0 && p.Partition != partition {
+		for _, part := range x.Partitions {
+			if x.Topic != p.topic || p.partition >= 0 && part.Partition != p.partition {
 				continue
 			}
 			found = true
-			if p.Leader == "" {
-				return fmt.Errorf("%s/%d has no leader now", topic, p.Partition)
+			if p.node == "" && part.Leader == "" {
+				return fmt.Errorf("%s/%d has no leader now; --node reads the replica on one broker", p.topic, part.Partition)
 			}
-			if err := peekPartition(cmd, t, out, addresses[string(p.Leader)], topic, from, p.Partition, count); err != nil {
+			one := p
+			one.partition = part.Partition
+			one.node = cmp.Or(p.node, string(part.Leader)) // a follower may lag behind the leader
+			if err := one.print(cmd, t, out); err != nil {
 				return err
 			}
 		}
 	}
 	if !found {
-		return fmt.Errorf("no topic %q, or no such partition of it", topic)
+		return fmt.Errorf("no topic %q, or no such partition of it", p.topic)
 	}
 	return out.Flush()
 }
 
-func peekPartition(cmd *cobra.Command, t *target, out *bufio.Writer, address, topic, from string, partition, count int) error {
-	for count > 0 {
-		q := url.Values{"topic": {topic}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(count)}}
+// print reads one partition. Any broker can answer: it forwards the request to one with a replica.
+func (p peeking) print(cmd *cobra.Command, t *target, out *bufio.Writer) error {
+	for p.count > 0 {
+		q := url.Values{"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)}}
+		if p.node != "" {
+			q.Set("node", p.node)
+		}
+		if p.uncommitted {
+			q.Set("uncommitted", "true")
+		}
 		var page peekedPage
-		if err := t.get(cmd.Context(), address, "/v1/topic/peek", q, &page); err != nil {
+		if err := t.GetAny(cmd.Context(), "/v1/topic/peek", q, &page); err != nil {
 			return err
 		}
 		for i := range page.Messages {
@@ -100,16 +123,16 @@ func peekPartition(cmd *cobra.Command, t *target, out *bufio.Writer, address, to
 				return err
 			}
 		}
-		count -= len(page.Messages)
+		p.count -= len(page.Messages)
 		if len(page.Messages) == 0 || page.Next >= page.End {
 			return nil
 		}
-		from = fmt.Sprint(page.Next)
+		p.from = fmt.Sprint(page.Next)
 	}
 	return nil
 }
 
-// printPeeked writes a line of JSON, or of text.
+// printPeeked writes one message as a line of JSON or text.
 func printPeeked(out *bufio.Writer, t *target, m *peekedMessage) error {
 	if t.output == "json" {
 		return json.NewEncoder(out).Encode(m)

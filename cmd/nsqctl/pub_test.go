@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
-	"net"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,46 +12,78 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
 	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
 )
 
-// tcpBroker serves clients, and forgets everything with the test.
+// tcpBroker is a fake broker for the duration of the test.
 func tcpBroker(t *testing.T) string {
 	t.Helper()
-	address, _ := tcpBrokerWith(t, protocol.DefaultOptions())
+	address, _ := brokertest.Start(t, protocol.DefaultOptions())
 	return address
 }
 
-func tcpBrokerWith(t *testing.T, o protocol.Options) (string, *edgetest.Cluster) {
-	t.Helper()
-	cluster := edgetest.New()
-	h := protocol.New(o, protocol.Backend{Publisher: cluster, Subscribers: cluster})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { h.Serve(t.Context(), conn.(*net.TCPConn)) })
-		}
-	})
-	t.Cleanup(func() {
-		require.NoError(t, l.Close())
-		serving.Wait()
-		cluster.Close()
-	})
-	return l.Addr().String(), cluster
+// running is a running command whose input is not at its end.
+type running struct {
+	t      *testing.T
+	in     *io.PipeWriter
+	cancel context.CancelFunc // Ctrl-C
+	done   chan struct{}
+	mu     sync.Mutex
+	out    bytes.Buffer
+	err    error // after done
 }
 
-// TestPub publishes every line that is not empty, the last one too.
+func (r *running) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.Write(b)
+}
+
+func (r *running) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String()
+}
+
+func begin(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	r := &running{t: t, in: out, cancel: cancel, done: make(chan struct{})}
+	root := newRoot()
+	root.SetOut(r)
+	root.SetErr(r)
+	root.SetIn(in)
+	root.SetArgs(args)
+	go func() { // ends with the command
+		defer close(r.done)
+		r.err = root.ExecuteContext(ctx)
+	}()
+	t.Cleanup(func() { _ = out.Close(); cancel(); <-r.done })
+	return r
+}
+
+// ends waits for the end of the command.
+func (r *running) ends() error {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(10 * time.Second):
+		require.FailNow(r.t, "it goes on", r.said())
+	}
+	return r.err
+}
+
+func lineFile(t *testing.T, lines ...string) string {
+	name := filepath.Join(t.TempDir(), "lines")
+	require.NoError(t, os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	return name
+}
+
+// TestPub publishes every non-empty line, including the last one.
 func TestPub(t *testing.T) {
 	address := tcpBroker(t)
 	name := filepath.Join(t.TempDir(), "lines")
@@ -67,44 +101,13 @@ func TestPub(t *testing.T) {
 	require.Equal(t, "one\ntwo\nthree\none\ntwo\nthree\n", out)
 }
 
-// TestPubGivesUpWhatCannotBe: a message that no broker takes is not put again.
-func TestPubGivesUpWhatCannotBe(t *testing.T) {
-	o := protocol.DefaultOptions()
-	o.MaxMsgSize = 10
-	address, _ := tcpBrokerWith(t, o)
-	name := filepath.Join(t.TempDir(), "lines")
-	require.NoError(t, os.WriteFile(name, []byte("one\nmuch too long a line\n"), 0o600))
-	_, err := run(t, time.Minute, "pub", "--topic=orders", "--window=1", "--nsqd-tcp-address="+address, name)
-	require.ErrorContains(t, err, "a put failed 1 times, last: E_BAD_MESSAGE")
-	require.ErrorContains(t, err, "(1 messages were answered OK)")
-}
-
-// TestPubTriesARefusedPutInPeace: a broker that refuses for now is not asked
-// thousands of times a second.
-func TestPubTriesARefusedPutInPeace(t *testing.T) {
-	address, cluster := tcpBrokerWith(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrDiskFull)
-	name := filepath.Join(t.TempDir(), "lines")
-	require.NoError(t, os.WriteFile(name, []byte("one\n"), 0o600))
-	_, err := run(t, time.Minute, "pub", "--topic=orders", "--retry=1s", "--nsqd-tcp-address="+address, name)
-	require.ErrorContains(t, err, "E_PUB_FAILED")
-	require.LessOrEqual(t, len(cluster.Puts()), 25)
-	require.Greater(t, len(cluster.Puts()), 1)
-}
-
-// TestPubTriesAWindowAgain: hundreds of puts that were refused together do not
-// wait for one another.
-func TestPubTriesAWindowAgain(t *testing.T) {
-	address, cluster := tcpBrokerWith(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrDiskFull)
-	name := filepath.Join(t.TempDir(), "lines")
-	require.NoError(t, os.WriteFile(name, []byte(strings.Repeat("line\n", 500)), 0o600))
-	var healing sync.WaitGroup
-	defer healing.Wait()
-	healing.Go(func() {
-		assert.Eventually(t, func() bool { return len(cluster.Puts()) >= 500 }, 10*time.Second, time.Millisecond)
-		cluster.FailPuts(nil)
-	})
-	_, err := run(t, 10*time.Second, "pub", "--topic=orders", "--nsqd-tcp-address="+address, name)
-	require.NoError(t, err)
+// TestNothingLeavesWithoutTLS: with --tls neither pub nor tail continues in clear text.
+func TestNothingLeavesWithoutTLS(t *testing.T) {
+	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	_, err := run(t, time.Minute, "pub", "--topic=orders", "--tls", "--auth-secret=s3cret", "--nsqd-tcp-address="+address, lineFile(t, "secret"))
+	require.ErrorContains(t, err, "does not use TLS")
+	_, err = run(t, time.Minute, "tail", "--topic=orders", "--channel=ch", "--tls", "--nsqd-tcp-address="+address)
+	require.ErrorContains(t, err, "does not use TLS")
+	require.Empty(t, cluster.Puts())
+	require.Empty(t, cluster.Directory().Channels("orders"))
 }

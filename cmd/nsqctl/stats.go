@@ -19,7 +19,7 @@ func newStats(t *target) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "depth, in flight, deferred and counters of the brokers that lead; live with --interval",
+		Short: "depth, in-flight and deferred messages and counters, from the leaders; live with --interval",
 		Example: `  nsqctl stats --topic orders
   nsqctl stats --interval 1s              # shown again every second, with rates, until Ctrl-C
   nsqctl stats --interval 10s -o json     # a line every ten seconds`,
@@ -40,15 +40,15 @@ func newStats(t *target) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&topic, "topic", "", "only this topic")
 	cmd.Flags().StringVar(&channel, "channel", "", "only this channel")
-	cmd.Flags().DurationVar(&interval, "interval", 0, "show again after this time, until Ctrl-C")
+	cmd.Flags().DurationVar(&interval, "interval", 0, "repeat after this time, until Ctrl-C")
 	return cmd
 }
 
-// clearScreen begins a new picture on a terminal.
+// clearScreen clears a terminal.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// liveStats shows the statistics again and again. A broker that cannot be asked
-// for a moment is no reason to stop looking.
+// liveStats prints the statistics repeatedly. It goes on if a broker does not answer for a
+// moment.
 func liveStats(cmd *cobra.Command, t *target, topic, channel string, interval time.Duration) error {
 	out := cmd.OutOrStdout()
 	tick := time.NewTicker(interval)
@@ -83,6 +83,13 @@ func liveStats(cmd *cobra.Command, t *target, topic, channel string, interval ti
 	}
 }
 
+// printJSON writes v indented.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -92,8 +99,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
-// rates are the messages put a second, by topic and broker. A topic that has
-// moved has none for a moment.
+// rates returns the messages put per second, by topic and broker. After a topic has moved it
+// has no rate for one interval.
 func rates(before, now []brokerTopic, interval time.Duration) map[string]float64 {
 	counts := map[string]uint64{}
 	for _, x := range before {
@@ -141,10 +148,10 @@ type brokerTopic struct {
 	edge.TopicStats
 }
 
-// clusterStats asks every live broker: only leaders report a topic's queues.
+// clusterStats queries every live broker: only leaders report a topic's queues.
 func clusterStats(cmd *cobra.Command, t *target, topic, channel string) ([]brokerTopic, error) {
 	var v edge.ClusterView
-	if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
 	var all []brokerTopic
@@ -156,7 +163,7 @@ func clusterStats(cmd *cobra.Command, t *target, topic, channel string) ([]broke
 		var s struct {
 			Topics []edge.TopicStats `json:"topics"`
 		}
-		if err := t.get(cmd.Context(), t.api(b), "/stats", q, &s); err != nil {
+		if err := t.Get(cmd.Context(), t.Address(b), "/stats", q, &s); err != nil {
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
 		for _, x := range s.Topics {

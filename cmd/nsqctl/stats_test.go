@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeBroker answers what the commands ask; each /stats counts 50 messages more.
+// fakeBroker answers the requests of the commands; each /stats counts 50 messages more.
 func fakeBroker(t *testing.T) *httptest.Server {
 	t.Helper()
 	count := 0
@@ -39,7 +39,7 @@ func fakeBroker(t *testing.T) *httptest.Server {
 	return s
 }
 
-// run is one command line; it ends after a time if it does not by itself.
+// run runs one command line, at most for limit.
 func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

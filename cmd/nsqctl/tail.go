@@ -2,19 +2,25 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
-// comeBack is how long after its connection ended a broker is dialled again, and how
-// often a lookup API is asked: go-nsq has one number for both.
-const comeBack = time.Second
+// reconnectDelay is the pause before a broker is dialled again, and between queries of a
+// lookup API: go-nsq has one setting for both.
+const reconnectDelay = time.Second
 
 func newTail(t *target) *cobra.Command {
 	var topic, channel, lookupd string
@@ -22,10 +28,10 @@ func newTail(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tail --topic TOPIC",
 		Aliases: []string{"sub"},
-		Short:   "print the messages of a topic, a line each",
+		Short:   "print the messages of a topic, one per line",
 		Long: `tail consumes a channel and prints each body on its own line. Without --channel
-it makes an ephemeral one that sees what comes from now on; with --channel it
-takes messages away from the other consumers of that channel.`,
+it creates an ephemeral one, which receives the messages from now on; with
+--channel it shares the messages with the other consumers of that channel.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +41,7 @@ takes messages away from the other consumers of that channel.`,
 			cfg := t.security.nsq()
 			cfg.MaxInFlight = inFlight
 			cfg.MaxAttempts = 0
-			cfg.LookupdPollInterval, cfg.LookupdPollJitter = comeBack, 0
+			cfg.LookupdPollInterval, cfg.LookupdPollJitter = reconnectDelay, 0
 			consumer, err := nsq.NewConsumer(topic, channel, cfg)
 			if err != nil {
 				return err
@@ -43,11 +49,13 @@ takes messages away from the other consumers of that channel.`,
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
 			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{})}
 			consumer.AddHandler(p)
-			consumer.SetLookupdHttpClient(t.client)
+			consumer.SetLookupdHttpClient(t.HTTP)
+			safe := secured{security: &t.security, out: cmd.ErrOrStderr()}
+			consumer.SetBehaviorDelegate(safe)
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
-				err = consumer.ConnectToNSQDs(t.tcp)
+				err = connectAny(cmd.Context(), consumer, t.tcp, safe)
 			}
 			if err != nil {
 				return err
@@ -64,14 +72,62 @@ takes messages away from the other consumers of that channel.`,
 	f := cmd.Flags()
 	f.StringVar(&topic, "topic", "", "topic to read (required)")
 	f.StringVar(&channel, "channel", "", "channel to consume; default an ephemeral one")
-	f.StringVar(&lookupd, "lookupd-http-address", "", "find the brokers by this lookup API, host:port or https://host:port, instead of --nsqd-tcp-address")
-	f.IntVarP(&count, "count", "n", 0, "stop after so many messages; 0 = never")
-	f.IntVar(&inFlight, "max-in-flight", 200, "messages taken ahead")
+	f.StringVar(&lookupd, "lookupd-http-address", "", "lookup API that lists the brokers, host:port or https://host:port; replaces --nsqd-tcp-address")
+	f.IntVarP(&count, "count", "n", 0, "stop after this number of messages; 0 = never")
+	f.IntVar(&inFlight, "max-in-flight", 200, "largest number of messages in flight")
 	_ = cmd.MarkFlagRequired("topic")
 	return cmd
 }
 
-// printer writes bodies and stops at the limit; what comes later goes back.
+// connectAny consumes from every broker that answers. One is enough to receive all messages;
+// the others are used when it fails.
+func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe secured) error {
+	var silent []error
+	for _, address := range addresses {
+		err := safe.check(ctx, address)
+		if err == nil {
+			err = c.ConnectToNSQD(address)
+		}
+		if errors.Is(err, publisher.ErrNoTLS) {
+			return fmt.Errorf("%s: %w", address, err)
+		}
+		if err != nil {
+			silent = append(silent, fmt.Errorf("%s: %w", address, err))
+		}
+	}
+	if len(silent) == len(addresses) {
+		return errors.Join(silent...)
+	}
+	return nil
+}
+
+// secured prevents a consumer from using ports without TLS if TLS is required: go-nsq would
+// continue in clear text.
+type secured struct {
+	security *security
+	out      io.Writer
+}
+
+// check returns nil if a broker may be consumed from.
+func (s secured) check(ctx context.Context, address string) error {
+	if s.security.config == nil {
+		return nil
+	}
+	return s.security.dialer().Check(ctx, address)
+}
+
+// Filter implements nsq.DiscoveryFilter for the brokers that a lookup API lists.
+func (s secured) Filter(addresses []string) []string {
+	return slices.DeleteFunc(addresses, func(address string) bool {
+		err := s.check(context.Background(), address) // go-nsq passes no context
+		if errors.Is(err, publisher.ErrNoTLS) {
+			fmt.Fprintf(s.out, "%s: %v\n", address, err)
+		}
+		return errors.Is(err, publisher.ErrNoTLS)
+	})
+}
+
+// printer writes bodies and stops at the limit; later messages are requeued.
 type printer struct {
 	mu    sync.Mutex
 	out   *bufio.Writer
@@ -80,7 +136,7 @@ type printer struct {
 	done  chan struct{}
 }
 
-// HandleMessage prints one message; an error gives it back to the channel.
+// HandleMessage prints one message; an error requeues it.
 func (p *printer) HandleMessage(m *nsq.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restarting stands before a broker, and ends its first connection when the client
-// has finished a message, as a broker does that is restarted: told is closed then.
-func restarting(t *testing.T, broker string) (address string, told chan struct{}) {
+// restarting is a proxy before a broker. It ends its first connection when the client has
+// finished a message, like a restarted broker, and closes finished then.
+func restarting(t *testing.T, broker string) (address string, finished chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	told = make(chan struct{})
+	finished = make(chan struct{})
 	go func() {
 		for n := 0; ; n++ {
 			client, err := l.Accept()
@@ -38,16 +38,16 @@ func restarting(t *testing.T, broker string) (address string, told chan struct{}
 					_, _ = io.Copy(to, client)
 					return
 				}
-				defer close(told)
+				defer close(finished)
 				defer client.Close()
 				untilFinished(to, client)
 			}()
 		}
 	}()
-	return l.Addr().String(), told
+	return l.Addr().String(), finished
 }
 
-// untilFinished passes on what a client says, up to and with its first FIN.
+// untilFinished forwards the client's bytes, up to and with its first FIN.
 func untilFinished(to io.Writer, client io.Reader) {
 	b := make([]byte, 4096)
 	for {
@@ -58,7 +58,7 @@ func untilFinished(to io.Writer, client io.Reader) {
 	}
 }
 
-// Who tails a broker that is restarted goes on soon after, and misses nothing.
+// A tail of a restarted broker continues soon after the restart, and misses no message.
 func TestTailComesBackAfterARestart(t *testing.T) {
 	broker := tcpBroker(t)
 	put := func(body string) {
@@ -68,7 +68,7 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 		require.NoError(t, err)
 	}
 	put("one")
-	address, told := restarting(t, broker)
+	address, finished := restarting(t, broker)
 	type end struct {
 		out string
 		err error
@@ -78,7 +78,7 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 		out, err := run(t, 20*time.Second, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address)
 		ended <- end{out, err}
 	}()
-	<-told
+	<-finished
 	put("two")
 	e := <-ended
 	require.NoError(t, e.err)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,7 +24,7 @@ func newTopic(t *target) *cobra.Command {
 			Example: "  nsqctl topic " + verb + " orders",
 			Args:    cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := t.call(cmd.Context(), http.MethodPost, t.http, "/topic/"+verb, url.Values{"topic": args})
+				_, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/"+verb, url.Values{"topic": args})
 				return err
 			},
 		})
@@ -33,7 +35,7 @@ func newTopic(t *target) *cobra.Command {
 func newTopicCreate(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create TOPIC",
-		Short:   "create a topic; answers the effective values",
+		Short:   "create a topic and print its effective values; an error if it exists with others",
 		Example: `  nsqctl topic create orders --partitions 8 --replication-factor 3 --min-in-sync 2`,
 		Args:    cobra.ExactArgs(1),
 	}
@@ -43,11 +45,12 @@ func newTopicCreate(t *target) *cobra.Command {
 		f.Int(s, 0, "0 = the cluster's default")
 	}
 	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl"}
-	f.String(limits[0], "", "keep finished messages for replay so long, such as 24h; also of a topic that is there")
-	f.String(limits[1], "", "keep so many bytes of finished messages for replay; also of a topic that is there")
-	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also of a topic that is there")
-	f.String(limits[3], "", "finish messages that are older instead of delivering them; 0s = no limit; also of a topic that is there")
-	f.Bool("ordered", false, "one message at a time and partition, in order")
+	f.String(limits[0], "", "keep finished messages for replay for this time, such as 24h; also changes an existing topic")
+	f.String(limits[1], "", "keep this many bytes of finished messages for replay; also changes an existing topic")
+	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also changes an existing topic")
+	f.String(limits[3], "", "finish older messages instead of delivering them; 0s = no limit; also changes an existing topic")
+	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
+	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"topic": args}
 		for _, s := range settings {
@@ -55,15 +58,15 @@ func newTopicCreate(t *target) *cobra.Command {
 				q.Set(underscored(s), fmt.Sprint(n))
 			}
 		}
-		for _, s := range limits {
+		for _, s := range append(limits, "durability") {
 			if v, _ := f.GetString(s); v != "" {
 				q.Set(underscored(s), v)
 			}
 		}
-		if ordered, _ := f.GetBool("ordered"); ordered {
-			q.Set("ordered", "true")
+		if f.Changed("ordered") {
+			q.Set("ordered", f.Lookup("ordered").Value.String())
 		}
-		if _, err := t.call(cmd.Context(), http.MethodPost, t.http, "/topic/create", q); err != nil {
+		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/create", q); err != nil {
 			return err
 		}
 		return describeTopic(cmd, t, args[0])
@@ -74,7 +77,7 @@ func newTopicCreate(t *target) *cobra.Command {
 func newTopicDescribe(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe TOPIC",
-		Short:   "leaders, replicas and ends of every partition",
+		Short:   "print leaders, replicas and ends of every partition",
 		Example: `  nsqctl topic describe orders`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
@@ -84,14 +87,14 @@ func newTopicDescribe(t *target) *cobra.Command {
 func newTopicList(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "the names of all topics",
+		Short:   "print the names of all topics",
 		Example: `  nsqctl topic list -o json`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v struct {
 				Topics []string `json:"topics"`
 			}
-			if err := t.get(cmd.Context(), t.http, "/topics", nil, &v); err != nil {
+			if err := t.GetAny(cmd.Context(), "/topics", nil, &v); err != nil {
 				return err
 			}
 			if t.output == "json" {
@@ -105,25 +108,54 @@ func newTopicList(t *target) *cobra.Command {
 	}
 }
 
-// underscored is a flag's name as the HTTP API spells it.
+// underscored returns a flag's name in the spelling of the HTTP API.
 func underscored(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
 func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 	var v edge.ClusterView
-	if err := t.get(cmd.Context(), t.http, "/v1/cluster", nil, &v); err != nil {
+	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return err
 	}
 	for _, x := range v.Topics {
 		if x.Topic != topic {
 			continue
 		}
-		if t.output == "json" {
-			return printJSON(cmd.OutOrStdout(), x)
+		var channels struct {
+			Channels []edge.ChannelView `json:"channels"`
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "topic %s, id %s, replication factor %d, min in sync %d\n", x.Topic, x.ID, x.ReplicationFactor, x.MinInSync)
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		printTopics(w, []edge.TopicView{x})
-		return w.Flush()
+		if err := t.GetAny(cmd.Context(), "/v1/topic/channels", url.Values{"topic": {topic}}, &channels); err != nil {
+			return err
+		}
+		if t.output == "json" {
+			return printJSON(cmd.OutOrStdout(), struct {
+				edge.TopicView
+				Channels []edge.ChannelView `json:"channels"`
+			}{x, channels.Channels})
+		}
+		return printTopic(cmd.OutOrStdout(), x, channels.Channels)
 	}
 	return fmt.Errorf("no topic %q", topic)
+}
+
+func printTopic(out io.Writer, x edge.TopicView, channels []edge.ChannelView) error {
+	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s\n",
+		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), mark(x.Ordered, ", ordered"))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	printTopics(w, []edge.TopicView{x})
+	if err := w.Flush(); err != nil || len(channels) == 0 {
+		return err
+	}
+	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED")
+	for _, c := range channels {
+		fmt.Fprintf(w, "%s\t%v\t%v\n", c.Channel, c.Ordered, c.Paused)
+	}
+	return w.Flush()
+}
+
+// mark returns text if so is true, else "".
+func mark(so bool, text string) string {
+	if so {
+		return text
+	}
+	return ""
 }

@@ -13,22 +13,23 @@ func newMove(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move TOPIC",
 		Short: "move one replica of a partition to another broker",
-		Long: `move puts a replica of a partition on another broker, in the same place: the
-first in the list is the preferred leader. The new one is filled and joins the
-in-sync set before the old one goes; puts and consumers go on.`,
+		Long: `move moves a replica of a partition to another broker, at the same place in the
+list: the first in the list is the preferred leader. The new replica copies the
+log and joins the in-sync set before the old one is removed; puts and consumers
+continue.`,
 		Example: `  nsqctl topic move orders --partition 3 --from n1 --to n4 --wait 1h`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return arrangement{path: "/v1/topic/move", query: q, left: unsettled(args[0]), never: leaving(to)}.run(cmd, t)
+			return placementChange{path: "/v1/topic/move", query: q, left: unsettled(args[0]), never: notLeaving(to)}.run(cmd, t)
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&partition, "partition", 0, "which partition")
-	f.StringVar(&from, "from", "", "the broker that has the replica")
-	f.StringVar(&to, "to", "", "the broker that is to have it")
+	f.IntVar(&partition, "partition", 0, "number of the partition")
+	f.StringVar(&from, "from", "", "broker that has the replica")
+	f.StringVar(&to, "to", "", "broker that receives the replica")
 	for _, name := range []string{"from", "to"} {
-		_ = cmd.MarkFlagRequired(name) // declared above
+		_ = cmd.MarkFlagRequired(name) // the flags are declared above
 	}
 	waitFlag(cmd)
 	return cmd
@@ -37,27 +38,27 @@ in-sync set before the old one goes; puts and consumers go on.`,
 func newReplication(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replication TOPIC",
-		Short: "change the replication factor, or the minimum in sync, of a topic",
-		Long: `replication changes how many replicas each partition has, and how many of them
-must be in sync before a put is taken. Replicas are added or taken away one
-partition after the other; a higher minimum holds for a partition as soon as so
-many are in sync.`,
+		Short: "change the replication factor or the minimum of in-sync replicas of a topic",
+		Long: `replication changes the number of replicas of each partition, and the number of
+them that must be in sync for a put. Replicas are added or removed one partition
+after the other; a higher minimum holds for a partition as soon as that many
+replicas are in sync.`,
 		Example: `  nsqctl topic replication orders --replication-factor 3 --min-in-sync 2 --wait 1h`,
 		Args:    cobra.ExactArgs(1),
 	}
 	settings := []string{"replication-factor", "min-in-sync"}
 	for _, s := range settings {
-		cmd.Flags().Int(s, 0, "0 = as it is")
+		cmd.Flags().Int(s, 0, "0 = unchanged")
 	}
 	waitFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"topic": args}
 		for _, s := range settings {
-			if n, _ := cmd.Flags().GetInt(s); n != 0 { // declared above
+			if n, _ := cmd.Flags().GetInt(s); n != 0 { // the flag is declared above
 				q.Set(underscored(s), fmt.Sprint(n))
 			}
 		}
-		return arrangement{path: "/v1/topic/replication", query: q, left: unsettled(args[0])}.run(cmd, t)
+		return placementChange{path: "/v1/topic/replication", query: q, left: unsettled(args[0])}.run(cmd, t)
 	}
 	return cmd
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// A verb that is not there is an error, as it is at the top: a script with a
-// typing error must not take the help for success.
+// An unknown verb is an error at every level: a script with a typing error must not take the
+// help for success.
 func TestAVerbThatIsNotThereIsAnError(t *testing.T) {
 	for _, line := range []string{"topic delte orders", "channel sek orders billing 5", "cluster decomission n3", "recover metdata"} {
 		root := newRoot()
@@ -30,7 +30,7 @@ func TestAVerbThatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
-// A partition that cannot be moves no channel, least of all in all partitions.
+// An invalid partition moves no channel, least of all in all partitions.
 func TestSeekRefusesAPartitionBelowZero(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -45,8 +45,8 @@ func TestSeekRefusesAPartitionBelowZero(t *testing.T) {
 	require.Zero(t, asked, "all partitions were moved")
 }
 
-// Who peeks at a partition without a leader hears that.
-func TestPeekSaysThatNobodyLeads(t *testing.T) {
+// A peek at a partition without a leader reports that.
+func TestPeekReportsAMissingLeader(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{{}}}}})
 	}))
@@ -57,8 +57,8 @@ func TestPeekSaysThatNobodyLeads(t *testing.T) {
 	require.ErrorContains(t, err, "leader")
 }
 
-// A dead broker's replicas have nowhere to go if too few brokers stay: that is
-// what is to be done something about, not that they are not in sync.
+// A dead broker's replicas cannot be moved if too few brokers remain. That is the fault to
+// report, and not that they are out of sync.
 func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(edge.ClusterView{
@@ -75,9 +75,9 @@ func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "lower it with `nsqctl topic replication`")
 }
 
-// Without a leader nothing of a partition goes on, which an empty column does not
-// say; nor does a broker that has lost the metadata look like one.
-func TestStatusSaysWhatIsWrong(t *testing.T) {
+// The output marks a partition without a leader, and a broker without metadata, where an empty
+// column would not.
+func TestStatusNamesFaults(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, printStatus(&out, edge.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []edge.TopicView{
 		{Topic: "orders", Partitions: []edge.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
@@ -86,7 +86,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
 }
 
-// The broker's name is what confirms, so it must be the one of the data path.
+// The confirmation is the broker's name, which must be that of the data path.
 func TestRecoverMetadataRefusesAnotherBrokersPath(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"v":1,"node":"n3","boot":1}`), 0o600))
@@ -97,7 +97,7 @@ func TestRecoverMetadataRefusesAnotherBrokersPath(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "etcd.before-recovery"))
 }
 
-// PUB ends a name at a blank: without a check it would go to another topic.
+// PUB ends a name at a blank: without the check the put would go to another topic.
 func TestPubRefusesANameThatIsNone(t *testing.T) {
 	root := newRoot()
 	in := filepath.Join(t.TempDir(), "in")
@@ -106,8 +106,8 @@ func TestPubRefusesANameThatIsNone(t *testing.T) {
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "topic")
 }
 
-// "dev kil n2" is no cluster to start, over the one that runs in the directory.
-func TestDevKnowsItsVerbs(t *testing.T) {
+// "dev kil n2" starts no cluster over the one that runs in the directory.
+func TestDevRefusesUnknownVerbs(t *testing.T) {
 	dir := t.TempDir()
 	root := newRoot()
 	root.SetArgs([]string{"dev", "kil", "n2", "--data-dir", dir, "--nsqd", "/bin/false", "--base-port", "39150"})
@@ -116,7 +116,7 @@ func TestDevKnowsItsVerbs(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "cluster.json"))
 }
 
-// A path that is wrong is not a broker that runs.
+// A wrong path is not reported as a running broker.
 func TestRecoverMetadataNamesAMissingPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "typo")
 	_, err := run(t, time.Minute, "recover", "metadata", "--data-path", dir, "--node-name", "n3", "--confirm", "n3")
@@ -125,7 +125,7 @@ func TestRecoverMetadataNamesAMissingPath(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
-// Where nobody holds a message there is no message 0, nor one before it.
+// If no replica has a message there is no range of messages.
 func TestRecoverTopicSaysThatNothingIsLeft(t *testing.T) {
 	for end, want := range map[int]string{0: "no replica that answers holds a message", 5: "n3 holds the most: messages 0 to 4"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -139,7 +139,7 @@ func TestRecoverTopicSaysThatNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestRedriveGoesOnWhileItMovesSomething: many messages are more than one request.
+// TestRedriveGoesOnWhileItMovesSomething: many messages need more than one request.
 func TestRedriveGoesOnWhileItMovesSomething(t *testing.T) {
 	dead, requests := 2500, 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -164,8 +164,8 @@ func TestRedriveGoesOnWhileItMovesSomething(t *testing.T) {
 	require.Equal(t, 4, requests)
 }
 
-// TestWaitAsksAnotherBroker: the one that was asked restarts while replicas move.
-func TestWaitAsksAnotherBroker(t *testing.T) {
+// TestWaitTriesAnotherBroker: the queried broker restarts while replicas move.
+func TestWaitTriesAnotherBroker(t *testing.T) {
 	var asked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -192,7 +192,7 @@ func TestWaitAsksAnotherBroker(t *testing.T) {
 	require.EqualValues(t, 1, asked.Load())
 }
 
-// TestMoveToABrokerThatLeaves: it never gets there.
+// TestMoveToABrokerThatLeaves: the move can never be done.
 func TestMoveToABrokerThatLeaves(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(edge.ClusterView{

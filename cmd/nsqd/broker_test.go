@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(underTest) != "" {
 		os.Exit(run(os.Args[1:]))
 	}
-	// An external etcd that stops leaves the password under test hashed to its end.
+	// The goroutine of an external etcd that stops ends only after its check of the password.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("golang.org/x/crypto/bcrypt.CompareHashAndPassword"))
 }
 
@@ -44,11 +44,12 @@ type broker struct {
 	done      chan struct{}
 	exit      error // valid after done
 	began     time.Time
-	tcpSocket string // instead of the port
+	tcpSocket string // in place of the port
 	ulimit    int    // of files; 0: the test's
+	env       []string
 }
 
-// start runs a lone broker on an empty directory until it answers /ping.
+// start runs a single broker on an empty directory until it serves.
 func start(t *testing.T, flags ...string) *broker {
 	t.Helper()
 	b := prepare(t)
@@ -57,7 +58,7 @@ func start(t *testing.T, flags ...string) *broker {
 	return b
 }
 
-// prepare finds ports and a directory.
+// prepare chooses ports and a directory.
 func prepare(t *testing.T) *broker {
 	t.Helper()
 	if testing.Short() {
@@ -66,7 +67,7 @@ func prepare(t *testing.T) *broker {
 	return &broker{t: t, dir: t.TempDir(), base: freePorts(t), http: &http.Client{Timeout: 10 * time.Second}}
 }
 
-// run starts the process; flags given override the harness's own.
+// run starts the process; the given flags replace the harness's own.
 func (b *broker) run(flags ...string) {
 	b.t.Helper()
 	args := append([]string{
@@ -78,7 +79,7 @@ func (b *broker) run(flags ...string) {
 	if b.ulimit != 0 {
 		b.cmd = exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, b.ulimit), os.Args[0]}, args...)...)
 	}
-	b.cmd.Env = append(os.Environ(), underTest+"=1")
+	b.cmd.Env = append(append(os.Environ(), underTest+"=1"), b.env...)
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	b.log = filepath.Join(b.t.TempDir(), "log")
 	log, err := os.Create(b.log)
@@ -86,7 +87,7 @@ func (b *broker) run(flags ...string) {
 	b.cmd.Stderr, b.cmd.Stdout = log, log
 	b.began = time.Now()
 	require.NoError(b.t, b.cmd.Start())
-	_ = log.Close() // the process has its own
+	_ = log.Close() // the process has its own descriptor
 	b.done = make(chan struct{})
 	done, cmd := b.done, b.cmd
 	go func() {
@@ -94,7 +95,7 @@ func (b *broker) run(flags ...string) {
 		close(done)
 	}()
 	b.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended already
+		_ = cmd.Process.Kill() // the process may have ended already
 		<-done
 		b.http.CloseIdleConnections()
 		if b.t.Failed() {
@@ -105,17 +106,20 @@ func (b *broker) run(flags ...string) {
 
 func (b *broker) ready() {
 	b.t.Helper()
-	b.eventually("answers /ping", func() bool {
+	b.eventually("serves", func() bool {
 		select {
 		case <-b.done:
 			b.t.Fatalf("nsqd ended: %v", b.exit)
 		default:
 		}
-		resp, err := b.http.Get(b.url("/ping"))
+		resp, err := b.http.Get(b.url("/info"))
 		if err != nil {
 			return false
 		}
 		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized { // TLS is required, from the start on, or a token
+			return strings.Contains(b.logged(), "INFO: READY, ")
+		}
 		return resp.StatusCode == http.StatusOK
 	})
 }
@@ -127,7 +131,7 @@ func (b *broker) logged() string {
 	return string(text)
 }
 
-// wait gives the exit code.
+// wait returns the exit code.
 func (b *broker) wait() int {
 	b.t.Helper()
 	select {
@@ -144,7 +148,7 @@ func (b *broker) signal(s os.Signal) {
 	require.NoError(b.t, b.cmd.Process.Signal(s))
 }
 
-// stop ends it as an operator would.
+// stop ends the process as an operator would.
 func (b *broker) stop() {
 	b.t.Helper()
 	b.signal(syscall.SIGTERM)
@@ -156,7 +160,7 @@ func (b *broker) eventually(what string, ok func() bool) {
 	require.Eventually(b.t, ok, limit, 5*time.Millisecond, what)
 }
 
-// get and post answer status and body.
+// get and post return status and body.
 func (b *broker) get(path string) (int, string) { return b.do(http.MethodGet, path, "") }
 
 func (b *broker) post(path, body string) (int, string) { return b.do(http.MethodPost, path, body) }
@@ -195,7 +199,7 @@ func (b *broker) metric(series string) (value float64) {
 	return 0
 }
 
-// refused runs nsqd with these arguments alone until it ends.
+// refused runs nsqd with only these arguments until it ends.
 func refused(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	if testing.Short() {
@@ -207,11 +211,11 @@ func refused(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	cmd.Env = append(os.Environ(), underTest+"=1")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	_ = cmd.Run() // the code says it
+	_ = cmd.Run() // the exit code tells
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// freePorts finds six ports in a row below the ephemeral ones.
+// freePorts returns the first of six free ports in a row, below the ephemeral ones.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	for range 200 {

@@ -13,14 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConnectionChurn: clients that come and go as fast as the machine can, some
-// of them in the middle of a command or with a reset, leave nothing behind and
-// keep nobody else from publishing.
+// TestConnectionChurn: clients that connect and disconnect as fast as possible, some within a
+// command or with a reset, leave no resources in use and keep no other client from publishing.
 func TestConnectionChurn(t *testing.T) {
 	b := start(t)
 	c := b.dial()
 	alone := putTimes(c, 200)
-	b.churn(500*time.Millisecond, nil) // what is taken once and kept
+	b.churn(500*time.Millisecond, nil) // resources that are allocated once and kept
 	before := b.memory()
 	files := b.files()
 	var beside []time.Duration
@@ -35,8 +34,8 @@ func TestConnectionChurn(t *testing.T) {
 	b.quiet()
 }
 
-// churn connects and disconnects for a while from a few goroutines, and returns
-// how often. beside, if any, is called again and again meanwhile.
+// churn connects and disconnects for a while from a few goroutines, and returns how often. It
+// calls beside, if any, repeatedly meanwhile.
 func (b *broker) churn(d time.Duration, beside func()) int {
 	b.t.Helper()
 	var count atomic.Int64
@@ -67,13 +66,13 @@ func (b *broker) visit(n int) error {
 	ends := []string{"", "  V2", "  V2PUB t\n" + size(100) + "half", "  V2SUB t c#ephemeral\nRDY 1\n", "  V2NOP\nCLS\n"}
 	_, err = conn.Write([]byte(ends[n%len(ends)]))
 	if n%2 == 0 {
-		_ = conn.(*net.TCPConn).SetLinger(0) // a reset; without it the end is polite
+		_ = conn.(*net.TCPConn).SetLinger(0) // a reset; the other connections end with a FIN
 	}
 	_ = conn.Close()
 	return err
 }
 
-// files is how many files the process has open.
+// files returns the number of open files of the process.
 func (b *broker) files() int {
 	b.t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", b.cmd.Process.Pid))

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// client speaks the protocol byte by byte, so that it can also speak it wrong.
+// client writes the protocol byte by byte, so that it can also violate it.
 type client struct {
 	t    *testing.T
 	conn net.Conn
@@ -50,7 +50,7 @@ func (c *client) command(body, format string, args ...any) {
 	require.NoError(c.t, err)
 }
 
-// next reads a frame that is no heartbeat.
+// next reads the next frame that is no heartbeat.
 func (c *client) next() (kind uint32, data string) {
 	c.t.Helper()
 	for {
@@ -68,14 +68,14 @@ func (c *client) next() (kind uint32, data string) {
 	}
 }
 
-// expect reads the next frame's text.
+// expect checks the next frame's text.
 func (c *client) expect(want string) {
 	c.t.Helper()
 	_, data := c.next()
 	require.Equal(c.t, want, data)
 }
 
-// expectEnd: the broker has hung up.
+// expectEnd checks that the broker closes the connection.
 func (c *client) expectEnd() {
 	c.t.Helper()
 	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(limit)))
@@ -113,7 +113,7 @@ func (c *client) identify(fields map[string]any) map[string]any {
 	return reply
 }
 
-// consume subscribes and is ready for n.
+// consume subscribes with a RDY count.
 func (c *client) consume(topic, channel string, n int) {
 	c.t.Helper()
 	c.send("SUB %s %s\n", topic, channel)
@@ -121,7 +121,7 @@ func (c *client) consume(topic, channel string, n int) {
 	c.send("RDY %d\n", n)
 }
 
-// upgrade speaks TLS from here on.
+// upgrade uses TLS from here on.
 func (c *client) upgrade(config *tls.Config) error {
 	conn := tls.Client(c.conn, config)
 	if err := conn.Handshake(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/journal"
 )
 
-// TestTornJournalTail: what a write that did not finish leaves behind the last
-// group costs nothing that was acknowledged.
+// TestTornJournalTail: an incomplete write behind the last group loses no acknowledged
+// message.
 func TestTornJournalTail(t *testing.T) {
 	b := start(t)
 	want := 0
@@ -40,7 +40,7 @@ func TestTornJournalTail(t *testing.T) {
 	b.quiet()
 }
 
-// tear writes something behind the last group of the journal, beginning like one.
+// tear writes bytes behind the last group of the journal that begin like one.
 func (b *broker) tear(tail string) {
 	b.t.Helper()
 	files, err := filepath.Glob(filepath.Join(b.dir, "journal", "*.log"))
@@ -54,7 +54,7 @@ func (b *broker) tear(tail string) {
 			continue
 		}
 		at := (end + journal.Align - 1) / journal.Align * journal.Align
-		copy(content[at:], content[:20]) // as a group begins
+		copy(content[at:], content[:20]) // the beginning of a group
 		copy(content[at+20:], tail)
 		require.NoError(b.t, os.WriteFile(name, content, 0o600))
 		torn = true
@@ -62,9 +62,9 @@ func (b *broker) tear(tail string) {
 	require.True(b.t, torn)
 }
 
-// TestDamagedFiles puts garbage into each kind of file of the data path. What can
-// be worked out from the others is; else the log names it, the broker does not
-// pretend to know what it acknowledged, and no message goes from the disk.
+// TestDamagedFiles writes garbage into each kind of file of the data path. The broker restores
+// content that follows from other files. Otherwise the log names the file, the broker
+// acknowledges nothing that it cannot prove, and no message is removed from the disk.
 func TestDamagedFiles(t *testing.T) {
 	for file, complaint := range map[string]string{
 		"topics/*/0/*.idx":      "",

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Delays of thirty days outlive a kill, whether put or asked for by a consumer.
+// Delays of thirty days survive a kill, whether set by a put or requested by a consumer.
 func TestDelaysOfThirtyDays(t *testing.T) {
 	const month = 30 * 24 * time.Hour
 	flags := []string{"--max-defer-timeout=720h", "--max-req-timeout=720h"}
@@ -27,7 +27,7 @@ func TestDelaysOfThirtyDays(t *testing.T) {
 		_, text := b.get("/v1/channel/deferred?topic=orders&channel=ch")
 		var v struct{ Messages []struct{ Deadline int64 } }
 		if json.Unmarshal([]byte(text), &v) != nil {
-			return nil // it does not lead yet
+			return nil // the broker does not lead yet
 		}
 		for _, m := range v.Messages {
 			all = append(all, time.Unix(0, m.Deadline))

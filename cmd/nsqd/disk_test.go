@@ -1,23 +1,25 @@
 package main
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/stretchr/testify/require"
 )
 
-// TestFullDisk runs a broker on a disk of 400 MiB that something else fills: puts
-// are refused before the reserve is eaten, consumers drain, and all is well by
-// itself when there is space again.
+// TestFullDisk runs a broker on a disk of 400 MiB that another file fills: puts are refused
+// before the reserve is used, consumers drain, and puts are accepted again when there is
+// space.
 func TestFullDisk(t *testing.T) {
 	const reserve = 64 << 20
 	b := prepare(t)
 	if err := syscall.Mount("tmpfs", b.dir, "tmpfs", 0, "size=400m"); err != nil {
-		t.Skip("needs a small file system: ", err)
+		env.Missing(t, "a small file system", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(b.dir, syscall.MNT_DETACH)) })
 	b.run("--min-free-disk-bytes=67108864")
@@ -64,6 +66,62 @@ func TestFullDisk(t *testing.T) {
 	})
 	_, _, text = consumer.message()
 	require.NotEmpty(t, text)
+}
+
+// smallDisk creates a directory and mounts a file system on it.
+func smallDisk(t *testing.T, dir, size string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		env.Missing(t, "a small file system", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+}
+
+// saysThatTheDiskIsFull checks that the log does not call files damaged, which an operator
+// would delete.
+func (b *broker) saysThatTheDiskIsFull() {
+	b.t.Helper()
+	require.Equal(b.t, 1, b.wait())
+	require.Contains(b.t, b.logged(), "the disk is full; make room, then start again (nothing is damaged)")
+	for _, misleading := range []string{"files are damaged", "move the directory away", "%!", "goroutine"} {
+		require.NotContains(b.t, b.logged(), misleading)
+	}
+}
+
+// TestMetadataOnAFullDisk: if the disk is full at the start of the embedded etcd, or later,
+// the broker ends and logs the reason.
+func TestMetadataOnAFullDisk(t *testing.T) {
+	t.Run("at the start", func(t *testing.T) {
+		b := prepare(t)
+		smallDisk(t, filepath.Join(b.dir, "etcd"), "20m")
+		b.run()
+		b.saysThatTheDiskIsFull()
+	})
+	t.Run("while it runs", func(t *testing.T) {
+		b := prepare(t)
+		dir := filepath.Join(b.dir, "etcd")
+		smallDisk(t, dir, "150m")
+		b.run()
+		b.ready()
+		fill(t, filepath.Join(dir, "ballast"), free(t, dir))
+		b.eventually("has no room for the metadata", func() bool {
+			select {
+			case <-b.done:
+				return true
+			default:
+			}
+			// The broker may end before it answers.
+			if resp, err := b.http.Post(b.url("/topic/create?topic=t"+rand.Text()), "", nil); err == nil {
+				_ = resp.Body.Close()
+			}
+			return false
+		})
+		b.saysThatTheDiskIsFull()
+		require.NoError(t, os.Remove(filepath.Join(dir, "ballast")))
+		b.run()
+		b.ready()
+	})
 }
 
 func free(t *testing.T, dir string) int64 {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/certtest"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
 func TestTimeouts(t *testing.T) {
@@ -57,11 +57,11 @@ func TestNoAutoCreate(t *testing.T) {
 	c.put("orders", "x")
 }
 
-// TestSegmentsAreBounded, and so is all of the data.
+// TestSegmentsAreBounded: the limits of a segment and of all data hold.
 func TestSegmentsAreBounded(t *testing.T) {
 	b := start(t, "--max-bytes-per-file=65536", "--max-disk-bytes=3000000")
 	text := strings.Repeat("x", 30_000)
-	for range 10 {
+	for range 20 { // twice what the store gathers before it writes
 		b.dial().put("orders", text)
 	}
 	b.eventually("segments", func() bool {
@@ -74,8 +74,7 @@ func TestSegmentsAreBounded(t *testing.T) {
 	})
 }
 
-// TestExposedPorts: brokers' own ports stay on this machine unless the operator
-// says otherwise.
+// TestExposedPorts: the ports for brokers are on loopback unless the operator sets them.
 func TestExposedPorts(t *testing.T) {
 	code, _, stderr := refused(t, "--rpc-address=0.0.0.0:0", "--data-path="+t.TempDir())
 	require.Equal(t, 1, code)
@@ -84,14 +83,15 @@ func TestExposedPorts(t *testing.T) {
 	b.run("--insecure", "--rpc-address=0.0.0.0:"+fmt.Sprint(b.base+3))
 	b.ready()
 	_, text := b.get("/v1/cluster")
-	require.Contains(t, text, `"rpc_address":"`+b.address(3)+`"`, "others are told the broadcast address")
+	require.Contains(t, text, `"rpc_address":"`+b.address(3)+`"`, "others receive the broadcast address")
 }
 
-// TestEphemeralTopic goes with its last channel, and stays as long as it has none.
+// TestEphemeralTopic: the topic ends with its last channel, and remains as long as it never
+// had one.
 func TestEphemeralTopic(t *testing.T) {
 	b := start(t)
 	topics := func() (text string) { _, text = b.get("/topics"); return text }
-	b.dial().put("early#ephemeral", "x") // no channel ever
+	b.dial().put("early#ephemeral", "x") // it never had a channel
 	c := b.dial()
 	c.consume("brief#ephemeral", "c#ephemeral", 1)
 	require.Contains(t, topics(), "brief#ephemeral")
@@ -211,10 +211,10 @@ func TestRegistersWithLookupd(t *testing.T) {
 	until("UNREGISTER orders")
 }
 
-// TestChannelsThatLookupdKnows are those of a topic before its first message.
-func TestChannelsThatLookupdKnows(t *testing.T) {
+// TestChannelsOfLookupd: the channels at an nsqlookupd exist before a topic's first message.
+func TestChannelsOfLookupd(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, `{"channels":["of-`+r.URL.Query().Get("topic")+`","other","c#ephemeral"]}`) // the client tells
+		_, _ = io.WriteString(w, `{"channels":["of-`+r.URL.Query().Get("topic")+`","other","c#ephemeral"]}`) // the client checks the error
 	}))
 	defer web.Close()
 	daemon, err := net.Listen("tcp", "127.0.0.1:0")
@@ -241,7 +241,7 @@ func TestChannelsThatLookupdKnows(t *testing.T) {
 	require.NotContains(t, text, "ephemeral")
 }
 
-// acceptRegistrations is an nsqlookupd that tells this HTTP port.
+// acceptRegistrations plays an nsqlookupd that announces this HTTP port.
 func acceptRegistrations(daemon net.Listener, httpPort int, heard chan<- string) {
 	for {
 		conn, err := daemon.Accept()
@@ -269,7 +269,7 @@ func answerRegistrations(conn net.Conn, httpPort int, heard chan<- string) {
 			if _, err := io.ReadFull(in, n[:]); err != nil {
 				return
 			}
-			_, _ = io.CopyN(io.Discard, in, int64(binary.BigEndian.Uint32(n[:]))) // the next read tells
+			_, _ = io.CopyN(io.Discard, in, int64(binary.BigEndian.Uint32(n[:]))) // the next read returns the error
 			answer = fmt.Sprintf(`{"broadcast_address":"127.0.0.1","hostname":"h","http_port":%d,"tcp_port":2,"version":"1.3.0"}`, httpPort)
 		}
 		heard <- line
@@ -302,10 +302,10 @@ func TestAuthorization(t *testing.T) {
 	c.expect(`E_UNAUTHORIZED AUTH failed for PUB on "invoices" ""`)
 }
 
-// TestAuthorizationOverHTTPS: the service's certificate comes from the authority
-// of --tls-root-ca-file.
+// TestAuthorizationOverHTTPS: the service's certificate is of the authority in
+// --tls-root-ca-file.
 func TestAuthorizationOverHTTPS(t *testing.T) {
-	ca := certtest.New(t)
+	ca := certs.New(t)
 	ca.Issue("auth")
 	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
@@ -319,7 +319,7 @@ func TestAuthorizationOverHTTPS(t *testing.T) {
 	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
 }
 
-// TestAuthorizationByPost, by a service that takes its time.
+// TestAuthorizationByPost uses a slow service.
 func TestAuthorizationByPost(t *testing.T) {
 	done := make(chan struct{})
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -344,16 +344,16 @@ func TestAuthorizationByPost(t *testing.T) {
 	c.expect("E_AUTH_FAILED AUTH failed")
 }
 
-// TestConnectTimeout: an authorization service whose host swallows connections
-// costs no more than --http-client-connect-timeout.
+// TestConnectTimeout: if the host of an authorization service drops connections, a query ends
+// after --http-client-connect-timeout.
 func TestConnectTimeout(t *testing.T) {
 	b := start(t, "--auth-http-address="+deafAddress(t), "--http-client-connect-timeout=300ms", "--http-client-request-timeout=1h")
 	c := b.dial()
 	c.command("s3cret", "AUTH")
-	c.expect("E_AUTH_FAILED AUTH failed") // within the patience of next
+	c.expect("E_AUTH_FAILED AUTH failed") // within the time limit of next
 }
 
-// deafAddress is that of a listener whose queue is full: Linux answers no more
+// deafAddress returns the address of a listener whose queue is full: Linux accepts no more
 // connections.
 func deafAddress(t *testing.T) string {
 	t.Helper()
@@ -374,7 +374,7 @@ func deafAddress(t *testing.T) string {
 	}
 }
 
-// TestMetricsAreFed puts and consumes, and expects every histogram to move.
+// TestMetricsAreFed publishes and consumes, and expects every histogram to grow.
 func TestMetricsAreFed(t *testing.T) {
 	b := start(t)
 	c := b.dial()
@@ -402,7 +402,7 @@ func TestMetricsAreFed(t *testing.T) {
 	require.Equal(t, 1.0, b.metric(`lockstep_channel_clients{channel="ch",topic="orders"}`))
 }
 
-// TestPeek reads without consuming: also what is finished and still retained.
+// TestPeek reads without consuming, also finished messages that are retained.
 func TestPeek(t *testing.T) {
 	b := start(t)
 	c := b.dial()

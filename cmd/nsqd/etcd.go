@@ -4,49 +4,39 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
-// askOthersTimeout bounds the question whether this data path is an old copy. A
-// running cluster answers at once; one that starts as a whole has no leader yet
-// and cannot, and must not be waited for.
-const askOthersTimeout = 500 * time.Millisecond
+// nameLinger is how much longer than its lease the registration of a dead broker may be
+// visible.
+const nameLinger = 2 * time.Second
 
-// startEtcd starts the embedded member and returns when its cluster has a leader
-// and this member votes. A member that lost its directory, or has an old copy of
-// it, comes back as a new one: it must not deny what it promised.
-func (p *process) startEtcd(ctx context.Context) error {
-	o := p.etcdOptions()
-	if err := p.setOldMemberAside(ctx, o); err != nil {
+// startEtcd starts the embedded member according to the life cycle of members. It returns when
+// its cluster has a leader and this member votes.
+func (p *process) startEtcd(ctx context.Context) (err error) {
+	p.standby.step("querying the other members of the metadata")
+	if p.etcd, err = etcdserver.Open(ctx, p.etcdOptions()); err != nil {
 		return err
 	}
-	joined, err := etcdserver.Rejoin(ctx, o)
-	if err != nil {
-		return err
-	}
-	if joined {
-		p.log.Warn("the cluster runs without this broker's metadata directory: joining as a new member")
-	}
-	if p.etcd, err = etcdserver.Start(ctx, o); err != nil {
-		return err
-	}
-	p.log.Info("waiting for a majority of the embedded etcd")
+	p.watch(p.etcd.Err())
+	p.standby.step("waiting for a majority of the metadata's members")
 	if err := p.etcd.Wait(ctx); err != nil {
 		return err
 	}
+	p.standby.step("waiting to be made a voting member of the metadata")
 	if err := p.etcd.Promote(ctx); err != nil {
 		return err
 	}
-	if err := p.etcd.TellAddress(ctx); err != nil { // two that changed places wait for each other's
-		p.log.WithError(err).Warn("the other members have an old address of this one's embedded etcd")
+	if err := p.etcd.PublishAddress(ctx); err != nil { // two members that swapped addresses wait for each other's
+		p.log.WithError(err).Warn("the other members still have an old address of this broker's embedded etcd")
 	}
 	return nil
 }
@@ -57,42 +47,38 @@ func (p *process) etcdOptions() etcdserver.Options {
 		ClientAddress: p.o.EtcdClientAddress, PeerAddress: p.o.EtcdPeerAddress,
 		AdvertiseClientAddress: reachable(p.o.EtcdClientAddress, p.o.BroadcastAddress),
 		InitialCluster:         p.o.EtcdInitialCluster, ClusterToken: p.o.ClusterName,
+		Node: p.nodeFile, Absent: p.o.EtcdFoundWithout, NameTaken: p.nameTaken, Waiting: p.standby.sayIfLong,
 		TLS:       etcdserver.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
 		Heartbeat: p.o.EtcdHeartbeat, Election: p.o.EtcdElectionTimeout, Log: p.log,
 	}
 }
 
-// setOldMemberAside moves the member's directory away if the others know of a
-// higher boot counter of this broker than its data path does: it was restored from
-// a copy, and a member with an old log breaks its cluster. What is not answered
-// in time counts as "no": the broker's own check comes later and is strict.
-func (p *process) setOldMemberAside(ctx context.Context, o etcdserver.Options) error {
-	if !etcdserver.Exists(o.Dir) {
-		return nil
+// nameTaken refuses to join a cluster in which a live broker has this one's name. The
+// registration of a dead broker ends with its lease.
+func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
+	key := meta.Keys{Cluster: p.o.ClusterName}.Live(ident.Node(p.o.NodeName))
+	for deadline := time.Now().Add(p.o.SessionTTL + nameLinger); ; {
+		r, err := c.Get(ctx, key)
+		if err != nil {
+			return fmt.Errorf("check whether %s runs: %w", p.o.NodeName, err)
+		}
+		if len(r.Kvs) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: the cluster has a live broker %s: this broker needs a --node-name of its own", etcdserver.ErrOptions, p.o.NodeName)
+		}
+		if !sleep.For(ctx, nameTakenPoll) {
+			return ctx.Err()
+		}
 	}
-	node := ident.Node(p.o.NodeName)
-	own, err := coordinator.Boots(vfs.OS{}, p.dir, p.o.ClusterName, node)
-	if err != nil {
-		return err
-	}
-	ask, cancel := context.WithTimeout(ctx, askOthersTimeout)
-	value, err := etcdserver.AskOthers(ask, o, meta.Keys{Cluster: p.o.ClusterName}.Node(node))
-	cancel()
-	if err != nil || value == nil {
-		return nil
-	}
-	known, err := meta.DecodeNode(meta.Entry{Value: value})
-	if err != nil || known.Boot <= own {
-		return err
-	}
-	aside := fmt.Sprintf("%s.restored-%d", o.Dir, time.Now().Unix())
-	p.log.Warnf("the boot counter of this data path is %d, the cluster's is %d: it is an old copy; its metadata directory goes to %s",
-		own, known.Boot, aside)
-	return os.Rename(o.Dir, aside)
 }
 
-// reachable is the address under which others find what listens at address: the
-// host that is told to them, if it listens everywhere.
+// nameTakenPoll is the pause between two reads of a registration that is about to end.
+const nameTakenPoll = 100 * time.Millisecond
+
+// reachable returns the address at which others reach a listener: the advertised host, if it
+// listens on all interfaces.
 func reachable(address, host string) string {
 	h, port, err := net.SplitHostPort(address)
 	if err != nil {

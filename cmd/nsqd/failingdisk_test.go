@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/loopdisk"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/loopdisk"
 )
 
-// TestFailingDisk fails the syncs of the journal of a running broker: it ends by
-// itself, says why, and has everything that it answered when it starts again on
-// what the disk has kept.
+// TestFailingDisk makes the syncs of a running broker's journal fail. The broker ends and logs
+// the reason. After a restart it has all acknowledged messages.
 func TestFailingDisk(t *testing.T) {
 	b := prepare(t)
 	disk, err := loopdisk.Mount(filepath.Join(t.TempDir(), "disk"), filepath.Join(b.dir, "journal"), 128<<20)
 	if err != nil {
-		t.Skip("needs a disk of its own: ", err)
+		env.Missing(t, "a disk of its own", err)
 	}
 	t.Cleanup(func() { require.NoError(t, disk.Close()) })
 	b.run()
@@ -37,7 +37,7 @@ func TestFailingDisk(t *testing.T) {
 	require.Contains(t, b.logged(), "STORE failed")
 	require.Contains(t, b.logged(), "input/output error")
 
-	require.NoError(t, disk.Mend())
+	require.NoError(t, disk.Repair())
 	b.run()
 	b.ready()
 	require.NotContains(t, b.logged(), "store id", "a failed disk is no corrupt one")

@@ -2,5 +2,5 @@
 
 package main
 
-// fileLimit: none is known.
+// fileLimit returns filesMax: the limit is unknown.
 func fileLimit() uint64 { return filesMax }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFlagsShow starts a broker with many settings changed and looks for each.
+// TestFlagsShow starts a broker with many changed settings and checks the effect of each.
 func TestFlagsShow(t *testing.T) {
 	b := start(t,
 		"--log-prefix=<test> ", "--log-level=debug", "--node-id=7", "--broadcast-address=localhost", "--broadcast-tcp-port=7001",
@@ -24,13 +24,13 @@ func TestFlagsShow(t *testing.T) {
 		"--e2e-processing-latency-percentile=0.5,0.99", "--e2e-processing-latency-window-time=2s", "--topic-max-bytes=5000", "--topic-retention=1h", "--topic-retention-bytes=77",
 		"--mem-queue-size=3")
 	require.Contains(t, b.logged(), "<test> ")
-	b.tellsSettings()
+	b.showsSettings()
 	b.negotiates()
 	b.refusesTooMuch()
 
 	c := b.dial()
 	c.put("orders", "one")
-	b.tellsAddresses()
+	b.showsAddresses()
 	c.consume("orders", "ch", 1)
 	id, _, _ := c.message()
 	c.send("FIN %s\n", id)
@@ -46,11 +46,11 @@ func TestFlagsShow(t *testing.T) {
 
 	b.fills("orders")
 	b.ephemeralDepth(3)
-	b.showsStats(`"e2e_processing_latency":{"count":0,`) // they leave their window
+	b.showsStats(`"e2e_processing_latency":{"count":0,`) // the messages leave their window
 }
 
-// tellsSettings looks at /config and /info.
-func (b *broker) tellsSettings() {
+// showsSettings checks /config and /info.
+func (b *broker) showsSettings() {
 	b.t.Helper()
 	for option, want := range map[string]string{
 		"log_level": "1", "id": "7", "log_prefix": "<test> ", "tls_required": "0", "tls_min_version": "769", "auth_http_addresses": "[]",
@@ -71,7 +71,7 @@ func (b *broker) tellsSettings() {
 	}
 }
 
-// negotiates looks at the reply to IDENTIFY.
+// negotiates checks the reply to IDENTIFY.
 func (b *broker) negotiates() {
 	b.t.Helper()
 	reply := b.dial().identify(map[string]any{"snappy": true, "deflate": true})
@@ -83,7 +83,7 @@ func (b *broker) negotiates() {
 	}
 }
 
-// refusesTooMuch goes beyond each limit of a command.
+// refusesTooMuch exceeds each limit of a command.
 func (b *broker) refusesTooMuch() {
 	b.t.Helper()
 	for command, want := range map[string]string{
@@ -103,8 +103,8 @@ func (b *broker) refusesTooMuch() {
 	}
 }
 
-// tellsAddresses looks at what others are told of the broker and its topic.
-func (b *broker) tellsAddresses() {
+// showsAddresses checks the advertised addresses of the broker and its topic.
+func (b *broker) showsAddresses() {
 	b.t.Helper()
 	_, text := b.get("/v1/cluster")
 	for _, want := range []string{`"cluster":"other"`, `"self":"n1"`, `"retention_ms":3600000`, `"retention_bytes":77`, `"max_bytes":5000`, `"partition":1`, `"tcp_address":"localhost:7001"`, `"http_address":"localhost:7002"`} {
@@ -115,7 +115,7 @@ func (b *broker) tellsAddresses() {
 	require.Contains(b.t, text, `"http_port":7002`)
 }
 
-// showsStats waits until the statistics say something.
+// showsStats waits until the statistics contain a text.
 func (b *broker) showsStats(want string) {
 	b.t.Helper()
 	b.eventually("shows "+want, func() bool {
@@ -124,7 +124,7 @@ func (b *broker) showsStats(want string) {
 	})
 }
 
-// fills puts until the topic's limit.
+// fills publishes up to the topic's limit.
 func (b *broker) fills(topic string) {
 	b.t.Helper()
 	for i := 0; ; i++ {

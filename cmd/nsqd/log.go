@@ -12,7 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// timeLayout is that of NSQ's log lines.
+// timeLayout is the time format of NSQ's log lines.
 const timeLayout = "2006/01/02 15:04:05.000000"
 
 // newLog makes the process's log, on stderr.
@@ -21,13 +21,13 @@ func newLog(o config.Options) *logrus.Logger {
 	log.SetFormatter(lineFormat{prefix: o.LogPrefix})
 	level, err := parseLevel(o.LogLevel)
 	if err != nil {
-		level = logrus.InfoLevel // Load has checked it
+		level = logrus.InfoLevel // Load has checked the name
 	}
 	log.SetLevel(level)
 	return log
 }
 
-// levels are NSQ's, by the number that /config/log_level shows.
+// levels are NSQ's levels, with the number in /config/log_level.
 var levels = [...]struct {
 	name  string
 	level logrus.Level
@@ -36,7 +36,7 @@ var levels = [...]struct {
 	4: {"error", logrus.ErrorLevel}, 5: {"fatal", logrus.FatalLevel},
 }
 
-// parseLevel knows NSQ's names only: logrus has more.
+// parseLevel accepts only NSQ's names: logrus has more.
 func parseLevel(name string) (logrus.Level, error) {
 	name = strings.ToLower(name)
 	if name == "warning" {
@@ -50,7 +50,7 @@ func parseLevel(name string) (logrus.Level, error) {
 	return 0, fmt.Errorf("log level %q is not debug, info, warn, error or fatal", name)
 }
 
-// levelNumber is the level's number in NSQ.
+// levelNumber returns NSQ's number of a level.
 func levelNumber(level logrus.Level) int {
 	for n, l := range levels {
 		if n > 0 && l.level == level {

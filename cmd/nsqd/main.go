@@ -1,9 +1,8 @@
-// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol in front, a
-// replicated log behind, metadata in etcd, which it embeds unless it is given
-// one.
+// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol, a replicated log, and
+// metadata in an embedded or external etcd.
 //
-// Exit codes: 0 stopped as asked; 1 could not start, or had to stop (the log
-// says why); 2 wrong command line.
+// Exit codes: 0 stopped on request; 1 could not start, or had to stop, with the reason in the
+// log; 2 wrong command line, or --check-config found a fault.
 package main
 
 import (
@@ -21,20 +20,18 @@ import (
 )
 
 const (
-	// startTimeout bounds the wait for a majority of etcd and the registration.
-	startTimeout = 5 * time.Minute
-	// leaveTimeout bounds what the other members of the embedded etcd have to agree to
-	// when a decommissioned broker stops.
+	// leaveTimeout bounds the removal of a decommissioned broker's member, to which the other
+	// members of the embedded etcd have to agree.
 	leaveTimeout = 8 * time.Second
-	// handOverTimeout and drainTimeout bound a planned stop.
-	handOverTimeout = 5 * time.Second
+	// transferTimeout and drainTimeout bound a planned stop.
+	transferTimeout = 5 * time.Second
 	drainTimeout    = 5 * time.Second
-	// holdingEvery is how often a process looks whether its data path is still there.
+	// holdingEvery is how often a process checks that its data path still exists.
 	holdingEvery = time.Second
-	// secondSignalAfter separates two signals: one that is sent to a process and to
-	// its group arrives twice.
+	// secondSignalAfter is the least time between two signals: a signal that is sent to a
+	// process and to its group arrives twice.
 	secondSignalAfter = time.Second
-	// exitUsage is what a wrong command line ends with.
+	// exitUsage is the exit code of a wrong command line.
 	exitUsage = 2
 )
 
@@ -50,31 +47,35 @@ func run(args []string) int {
 	case err != nil:
 		return refuse(err)
 	case o.Version:
-		fmt.Println(versionLine())
+		fmt.Println(versionLines())
 		return 0
+	case o.CheckConfig:
+		return checked(o, warnings)
+	case o.PrintConfig:
+		return report(config.Print(os.Stdout, source(args)))
 	}
 	log := newLog(o)
 	pace(log)
+	limitMemory(log)
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	log.Info(versionLine())
+	log.Info(startLine(o))
 
-	// 2. Signals: the first one stops gently, the second at once; SIGHUP reloads.
+	// 2. Signals: the first one stops the broker as planned, the second at once; SIGHUP
+	// reloads.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	reload := make(chan os.Signal, 1) // registered before the start: SIGHUP must never kill
+	reload := make(chan os.Signal, 1) // registered before the start: SIGHUP must never end the process
 	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log, args: args, files: shareFiles(fileLimit())}
-	start, cancel := context.WithTimeout(ctx, startTimeout)
-	err = p.start(start)
-	cancel()
+	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit())}
+	err = p.start(ctx, reload)
 	if err == nil {
-		err = p.wait(ctx, reload)
+		err = p.wait(ctx)
 	} else if ctx.Err() != nil {
-		err = nil // told to stop before the start was done
+		err = nil // a signal stopped the broker before its start was complete
 	}
 	exitOnSecondSignal(log)
 	p.stop()
@@ -86,14 +87,20 @@ func run(args []string) int {
 	return 0
 }
 
-// settings reads them from where a process finds them.
-func settings(args []string) (config.Options, []string, error) {
-	return config.Load(config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile})
+// settings reads the settings of the process.
+func settings(args []string) (config.Options, []string, error) { return config.Load(source(args)) }
+
+func source(args []string) config.Source {
+	return config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile}
 }
 
-// refuse says what is wrong with the settings. The faults come last: the help is
-// longer than a screen.
+// refuse prints the faults of the settings. They come last, because the help is longer than a
+// screen.
 func refuse(err error) int {
+	var f *config.Faults
+	if errors.As(err, &f) && f.Understood.CheckConfig {
+		return faulty(append(f.Lines, fileFaults(f.Understood)...))
+	}
 	code := config.ExitCode(err)
 	if code == exitUsage {
 		_ = config.Help(os.Stderr) // the faults matter more
@@ -103,8 +110,8 @@ func refuse(err error) int {
 	return code
 }
 
-// exitOnSecondSignal ends the process at once when it is told again, later than
-// the first signal repeats itself. The goroutine ends with the process.
+// exitOnSecondSignal ends the process at once at a second signal, unless it is only a
+// duplicate of the first. The goroutine ends with the process.
 func exitOnSecondSignal(log logrus.FieldLogger) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
@@ -115,7 +122,7 @@ func exitOnSecondSignal(log logrus.FieldLogger) {
 				break
 			}
 		}
-		log.Warn("told twice, exiting at once")
+		log.Warn("received a second signal, exiting at once")
 		os.Exit(1)
 	}()
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// members are the embedded etcd's, which bear the names of their brokers.
+// members are the members of the embedded etcd, which have the names of their brokers.
 type members struct{ etcd *etcdserver.Server }
 
-// Remove takes a broker's member out for good.
+// Remove removes a broker's member for good.
 func (m members) Remove(ctx context.Context, n ident.Node) error {
 	return m.etcd.RemoveMember(ctx, string(n))
 }
 
-// Died tells the member here that another one's process is gone.
-func (m members) Died(ctx context.Context, n ident.Node) error {
-	return m.etcd.Died(ctx, string(n))
+// NotifyDeath notifies the local member that another one's process is dead.
+func (m members) NotifyDeath(ctx context.Context, n ident.Node) error {
+	return m.etcd.NotifyDeath(ctx, string(n))
 }
 
-// members is nil with an external etcd: who brings one keeps it.
+// members returns nil with an external etcd, whose members are not Lockstep's to change.
 func (p *process) members() coordinator.Members {
 	if p.etcd == nil {
 		return nil

@@ -8,19 +8,29 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
-// askMetaTimeout bounds the first question to an external etcd.
-const askMetaTimeout = 2 * time.Second
+const (
+	// askMetaTimeout bounds one request to the metadata.
+	askMetaTimeout = 2 * time.Second
+	// askMetaEvery is the pause between requests without an answer.
+	askMetaEvery = 500 * time.Millisecond
+)
 
-// openMeta connects to the external etcd, or starts the embedded member and
-// waits until its cluster has a leader.
+// openMeta connects to the external etcd, or starts the embedded member and waits until its
+// cluster has a leader.
 func (p *process) openMeta(ctx context.Context) error {
 	c := meta.Config{Endpoints: p.o.EtcdEndpoints, Username: p.o.EtcdUsername}
 	var err error
@@ -36,40 +46,78 @@ func (p *process) openMeta(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.o.EtcdPasswordFile != "" {
-		secret, err := readSecret(p.o.EtcdPasswordFile)
+	p.metaConfig = c
+	p.standby.step("connecting to the metadata")
+	for {
+		password, err := secret(p.o.EtcdPassword, p.o.EtcdPasswordFile) // read for each attempt: the file may be at fault
 		if err != nil {
 			return err
 		}
-		c.Password = string(secret)
-	}
-	for {
-		p.meta, err = meta.DialEtcd(ctx, c)
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			break
+		c.Password = string(password)
+		if p.meta, err = meta.DialEtcd(ctx, c); err == nil || !answered(err) || ctx.Err() != nil {
+			return err
 		}
-		p.waitsForMeta(ctx, c, err)
+		p.standby.say(p.metaMissing(ctx, err))
+		sleep.For(ctx, askMetaEvery)
 	}
-	if err != nil || p.o.EmbedsEtcd() {
-		return err
+}
+
+// answered reports whether the etcd itself refused a log-in: a fault of the settings does not
+// go away. Any other failure is one of the connection.
+func answered(err error) bool {
+	_, known := errors.AsType[rpctypes.EtcdError](err)
+	_, remote := status.FromError(err)
+	return known || remote || errors.Is(err, context.DeadlineExceeded)
+}
+
+// awaitMeta returns when the metadata answers.
+func (p *process) awaitMeta(ctx context.Context) error {
+	for {
+		err := p.askMeta(ctx)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, meta.ErrWentBack) {
+			return err
+		}
+		p.standby.say(p.metaMissing(ctx, err))
+		sleep.For(ctx, askMetaEvery)
 	}
-	// One question, to tell the operator at once what is wrong.
+}
+
+// askMeta reads this broker's key in the metadata, which need not exist.
+func (p *process) askMeta(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, askMetaTimeout)
 	defer cancel()
-	_, err = p.meta.Get(ask, meta.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
-	if err != nil && !errors.Is(err, meta.ErrNotFound) {
-		p.waitsForMeta(ctx, c, err)
+	_, err := p.meta.Get(ask, meta.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
+	if errors.Is(err, meta.ErrNotFound) {
+		return nil
 	}
-	return nil
+	return err
 }
 
-// waitsForMeta says why nothing happens: the etcd may start later than the broker.
-func (p *process) waitsForMeta(ctx context.Context, c meta.Config, err error) {
-	p.log.WithError(errors.Join(err, c.Explain(ctx))).Warn("the metadata cannot be reached, waiting for it")
+// metaMissing returns a sentence why the metadata does not answer; err is the error of a
+// request of this broker.
+func (p *process) metaMissing(ctx context.Context, err error) string {
+	if p.etcd != nil {
+		return p.etcd.Missing(ctx)
+	}
+	why := "waiting for the metadata: " + withoutOwnPorts(err)
+	if path := p.metaConfig.Explain(ctx); path != nil {
+		why += "; " + withoutOwnPorts(path)
+	}
+	return why
 }
 
-// loadTLS makes a configuration for both ends of a connection; nil without
-// files.
+// withoutOwnPorts returns an error as one line, without the local ports of connections: the
+// same fault has the same text.
+func withoutOwnPorts(err error) string {
+	return ownPort.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "")
+}
+
+var ownPort = regexp.MustCompile(`[0-9.]+:[0-9]+->|\[[0-9a-f:]+\]:[0-9]+->`)
+
+// loadTLS returns a configuration for both ends of a connection; nil without files.
 func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
 	if certFile == "" && caFile == "" {
 		return nil, nil
@@ -82,8 +130,8 @@ func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
 		}
 		var last atomic.Pointer[tls.Certificate]
 		last.Store(&cert)
-		// Read anew with each handshake, as the embedded etcd does: connections
-		// between brokers are few. Files that are of no use change nothing.
+		// The files are read for each handshake, as the embedded etcd does: connections
+		// between brokers are few. Unusable files change nothing.
 		renewed := func() *tls.Certificate {
 			if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
 				last.Store(&cert)
@@ -107,8 +155,8 @@ func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
 	return c, nil
 }
 
-// warnOfCertificate says what others will refuse a certificate for: they hang up, and
-// this broker would only wait for them.
+// warnOfCertificate logs why others will refuse a certificate: they close the connection
+// without a reason, and this broker would only wait for them.
 func (p *process) warnOfCertificate(certFile, host string) {
 	if certFile == "" {
 		return
@@ -118,7 +166,7 @@ func (p *process) warnOfCertificate(certFile, host string) {
 	}
 }
 
-// judgeCertificate is nil if a certificate holds now, for whom dials this host.
+// judgeCertificate returns nil if a certificate is valid now for this host.
 func judgeCertificate(certFile, host string, now time.Time) error {
 	content, err := os.ReadFile(certFile)
 	if err != nil {
@@ -126,7 +174,7 @@ func judgeCertificate(certFile, host string, now time.Time) error {
 	}
 	block, _ := pem.Decode(content)
 	if block == nil {
-		return errors.New("there is none in the file")
+		return errors.New("the file has no certificate")
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	switch {
@@ -140,15 +188,22 @@ func judgeCertificate(certFile, host string, now time.Time) error {
 	return c.VerifyHostname(host)
 }
 
-// readSecret reads a token or password; white space around it does not count.
-func readSecret(name string) ([]byte, error) {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
+// secret returns a token or password from the environment or from the file; nil without
+// either. White space around it is removed.
+func secret(given config.Secret, file string) ([]byte, error) {
+	if file == "" && given == "" {
+		return nil, nil
 	}
-	secret := strings.TrimSpace(string(b))
-	if secret == "" {
-		return nil, errors.New(name + " is empty")
+	text, from := string(given), "the secret in the environment"
+	if file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		text, from = string(b), file
 	}
-	return []byte(secret), nil
+	if text = strings.TrimSpace(text); text == "" {
+		return nil, errors.New(from + " is empty")
+	}
+	return []byte(text), nil
 }

@@ -4,5 +4,5 @@ package main
 
 import "github.com/sirupsen/logrus"
 
-// pace does nothing where a process cannot start itself again.
+// pace does nothing: a process cannot restart itself on this system.
 func pace(logrus.FieldLogger) {}

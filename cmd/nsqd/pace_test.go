@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMonitorThreadIsPaced: a broker starts itself again with the one setting
-// that slows the runtime's monitor thread, and leaves an operator's alone. What
-// it brings takes three brokers and a quiet machine to see: docs/adr/0005.
+// TestMonitorThreadIsPaced: a broker restarts itself with the setting that slows the runtime's
+// monitor thread, unless the operator has set it. Measuring the gain needs three brokers and a
+// quiet machine: docs/adr/0005.
 func TestMonitorThreadIsPaced(t *testing.T) {
 	require.Contains(t, environ(t), "GODEBUG="+slowTrace+"\x00")
 	t.Setenv("GODEBUG", "madvdontneed=1")
@@ -21,7 +21,7 @@ func TestMonitorThreadIsPaced(t *testing.T) {
 	require.NotContains(t, environ(t), slowTrace)
 }
 
-// environ is the environment of a broker that answers.
+// environ returns the environment of a broker that answers.
 func environ(t *testing.T) string {
 	t.Helper()
 	b := start(t)

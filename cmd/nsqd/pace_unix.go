@@ -11,20 +11,20 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// slowTrace asks the runtime for a trace of its scheduler once in 24 days, the
-// longest time there is.
+// slowTrace requests a trace of the runtime's scheduler once in 24 days, the longest possible
+// interval.
 const slowTrace = "schedtrace=2147483647"
 
-// pace keeps the runtime's monitor thread at its slowest pace, 10 ms. Otherwise
-// that thread sleeps whenever the process is idle, is woken by the first system
-// call after it, and then looks around every 20 µs for a millisecond; a broker
-// is idle thousands of times a second, for microseconds, and spent a third of
-// its processor time on this. The runtime has no setting for it, but as long as
-// traces are asked for the thread does not sleep, and so is not woken. They can
-// be asked for at the start of a process only: this one starts itself again,
-// under its own number. See docs/adr/0005.
+// pace keeps the runtime's monitor thread at its slowest pace, 10 ms. Without it that thread
+// sleeps whenever the process is idle. The first system call afterwards wakes it, and it then
+// polls every 20 µs for a millisecond. A broker is idle thousands of times a second, for
+// microseconds, and spent a third of its processor time on this.
 //
-// A GODEBUG that names schedtrace, 0 included, is left as it is.
+// The runtime has no setting for the pace, but while scheduler traces are requested the thread
+// does not sleep, and so is not woken. Traces can be requested only at the start of a process:
+// this one restarts itself (exec), with the same pid. See docs/adr/0005.
+//
+// A GODEBUG that names schedtrace, also with 0, has precedence.
 func pace(log logrus.FieldLogger) {
 	env := os.Getenv("GODEBUG")
 	if strings.Contains(env, "schedtrace=") || runtime.GOMAXPROCS(0) < 2 {
@@ -37,5 +37,5 @@ func pace(log logrus.FieldLogger) {
 	if err == nil {
 		err = syscall.Exec(self, os.Args, os.Environ())
 	}
-	log.WithError(err).Warn("cannot set the pace of the runtime's monitor thread, going on with more work for the processor")
+	log.WithError(err).Warn("cannot set the pace of the runtime's monitor thread, continuing with a higher processor load")
 }

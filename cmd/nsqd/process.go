@@ -16,89 +16,127 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/datapath"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// process is everything that runs, in the order in which it was started.
+// process has all running parts, in the order of their start.
 type process struct {
 	o    config.Options
-	args []string // the command line, to be read again at SIGHUP
+	args []string // the command line, read again at SIGHUP
 	log  *logrus.Logger
 
-	files   files
-	dir     string
-	lock    *flock.Flock
-	holding datapath.Holding
-	tls     *server.TLS // nil without certificates
-	authTLS *tls.Config // towards auth services
-	sockets *server.Server
-	peers   net.Listener
-	node    meta.NodeState
-	etcd    *etcdserver.Server // nil with an external one
-	meta    *meta.Etcd
-	metrics *metrics.Recorder
-	broker  *coordinator.Broker
-	tcp     *protocol.Handler
-	lookup  *lookup.Registrar // external nsqlookupds
-	reports sync.WaitGroup    // goroutines of report
-	quiet   context.CancelFunc
+	files files
+	dir   string
+	// nodeFile distinguishes the data path from an older copy of it.
+	nodeFile *nodefile.File
+	lock     *flock.Flock
+	holding  datapath.Holding
+	tls      *server.TLS // nil without certificates
+	authTLS  *tls.Config // for auth services
+	users    *access.Registry
+	guard    *guard.Guard
+	sockets  *server.Server
+	peers    *net.TCPListener // port for other brokers
+	node     meta.NodeState
+	etcd     *etcdserver.Server // nil with an external one
+	meta     *meta.Etcd
+	// metaConfig is the configuration of meta without the password.
+	metaConfig meta.Config
+	metrics    *metrics.Recorder
+	broker     *coordinator.Broker
+	tcp        *protocol.Handler
+	lookup     *lookup.Registrar // external nsqlookupds
+	reports    sync.WaitGroup    // goroutines of report
+	quiet      context.CancelFunc
+	standby    *standby
+	ended      *fault
+	watches    sync.WaitGroup // goroutines of watch
+	quit       chan struct{}  // closed by stop; the watches end with it
 }
 
-// start is the numbered story of a start. What was begun when it fails is ended
-// by stop.
-func (p *process) start(ctx context.Context) error {
-	// 1. The data path is this process's alone.
+// start is the numbered list of a start's steps. It waits for other brokers and for the
+// metadata without a limit; a supervisor sees a healthy process that is not ready. If it
+// fails, stop ends the started parts.
+func (p *process) start(ctx context.Context, reload <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.quit = make(chan struct{})
+	p.ended = newFault()
+	p.watches.Go(func() { // ends with the start, or with the process
+		select {
+		case <-p.ended.done():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	err := p.startAll(ctx, reload)
+	if cause := p.ended.cause(); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
+	// 1. The lock of the data path.
 	if err := p.lockDataPath(); err != nil {
 		return err
 	}
-	// 2. Sockets first: a port that is taken is found before anything moves.
+	if err := p.openUsers(); err != nil {
+		return err
+	}
+	// 2. Sockets before anything changes, so that a port in use is found early. They answer
+	// from here on, at first only with the reason why the broker does not serve yet.
 	if err := p.listen(); err != nil {
 		return err
 	}
 	if host, _, err := net.SplitHostPort(p.peerAddress()); err == nil {
 		p.warnOfCertificate(p.o.RPCTLSCert, host)
 	}
+	p.metrics = metrics.New(p.o.MetricsMaxSeries)
+	p.answer()
+	p.watch(p.sockets.Failed())
+	p.watches.Go(func() { p.reloads(reload) })
 	// 3. Metadata: the embedded member or the external cluster.
+	if err := p.openNodeFile(); err != nil {
+		return err
+	}
 	if err := p.openMeta(ctx); err != nil {
 		return err
 	}
+	p.watchUsers()
 	// 4. The broker: store, registration, replicas.
-	p.metrics = metrics.New(p.o.MetricsMaxSeries)
-	options, err := p.brokerOptions()
-	if err != nil {
+	if err := p.startBroker(ctx); err != nil {
 		return err
 	}
-	p.node = options.Node
-	p.lookup = lookup.New(p.lookupOptions(), nil) // of nobody yet: nothing is served
-	options.KnownChannels = p.knownChannels
-	if p.broker, err = coordinator.Start(ctx, options); err != nil {
-		return fmt.Errorf("start the broker: %w", err)
-	}
-	p.peers = nil // the broker's now
 	if err := p.hold(); err != nil {
 		return err
 	}
-	// 5. Clients, and those who are told about this broker.
+	if err := p.awaitUsers(ctx); err != nil {
+		return err
+	}
+	// 5. Clients, and the services that receive this broker's state.
 	p.serve()
 	p.report()
+	p.watch(p.broker.Failed())
 	p.log.WithFields(logrus.Fields{"node": p.broker.Self(), "incarnation": p.broker.Incarnation()}).
 		Infof("READY, TCP on %s, HTTP on %s", addr(p.sockets.TCPAddr()), addr(p.sockets.HTTPAddr()))
 	return nil
 }
 
-// wait returns when the process is told to stop, or has to.
-func (p *process) wait(ctx context.Context, reload <-chan os.Signal) error {
-	var died <-chan error
-	if p.etcd != nil {
-		died = p.etcd.Err()
-	}
+// wait returns when the process is stopped on request, or has to stop.
+func (p *process) wait(ctx context.Context) error {
 	look := time.NewTicker(holdingEvery)
 	defer look.Stop()
 	for {
@@ -107,26 +145,71 @@ func (p *process) wait(ctx context.Context, reload <-chan os.Signal) error {
 			return nil
 		case <-look.C:
 			if err := p.holding.Check(); err != nil {
-				p.log.WithError(err).Error("STORE gone, stopping: what is answered from now on would be lost")
+				p.log.WithError(err).Error("the data path is GONE, stopping: acknowledged messages would be lost from now on")
 				return err
 			}
-		case err := <-died:
-			return err
-		case err := <-p.broker.Failed():
-			return err
-		case err := <-p.sockets.Failed():
-			return err
-		case <-reload:
-			p.reload()
+		case <-p.ended.done():
+			return p.ended.cause()
 		}
 	}
 }
 
-// reload (SIGHUP) reads the certificates and the log level again, the latter
-// from the file if there is one.
+// watch ends the process at the first error of a part, during the start too.
+func (p *process) watch(failed <-chan error) {
+	p.watches.Go(func() { // ends with the first error, or the process
+		select {
+		case err := <-failed:
+			p.ended.set(err)
+		case <-p.quit:
+		}
+	})
+}
+
+// fault is the first error after which the process has to end.
+type fault struct {
+	mu     sync.Mutex
+	err    error
+	closed chan struct{}
+}
+
+func newFault() *fault { return &fault{closed: make(chan struct{})} }
+
+func (f *fault) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+		close(f.closed)
+	}
+}
+
+// done returns a channel that closes at the first fault.
+func (f *fault) done() <-chan struct{} { return f.closed }
+
+// cause returns the fault, nil if there is none.
+func (f *fault) cause() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// reloads handles SIGHUP until the process stops.
+func (p *process) reloads(asked <-chan os.Signal) {
+	for {
+		select {
+		case <-asked:
+			p.reload()
+		case <-p.quit:
+			return
+		}
+	}
+}
+
+// reload (SIGHUP) reads the certificates and the log level again, the level from the file if
+// there is one.
 func (p *process) reload() {
 	if o, _, err := settings(p.args); err != nil {
-		p.log.WithError(err).Error("settings were not reloaded, the old ones stay")
+		p.log.WithError(err).Error("cannot reload the settings, the old ones remain in effect")
 	} else if level, err := parseLevel(o.LogLevel); err == nil {
 		p.log.SetLevel(level)
 		p.log.WithField("level", o.LogLevel).Info("log level reloaded")
@@ -135,24 +218,26 @@ func (p *process) reload() {
 		return
 	}
 	if err := p.tls.Reload(); err != nil {
-		p.log.WithError(err).Error("certificates were not reloaded, the old ones stay")
+		p.log.WithError(err).Error("cannot reload the certificates, the old ones remain in effect")
 		return
 	}
 	p.log.Info("certificates reloaded")
 }
 
-// stop ends what start began, in reverse: leaderships go first, while clients
-// are still served, then the clients, then the registration. That of etcd goes
-// before all others: giving up partitions takes writes to etcd, and a write that
-// meets a change of its leader is lost until it is retried.
+// stop ends the started parts in reverse order: first leaderships are transferred, while
+// clients are still served, then the clients end, then the registration. The leadership of
+// etcd is transferred before all others: transferring partitions writes to etcd, and a write
+// during a change of etcd's leader is lost until it is retried.
 func (p *process) stop() {
+	close(p.quit)
+	p.watches.Wait()
 	if p.etcd != nil {
-		if err := p.etcd.HandOver(); err != nil && !errors.Is(err, etcdserver.ErrStopped) {
-			p.log.WithError(err).Warn("metadata is still led from here; its writes pause when this broker is gone")
+		if err := p.etcd.TransferLeadership(); err != nil && !errors.Is(err, etcdserver.ErrStopped) {
+			p.log.WithError(err).Warn("cannot transfer the leadership of the metadata; its writes pause when this broker has stopped")
 		}
 	}
 	if p.broker != nil {
-		hand, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+		hand, cancel := context.WithTimeout(context.Background(), transferTimeout)
 		p.broker.HandOver(hand)
 		cancel()
 	}
@@ -184,7 +269,7 @@ func (p *process) stop() {
 	}
 }
 
-// leaveEtcd takes the member of a broker that has been decommissioned along.
+// leaveEtcd removes the member of a decommissioned broker.
 func (p *process) leaveEtcd() {
 	if p.broker == nil || !p.broker.Left() {
 		return
@@ -192,11 +277,11 @@ func (p *process) leaveEtcd() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := p.etcd.Leave(ctx); err != nil {
-		p.log.WithError(err).Warn("this broker's member of the embedded etcd stays, until the controller takes it out")
+		p.log.WithError(err).Warn("cannot remove this broker's member of the embedded etcd; the controller will remove it")
 	}
 }
 
-// lockDataPath makes the directory, refuses one of a stock nsqd, and locks it.
+// lockDataPath creates the directory, refuses one of a stock nsqd, and locks it.
 func (p *process) lockDataPath() error {
 	p.dir = p.o.DataPath
 	if p.dir == "" {
@@ -205,9 +290,8 @@ func (p *process) lockDataPath() error {
 	if err := vfs.MakeDir(vfs.OS{}, filepath.ToSlash(p.dir)); err != nil {
 		return fmt.Errorf("data path: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(p.dir, "nsqd.dat")); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): choose another --data-path; to bring the "+
-			"messages over, let that nsqd run and drain it with nsq_to_nsq or `nsqctl tail | nsqctl pub`", p.dir)
+	if err := stockData(p.dir); err != nil {
+		return err
 	}
 	var err error
 	if p.lock, err = datapath.Lock(p.dir); err != nil {
@@ -216,7 +300,31 @@ func (p *process) lockDataPath() error {
 	return nil
 }
 
-// hold notes what this process has open at its data path.
+// stockData refuses the data path of a stock nsqd.
+func stockData(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "nsqd.dat")); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): choose another --data-path; to bring the "+
+		"messages over, let that nsqd run and drain it with nsq_to_nsq or `nsqctl tail | nsqctl pub`", dir)
+}
+
+// openNodeFile reads the broker's record in the data path, and checks whether the data path is
+// a copy.
+func (p *process) openNodeFile() (err error) {
+	p.nodeFile, err = nodefile.Open(vfs.OS{}, filepath.ToSlash(p.dir), p.o.ClusterName, ident.Node(p.o.NodeName))
+	if err != nil {
+		return err
+	}
+	doubt, err := nodefile.CheckMarks(p.dir, p.nodeFile.Record(), etcdserver.Exists(filepath.Join(p.dir, "etcd")))
+	if err != nil || doubt != lifecycle.DoubtCopied || p.nodeFile.Record().Doubted {
+		return err
+	}
+	p.log.Warn("this data path is a copy: missing data is fetched from the other brokers")
+	return p.nodeFile.Update(func(r *nodefile.Record) { r.Doubted = true })
+}
+
+// hold opens the data path, to notice its removal.
 func (p *process) hold() (err error) {
 	names := []string{"journal", "topics"}
 	if p.etcd != nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// report starts those who watch the broker and tell others: external
-// nsqlookupds as soon as leaderships move, statsd, and the metrics of queues.
-// Its goroutines end with quiet.
+// report starts the goroutines that report the broker's state: to external nsqlookupds
+// whenever leaderships move, to statsd, and the metrics of queues. They end with quiet.
 func (p *process) report() {
 	ctx, quiet := context.WithCancel(context.Background())
 	p.quiet = quiet
@@ -49,7 +48,7 @@ func (p *process) statsdOptions() statsd.Options {
 	}
 }
 
-// heap is the process's memory by the names of stock nsqd.
+// heap returns the figures of the process's memory with the names of stock nsqd.
 func heap() ([]statsd.Gauge, uint64) {
 	m := httpapi.ReadMemory()
 	return []statsd.Gauge{
@@ -60,7 +59,7 @@ func heap() ([]statsd.Gauge, uint64) {
 	}, uint64(m.GCTotalRuns)
 }
 
-// queues is what a scrape of /metrics shows of the topics led here.
+// queues returns the state of the topics that this broker leads for a scrape of /metrics.
 func (p *process) queues() []metrics.Topic {
 	var out []metrics.Topic
 	for _, t := range p.broker.Stats().Topics("", "", false) {
@@ -80,15 +79,15 @@ func channelMetrics(c edge.ChannelStats) metrics.Channel {
 	}
 }
 
-// liveConfig is what /config/:opt reads and changes.
+// liveConfig implements /config/:opt.
 type liveConfig struct {
 	o      config.Options
 	log    *logrus.Logger
 	lookup *lookup.Registrar
 }
 
-// Get reads an option by its name in the file, in the form of NSQ: levels,
-// policies and versions are numbers.
+// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions
+// are numbers.
 func (c *liveConfig) Get(name string) (any, bool) {
 	switch name {
 	case "log_level":
@@ -116,7 +115,7 @@ func (c *liveConfig) SetLogLevel(name string) error {
 	return err
 }
 
-// SetLookupdAddresses changes which nsqlookupds hear of this broker.
+// SetLookupdAddresses changes the nsqlookupds that this broker registers with.
 func (c *liveConfig) SetLookupdAddresses(addresses []string) error {
 	c.lookup.SetAddresses(addresses)
 	return nil

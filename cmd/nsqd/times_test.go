@@ -18,9 +18,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
-// TestTimesOfTheCluster changes every time of a put and stops the follower. The
-// times are such that with a default the events come in another order, or too
-// soon. One of three tries has to show it: the machine may be busy.
+// TestTimesOfTheCluster changes every time limit of a put and stops the follower. With a
+// default in place of one of them, the events come in another order, or too early. One of
+// three attempts has to succeed, because the machine may be busy.
 func TestTimesOfTheCluster(t *testing.T) {
 	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
 	times := []string{
@@ -45,13 +45,13 @@ func TestTimesOfTheCluster(t *testing.T) {
 	require.Zero(t, follower.metric(`lockstep_events_total{event="registration_lost"}`), "--session-ttl: it was away for longer than the default")
 }
 
-// event is something that a setting decides, and when it was seen.
+// event is the effect of a setting, and its time.
 type event struct {
 	setting, text string
 	after         time.Duration
 }
 
-// whatFollows stops the follower and returns what happens then.
+// whatFollows stops the follower and returns the events after that.
 func whatFollows(t *testing.T, leader, follower *broker) (happened []event) {
 	t.Helper()
 	waits, idle := leader.topicLedBy("n1", ""), leader.topicLedBy("n1", "")
@@ -74,7 +74,7 @@ func whatFollows(t *testing.T, leader, follower *broker) (happened []event) {
 	go put("--put-hold", waits)
 	go func() {
 		put("--replica-timeout", shrinks)
-		put("--leader-hold", idle) // by now nobody counts on the follower
+		put("--leader-hold", idle) // the follower does not count as live any more
 	}()
 	go watch("--write-timeout", func() bool { return view(t, leader).Counters.Rollbacks > before.Rollbacks })
 	go watch("--rollback-grace", func() bool { return view(t, leader).Counters.InDoubt > before.InDoubt })
@@ -85,13 +85,13 @@ func whatFollows(t *testing.T, leader, follower *broker) (happened []event) {
 	return happened
 }
 
-// inOrder compares what happened with what the settings say.
+// inOrder compares the events with the settings.
 func inOrder(happened []event) error {
 	for i, want := range []event{
 		{setting: "--write-timeout"}, {setting: "--rollback-grace"}, {setting: "--peer-timeout"},
-		{setting: "--replica-timeout", text: "OK", after: 1800 * time.Millisecond}, // 1 s by default
+		{setting: "--replica-timeout", text: "OK", after: 500 * time.Millisecond}, // by default before --peer-timeout: it counts from the put
 		{setting: "--put-hold", text: `{"message":"in doubt, may be stored"}`},
-		{setting: "--leader-hold", text: `{"message":"not enough in-sync replicas, not stored"}`, after: 2500 * time.Millisecond},
+		{setting: "--leader-hold", text: `{"message":"not enough in-sync replicas (1 of 2), not stored"}`, after: 1300 * time.Millisecond},
 	} {
 		got := happened[i]
 		if got.setting != want.setting || got.text != want.text || i > 0 && got.after-happened[i-1].after < want.after {
@@ -101,7 +101,7 @@ func inOrder(happened []event) error {
 	return nil
 }
 
-// topicLedBy makes topics until a broker leads one of them.
+// topicLedBy creates topics until a broker leads one of them.
 func (b *broker) topicLedBy(name, arguments string) (topic string) {
 	b.t.Helper()
 	n := len(view(b.t, b).Topics)
@@ -124,8 +124,8 @@ func view(t *testing.T, b *broker) (v edge.ClusterView) {
 	return v
 }
 
-// TestPeerHeartbeat: a broker that sends its heartbeats too seldom for another
-// one's patience is taken for silent.
+// TestPeerHeartbeat: a broker whose heartbeats are rarer than another one's timeout is silent
+// to it.
 func TestPeerHeartbeat(t *testing.T) {
 	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
 	n1, flags := member(t, "n1", endpoint)
@@ -136,8 +136,8 @@ func TestPeerHeartbeat(t *testing.T) {
 	require.NotContains(t, n2.logged(), "up=false refused=false")
 }
 
-// TestTimesOfTheEmbeddedEtcd: a lone member elects itself on a heartbeat, and
-// grants no lease that an election could outlast.
+// TestTimesOfTheEmbeddedEtcd: a single member elects itself at a heartbeat, and grants no
+// lease shorter than an election.
 func TestTimesOfTheEmbeddedEtcd(t *testing.T) {
 	b := prepare(t)
 	b.run("--etcd-heartbeat=600ms", "--etcd-election-timeout=3s")

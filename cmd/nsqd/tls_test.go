@@ -12,18 +12,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/certtest"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
 func TestTLS(t *testing.T) {
-	ca, stranger := certtest.New(t), certtest.New(t)
+	ca, stranger := certs.New(t), certs.New(t)
 	ca.Issue("server")
 	ca.Issue("client")
 	stranger.Issue("client")
 	b := startSecured(t, "--tls-cert="+ca.File("server.pem"), "--tls-key="+ca.File("server.key"), "--tls-root-ca-file="+ca.File("ca.pem"),
 		"--tls-client-auth-policy=require-verify", "--tls-min-version=tls1.2")
 
-	// The TCP port: only IDENTIFY before TLS, and then a certificate of ours.
+	// The TCP port: only IDENTIFY before TLS, and then a certificate of the authority.
 	c := b.dial()
 	c.send("SUB orders ch\n")
 	c.expect("E_INVALID cannot SUB in current state (TLS required)")
@@ -35,7 +35,7 @@ func TestTLS(t *testing.T) {
 	for name, config := range map[string]*tls.Config{"none": ca.Client(""), "a stranger's": withCert(ca.Client(""), stranger.Client("client"))} {
 		c := b.dial()
 		c.identify(map[string]any{"tls_v1": true})
-		if c.upgrade(config) == nil { // TLS 1.3 refuses after the client's side is done
+		if c.upgrade(config) == nil { // TLS 1.3 refuses after the client's handshake is complete
 			require.NoError(t, c.conn.SetReadDeadline(time.Now().Add(limit)))
 			_, err := c.in.ReadByte()
 			require.Error(t, err, name)
@@ -47,7 +47,7 @@ func TestTLS(t *testing.T) {
 	c.identify(map[string]any{"tls_v1": true})
 	require.Error(t, c.upgrade(old), "--tls-min-version")
 
-	// The HTTP port only points to the HTTPS one, which wants a certificate too.
+	// The HTTP port only points to the HTTPS one, which requires a certificate too.
 	status, text := b.get("/stats")
 	require.Equal(t, 403, status)
 	require.Contains(t, text, `"TLS_REQUIRED"`)
@@ -67,11 +67,11 @@ func TestTLS(t *testing.T) {
 	_, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client("")}}).Get("https://" + b.address(2) + "/ping")
 	require.Error(t, err)
 
-	// SIGHUP takes a new certificate, and keeps the old one if the new is none.
+	// SIGHUP loads a new certificate, and keeps the old one if the new one is invalid.
 	before := b.serial(ca)
 	require.NoError(t, os.WriteFile(ca.File("server.pem"), []byte("nothing"), 0o600))
 	b.signal(syscall.SIGHUP)
-	b.eventually("complains", func() bool { return strings.Contains(b.logged(), "certificates were not reloaded") })
+	b.eventually("complains", func() bool { return strings.Contains(b.logged(), "cannot reload the certificates") })
 	require.Equal(t, before, b.serial(ca))
 	ca.Issue("server")
 	b.signal(syscall.SIGHUP)
@@ -79,7 +79,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSExceptHTTP(t *testing.T) {
-	ca := certtest.New(t)
+	ca := certs.New(t)
 	ca.Issue("server")
 	b := start(t, "--tls-cert="+ca.File("server.pem"), "--tls-key="+ca.File("server.key"), "--tls-required=tcp-https")
 	status, _ := b.post("/pub?topic=orders", "x")
@@ -98,7 +98,7 @@ func TestTLSFilesMissing(t *testing.T) {
 	require.Contains(t, b.logged(), "load TLS certificate: open /nowhere/cert.pem")
 }
 
-// startSecured is start for a broker whose HTTP port refuses.
+// startSecured is start for a broker whose HTTP port refuses requests.
 func startSecured(t *testing.T, flags ...string) *broker {
 	t.Helper()
 	b := prepare(t)
@@ -112,7 +112,7 @@ func withCert(c, from *tls.Config) *tls.Config {
 	return c
 }
 
-// secure asks the HTTPS port.
+// secure sends a request to the HTTPS port.
 func (b *broker) secure(config *tls.Config, path string) (int, string) {
 	b.t.Helper()
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
@@ -120,8 +120,8 @@ func (b *broker) secure(config *tls.Config, path string) (int, string) {
 	return ask(b.t, c, http.MethodGet, "https://"+b.address(2)+path, "")
 }
 
-// serial is that of the certificate that the broker shows.
-func (b *broker) serial(ca *certtest.Authority) string {
+// serial returns the serial number of the broker's certificate.
+func (b *broker) serial(ca *certs.Authority) string {
 	b.t.Helper()
 	conn, err := tls.Dial("tcp", b.address(2), ca.Client("client"))
 	require.NoError(b.t, err)
@@ -129,10 +129,10 @@ func (b *broker) serial(ca *certtest.Authority) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// SIGHUP takes new certificates of the port for other brokers too: theirs run out
-// like any others.
+// SIGHUP also loads new certificates of the port for other brokers, which expire like any
+// others.
 func TestHangUpTakesNewPeerCertificates(t *testing.T) {
-	ca := certtest.New(t)
+	ca := certs.New(t)
 	ca.Issue("server")
 	ca.Issue("client")
 	b := startSecured(t, "--rpc-tls-cert="+ca.File("server.pem"), "--rpc-tls-key="+ca.File("server.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
@@ -148,10 +148,10 @@ func TestHangUpTakesNewPeerCertificates(t *testing.T) {
 	b.eventually("shows the new certificate to other brokers", func() bool { return serial() != before })
 }
 
-// TestCertificateThatOthersRefuse: a broker whose certificate has expired, or names
-// another host, says so. Nobody answers it, and it would only wait.
+// TestCertificateThatOthersRefuse: a broker whose certificate has expired, or names another
+// host, logs that. No other broker answers it, and otherwise it would only wait.
 func TestCertificateThatOthersRefuse(t *testing.T) {
-	ca := certtest.New(t)
+	ca := certs.New(t)
 	ca.Issue("n1")
 	file, now := ca.File("n1.pem"), time.Now()
 	require.NoError(t, judgeCertificate(file, "127.0.0.1", now))

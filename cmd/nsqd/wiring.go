@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -18,10 +17,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/lookup"
-	"github.com/lockstepmq/lockstep/internal/mutation"
+	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -30,16 +30,20 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-func versionLine() string {
-	return fmt.Sprintf("nsqd v%s (lockstep, built w/%s)", edge.Version, runtime.Version())
+// versionLines names the build, and the supported release of NSQ in the form of a stock nsqd.
+func versionLines() string {
+	return fmt.Sprintf("%s\nnsqd v%s (the release of NSQ whose protocol and HTTP API it implements)",
+		edge.ReadBuild().Describe(meta.Level), edge.Version)
 }
 
-// listen binds the sockets of clients and of the other brokers.
+// startLine is the first line of the log.
+func startLine(o config.Options) string {
+	return fmt.Sprintf("%s, speaks NSQ %s, durability %s", edge.ReadBuild().Describe(meta.Level), edge.Version, o.Durability)
+}
+
+// listen binds the sockets for clients and for other brokers.
 func (p *process) listen() (err error) {
-	o := server.TLSOptions{
-		CertFile: p.o.TLSCert, KeyFile: p.o.TLSKey, RootCAFile: p.o.TLSRootCAFile,
-		ClientAuthPolicy: p.o.TLSClientAuthPolicy, MinVersion: p.o.TLSMinVersion,
-	}
+	o := clientTLS(p.o)
 	if p.authTLS, err = o.Client(); err != nil {
 		return err
 	}
@@ -52,8 +56,18 @@ func (p *process) listen() (err error) {
 	if err != nil {
 		return err
 	}
-	p.peers, err = net.Listen("tcp", p.o.RPCAddress)
+	peers, err := net.Listen("tcp", p.o.RPCAddress)
+	if err == nil {
+		p.peers = peers.(*net.TCPListener)
+	}
 	return err
+}
+
+func clientTLS(o config.Options) server.TLSOptions {
+	return server.TLSOptions{
+		CertFile: o.TLSCert, KeyFile: o.TLSKey, RootCAFile: o.TLSRootCAFile,
+		ClientAuthPolicy: o.TLSClientAuthPolicy, MinVersion: o.TLSMinVersion,
+	}
 }
 
 func (p *process) serverOptions() server.Options {
@@ -63,7 +77,7 @@ func (p *process) serverOptions() server.Options {
 	}
 }
 
-// brokerOptions turns the settings into the coordinator's.
+// brokerOptions converts the settings into the coordinator's.
 func (p *process) brokerOptions() (coordinator.Options, error) {
 	o := p.o
 	size := o.ClusterSize()
@@ -71,14 +85,13 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	if err != nil {
 		return coordinator.Options{}, err
 	}
-	var token []byte
-	if o.ClusterTokenFile != "" {
-		if token, err = readSecret(o.ClusterTokenFile); err != nil {
-			return coordinator.Options{}, err
-		}
+	token, err := secret(o.ClusterToken, o.ClusterTokenFile)
+	if err != nil {
+		return coordinator.Options{}, err
 	}
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
+		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		Linger:       o.Linger,
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
@@ -92,7 +105,6 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace.Milliseconds(),
-			Break: mutation.Chosen(),
 		},
 		Queue: nsqd.Options{
 			MsgTimeoutMS: o.MsgTimeout.Milliseconds(), MaxMsgTimeoutMS: o.MaxMsgTimeout.Milliseconds(),
@@ -106,9 +118,9 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	}, nil
 }
 
-// nodeState is how this broker presents itself in the metadata.
+// nodeState returns this broker's entry in the metadata.
 func (p *process) nodeState() meta.NodeState {
-	host, _ := os.Hostname() // "" is shown as such
+	host, _ := os.Hostname() // "" is a valid value
 	return meta.NodeState{
 		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
@@ -118,8 +130,8 @@ func (p *process) nodeState() meta.NodeState {
 	}
 }
 
-// peerAddress is where other brokers find this one: where it listens, or at the
-// broadcast address if it listens everywhere.
+// peerAddress returns the address for other brokers: the listening one, or the broadcast
+// address if it listens on all interfaces.
 func (p *process) peerAddress() string {
 	return reachable(p.peers.Addr().String(), p.o.BroadcastAddress)
 }
@@ -131,44 +143,51 @@ func portOr(told int, a net.Addr) int {
 	return server.Port(a)
 }
 
-// bootID tells one start of the machine from the next; "" where it is not known.
+// bootID identifies a boot of the machine; "" where it is unknown.
 func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // not there: not known
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // missing: unknown
 	return strings.TrimSpace(string(b))
 }
 
-// serve opens the edges.
+// answer opens the edges. Until serve they answer with the reason why the broker does not
+// serve yet.
+func (p *process) answer() {
+	p.standby = newStandby(p.log, p.metrics)
+	p.standby.step("reading the data path")
+	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Log: p.log})
+	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
+		Publisher: p.standby, Subscribers: p.standby, Guard: p.guard, Metrics: p.metrics, Log: p.log,
+	})
+	api := p.standby.port(func(b *backends) http.Handler { return b.api })
+	h := server.Handlers{
+		TCP: p.tcp, HTTP: api, HTTPS: api,
+		Lookup: p.standby.port(func(b *backends) http.Handler { return b.lookup }),
+	}
+	if p.o.TLSRequired == config.TLSRequiredAll {
+		h.HTTP = httpapi.RequireTLS(h.HTTP, server.Port(p.sockets.HTTPSAddr()))
+	}
+	p.sockets.Start(h)
+}
+
+// serve makes the edges use the broker.
 func (p *process) serve() {
 	p.lookup.SetAddresses(p.o.LookupdTCPAddress)
-	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
-		Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Auth: p.authorizer(),
-		Metrics: p.metrics, Log: p.log,
-	})
 	page := webui.New(p.broker)
 	backend := httpapi.Backend{
-		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker,
+		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(),
 		Routes: []httpapi.Route{{
-			Method: http.MethodGet, Path: "/v1/partition/digest", Handler: http.HandlerFunc(p.broker.ServeDigest),
-		}, {
-			Method: http.MethodGet, Path: "/v1/topic/peek", Handler: http.HandlerFunc(p.broker.ServePeek),
-		}, {
-			Method: http.MethodGet, Path: "/v1/topic/recover", Handler: http.HandlerFunc(p.broker.ServeRecover),
-		}, {
-			Method: http.MethodPost, Path: "/v1/topic/recover", Handler: http.HandlerFunc(p.broker.ServeRecover),
-		}, {
 			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
 		}, {
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
 	}
 	options := p.httpOptions()
-	h := server.Handlers{TCP: p.tcp, HTTP: httpapi.NSQD(options, backend), Lookup: httpapi.Lookup(options, backend)}
-	h.HTTPS = h.HTTP
-	if p.o.TLSRequired == config.TLSRequiredAll {
-		h.HTTP = httpapi.RequireTLS(h.HTTP, options.HTTPSPort)
-	}
-	p.sockets.Start(h)
+	p.standby.serve(backends{
+		publisher: p.broker.Publisher(), subscribers: p.broker.Subscribers(),
+		api: httpapi.NSQD(options, backend), lookup: httpapi.Lookup(options, backend),
+	})
 }
 
 func (p *process) lookupOptions() lookup.Options {
@@ -182,17 +201,17 @@ func (p *process) lookupOptions() lookup.Options {
 	}
 }
 
-// knownChannels are those that the external nsqlookupds know of a topic.
-func (p *process) knownChannels(ctx context.Context, topic string) []string {
+// lookupdChannels returns the channels of a topic at the external nsqlookupds.
+func (p *process) lookupdChannels(ctx context.Context, topic string) []string {
 	channels, err := p.lookup.Channels(ctx, topic)
 	if err != nil {
-		p.log.WithError(err).WithField("topic", topic).Warn("cannot ask every nsqlookupd for the topic's channels")
+		p.log.WithError(err).WithField("topic", topic).Warn("cannot query every nsqlookupd for the topic's channels")
 	}
 	return channels
 }
 
-// authorizer is nil without auth services, and then an untyped nil.
-func (p *process) authorizer() protocol.Authorizer {
+// authorizer returns an untyped nil without auth services.
+func (p *process) authorizer() guard.Querier {
 	if len(p.o.AuthHTTPAddress) == 0 {
 		return nil
 	}
@@ -233,9 +252,9 @@ func (p *process) protocolOptions() protocol.Options {
 }
 
 func (p *process) httpOptions() httpapi.Options {
-	node := p.node
+	node, build := p.node, edge.ReadBuild()
 	return httpapi.Options{
-		Version: edge.Version, NodeName: p.o.NodeName, Durability: p.o.Durability,
+		Version: edge.Version, LockstepVersion: build.Version, Commit: build.Commit, FeatureLevel: meta.Level, NodeName: p.o.NodeName, Durability: p.o.Durability,
 		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: server.Port(p.sockets.TCPAddr()), HTTPPort: server.Port(p.sockets.HTTPAddr()),
 		NodeID: p.o.NodeID, HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
 		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: cmp.Or(p.o.MaxDeferTimeout, p.o.MaxReqTimeout),

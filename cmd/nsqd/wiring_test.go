@@ -16,10 +16,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/server"
 )
 
-// elsewhere are the settings that do not become a field of some other package's
-// options, with the test that sees their effect.
+// elsewhere lists the settings that are no field of another package's options, with the test
+// that checks their effect.
 var elsewhere = map[string]string{
-	"version": "TestRefusals", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
+	"version": "TestRefusals", "check_config": "TestCheckConfig", "http_allowed_host": "TestForeignPages", "bootstrap_admin_token_file": "TestBootstrapToken", "print_config": "TestPrintConfig", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
 	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow",
 	"min_in_sync": "TestBrokersTrustEachOther", "node_name": "TestFlagsShow", "insecure": "TestExposedPorts",
 	"nsqlookupd_tcp_addresses": "TestRegistersWithLookupd", "rpc_address": "TestExposedPorts",
@@ -28,14 +28,15 @@ var elsewhere = map[string]string{
 	"cluster_token_file": "TestBrokersTrustEachOther", "etcd_endpoints": "TestExternalEtcd",
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
-	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/e2e",
-	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
+	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/verify/e2e",
+	"etcd_found_without": "internal/etcdserver",
+	"etcd_heartbeat":     "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
-// image is everything that the settings become.
+// image is the text of all options that the settings become.
 func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *server.Server, peers net.Listener) string {
 	t.Helper()
-	p := &process{o: o, log: log, sockets: sockets, peers: peers, dir: "d"}
+	p := &process{o: o, log: log, sockets: sockets, peers: peers.(*net.TCPListener), dir: "d"}
 	broker, err := p.brokerOptions()
 	require.NoError(t, err)
 	p.node = broker.Node
@@ -46,9 +47,8 @@ func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *server.S
 		p.lookupOptions(), p.authOptions(), p.statsdOptions(), o.TLSRequired)
 }
 
-// TestEveryFlagReachesItsUser changes each setting and looks for a difference in
-// what the parts of the broker are given. A setting that is accepted and ignored
-// is a lie, unless the help says so.
+// TestEveryFlagReachesItsUser changes each setting and looks for a difference in the options
+// of the broker's parts. A setting without effect must say so in its help.
 func TestEveryFlagReachesItsUser(t *testing.T) {
 	peers, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestEveryFlagReachesItsUser(t *testing.T) {
 	}
 }
 
-// another is a valid value that is not the default.
+// another returns a valid value other than the default.
 func another(key string) string {
 	special := map[string]string{
 		"durability": "replicated", "tls_required": "tcp-https", "auth_http_request_method": "post", "max_deflate_level": "9",
@@ -104,7 +104,7 @@ func another(key string) string {
 	return "another"
 }
 
-// companions are the settings without which one is refused.
+// companions returns the settings that a setting requires.
 func companions(key string) []string {
 	if key == "tls_required" {
 		return []string{"--tls-cert=c", "--tls-key=k"}

@@ -1,12 +1,12 @@
 // Package controller plans what one broker of a cluster does for all of them:
 // it drops tombstones that have done their work, gives leaderships back to the
 // preferred replica, and brings each partition's replicas and minimum to what
-// its topic, or an operator, wants.
+// its topic, or an operator, has set.
 //
-// It is pure: a snapshot of the metadata in, actions out. Who carries them out
-// holds the controller's key, and compares it in every transaction. Nothing
-// here is on the path of a failover: the members of an in-sync set elect their
-// leader themselves.
+// It is pure: a snapshot of the metadata in, actions out. The broker that holds
+// the controller's key executes them, and compares the key in every transaction.
+// Nothing here is on the path of a failover: the members of an in-sync set elect
+// their leader themselves.
 //
 // # Invariants
 //
@@ -61,8 +61,8 @@ type Options struct {
 type Action interface{ action() }
 
 type (
-	// DropTombstone removes the key of a deleted topic, and those of its channels that
-	// whoever deleted it left.
+	// DropTombstone removes the key of a deleted topic, and the keys of its channels that
+	// the deletion has left.
 	DropTombstone struct {
 		Name     string
 		ID       ident.TopicID

@@ -84,8 +84,8 @@ func TestPlanFillsAFewAtATime(t *testing.T) {
 	require.Equal(t, map[ident.Node]int{"a": 1, "b": 1, "c": 1}, got, "who was given one counts as fuller, and each is busy with two")
 }
 
-// What nobody leads is not being filled, perhaps never: the brokers that have such
-// replicas are free for others.
+// TestPlanFillsBesidePartitionsThatNobodyLeads: a partition without a leader is not being
+// filled, perhaps never. The brokers of its replicas are free to fill others.
 func TestPlanFillsBesidePartitionsThatNobodyLeads(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Live: live("a", "b")}
 	for range 2 {
@@ -168,8 +168,8 @@ func TestPlanMovesToATarget(t *testing.T) {
 	require.Empty(t, plan(s))
 }
 
-// TestPlanReplacesALeavingBrokerOfATarget: what was chosen in its place is written
-// down, so that the next plan does not choose again.
+// TestPlanReplacesALeavingBrokerOfATarget: the chosen substitute is written down, so that
+// the next plan does not choose again.
 func TestPlanReplacesALeavingBrokerOfATarget(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")},
 		Live: live("a", "b", "c"), Leaving: []ident.Node{"d"}}

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// planner plans one partition after the other; what it has given to a broker
-// counts for those that follow.
+// planner plans one partition after the other. Replicas that it has given to a broker
+// count for the partitions that follow.
 type planner struct {
 	Snapshot
 	copies int
@@ -22,7 +22,7 @@ func newPlanner(s Snapshot, o Options) *planner {
 	p.Live = slices.Clone(s.Live)
 	for _, x := range s.Partitions {
 		if !s.runs(x.State.Leader) {
-			continue // nobody fills these
+			continue // no leader fills these
 		}
 		for _, n := range x.State.Replicas {
 			if !inSync(x.State, n) && s.live(n) {
@@ -47,7 +47,7 @@ func (p *planner) plan(x Partition, t meta.TopicState) Action {
 	switch {
 	case missing(wanted, s.Replicas):
 		return p.fill(x, wanted)
-	case len(wanted) < t.ReplicationFactor: // nobody goes before somebody comes
+	case len(wanted) < t.ReplicationFactor: // no replica goes before its successor is chosen
 		return p.prefer(x)
 	case missing(s.Replicas, wanted):
 		return p.free(x, wanted)
@@ -58,8 +58,8 @@ func (p *planner) plan(x Partition, t meta.TopicState) Action {
 }
 
 // wanted lists the replicas that a partition should have: its target, or those
-// it has; nobody who leaves; and as many as the topic says, as far as there are
-// brokers for them.
+// it has; no broker that leaves; and as many as the topic requires, as far as there
+// are brokers for them.
 func (p *planner) wanted(s meta.PartitionState, factor int) []ident.Node {
 	base := s.Replicas
 	if len(s.Target) > 0 {
@@ -95,8 +95,8 @@ func rank(s meta.PartitionState, n ident.Node) int {
 	return 1
 }
 
-// place chooses a broker for one more replica as placement does; who has one
-// already, and was not wanted, is taken only if nobody else is there.
+// place chooses a broker for one more replica as placement does. A broker that has a
+// replica already, and was not wanted, is taken only if there is no other one.
 func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
 	var fresh, known []placement.Broker
 	zones := map[string]bool{}
@@ -119,14 +119,14 @@ func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
 	}
 	chosen, err := placement.Place(fresh, placement.Topic{Partitions: 1, Replicas: 1})
 	if err != nil {
-		return "", false // nobody is free
+		return "", false // no broker is free
 	}
 	return chosen[0][0], true
 }
 
-// fill names the replicas that are missing, if those who would be busy with it
-// are not too busy already. A target is written down: the next plan must not
-// choose others.
+// fill names the replicas that are missing, if the brokers that it would load are not
+// too busy already. It writes the choice as a target: the next plan must not choose
+// others.
 func (p *planner) fill(x Partition, wanted []ident.Node) Action {
 	next := x.State.Clone()
 	for _, n := range wanted {

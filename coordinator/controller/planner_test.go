@@ -25,14 +25,16 @@ func TestPlanFillsBesideReplicasAtDeadBrokers(t *testing.T) {
 	require.Empty(t, plan(s), "it came back, and is being filled")
 }
 
-// Who leaves stays while there is nobody to come.
+// TestPlanKeepsWhoLeavesUntilSomebodyComes: a leaving broker keeps its replica until a
+// successor exists.
 func TestPlanKeepsWhoLeavesUntilSomebodyComes(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "a", "b")},
 		Live: live("b"), Leaving: []ident.Node{"a"}}
 	require.Empty(t, plan(s))
 }
 
-// Where all replicas are already, a target says their order, and who leads.
+// TestPlanTakesTheOrderOfATarget: if all replicas are in place, a target sets their order,
+// and with it the preferred leader.
 func TestPlanTakesTheOrderOfATarget(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("a", "a", "b")}, Live: live("a", "b")}
 	s.Partitions[0].State.Target = []ident.Node{"b", "a"}
@@ -56,8 +58,8 @@ func TestPlanFillsInAnotherZone(t *testing.T) {
 	require.Equal(t, []ident.Node{"a", "b"}, plan(s)[0].(controller.Rewrite).State.Replicas, "there is none")
 }
 
-// A broker that leaves while its place was to be taken by a target: who has a replica
-// already keeps it if nobody else is there.
+// TestPlanTakesWhoHasOneIfNobodyElseIsThere: a broker of the target leaves. A broker that
+// has a replica already keeps it if there is no other one.
 func TestPlanTakesWhoHasOneIfNobodyElseIsThere(t *testing.T) {
 	s := controller.Snapshot{Topics: []controller.Topic{topic}, Partitions: []controller.Partition{partition("b", "a", "b")},
 		Live: live("a", "b"), Leaving: []ident.Node{"d"}}

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// arrivals is what a stream has brought and the client has not pulled: a queue
-// whose array is used again and again.
+// arrivals are the deliveries of a stream that the client has not pulled: a queue
+// whose array is reused.
 type arrivals struct {
 	items []edge.Delivery
 	head  int
@@ -38,7 +38,7 @@ func size(run []edge.Delivery) (bytes int) {
 	return bytes
 }
 
-// take appends the first n to dst; their bodies' frame may go when dst is done.
+// take appends the first n to dst. The frame of their bodies is free once dst is done.
 func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 	first := a.waiting()[:n]
 	dst = append(dst, first...)
@@ -54,7 +54,7 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 	return dst
 }
 
-// cut takes the last n out.
+// cut removes the last n.
 func (a *arrivals) cut(n int) []edge.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])
@@ -64,7 +64,7 @@ func (a *arrivals) cut(n int) []edge.Delivery {
 	return last
 }
 
-// drop takes one message out, if it is there.
+// drop removes one message, if it is there.
 func (a *arrivals) drop(seq ident.Sequence) {
 	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {

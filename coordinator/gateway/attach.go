@@ -7,13 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// reconcileLocked attaches the share where its partition is served now.
-func (h *share) reconcileLocked(now time.Duration) {
+// reconcileLocked attaches the subscription where its partition is served now.
+func (h *partitionSubscription) reconcileLocked(now time.Duration) {
 	core := h.sub.g.core
 	leads := core.Leads(h.id)
 	to, known := core.Leader(h.id)
@@ -33,9 +34,9 @@ func (h *share) reconcileLocked(now time.Duration) {
 	}
 }
 
-// attachedLocked reports whether the present attachment is still the right one,
-// and ends it if it is not.
-func (h *share) attachedLocked(leads bool, to Leadership, known bool) bool {
+// attachedLocked reports whether the present attachment is at the present leader, and
+// ends it if it is not.
+func (h *partitionSubscription) attachedLocked(leads bool, to Leadership, known bool) bool {
 	switch {
 	case h.local != nil:
 		err := h.local.channel.Err(h.local.subscriber)
@@ -53,15 +54,15 @@ func (h *share) attachedLocked(leads bool, to Leadership, known bool) bool {
 		if !leads && same && h.sub.g.transport.Up(r.to.Node) {
 			return true
 		}
-		h.sub.g.out.say(r.to.Node, verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)})
+		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{Kind: wire.VerbClose, Stream: r.stream, Argument: int64(wire.LeaveWithdrawn)})
 		h.leaveLocked()
 	}
 	return false
 }
 
-// attachLocked attaches to the channel of this broker, and takes back into
-// flight what the client still holds.
-func (h *share) attachLocked(now time.Duration) {
+// attachLocked attaches to the channel of this broker, and reclaims the messages that the
+// client holds: they are in flight to it again.
+func (h *partitionSubscription) attachLocked(now time.Duration) {
 	s := h.sub
 	channel := findChannel(s.g.core, h.id, s.request.Channel, s.request.Ordered)
 	if channel == nil {
@@ -93,17 +94,17 @@ func (h *share) attachLocked(now time.Duration) {
 	s.nudge()
 }
 
-// heldOf is what the verbs of an opening say the client holds.
-func heldOf(verbs []verb) []nsqd.Held {
-	list := make([]nsqd.Held, len(verbs))
+// heldOf are the messages that the client holds, by the verbs of an opening.
+func heldOf(verbs []wire.Verb) []nsqd.HeldDelivery {
+	list := make([]nsqd.HeldDelivery, len(verbs))
 	for i, v := range verbs {
-		list[i] = nsqd.Held{Sequence: v.Sequence, Attempts: uint16(v.Argument)}
+		list[i] = nsqd.HeldDelivery{Sequence: v.Sequence, Attempts: uint16(v.Argument)}
 	}
 	return list
 }
 
 // findChannel looks a channel up here. An ephemeral one is made anew, or made ordered: it
-// is not replicated, and after a change of leader its clients are all that is left.
+// is not replicated, so after a change of leader only its clients are left of it.
 func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd.Channel {
 	p, ok := core.Queue(id)
 	if !ok {
@@ -122,10 +123,10 @@ func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd
 	return nil
 }
 
-// missingLocked: the partition is served but the channel is not known there.
-// If that lasts, the channel was deleted while we were not attached, or an operator
-// went on with a replica that never had it.
-func (h *share) missingLocked(now time.Duration) {
+// missingLocked notes that the leader of the partition does not have the channel. If that
+// lasts, the channel was deleted while the subscription was not attached, or an operator
+// recovered a replica that never had it.
+func (h *partitionSubscription) missingLocked(now time.Duration) {
 	h.waitLocked(now)
 	if h.missing == 0 {
 		h.missing = now
@@ -136,15 +137,15 @@ func (h *share) missingLocked(now time.Duration) {
 }
 
 // openLocked opens a stream at the leader.
-func (h *share) openLocked(to Leadership) {
+func (h *partitionSubscription) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)
-	s.g.subs.unregister(last) // until now: it may have been giving back what it could not do
+	s.g.subs.unregister(last) // until now: the leader may have returned verbs of it
 	credit := s.creditLocked(h)
-	open := &opening{
+	open := &wire.Opening{
 		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
-		Credit: credit, Client: s.client, Ordered: s.request.Ordered,
+		Credit: credit, Client: wire.ClientStatsOf(s.client), Ordered: s.request.Ordered,
 	}
 	if h.spareFrom != to {
 		h.spare = arrivals{} // another leader delivers them again
@@ -152,7 +153,7 @@ func (h *share) openLocked(to Leadership) {
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
 		v.Stream = id
-		items = append(items, relayItem{verb: v})
+		items = append(items, relayItem{Verb: v})
 	}
 	h.backlog = nil
 	h.last = id
@@ -161,10 +162,10 @@ func (h *share) openLocked(to Leadership) {
 	s.g.out.relay(to.Node, items...)
 }
 
-// leaveLocked ends the attachment. What the client holds stays held.
-func (h *share) leaveLocked() {
+// leaveLocked ends the attachment. The messages that the client holds stay held.
+func (h *partitionSubscription) leaveLocked() {
 	if h.local != nil {
-		withdrawn.detach(h.local.channel, h.local.subscriber)
+		detach(h.local.channel, h.local.subscriber, wire.LeaveWithdrawn)
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
@@ -173,42 +174,54 @@ func (h *share) leaveLocked() {
 	h.sub.nudge() // the in-flight count may be another now
 }
 
-// failedLocked ends an attachment that did not work; the next waits a little.
-func (h *share) failedLocked(now time.Duration) {
+// failedLocked ends an attachment that failed. The next one waits a little.
+func (h *partitionSubscription) failedLocked(now time.Duration) {
 	h.leaveLocked()
 	h.waitLocked(now)
 }
 
-// waitLocked puts the next attachment off, and lets the keeper know.
-func (h *share) waitLocked(now time.Duration) {
+// waitLocked delays the next attachment, and wakes the keeper.
+func (h *partitionSubscription) waitLocked(now time.Duration) {
 	h.pause = min(max(2*h.pause, firstAttach), maxAttach)
 	h.nextTry = now + h.pause
 	h.sub.g.subs.lookAt(h.nextTry)
 	h.sub.g.wake()
 }
 
-func (h *share) closeLocked(how leaving) {
+func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 	if h.local != nil {
-		how.detach(h.local.channel, h.local.subscriber)
+		detach(h.local.channel, h.local.subscriber, how)
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
-		h.setCreditLocked(0)           // or the leader sends again what is given back,
-		h.returnLocked(r.buffer.len()) // which the client was not sent
-		if how != withdrawn {          // nor was it sent what is on the way here: only what it holds counts
-			goes := int64(left)
-			if how == leaveHeld {
-				goes = kept
+		// Without credit the leader does not send the returned messages again. The client
+		// was not sent them, nor those that are on their way here: only the held ones count
+		// as attempts.
+		h.setCreditLocked(0)
+		h.returnLocked(r.buffer.len())
+		if how != wire.LeaveWithdrawn {
+			goes := int64(wire.Left)
+			if how == wire.LeaveHeld {
+				goes = wire.Kept
 			}
 			for _, seq := range slices.Sorted(maps.Keys(h.held)) {
-				h.sub.g.out.say(r.to.Node, verb{Kind: verbRequeue, Stream: r.stream, Sequence: seq, Epoch: h.held[seq].epoch, Argument: goes})
+				h.sub.g.out.sendVerb(r.to.Node, wire.Verb{Kind: wire.VerbRequeue, Stream: r.stream, Sequence: seq, Epoch: h.held[seq].epoch, Argument: goes})
 			}
 		}
-		v := verb{Kind: verbClose, Stream: r.stream, Argument: int64(withdrawn)}
-		h.sub.g.out.say(r.to.Node, v)
+		v := wire.Verb{Kind: wire.VerbClose, Stream: r.stream, Argument: int64(wire.LeaveWithdrawn)}
+		h.sub.g.out.sendVerb(r.to.Node, v)
 		h.remote = nil
 	}
 	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
 	h.backlog = nil
+}
+
+// detach ends a subscriber's attachment. l decides the fate of its messages in flight.
+func detach(c *nsqd.Channel, s *nsqd.Subscriber, l wire.Leaving) {
+	if l == wire.LeaveWithdrawn {
+		c.Withdraw(s)
+		return
+	}
+	c.Detach(s, l == wire.LeaveRequeued)
 }

@@ -26,7 +26,7 @@ type waiter struct {
 func newBudget(limit int64) *budget { return &budget{limit: limit} }
 
 // wait returns when there is room for bytes more, or nothing is in use. Waiters
-// are let in first come, first served.
+// are admitted first come, first served.
 func (b *budget) wait(ctx context.Context, done <-chan struct{}, bytes int64) error {
 	b.mu.Lock()
 	if len(b.mu.waiters) == 0 && b.fitsLocked(0, bytes) {
@@ -48,7 +48,7 @@ func (b *budget) wait(ctx context.Context, done <-chan struct{}, bytes int64) er
 	}
 }
 
-// take counts a put in; false above twice the limit.
+// take adds a put; false above twice the limit.
 func (b *budget) take(bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,7 @@ func (b *budget) take(bytes int64) bool {
 	return true
 }
 
-// give counts a put out and lets waiters in.
+// give removes a put and admits waiters.
 func (b *budget) give(bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,8 +67,8 @@ func (b *budget) give(bytes int64) {
 	b.admitLocked()
 }
 
-// nudge lets waiters in again: those let in before may have gone away without
-// a put. It reports whether some still wait.
+// nudge admits waiters again: those admitted before may have left without a put. It
+// reports whether some still wait.
 func (b *budget) nudge() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,8 @@ func (b *budget) admitLocked() {
 	}
 }
 
-// fitsLocked: a body larger than the whole budget passes when it is alone.
+// fitsLocked reports whether a body fits. One that is larger than the whole budget does
+// when nothing else is in use.
 func (b *budget) fitsLocked(promised, bytes int64) bool {
 	in := b.mu.used + promised
 	return in == 0 || in+bytes <= b.limit
@@ -97,47 +98,4 @@ func (b *budget) leave(w *waiter) {
 	if i := slices.Index(b.mu.waiters, w); i >= 0 {
 		b.mu.waiters = slices.Delete(b.mu.waiters, i, i+1)
 	}
-}
-
-// flights lets one caller at a time create a topic; the others wait for it.
-type flights struct {
-	mu struct {
-		sync.Mutex
-		running map[string]*flight
-	}
-}
-
-type flight struct {
-	over chan struct{}
-	err  error // written before over is closed
-}
-
-// do calls f, or waits for a call under the same name that is already running.
-// If that one failed, its caller may just have given up: f is called then.
-func (s *flights) do(ctx context.Context, name string, f func() error) error {
-	s.mu.Lock()
-	if s.mu.running == nil {
-		s.mu.running = make(map[string]*flight)
-	}
-	if other := s.mu.running[name]; other != nil {
-		s.mu.Unlock()
-		select {
-		case <-other.over:
-			if other.err == nil {
-				return nil
-			}
-			return f()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	mine := &flight{over: make(chan struct{})}
-	s.mu.running[name] = mine
-	s.mu.Unlock()
-	mine.err = f()
-	s.mu.Lock()
-	delete(s.mu.running, name)
-	s.mu.Unlock()
-	close(mine.over)
-	return mine.err
 }

@@ -35,7 +35,7 @@ func (l *sharedLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]q
 	return dst, nil
 }
 
-// replicator applies a leader's changes on the other brokers and says so.
+// replicator applies a leader's changes on the other brokers and completes them.
 type replicator struct{ b *broker }
 
 func (r replicator) Change(p *nsqd.Partition, delta []byte, ticket uint64) {
@@ -101,6 +101,8 @@ func (b *broker) advance(p ident.Partition) {
 
 func (b *broker) ChannelMissing(ident.TopicID, string) {}
 
+func (b *broker) FeatureLevel() int { return 0 }
+
 func (b *broker) RepositionChannel(context.Context, string, string, string, int) error { return nil }
 
 func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, ordered bool) error {
@@ -115,7 +117,7 @@ func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, or
 	return nil
 }
 
-// tick is the brokers' timers: it lets time pass and does what is due.
+// tick is the brokers' timers: it lets time pass and fires the ones that are due.
 func (w *world) tick(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		<-time.After(5 * time.Millisecond) // the pause between two ticks
@@ -130,7 +132,7 @@ func (w *world) tick(d time.Duration) {
 	}
 }
 
-// ReadCarried: nothing is ever trimmed here.
-func (l *sharedLog) ReadCarried(ident.Offset, ident.Sequence) (queue.Message, bool, error) {
+// ReadRelocated: nothing is ever trimmed here.
+func (l *sharedLog) ReadRelocated(ident.Offset, ident.Sequence) (queue.Message, bool, error) {
 	return queue.Message{}, false, nil
 }

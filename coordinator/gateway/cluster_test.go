@@ -54,7 +54,8 @@ type broker struct {
 
 	metrics *metrics.Recorder
 
-	electing atomic.Bool // named by the metadata, serves nothing
+	electing atomic.Bool                // named by the metadata, serves nothing
+	lags     atomic.Pointer[Leadership] // the leader as its metadata still names it; nil = as it is
 
 	mu     sync.Mutex
 	judge  func(n int, d queue.Draft) (replica.Outcome, bool) // overrides the n-th proposal's fate; false = silence
@@ -112,8 +113,8 @@ func (m *mailbox) close() { close(m.over); <-m.ended }
 type pipe struct {
 	box  *mailbox
 	mu   sync.Mutex
-	down bool                   // Send says ErrDown
-	full bool                   // Send says ErrWindow
+	down bool                   // Send returns ErrDown
+	full bool                   // Send returns ErrWindow
 	lose func(f rpc.Frame) bool // true: sent and never arrives
 	sent int
 	now  int // of those: queued and flushed
@@ -149,7 +150,7 @@ func newWorld(t testing.TB, names ...ident.Node) *world {
 	quiet.SetOutput(io.Discard)
 	for _, b := range w.brokers {
 		b.metrics = metrics.New(1)
-		b.gw = New(b, wire{b}, Options{Log: quiet, Metrics: b.metrics})
+		b.gw = New(b, links{b}, Options{Log: quiet, Metrics: b.metrics})
 	}
 	return w
 }
@@ -216,7 +217,7 @@ func (w *world) tell() {
 	w.changed = make(chan struct{})
 }
 
-// kill cuts a broker off and tells its peers that it is down.
+// kill disconnects a broker and notifies its peers that it is down.
 func (w *world) kill(name ident.Node) {
 	w.brokers[name].mu.Lock()
 	w.brokers[name].dead = true
@@ -256,7 +257,7 @@ func (p *pipe) setLose(lose func(rpc.Frame) bool) {
 	p.lose = lose
 }
 
-// set changes what Send says.
+// set changes the answer of Send.
 func (p *pipe) set(down, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,10 +266,10 @@ func (p *pipe) set(down, full bool) {
 
 func (w *world) pipe(from, to ident.Node) *pipe { return w.pipes[[2]ident.Node{from, to}] }
 
-// wire is a broker's Transport.
-type wire struct{ b *broker }
+// links is a broker's Transport.
+type links struct{ b *broker }
 
-func (t wire) Up(n ident.Node) bool {
+func (t links) Up(n ident.Node) bool {
 	p := t.b.w.pipe(t.b.name, n)
 	if p == nil {
 		return false
@@ -278,16 +279,16 @@ func (t wire) Up(n ident.Node) bool {
 	return !p.down
 }
 
-func (t wire) Queue(to ident.Node, f rpc.Frame) error { return t.Send(to, f) }
+func (t links) Queue(to ident.Node, f rpc.Frame) error { return t.Send(to, f) }
 
-func (t wire) Flush(to ident.Node) {
+func (t links) Flush(to ident.Node) {
 	p := t.b.w.pipe(t.b.name, to)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now++
 }
 
-func (t wire) Send(to ident.Node, f rpc.Frame) error {
+func (t links) Send(to ident.Node, f rpc.Frame) error {
 	p := t.b.w.pipe(t.b.name, to)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,6 +336,9 @@ func (b *broker) EnsureTopic(_ context.Context, name string) (Topic, error) {
 }
 
 func (b *broker) Leader(p ident.Partition) (Leadership, bool) {
+	if old := b.lags.Load(); old != nil {
+		return *old, true
+	}
 	b.w.mu.Lock()
 	defer b.w.mu.Unlock()
 	l, ok := b.w.leaders[p]
@@ -351,6 +355,8 @@ func (b *broker) Changed() <-chan struct{} {
 	defer b.w.mu.Unlock()
 	return b.w.changed
 }
+
+func (b *broker) Flush() {}
 
 func (b *broker) Propose(p ident.Partition, d queue.Draft, c Completer) {
 	b.loop.post(func() {

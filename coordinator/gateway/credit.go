@@ -1,47 +1,51 @@
 package gateway
 
-import "time"
+import (
+	"time"
 
-// Credit follows demand. RDY is what a client may hold; it is divided over the
-// streams of its subscription that lately had something for it, half of it evenly
-// and half by what the client finished of each: a backlog in one partition of
-// many is not drained with a fraction of RDY. One that had nothing may send one
-// message, and has a part from the next time on that demand is weighed. While the
-// client finishes nothing, one that has room left has no more for it either: beyond
-// what the client holds of it, the others have its part.
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+)
+
+// Credit follows demand. RDY is the number of messages that a client may hold. It is
+// divided over the streams of its subscription that lately had messages for it, half of it
+// evenly and half in proportion to the finishes: otherwise a backlog in one partition of
+// many would be drained with a fraction of RDY. A stream that had none may send one
+// message, and has a part from the next weighing of demand on. While the client finishes
+// nothing, a stream with room left has no more messages either: the other streams get its
+// part, beyond the messages that the client holds of it.
 //
-// A finish travels to the leader and its successor back. Lest a fast client
-// spend that time idle, the streams are granted what it finishes in aheadOf more,
-// which waits here. A client that takes a second for a message is sent nothing
-// ahead: another one may be free for it.
+// A finish travels to the leader, and the next message travels back. So that a fast client
+// does not spend that time idle, the streams are granted as many messages more as it
+// finishes in aheadOf. They wait here. A client that takes a second for a message is sent
+// nothing ahead: another client may be free for it.
 //
-// RDY below the number of partitions still brings one message of each, so that no
-// partition starves. While the client works on as many as it may hold, those would
-// wait for it, however long, and others be idle: it is busy, and they go back.
+// An RDY below the number of partitions still brings one message of each, so that no
+// partition starves. While the client works on as many as it may hold, these would
+// wait for it, and other clients be idle. Such a client is busy, and they are returned.
 const (
 	aheadOf = 5 * time.Millisecond
-	// weighEvery and weighAfter say when demand is weighed: at the first of so many
-	// finishes that comes so long after the last time.
+	// weighEvery and weighAfter: demand is weighed at every weighAfter-th finish, if the
+	// last weighing is weighEvery ago.
 	weighEvery = 20 * time.Millisecond
 	weighAfter = 64
-	// waitingBytes is what may wait here for a client that does not read. RDY counts
-	// messages, however large; beyond it nothing more is granted.
+	// waitingBytes bounds the bytes that wait here for a client that does not read: RDY
+	// counts messages, however large. Beyond it no more credit is granted.
 	waitingBytes = 4 << 20
 )
 
-// demand is what a subscription's client did lately.
+// demand is the recent work of a subscription's client.
 type demand struct {
 	finished int           // since it was weighed
 	weighed  time.Duration // when
 	total    int           // finished in the period before that: the weights' sum
 	ahead    int           // granted beyond RDY
-	parts    int           // shares that have a part of it
-	kept     int           // what the others have in flight: no part of it
+	parts    int           // partitions that have a part of it
+	kept     int           // in flight of the other partitions: no part of it
 }
 
-// creditLocked is one stream's part: never 0 while RDY is not, or a partition
+// creditLocked is one stream's part. It is never 0 while RDY is not, or a partition
 // would starve.
-func (s *subscription) creditLocked(h *share) int {
+func (s *subscription) creditLocked(h *partitionSubscription) int {
 	d := &s.mu.demand
 	if s.mu.ready <= 0 {
 		return 0
@@ -53,21 +57,21 @@ func (s *subscription) creditLocked(h *share) int {
 		return min(h.kept+1, maxCredit)
 	}
 	whole := s.mu.ready - min(d.kept, s.mu.ready) + min(d.ahead, s.mu.ready)
-	// What the streams up to this one get, less what those before it get: in all it
-	// is the whole, wherever it is cut.
+	// The credit of the streams up to this one, less the credit of those before it: the
+	// parts sum to the whole however the division rounds.
 	from, to, of := h.place, h.place+1, d.parts
 	if d.total > 0 {
 		from, to, of = from*d.total+of*h.before, to*d.total+of*(h.before+h.weight), 2*of*d.total
 	}
 	credit := whole*to/of - whole*from/of
 	if r := h.remote; r != nil && r.buffer.bytes > waitingBytes {
-		credit = min(credit, len(h.held)+r.buffer.len()) // what it has
+		credit = min(credit, len(h.held)+r.buffer.len()) // as much as it has
 	}
 	return min(max(credit, 1), maxCredit)
 }
 
-// finishedLocked counts a message that the client is done with.
-func (s *subscription) finishedLocked(h *share) {
+// finishedLocked counts a message that the client finished or requeued.
+func (s *subscription) finishedLocked(h *partitionSubscription) {
 	if s.mu.busy {
 		s.mu.busy = false
 		s.grantLocked()
@@ -114,8 +118,8 @@ func (s *subscription) grantLocked() {
 	}
 }
 
-// underWayLocked is what the client has of the partition, or will.
-func (h *share) underWayLocked() int {
+// underWayLocked counts the messages of the partition that the client has or will get.
+func (h *partitionSubscription) underWayLocked() int {
 	n := h.inFlightLocked()
 	if h.remote != nil {
 		n += h.remote.buffer.len()
@@ -123,18 +127,18 @@ func (h *share) underWayLocked() int {
 	return n
 }
 
-// hasLocked reports whether there is any.
-func (h *share) hasLocked() bool { return h.underWayLocked() > 0 }
+// hasLocked reports whether there are any.
+func (h *partitionSubscription) hasLocked() bool { return h.underWayLocked() > 0 }
 
-// hasRoomLocked reports whether more could come: what this broker leads needs no
+// hasRoomLocked reports whether more could come: a partition that is led here needs no
 // credit.
-func (h *share) hasRoomLocked() bool {
+func (h *partitionSubscription) hasRoomLocked() bool {
 	return h.local != nil || h.remote != nil && h.underWayLocked() < h.remote.credit
 }
 
-// refreshCredit weighs again what the client of a second ago deserves, and says
-// every credit again: the message that says it may have been lost. What was sent
-// ahead of a client that has stopped since goes back.
+// refreshCredit weighs the demand again and sends every credit again, because the frame
+// with the last one may have been lost. Messages that were sent ahead of a client that has
+// stopped since are returned.
 func (s *subscription) refreshCredit(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,43 +147,43 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		s.weighLocked(now)
 	}
 	for _, h := range s.mu.order {
-		h.sayCreditLocked() // first, or it would come again
+		h.sendCreditLocked() // first, or the returned messages would come again
 		h.giveBackLocked()
 		h.touchWaitingLocked()
 	}
 }
 
-// touchWaitingLocked starts the timeouts again of what the client has not been sent
-// yet: its time begins when it gets the message.
-func (h *share) touchWaitingLocked() {
+// touchWaitingLocked starts the timeouts of the messages that wait here again: the time
+// of a client begins when it gets the message.
+func (h *partitionSubscription) touchWaitingLocked() {
 	r := h.remote
 	if r == nil {
 		return
 	}
 	for _, d := range r.buffer.waiting() {
-		h.sub.g.out.say(r.to.Node, verb{
-			Kind: verbTouch, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: unseen,
+		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
+			Kind: wire.VerbTouch, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
 		})
 	}
 }
 
-// setCreditLocked changes the stream's credit. Without any, what was sent ahead
-// goes back at once.
-func (h *share) setCreditLocked(n int) {
+// setCreditLocked changes the stream's credit. At 0 the messages that were sent ahead are
+// returned at once.
+func (h *partitionSubscription) setCreditLocked(n int) {
 	r := h.remote
 	if r == nil || r.credit == n {
 		return
 	}
 	r.credit = n
-	h.sayCreditLocked()
+	h.sendCreditLocked()
 	if n == 0 {
 		h.giveBackLocked()
 	}
 }
 
-// giveBackLocked returns what was sent beyond the credit and the client has not
-// seen, from the end.
-func (h *share) giveBackLocked() {
+// giveBackLocked returns the messages beyond the credit that the client has not seen, the
+// last ones first.
+func (h *partitionSubscription) giveBackLocked() {
 	r := h.remote
 	if r == nil {
 		return
@@ -188,19 +192,19 @@ func (h *share) giveBackLocked() {
 	h.returnLocked(max(beyond, 0))
 }
 
-// returnLocked gives back the last n messages that wait here.
-func (h *share) returnLocked(n int) {
+// returnLocked returns the last n messages that wait here to the leader.
+func (h *partitionSubscription) returnLocked(n int) {
 	r := h.remote
 	for _, d := range r.buffer.cut(n) {
-		h.sub.g.out.say(r.to.Node, verb{
-			Kind: verbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: unseen,
+		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
+			Kind: wire.VerbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
 		})
 	}
 }
 
-func (h *share) sayCreditLocked() {
+func (h *partitionSubscription) sendCreditLocked() {
 	if r := h.remote; r != nil {
-		v := verb{Kind: verbCredit, Stream: r.stream, Argument: int64(r.credit)}
-		h.sub.g.out.say(r.to.Node, v)
+		v := wire.Verb{Kind: wire.VerbCredit, Stream: r.stream, Argument: int64(r.credit)}
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }

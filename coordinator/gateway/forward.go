@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -13,20 +14,23 @@ import (
 type forwarded struct {
 	gateway *Gateway
 	from    ident.Node
-	record  putRecord
+	record  wire.Put
 }
 
-// Complete sends the outcome back, with what is known here of the leader if
-// that is newer than what the sender knew.
+// Complete sends the outcome back. If the put was not taken and the metadata here names a
+// higher epoch than the sender's, the leadership goes with it.
 func (f *forwarded) Complete(c replica.Completion) {
-	r := reply{
+	r := wire.Reply{
 		Request: f.record.Request, Partition: f.record.Partition,
-		First: c.First, Attempt: f.record.Attempt, Outcome: c.Outcome,
+		First: wire.ResultOf(c), Attempt: f.record.Attempt, Outcome: c.Outcome,
 	}
-	var h *hint
+	if row := c.Outcome.Row(); row.Level > 0 {
+		r.Outcome = row.At(f.gateway.core.FeatureLevel())
+	}
+	var h *wire.Hint
 	if c.Outcome == replica.NotLeader {
 		if to, ok := f.gateway.core.Leader(f.record.Partition); ok && to.Epoch > f.record.Epoch {
-			h = &hint{
+			h = &wire.Hint{
 				Topic: uint64(f.record.Partition.Topic), Partition: f.record.Partition.Number,
 				Node: string(to.Node), Incarnation: int64(to.Incarnation), Epoch: uint64(to.Epoch),
 			}
@@ -35,34 +39,34 @@ func (f *forwarded) Complete(c replica.Completion) {
 	f.gateway.out.reply(f.from, r, h, f.gateway.proposed.Leave())
 }
 
-// handleForward takes puts to propose here, or answers to puts sent away.
+// handleForward takes puts to propose here, or answers to forwarded puts.
 func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
-	var h forwardHeader
-	if err := h.decode(f.Header); err != nil {
+	var h wire.Forward
+	if err := h.Decode(f.Header); err != nil {
 		return fmt.Errorf("forward header: %w", err)
 	}
 	switch h.Kind {
-	case framePuts:
+	case wire.FramePuts:
 		return g.proposeAll(from, f.Payload, h.Count)
-	case frameReplies:
+	case wire.FrameReplies:
 		return g.takeReplies(h, f.Payload)
 	}
-	return fmt.Errorf("%w: forward kind %d", errFrame, h.Kind)
+	return fmt.Errorf("%w: forward kind %d", wire.ErrFrame, h.Kind)
 }
 
-// proposeAll proposes the puts of one frame in order. Each is checked whole: a
+// proposeAll proposes the puts of one frame in order. Each is checked whole, because a
 // batch that followers must refuse would block the partition.
 func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
-	records, rest, err := table(payload, count, putSize)
+	records, rest, err := wire.Table(payload, count, wire.PutSize)
 	if err != nil {
 		return err
 	}
 	puts := make([]forwarded, count)
 	for i := range puts {
-		r := decodePut(records[i*putSize:])
+		r := wire.DecodePut(records[i*wire.PutSize:])
 		size := queue.HeaderSize + uint64(r.Length)
 		if size > uint64(len(rest)) {
-			return fmt.Errorf("%w: put %d of %d is cut short", errFrame, i, count)
+			return fmt.Errorf("%w: put %d of %d is cut short", wire.ErrFrame, i, count)
 		}
 		d := queue.Draft{Bytes: rest[:size:size], Count: r.Count, PayloadCRC: r.CRC, Request: r.Request}
 		rest = rest[size:]
@@ -79,51 +83,51 @@ func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 // check seals the draft for a moment, in its own room, and decodes it.
 func check(d queue.Draft) error {
 	if d.Request.IsZero() || d.Count == 0 {
-		return fmt.Errorf("%w: a put without id or messages", errFrame)
+		return fmt.Errorf("%w: a put without id or messages", wire.ErrFrame)
 	}
 	b := d.Seal(ident.Position{}, 0, 0, 0)
 	if _, n, err := queue.Decode(b.Bytes); err != nil {
 		return fmt.Errorf("forwarded put: %w", err)
 	} else if n != len(b.Bytes) {
-		return fmt.Errorf("%w: put of %d bytes in %d", errFrame, n, len(b.Bytes))
+		return fmt.Errorf("%w: put of %d bytes in %d", wire.ErrFrame, n, len(b.Bytes))
 	}
 	return nil
 }
 
 // takeReplies settles the puts that a peer answers.
-func (g *Gateway) takeReplies(h forwardHeader, payload []byte) error {
-	records, _, err := table(payload, h.Count, replySize)
+func (g *Gateway) takeReplies(h wire.Forward, payload []byte) error {
+	records, _, err := wire.Table(payload, h.Count, wire.ReplySize)
 	if err != nil {
 		return err
 	}
 	for _, h := range h.Hints {
 		g.takeHint(h)
 	}
-	for ; len(records) > 0; records = records[replySize:] {
-		r := decodeReply(records)
-		if r.Outcome < replica.Committed || r.Outcome > replica.DiskFull || r.Attempt == 0 {
-			return fmt.Errorf("%w: outcome %d of attempt %d", errFrame, r.Outcome, r.Attempt)
+	for ; len(records) > 0; records = records[wire.ReplySize:] {
+		r := wire.DecodeReply(records)
+		if !r.Outcome.Known() || r.Attempt == 0 {
+			return fmt.Errorf("%w: outcome %d of attempt %d", wire.ErrFrame, r.Outcome, r.Attempt)
 		}
 		g.mu.RLock()
-		l := g.mu.lanes[r.Partition]
+		q := g.mu.queues[r.Partition]
 		g.mu.RUnlock()
-		if l == nil {
+		if q == nil {
 			continue
 		}
-		if p := l.find(r.Request); p != nil {
-			g.settle(p, r.Attempt, r.Outcome, r.First)
+		if p := q.find(r.Request); p != nil {
+			g.settle(p, r.Attempt, r.Completion())
 		}
 	}
 	return nil
 }
 
-func (g *Gateway) takeHint(h hint) {
+func (g *Gateway) takeHint(h wire.Hint) {
 	id := ident.Partition{Topic: ident.TopicID(h.Topic), Number: h.Partition}
 	g.mu.RLock()
-	l := g.mu.lanes[id]
+	q := g.mu.queues[id]
 	g.mu.RUnlock()
-	if l != nil {
-		l.setHint(Leadership{
+	if q != nil {
+		q.setHint(Leadership{
 			Node: ident.Node(h.Node), Incarnation: ident.Incarnation(h.Incarnation), Epoch: ident.Epoch(h.Epoch),
 		})
 	}

@@ -10,15 +10,15 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/lone"
+	"github.com/lockstepmq/lockstep/internal/inflight"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// Core is what the gateway needs of this broker. All methods may be called from
-// any goroutine and none but EnsureTopic and CreateChannel blocks.
+// Core is the part of this broker that the gateway uses. All methods may be called from
+// any goroutine. None but EnsureTopic, CreateChannel and RepositionChannel blocks.
 type Core interface {
 	// Self is this broker's name.
 	Self() ident.Node
@@ -26,8 +26,8 @@ type Core interface {
 	Incarnation() ident.Incarnation
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (Topic, bool)
-	// EnsureTopic creates the topic if that is allowed, and returns once it is
-	// known here.
+	// EnsureTopic creates the topic if that is allowed, and returns once the watched
+	// metadata has it.
 	EnsureTopic(ctx context.Context, name string) (Topic, error)
 	// Leader is the leadership that the metadata names; false while that
 	// incarnation is not live.
@@ -36,18 +36,22 @@ type Core interface {
 	Leads(p ident.Partition) bool
 	// Propose posts a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c Completer)
+	// Flush follows Propose where no lock is held any more: it may wait for the disk.
+	Flush()
 	// Queue gives the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
+	// FeatureLevel is the level that all brokers of the cluster have.
+	FeatureLevel() int
 	// Changed is closed at the next change of metadata, leadership or peers.
 	Changed() <-chan struct{}
 	// CreateChannel makes the channel exist cluster-wide and returns once every
 	// partition's leader has replicated its position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
-	// ChannelMissing says that a leader does not have a channel that CreateChannel
-	// made: it is to be made again.
+	// ChannelMissing notes that a leader does not have a channel that CreateChannel
+	// made: the next CreateChannel makes it again.
 	ChannelMissing(topic ident.TopicID, channel string)
-	// RepositionChannel moves a channel, in one partition or in all (-1), unless
-	// it has consumers there.
+	// RepositionChannel moves a channel that has no consumers, in one partition or in
+	// all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int) error
 }
 
@@ -65,35 +69,38 @@ func (t Topic) Partition(n int) ident.Partition {
 	return ident.Partition{Topic: t.ID, Number: uint16(n)}
 }
 
-// Leadership says who leads a partition, in which run of its process.
+// Leadership is the leader of a partition: a broker, the run of its process, the epoch.
 type Leadership struct {
 	Node        ident.Node
 	Incarnation ident.Incarnation
 	Epoch       ident.Epoch
 }
 
-// Completer is told what became of one proposal. Complete must not block.
-type Completer interface{ Complete(c replica.Completion) }
+// Completer receives the outcome of one proposal. Complete must not block.
+type Completer = replica.Completer
 
 // Transport carries frames to other brokers; rpc.Transport is one.
 type Transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
-	// Queue is Send of a frame that goes with the next Flush, which does not block
-	// either: together they are for one that somebody waits for.
+	// Queue is Send of a frame that leaves with the next Flush. Flush does not block
+	// either. Together they send an uncontended frame without waking a goroutine.
 	Queue(to ident.Node, f rpc.Frame) error
 	Flush(to ident.Node)
 	// Up reports whether the node answers at present.
 	Up(n ident.Node) bool
 }
 
-// Options of a gateway. Zero values take the defaults of DESIGN.md 4.7.
+// DefaultPutLimit is Options.PutLimit if that is zero.
+const DefaultPutLimit = 9 * time.Second
+
+// Options of a gateway. Zero values take the defaults of coordinator/replica/DESIGN.md 4.7.
 type Options struct {
 	PutLimit time.Duration // 9 s: no producer waits longer
 	Hold     time.Duration // 3 s: then "not enough replicas" is final
 	Resend   time.Duration // 2 s: an unanswered forward is sent again
 	Retry    time.Duration // 100 ms: longest pause between retries
-	Reclaim  time.Duration // 2 s: a leader keeps what a cut-off edge holds
+	Reclaim  time.Duration // 2 s: a leader keeps the messages of a disconnected edge in flight
 	Bytes    int64         // 256 MiB of puts without an answer; twice that is refused
 	// MaxConsumers is how many subscriptions of one channel this broker takes; 0 =
 	// no limit.
@@ -108,7 +115,7 @@ func (o Options) withDefaults() Options {
 			*d = v
 		}
 	}
-	set(&o.PutLimit, 9*time.Second)
+	set(&o.PutLimit, DefaultPutLimit)
 	set(&o.Hold, 3*time.Second)
 	set(&o.Resend, 2*time.Second)
 	set(&o.Retry, 100*time.Millisecond)
@@ -124,21 +131,21 @@ func (o Options) withDefaults() Options {
 
 // Gateway is the edge of one broker. Make it with New, end it with Close.
 //
-// Two goroutines of its own: the keeper (retries, deadlines, re-attachment) and
-// the sender (frames to peers); and one per peer that has streams open here.
+// It runs two goroutines, the keeper (retries, deadlines, attachments) and the sender
+// (frames to peers), and one for each peer that has streams open here.
 type Gateway struct {
 	core      Core
 	transport Transport
 	o         Options
 	start     time.Time // times are kept as nanoseconds since then
 
-	requests atomic.Uint64 // the last request number given out
-	turn     atomic.Uint32 // round robin over partitions
-	pending  lone.Count    // puts without an answer
-	proposed lone.Count    // puts of other brokers' clients that are proposed here
-	asleep   atomic.Bool   // the keeper: a put wakes it
+	requests atomic.Uint64  // the last request number given out
+	rotation atomic.Uint32  // round robin over partitions
+	pending  inflight.Count // puts without an answer
+	proposed inflight.Count // puts of other brokers' clients that are proposed here
+	asleep   atomic.Bool    // the keeper: a put wakes it
 	budget   *budget
-	ensuring flights
+	ensuring singleFlight
 	out      *sender
 	subs     *subscriptions
 	server   *relayServer
@@ -150,7 +157,7 @@ type Gateway struct {
 	mu struct {
 		sync.RWMutex
 		closed bool
-		lanes  map[ident.Partition]*lane
+		queues map[ident.Partition]*putQueue
 	}
 }
 
@@ -162,7 +169,7 @@ func New(core Core, t Transport, o Options) *Gateway {
 		budget: newBudget(o.Bytes),
 		kick:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
-	g.mu.lanes = make(map[ident.Partition]*lane)
+	g.mu.queues = make(map[ident.Partition]*putQueue)
 	g.out = newSender(g)
 	g.subs = newSubscriptions(g)
 	g.server = newRelayServer(g)
@@ -187,8 +194,8 @@ func (g *Gateway) Close() error {
 	g.server.close()
 	close(g.done)
 	g.wg.Wait()
-	for _, l := range g.allLanes() {
-		g.answer(l.abandon())
+	for _, q := range g.allQueues() {
+		g.answer(q.abandon())
 	}
 	return nil
 }
@@ -206,22 +213,22 @@ func (g *Gateway) HandleFrame(from ident.Node, inc ident.Incarnation, f rpc.Rece
 		return
 	}
 	if err != nil {
-		g.o.Log.WithError(err).WithField("node", from).Warn("a frame of a peer was not understood")
+		g.o.Log.WithError(err).WithField("node", from).Warn("a peer sent a frame that cannot be decoded: dropped")
 	}
 }
 
-// PeerDown says that a node does not answer any more: what was sent to it and
-// not answered is tried again, and its streams are kept for a while.
+// PeerDown notes that a node does not answer any more. Its unanswered puts are tried
+// again, and its streams are kept for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
-	for _, l := range g.allLanes() {
-		l.lostAttempts(func(to Leadership) bool { return to.Node == node })
+	for _, q := range g.allQueues() {
+		q.lostAttempts(func(to Leadership) bool { return to.Node == node })
 	}
 	g.subs.peerDown(node)
 	g.server.peerDown(node)
 	g.wake()
 }
 
-// wake makes the keeper look now.
+// wake makes the keeper run now.
 func (g *Gateway) wake() {
 	select {
 	case g.kick <- struct{}{}:
@@ -232,12 +239,12 @@ func (g *Gateway) wake() {
 // now is the time since the gateway began: monotonic, so it may be compared.
 func (g *Gateway) now() time.Duration { return time.Since(g.start) }
 
-func (g *Gateway) allLanes() []*lane {
+func (g *Gateway) allQueues() []*putQueue {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	lanes := make([]*lane, 0, len(g.mu.lanes))
-	for _, l := range g.mu.lanes {
-		lanes = append(lanes, l)
+	queues := make([]*putQueue, 0, len(g.mu.queues))
+	for _, q := range g.mu.queues {
+		queues = append(queues, q)
 	}
-	return lanes
+	return queues
 }

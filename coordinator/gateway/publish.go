@@ -17,22 +17,21 @@ const maxProbes = 32
 var _ edge.Publisher = (*Gateway)(nil)
 
 // Admit waits until the puts without an answer leave room for bytes more, and
-// until the topic exists. It reserves nothing: Publish counts what really
-// came, so a client that hangs up in between costs nothing. Connections that
-// were admitted together may overshoot the limit by one body each; at twice the
-// limit Publish refuses.
+// until the topic exists. It reserves nothing: Publish counts the puts, so a client that
+// hangs up after Admit costs nothing. Connections that were admitted together may exceed
+// the limit by one body each. At twice the limit Publish refuses.
 func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	err := g.budget.wait(ctx, g.done, int64(bytes))
 	if err == nil {
 		err = g.ensureTopic(ctx, topic)
 	}
 	if err != nil && ctx.Err() == nil {
-		g.count(err)
+		g.o.Metrics.Answered(err)
 	}
 	return err
 }
 
-// ensureTopic makes sure that the topic is known here. Of many callers one at a
+// ensureTopic returns once the topic is in the watched metadata. Of many callers one at a
 // time creates it.
 func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 	if _, ok := g.core.Topic(topic); ok {
@@ -55,7 +54,7 @@ const anyPartition = -1
 // PublishTo is Publish to the partition with this number, if the topic has it.
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) {
 	if err := g.publish(topic, number, key, d, a); err != nil {
-		g.count(err)
+		g.o.Metrics.Answered(err)
 		a.Answer(edge.PutResult{Err: err})
 	}
 }
@@ -79,25 +78,26 @@ func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a
 	if number < 0 || number >= t.Partitions {
 		to = g.choose(t, key)
 	}
-	p.alone = g.pending.Enter()
+	p.uncontended = g.pending.Enter()
 	if !g.enqueue(p, t, to) {
 		g.pending.Leave()
 		g.budget.give(size)
 		return edge.ErrExiting
 	}
-	p.lane.pump()
+	p.queue.pump()
+	g.core.Flush()
 	return nil
 }
 
-// enqueue parks the put on its lane; false once the gateway is closed.
+// enqueue parks the put in its partition's queue; false once the gateway is closed.
 func (g *Gateway) enqueue(p *put, t Topic, id ident.Partition) bool {
 	for {
-		p.lane = g.lane(t.Name, id)
-		if p.lane == nil {
+		p.queue = g.queueOf(t.Name, id)
+		if p.queue == nil {
 			return false
 		}
 		g.mu.RLock()
-		ok := !g.mu.closed && p.lane.add(p)
+		ok := !g.mu.closed && p.queue.add(p)
 		closed := g.mu.closed
 		g.mu.RUnlock()
 		if closed {
@@ -112,29 +112,29 @@ func (g *Gateway) enqueue(p *put, t Topic, id ident.Partition) bool {
 	}
 }
 
-// lane finds or makes the lane of a partition; nil once the gateway is closed.
-func (g *Gateway) lane(topic string, id ident.Partition) *lane {
+// queueOf finds or makes the put queue of a partition; nil once the gateway is closed.
+func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
 	g.mu.RLock()
-	l := g.mu.lanes[id]
+	q := g.mu.queues[id]
 	g.mu.RUnlock()
-	if l != nil {
-		return l
+	if q != nil {
+		return q
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.closed {
 		return nil
 	}
-	if l = g.mu.lanes[id]; l == nil {
-		l = &lane{gateway: g, topic: topic, id: id}
-		l.mu.byN = make(map[uint64]*put)
-		g.mu.lanes[id] = l
+	if q = g.mu.queues[id]; q == nil {
+		q = &putQueue{gateway: g, topic: topic, id: id}
+		q.mu.byN = make(map[uint64]*put)
+		g.mu.queues[id] = q
 	}
-	return l
+	return q
 }
 
-// choose picks the partition of a new put: by the key's FNV-1a hash, else one
-// that is led here, else one that has a leader, in turn.
+// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it
+// goes round robin over the partitions that are led here, else over those with a leader.
 func (g *Gateway) choose(t Topic, key []byte) ident.Partition {
 	if key != nil {
 		h := fnv.New64a()
@@ -144,7 +144,7 @@ func (g *Gateway) choose(t Topic, key []byte) ident.Partition {
 	if t.Partitions == 1 {
 		return t.Partition(0)
 	}
-	start := int(g.turn.Add(1) % uint32(t.Partitions))
+	start := int(g.rotation.Add(1) % uint32(t.Partitions))
 	best, found := t.Partition(start), false
 	for i := range min(t.Partitions, maxProbes) {
 		id := t.Partition((start + i) % t.Partitions)
@@ -160,22 +160,22 @@ func (g *Gateway) choose(t Topic, key []byte) ident.Partition {
 	return best
 }
 
-// route says where the lane's puts go now. A peer's hint counts while it knows
-// a higher epoch than our metadata.
-func (g *Gateway) route(l *lane) route {
-	if g.core.Leads(l.id) {
+// route is where the queue's puts go now. A peer's hint counts while its epoch is higher
+// than that of the metadata here.
+func (g *Gateway) route(q *putQueue) route {
+	if g.core.Leads(q.id) {
 		return route{ok: true, local: true}
 	}
-	to, ok := g.core.Leader(l.id)
-	if h := l.hint(); h.Epoch > to.Epoch {
+	to, ok := g.core.Leader(q.id)
+	if h := q.hint(); h.Epoch > to.Epoch {
 		to, ok = h, true
 	}
 	ok = ok && to.Node != g.core.Self() && g.transport.Up(to.Node)
 	return route{ok: ok, target: to}
 }
 
-// launch starts one attempt; the pump calls it in order and without a lock.
-func (g *Gateway) launch(l *lane, a attempt) {
+// launch starts one attempt. The pump calls it in order and without a lock.
+func (g *Gateway) launch(q *putQueue, a attempt) {
 	if !a.local {
 		g.out.forward(a)
 		return
@@ -184,32 +184,32 @@ func (g *Gateway) launch(l *lane, a attempt) {
 	if a.clone {
 		d = d.Clone()
 	}
-	g.core.Propose(l.id, d, a.put)
+	g.core.Propose(q.id, d, a.put)
 }
 
-// settle takes the outcome of an attempt; see lane.settle.
-func (g *Gateway) settle(p *put, n uint32, o replica.Outcome, first ident.Sequence) {
-	a, last := p.lane.settle(p, n, o, first)
+// settle takes the outcome of an attempt; see putQueue.settle.
+func (g *Gateway) settle(p *put, n uint32, c replica.Completion) {
+	a, last := p.queue.settle(p, n, c)
 	if last {
 		g.answer([]answer{a})
-		p.lane.pump() // there is room in the window again
+		p.queue.pump() // there is room in the window again
 	} else {
-		g.wake() // the keeper minds the pause
+		g.wake() // the keeper retries after the pause
 	}
 }
 
-// answer gives results to their Answerers and the room back.
+// answer gives results to their Answerers, and releases the puts' bytes.
 func (g *Gateway) answer(answers []answer) {
 	for _, a := range answers {
 		g.pending.Leave()
 		g.budget.give(int64(a.put.draft.Size()))
-		g.count(a.result.Err)
+		g.o.Metrics.Answered(a.result.Err)
 		a.put.answerer.Answer(a.result)
 	}
 }
 
-// keep is the keeper: started by New, ends with Close. It owns nothing; it
-// retries what waits, gives up what is late, and re-attaches subscriptions.
+// keep is the keeper: started by New, ends with Close. It owns nothing. It retries parked
+// puts, gives up late ones, and attaches subscriptions again.
 func (g *Gateway) keep() {
 	defer g.wg.Done()
 	timer := time.NewTimer(g.o.Retry)
@@ -226,7 +226,7 @@ func (g *Gateway) keep() {
 		case <-timer.C:
 		}
 		pause, needed := g.tend()
-		g.asleep.Store(!needed) // before looking: who puts now wakes it
+		g.asleep.Store(!needed) // before looking: a put from now on wakes it
 		if needed || g.pending.N() > 0 {
 			timer.Reset(pause)
 		} else {
@@ -235,32 +235,32 @@ func (g *Gateway) keep() {
 	}
 }
 
-// clusterChanged ends the pauses, and the attempts whose leader was replaced.
+// clusterChanged ends the pauses, and gives up the attempts whose leader was replaced.
 func (g *Gateway) clusterChanged() {
-	for _, l := range g.allLanes() {
-		l.changed()
-		if to, ok := g.core.Leader(l.id); ok {
-			l.lostAttempts(func(old Leadership) bool {
+	for _, q := range g.allQueues() {
+		q.changed()
+		if to, ok := g.core.Leader(q.id); ok {
+			q.lostAttempts(func(old Leadership) bool {
 				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
 			})
 		}
-		if t, ok := g.core.Topic(l.topic); !ok || t.ID != l.id.Topic {
-			g.drop(l)
+		if t, ok := g.core.Topic(q.topic); !ok || t.ID != q.id.Topic {
+			g.drop(q)
 		}
 	}
 	g.subs.changed()
 }
 
-// drop takes an empty lane of a deleted topic out of the table.
-func (g *Gateway) drop(l *lane) {
+// drop removes an empty queue of a deleted topic from the table.
+func (g *Gateway) drop(q *putQueue) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.retire() {
-		delete(g.mu.lanes, l.id)
+	if q.retire() {
+		delete(g.mu.queues, q.id)
 	}
 }
 
-// tend does what is due and says how long the keeper may rest, and whether
+// tend does all that is due. It returns how long the keeper may sleep, and whether
 // anything needs it at all.
 func (g *Gateway) tend() (time.Duration, bool) {
 	now, pause := g.now(), g.o.Retry
@@ -273,11 +273,11 @@ func (g *Gateway) tend() (time.Duration, bool) {
 	if g.pending.N() == 0 {
 		return pause, needed
 	}
-	for _, l := range g.allLanes() {
-		l.unanswered(now)
-		g.answer(l.expire(now))
-		l.pump()
-		if at, waiting := l.due(); waiting && at > now {
+	for _, q := range g.allQueues() {
+		q.unanswered(now)
+		g.answer(q.expire(now))
+		q.pump()
+		if at, waiting := q.due(); waiting && at > now {
 			pause = min(pause, at-now)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -71,7 +72,7 @@ func TestChangeOfLeaderDuringPuts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		a := &answers{}
-		// The first leader commits what it gets, but its answers are lost.
+		// The first leader commits its puts, but its answers are lost.
 		w.pipe("n1", "n2").setLose(func(rpc.Frame) bool { return true })
 		for _, body := range numbers(100) {
 			w.brokers["n2"].put(a, "orders", body)
@@ -138,7 +139,7 @@ func TestLocalRetrySealsItsOwnBytes(t *testing.T) {
 	})
 }
 
-func TestWhatAProducerIsTold(t *testing.T) {
+func TestAnswersToAProducer(t *testing.T) {
 	always := func(o replica.Outcome) func(int, queue.Draft) (replica.Outcome, bool) {
 		return func(int, queue.Draft) (replica.Outcome, bool) { return o, true }
 	}
@@ -152,8 +153,8 @@ func TestWhatAProducerIsTold(t *testing.T) {
 		{"committed", always(0), nil, 0, "ok"},
 		{"rolled back", always(replica.RolledBack), edge.ErrRolledBack, 0, "rolled_back"},
 		{"not enough", always(replica.NotEnoughReplicas), edge.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
-		{"topic full", always(replica.TopicFull), edge.ErrTopicFull, 0, "topic_full"},
-		{"disk full", always(replica.DiskFull), edge.ErrDiskFull, 0, "disk_full"},
+		{"topic full", always(outcome.TopicFull), edge.ErrTopicFull, 0, "topic_full"},
+		{"disk full", always(outcome.DiskFull), edge.ErrDiskFull, 0, "disk_full"},
 		{"not leader", always(replica.NotLeader), edge.ErrNoLeader, 9 * time.Second, "no_leader"},
 		{"in doubt", always(replica.InDoubt), edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
 		{"doubt, then rolled back", func(n int, _ queue.Draft) (replica.Outcome, bool) {
@@ -198,7 +199,7 @@ func TestHintOfAPeerIsFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		g := w.brokers["n2"].gw
-		g.lane("orders", top.Partition(0)).setHint(Leadership{Node: "n3", Incarnation: 102, Epoch: 99})
+		g.queueOf("orders", top.Partition(0)).setHint(Leadership{Node: "n3", Incarnation: 102, Epoch: 99})
 		w.brokers["n3"].judge = func(_ int, d queue.Draft) (replica.Outcome, bool) {
 			return w.commit(top.Partition(0), d).Outcome, true
 		}

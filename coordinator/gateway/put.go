@@ -6,84 +6,97 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// put is one put on its way. Fields below the line are guarded by the lane's
-// lock; the others never change after Publish.
+// put is one put without an answer. The fields below the empty line are guarded by the
+// put queue's lock. The others never change after Publish.
 type put struct {
-	gateway  *Gateway
-	lane     *lane
-	draft    queue.Draft
-	answerer edge.Answerer
-	born     time.Duration
-	alone    bool // no other put was under way here when it came
+	gateway     *Gateway
+	queue       *putQueue
+	draft       queue.Draft
+	answerer    edge.Answerer
+	born        time.Duration
+	uncontended bool // no other put was without an answer here when it came
 
 	next, prev *put
-	place      uint64 // counts the lane's puts
+	place      uint64 // counts the queue's puts
 	history
-	current Leadership    // whom the present attempt went to
+	current Leadership    // the target of the present attempt
 	sent    time.Duration // when
 	local   bool          // the present attempt is a Propose here
 	parked  bool          // no attempt is under way
-	sealed  bool          // the header room was given away
+	sealed  bool          // the header room was given to a Propose
 	done    bool
 }
 
 // Complete takes the outcome of a local attempt. There is at most one local
-// attempt at a time and it is never given up before it completes, so the
-// present attempt is the one meant.
+// attempt at a time, and it is never given up before it completes: the outcome is that of
+// the present attempt.
 func (p *put) Complete(c replica.Completion) {
-	p.gateway.settle(p, 0, c.Outcome, c.First)
+	p.gateway.settle(p, 0, c)
 }
 
-// history is what is known of a put's attempts: a value without clock or lock.
+// history is the record of a put's attempts: a value without clock or lock.
 type history struct {
 	attempt uint32   // number of the newest attempt; 0 = none yet
 	doubts  []uint32 // earlier attempts that may have been written
-	refused bool     // the newest definite answer was "not enough replicas"
+	refused error    // edge.ErrNotEnough, if that was the newest definite answer, else nil
 }
 
-// verdict is what an outcome means for the put.
+// verdict is the consequence of an outcome for the put.
 type verdict uint8
 
 const (
 	ignore    verdict = iota // an old attempt's answer: nothing to do
-	tryAgain                 // the present attempt is over without a final word
+	tryAgain                 // the present attempt is over without a final answer
 	committed                // stored
-	notEnough                // definitely not stored
-	takenBack                // definitely not stored any more
-	topicFull                // definitely not stored
-	diskFull                 // definitely not stored
+	refuse                   // definitely not stored, with the outcome's error
 )
 
-// judge records the outcome of one attempt and says what to do. held: T_hold
+// judge records the outcome of one attempt and returns its consequence. held: T_hold
 // has passed since the put came.
-func (h *history) judge(attempt uint32, parked bool, o replica.Outcome, held bool) verdict {
-	if o == replica.Committed || o == replica.Duplicate {
-		return committed // whichever attempt says so
+func (h *history) judge(attempt uint32, parked bool, c replica.Completion, held bool) verdict {
+	effect := c.Outcome.Row().Effect
+	if effect == outcome.Commits {
+		return committed // of any attempt
 	}
 	if attempt != h.attempt || parked {
-		if o != replica.InDoubt {
+		if effect != outcome.Doubts {
 			h.resolve(attempt)
 		}
 		return ignore
 	}
-	h.refused = o == replica.NotEnoughReplicas
+	h.refused = shortage(c)
 	sure := len(h.doubts) == 0
 	switch {
-	case o == replica.RolledBack && sure:
-		return takenBack
-	case o == replica.NotEnoughReplicas && sure && held:
-		return notEnough
-	case o == replica.TopicFull && sure:
-		return topicFull
-	case o == replica.DiskFull && sure:
-		return diskFull
-	case o == replica.InDoubt:
+	case effect == outcome.Refuses && sure, effect == outcome.AgainWhileHeld && sure && held:
+		return refuse
+	case effect == outcome.Doubts:
 		h.doubt(attempt)
 	}
 	return tryAgain
+}
+
+// shortage is the error of an outcome "not enough replicas", with its numbers if the leader
+// gave them; nil for any other outcome.
+func shortage(c replica.Completion) error {
+	switch {
+	case c.Outcome != outcome.NotEnoughReplicas:
+		return nil
+	case c.Minimum == 0:
+		return edge.ErrNotEnough
+	}
+	return edge.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
+}
+
+// refusal is the error of a definite outcome.
+func refusal(c replica.Completion) error {
+	if err := shortage(c); err != nil {
+		return err
+	}
+	return c.Outcome.Row().Err
 }
 
 // doubt notes that an attempt ended and may have been written.
@@ -93,27 +106,27 @@ func (h *history) doubt(attempt uint32) {
 	}
 }
 
-// resolve notes that an attempt was certainly not written, or taken back.
+// resolve notes that an attempt was certainly not written, or rolled back.
 func (h *history) resolve(attempt uint32) {
 	if i := slices.Index(h.doubts, attempt); i >= 0 {
 		h.doubts = slices.Delete(h.doubts, i, i+1)
 	}
 }
 
-// final is the most honest answer for a put that is given up. sure: what to
-// say when nothing can have been written.
+// final is the answer to a put that is given up. It is sure if nothing can have been
+// written.
 func (h *history) final(parked bool, sure error) error {
 	switch {
 	case len(h.doubts) > 0 || !parked:
 		return edge.ErrInDoubt
-	case h.refused && sure == edge.ErrNoLeader:
-		return edge.ErrNotEnough
+	case h.refused != nil && sure == edge.ErrNoLeader:
+		return h.refused
 	default:
 		return sure
 	}
 }
 
-// answer is a result on its way to an Answerer, to be given without a lock.
+// answer is the result of a put. Its Answerer is called without a lock.
 type answer struct {
 	put    *put
 	result edge.PutResult
@@ -125,8 +138,8 @@ type putList struct {
 	n          int
 }
 
-// insertOld adds p by its place. The search begins at the head: p is given back
-// and probably among the oldest.
+// insertOld adds p by its place. The search begins at the head: a put that is parked
+// again is probably among the oldest.
 func (l *putList) insertOld(p *put) {
 	var after *put
 	for q := l.head; q != nil && q.place < p.place; q = q.next {
@@ -135,8 +148,8 @@ func (l *putList) insertOld(p *put) {
 	l.insertAfter(after, p)
 }
 
-// insertNew adds p by its place. The search begins at the tail: p is probably
-// the newest.
+// insertNew adds p by its place. The search begins at the tail: a new put is probably the
+// last.
 func (l *putList) insertNew(p *put) {
 	after := l.tail
 	for after != nil && after.place > p.place {

@@ -5,8 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 func TestJudge(t *testing.T) {
@@ -24,9 +26,9 @@ func TestJudge(t *testing.T) {
 		"duplicate while parked":               {attempt: 3, parked: true, outcome: replica.Duplicate, want: committed},
 		"not leader":                           {attempt: 3, outcome: replica.NotLeader, want: tryAgain},
 		"not enough, early":                    {attempt: 3, outcome: replica.NotEnoughReplicas, want: tryAgain},
-		"not enough, held":                     {attempt: 3, outcome: replica.NotEnoughReplicas, held: true, want: notEnough},
+		"not enough, held":                     {attempt: 3, outcome: replica.NotEnoughReplicas, held: true, want: refuse},
 		"not enough, held, with a doubt":       {doubts: []uint32{1}, attempt: 3, outcome: replica.NotEnoughReplicas, held: true, want: tryAgain, left: []uint32{1}},
-		"rolled back":                          {attempt: 3, outcome: replica.RolledBack, want: takenBack},
+		"rolled back":                          {attempt: 3, outcome: replica.RolledBack, want: refuse},
 		"rolled back, with a doubt":            {doubts: []uint32{2}, attempt: 3, outcome: replica.RolledBack, want: tryAgain, left: []uint32{2}},
 		"in doubt":                             {attempt: 3, outcome: replica.InDoubt, want: tryAgain, left: []uint32{3}},
 		"an old doubt was not written":         {doubts: []uint32{1, 2}, attempt: 1, outcome: replica.NotLeader, want: ignore, left: []uint32{2}},
@@ -36,10 +38,43 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := history{attempt: 3, doubts: c.doubts}
-			require.Equal(t, c.want, h.judge(c.attempt, c.parked, c.outcome, c.held))
+			require.Equal(t, c.want, h.judge(c.attempt, c.parked, replica.Completion{Outcome: c.outcome, InSync: 1, Minimum: 2}, c.held))
 			require.ElementsMatch(t, c.left, h.doubts)
 		})
 	}
+}
+
+// Every outcome of the table does to a put as its effect says, and every effect does
+// something.
+func TestEveryOutcomeSettlesAPut(t *testing.T) {
+	seen := map[outcome.Effect]bool{}
+	for _, row := range outcome.Rows() {
+		if row.Outcome == 0 {
+			continue
+		}
+		seen[row.Effect] = true
+		h := history{attempt: 1}
+		got := h.judge(1, false, replica.Completion{Outcome: row.Outcome}, true)
+		switch row.Effect {
+		case outcome.Commits:
+			require.Equal(t, committed, got, "outcome %d", row.Outcome)
+		case outcome.Again:
+			require.Equal(t, tryAgain, got, "outcome %d", row.Outcome)
+			require.Empty(t, h.doubts)
+		case outcome.AgainWhileHeld, outcome.Refuses:
+			require.Equal(t, refuse, got, "outcome %d", row.Outcome)
+			require.Error(t, row.Err)
+		case outcome.Doubts:
+			require.Equal(t, tryAgain, got, "outcome %d", row.Outcome)
+			require.Equal(t, []uint32{1}, h.doubts)
+		default:
+			t.Errorf("outcome %d has effect %d", row.Outcome, row.Effect)
+		}
+		r := wire.Reply{Attempt: 1, Outcome: row.Outcome}
+		require.Equal(t, r, wire.DecodeReply(wire.AppendReply(nil, r)))
+		require.NoError(t, new(Gateway).takeReplies(wire.Forward{Count: 1}, wire.AppendReply(nil, r)), "outcome %d", row.Outcome)
+	}
+	require.Len(t, seen, int(outcome.Doubts))
 }
 
 func TestFinal(t *testing.T) {
@@ -47,8 +82,12 @@ func TestFinal(t *testing.T) {
 	require.Equal(t, edge.ErrNoLeader, h.final(true, edge.ErrNoLeader))
 	require.Equal(t, edge.ErrExiting, h.final(true, edge.ErrExiting))
 	require.Equal(t, edge.ErrInDoubt, h.final(false, edge.ErrNoLeader), "an attempt is under way")
-	h.refused = true
-	require.Equal(t, edge.ErrNotEnough, h.final(true, edge.ErrNoLeader))
+	h.judge(h.attempt, false, replica.Completion{Outcome: replica.NotEnoughReplicas, InSync: 1, Minimum: 2}, false)
+	err := h.final(true, edge.ErrNoLeader)
+	require.ErrorIs(t, err, edge.ErrNotEnough)
+	require.EqualError(t, err, "not enough in-sync replicas (1 of 2), not stored")
+	h.judge(h.attempt, false, replica.Completion{Outcome: replica.NotEnoughReplicas}, false)
+	require.Equal(t, edge.ErrNotEnough, h.final(true, edge.ErrNoLeader), "an older build gives no numbers")
 	h.doubts = []uint32{1}
 	require.Equal(t, edge.ErrInDoubt, h.final(true, edge.ErrNoLeader))
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -10,52 +11,52 @@ import (
 )
 
 // handleRelay takes a frame about streams: those that a peer has open here, and
-// those that we have open there.
+// those that this broker has open there.
 func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Received) error {
-	var h relayHeader
-	if err := h.decode(f.Header); err != nil {
+	var h wire.Relay
+	if err := h.Decode(f.Header); err != nil {
 		return fmt.Errorf("relay header: %w", err)
 	}
 	switch h.Kind {
-	case frameDeliver:
+	case wire.FrameDeliver:
 		return g.subs.deliver(f.Payload, h.Count)
-	case frameOpen:
-		held, err := verbs(f.Payload, h.Count)
+	case wire.FrameOpen:
+		held, err := wire.DecodeVerbs(f.Payload, h.Count)
 		if err != nil {
 			return err
 		}
-		if h.Open == nil || len(h.Open.TopicName) > maxStreamName || len(h.Open.Channel) > maxStreamName {
-			return fmt.Errorf("%w: opening", errFrame)
+		if h.Open == nil || len(h.Open.TopicName) > wire.MaxName || len(h.Open.Channel) > wire.MaxName {
+			return fmt.Errorf("%w: opening", wire.ErrFrame)
 		}
 		g.server.open(from, h.Open, held)
 		return nil
-	case frameVerbs:
-		list, err := verbs(f.Payload, h.Count)
+	case wire.FrameVerbs:
+		list, err := wire.DecodeVerbs(f.Payload, h.Count)
 		if err != nil {
 			return err
 		}
 		for _, v := range list {
-			if v.Kind >= verbTaken {
-				g.subs.hear(v)
+			if v.Kind >= wire.VerbRevoked {
+				g.subs.handle(v)
 			} else {
-				g.server.hear(from, v)
+				g.server.handle(from, v)
 			}
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: relay kind %d", errFrame, h.Kind)
+	return fmt.Errorf("%w: relay kind %d", wire.ErrFrame, h.Kind)
 }
 
-// deliver puts what arrived into the buffers of its streams.
+// deliver puts the deliveries of a frame into the buffers of their streams.
 func (s *subscriptions) deliver(payload []byte, count int) error {
-	records, rest, err := table(payload, count, deliverSize)
+	records, rest, err := wire.Table(payload, count, wire.DeliverySize)
 	if err != nil {
 		return err
 	}
 	run := make([]edge.Delivery, 0, count) // deliveries of one stream, one after the other
 	var stream uint64
-	for ; len(records) > 0; records = records[deliverSize:] {
-		id, d, after, err := decodeDelivery(records, rest)
+	for ; len(records) > 0; records = records[wire.DeliverySize:] {
+		id, d, after, err := wire.DecodeDelivery(records, rest)
 		if err != nil {
 			return err
 		}
@@ -69,8 +70,8 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 	return nil
 }
 
-// arrive adds deliveries to a stream's buffer. A stream that was given up is
-// unknown; its leader hears that it is closed.
+// arrive adds deliveries to a stream's buffer. Those of a stream that was given up are
+// dropped.
 func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	if len(run) == 0 {
 		return
@@ -99,8 +100,8 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	h.sub.nudge()
 }
 
-// hear takes a leader's words about one of our streams.
-func (s *subscriptions) hear(v verb) {
+// handle takes a leader's verb about one of this broker's streams.
+func (s *subscriptions) handle(v wire.Verb) {
 	h := s.find(v.Stream)
 	if h == nil {
 		return
@@ -111,7 +112,7 @@ func (s *subscriptions) hear(v verb) {
 	if sub.mu.over {
 		return
 	}
-	if v.Kind == verbGone {
+	if v.Kind == wire.VerbGone {
 		h.goneLocked(v)
 		return
 	}
@@ -119,38 +120,39 @@ func (s *subscriptions) hear(v verb) {
 		return
 	}
 	switch {
-	case v.Kind&verbRefused != 0:
-		v.Kind &^= verbRefused
-		if v.Kind == verbTouch && v.Argument != unseen { // a finish or requeue was forgotten when it was said: what is held now came later
+	case v.Kind&wire.VerbRefused != 0:
+		v.Kind &^= wire.VerbRefused
+		if v.Kind == wire.VerbTouch && v.Argument != wire.Unseen { // a finish or requeue left the table when it was sent: a message that is held now came later
 			delete(h.held, v.Sequence)
 		}
-		if v.Argument != unseen { // else the client does not know of it
+		if v.Argument != wire.Unseen { // else the client did not ask for it
 			h.refuse(v, edge.ErrNotInFlight)
 		}
 		sub.nudge()
-	case v.Kind == verbTaken:
-		h.takenLocked(v.Sequence)
-	case v.Kind == verbDeleted:
+	case v.Kind == wire.VerbRevoked:
+		h.revokedLocked(v.Sequence)
+	case v.Kind == wire.VerbDeleted:
 		sub.endLocked()
-	case v.Kind == verbMissing:
+	case v.Kind == wire.VerbMissing:
 		now := h.sub.g.now()
 		h.failedLocked(now)
 		h.missingLocked(now)
 	}
 }
 
-// takenLocked: the leader took a delivery back (timed out, emptied).
-func (h *share) takenLocked(seq ident.Sequence) {
+// revokedLocked drops a delivery that the leader revoked: it timed out, or the channel was
+// emptied.
+func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
 	delete(h.held, seq)
 	h.remote.buffer.drop(seq)
 	h.sub.nudge()
 }
 
-// goneLocked: the stream is not there any more. What the leader could not carry
-// out comes back in the argument and is said again after the next opening.
-func (h *share) goneLocked(v verb) {
-	if kind := verbKind(v.Argument & 0xff); kind != 0 {
-		h.keepLocked(verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
+// goneLocked notes that the leader has no such stream. A verb that the leader could not
+// carry out comes back in the argument, and is sent again after the next opening.
+func (h *partitionSubscription) goneLocked(v wire.Verb) {
+	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
+		h.keepLocked(wire.Verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {
 		h.missing = 0

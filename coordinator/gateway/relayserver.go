@@ -6,20 +6,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // relayServer is the leader's side: the streams that other brokers have open
-// for their clients, one link per broker.
+// for their clients, one session per broker.
 type relayServer struct {
 	g  *Gateway
 	wg sync.WaitGroup
 	mu struct {
 		sync.Mutex
-		closed bool
-		links  map[ident.Node]*link
+		closed   bool
+		sessions map[ident.Node]*relaySession
 	}
 }
 
@@ -30,173 +31,176 @@ type stream struct {
 	channel                  *nsqd.Channel
 	subscriber               *nsqd.Subscriber
 	client                   edge.ClientStats
-	refused                  []ident.Sequence // could not be reclaimed; the link's goroutine says so
-	due                      bool             // guarded by link.due
+	refused                  []ident.Sequence // could not be reclaimed; the session's goroutine revokes them
+	due                      bool             // guarded by relaySession.due
 	sent, finished, requeued atomic.Uint64    // for statistics
+	unanswered               atomic.Int64     // bytes sent since the edge's last verb about the stream
+	paused                   atomic.Bool      // a timer will have it served
 
-	// Guarded by link.mu.
-	credit int
-	cutOff bool          // the link broke: nothing is sent until it is opened again
-	since  time.Duration // when it broke, or was heard of last
+	// Guarded by relaySession.mu.
+	credit       int
+	disconnected bool          // the connection broke: nothing is sent until the edge opens it again
+	since        time.Duration // when the connection broke, or when its credit last came
 }
 
 func newRelayServer(g *Gateway) *relayServer {
 	r := &relayServer{g: g}
-	r.mu.links = make(map[ident.Node]*link)
+	r.mu.sessions = make(map[ident.Node]*relaySession)
 	return r
 }
 
-// link finds or starts the link to a broker; nil once closed.
-func (r *relayServer) link(node ident.Node) *link {
+// session finds or starts the session of a broker; nil once closed.
+func (r *relayServer) session(node ident.Node) *relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.closed {
 		return nil
 	}
-	l := r.mu.links[node]
-	if l == nil {
-		l = newLink(r.g, node)
-		r.mu.links[node] = l
+	rs := r.mu.sessions[node]
+	if rs == nil {
+		rs = newRelaySession(r.g, node)
+		r.mu.sessions[node] = rs
 		r.wg.Add(1)
 		go func() {
 			defer r.wg.Done()
-			l.run()
+			rs.run()
 		}()
 	}
-	return l
+	return rs
 }
 
-// known returns the link to a broker if there is one.
-func (r *relayServer) known(node ident.Node) *link {
+// known returns the session of a broker if there is one.
+func (r *relayServer) known(node ident.Node) *relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.links[node]
+	return r.mu.sessions[node]
 }
 
-func (r *relayServer) all() []*link {
+func (r *relayServer) all() []*relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*link, 0, len(r.mu.links))
-	for _, l := range r.mu.links {
-		out = append(out, l)
+	out := make([]*relaySession, 0, len(r.mu.sessions))
+	for _, rs := range r.mu.sessions {
+		out = append(out, rs)
 	}
 	return out
 }
 
-// open attaches a stream, takes what its client holds back into flight, and
-// answers "gone" or "deleted" if that is not possible.
-func (r *relayServer) open(from ident.Node, o *opening, held []verb) {
-	l := r.link(from)
-	if l == nil {
+// open attaches a stream and reclaims the messages that its client holds. It answers
+// "gone", "missing" or "deleted" if there is no channel to attach to.
+func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
+	rs := r.session(from)
+	if rs == nil {
 		return
 	}
 	id := ident.Partition{Topic: ident.TopicID(o.Topic), Number: o.Partition}
 	if !r.g.core.Leads(id) {
-		l.decline(o, verbGone)
+		rs.decline(o, wire.VerbGone)
 		return
 	}
 	channel := findChannel(r.g.core, id, o.Channel, o.Ordered)
 	if channel == nil {
-		l.decline(o, verbMissing)
+		rs.decline(o, wire.VerbMissing)
 		return
 	}
-	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit), since: r.g.now()}
-	s.subscriber = &nsqd.Subscriber{Woken: func() { l.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
-	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{l.describe(s)} }
+	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client.Edge(), credit: min(o.Credit, maxCredit), since: r.g.now()}
+	s.subscriber = &nsqd.Subscriber{Woken: func() { rs.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
+	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{rs.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {
-		l.decline(o, gone(err))
+		rs.decline(o, gone(err))
 		return
 	}
-	s.refused = l.succeed(o.Replaces, s, held)
-	l.add(s)
-	r.g.wake() // the keeper may have slept
+	s.refused = rs.succeed(o.Replaces, s, held)
+	rs.add(s)
+	r.g.wake() // the keeper may be asleep
 }
 
-// gone says in one verb why a stream cannot be served.
-func gone(err error) verbKind {
+// gone is the verb for the reason why a stream cannot be served.
+func gone(err error) wire.VerbKind {
 	if errors.Is(err, nsqd.ErrDeleted) {
-		return verbDeleted
+		return wire.VerbDeleted
 	}
-	return verbGone
+	return wire.VerbGone
 }
 
-// hear takes an edge's words about one of its streams.
-func (r *relayServer) hear(from ident.Node, v verb) {
-	l := r.known(from)
-	if l == nil {
-		if v.Kind != verbClose {
-			r.g.out.say(from, unheard(v))
+// handle takes an edge's verb about one of its streams.
+func (r *relayServer) handle(from ident.Node, v wire.Verb) {
+	rs := r.known(from)
+	if rs == nil {
+		if v.Kind != wire.VerbClose {
+			r.g.out.sendVerb(from, returnVerb(v))
 		}
 		return
 	}
 	switch v.Kind {
-	case verbCredit:
-		if !l.setCredit(v.Stream, int(min(v.Argument, maxCredit))) {
-			l.say(verb{Kind: verbGone, Stream: v.Stream})
+	case wire.VerbCredit:
+		if !rs.setCredit(v.Stream, int(min(v.Argument, maxCredit))) {
+			rs.sendVerb(wire.Verb{Kind: wire.VerbGone, Stream: v.Stream})
 		}
-	case verbClose:
-		l.drop(v.Stream, leaving(v.Argument))
-	case verbFinish, verbRequeue, verbTouch:
-		r.carryOut(l, v)
+	case wire.VerbClose:
+		rs.drop(v.Stream, wire.Leaving(v.Argument))
+	case wire.VerbFinish, wire.VerbRequeue, wire.VerbTouch:
+		r.carryOut(rs, v)
 	}
 }
 
-// count keeps what statistics say of the client.
-func (s *stream) count(v verb) {
+// count updates the client's statistics.
+func (s *stream) count(v wire.Verb) {
 	switch {
-	case v.Kind == verbFinish:
+	case v.Kind == wire.VerbFinish:
 		s.finished.Add(1)
-	case v.Kind == verbRequeue && v.Argument == unseen:
-		s.sent.Add(^uint64(0)) // the client never saw it
-	case v.Kind == verbRequeue && v.Argument >= 0:
+	case v.Kind == wire.VerbRequeue && v.Argument == wire.Unseen:
+		s.sent.Add(^uint64(0)) // the client was not sent it
+	case v.Kind == wire.VerbRequeue && v.Argument >= 0:
 		s.requeued.Add(1)
 	}
 }
 
-// carryOut applies a finish, requeue or touch; a "no" goes back.
-func (r *relayServer) carryOut(l *link, v verb) {
-	s := l.find(v.Stream)
+// carryOut applies a finish, requeue or touch. A refusal goes back.
+func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
+	s := rs.find(v.Stream)
 	if s == nil {
-		l.say(unheard(v))
+		rs.sendVerb(returnVerb(v))
 		return
 	}
+	s.unanswered.Store(0)
 	err := apply(s.channel, s.subscriber, v)
 	switch {
 	case err == nil:
 		s.count(v)
-		l.look(s) // there may be room again
-	case s.channel.Err(s.subscriber) != nil: // not the message is gone, but the stream
-		l.say(unheard(v))
+		rs.look(s) // it may have room again
+	case s.channel.Err(s.subscriber) != nil: // the stream is gone, not the message
+		rs.sendVerb(returnVerb(v))
 	default:
-		v.Kind |= verbRefused
-		l.say(v)
+		v.Kind |= wire.VerbRefused
+		rs.sendVerb(v)
 	}
 }
 
-// unheard gives a verb back to an edge whose stream is not here: it says it
+// returnVerb returns a verb to an edge whose stream is not here: the edge sends it
 // again after the next opening.
-func unheard(v verb) verb {
-	back := verb{Kind: verbGone, Stream: v.Stream, Sequence: v.Sequence, Epoch: v.Epoch}
-	if v.Kind <= verbTouch {
+func returnVerb(v wire.Verb) wire.Verb {
+	back := wire.Verb{Kind: wire.VerbGone, Stream: v.Stream, Sequence: v.Sequence, Epoch: v.Epoch}
+	if v.Kind <= wire.VerbTouch {
 		back.Argument = int64(v.Kind) | v.Argument<<8
 	}
 	return back
 }
 
-// peerDown keeps the peer's streams for the reclaim time, without sending.
+// peerDown keeps the peer's streams for the reclaim time and sends nothing on them.
 func (r *relayServer) peerDown(node ident.Node) {
-	if l := r.known(node); l != nil {
-		l.cut()
+	if rs := r.known(node); rs != nil {
+		rs.disconnect()
 	}
 }
 
-// tend gives back what cut-off edges have not reclaimed in time, and what was sent on
-// streams of which their edges have heard no more: what an edge says while it takes
-// this broker for silent is lost, the close of a stream too. It reports whether there
-// are any streams.
+// tend releases the messages that disconnected edges have not reclaimed in time, and ends
+// streams without a sign of their edges: a verb that an edge sends while it counts this
+// broker as down is lost, the close of a stream too. It reports whether there are any
+// streams.
 func (r *relayServer) tend(now time.Duration) (any bool) {
-	for _, l := range r.all() {
-		any = l.expire(now) || any
+	for _, rs := range r.all() {
+		any = rs.expire(now) || any
 	}
 	return any
 }
@@ -205,11 +209,11 @@ func (r *relayServer) close() {
 	r.mu.Lock()
 	r.mu.closed = true
 	r.mu.Unlock()
-	for _, l := range r.all() {
-		close(l.stop)
+	for _, rs := range r.all() {
+		close(rs.stop)
 	}
 	r.wg.Wait()
-	for _, l := range r.all() {
-		l.dropAll()
+	for _, rs := range r.all() {
+		rs.dropAll()
 	}
 }

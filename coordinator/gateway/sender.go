@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -15,7 +16,7 @@ import (
 // windowPause is how long a relay frame waits for room in the peer's window.
 const windowPause = 2 * time.Millisecond
 
-// sender gathers what is to be said to each peer and sends it in few frames:
+// sender gathers the puts, answers and verbs for each peer and sends them in few frames:
 // while one round is encoded, the next gathers. Its goroutine is started by New
 // and ends with Close.
 type sender struct {
@@ -30,11 +31,11 @@ type sender struct {
 	}
 }
 
-// outbox is what waits for one peer. The three kinds need no order among them.
+// outbox holds the items that wait for one peer. The three kinds need no order among them.
 type outbox struct {
 	puts    []attempt
-	replies []reply
-	hints   []hint
+	replies []wire.Reply
+	hints   []wire.Hint
 	relay   []relayItem
 }
 
@@ -46,11 +47,11 @@ func (o *outbox) empty() {
 	*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]}
 }
 
-// relayItem is a verb, or an opening with the list of what is held.
+// relayItem is a verb, or an opening with the messages that the subscription holds.
 type relayItem struct {
-	verb
-	opening *opening
-	held    []verb
+	wire.Verb
+	opening *wire.Opening
+	held    []wire.Verb
 }
 
 func newSender(g *Gateway) *sender {
@@ -59,9 +60,9 @@ func newSender(g *Gateway) *sender {
 	return s
 }
 
-// forward sends a put, a lone one at once.
+// forward sends a put, an uncontended one at once.
 func (s *sender) forward(a attempt) {
-	if a.put.alone {
+	if a.put.uncontended {
 		_, frame := s.putFrame([]attempt{a})
 		if err := s.now(a.target.Node, frame); err != nil {
 			s.unsent([]attempt{a})
@@ -71,17 +72,17 @@ func (s *sender) forward(a attempt) {
 	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
 }
 
-// reply sends an answer, a lone one at once.
-func (s *sender) reply(to ident.Node, r reply, h *hint, alone bool) {
-	if alone && h == nil && !s.owes(to) {
-		err := s.now(to, replyFrame([]reply{r}, nil))
+// reply sends an answer, an uncontended one at once.
+func (s *sender) reply(to ident.Node, r wire.Reply, h *wire.Hint, uncontended bool) {
+	if uncontended && h == nil && !s.hasReplies(to) {
+		err := s.now(to, replyFrame([]wire.Reply{r}, nil))
 		if !errors.Is(err, rpc.ErrWindow) {
-			return // what finds no connection is dropped: the edge asks again
+			return // without a connection it is dropped: the edge sends the put again
 		}
 	}
 	s.post(to, func(o *outbox) {
 		o.replies = append(o.replies, r)
-		if h != nil && len(o.hints) < maxFrameItems {
+		if h != nil && len(o.hints) < wire.MaxItems {
 			o.hints = append(o.hints, *h)
 		}
 	})
@@ -91,13 +92,13 @@ func (s *sender) relay(to ident.Node, items ...relayItem) {
 	s.post(to, func(o *outbox) { o.relay = append(o.relay, items...) })
 }
 
-// say is relay of one verb.
-func (s *sender) say(to ident.Node, v verb) {
+// sendVerb is relay of one verb.
+func (s *sender) sendVerb(to ident.Node, v wire.Verb) {
 	s.mu.Lock()
 	o := s.outboxLocked(to)
-	o.relay = append(o.relay, relayItem{verb: v})
+	o.relay = append(o.relay, relayItem{Verb: v})
 	s.mu.Unlock()
-	s.awake()
+	s.notify()
 }
 
 // post adds to the peer's outbox under the lock; add must not block.
@@ -105,7 +106,7 @@ func (s *sender) post(to ident.Node, add func(*outbox)) {
 	s.mu.Lock()
 	add(s.outboxLocked(to))
 	s.mu.Unlock()
-	s.awake()
+	s.notify()
 }
 
 func (s *sender) outboxLocked(to ident.Node) *outbox {
@@ -117,8 +118,8 @@ func (s *sender) outboxLocked(to ident.Node) *outbox {
 	return o
 }
 
-// owes reports whether answers wait for a peer, which one more may go with.
-func (s *sender) owes(to ident.Node) bool {
+// hasReplies reports whether answers wait for a peer: one more goes after them.
+func (s *sender) hasReplies(to ident.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.mu.peers[to]
@@ -134,7 +135,7 @@ func (s *sender) now(to ident.Node, f rpc.Frame) error {
 	return err
 }
 
-func (s *sender) awake() {
+func (s *sender) notify() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
@@ -148,7 +149,7 @@ func (s *sender) run() {
 	for {
 		select {
 		case <-s.g.done:
-			s.flush() // the last words: subscriptions say goodbye
+			s.flush() // the closes of the subscriptions
 			return
 		case <-s.kick:
 			runtime.Gosched() // connections that are ready to run add theirs first
@@ -160,7 +161,7 @@ func (s *sender) run() {
 	}
 }
 
-// flush sends what has gathered and reports whether something had to stay.
+// flush sends all gathered items and reports whether some had to stay.
 func (s *sender) flush() (stayed bool) {
 	s.mu.Lock()
 	full := s.mu.peers
@@ -180,8 +181,8 @@ func (s *sender) flush() (stayed bool) {
 	return stayed
 }
 
-// putBack returns what found no room in the window to the front of the outbox.
-func (s *sender) putBack(to ident.Node, replies []reply, relay []relayItem) {
+// putBack returns items that found no room in the window to the front of the outbox.
+func (s *sender) putBack(to ident.Node, replies []wire.Reply, relay []relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outboxLocked(to)
@@ -200,10 +201,10 @@ func (s *sender) sendPuts(to ident.Node, puts []attempt) {
 	}
 }
 
-// unsent gives puts back to their lanes; the keeper minds them.
+// unsent parks puts again; the keeper retries them.
 func (s *sender) unsent(puts []attempt) {
 	for _, a := range puts {
-		a.put.lane.unsent(a.put, a.n)
+		a.put.queue.unsent(a.put, a.n)
 	}
 	s.g.wake()
 }
@@ -211,30 +212,30 @@ func (s *sender) unsent(puts []attempt) {
 // putFrame takes as many puts as fit into one frame, at least one.
 func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	n, size := 0, 0
-	for n < len(puts) && n < maxFrameItems && (n == 0 || size+puts[n].put.draft.Size() <= maxFrameBytes) {
+	for n < len(puts) && n < wire.MaxItems && (n == 0 || size+puts[n].put.draft.Size() <= wire.MaxBytes) {
 		size += puts[n].put.draft.Size()
 		n++
 	}
-	records := make([]byte, 0, n*putSize)
+	records := make([]byte, 0, n*wire.PutSize)
 	pieces := make([][]byte, 1, 1+2*n)
 	for _, a := range puts[:n] {
 		d := &a.put.draft
 		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed meanwhile
-		records = appendPut(records, putRecord{
-			Request: d.Request, Partition: a.put.lane.id, Epoch: a.target.Epoch, Attempt: a.n,
+		records = wire.AppendPut(records, wire.Put{
+			Request: d.Request, Partition: a.put.queue.id, Epoch: a.target.Epoch, Attempt: a.n,
 			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)),
 		})
 		pieces = append(pieces, s.room, payload)
 	}
 	pieces[0] = records
-	return n, rpc.Frame{Class: rpc.ClassForward, Header: forwardHeader{Kind: framePuts, Count: n}, Payload: pieces}
+	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Forward{Kind: wire.FramePuts, Count: n}, Payload: pieces}
 }
 
-// sendReplies returns what has to wait for the window. What finds no connection
-// is dropped: the edge asks again.
-func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) (left []reply) {
+// sendReplies returns the answers that have to wait for the window. Without a connection
+// they are dropped: the edge sends its puts again.
+func (s *sender) sendReplies(to ident.Node, replies []wire.Reply, hints []wire.Hint) (left []wire.Reply) {
 	for len(replies) > 0 {
-		n := min(len(replies), maxFrameItems)
+		n := min(len(replies), wire.MaxItems)
 		if err := s.g.transport.Send(to, replyFrame(replies[:n], hints)); errors.Is(err, rpc.ErrWindow) {
 			return replies
 		} else if err != nil {
@@ -245,17 +246,17 @@ func (s *sender) sendReplies(to ident.Node, replies []reply, hints []hint) (left
 	return nil
 }
 
-func replyFrame(replies []reply, hints []hint) rpc.Frame {
-	records := make([]byte, 0, len(replies)*replySize)
+func replyFrame(replies []wire.Reply, hints []wire.Hint) rpc.Frame {
+	records := make([]byte, 0, len(replies)*wire.ReplySize)
 	for _, r := range replies {
-		records = appendReply(records, r)
+		records = wire.AppendReply(records, r)
 	}
-	header := forwardHeader{Kind: frameReplies, Count: len(replies), Hints: hints}
+	header := wire.Forward{Kind: wire.FrameReplies, Count: len(replies), Hints: hints}
 	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
 }
 
-// sendRelay keeps the order. It returns what has to wait for the window; what
-// finds no connection is given back to the subscriptions.
+// sendRelay keeps the order. It returns the items that have to wait for the window.
+// Without a connection they are returned to the subscriptions.
 func (s *sender) sendRelay(to ident.Node, items []relayItem) (left []relayItem) {
 	for len(items) > 0 {
 		n, frame := relayFrame(items)
@@ -275,19 +276,19 @@ func (s *sender) sendRelay(to ident.Node, items []relayItem) (left []relayItem) 
 // relayFrame takes one opening, or the run of verbs up to the next.
 func relayFrame(items []relayItem) (int, rpc.Frame) {
 	if first := items[0]; first.opening != nil {
-		records := make([]byte, 0, len(first.held)*verbSize)
+		records := make([]byte, 0, len(first.held)*wire.VerbSize)
 		for _, v := range first.held {
-			records = appendVerb(records, v)
+			records = wire.AppendVerb(records, v)
 		}
-		header := relayHeader{Kind: frameOpen, Count: len(first.held), Open: first.opening}
+		header := wire.Relay{Kind: wire.FrameOpen, Count: len(first.held), Open: first.opening}
 		return 1, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
 	}
 	n := 0
 	var records []byte
-	for n < len(items) && n < maxFrameItems && items[n].opening == nil {
-		records = appendVerb(records, items[n].verb)
+	for n < len(items) && n < wire.MaxItems && items[n].opening == nil {
+		records = wire.AppendVerb(records, items[n].Verb)
 		n++
 	}
-	header := relayHeader{Kind: frameVerbs, Count: n}
+	header := wire.Relay{Kind: wire.FrameVerbs, Count: n}
 	return n, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
 }

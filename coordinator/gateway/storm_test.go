@@ -12,11 +12,11 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testenv"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// fate remembers what one put was told.
+// fate is the answer to one put.
 type fate struct {
 	body    string
 	answers answers
@@ -37,7 +37,7 @@ type storm struct {
 
 // TestStorm runs LOCKSTEP_SEQUENCES of them, from LOCKSTEP_SEED on.
 func TestStorm(t *testing.T) {
-	first, n := testenv.Number(t, "LOCKSTEP_SEED", uint64(0)), testenv.Number(t, "LOCKSTEP_SEQUENCES", uint64(20))
+	first, n := env.Number(t, "LOCKSTEP_SEED", uint64(0)), env.Number(t, "LOCKSTEP_SEQUENCES", uint64(20))
 	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -98,7 +98,7 @@ func (s *storm) load() {
 	s.tick(time.Duration(s.rng.IntN(100)) * time.Millisecond)
 }
 
-// drain takes what a subscription has, finishes most of it, keeps the rest.
+// drain pulls all messages of a subscription, finishes most of them, keeps the rest.
 func (s *storm) drain(name ident.Node) int {
 	sub := s.subs[name]
 	got := sub.Pull(20-sub.InFlight(), nil)

@@ -4,34 +4,35 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 const (
-	// maxCredit bounds one stream's deliveries under way, whatever RDY says.
+	// maxCredit bounds one stream's deliveries under way, however large RDY is.
 	maxCredit = 1 << 16
-	// refusals is how many late "no"s wait for the connection; more are dropped,
-	// as the client learns nothing from them that a redelivery does not show.
+	// refusals is how many late refusals wait for the connection. More are dropped: a
+	// redelivery shows the client the same.
 	refusals = 64
 	// sweepGrace is how long after its timeout a delivery is forgotten here, if
-	// the leader did not say so itself.
+	// the leader did not revoke it.
 	sweepGrace = time.Second
-	// missingGrace is how long a serving leader may not know the channel before
+	// missingGrace is how long a leader may be without the channel before
 	// the subscription ends.
 	missingGrace = 2 * time.Second
 	// firstAttach and maxAttach bound the pause between attachments that fail
 	// while nothing in the cluster changes.
 	firstAttach = 10 * time.Millisecond
 	maxAttach   = 500 * time.Millisecond
-	// pullBytes is what a Pull stops at: what it returns stays in memory until the
-	// client has read it, and RDY counts messages, however large.
+	// pullBytes ends a Pull: its messages stay in memory until the client has read them,
+	// and RDY counts messages, however large.
 	pullBytes = 1 << 20
 )
 
 // subscription is one client's view of a channel over all partitions. It
-// outlives leaders: each share attaches again wherever its partition is served.
+// outlives leaders: each partition's part attaches again where the partition is served.
 // It has no goroutine; the keeper reconciles it.
 type subscription struct {
 	g       *Gateway
@@ -46,13 +47,13 @@ type subscription struct {
 	// read a disk, is called without it.
 	mu struct {
 		sync.Mutex
-		over   bool
-		ready  int
-		turn   int // where the next Pull begins
-		shares map[uint16]*share
-		order  []*share
-		demand demand
-		busy   bool // the client holds all that it may, and finished nothing for a while
+		over       bool
+		ready      int
+		first      int // where the next Pull begins
+		partitions map[uint16]*partitionSubscription
+		order      []*partitionSubscription
+		demand     demand
+		busy       bool // the client holds as many as it may, and finished nothing for a while
 	}
 }
 
@@ -63,9 +64,9 @@ func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription
 		refused: make(chan edge.Refusal, refusals),
 		ended:   make(chan struct{}),
 	}
-	s.mu.shares = make(map[uint16]*share)
+	s.mu.partitions = make(map[uint16]*partitionSubscription)
 	if r.Client != nil {
-		s.client = r.Client() // here, as it may ask the subscription: never under mu
+		s.client = r.Client() // here, because it may call the subscription: never under mu
 	}
 	return s
 }
@@ -83,8 +84,8 @@ func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
 // Closed implements edge.Subscription.
 func (s *subscription) Closed() <-chan struct{} { return s.ended }
 
-// Pull implements edge.Subscription. It begins at another partition each time,
-// so that a small credit, or what a Pull stops at, reaches all of them.
+// Pull implements edge.Subscription. It begins at another partition each time, so that
+// all of them have their turn if the credit is small or the messages are large.
 func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	s.mu.Lock()
 	order := s.mu.order
@@ -92,8 +93,8 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 		s.mu.Unlock()
 		return dst
 	}
-	s.mu.turn = (s.mu.turn + 1) % len(order)
-	first := s.mu.turn
+	s.mu.first = (s.mu.first + 1) % len(order)
+	first := s.mu.first
 	s.mu.Unlock()
 	limit, bytes := len(dst)+credit, 0
 	for i := range order {
@@ -113,33 +114,33 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 
 // Finish implements edge.Subscription.
 func (s *subscription) Finish(id edge.MessageID) error {
-	return s.say(id, verb{Kind: verbFinish})
+	return s.handle(id, wire.Verb{Kind: wire.VerbFinish})
 }
 
 // Requeue implements edge.Subscription.
 func (s *subscription) Requeue(id edge.MessageID, delayMS int64) error {
-	return s.say(id, verb{Kind: verbRequeue, Argument: delayMS})
+	return s.handle(id, wire.Verb{Kind: wire.VerbRequeue, Argument: delayMS})
 }
 
 // Touch implements edge.Subscription.
 func (s *subscription) Touch(id edge.MessageID) error {
-	return s.say(id, verb{Kind: verbTouch})
+	return s.handle(id, wire.Verb{Kind: wire.VerbTouch})
 }
 
-// say judges a verb against what is held here and passes it to the share.
-func (s *subscription) say(id edge.MessageID, v verb) error {
+// handle checks a verb against the held deliveries and passes it to its partition.
+func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
 	place, ok := nsqd.ParseID(id)
 	if !ok || place.Nonce != nsqd.Nonce(s.topic.ID) {
 		return edge.ErrNotInFlight
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.mu.shares[place.Partition]
+	h := s.mu.partitions[place.Partition]
 	if h == nil || s.mu.over {
 		return edge.ErrNotInFlight
 	}
 	v.Sequence = place.Sequence
-	return h.sayLocked(v)
+	return h.handleLocked(v)
 }
 
 // InFlight implements edge.Subscription.
@@ -156,8 +157,8 @@ func (s *subscription) inFlightLocked() (n int) {
 	return n
 }
 
-// SetReady implements edge.Subscription. A consumer that takes nothing more
-// gives back what was sent ahead of its credit.
+// SetReady implements edge.Subscription. If a consumer takes no more messages, those that
+// were sent ahead of its credit are returned.
 func (s *subscription) SetReady(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,9 +175,9 @@ func (s *subscription) Close(requeue bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if requeue {
-		s.closeLocked(requeued)
+		s.closeLocked(wire.LeaveRequeued)
 	} else {
-		s.closeLocked(leaveHeld)
+		s.closeLocked(wire.LeaveHeld)
 	}
 }
 
@@ -184,10 +185,10 @@ func (s *subscription) Close(requeue bool) {
 func (s *subscription) Withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closeLocked(withdrawn)
+	s.closeLocked(wire.LeaveWithdrawn)
 }
 
-func (s *subscription) closeLocked(how leaving) {
+func (s *subscription) closeLocked(how wire.Leaving) {
 	if s.mu.over {
 		return
 	}
@@ -198,10 +199,10 @@ func (s *subscription) closeLocked(how leaving) {
 	s.g.subs.remove(s)
 }
 
-// endLocked closes the subscription because the channel is no more.
+// endLocked closes the subscription because the channel was deleted.
 func (s *subscription) endLocked() {
 	if !s.mu.over {
-		s.closeLocked(withdrawn)
+		s.closeLocked(wire.LeaveWithdrawn)
 		close(s.ended)
 	}
 }
@@ -214,8 +215,8 @@ func (s *subscription) nudge() {
 	}
 }
 
-// reconcile attaches every share where its partition is served. changed: the
-// cluster is different, so failed attempts need not wait.
+// reconcile attaches every partition where it is served. changed: the cluster has
+// changed, so attachments that failed need not wait.
 func (s *subscription) reconcile(changed bool) {
 	t, ok := s.g.core.Topic(s.request.Topic)
 	now := s.g.now()
@@ -240,17 +241,17 @@ func (s *subscription) reconcile(changed bool) {
 	}
 }
 
-// growLocked adds shares for partitions that are new.
+// growLocked adds the partitions that are new.
 func (s *subscription) growLocked(t Topic) {
 	had := len(s.mu.order)
 	for n := range t.Partitions {
-		if s.request.Partition >= 0 && s.request.Partition != n || s.mu.shares[uint16(n)] != nil {
+		if s.request.Partition >= 0 && s.request.Partition != n || s.mu.partitions[uint16(n)] != nil {
 			continue
 		}
-		h := &share{sub: s, id: t.Partition(n), held: make(map[ident.Sequence]holding)}
+		h := &partitionSubscription{sub: s, id: t.Partition(n), held: make(map[ident.Sequence]holding)}
 		h.part, h.place, h.before = true, s.mu.demand.parts, s.mu.demand.total
 		s.mu.demand.parts++
-		s.mu.shares[uint16(n)] = h
+		s.mu.partitions[uint16(n)] = h
 		// A new slice: Pull walks the old one without the lock.
 		s.mu.order = append(s.mu.order[:len(s.mu.order):len(s.mu.order)], h)
 	}
@@ -259,7 +260,7 @@ func (s *subscription) growLocked(t Topic) {
 	}
 }
 
-// detach ends the streams that match without a word to their leader.
+// detach ends the streams that match, without a verb to their leader.
 func (s *subscription) detach(which func(*remote) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +271,7 @@ func (s *subscription) detach(which func(*remote) bool) {
 	}
 }
 
-// sweep forgets deliveries whose timeout is long past.
+// sweep forgets deliveries that are long past their timeout.
 func (s *subscription) sweep(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,12 +284,12 @@ func (s *subscription) sweep(now time.Duration) {
 	}
 }
 
-// returned takes back an item of a stream that could not be sent.
-func (s *subscription) returned(h *share, stream uint64, item relayItem) {
+// returned keeps an item of a stream that could not be sent.
+func (s *subscription) returned(h *partitionSubscription, stream uint64, item relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if item.opening == nil {
-		h.keepLocked(item.verb)
+		h.keepLocked(item.Verb)
 	}
 	if h.remote != nil && h.remote.stream == stream {
 		h.failedLocked(s.g.now())

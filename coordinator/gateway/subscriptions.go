@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// keepAlive is how often a stream's credit is said again: a leader that has
-// forgotten the stream answers "gone", so no loss lasts longer.
+// keepAlive is how often a stream's credit is sent again. A leader that has no such stream
+// answers "gone", so the loss of a frame lasts no longer.
 const keepAlive = time.Second
 
-// forgottenAfter is how long a stream's credit was not said when its edge has
-// forgotten it.
+// forgottenAfter is how long a stream without a credit from its edge stays connected.
 const forgottenAfter = 10 * keepAlive
 
 var _ edge.Subscribers = (*Gateway)(nil)
@@ -48,24 +48,24 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 		return nil, err
 	}
 	s.reconcile(true)
-	g.wake() // the keeper may have slept
+	g.wake() // the keeper may be asleep
 	return s, nil
 }
 
 // subscriptions is the edge's side: every subscription of this broker's
-// clients, and the streams they have open at other brokers.
+// clients, and their streams at other brokers.
 type subscriptions struct {
 	g      *Gateway
 	stream atomic.Uint64 // the last stream number given out
-	spoke  time.Duration // keeper only: when the credits were last said
-	next   atomic.Int64  // when the first share wants to attach again; 0 = none does
+	spoke  time.Duration // keeper only: when the credits were last sent
+	next   atomic.Int64  // when the first partition is to attach again; 0 = none is
 
 	mu struct {
 		sync.RWMutex
 		closed  bool
 		all     map[*subscription]struct{}
 		members map[channelName]int // subscriptions of each channel
-		streams map[uint64]*share
+		streams map[uint64]*partitionSubscription
 	}
 }
 
@@ -74,15 +74,15 @@ type channelName struct{ topic, channel string }
 
 func newSubscriptions(g *Gateway) *subscriptions {
 	s := &subscriptions{g: g}
-	// Another run of this process must not be taken for this one.
+	// The streams of another run of this process have other numbers.
 	s.stream.Store(rand.Uint64() >> 1)
 	s.mu.all = make(map[*subscription]struct{})
 	s.mu.members = make(map[channelName]int)
-	s.mu.streams = make(map[uint64]*share)
+	s.mu.streams = make(map[uint64]*partitionSubscription)
 	return s
 }
 
-// add takes a subscription in: edge.ErrTooManyClients, edge.ErrExiting.
+// add adds a subscription. Errors: edge.ErrTooManyClients, edge.ErrExiting.
 func (s *subscriptions) add(sub *subscription) error {
 	name, limit := sub.name(), s.g.o.MaxConsumers
 	s.mu.Lock()
@@ -111,8 +111,8 @@ func (s *subscriptions) remove(sub *subscription) {
 	}
 }
 
-// register gives the share's new stream a number.
-func (s *subscriptions) register(h *share) uint64 {
+// register gives a partition's new stream a number.
+func (s *subscriptions) register(h *partitionSubscription) uint64 {
 	id := s.stream.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *subscriptions) unregister(id uint64) {
 	delete(s.mu.streams, id)
 }
 
-func (s *subscriptions) find(id uint64) *share {
+func (s *subscriptions) find(id uint64) *partitionSubscription {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mu.streams[id]
@@ -142,24 +142,24 @@ func (s *subscriptions) list() []*subscription {
 	return out
 }
 
-// changed re-attaches what a change of leadership cut off.
+// changed attaches again after a change of leadership.
 func (s *subscriptions) changed() {
 	for _, sub := range s.list() {
 		sub.reconcile(true)
 	}
 }
 
-// peerDown detaches the streams of a peer; what the clients hold stays theirs.
+// peerDown detaches the streams of a peer. The messages that clients hold stay theirs.
 func (s *subscriptions) peerDown(node ident.Node) {
 	for _, sub := range s.list() {
 		sub.detach(func(r *remote) bool { return r.to.Node == node })
 	}
 }
 
-// tend repairs what no change announced, and keeps streams alive. It reports
-// whether there is any subscription.
+// tend attaches what no change of the cluster announced, and keeps streams alive. It
+// reports whether there is any subscription.
 func (s *subscriptions) tend(now time.Duration) bool {
-	s.next.Store(0) // before looking: what asks meanwhile is kept
+	s.next.Store(0) // before looking: a time that is set meanwhile is kept
 	all := s.list()
 	speak := now-s.spoke >= keepAlive
 	if speak {
@@ -175,8 +175,7 @@ func (s *subscriptions) tend(now time.Duration) bool {
 	return len(all) > 0
 }
 
-// lookAt has the keeper look at the subscriptions at that time, the next time
-// it goes to rest.
+// lookAt has the keeper tend the subscriptions at that time.
 func (s *subscriptions) lookAt(at time.Duration) {
 	for {
 		next := s.next.Load()
@@ -186,16 +185,16 @@ func (s *subscriptions) lookAt(at time.Duration) {
 	}
 }
 
-// unsent takes back what found no connection: finishes and requeues are kept
-// and said again after the next opening.
+// unsent keeps the finishes and requeues that were not sent: they are sent again after the
+// next opening.
 func (s *subscriptions) unsent(items []relayItem) {
 	for _, item := range items {
 		id := item.Stream
 		if item.opening != nil {
 			id = item.opening.Stream
 		}
-		if item.opening == nil && item.Kind > verbTouch {
-			continue // a leader's words, or said again anyway
+		if item.opening == nil && item.Kind > wire.VerbTouch {
+			continue // a leader's verb, or one that is repeated anyway
 		}
 		if h := s.find(id); h != nil {
 			h.sub.returned(h, id, item)

@@ -6,14 +6,13 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 // Version is the version that this binary writes into values, and the highest
 // that it reads.
 const Version = 1
 
-// ErrValue means that a value is not what its key promises: not JSON, or
+// ErrValue means that the value of a key cannot be read: it is not JSON, or
 // written by a newer version. It must never be taken for "the key is gone".
 var ErrValue = errors.New("meta: value cannot be read")
 
@@ -69,7 +68,7 @@ func decode(e Entry, to any, version *int) error {
 	return nil
 }
 
-// Tombstoned judges a linearizable read of a topic's tombstone: one that was
-// found says that the topic is gone for good. A key that is not there proves
-// nothing, and a read that failed does not either.
-func Tombstoned(read error) bool { return read == nil || mutation.Off(mutation.TombstoneRead) }
+// Tombstoned reports whether a linearizable read of a topic's tombstone proves that the
+// topic is deleted for good: only a tombstone that was found does. A key that is not there
+// proves nothing, and a failed read proves nothing.
+func Tombstoned(read error) bool { return read == nil }

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Config says how to reach an etcd.
+// Config has the endpoints of an etcd and the credentials for it.
 type Config struct {
 	Endpoints   []string      // host:port or URL of the members' client addresses
 	TLS         *tls.Config   // nil: plain text
@@ -30,15 +30,15 @@ type Config struct {
 
 const (
 	defaultDialTimeout = 2 * time.Second
-	// A broker must not sit out gRPC's default back-off (up to 120 s) after its
-	// etcd came back.
+	// gRPC's default back-off (up to 120 s) would keep a broker waiting after its etcd
+	// came back.
 	reconnectMin, reconnectMax = 20 * time.Millisecond, 500 * time.Millisecond
 	// An external etcd ends connections that ping more often than every 5 s.
 	pingEvery, pingTimeout = 6 * time.Second, 2 * time.Second
 )
 
-// Etcd is the Store on an etcd v3 cluster. A request that cannot be placed
-// waits until its context ends: every caller brings a deadline.
+// Etcd is the Store on an etcd v3 cluster. A request waits until a member takes it or its
+// context ends: every caller sets a deadline.
 type Etcd struct {
 	client *clientv3.Client
 	kv     clientv3.KV
@@ -125,8 +125,8 @@ func (e *Etcd) GetAll(ctx context.Context, keys []string) ([]Entry, error) {
 }
 
 // List implements Store. It reads page after page at the revision of the first:
-// with a hundred thousand partitions one answer would be 36 MB, which takes etcd
-// longer than anybody should wait for an answer.
+// with a hundred thousand partitions one answer would be 36 MB, for which etcd needs
+// longer than the time limit of a request.
 func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	var out []Entry
 	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
@@ -177,7 +177,8 @@ func (e *Etcd) saw(revision int64) {
 	}
 }
 
-// wentBack judges a linearizable read by what had been seen when it was asked for.
+// wentBack compares the revision of a linearizable read with the newest one that a watch had
+// sent when the read began.
 func wentBack(seen int64, h *etcdserverpb.ResponseHeader) error {
 	if h.Revision >= seen {
 		return nil
@@ -211,7 +212,7 @@ func (e *Etcd) Close() error {
 	return nil
 }
 
-// start runs f until it returns; Close waits for it. False after Close.
+// start runs f in a goroutine that Close waits for. False after Close.
 func (e *Etcd) start(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

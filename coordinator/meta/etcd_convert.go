@@ -49,10 +49,9 @@ func operations(puts []Put) []clientv3.Op {
 // readError maps the failure of a request that changes nothing.
 func readError(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }
 
-// writeError maps the failure of a request that changes something. Everything
-// that is not known to be refused before it was proposed is ErrUnknown: a
-// timeout, a lost connection and a change of etcd's leader all leave a proposal
-// behind that may still be applied.
+// writeError maps the failure of a request that changes something. Without proof that it
+// was refused before it was proposed, the error is ErrUnknown: after a timeout, a lost
+// connection or a change of etcd's leader, a proposal may be left that is applied later.
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):

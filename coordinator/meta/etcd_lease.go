@@ -7,7 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstepmq/lockstep/internal/pause"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -18,9 +18,9 @@ const (
 	keepAliveRetry = 100 * time.Millisecond
 )
 
-// Lease implements Store. The client's own keep-alive gives up when it has not
-// heard from etcd for a TTL; ours goes on, because only etcd can say that a
-// lease is gone (a leader that is cut off from etcd goes on publishing).
+// Lease implements Store. The client's own keep-alive gives up when etcd was silent for
+// a TTL. This one goes on, because only etcd's answer proves that a lease is gone (a leader
+// that is partitioned from etcd goes on publishing).
 func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struct{}, error) {
 	granted, err := e.lease.Grant(ctx, ttlSeconds)
 	if err != nil {
@@ -40,7 +40,7 @@ func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- str
 	wait := every
 	r := renewals{lease: clientv3.RetryLeaseClient(e.client), id: id, life: e.done}
 	defer r.close()
-	for pause.For(e.done, wait) {
+	for sleep.For(e.done, wait) {
 		ctx, cancel := context.WithTimeout(e.done, every)
 		left, err := r.renew(ctx)
 		cancel()
@@ -67,7 +67,7 @@ type renewals struct {
 	end    context.CancelFunc
 }
 
-// renew asks once, and says how many seconds the lease has: none if it is gone.
+// renew makes one renewal, and returns how many seconds the lease has: none if it is gone.
 // After an error the next one goes over another stream.
 func (r *renewals) renew(ctx context.Context) (left int64, err error) {
 	if r.stream == nil {

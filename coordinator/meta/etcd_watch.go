@@ -6,7 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstepmq/lockstep/internal/pause"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -36,7 +36,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string) <-chan Change {
 }
 
 // etcdWatch is one watch: read everything, follow from there, and read
-// everything again when etcd can no longer say what happened in between
+// everything again when etcd has not all changes in between any more
 // (compaction, lost leader). Started by Etcd.Watch, ends with its context or
 // the store; owns the channel it sends on.
 type etcdWatch struct {
@@ -54,7 +54,7 @@ func (w *etcdWatch) list(ctx context.Context) bool {
 			w.rev = rev
 			return w.send(ctx, Change{Revision: rev, Puts: entries, Reset: true})
 		}
-		if !pause.For(ctx, relistPause) {
+		if !sleep.For(ctx, relistPause) {
 			return false
 		}
 	}
@@ -62,15 +62,15 @@ func (w *etcdWatch) list(ctx context.Context) bool {
 
 // follow sends what happens after w.rev, until etcd ends the watch (true: list
 // again) or the context does (false). The client resumes at the right revision
-// by itself after a broken connection; require-leader makes a member that lost
-// its cluster say so instead of being silent.
+// by itself after a broken connection. With require-leader a member without its
+// cluster ends the watch; otherwise it would be silent.
 func (w *etcdWatch) follow(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	responses := w.store.watch.Watch(clientv3.WithRequireLeader(ctx), w.prefix, clientv3.WithPrefix(), clientv3.WithRev(w.rev+1))
 	for r := range responses {
 		if r.Err() != nil {
-			return pause.For(ctx, relistPause)
+			return sleep.For(ctx, relistPause)
 		}
 		for len(r.Events) > 0 {
 			var c Change
@@ -81,7 +81,7 @@ func (w *etcdWatch) follow(ctx context.Context) bool {
 			w.rev = c.Revision
 		}
 	}
-	return ctx.Err() == nil && pause.For(ctx, relistPause)
+	return ctx.Err() == nil && sleep.For(ctx, relistPause)
 }
 
 // firstRevision takes the events of the first revision: one transaction is one

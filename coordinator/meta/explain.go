@@ -14,8 +14,8 @@ import (
 // explainTimeout bounds the question to one endpoint.
 const explainTimeout = time.Second
 
-// Explain says why the endpoints cannot be reached, nil if at least one can: the
-// client only says that its time ran out.
+// Explain returns the reasons why the endpoints cannot be reached, nil if at least one can.
+// The error of the client itself is only that its time ran out.
 func (c Config) Explain(ctx context.Context) error {
 	var reasons []error
 	for _, endpoint := range c.Endpoints {
@@ -28,8 +28,8 @@ func (c Config) Explain(ctx context.Context) error {
 	return errors.Join(reasons...)
 }
 
-// reach connects and waits for the first byte of the server, or its silence: a
-// certificate of ours that it does not like is refused after the handshake.
+// reach connects and waits for the first byte of the server, or its silence: a server
+// refuses a broker's certificate after the handshake.
 func reach(ctx context.Context, endpoint string, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()

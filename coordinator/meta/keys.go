@@ -22,11 +22,33 @@ func (k Keys) Channels(t ident.TopicID) string { return k.Root() + "channels/" +
 // Partitions is the prefix of all Partition keys.
 func (k Keys) Partitions() string { return k.Root() + "partitions/" }
 
-// Config is the key of what holds for the whole cluster: ClusterState.
+// Config is the key of the ClusterState.
 func (k Keys) Config() string { return k.Root() + "config" }
+
+// Users is the prefix of all User keys.
+func (k Keys) Users() string { return k.Root() + "users/" }
+
+// User is the key of a user with its rights (internal/access).
+func (k Keys) User(name string) string { return k.Users() + name }
+
+// ParseUser gives the name of a user from its key.
+func (k Keys) ParseUser(key string) (string, bool) {
+	name, ok := strings.CutPrefix(key, k.Users())
+	return name, ok && name != ""
+}
 
 // Audit is the key of one audit record; names sort by time if they begin with it.
 func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
+
+// deletedTopics begins the names of the tombstones of topics.
+const deletedTopics = "deleted-topics/"
+
+// Tombstones is the prefix of all Tombstone keys.
+func (k Keys) Tombstones() string { return k.Audit(deletedTopics) }
+
+// Tombstone is the key that marks a topic id as deleted for good, also after a new topic
+// has the name: a broker that was away still finds that its folder may go.
+func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
 
 // ParseNode gives the node of a key made by Node.
 func (k Keys) ParseNode(key string) (ident.Node, bool) { return parseName(key, k.Nodes()) }

@@ -7,7 +7,7 @@ import (
 
 // Memory is a Store in this process. Several sessions share one state, as
 // several brokers share one etcd. Leases never run out by themselves: a test
-// calls Expire when it wants time to pass.
+// calls Expire in place of time.
 type Memory struct {
 	shared *shared
 	wg     sync.WaitGroup // watches of this session
@@ -20,13 +20,13 @@ type Memory struct {
 	done chan struct{} // closed by Close
 }
 
-// shared is what all sessions see. Lock order: Memory.mu, then shared.mu.
+// shared is the state of all sessions. Lock order: Memory.mu, then shared.mu.
 type shared struct {
 	mu struct {
 		sync.Mutex
 		model   *Model
 		lost    map[int64]chan struct{}
-		changed chan struct{} // closed and replaced when something moved
+		changed chan struct{} // closed and replaced with each change
 	}
 }
 
@@ -61,7 +61,7 @@ func (m *Memory) Compact() {
 }
 
 // Cut makes this session's requests fail with ErrUnavailable and its watches
-// silent until Heal. Its leases go on living until somebody calls Expire.
+// silent until Heal. Its leases live until Expire.
 func (m *Memory) Cut() { m.setCut(true) }
 
 // Heal ends a Cut; watches begin again with a Reset.

@@ -56,7 +56,7 @@ func (w *memoryWatch) run(ctx context.Context) {
 	}
 }
 
-// next gives what has happened since the last call, and a channel that closes
+// next gives the changes since the last call, and a channel that closes
 // at the next change.
 func (w *memoryWatch) next() ([]Change, <-chan struct{}) {
 	w.m.mu.Lock()

@@ -1,18 +1,27 @@
 // Package meta is the cluster's metadata: the Store that keeps it (etcd, or
-// memory in tests) and the values that lie in it.
+// memory in tests) and the values in it.
 //
-// It decides nothing. Every state of a partition is one key, changed only by a
-// compare-and-swap on its ModRevision; a transaction whose answer was lost may
-// still land later (ErrUnknown).
+// It decides nothing. The state of a partition is one key, changed only by a
+// compare-and-swap on its ModRevision. A transaction whose answer was lost may
+// still be applied later (ErrUnknown).
+//
+// # Invariants
+//
+//  1. Get and GetAll are linearizable; changes of a watch come in revision order without
+//     gaps. A failed read proves nothing.
+//  2. ErrUnavailable, ErrNoLease, ErrInvalid and ErrClosed of a transaction prove that it
+//     did not happen. ErrUnknown proves nothing.
+//  3. A value that cannot be read (ErrValue) is never taken for a key that is gone.
 //
 // Keys below /lockstep/<cluster>/:
 //
 //	nodes/<n>                  permanent: addresses, zone, boot counter
 //	live/<n>                   under the node's lease; CreateRevision = incarnation
-//	controller                 under the controller's lease
+//	controller                 under the lease of the controller's registration
 //	topics/<name>              TopicState
 //	channels/<topic id>/<ch>   ChannelState
 //	partitions/<topic id>/<n>  PartitionState
+//	users/<name>               a user with its rights (internal/access)
 //	config, audit/…
 package meta
 
@@ -35,13 +44,13 @@ var (
 	// ErrNoLease means that a put names a lease that is gone; nothing of its
 	// transaction happened.
 	ErrNoLease = errors.New("meta: no such lease")
-	// ErrInvalid means that the store refused the transaction for what it says
+	// ErrInvalid means that the store refused the transaction for its content
 	// (too many operations, one key written twice): it did not happen and never
 	// will.
 	ErrInvalid = errors.New("meta: transaction refused")
-	// ErrWentBack means that the store was restored from a backup: what was seen of
-	// it is undone, and a watch would wait in silence until as much has happened
-	// again.
+	// ErrWentBack means that the store was restored from a backup: changes that a watch
+	// has sent are undone, and the watch would be silent until the old revision is
+	// reached again.
 	ErrWentBack = errors.New("meta: the store is older than it was, a backup was restored")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("meta: store is closed")
@@ -79,7 +88,7 @@ type Put struct {
 	Delete bool
 }
 
-// Change is what a watch tells. With Reset, Puts is the whole state below the
+// Change is one notification of a watch. With Reset, Puts is the whole state below the
 // prefix again (first delivery, compaction, reconnect) and everything not in
 // Puts is gone. Changes come in revision order without gaps.
 type Change struct {
@@ -93,23 +102,23 @@ type Change struct {
 // leases. All methods are safe for concurrent use.
 type Store interface {
 	// Get reads one key linearizably; ErrNotFound if it is not there, ErrWentBack
-	// if the store is older than what its watches have sent.
+	// if the store is older than the changes that its watches have sent.
 	Get(ctx context.Context, key string) (Entry, error)
 	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision;
 	// those that are not there are left out.
 	GetAll(ctx context.Context, keys []string) ([]Entry, error)
 	// List reads all keys below prefix at one revision, sorted by key.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
-	// Txn applies all puts if all compares hold. ok says whether they did; rev
+	// Txn applies all puts if all compares hold. ok is whether they did; rev
 	// is the store revision of the transaction. ErrUnknown: it may have happened.
 	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
 	// Watch sends a Reset change with the present state, then every later
 	// change below prefix, until ctx ends; then the channel is closed.
 	Watch(ctx context.Context, prefix string) <-chan Change
 	// Lease grants a lease that is kept alive by this process until Revoke or
-	// Close. lost is closed when the store says it is gone.
+	// Close. lost is closed when the store answers that it is gone.
 	Lease(ctx context.Context, ttlSeconds int64) (id int64, lost <-chan struct{}, err error)
-	// Revoke ends a lease, also somebody else's: its keys vanish at once.
+	// Revoke ends a lease, also one of another process: its keys are gone at once.
 	// Revoking a lease that does not exist is no error.
 	Revoke(ctx context.Context, id int64) error
 	// Close stops keep-alives and watches; leases run out by themselves.
@@ -142,7 +151,7 @@ func (k Keys) Channel(t ident.TopicID, name string) string {
 // Partition is the one key of a partition's state.
 func (k Keys) Partition(p ident.Partition) string { return k.Root() + "partitions/" + p.String() }
 
-// Durability says what an OK means.
+// Durability is the meaning of an OK.
 type Durability string
 
 const (
@@ -163,11 +172,15 @@ type PartitionState struct {
 	LeaderIncarnation ident.Incarnation `json:"leader_incarnation"`
 	Epoch             ident.Epoch       `json:"epoch"`
 	MinInSync         int               `json:"min_in_sync"`
-	Durability        Durability        `json:"durability"`
-	// Target lists the replicas that an operator wants, preferred leader first,
-	// until they are there; empty = those it has.
-	Target   []ident.Node `json:"target,omitempty"`
-	Revision int64        `json:"-"`
+	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the present one
+	// Target lists the replicas that the partition is to have, preferred leader first,
+	// until they are there; empty = its present ones.
+	Target []ident.Node `json:"target,omitempty"`
+	// Abandoned is the last epoch of the history that an operator has given up by
+	// an unclean recovery; 0 = none. A replica with messages of it that this history lacks
+	// may be the only one that has them.
+	Abandoned ident.Epoch `json:"abandoned_epoch,omitempty"`
+	Revision  int64       `json:"-"`
 }
 
 // Clone copies the state with its slices.
@@ -186,7 +199,7 @@ type TopicState struct {
 	Partitions        int           `json:"partitions"`
 	ReplicationFactor int           `json:"replication_factor"`
 	MinInSync         int           `json:"min_in_sync"`
-	Durability        Durability    `json:"durability"`
+	Durability        Durability    `json:"durability"` // "": each broker's own
 	Paused            bool          `json:"paused,omitempty"`
 	Ordered           bool          `json:"ordered,omitempty"`
 	Deleted           bool          `json:"deleted,omitempty"`
@@ -194,6 +207,14 @@ type TopicState struct {
 	FirstChannel      string        `json:"first_channel,omitempty"`
 	Options           TopicOptions  `json:"options,omitzero"`
 	Revision          int64         `json:"-"`
+}
+
+// PartitionMaxBytes is the part of max_bytes that one partition may hold; 0 = no limit.
+func (t TopicState) PartitionMaxBytes() int64 {
+	if t.Options.MaxBytes <= 0 {
+		return 0
+	}
+	return max(1, t.Options.MaxBytes/int64(t.Partitions))
 }
 
 // TopicOptions are the per-topic limits; zero means none.
@@ -213,7 +234,7 @@ type ChannelState struct {
 	Ordered bool   `json:"ordered,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
 
-	// Deleting: nobody subscribes any more; the key goes when no leader has it.
+	// Deleting: no client may subscribe any more; the key goes when no leader has it.
 	Deleting bool `json:"deleting,omitempty"`
 
 	Policy ChannelPolicy `json:"policy,omitzero"`
@@ -221,7 +242,7 @@ type ChannelState struct {
 	Revision int64 `json:"-"`
 }
 
-// ChannelPolicy says what becomes of messages that fail; zero = they come again
+// ChannelPolicy is the treatment of messages that fail; zero = they come again
 // for ever.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
@@ -251,14 +272,15 @@ type NodeState struct {
 	Zone             string     `json:"zone"`
 	Region           string     `json:"region"`
 	Version          string     `json:"version"`
-	Lease            int64      `json:"lease,omitempty"` // live/<n>: so that a peer may revoke it
-	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: starts counted, to notice a restored data path
-	HandingOver      bool       `json:"handing_over,omitempty"`
-	// Unreached names the brokers that this one has not heard for a while, told
-	// only while it leads a partition that therefore lacks its minimum: the others
+	Lease            int64      `json:"lease,omitempty"` // live/<n>: a peer may revoke it
+	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: signs of life counted, to notice a restored data path
+	Disk             string     `json:"disk,omitempty"`  // id of the data path (internal/nodefile)
+	Transferring     bool       `json:"handing_over,omitempty"`
+	// Unreachable names the brokers that are silent for this one. It is set
+	// only while the broker leads a partition that therefore lacks its minimum: the others
 	// may replace it.
-	Unreached []ident.Node `json:"unreached,omitempty"`
-	// Leaving, in nodes/<n>: an operator takes the broker away for good; its
+	Unreachable []ident.Node `json:"unreached,omitempty"`
+	// Leaving, in nodes/<n>: an operator decommissions the broker; its
 	// replicas are moved to others.
 	Leaving bool `json:"leaving,omitempty"`
 	// Level is the highest feature level that the broker's build has.
@@ -266,9 +288,13 @@ type NodeState struct {
 }
 
 // Level is the feature level of this build: it rises by one with each change of a
-// format or message that older builds do not understand. Such a change is used
+// format or message that older builds cannot read. Such a change is used
 // only when the cluster's level has reached it.
-const Level = 1
+const Level = LevelDurability
+
+// LevelDurability is the first feature level whose brokers honour the durability in a
+// topic's key.
+const LevelDurability = 2
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

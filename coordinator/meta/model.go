@@ -117,7 +117,7 @@ func (m *Model) Since(prefix string, rev int64) (changes []Change, ok bool) {
 	return changes, true
 }
 
-// check refuses what etcd refuses whatever the state is.
+// check refuses the transactions that etcd refuses in any state.
 func (m *Model) check(compares []Compare, puts []Put) error {
 	if len(compares) > EmbeddedMaxTxn || len(puts) > EmbeddedMaxTxn {
 		return fmt.Errorf("%w: %d compares and %d puts, at most %d each", ErrInvalid, len(compares), len(puts), EmbeddedMaxTxn)
@@ -160,7 +160,7 @@ func (m *Model) apply(puts []Put) {
 	}
 }
 
-// below keeps what lies below prefix.
+// below keeps the keys below prefix.
 func (c Change) below(prefix string) Change {
 	out := Change{Revision: c.Revision}
 	for _, e := range c.Puts {
@@ -176,7 +176,7 @@ func (c Change) below(prefix string) Change {
 	return out
 }
 
-// matches compares a revision with the wanted one; -1 is any, and a key that
+// matches compares a revision with that of a condition; -1 is any, and a key that
 // does not exist has revision 0.
 func matches(want, have int64) bool { return want == -1 || want == have }
 

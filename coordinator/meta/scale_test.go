@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testenv"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/stretchr/testify/require"
 )
 
@@ -55,12 +55,12 @@ func scaleWrite(b *testing.B, s meta.Store, keys meta.Keys, n int, epoch ident.E
 }
 
 // BenchmarkScaleEtcd writes the keys of many partitions into an embedded etcd,
-// lists them, and changes ten thousand while ten brokers watch: what a cluster's
-// metadata weigh, what a broker reads at its start, what the loss of brokers
-// costs. 10,000 partitions; 100,000 with LOCKSTEP_LONG=1. One member, one disk.
+// lists them, and changes ten thousand while ten brokers watch: the size of
+// a cluster's metadata, the bytes that a broker reads at its start, the cost of the loss of
+// brokers. 10,000 partitions; 100,000 with LOCKSTEP_LONG=1. One member, one disk.
 func BenchmarkScaleEtcd(b *testing.B) {
 	n := 10_000
-	if testenv.Long() {
+	if env.Long() {
 		n = 100_000
 	}
 	keys := meta.Keys{Cluster: "scale"}
@@ -100,7 +100,7 @@ func report(b *testing.B, began time.Time, n int, unit string) {
 	b.ReportMetric(time.Since(began).Seconds()*1e3/float64(n), unit)
 }
 
-// watchers starts watches that have seen all that is there, and tells each change
+// watchers starts watches that have seen the present state, and sends for each change
 // after that. They end with the benchmark.
 func watchers(b *testing.B, s meta.Store, keys meta.Keys) <-chan struct{} {
 	seen := make(chan struct{}, scaleWatchers*scaleElected)
@@ -120,7 +120,7 @@ func watchers(b *testing.B, s meta.Store, keys meta.Keys) <-chan struct{} {
 	return seen
 }
 
-// onDisk sums what files of a name have below a directory.
+// onDisk sums the sizes of the files of a name below a directory.
 func onDisk(b *testing.B, dir, name string) (total int64) {
 	require.NoError(b, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Base(path) != name {

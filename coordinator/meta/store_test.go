@@ -2,6 +2,8 @@ package meta_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"testing"
@@ -63,12 +65,18 @@ func newEtcdBackend(t testing.TB) *etcdBackend {
 }
 
 // freeAddress finds a port that nobody listens on: etcd advertises its
-// addresses, so it cannot choose one by itself.
+// addresses, so it cannot choose one by itself. It is below those that the system
+// gives to connections, which take the port of a member that is stopped for a moment.
 func freeAddress(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	require.FailNow(t, "no port is free")
+	return ""
 }
 
 func (b *etcdBackend) start(t testing.TB) {
@@ -115,8 +123,8 @@ func TestUnknownOutcome(t *testing.T) {
 	require.ErrorIs(t, err, meta.ErrUnknown)
 }
 
-// TestRestoredBackupIsNoticed: etcd comes back with what it was when a copy of its
-// directory was taken.
+// TestRestoredBackupIsNoticed: etcd comes back in the state of an earlier copy of
+// its directory.
 func TestRestoredBackupIsNoticed(t *testing.T) {
 	b := newEtcdBackend(t)
 	s := b.open(t)
@@ -144,7 +152,7 @@ func TestRestoredBackupIsNoticed(t *testing.T) {
 }
 
 // TestLeaseOutlivesAnOutage proves that an etcd that does not answer is not
-// taken for one that says the lease is gone.
+// taken for one whose answer is that the lease is gone.
 func TestLeaseOutlivesAnOutage(t *testing.T) {
 	b := newEtcdBackend(t)
 	s := b.open(t)

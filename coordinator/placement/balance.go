@@ -10,8 +10,8 @@ import (
 // Balance spreads replicas that are placed already, and then their preferred
 // leaders, evenly over the brokers: for each partition the replicas that it
 // should have. It moves no more than that takes, nothing to a zone that has a
-// replica while there are others, and nothing that lies on other brokers. What
-// brokers say of their load does not count.
+// replica while there are others, and nothing that lies on other brokers. The
+// load that brokers report does not count.
 func Balance(brokers []Broker, partitions [][]ident.Node) [][]ident.Node {
 	b := balance{zones: map[ident.Node]string{}, out: make([][]ident.Node, len(partitions))}
 	for _, x := range brokers {
@@ -56,9 +56,9 @@ func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(parti
 	}
 }
 
-// spreading remembers what could not be given: with a hundred brokers most pairs
-// have nothing for each other, and looking through all partitions for each pair
-// at each step would take hours.
+// spreading remembers the pairs of brokers without a possible move. With a hundred
+// brokers most pairs have none, and a search of all partitions for each pair at each
+// step would take hours.
 type spreading struct {
 	load    map[ident.Node][]int // partitions, ascending
 	give    func(partition int, from, to ident.Node) bool

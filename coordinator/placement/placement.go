@@ -6,7 +6,7 @@
 //
 // # Invariants
 //
-//  1. The same input gives the same answer, in whatever order it is listed.
+//  1. The same input gives the same answer, in any order of its lists.
 //  2. No broker holds two replicas of one partition.
 //  3. Replicas lie in as many zones as there are, before a zone gets a second.
 //  4. The first replica is the preferred leader; these are dealt evenly.

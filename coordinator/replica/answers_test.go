@@ -19,34 +19,8 @@ func (b *broker) answers(ticket uint64) (n int) {
 	return n
 }
 
-// TestChangesInDoubtAreAnswered: a change of the channels that not all replicas hold
-// when its epoch ends, by a rollback or with the leadership, may be known to the next.
-func TestChangesInDoubtAreAnswered(t *testing.T) {
-	ends := map[string]func(c *cluster){
-		"rolled back": func(c *cluster) {
-			c.put(c.at(1), 1, "taken back")
-			c.pass(3100)
-		},
-		"stepped down": func(c *cluster) { c.step(c.at(1), Live{Node: "n1"}) },
-	}
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 2, 2)
-			c.at(2).holdAck = true
-			c.step(c.at(1), Change{Delta: []byte("a"), Ticket: 50})
-			c.settle()
-			require.Zero(t, c.at(1).answers(50))
-			end(c)
-			require.Equal(t, InDoubt, c.at(1).outcome(50))
-			c.at(2).holdAck = false
-			c.pass(300)
-			require.Equal(t, 1, c.at(1).answers(50))
-		})
-	}
-}
-
-// TestAcknowledgementBeyondTheEnd: what a follower says it holds counts as far as the
-// leader has it to give.
+// TestAcknowledgementBeyondTheEnd: an acknowledgement of more than the leader has does
+// not count.
 func TestAcknowledgementBeyondTheEnd(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.pass(300)
@@ -60,13 +34,13 @@ func TestAcknowledgementBeyondTheEnd(t *testing.T) {
 	end, l := leader.m.log.end, leader.m.lead
 	beyond := end
 	beyond.Offset++
-	for _, claim := range []Message{{Durable: beyond, ConfirmN: l.confirmN}, {Durable: end, ConfirmN: l.confirmN + 1}} {
+	for _, claim := range []Message{{Durable: beyond, StateVersion: l.stateIssued}, {Durable: end, StateVersion: l.stateIssued + 1}} {
 		claim.Kind, claim.Epoch = MsgAppendAck, l.epoch
 		for _, f := range []Peer{{Node: "n2", Incarnation: 2, Store: 102}, {Node: "n3", Incarnation: 3, Store: 103}} {
 			claim.Store = f.Store
 			var out Effects
 			leader.m.Step(Received{From: f, Msg: claim}, &out)
-			require.ErrorIs(t, out.Alarm, errAckBeyondEnd)
+			require.ErrorIs(t, out.Alarm, ErrAckBeyondEnd)
 			require.Empty(t, out.Done)
 		}
 	}
@@ -100,7 +74,7 @@ func TestRepeatWhileHeld(t *testing.T) {
 	require.Equal(t, []Outcome{Committed, Committed}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
 }
 
-// TestHeldBytesAreGivenBack: what was held in vain makes room for what comes later.
+// TestHeldBytesAreGivenBack: held puts that were refused make room for later ones.
 func TestHeldBytesAreGivenBack(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	d := draft(1, "held")
@@ -116,8 +90,8 @@ func TestHeldBytesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestNoRollbackWithoutMetadata: while nobody answers there a put can neither be
-// committed nor taken back. Its producer is told so.
+// TestNoRollbackWithoutMetadata: while the metadata store does not answer, a put can be
+// neither committed nor rolled back. It is answered in doubt.
 func TestNoRollbackWithoutMetadata(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.cas = func(b *broker, x CAS) { c.step(b, CASDone{Token: x.Token, Unknown: true}) }
@@ -129,7 +103,7 @@ func TestNoRollbackWithoutMetadata(t *testing.T) {
 	require.Equal(t, InDoubt, c.at(1).outcome(1))
 }
 
-// TestTimeNeverGoesBack: messages are looked for by their time.
+// TestTimeNeverGoesBack: a search by time requires times that do not decrease.
 func TestTimeNeverGoesBack(t *testing.T) {
 	c := newCluster(t, 1, 1)
 	for n, ns := range []int64{5000, 3000, 6000, 1} {
@@ -142,41 +116,8 @@ func TestTimeNeverGoesBack(t *testing.T) {
 	require.Equal(t, int64(6000), log[len(log)-1].Time)
 }
 
-// TestUnregisteredMemberLeavesAtOnce: neither heard nor registered, it is not waited for.
-func TestUnregisteredMemberLeavesAtOnce(t *testing.T) {
-	c := newCluster(t, 3, 2)
-	c.at(3).cut = true
-	c.down("n3", false)
-	c.pass(50)
-	require.Len(t, c.state.ISR, 3)
-	c.step(c.at(1), Live{Node: "n3"})
-	c.pass(50)
-	require.Len(t, c.state.ISR, 2)
-}
-
-// TestConflictBelowTheCommittedEnd: no leader is believed that would cut what is
-// committed.
-func TestConflictBelowTheCommittedEnd(t *testing.T) {
-	c := newCluster(t, 3, 2)
-	c.put(c.at(1), 1, "committed")
-	c.pass(300)
-	follower := c.at(3)
-	before, end := follower.bodies(), follower.m.View().End
-	first := follower.log[0]
-	d := draft(9, "another")
-	other := d.Seal(first.End, 2, first.CRC, 1)
-	var out Effects
-	follower.m.Step(Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
-		Kind: MsgAppend, Epoch: 2, To: 103, Store: 102, Prev: first.End, PrevCRC: first.CRC, Batches: []queue.Batch{other},
-	}}, &out)
-	require.Error(t, out.Alarm)
-	require.False(t, out.Truncated)
-	require.Equal(t, end, follower.m.View().End)
-	require.Equal(t, before, follower.bodies())
-}
-
-// TestBeginAfreshForgets: a follower that begins afresh below its end has none of the
-// log before: neither what it had synced of it counts, nor the puts in it.
+// TestBeginAfreshForgets: a follower that begins its log afresh below its end has none of
+// the old log: neither the durable end nor the request ids of that log count.
 func TestBeginAfreshForgets(t *testing.T) {
 	c := newCluster(t, 2, 1)
 	b := c.at(2)
@@ -207,11 +148,11 @@ func sealed(p ident.Position, crc uint32, requests ...uint64) (bs []queue.Batch)
 	return bs
 }
 
-// TestPutsHeldOverARollback: what came while it was under way gets its place after it.
+// TestPutsHeldOverARollback: puts that arrive during a rollback get their place after it.
 func TestPutsHeldOverARollback(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.at(2).holdAck = true
-	c.put(c.at(1), 1, "taken back")
+	c.put(c.at(1), 1, "rolled back")
 	var asked CAS
 	c.cas = func(_ *broker, x CAS) { asked = x }
 	c.pass(3100)
@@ -224,7 +165,7 @@ func TestPutsHeldOverARollback(t *testing.T) {
 	require.Equal(t, []string{"held"}, c.at(2).bodies())
 }
 
-// TestRollbackThatDoesNotLand: the key has moved, and puts are taken again.
+// TestRollbackThatDoesNotLand: the key has moved, and the leader accepts puts again.
 func TestRollbackThatDoesNotLand(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.at(2).holdAck = true

@@ -21,7 +21,8 @@ func (b *broker) cloneMachine() *Machine {
 	return b.m.Clone(b.m.index.(*memoryIndex).clone(), &reg)
 }
 
-// A copy does what the original does, and neither disturbs the other.
+// TestCloneContinuesAlike: a copy has the same effects as the original, and neither
+// disturbs the other.
 func TestCloneContinuesAlike(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.put(c.at(1), 1, "a")
@@ -31,7 +32,7 @@ func TestCloneContinuesAlike(t *testing.T) {
 	c.settle()
 	leader := c.at(1)
 	for _, ev := range []Event{
-		Tick{NowMS: c.now + 1500}, Tick{NowMS: c.now + 9000}, PeerState{Node: "n3", Dead: true}, HandOver{To: "n2"},
+		Tick{NowMS: c.now + 1500}, Tick{NowMS: c.now + 9000}, PeerState{Node: "n3", Dead: true}, TransferLeadership{To: "n2"},
 		Live{Node: "n1", Incarnation: 9}, Change{Delta: []byte("x"), Ticket: 9},
 	} {
 		before := leader.m.Canonical(nil)
@@ -46,8 +47,8 @@ func TestCloneContinuesAlike(t *testing.T) {
 	}
 }
 
-// Time that passes without meaning is not part of the canonical form; a put, a
-// promise and an acknowledgement are.
+// TestCanonicalTellsApart: time beyond all deadlines is not part of the canonical form; a
+// put, a promise and an acknowledgement are.
 func TestCanonicalTellsApart(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.pass(7000)
@@ -62,27 +63,33 @@ func TestCanonicalTellsApart(t *testing.T) {
 	require.NotEqual(t, asked, at())
 }
 
-// Whoever adds a field has to think of Clone and Canonical: then add it here.
+// TestCloneKnowsEveryField: a new field must be added to Clone and Canonical, and then
+// here.
 func TestCloneKnowsEveryField(t *testing.T) {
 	known := map[reflect.Type]string{
-		reflect.TypeFor[Machine]():       "o self index register now role log recent committed noted promised confirm state nodes follow lead campaign cas asked counters out",
-		reflect.TypeFor[node]():          "name incarnation known up dead changedMS",
-		reflect.TypeFor[outstanding]():   "token state kind was",
-		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail head tailBytes",
-		reflect.TypeFor[submission]():    "token atMS end epoch confirm",
-		reflect.TypeFor[recent]():        "producers",
+		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent committed committedWritten promised channels state nodes follow lead campaign cas requestToken counters out",
+		reflect.TypeFor[node]():          "name incarnation known up dead changedMS lostMS losses",
+		reflect.TypeFor[proposal]():      "token kind state replaces",
+		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail",
+		reflect.TypeFor[tail]():          "batches head bytes",
+		reflect.TypeFor[submission]():    "token atMS end epoch state",
+		reflect.TypeFor[recent]():        "producers windowMS restored",
 		reflect.TypeFor[producer]():      "order gone maxN",
-		reflect.TypeFor[numbered]():      "n first end timeNS count",
+		reflect.TypeFor[numbered]():      "n first end atMS count",
 		reflect.TypeFor[version]():       "epoch n",
-		reflect.TypeFor[confirmState]():  "version deltas full",
+		reflect.TypeFor[channelState]():  "version deltas full",
 		reflect.TypeFor[following]():     "leader verified",
-		reflect.TypeFor[campaign]():      "startMS asked answers stoodMS",
-		reflect.TypeFor[standing]():      "node epoch end",
-		reflect.TypeFor[leadership]():    "epoch start markerEnd sinceMS open opening followers pending held heldBytes review unresolved retryMS rollback asked paused waiters heir heirMS confirmN confirmed changes",
-		reflect.TypeFor[follower]():      "node store incarnation probing probe next match matched confirmSent confirmAcked confirmAtMS confirmWaitMS snapshotN askedMS sentAtMS owesSinceMS owes keepsUp announced knows readToken",
+		reflect.TypeFor[campaign]():      "startMS asked replies proposedMS",
+		reflect.TypeFor[logTip]():        "node epoch end",
+		reflect.TypeFor[leadership]():    "epoch start markerEnd sinceMS openToken open followers pending held heldBytes paused review unresolved retryMS transfer rollback afterRollback rolledBack stateIssued stateCommitted changes",
+		reflect.TypeFor[progress]():      "node incarnation ack phase next probedAt readToken askedMS sentMS state lag committedSent committedAcked",
+		reflect.TypeFor[ack]():           "store valid end state",
+		reflect.TypeFor[stateProgress](): "sent snapshot movedMS waitMS",
+		reflect.TypeFor[lag]():           "mark sinceMS keepsUp",
+		reflect.TypeFor[transfer]():      "target sinceMS",
 		reflect.TypeFor[pendingPut]():    "ticket first end sentMS",
 		reflect.TypeFor[heldPut]():       "put sinceMS",
-		reflect.TypeFor[taken]():         "ticket sinceMS",
+		reflect.TypeFor[rolledBackPut](): "ticket sinceMS",
 		reflect.TypeFor[pendingChange](): "ticket n",
 		reflect.TypeFor[ident.Member]():  "Node Store",
 	}

@@ -36,7 +36,7 @@ func (x *memoryIndex) AtOffset(o ident.Offset) (commitlog.Record, bool) {
 type listRegister struct {
 	text  string
 	fixed []byte // its snapshot, if not nil
-	late  string // what a client that is served finishes as soon as a snapshot has been taken
+	late  string // a change that a client makes as soon as a snapshot has been taken
 }
 
 func (r *listRegister) Snapshot() []byte {
@@ -51,12 +51,12 @@ func (r *listRegister) Apply(delta []byte)  { r.text += string(delta) }
 func (r *listRegister) Replace(full []byte) { r.text = string(full) }
 func (r *listRegister) Unlead()             { r.late = "" }
 
-// broker is one machine with a disk that syncs when told.
+// broker is one machine with a disk that syncs on request.
 type broker struct {
 	name    ident.Node
 	m       *Machine
 	reg     *listRegister
-	log     []queue.Batch // what the segments would hold
+	log     []queue.Batch // the content of the segments
 	unsync  []uint64
 	holdAck bool // the disk hangs
 	cut     bool // the network is cut
@@ -65,7 +65,7 @@ type broker struct {
 	snapshots, deltas, mostDeltas int // of the channels: given to the store; since the last snapshot
 }
 
-// cluster joins brokers by a queue of messages, and plays etcd.
+// cluster joins brokers by a queue of messages, and is their metadata store.
 type cluster struct {
 	t       *testing.T
 	brokers []*broker
@@ -75,7 +75,7 @@ type cluster struct {
 	now     int64
 	live    map[ident.Node]ident.Incarnation
 
-	arrives func(e Envelope) int64 // when a message comes to its end; nil = at once
+	arrives func(e Envelope) int64 // the time at which a message arrives; nil = at once
 	late    []delayed              // in this order
 }
 
@@ -137,9 +137,9 @@ func (c *cluster) step(b *broker, ev Event) {
 		switch w.Kind {
 		case queue.WriteTruncate, queue.WriteReset:
 			b.log = slices.DeleteFunc(b.log, func(x queue.Batch) bool { return x.At.Offset >= w.At.Offset })
-		case queue.WriteConfirm:
+		case queue.WriteState:
 			b.deltas++
-			if w.Confirm.Full {
+			if w.State.Full {
 				b.snapshots, b.deltas = b.snapshots+1, 0
 			}
 			b.mostDeltas = max(b.mostDeltas, b.deltas)
@@ -179,7 +179,7 @@ func (c *cluster) step(b *broker, ev Event) {
 	b.done = append(b.done, out.Done...)
 }
 
-// apply plays the transaction and tells everybody.
+// apply carries the transaction out and notifies all brokers.
 func (c *cluster) apply(b *broker, cas CAS) {
 	if b.cut {
 		return

@@ -1,49 +1,66 @@
-// Package replica is the replication protocol of one partition on one broker,
-// as a pure state machine: Step(event) → effects. It has no goroutine, clock,
-// socket, file, random source or map iteration inside; the daemon runs it with
-// real disks and sockets, the simulator with seeded ones.
+// Package replica is the replication protocol of one partition on one broker, as a
+// pure state machine: Step(event) → effects. It has no goroutine, clock, socket, file,
+// random source or map iteration inside. The daemon runs it with real disks and
+// sockets, the simulator (internal/verify/sim) and the model (internal/verify/model) with their own.
 //
-// It does not decide where replicas live (coordinator/placement), does not talk
-// to the metadata store itself (it asks for a compare-and-swap), and knows
-// nothing of topics' names, channels or clients.
+// It does not decide where replicas lie (coordinator/placement). It does not talk to
+// the metadata store, but asks for a compare-and-swap. Topics' names, channels and
+// clients do not occur in it.
+//
+// DESIGN.md beside this file has the rules by their numbers (AC-4, RB-6, …), and
+// testdata/*.txt shows each in a script.
 //
 // # The replicated write
 //
-//	Propose      leader.go    repeats are recognised, the put is sealed at the end
-//	Write, Send  leader.go    the same bytes go to the journal and to every follower
-//	Received     follower.go  position and checksum chain are compared, then written
-//	Synced       follower.go  the follower acknowledges what is durable and verified
-//	Received     leader.go    the least acknowledged end of the maximal ISR commits
-//	Done         leader.go    the put is answered
+//	Propose      puts.go       repeats are recognised, the put is sealed at the end
+//	Write, Send  replicate.go  the same bytes go to the journal and to every follower
+//	Received     follower.go   position and checksum chain are compared, then written
+//	Synced       follower.go   the follower acknowledges the durable, compared end
+//	Received     replicate.go  the leader notes the acknowledgement
+//	             commit.go     the least acknowledged end of the maximal ISR is committed
+//	Done         puts.go       the put is answered
 //
-// When it does not go well: isr.go (a member leaves, joins or is swapped),
-// rollback.go (uncommitted puts are taken back under a new epoch), elect.go (a
-// member notices that the leader is gone), reconcile.go (where two logs part).
+// # The files
+//
+//	machine.go       Step, the dispatch of messages, and the ways out
+//	role.go nodes.go the role that the key gives; registrations and reachability
+//	log.go tail.go   the end of the log, for both roles; recent.go: request ids in it
+//	follower.go      the follower's side of an append
+//	leader.go        the epoch that this machine leads; puts.go, channelstate.go
+//	progress.go      one follower as the leader sees it; replicate.go sends to it
+//	commit.go        acknowledgements → committed end
+//	cas.go           compare-and-swap of the key, also with a lost answer
+//	isr.go           members leave, join or are swapped
+//	rollback.go      uncommitted puts are rolled back under a new epoch
+//	elect.go         a member finds the leader gone; transfer.go: a planned change
+//	reconcile.go     the place where two logs part
+//	impaired.go      leaders that live and cannot commit
 //
 // # Vocabulary
 //
-// The committed end is what every member of the maximal ISR holds durably; the
-// maximal ISR is the ISR of the metadata joined with every ISR that was proposed
-// and may still land. The epoch start is the offset of the marker, the control
+// The committed end is the end up to which every member of the maximal ISR holds the
+// log durably. The maximal ISR is the ISR of the key joined with every ISR that was
+// proposed and may still land. The epoch start is the offset of the marker, the control
 // batch with which a leader opens its epoch.
 //
 // # Invariants (checked after every Step with Options.Check)
 //
 //	I1  committed ≤ end; durable ≤ end; the committed end never moves back and
 //	    nothing below it is ever truncated.
-//	I2  No acknowledgement, and no first message of an epoch, leaves before what
-//	    it speaks of is durable here, the promise of its epoch included.
+//	I2  No acknowledgement, and no first message of an epoch, leaves before the log
+//	    and the promise that it reports are durable here.
 //	I3  A replica never answers an epoch below the one it promised.
 //	I4  A leader commits only what every member of the maximal ISR acknowledged
 //	    durable, verified against this leader's log, in this epoch.
-//	I5  A leader serves nothing (no put answered, nothing delivered) before the
-//	    committed end has passed its marker.
-//	I6  Nothing is taken back except under a new epoch that this leader won by
+//	I5  An elected leader serves nothing (no put answered, nothing delivered) before
+//	    the committed end has passed its marker. After a rollback of its own epoch the
+//	    leader delivers what was committed in that one, and appends no put.
+//	I6  Nothing is rolled back except under a new epoch that this leader won by
 //	    compare-and-swap, and then everything above the committed end at once.
 //	I7  (epoch, offset) is never used twice.
 //	I8  |ISR| ≥ MinISR in every state proposed; a newcomer counts in the maximal
 //	    ISR before it is proposed, and has everything up to max(committed, epoch
-//	    start) and a confirm version of this epoch.
+//	    start) and a channel-state version of this epoch.
 //	I9  Every Ticket gets exactly one Completion.
 //	I10 A leadership ends with the incarnation that won it.
 package replica

@@ -6,25 +6,39 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// campaign is a replica's way from "the leader is gone" to a proposal. It asks
-// the other ISR members what they hold, and stands at once if nobody holds
-// more; who holds less gives the better ones a head start. Any of them is safe:
-// every ISR member holds everything committed.
+// campaign is a replica's way from a leader that is gone to its own proposal (EL-2). The
+// candidate asks the other ISR members where their logs end, and proposes itself at
+// once if no log ends later than its own. A candidate with a shorter log waits, so that
+// the others come first. That order saves truncations; safety does not depend on it,
+// for every ISR member holds everything that is committed.
 type campaign struct {
-	startMS int64
-	asked   []ident.Node
-	answers []standing
-	stoodMS int64 // 0 = not yet
+	startMS    int64
+	asked      []ident.Node
+	replies    []logTip
+	proposedMS int64 // 0: not yet
 }
 
-// standing is what a candidate holds.
-type standing struct {
+// logTip is the durable end of one member's log.
+type logTip struct {
 	node  ident.Node
-	epoch ident.Epoch // of its newest batch
+	epoch ident.Epoch // of the newest batch
 	end   ident.Offset
 }
 
-// leaderGone: the incarnation that the key names as leader is not registered.
+// before orders candidates: the later epoch, then the longer log, then the name.
+func (a logTip) before(b logTip) bool {
+	switch {
+	case a.epoch != b.epoch:
+		return a.epoch > b.epoch
+	case a.end != b.end:
+		return a.end > b.end
+	default:
+		return a.node < b.node
+	}
+}
+
+// leaderGone reports whether the incarnation that the key names as leader is not
+// registered.
 func (m *Machine) leaderGone() bool {
 	if m.state.Revision == 0 || m.role == Stopped || m.lead != nil {
 		return false
@@ -33,12 +47,14 @@ func (m *Machine) leaderGone() bool {
 	return n.known && n.incarnation != m.state.LeaderIncarnation
 }
 
-// mayStand: this store is in the ISR, and this incarnation is registered.
+// mayStand reports whether this incarnation is registered and this store is in the
+// ISR (EL-1).
 func (m *Machine) mayStand() bool {
 	return m.registered() && m.holdsISRStore()
 }
 
-// campaignStep drives the election: nobody's word is needed but etcd's.
+// campaignStep drives the election. The metadata store's transaction decides it, no
+// vote of another member.
 func (m *Machine) campaignStep() {
 	if !m.leaderGone() || !m.mayStand() {
 		if m.campaign != nil && m.role == Candidate {
@@ -52,18 +68,20 @@ func (m *Machine) campaignStep() {
 	}
 	c := m.campaign
 	m.role = Candidate
-	if m.cas != nil || c.stoodMS != 0 && m.now-c.stoodMS < m.o.RetryMS || m.now < c.startMS+m.headStart() {
+	proposedLately := c.proposedMS != 0 && m.nowMS-c.proposedMS < m.o.RetryMS
+	if m.cas != nil || proposedLately || m.nowMS < c.startMS+m.headStartMS() {
 		return
 	}
-	c.stoodMS = m.now
+	c.proposedMS = m.nowMS
 	s := m.state.Clone()
 	gone := Peer{Node: s.Leader, Incarnation: s.LeaderIncarnation}
 	s.Leader, s.LeaderIncarnation, s.Epoch = m.self.Node, m.self.Incarnation, s.Epoch+1
 	m.proposeCAS(casElection, s, &gone, nil)
 }
 
+// startCampaign asks the members that answer where their logs end.
 func (m *Machine) startCampaign() {
-	m.campaign = &campaign{startMS: m.now}
+	m.campaign = &campaign{startMS: m.nowMS}
 	for _, x := range m.state.ISR {
 		if x.Node != m.self.Node && m.node(x.Node).up {
 			m.campaign.asked = append(m.campaign.asked, x.Node)
@@ -72,41 +90,38 @@ func (m *Machine) startCampaign() {
 	}
 }
 
-// probed takes an answer to the question what another member holds.
-func (m *Machine) probed(from Peer, msg *Message) {
+// probed answers a candidate.
+func (m *Machine) probed(from Peer) {
+	m.send(from.Node, Message{
+		Kind: MsgProbeReply, Epoch: m.promised, LastEpoch: m.log.lastEpoch(), Durable: m.log.durable.end,
+	})
+}
+
+// probeReplied takes the first reply of a member.
+func (m *Machine) probeReplied(from Peer, msg *Message) {
 	c := m.campaign
-	if c == nil || slices.ContainsFunc(c.answers, func(s standing) bool { return s.node == from.Node }) {
+	if c == nil || slices.ContainsFunc(c.replies, func(r logTip) bool { return r.node == from.Node }) {
 		return
 	}
-	c.answers = append(c.answers, standing{node: from.Node, epoch: msg.LastEpoch, end: msg.Durable.Offset})
+	c.replies = append(c.replies, logTip{node: from.Node, epoch: msg.LastEpoch, end: msg.Durable.Offset})
 }
 
-// headStart is how long this candidate waits: nothing if everybody asked has
-// answered and holds no more, one election time for each better one, and one
-// more while answers are missing.
-func (m *Machine) headStart() int64 {
+// headStartMS is how long this candidate lets others go first: one election time for
+// each reply that comes before its own log. While replies are missing it is one more,
+// and one for each place in the ISR, so that candidates that hear nothing of each other
+// do not collide.
+func (m *Machine) headStartMS() int64 {
 	c := m.campaign
-	mine := standing{node: m.self.Node, epoch: m.lastEpoch(), end: m.log.durable.end.Offset}
-	turns := int64(0)
-	for _, a := range c.answers {
-		if a.better(mine) {
-			turns++
+	mine := logTip{node: m.self.Node, epoch: m.log.lastEpoch(), end: m.log.durable.end.Offset}
+	slots := int64(0)
+	for _, r := range c.replies {
+		if r.before(mine) {
+			slots++
 		}
 	}
-	if len(c.answers) < len(c.asked) {
-		turns++
-		turns += int64(slices.IndexFunc(m.state.ISR, func(x ident.Member) bool { return x.Node == m.self.Node }))
+	if len(c.replies) < len(c.asked) {
+		slots++
+		slots += int64(slices.IndexFunc(m.state.ISR, func(x ident.Member) bool { return x.Node == m.self.Node }))
 	}
-	return turns * m.o.ElectionMS
-}
-
-func (s standing) better(t standing) bool {
-	switch {
-	case s.epoch != t.epoch:
-		return s.epoch > t.epoch
-	case s.end != t.end:
-		return s.end > t.end
-	default:
-		return s.node < t.node
-	}
+	return slots * m.o.ElectionMS
 }

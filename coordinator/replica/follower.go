@@ -9,50 +9,20 @@ import (
 
 // following is the follower's side of one epoch.
 type following struct {
-	leader   ident.Node
+	leader   ident.Node     // "": no leader of the promised epoch has sent anything yet
 	verified ident.Position // equal to the leader's log up to here, compared in this epoch
 }
 
-// receive handles a message of a peer. Nothing a peer sends may panic.
-func (m *Machine) receive(ev Received) {
-	msg := &ev.Msg
-	if msg.To != 0 && msg.To != m.self.Store && !m.broken(BreakStoreAddressed) && !m.broken(BreakStoreID) {
-		if msg.Kind == MsgAppend { // so that the leader learns which store is here
-			m.reject(ev.From.Node, msg.Epoch, msg.Prev)
-		}
-		return
-	}
-	switch msg.Kind {
-	case MsgAppend:
-		if m.accept(ev.From, msg) {
-			m.appendFrom(ev.From.Node, msg)
-		}
-	case MsgConfirm:
-		if m.accept(ev.From, msg) {
-			m.followCommitted(msg.Committed)
-			m.confirmFrom(msg)
-		}
-	case MsgAppendAck:
-		m.acked(ev.From, msg)
-	case MsgProbe:
-		m.send(ev.From.Node, Message{
-			Kind: MsgProbeReply, Epoch: m.promised, LastEpoch: m.lastEpoch(), Durable: m.log.durable.end,
-		})
-	case MsgProbeReply:
-		m.probed(ev.From, msg)
-	}
-}
-
-// accept checks the epoch of a leader's message and promises a higher one.
+// accept checks the epoch of a leader's message, and promises a higher one (ID-5).
 func (m *Machine) accept(from Peer, msg *Message) bool {
 	e := msg.Epoch
-	if e < m.promised && !m.broken(BreakEpochCheck) {
+	if e < m.promised {
 		m.reject(from.Node, m.promised, msg.Prev)
 		return false
 	}
 	if m.lead != nil {
-		if e <= m.lead.epoch { // two leaders of one epoch, or a broken rule
-			m.alarm(fmt.Errorf("replica: %s leads epoch %d like this node", from.Node, e))
+		if e <= m.lead.epoch {
+			m.alarm(fmt.Errorf("%w: %s in epoch %d", ErrTwoLeaders, from.Node, e))
 			return false
 		}
 		m.stepDown()
@@ -67,68 +37,49 @@ func (m *Machine) accept(from Peer, msg *Message) bool {
 	return true
 }
 
-// promise raises the epoch below which nothing is answered any more.
+// promise raises the epoch below which this replica answers nothing any more.
 func (m *Machine) promise(e ident.Epoch) {
 	m.promised = e
 	m.followLeader("")
 	m.write(queue.Write{Kind: queue.WriteEpoch, Epoch: e})
 }
 
-// followLeader begins with nothing compared: logs are equal only as far as this
-// epoch's leader has said.
+// followLeader begins with nothing compared: the logs are equal as far as this epoch's
+// leader has shown.
 func (m *Machine) followLeader(n ident.Node) {
-	f := following{leader: n}
-	if m.broken(BreakVerifiedEpoch) {
-		f.verified = m.follow.verified
-	}
-	m.follow = f
+	m.follow = following{leader: n}
 }
 
-// reject tells what is here, so that the leader finds where the logs part. prev
-// is the position that was refused.
+// reject sends the epoch table of this log (FO-2), so that the leader finds where the logs
+// part. prev is the position that was rejected.
 func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 	m.send(to, Message{
 		Kind: MsgAppendAck, Epoch: e, Reject: true, Prev: prev, Durable: m.log.durable.end, Epochs: m.log.epochs,
 	})
 }
 
-// appendFrom is the follower's one path for puts, multi-puts and control
-// batches: compare where they join, skip what is here already, cut what
-// conflicts, write the rest.
+// appendFrom is the follower's one path for puts, multi-puts and control batches. The
+// append must join this log (FO-1). Batches that are here already are skipped, a suffix
+// that conflicts is cut (FO-3), the rest is written.
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	at, joins := m.joins(msg)
-	if !joins && msg.Restart && (msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset || m.broken(BreakRestartBelow)) {
+	if !joins && m.mayRestart(msg) {
+		if m.keepsAbandoned(from, ident.Position{}) {
+			return
+		}
 		m.restartAt(msg.Prev, msg.PrevCRC)
 		m.write(queue.Write{Kind: queue.WriteRestart, Epoch: m.promised, At: msg.Prev, PrevCRC: msg.PrevCRC})
 		at, joins = msg.Prev, true
 	}
 	if !joins {
-		if at := msg.Prev.Offset; at < m.committed.Offset && at >= m.follow.verified.Offset { // else it was asked before
-			m.alarm(fmt.Errorf("replica: leader %s has another log below the committed end %d: nothing was cut", from, m.committed.Offset))
-		}
-		m.reject(from, m.promised, msg.Prev)
+		m.rejectAppend(from, msg)
 		return
 	}
 	for i := range msg.Batches {
 		b := &msg.Batches[i]
-		if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) && !m.broken(BreakDupCRC) {
-			m.alarm(fmt.Errorf("replica: batch at %d of %s does not join the one before it", b.At.Offset, from))
+		if !m.takeBatch(from, at, b) {
 			return
 		}
-		if at.Offset < m.log.end.Offset {
-			if same, known := m.holds(b); known && same {
-				at = b.End
-				continue
-			}
-			if at.Offset < m.committed.Offset {
-				m.alarm(fmt.Errorf("replica: leader %s conflicts at %d, below the committed end %d: nothing was cut", from, at.Offset, m.committed.Offset))
-				return
-			}
-			m.truncate(at)
-			m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: m.promised, At: at, PrevCRC: m.log.lastCRC})
-		}
-		m.appendBatch(*b)
-		m.extend(*b)
 		at = b.End
 	}
 	m.follow.verified = greatest(m.follow.verified, at)
@@ -138,93 +89,115 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 }
 
-// wrote reports whether this Step has something for the journal.
-func (m *Machine) wrote() bool { return m.out.Token != 0 && !m.log.closed(m.out.Token) }
-
-// joins finds where an append continues this log.
+// joins finds where an append continues this log: the batch before it must have the
+// checksum that the leader's has, and so all before it are equal too.
 func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
 	at, ok = m.borderAt(msg.Prev.Offset)
-	return at, ok && (m.crcAt(at.Offset) == msg.PrevCRC || m.broken(BreakDupCRC))
+	return at, ok && m.crcAt(at.Offset) == msg.PrevCRC
 }
 
-// extend adds a batch to this Step's submission, joined to the record before it
-// where that appends too.
-func (m *Machine) extend(b queue.Batch) {
-	if n := len(m.out.Write); n > 0 && m.out.Token != 0 && !m.log.closed(m.out.Token) {
-		if w := &m.out.Write[n-1]; w.Kind == queue.WriteAppend && w.Epoch == m.promised {
-			w.Batches = append(w.Batches, b)
-			return
-		}
+// mayRestart reports whether the log may begin afresh at the first position that the
+// leader retains (CU-6). Nothing that is committed here, or was compared in this epoch, may
+// go: such a message has come late or twice.
+func (m *Machine) mayRestart(msg *Message) bool {
+	return msg.Restart && msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset
+}
+
+// rejectAppend rejects an append that does not join this log. A leader that asks below
+// the committed end for the first time has another history, unless this log is empty: it
+// has just begun afresh where another leader's log begins (CU-6).
+func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
+	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
+	if at := msg.Prev.Offset; at < m.committed.Offset && at >= m.follow.verified.Offset && !beganAfresh {
+		m.alarm(fmt.Errorf("%w: leader %s, committed here up to %d", ErrOtherHistory, from, m.committed.Offset))
 	}
-	m.write(queue.Write{Kind: queue.WriteAppend, Epoch: m.promised, At: b.At, Batches: []queue.Batch{b}})
+	m.reject(from, m.promised, msg.Prev)
 }
 
-// holds reports whether the batch at b's place is b: epoch, offset and checksum.
-func (m *Machine) holds(b *queue.Batch) (same, known bool) {
+// takeBatch writes one batch at `at`, unless it is here already. It returns false if
+// the batch, and so the rest of the message, is refused.
+func (m *Machine) takeBatch(from ident.Node, at ident.Position, b *queue.Batch) bool {
+	if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) {
+		m.alarm(fmt.Errorf("%w: at %d, from %s", ErrBrokenChain, b.At.Offset, from))
+		return false
+	}
+	if at.Offset < m.log.end.Offset {
+		if m.holds(b) {
+			return true
+		}
+		if at.Offset < m.committed.Offset {
+			m.alarm(fmt.Errorf("%w: leader %s conflicts at %d, committed here up to %d", ErrOtherHistory, from, at.Offset, m.committed.Offset))
+			return false
+		}
+		if m.keepsAbandoned(from, at) {
+			return false
+		}
+		m.truncate(at)
+		m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: m.promised, At: at, PrevCRC: m.log.lastCRC})
+	}
+	m.appendBatch(*b)
+	m.extend(*b)
+	return true
+}
+
+// keepsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that
+// an operator has gone on without (CU-9): some of them may be acknowledged, and here alone.
+// Before the key has been seen it is not known whether there is such a history.
+func (m *Machine) keepsAbandoned(from ident.Node, at ident.Position) bool {
+	if m.state.Revision == 0 {
+		return m.log.end.Sequence > at.Sequence
+	}
+	end := m.endOfEpoch(m.state.Abandoned)
+	if m.state.Abandoned == 0 || end <= at.Sequence {
+		return false
+	}
+	m.alarm(fmt.Errorf("%w: messages %d to %d, leader %s", ErrAbandoned, at.Sequence, end-1, from))
+	return true
+}
+
+// endOfEpoch is the sequence behind the last message that was written in an epoch or
+// before; 0 if the table has only later ones.
+func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
+	var end ident.Sequence
+	for i := range m.log.epochs {
+		if m.log.epochs[i].Epoch > e {
+			break
+		}
+		end = m.log.epochs[i].End.Sequence
+	}
+	return end
+}
+
+// holds reports whether the batch at b's place is b: equal in epoch, offset and
+// checksum.
+func (m *Machine) holds(b *queue.Batch) bool {
 	r, ok := m.index.AtOffset(b.At.Offset)
 	if !ok || r.Offset != b.At.Offset {
-		return false, ok
+		return false
 	}
-	if m.broken(BreakDupCRC) {
-		return r.Size == uint32(len(b.Bytes)), true
-	}
-	return r.Epoch == b.Epoch && r.CRC == b.CRC && r.Size == uint32(len(b.Bytes)), true
+	return r.Epoch == b.Epoch && r.CRC == b.CRC && r.Size == uint32(len(b.Bytes))
 }
 
-// followCommitted takes the leader's committed end, never beyond what was
-// compared with its log.
+// followCommitted takes the leader's committed end, up to the position that was compared
+// with its log (FO-5).
 func (m *Machine) followCommitted(c ident.Position) {
-	if !m.broken(BreakFollowerCommit) {
-		c = least(c, m.follow.verified)
-	}
-	c = least(c, m.log.end)
-	if c.Offset > m.committed.Offset {
-		m.committed = c
-		m.noteCommitted()
-	}
+	m.advanceCommitted(least(least(c, m.follow.verified), m.log.end))
 }
 
-// noteCommitted lets the committed end ride on a submission that happens
-// anyway: recovery then never cuts below it.
-func (m *Machine) noteCommitted() {
-	if m.wrote() && m.noted < m.committed.Offset {
-		m.write(queue.Write{Kind: queue.WriteCommitted, At: m.committed})
-		m.noted = m.committed.Offset
-	}
-}
+// acknowledge sends the leader the durable and compared end (FO-4), if the promise of its
+// epoch is durable.
+func (m *Machine) acknowledge() { m.sendAck(false) }
 
-// acknowledge tells the leader what is durable here, if anything stands behind
-// it: the promise of the epoch first of all.
-func (m *Machine) acknowledge() { m.acknowledgeWith(false) }
+// requestSnapshot acknowledges, and asks for a snapshot of the channel state.
+func (m *Machine) requestSnapshot() { m.sendAck(true) }
 
-// acknowledgeWith also asks for a snapshot of the channel state.
-func (m *Machine) acknowledgeWith(needFull bool) {
+func (m *Machine) sendAck(needSnapshot bool) {
 	d := m.log.durable
-	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised && !m.broken(BreakPromiseDurable) {
+	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised {
 		return
 	}
-	end := least(d.end, m.follow.verified)
-	if m.broken(BreakAckVerified) {
-		end = d.end
-	}
 	m.send(m.follow.leader, Message{
-		Kind: MsgAppendAck, Epoch: m.promised, Durable: end, Committed: m.committed,
-		ConfirmN: m.confirmHeld(d.confirm), NeedFull: needFull,
+		Kind: MsgAppendAck, Epoch: m.promised, Durable: least(d.end, m.follow.verified), Committed: m.committed,
+		StateVersion: m.stateHeld(d.state), NeedSnapshot: needSnapshot,
 	})
-}
-
-// confirmHeld is the version of this epoch that is durable here; versions of
-// earlier epochs say nothing.
-func (m *Machine) confirmHeld(v version) uint64 {
-	if m.broken(BreakConfirmEpoch) {
-		return v.n
-	}
-	return v.in(m.promised)
-}
-
-func (m *Machine) lastEpoch() ident.Epoch {
-	if n := len(m.log.epochs); n > 0 {
-		return m.log.epochs[n-1].Epoch
-	}
-	return 0
 }

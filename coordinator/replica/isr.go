@@ -1,176 +1,95 @@
 package replica
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// reconfigure proposes the next state of the partition's key, if one is due and
-// none is under way: a hand-over, a better in-sync set, or, to resolve a
-// proposal whose answer was lost, the present state again.
-func (m *Machine) reconfigure() {
-	l := m.lead
-	if m.cas != nil || !l.open || !l.review || m.now < l.retryMS {
-		return
-	}
-	l.review = false
-	if m.giveAway() {
-		return
-	}
-	isr, changed := m.wantedISR()
-	if !changed && len(l.unresolved) == 0 {
-		return
-	}
-	s := m.state.Clone()
-	s.ISR = isr
-	m.proposeCAS(casISR, s, nil, nil)
-}
-
-// proposeCAS asks the loop for one transaction. From now on the proposed ISR
-// counts in the maximal ISR.
-func (m *Machine) proposeCAS(kind casKind, s meta.PartitionState, gone, heir *Peer) {
-	m.asked++
-	m.cas = &outstanding{token: m.asked, state: s, kind: kind, was: m.state.ISR}
-	m.out.CAS = &CAS{Token: m.asked, State: s.Clone(), LeaderGone: gone, Heir: heir}
-}
-
-// casDone takes the answer. Whatever it says of the past, a proposal counts
-// until the key's revision has moved past the one it compared.
-func (m *Machine) casDone(ev CASDone) {
-	c := m.cas
-	if c == nil || c.token != ev.Token {
-		return
-	}
-	m.cas = nil
-	if l := m.lead; l != nil {
-		l.retryMS = m.now + m.o.RetryMS
-		switch {
-		case ev.OK:
-			l.retryMS, l.review = m.now, true
-			m.countISR(c)
-		case ev.Unknown && c.state.Revision == m.state.Revision && !m.broken(BreakLateCAS):
-			l.doubt(c)
-		}
-	}
-	if ev.State.Revision != 0 {
-		m.learn(ev.State)
-	}
-}
-
-func (m *Machine) countISR(c *outstanding) {
-	if c.kind != casISR {
-		return
-	}
-	was, is := c.was, c.state.ISR
-	switch {
-	case len(is) < len(was):
-		m.counters.Shrinks++
-	case len(is) > len(was):
-		m.counters.Grows++
-	case !slices.Equal(is, was):
-		m.counters.Swaps++
-	}
-}
-
-// doubt keeps a proposal that may still land. The same one is kept once: it is made
-// again for as long as the metadata store is away, and covers no more members.
-func (l *leadership) doubt(c *outstanding) {
-	if !slices.ContainsFunc(l.unresolved, c.same) {
-		l.unresolved = append(l.unresolved, *c)
-	}
-}
-
-// same reports whether another proposal puts the same in the place of the same.
-func (o *outstanding) same(p outstanding) bool {
-	a, b := &o.state, &p.state
-	return o.kind == p.kind && a.Revision == b.Revision && a.Epoch == b.Epoch && a.Leader == b.Leader &&
-		a.LeaderIncarnation == b.LeaderIncarnation && slices.Equal(a.ISR, b.ISR)
-}
-
-// resolve drops the proposals that can no longer land.
-func (l *leadership) resolve(revision int64) {
-	l.unresolved = slices.DeleteFunc(l.unresolved, func(o outstanding) bool { return o.state.Revision < revision })
-}
-
-// wantedISR works out the in-sync set: without the members that do not answer,
-// with the replicas that caught up, never below the minimum. Where that cannot be
-// had nobody is let go: no put could be taken anyway, and those who do not answer
-// may well reach each other; they can replace this leader only as members.
-func (m *Machine) wantedISR() ([]ident.Member, bool) {
-	var kept, lagging, joining []ident.Member
+// nextISR works out the ISR that the leader would propose (AC-5, CU-4, CU-7), and
+// whether it differs from the key's: without the members that do not answer, with the replicas that have
+// caught up, never below the minimum. If the minimum cannot be had, no member is
+// removed. No put could be taken anyway, and the members that do not answer may reach
+// each other: only as members can they replace this leader.
+func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
+	var lagging []ident.Member
 	for _, x := range m.state.ISR {
-		switch {
-		case x.Node == m.self.Node || !m.lagging(x):
-			kept = append(kept, x)
-		default:
+		if x.Node != m.self.Node && m.lagging(x) {
 			lagging = append(lagging, x)
-		}
-	}
-	for i := range m.lead.followers {
-		f := &m.lead.followers[i]
-		member := ident.Member{Node: f.node, Store: f.store}
-		taken := slices.ContainsFunc(kept, func(x ident.Member) bool { return x.Node == f.node })
-		if !taken && !slices.Contains(m.state.ISR, member) && m.mayJoin(f) {
-			joining = append(joining, member)
-		}
-	}
-	isr := append(kept, joining...)
-	if len(isr) >= m.state.MinInSync || m.broken(BreakMinISR) {
-		lagging = nil
-	}
-	for _, x := range lagging {
-		if !slices.ContainsFunc(isr, func(y ident.Member) bool { return y.Node == x.Node }) {
+		} else {
 			isr = append(isr, x)
 		}
 	}
-	byNode := func(a, b ident.Member) int { return strings.Compare(string(a.Node), string(b.Node)) }
+	isr = append(isr, m.joining(isr)...)
+	if len(isr) < m.state.MinInSync {
+		for _, x := range lagging { // one that came back with another store joins in its own place
+			if !hasNode(isr, x.Node) {
+				isr = append(isr, x)
+			}
+		}
+	}
 	slices.SortFunc(isr, byNode)
 	return isr, !slices.Equal(isr, slices.SortedFunc(slices.Values(m.state.ISR), byNode))
 }
 
-// lagging: a member whose process is dead, that was silent for T_isr, that has
-// owed an acknowledgement for T_isr, or that came back as another store.
+// joining lists the replicas that may join beside the members that stay.
+func (m *Machine) joining(kept []ident.Member) (joining []ident.Member) {
+	for i := range m.lead.followers {
+		f := &m.lead.followers[i]
+		member := ident.Member{Node: f.node, Store: f.ack.store}
+		if !hasNode(kept, f.node) && !slices.Contains(m.state.ISR, member) && m.mayJoin(f) {
+			joining = append(joining, member)
+		}
+	}
+	return joining
+}
+
+// lagging reports whether a member is to leave (AC-5): its process is dead, it was silent for
+// T_isr, it has owed an acknowledgement for T_isr, or it came back with another store.
+// A member that comes back restarts neither time: the first one ends when it has answered
+// for T_isr on end, the second one when it has acknowledged its debt (AC-8).
 func (m *Machine) lagging(x ident.Member) bool {
 	n, f := m.node(x.Node), m.lead.follower(x.Node)
 	if f == nil {
 		return true // not a replica any more
 	}
-	since := func(ms int64) bool { return m.now-max(ms, m.lead.sinceMS) >= m.o.ISRMS }
+	sinceTISR := func(ms int64) bool { return m.nowMS-max(ms, m.lead.sinceMS) >= m.o.ISRMS }
 	switch {
-	case f.store != 0 && f.store != x.Store:
+	case f.ack.store != 0 && f.ack.store != x.Store:
 		return true
 	case n.dead || n.known && n.incarnation == 0 && !n.up:
 		return true
-	case !n.up:
-		return since(n.changedMS)
-	case f.matched && f.match.Offset == m.log.end.Offset && f.confirmAcked == m.lead.confirmN:
+	case !n.up && sinceTISR(n.lostMS):
+		return true
+	case m.holdsEverything(f):
 		return false
 	default:
-		return since(f.owesSinceMS)
+		return sinceTISR(f.lag.sinceMS)
 	}
 }
 
-// answers: it does so as the process that is there now, and would not be let go again
-// at once.
-func (m *Machine) answers(f *follower) bool {
-	return f.up(m) && f.present(m) && f.matched && f.store != 0 && !m.lagging(ident.Member{Node: f.node, Store: f.store})
+// responsive reports whether a replica answers as the process that is registered now,
+// does not flap, and would not be removed again at once.
+func (m *Machine) responsive(f *progress) bool {
+	return m.up(f) && !m.node(f.node).flaps(m.nowMS, m.o.ISRMS) && m.fromPresentProcess(f) && f.ack.valid && f.ack.store != 0 &&
+		!m.lagging(ident.Member{Node: f.node, Store: f.ack.store})
 }
 
-// mayJoin: it answers, and everything that may have been committed is durable there: up to
-// max(committed end, epoch start), and this epoch's channel state.
-func (m *Machine) mayJoin(f *follower) bool {
-	if !m.answers(f) {
-		return false
-	}
-	if m.broken(BreakJoinBar) {
-		return true
-	}
-	bar := greatest(m.committed, m.lead.start)
-	if m.broken(BreakJoinEpochStart) {
-		bar = m.committed
-	}
-	return f.match.Offset >= bar.Offset && (f.confirmAcked >= max(m.lead.confirmed, 1) || m.broken(BreakJoinConfirm))
+// mayJoin reports whether a replica is responsive and holds durably everything that
+// may have been committed: the log up to max(committed end, epoch start), and the
+// channel state of this epoch (RB-13).
+func (m *Machine) mayJoin(f *progress) bool {
+	return m.responsive(f) && f.ack.end.Offset >= greatest(m.committed, m.lead.start).Offset &&
+		f.ack.state >= max(m.lead.stateCommitted, 1)
 }
+
+// inISR reports whether a node has a member in the key's ISR.
+func (m *Machine) inISR(n ident.Node) bool { return hasNode(m.state.ISR, n) }
+
+// hasNode reports whether a node has a member in an ISR.
+func hasNode(isr []ident.Member, n ident.Node) bool {
+	return slices.ContainsFunc(isr, func(x ident.Member) bool { return x.Node == n })
+}
+
+func byNode(a, b ident.Member) int { return cmp.Compare(a.Node, b.Node) }

@@ -1,65 +1,48 @@
 package replica
 
 import (
-	"errors"
-	"slices"
-
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// leadership is one epoch led by this machine.
+// leadership is one epoch that this machine leads. openEpoch makes it, stepDown or
+// the next epoch ends it. Only Step changes it; the comment of each field names the
+// methods that write it.
 type leadership struct {
-	epoch     ident.Epoch
-	start     ident.Position // of the marker: the epoch start
-	markerEnd ident.Position
-	sinceMS   int64
-	open      bool   // the switch into the epoch is durable here: sending may begin
-	opening   uint64 // token that makes it so
+	epoch     ident.Epoch    // openEpoch
+	start     ident.Position // openEpoch: the epoch start, where the marker begins
+	markerEnd ident.Position // openEpoch
+	sinceMS   int64          // openEpoch
+	openToken uint64         // openEpoch: of the submission that switches into the epoch
+	open      bool           // leadSynced: that submission is durable, messages may leave
 
-	followers []follower // all other replicas, sorted by node
+	followers []progress // syncFollowers: all other replicas, sorted by node
 
-	pending   []pendingPut // appended, not committed; by end
-	held      []heldPut    // waiting without an offset
-	heldBytes int
+	// The puts (puts.go).
+	pending   []pendingPut // with an offset, not committed; sorted by end
+	held      []heldPut    // without an offset
+	heldBytes int          // of held
+	paused    bool         // rollback and transfer: puts are held although they could be appended
 
-	review     bool          // something that may change the wanted ISR happened
-	unresolved []outstanding // proposals that may still land
-	retryMS    int64         // when to look at the unresolved again
+	// The changes of the key (cas.go, isr.go, transfer.go).
+	review     bool       // something happened that may change the next ISR
+	unresolved []proposal // that may still land
+	retryMS    int64      // casDone: no proposal before then
+	transfer   transfer
 
-	rollback bool           // a rollback was proposed in this epoch
-	asked    ident.Position // committed end when it was: it may have moved since (RB-4)
-	paused   bool           // puts are held while a rollback or a hand-over is under way
-	waiters  []taken        // taken back, waiting for the marker
-	heir     ident.Node     // of a planned hand-over
-	heirMS   int64          // since when
+	// The rollback (rollback.go).
+	rollback      bool // one was proposed in this epoch
+	afterRollback bool // rollBack: this machine led the epoch before without interruption
+	rolledBack    []rolledBackPut
 
-	confirmN  uint64 // newest version issued
-	confirmed uint64 // held by all of the maximal ISR
-	changes   []pendingChange
+	// The channel state (channelstate.go).
+	stateIssued    uint64 // newest version issued in this epoch
+	stateCommitted uint64 // held durably by all of the maximal ISR
+	changes        []pendingChange
 }
 
-type pendingPut struct {
-	ticket uint64
-	first  ident.Sequence
-	end    ident.Offset
-	sentMS int64
-}
-
-type heldPut struct {
-	put     Put
-	sinceMS int64
-}
-
-type taken struct {
-	ticket  uint64
-	sinceMS int64
-}
-
-type pendingChange struct{ ticket, n uint64 }
-
-// becomeLeader opens an epoch that an election gave to this machine: the whole
-// log is kept, the marker comes at its end (RB-5).
+// becomeLeader opens an epoch that an election gave to this machine. The whole log
+// is kept and the marker comes at its end (RB-5).
 func (m *Machine) becomeLeader(e ident.Epoch) {
 	if m.lead != nil {
 		m.stepDown()
@@ -68,9 +51,9 @@ func (m *Machine) becomeLeader(e ident.Epoch) {
 	m.openEpoch(e, m.log.end)
 }
 
-// openEpoch writes promise, truncation and marker as one journal record, takes
-// the epoch and waits until that is durable before it speaks (RB-4). The channel
-// state is issued anew as (epoch, 1) (RB-13).
+// openEpoch writes the promise, the truncation and the marker as one journal
+// record, and leads from then on. Nothing is sent before the record is durable
+// (RB-4). The channel state is issued anew as version (epoch, 1) (RB-12, RB-13).
 func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.promised, m.follow = e, following{}
 	draft := queue.Marker()
@@ -78,30 +61,27 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.write(queue.Write{Kind: queue.WriteReset, Epoch: e, At: at, PrevCRC: m.log.lastCRC, Batches: []queue.Batch{marker}})
 	m.appendBatch(marker)
 	m.role = Electing
-	if m.broken(BreakMarkerGate) {
-		m.role = Leader
-	}
 	m.lead = &leadership{
-		epoch: e, start: at, markerEnd: marker.End, sinceMS: m.now, opening: m.out.Token, confirmN: 1,
-		open: m.broken(BreakOpenDurable),
+		epoch: e, start: at, markerEnd: marker.End, sinceMS: m.nowMS, openToken: m.out.Token, stateIssued: 1,
 	}
-	m.log.dropTail()
-	m.remember(marker)
-	m.register.Unlead() // a finish that came after the snapshot would be in no version of this epoch
-	m.keep(queue.Confirm{Epoch: e, N: 1, Full: true, Delta: m.register.Snapshot()})
+	m.log.tail.drop()
+	m.keepInTail(marker)
+	m.register.Unlead() // before the snapshot: a finish after it would be in no version of this epoch
+	m.writeState(queue.StateVersion{Epoch: e, N: 1, Full: true, Delta: m.register.Snapshot()})
 	m.syncFollowers()
 }
 
-// leadSynced opens the epoch once its switch is durable: from then on it speaks.
+// leadSynced lets messages leave once the switch into the epoch is durable.
 func (m *Machine) leadSynced() {
 	l := m.lead
-	if !l.open && m.log.durable.token >= l.opening {
+	if !l.open && m.log.durable.token >= l.openToken {
 		l.open = true
 	}
 }
 
-// stepDown ends the leadership in this process for good. What was written is in
-// doubt, what was not is the next leader's.
+// stepDown ends the leadership in this process for good. Puts with an offset are in
+// doubt, for the next leader may commit them (RB-8). Puts without one go to the next
+// leader.
 func (m *Machine) stepDown() {
 	l := m.lead
 	if l == nil {
@@ -109,14 +89,10 @@ func (m *Machine) stepDown() {
 	}
 	m.lead, m.role = nil, Follower
 	for _, p := range l.pending {
-		if m.broken(BreakStepDownDoubt) {
-			m.done(p.ticket, 0, RolledBack)
-			continue
-		}
 		m.inDoubt(p.ticket)
 	}
-	for _, w := range l.waiters {
-		m.inDoubt(w.ticket)
+	for _, p := range l.rolledBack {
+		m.inDoubt(p.ticket)
 	}
 	for _, h := range l.held {
 		m.done(h.put.Ticket, 0, NotLeader)
@@ -124,9 +100,10 @@ func (m *Machine) stepDown() {
 	for _, c := range l.changes {
 		m.done(c.ticket, 0, InDoubt)
 	}
-	m.log.dropTail()
+	m.log.tail.drop()
 }
 
+// inDoubt answers a put whose fate a later leader decides.
 func (m *Machine) inDoubt(ticket uint64) {
 	if ticket != 0 {
 		m.counters.InDoubt++
@@ -134,80 +111,72 @@ func (m *Machine) inDoubt(ticket uint64) {
 	}
 }
 
-// propose takes puts: a repeat joins its first try, the others are appended as
-// one group, or held while the partition cannot take them.
-func (m *Machine) propose(ev Propose) {
-	l := m.lead
-	if l == nil {
-		for _, p := range ev.Puts {
-			m.done(p.Ticket, 0, NotLeader)
-		}
+// commit moves the committed end to the least end that the maximal ISR
+// acknowledged, and answers the puts and changes that it passes.
+func (m *Machine) commit() {
+	end, state, ok := m.acknowledged()
+	if !ok {
 		return
 	}
-	m.log.timeNS = max(m.log.timeNS, ev.TimeNS)
-	for _, p := range ev.Puts {
-		switch {
-		case m.repeated(p):
-		case m.writable() && len(l.held) == 0:
-			m.appendPut(p)
-		case l.heldBytes+p.Draft.Size() > m.o.HeldBytes:
-			m.done(p.Ticket, 0, NotEnoughReplicas)
-		default:
-			l.held = append(l.held, heldPut{put: p, sinceMS: m.now})
-			l.heldBytes += p.Draft.Size()
+	m.advanceCommitted(end)
+	if m.markerCommitted() {
+		m.role = Leader
+		m.answerRolledBack()
+	}
+	m.commitState(state)
+	if m.role != Leader {
+		return
+	}
+	m.answerCommitted()
+	m.trimTail()
+}
+
+// markerCommitted reports whether the committed end has passed the marker of this epoch.
+func (m *Machine) markerCommitted() bool { return m.committed.Offset >= m.lead.markerEnd.Offset }
+
+// acknowledged applies the commit rule to the present acknowledgements.
+func (m *Machine) acknowledged() (end ident.Position, state uint64, ok bool) {
+	d := &m.log.durable
+	own := ack{valid: d.epoch >= m.lead.epoch, end: d.end, state: d.state.in(m.lead.epoch)}
+	c := newCommitment(own)
+	m.requireMaximalISR(&c)
+	if c.blocked {
+		return c.result()
+	}
+	for i := range m.lead.followers {
+		if f := &m.lead.followers[i]; f.lag.keepsUp && f.stateCurrent(m.lead.stateIssued) && !m.inISR(f.node) && m.responsive(f) {
+			c.wait(&f.ack)
 		}
 	}
+	return c.result()
 }
 
-// repeated recognises a put whose request id is in the log: it is answered, or
-// waits for the same commit as the first.
-func (m *Machine) repeated(p Put) bool {
-	seen, ok := m.recent.find(p.Draft.Request)
-	if !ok || m.broken(BreakRequestID) {
-		return false
+// ackOf gives the acknowledgement of a follower; nil if the node is no replica.
+func (l *leadership) ackOf(n ident.Node) *ack {
+	if f := l.follower(n); f != nil {
+		return &f.ack
 	}
-	if seen.End.Offset <= m.committed.Offset && m.role == Leader || m.broken(BreakRequestCommitted) {
-		m.done(p.Ticket, seen.First, Duplicate)
-		return true
-	}
-	m.await(pendingPut{ticket: p.Ticket, first: seen.First, end: seen.End.Offset, sentMS: m.now})
-	return true
+	return nil
 }
 
-// await keeps the waiting puts in the order of their ends.
-func (m *Machine) await(p pendingPut) {
-	l := m.lead
-	i := len(l.pending)
-	for i > 0 && l.pending[i-1].end > p.end {
-		i--
+// trimTail drops the batches that every follower that answers has acknowledged.
+func (m *Machine) trimTail() {
+	o := m.committed.Offset
+	for i := range m.lead.followers {
+		if f := &m.lead.followers[i]; f.ack.valid && m.up(f) {
+			o = min(o, f.ack.end.Offset)
+		}
 	}
-	l.pending = slices.Insert(l.pending, i, p)
-}
-
-// appendPut gives a put its place. From here on its failure is never definite
-// without a rollback (RB-1).
-func (m *Machine) appendPut(p Put) {
-	b := p.Draft.Seal(m.log.end, m.lead.epoch, m.log.lastCRC, m.log.timeNS)
-	m.appendBatch(b)
-	m.extend(b)
-	m.remember(b)
-	m.lead.pending = append(m.lead.pending, pendingPut{ticket: p.Ticket, first: b.At.Sequence, end: b.End.Offset, sentMS: m.now})
-}
-
-// remember keeps a new batch for the followers, if there are any.
-func (m *Machine) remember(b queue.Batch) {
-	if len(m.state.Replicas) > 1 {
-		m.log.pushTail(b, m.o.TailBytes)
-	}
+	m.log.tail.trimTo(o)
 }
 
 // writable reports whether a put may get an offset now.
 func (m *Machine) writable() bool {
 	l := m.lead
-	return l != nil && m.role == Leader && !l.paused && m.liveISR() >= m.state.MinInSync
+	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
 }
 
-// liveISR counts the ISR members that answer.
+// liveISR counts the ISR members that answer, this machine included.
 func (m *Machine) liveISR() int {
 	n := 0
 	for _, x := range m.state.ISR {
@@ -218,138 +187,31 @@ func (m *Machine) liveISR() int {
 	return n
 }
 
-// admitHeld appends what waited, in order, as soon as that is possible.
-func (m *Machine) admitHeld() {
-	l := m.lead
-	if len(l.held) == 0 || !m.writable() {
-		return
-	}
-	held := l.held
-	l.held, l.heldBytes = nil, 0
-	for _, h := range held {
-		if !m.repeated(h.put) {
-			m.appendPut(h.put)
-		}
-	}
-}
-
-// commit moves the committed end to the least end acknowledged by the maximal
-// ISR, and answers what it passes.
-func (m *Machine) commit() {
-	l := m.lead
-	end, confirmed, ok := m.acknowledgedByAll()
-	if !ok {
-		return
-	}
-	if end.Offset > m.committed.Offset {
-		m.committed = end
-		m.noteCommitted()
-	}
-	if m.role == Electing && m.committed.Offset >= l.markerEnd.Offset {
-		m.role = Leader
-		m.settleTaken()
-	}
-	m.confirmedBy(confirmed)
-	if m.role != Leader {
-		return
-	}
-	n := 0
-	for n < len(l.pending) && l.pending[n].end <= m.committed.Offset {
-		m.done(l.pending[n].ticket, l.pending[n].first, Committed)
-		n++
-	}
-	l.pending = append(l.pending[:0], l.pending[n:]...)
-	m.trimTail()
-}
-
-// trimTail drops the batches that every reachable follower acknowledged.
-func (m *Machine) trimTail() {
-	o := m.committed.Offset
-	for i := range m.lead.followers {
-		if f := &m.lead.followers[i]; f.matched && f.up(m) {
-			o = min(o, f.match.Offset)
-		}
-	}
-	m.log.trimTailTo(o)
-}
-
-// leadTick handles everything that waits for time only.
+// leadTick does everything for which only time must pass.
 func (m *Machine) leadTick() {
 	l := m.lead
-	n := 0
-	for n < len(l.held) && m.now-l.held[n].sinceMS > m.o.HoldMS {
-		l.heldBytes -= l.held[n].put.Draft.Size()
-		m.done(l.held[n].put.Ticket, 0, NotEnoughReplicas)
-		n++
-	}
-	l.held = append(l.held[:0], l.held[n:]...)
+	m.refuseHeld()
 	l.review = true
 	m.rollbackTick()
-	m.handOverTick()
+	m.transferTick()
 	for i := range l.followers {
-		l.followers[i].tick(m)
+		m.followerTick(&l.followers[i])
 	}
 }
 
-// idle: nothing waits, every follower that answers knows everything, and the
-// ISR is as good as it can be.
+// idle reports that no put and no proposal waits, every follower that answers is
+// caught up, and the ISR need not change.
 func (l *leadership) idle(m *Machine) bool {
-	if m.role != Leader || len(l.pending)+len(l.held)+len(l.waiters)+len(l.unresolved)+len(l.changes) > 0 || l.paused {
+	if m.role != Leader || !m.markerCommitted() || len(l.pending)+len(l.held)+len(l.rolledBack)+len(l.unresolved)+len(l.changes) > 0 || l.paused {
 		return false
 	}
 	for i := range l.followers {
 		f := &l.followers[i]
-		spared := len(m.state.ISR) > m.state.MinInSync && m.liveISR() >= m.state.MinInSync
-		if f.up(m) && !f.current(m) || m.inISR(f.node) && !f.up(m) && spared {
+		removable := len(m.state.ISR) > m.state.MinInSync && m.liveISR() >= m.state.MinInSync
+		if m.up(f) && (!m.caughtUp(f) || m.node(f.node).flaps(m.nowMS, m.o.ISRMS)) || m.inISR(f.node) && !m.up(f) && removable {
 			return false
 		}
 	}
-	_, better := m.wantedISR()
-	return !better
+	_, changed := m.nextISR()
+	return !changed
 }
-
-// handOver begins a planned change of leader: puts are held, everything is
-// committed and copied, then the key is given to the heir.
-func (m *Machine) handOver(ev HandOver) {
-	if m.lead != nil && m.role == Leader && m.lead.heir == "" && m.inISR(ev.To) && ev.To != m.self.Node {
-		m.lead.heir, m.lead.heirMS, m.lead.paused = ev.To, m.now, true
-	}
-}
-
-// handOverTick goes on leading when a hand-over does not work, or has no answer:
-// if it has landed, what is committed meanwhile is committed by the heir too.
-func (m *Machine) handOverTick() {
-	l := m.lead
-	if l.heir != "" && m.now-l.heirMS > m.o.GraceMS {
-		l.heir, l.paused = "", m.rollbackMayLand()
-	}
-}
-
-// giveAway proposes the heir when it has everything, as long as its store is a
-// member: it may have been proposed out since the hand-over began. A live leader
-// without its store would block every election.
-func (m *Machine) giveAway() bool {
-	l := m.lead
-	if l.heir == "" {
-		return false
-	}
-	f := l.follower(l.heir)
-	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.store}) || !f.present(m) {
-		return false
-	}
-	complete := len(l.pending) == 0 && m.committed.Offset == m.log.end.Offset &&
-		f.match.Offset == m.log.end.Offset && f.confirmAcked == l.confirmN
-	if !complete && !m.broken(BreakHandOverComplete) {
-		return false
-	}
-	s := m.state.Clone()
-	s.Leader, s.LeaderIncarnation, s.Epoch = l.heir, f.incarnation, l.epoch+1
-	m.proposeCAS(casHandOver, s, nil, &Peer{Node: l.heir, Incarnation: f.incarnation})
-	return true
-}
-
-func (m *Machine) inISR(n ident.Node) bool {
-	return slices.ContainsFunc(m.state.ISR, func(x ident.Member) bool { return x.Node == n })
-}
-
-var errAckBeyondEnd = errors.New("replica: acknowledgement beyond the end of the log")

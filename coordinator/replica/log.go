@@ -3,41 +3,38 @@ package replica
 import (
 	"cmp"
 	"slices"
-	"sort"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxEpochs bounds the epoch table in memory and on the wire. A replica that is
-// further behind than this many epochs is compared from its end backwards.
+// maxEpochs bounds the epoch table in memory and on the wire. reconcile.go
+// compares a replica that is further behind from its end backwards.
 const maxEpochs = 256
 
-// log is where the machine's own log ends, what of it is durable, and the
-// newest batches as long as followers may need them.
+// log is the end of this replica's log, its durable part, and the newest batches.
+// Leader and follower change it by the methods of this file alone.
 type log struct {
 	end     ident.Position
-	lastCRC uint32
-	timeNS  int64 // of the newest batch: time never goes back
+	lastCRC uint32 // of the newest batch: the next one carries it
+	timeNS  int64  // of the newest batch: time in a log never decreases
 	epochs  []commitlog.EpochEnd
 
-	token   uint64 // last one given out
-	pending []submission
-	durable submission // what the newest synced submission made durable
+	token   uint64       // the newest one given out
+	pending []submission // handed to the journal, not durable
+	durable submission   // the newest one that is durable
 
-	tail      []queue.Batch // from head on contiguous, up to end; leaders only
-	head      int
-	tailBytes int
+	tail tail // of a leader; empty on a follower
 }
 
-// submission is what is durable once its token is.
+// submission is the state of the log that is durable once its token is.
 type submission struct {
-	token   uint64
-	atMS    int64 // when it was handed out
-	end     ident.Position
-	epoch   ident.Epoch
-	confirm version
+	token uint64
+	atMS  int64 // when the journal got it
+	end   ident.Position
+	epoch ident.Epoch // promised
+	state version     // of the channels
 }
 
 func newLog(r queue.Restored, epochs int) log {
@@ -45,7 +42,7 @@ func newLog(r queue.Restored, epochs int) log {
 		end: r.End, lastCRC: r.LastCRC, timeNS: r.LastTimeNS,
 		epochs: newest(slices.Clone(r.Epochs), epochs),
 		durable: submission{
-			end: r.End, epoch: r.Epoch, confirm: version{r.Confirm.Epoch, r.Confirm.N},
+			end: r.End, epoch: r.Epoch, state: version{r.State.Epoch, r.State.N},
 		},
 	}
 }
@@ -55,21 +52,20 @@ func newest(epochs []commitlog.EpochEnd, n int) []commitlog.EpochEnd {
 	return append(epochs[:0], epochs[max(0, len(epochs)-cmp.Or(n, maxEpochs)):]...)
 }
 
-// closed reports whether a submission with this token was already closed.
+// closed reports whether the submission with this token is complete.
 func (l *log) closed(token uint64) bool {
 	return len(l.pending) > 0 && l.pending[len(l.pending)-1].token >= token || l.durable.token >= token
 }
 
-// closeToken notes what the submission makes durable; false if it was closed
-// by an earlier Step into the same Effects.
-func (l *log) closeToken(token uint64, nowMS int64, e ident.Epoch, c version) bool {
-	if l.closed(token) {
-		return false
+// closeToken records the state that the submission makes durable, unless an earlier
+// Step into the same Effects has closed it.
+func (l *log) closeToken(token uint64, nowMS int64, e ident.Epoch, state version) {
+	if !l.closed(token) {
+		l.pending = append(l.pending, submission{token: token, atMS: nowMS, end: l.end, epoch: e, state: state})
 	}
-	l.pending = append(l.pending, submission{token: token, atMS: nowMS, end: l.end, epoch: e, confirm: c})
-	return true
 }
 
+// synced moves the submissions up to token from pending to durable.
 func (l *log) synced(token uint64) {
 	n := 0
 	for n < len(l.pending) && l.pending[n].token <= token {
@@ -79,8 +75,8 @@ func (l *log) synced(token uint64) {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
-// clamp notes a truncation: what earlier submissions wrote above it will never
-// be durable content of this log.
+// clamp follows a truncation to p: the bytes that earlier submissions wrote above
+// p will never be durable content of this log.
 func (l *log) clamp(p ident.Position) {
 	l.durable.end = least(l.durable.end, p)
 	for i := range l.pending {
@@ -88,7 +84,15 @@ func (l *log) clamp(p ident.Position) {
 	}
 }
 
-// appendBatch moves the end over a sealed batch.
+// lastEpoch is the epoch of the newest batch.
+func (l *log) lastEpoch() ident.Epoch {
+	if n := len(l.epochs); n > 0 {
+		return l.epochs[n-1].Epoch
+	}
+	return 0
+}
+
+// appendBatch moves the end over a sealed batch. The caller writes it.
 func (m *Machine) appendBatch(b queue.Batch) {
 	l := &m.log
 	l.end, l.lastCRC, l.timeNS = b.End, b.CRC, max(l.timeNS, b.Time)
@@ -102,13 +106,23 @@ func (m *Machine) appendBatch(b queue.Batch) {
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
 	})
-	if m.lead != nil || !m.broken(BreakRequestFollower) {
-		m.recent.add(b)
-	}
+	m.recent.add(b, m.nowMS)
 }
 
-// truncate cuts the log to p, which must be a border between batches at or
-// above the committed end. The caller writes the record.
+// extend adds a batch to this Step's submission. A record that appends already
+// takes it in.
+func (m *Machine) extend(b queue.Batch) {
+	if n := len(m.out.Write); n > 0 && m.wrote() {
+		if w := &m.out.Write[n-1]; w.Kind == queue.WriteAppend && w.Epoch == m.promised {
+			w.Batches = append(w.Batches, b)
+			return
+		}
+	}
+	m.write(queue.Write{Kind: queue.WriteAppend, Epoch: m.promised, At: b.At, Batches: []queue.Batch{b}})
+}
+
+// truncate cuts the log to p, a border between batches at or above the committed
+// end. The caller writes the record, before other bytes take the place (RB-11).
 func (m *Machine) truncate(p ident.Position) {
 	if p.Offset < m.committed.Offset {
 		panic("replica: truncation below the committed end")
@@ -117,9 +131,7 @@ func (m *Machine) truncate(p ident.Position) {
 	l.lastCRC = m.crcAt(p.Offset)
 	l.end = p
 	m.follow.verified = least(m.follow.verified, p)
-	if !m.broken(BreakTruncateClamp) {
-		l.clamp(p)
-	}
+	l.clamp(p)
 	for n := len(l.epochs); n > 0 && l.epochs[n-1].Start.Offset >= p.Offset; n-- {
 		l.epochs = l.epochs[:n-1]
 	}
@@ -127,15 +139,13 @@ func (m *Machine) truncate(p ident.Position) {
 		l.epochs[n-1].End = least(l.epochs[n-1].End, p)
 	}
 	m.index.Truncate(p.Offset)
-	if !m.broken(BreakRequestTruncate) {
-		m.recent.truncate(p.Offset)
-	}
-	m.log.dropTail()
-	m.out.Truncated = true
+	m.recent.truncate(p.Offset)
+	l.tail.drop()
 	m.counters.Truncations++
 }
 
-// restartAt forgets the whole log; the next batch comes at p.
+// restartAt removes the whole log; the next batch begins at p. The caller writes
+// the record.
 func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
@@ -143,18 +153,17 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
 	m.committed, m.follow.verified = p, least(m.follow.verified, p)
 	m.index.Restart(p)
 	m.recent.truncate(0)
-	l.dropTail()
-	m.out.Truncated = true
+	l.tail.drop()
 	m.counters.Restarts++
 }
 
-// crcAt gives the checksum of the batch that ends at o: what the next one's
-// PrevCRC must be. o must be a border within [start, end].
+// crcAt gives the checksum of the batch that ends at o: the one that the next
+// batch carries as its PrevCRC. o must be a border between batches.
 func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if o == m.log.end.Offset {
 		return m.log.lastCRC
 	}
-	if b := m.log.tailFrom(o); b != nil {
+	if b := m.log.tail.from(o); b != nil {
 		return b[0].PrevCRC
 	}
 	if r, ok := m.index.AtOffset(o); ok && r.Offset == o {
@@ -163,8 +172,7 @@ func (m *Machine) crcAt(o ident.Offset) uint32 {
 	return 0
 }
 
-// borderAt completes an offset that is a border within the log; false if it is
-// not one.
+// borderAt gives the position of a border between batches; false if o is none.
 func (m *Machine) borderAt(o ident.Offset) (ident.Position, bool) {
 	if o == m.log.end.Offset {
 		return m.log.end, true
@@ -176,48 +184,27 @@ func (m *Machine) borderAt(o ident.Offset) (ident.Position, bool) {
 	return ident.Position{Offset: r.Offset, Sequence: r.First}, true
 }
 
-// pushTail keeps a batch for followers, within limit bytes.
-func (l *log) pushTail(b queue.Batch, limit int) {
-	l.tail = append(l.tail, b)
-	l.tailBytes += len(b.Bytes)
-	for l.tailBytes > limit && l.head < len(l.tail)-1 {
-		l.popTail()
+// batchAt gives the position at which the batch that covers byte o begins.
+func (m *Machine) batchAt(o ident.Offset) (ident.Position, bool) {
+	r, ok := m.index.AtOffset(o)
+	if !ok {
+		return ident.Position{}, false
 	}
+	return ident.Position{Offset: r.Offset, Sequence: r.First}, true
 }
 
-// trimTailTo drops what ends at or before o.
-func (l *log) trimTailTo(o ident.Offset) {
-	for l.head < len(l.tail) && l.tail[l.head].End.Offset <= o {
-		l.popTail()
+// advanceCommitted moves the committed end forward. The new end rides on a
+// submission that happens anyway, so that recovery never cuts below it; it is not
+// worth a sync of its own.
+func (m *Machine) advanceCommitted(p ident.Position) {
+	if p.Offset <= m.committed.Offset {
+		return
 	}
-}
-
-// popTail drops the oldest batch and lets its bytes be collected.
-func (l *log) popTail() {
-	l.tailBytes -= len(l.tail[l.head].Bytes)
-	l.tail[l.head] = queue.Batch{}
-	l.head++
-	switch {
-	case l.head == len(l.tail):
-		l.tail, l.head = l.tail[:0], 0
-	case l.head >= 64 && 2*l.head >= len(l.tail):
-		n := copy(l.tail, l.tail[l.head:])
-		clear(l.tail[n:])
-		l.tail, l.head = l.tail[:n], 0
+	m.committed = p
+	if m.wrote() && m.committedWritten < p.Offset {
+		m.write(queue.Write{Kind: queue.WriteCommitted, At: p})
+		m.committedWritten = p.Offset
 	}
-}
-
-func (l *log) dropTail() { l.tail, l.head, l.tailBytes = nil, 0, 0 }
-
-// tailFrom gives the kept batches from offset o on; nil if o is not a border
-// among them.
-func (l *log) tailFrom(o ident.Offset) []queue.Batch {
-	kept := l.tail[l.head:]
-	i := sort.Search(len(kept), func(i int) bool { return kept[i].At.Offset >= o })
-	if i < len(kept) && kept[i].At.Offset == o {
-		return kept[i:]
-	}
-	return nil
 }
 
 func least(a, b ident.Position) ident.Position {

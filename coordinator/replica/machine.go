@@ -6,80 +6,59 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Machine is one partition on one broker. It is owned by one goroutine.
+// Machine is one partition on one broker. It has no lock: one goroutine at a time may
+// call it (in the daemon, the one that holds the core loop's run lock). Step alone
+// changes it.
 type Machine struct {
 	o        Options
-	self     Peer
+	self     Peer // live: the incarnation changes when the node registers anew
 	index    Index
 	register Register
 
-	now  int64 // ms, of the last Tick
-	role Role
+	nowMS int64 // tick
+	role  Role  // role.go, openEpoch, commit, stepDown, stop
 
-	log       log
-	recent    recent
-	committed ident.Position
-	noted     ident.Offset // committed end last written as a hint
+	log              log            // log.go
+	recent           recent         // log.go: the request ids in the log
+	committed        ident.Position // advanceCommitted, restartAt
+	committedWritten ident.Offset   // advanceCommitted: the committed end in the journal
+	promised         ident.Epoch    // promise, openEpoch: no lower epoch is answered
+	channels         channelState   // writeState
 
-	promised ident.Epoch // no lower epoch is answered
-	confirm  confirmState
+	state meta.PartitionState // observe: the key as last seen; Revision 0: never
+	nodes []node              // nodes.go: the replicas' nodes, sorted by name
 
-	state meta.PartitionState // as last seen; Revision 0 = never
-	nodes []node              // what is known of the replicas' nodes, sorted by name
+	follow   following   // follower.go
+	lead     *leadership // leader.go; not nil in roles Electing and Leader
+	campaign *campaign   // elect.go; not nil in role Candidate
+	cas      *proposal   // cas.go; the outstanding one
 
-	follow   following
-	lead     *leadership // not nil in Electing and Leader
-	campaign *campaign   // not nil in Candidate
-	cas      *outstanding
-	asked    uint64 // last token given to a read or a compare-and-swap
-
-	counters Counters
-	out      *Effects // of the Step that runs
+	requestToken uint64 // the newest token of a read or a compare-and-swap
+	counters     Counters
+	out          *Effects // of the Step that runs
 }
 
-// node is what the machine was told of one broker.
-type node struct {
-	name        ident.Node
-	incarnation ident.Incarnation
-	known       bool // a Live event came
-	up, dead    bool
-	changedMS   int64 // when up last changed
-}
-
-// outstanding is a compare-and-swap whose answer has not come.
-type outstanding struct {
-	token uint64
-	state meta.PartitionState // proposed; Revision is the one it compares
-	kind  casKind
-	was   []ident.Member // the ISR it would replace
-}
-
-type casKind uint8
-
-const (
-	casISR casKind = iota + 1
-	casRollback
-	casHandOver
-	casElection
-)
-
-// New makes the machine of a partition from what its store found. The caller
-// must then tell it Live and PeerState of the replicas, Meta, and a Tick.
+// New makes the machine of a partition from what its store has found. The caller then
+// reports Live and PeerState of each replica, Meta, and a Tick.
 func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	m := &Machine{
 		o: o, self: o.Self, index: ix, register: reg,
-		promised:  r.Epoch,
-		committed: r.KnownCommitted,
-		noted:     r.KnownCommitted.Offset,
+		promised:         r.Epoch,
+		committed:        r.KnownCommitted,
+		committedWritten: r.KnownCommitted.Offset,
+		channels:         channelState{version: version{r.State.Epoch, r.State.N}},
 	}
 	m.log = newLog(r, o.Epochs)
+	if m.o.RepeatMS == 0 {
+		m.o.RepeatMS = DefaultRepeatMS
+	}
+	m.recent.windowMS = m.o.RepeatMS
 	m.recent.load(r.Recent)
-	m.confirm.load(r.Confirm)
 	return m
 }
 
-// Step takes one event in and appends what must be done to out. It panics only
-// on an impossible transition, never on a peer's bytes.
+// Step takes one event and adds to out what must be done. It panics on an impossible
+// transition only, never because of a peer's bytes.
 func (m *Machine) Step(ev Event, out *Effects) {
 	m.out = out
 	if m.role == Stopped {
@@ -98,17 +77,17 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	case Read:
 		m.readDone(ev)
 	case Meta:
-		m.learn(ev.State)
+		m.observe(ev.State)
 	case CASDone:
 		m.casDone(ev)
 	case PeerState:
 		m.peerState(ev)
 	case Live:
-		m.liveness(ev)
+		m.live(ev)
 	case Tick:
 		m.tick(ev)
-	case HandOver:
-		m.handOver(ev)
+	case TransferLeadership:
+		m.transferLeadership(ev)
 	}
 	m.advance()
 	m.endStep()
@@ -117,7 +96,35 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	}
 }
 
-// advance does what any event may have made possible.
+// receive dispatches a message of a peer. Nothing that a peer sends may panic.
+func (m *Machine) receive(ev Received) {
+	msg := &ev.Msg
+	if msg.To != 0 && msg.To != m.self.Store {
+		if msg.Kind == MsgAppend { // the rejection carries the store that is here
+			m.reject(ev.From.Node, msg.Epoch, msg.Prev)
+		}
+		return
+	}
+	switch msg.Kind {
+	case MsgAppend:
+		if m.accept(ev.From, msg) {
+			m.appendFrom(ev.From.Node, msg)
+		}
+	case MsgChannelState:
+		if m.accept(ev.From, msg) {
+			m.followCommitted(msg.Committed)
+			m.stateFrom(msg)
+		}
+	case MsgAppendAck:
+		m.acked(ev.From, msg)
+	case MsgProbe:
+		m.probed(ev.From)
+	case MsgProbeReply:
+		m.probeReplied(ev.From, msg)
+	}
+}
+
+// advance takes the steps that any event may have made possible.
 func (m *Machine) advance() {
 	if m.lead != nil {
 		m.commit()
@@ -128,43 +135,27 @@ func (m *Machine) advance() {
 	m.campaignStep()
 }
 
-// endStep closes the submission of this Step: everything written so far is
-// durable when its token is.
+// endStep closes the submission of this Step: everything written so far is durable
+// when its token is.
 func (m *Machine) endStep() {
-	if m.out.Token != 0 && m.log.closeToken(m.out.Token, m.now, m.promised, m.confirm.version) && m.broken(BreakSyncBeforeAck) {
-		m.log.synced(m.out.Token)
-		m.acknowledge()
+	if m.out.Token != 0 {
+		m.log.closeToken(m.out.Token, m.nowMS, m.promised, m.channels.version)
 	}
 	m.out = nil
 }
 
-// write adds one journal record to this Step's submission.
-func (m *Machine) write(w queue.Write) {
-	if m.out.Token == 0 || m.log.closed(m.out.Token) {
-		m.log.token++
-		m.out.Token = m.log.token
+// tick moves the time. A clock that jumps back only makes waits longer.
+func (m *Machine) tick(ev Tick) {
+	m.nowMS = max(m.nowMS, ev.NowMS)
+	if m.recent.restored {
+		m.recent.began(m.nowMS)
 	}
-	m.out.Write = append(m.out.Write, w)
-}
-
-func (m *Machine) send(to ident.Node, msg Message) {
-	msg.Store = m.self.Store
-	m.out.Send = append(m.out.Send, Envelope{To: to, Msg: msg})
-}
-
-func (m *Machine) done(ticket uint64, first ident.Sequence, o Outcome) {
-	if ticket != 0 {
-		m.out.Done = append(m.out.Done, Completion{Ticket: ticket, First: first, Outcome: o})
+	if m.lead != nil {
+		m.leadTick()
 	}
 }
 
-func (m *Machine) alarm(err error) {
-	if m.out.Alarm == nil {
-		m.out.Alarm = err
-	}
-}
-
-// synced notes what became durable, and acknowledges it.
+// synced notes that the log is durable up to a submission, and acknowledges that.
 func (m *Machine) synced(ev Synced) {
 	if ev.Err != nil {
 		m.stop(ev.Err)
@@ -178,7 +169,7 @@ func (m *Machine) synced(ev Synced) {
 	m.acknowledge()
 }
 
-// stop ends all acknowledging: the store has failed and is never retried.
+// stop ends all acknowledging: the store has failed, and is never tried again (RB-1).
 func (m *Machine) stop(err error) {
 	m.stepDown()
 	m.role = Stopped
@@ -186,7 +177,7 @@ func (m *Machine) stop(err error) {
 	m.alarm(err)
 }
 
-// refuseStopped answers what would otherwise wait for ever.
+// refuseStopped answers puts and changes, which would otherwise wait for ever.
 func (m *Machine) refuseStopped(ev Event) {
 	switch ev := ev.(type) {
 	case Propose:
@@ -195,138 +186,6 @@ func (m *Machine) refuseStopped(ev Event) {
 		}
 	case Change:
 		m.done(ev.Ticket, 0, NotLeader)
-	}
-}
-
-func (m *Machine) tick(ev Tick) {
-	if ev.NowMS > m.now { // a clock that jumps back only makes waits longer
-		m.now = ev.NowMS
-	}
-	if m.lead != nil {
-		m.leadTick()
-	}
-}
-
-// learn takes a newer state of the partition's key.
-func (m *Machine) learn(s meta.PartitionState) {
-	if s.Revision <= m.state.Revision {
-		return
-	}
-	m.state = s.Clone()
-	m.campaign = nil
-	if m.lead != nil {
-		m.lead.resolve(s.Revision)
-		m.lead.review = true
-	}
-	m.assume()
-}
-
-// assume takes the role that the key, as known, gives this machine.
-func (m *Machine) assume() {
-	s := &m.state
-	mine := s.Leader == m.self.Node && m.registered() && m.holdsISRStore() &&
-		(s.LeaderIncarnation == m.self.Incarnation || m.broken(BreakIncarnation))
-	switch {
-	case mine && m.leads(s.Epoch):
-		m.syncFollowers()
-	case mine && m.lead != nil && m.lead.rollback && s.Epoch == m.lead.epoch+1:
-		m.rollBack(s.Epoch)
-	case mine && (s.Epoch > m.promised || m.broken(BreakIncarnation)):
-		m.becomeLeader(s.Epoch)
-	case m.campaign == nil:
-		m.stepDown()
-		m.becomeFollower()
-	}
-}
-
-// leads reports whether this machine leads that epoch already.
-func (m *Machine) leads(e ident.Epoch) bool { return m.lead != nil && m.lead.epoch == e }
-
-// Committing reports whether this machine leads and puts are on their way to
-// being committed.
-func (m *Machine) Committing() bool {
-	return m.role == Leader && len(m.lead.pending) > 0
-}
-
-// registered reports whether the node's own incarnation is the live one.
-func (m *Machine) registered() bool {
-	n := m.node(m.self.Node)
-	return n.known && n.incarnation == m.self.Incarnation
-}
-
-// holdsISRStore reports whether this very store is in the ISR.
-func (m *Machine) holdsISRStore() bool {
-	for _, x := range m.state.ISR {
-		if x.Node == m.self.Node {
-			return x.Store == m.self.Store || m.broken(BreakStoreElect) || m.broken(BreakStoreID)
-		}
-	}
-	return m.broken(BreakElectOutsideISR)
-}
-
-func (m *Machine) becomeFollower() {
-	m.role = Idle
-	for _, n := range m.state.Replicas {
-		if n == m.self.Node {
-			m.role = Follower
-		}
-	}
-}
-
-// node finds or makes the entry of a broker.
-func (m *Machine) node(name ident.Node) *node {
-	for i := range m.nodes {
-		if m.nodes[i].name == name {
-			return &m.nodes[i]
-		}
-		if m.nodes[i].name > name {
-			m.nodes = append(m.nodes, node{})
-			copy(m.nodes[i+1:], m.nodes[i:])
-			m.nodes[i] = node{name: name, changedMS: m.now}
-			return &m.nodes[i]
-		}
-	}
-	m.nodes = append(m.nodes, node{name: name, changedMS: m.now})
-	return &m.nodes[len(m.nodes)-1]
-}
-
-func (m *Machine) peerState(ev PeerState) {
-	n := m.node(ev.Node)
-	if n.up != ev.Up {
-		n.changedMS = m.now
-	}
-	cameUp := ev.Up && !n.up
-	n.up, n.dead = ev.Up, ev.Dead && !ev.Up
-	if m.lead != nil {
-		m.lead.review = true
-		if cameUp {
-			m.reprobe(ev.Node)
-		}
-	}
-}
-
-// liveness notes which incarnation of a node is registered. A machine whose own
-// registration is gone stops leading and goes on under the new incarnation.
-func (m *Machine) liveness(ev Live) {
-	n := m.node(ev.Node)
-	n.incarnation, n.known = ev.Incarnation, true
-	if ev.Node == m.self.Node && ev.Incarnation != m.self.Incarnation {
-		if m.lead != nil && !m.broken(BreakRegistration) {
-			m.stepDown()
-		}
-		m.campaign, m.cas = nil, nil
-		if ev.Incarnation != 0 {
-			m.self.Incarnation = ev.Incarnation
-		}
-	}
-	switch {
-	case m.lead != nil:
-		m.lead.review = true
-		if f := m.lead.follower(ev.Node); f != nil && f.incarnation < ev.Incarnation {
-			m.reprobe(ev.Node)
-		}
-	case m.state.Revision != 0:
-		m.assume()
 	}
 }
 
@@ -339,4 +198,41 @@ func (m *Machine) Idle() bool {
 		return !m.leaderGone()
 	}
 	return m.lead.idle(m)
+}
+
+// Committing reports whether this machine leads and puts wait for their commit.
+func (m *Machine) Committing() bool {
+	return m.role == Leader && len(m.lead.pending) > 0
+}
+
+// write adds one journal record to this Step's submission.
+func (m *Machine) write(w queue.Write) {
+	if !m.wrote() {
+		m.log.token++
+		m.out.Token = m.log.token
+	}
+	m.out.Write = append(m.out.Write, w)
+}
+
+// wrote reports whether this Step has something for the journal.
+func (m *Machine) wrote() bool { return m.out.Token != 0 && !m.log.closed(m.out.Token) }
+
+// send adds a message to a node.
+func (m *Machine) send(to ident.Node, msg Message) {
+	msg.Store = m.self.Store
+	m.out.Send = append(m.out.Send, Envelope{To: to, Msg: msg})
+}
+
+// done answers a ticket; 0 has no answer.
+func (m *Machine) done(ticket uint64, first ident.Sequence, o Outcome) {
+	if ticket != 0 {
+		m.out.Done = append(m.out.Done, Completion{Ticket: ticket, First: first, Outcome: o})
+	}
+}
+
+// alarm reports an error to the operator; the first of a Step.
+func (m *Machine) alarm(err error) {
+	if m.out.Alarm == nil {
+		m.out.Alarm = err
+	}
 }

@@ -1,367 +1,291 @@
 package replica
 
 import (
-	"sort"
+	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// soonParts: an eighth of RetryMS, 25 ms, is soon. So long does a moved committed
-// end wait for a message that tells it by the way, and a first question for its
-// answer.
-const soonParts = 8
+// phase names what the log of a follower needs next. Each transition is a method of
+// progress:
+//
+//	from              method                         to
+//	–                 newProgress                    probe
+//	any               becomeProbe, refused, cameBack probe
+//	probe             answered                       replicate
+//	probe             beginRead                      probeRead
+//	probeRead         endRead                        probe
+//	probeRead         answered                       catchUp
+//	replicate         beginRead                      catchUp
+//	catchUp           endRead                        replicate
+//	probeRead,catchUp readFailed                     probe
+type phase uint8
 
-// follower is what a leader knows of one other replica in its epoch.
-type follower struct {
-	node        ident.Node
-	store       ident.StoreID // 0 until it spoke
-	incarnation ident.Incarnation
+const (
+	// probe: the leader asks where the two logs join. One append is out at a time,
+	// and it is repeated as it is until the follower answers.
+	probe phase = iota
+	// probeRead: the first append of a probe is to carry batches, which are being
+	// read from the files.
+	probeRead
+	// replicate: appends follow one another within the window.
+	replicate
+	// catchUp: the next batches are being read from the files. Nothing is sent before
+	// they have come.
+	catchUp
+)
 
-	probing bool           // one message is out to find where the logs join
-	probe   ident.Offset   // where that message begins
-	next    ident.Position // what is sent next
-	match   ident.Position // acknowledged durable in this epoch
-	matched bool           // match is valid
-
-	confirmSent, confirmAcked uint64
-	confirmAtMS               int64  // last snapshot sent, or acknowledgement that moved
-	confirmWaitMS             int64  // since then, before the next snapshot; 0 = RetryMS
-	snapshotN                 uint64 // of the last snapshot sent
-
-	askedMS     int64        // since when it is asked where it stands, as it came or came back
-	sentAtMS    int64        // last message
-	owesSinceMS int64        // its debt is of then,
-	owes        ident.Offset // the end of the log at that time: not acknowledged since
-	keepsUp     bool         // it acknowledged what it owed before within half of T_isr
-	announced   ident.Offset // committed end it was last told
-	knows       ident.Offset // committed end it said it knows
-	readToken   uint64       // of the catch-up read under way; 0 = none
+// String names the phase as panics and tests print it.
+func (p phase) String() string {
+	return [...]string{"probe", "probe-read", "replicate", "catch-up"}[p]
 }
 
-// owesAll lets its debt begin now. It is that of one moment at a time: who
-// acknowledges all the while, but what is a second old, is as late as who is silent.
-func (f *follower) owesAll(m *Machine) { f.owes, f.owesSinceMS = m.log.end.Offset, m.now }
+// statePhase names what a follower needs next of the channel state. It is derived
+// from the numbers of stateProgress.
+type statePhase uint8
 
-// syncFollowers makes the list follow the key's replicas, and keeps what is
-// known of those that stay.
-func (m *Machine) syncFollowers() {
-	l := m.lead
-	old := l.followers
-	l.followers = nil
-	for _, n := range m.state.Replicas {
-		if n == m.self.Node {
-			continue
-		}
-		f := follower{node: n, next: l.start, probing: true, askedMS: m.now, sentAtMS: m.now - m.o.RetryMS}
-		f.owesAll(m)
-		for i := range old {
-			if old[i].node == n {
-				f = old[i]
-			}
-		}
-		l.followers = append(l.followers, f)
-	}
-	sort.Slice(l.followers, func(i, j int) bool { return l.followers[i].node < l.followers[j].node })
+const (
+	// stateUnsent: the follower was sent nothing since it came or came back.
+	stateUnsent statePhase = iota
+	// stateSnapshot: a snapshot is on its way, or lost.
+	stateSnapshot
+	// stateDeltas: the follower has the last snapshot; deltas follow it.
+	stateDeltas
+)
+
+// progress is one follower as its leader sees it, in one epoch: what it has
+// acknowledged, what it was sent, and what it needs next. Only the leader's Step
+// changes it, by the methods of this file.
+type progress struct {
+	node        ident.Node        // newProgress
+	incarnation ident.Incarnation // heard: the process that sent the last acknowledgement
+
+	ack ack // heard, acknowledged
+
+	// The log.
+	phase     phase
+	next      ident.Position // becomeProbe, sentAppend, acknowledged: where the next append begins
+	probedAt  ident.Offset   // sentProbe, refused: where the append of a probe began
+	readToken uint64         // beginRead, endRead: of the read under way; 0: none
+	askedMS   int64          // probeNow: since when this probe waits for its answer
+	sentMS    int64          // sentProbe, sentAppend: the last append
+
+	state stateProgress // the channel state
+	lag   lag
+
+	committedSent  ident.Offset // Machine.appendTo, sendState: the committed end in the last message to it
+	committedAcked ident.Offset // acknowledged: the committed end that it has
 }
 
-func (l *leadership) follower(n ident.Node) *follower {
-	for i := range l.followers {
-		if l.followers[i].node == n {
-			return &l.followers[i]
-		}
-	}
-	return nil
+// stateProgress counts the channel-state versions that a follower was sent. Its ack has
+// the one that it acknowledged.
+type stateProgress struct {
+	sent     uint64 // the newest version sent or acknowledged
+	snapshot uint64 // the version of the last snapshot sent
+	movedMS  int64  // the last snapshot sent, or acknowledgement that moved
+	waitMS   int64  // from then on, before the next snapshot; 0: RetryMS
 }
 
-// reprobe asks a node that came back where it stands.
-func (m *Machine) reprobe(n ident.Node) {
-	if f := m.lead.follower(n); f != nil {
-		f.probing, f.askedMS, f.sentAtMS, f.readToken = true, m.now, 0, 0
-		f.owesAll(m)
-		f.keepsUp = false
-		f.confirmSent, f.confirmWaitMS = f.confirmAcked, 0
-		f.announced = 0
+// newProgress begins with a probe at the epoch start. It is due at once.
+func newProgress(n ident.Node, at ident.Position, logEnd ident.Offset, nowMS, retryMS int64) progress {
+	return progress{
+		node: n, next: at, phase: probe, askedMS: nowMS, sentMS: nowMS - retryMS, lag: lag{mark: logEnd, sinceMS: nowMS},
 	}
 }
 
-func (f *follower) up(m *Machine) bool { return m.node(f.node).up }
+// probing reports whether the leader still asks where the logs join.
+func (p *progress) probing() bool { return p.phase == probe || p.phase == probeRead }
 
-// present: what is known of it is the word of its present process. One that came
-// back may have lost its disk.
-func (f *follower) present(m *Machine) bool {
-	n := m.node(f.node)
-	return !f.probing && n.incarnation != 0 && n.incarnation == f.incarnation
+// reading reports whether a read for this follower is under way.
+func (p *progress) reading() bool { return p.phase == probeRead || p.phase == catchUp }
+
+// becomeProbe asks from `next` on where the logs join. It may be called in any phase;
+// a read that is under way is dropped.
+func (p *progress) becomeProbe(next ident.Position) {
+	p.phase, p.next, p.readToken = probe, next, 0
 }
 
-// current: it holds and knows everything.
-func (f *follower) current(m *Machine) bool {
-	return f.matched && f.match.Offset == m.log.end.Offset && f.knows == m.committed.Offset &&
-		f.confirmAcked == m.lead.confirmN && !f.probing
+// probeNow makes the probe's append due at once, for the first time. Only in phase
+// probe.
+func (p *progress) probeNow(nowMS int64) {
+	p.must(p.phase == probe, "probeNow")
+	p.askedMS, p.sentMS = nowMS, 0
 }
 
-// hasState: no snapshot of the channels' state is on its way to it, or due; what has
-// changed since is. Without it nobody joins, however well his log keeps up.
-func (f *follower) hasState(m *Machine) bool {
-	return f.confirmSent == m.lead.confirmN && f.confirmAcked >= f.snapshotN
+// refused goes back to `at`, where the logs may join, and asks there. It may be called
+// in any phase. It returns true if the probe that was refused began there too: then the
+// next one waits for its time.
+func (p *progress) refused(at ident.Position, nowMS int64) (again bool) {
+	again = p.probing() && at.Offset == p.probedAt
+	p.becomeProbe(at)
+	p.probedAt, p.sentMS = at.Offset, nowMS
+	if !again {
+		p.probeNow(nowMS)
+	}
+	return again
 }
 
-// acknowledgedByAll gives the least durable end, and confirm version, over the
-// maximal ISR: the members in the key and those of every proposal that may
-// still land. A replica that keeps up counts before it joins: one that is farther
-// away than the members would be behind the committed end as long as there are puts.
-func (m *Machine) acknowledgedByAll() (end ident.Position, confirmed uint64, ok bool) {
-	end, confirmed = m.log.durable.end, m.log.durable.confirm.in(m.lead.epoch)
-	if m.broken(BreakOwnSync) {
-		end = m.log.end
-	} else if m.log.durable.epoch < m.lead.epoch {
-		return end, 0, false
-	}
-	covers := func(isr []ident.Member) bool {
-		for _, x := range isr {
-			if x.Node == m.self.Node {
-				continue
-			}
-			f := m.lead.follower(x.Node)
-			if f == nil || !f.matched || f.store != x.Store && !m.broken(BreakStoreID) {
-				return false
-			}
-			end = least(end, f.match)
-			if !m.broken(BreakConfirmOnAll) {
-				confirmed = min(confirmed, f.confirmAcked)
-			}
-		}
-		return true
-	}
-	if !covers(m.state.ISR) {
-		return end, 0, false
-	}
-	if m.broken(BreakMaximalISR) {
-		return end, confirmed, true
-	}
-	if m.cas != nil && !m.broken(BreakProposedISR) && m.cas.state.Revision == m.state.Revision && !covers(m.cas.state.ISR) {
-		return end, 0, false
-	}
-	for i := range m.lead.unresolved {
-		if !covers(m.lead.unresolved[i].state.ISR) {
-			return end, 0, false
-		}
-	}
-	if m.broken(BreakProposedISR) || m.broken(BreakLateCAS) { // it would do their work
-		return end, confirmed, true
-	}
-	for i := range m.lead.followers {
-		if f := &m.lead.followers[i]; f.keepsUp && f.hasState(m) && !m.inISR(f.node) && m.answers(f) {
-			end, confirmed = least(end, f.match), min(confirmed, f.confirmAcked)
-		}
-	}
-	return end, confirmed, true
+// cameBack probes a follower that was not reachable. All that was sent and not
+// acknowledged may be lost. The time of its oldest debt stays (AC-8). It may be called
+// in any phase.
+func (p *progress) cameBack(nowMS int64) {
+	p.becomeProbe(p.next)
+	p.probeNow(nowMS)
+	p.lag.keepsUp = false
+	p.state.sent, p.state.waitMS = p.ack.state, 0
+	p.committedSent = 0
 }
 
-// acked takes a follower's acknowledgement or rejection.
-func (m *Machine) acked(from Peer, msg *Message) {
-	l := m.lead
-	if l == nil || msg.Epoch != l.epoch && !m.broken(BreakAckEpoch) {
+// asked reports whether the probe's append is out. Repetitions carry no batches.
+func (p *progress) asked() bool { return p.probing() && p.sentMS >= p.askedMS }
+
+// answered ends a probe: the follower has acknowledged, in this epoch. If that was its
+// promise alone, the next append is rejected, and another probe begins. It may be called
+// in any phase; outside a probe it changes nothing.
+func (p *progress) answered() {
+	switch p.phase {
+	case probe:
+		p.phase = replicate
+	case probeRead:
+		p.phase = catchUp
+	}
+}
+
+// beginRead waits for batches from the files. Only in phases probe and replicate: one
+// read is under way at a time.
+func (p *progress) beginRead(token uint64) {
+	p.must(!p.reading(), "beginRead")
+	p.readToken = token
+	if p.phase == probe {
+		p.phase = probeRead
+	} else {
+		p.phase = catchUp
+	}
+}
+
+// endRead goes on with the batches that were read, or without. Only in phases
+// probeRead and catchUp.
+func (p *progress) endRead() {
+	p.must(p.reading(), "endRead")
+	p.readToken = 0
+	if p.phase == probeRead {
+		p.phase = probe
+	} else {
+		p.phase = replicate
+	}
+}
+
+// readFailed asks again, after a while, for a read brought nothing that fits. Only in
+// phases probeRead and catchUp.
+func (p *progress) readFailed(nowMS int64) {
+	p.must(p.reading(), "readFailed")
+	p.becomeProbe(p.next)
+	p.sentMS = nowMS
+}
+
+// sentProbe records the append of a probe. Only in phase probe.
+func (p *progress) sentProbe(at ident.Offset, nowMS int64) {
+	p.must(p.phase == probe, "sentProbe")
+	p.probedAt, p.sentMS = at, nowMS
+}
+
+// sentAppend records an append up to `end`; the next one begins there. Only in phase
+// replicate.
+func (p *progress) sentAppend(end ident.Position, nowMS int64) {
+	p.must(p.phase == replicate, "sentAppend")
+	p.next, p.sentMS = end, nowMS
+}
+
+// heard notes the process and the store that a message came from. Another store is
+// another replica: nothing that the old one acknowledged or was sent counts any more,
+// but where the next append begins. It may be called in any phase.
+func (p *progress) heard(from Peer, logEnd ident.Offset, nowMS int64) {
+	p.incarnation = from.Incarnation
+	if p.ack.store == from.Store {
 		return
 	}
-	f := l.follower(from.Node)
-	if f == nil || from.Incarnation < f.incarnation && !m.broken(BreakAckIncarnation) {
-		return
+	phase := replicate
+	if p.probing() {
+		phase = probe
 	}
-	f.incarnation = from.Incarnation
-	if f.store != from.Store { // first word of it, or it came back with other bytes
-		*f = follower{node: f.node, store: from.Store, incarnation: from.Incarnation,
-			next: f.next, probing: f.probing}
-		f.owesAll(m)
-	}
-	if msg.Reject {
-		m.rejected(f, msg)
-		return
-	}
-	if msg.Durable.Offset > m.log.end.Offset || msg.ConfirmN > l.confirmN {
-		m.alarm(errAckBeyondEnd) // never counted
-		return
-	}
-	f.probing = false
-	moved := !f.matched || msg.Durable.Offset > f.match.Offset || msg.ConfirmN > f.confirmAcked
-	f.match, f.matched = greatest(f.match, msg.Durable), true
-	if moved && f.match.Offset >= f.owes {
-		f.keepsUp = m.now-f.owesSinceMS < m.o.ISRMS/2
-		f.owesAll(m)
-	}
-	f.knows = max(f.knows, msg.Committed.Offset)
-	f.next = greatest(f.next, f.match)
-	if msg.ConfirmN > f.confirmAcked {
-		f.confirmAcked, f.confirmAtMS = msg.ConfirmN, m.now
-	}
-	if f.confirmAcked == l.confirmN || f.confirmAcked > f.snapshotN { // what was sent behind it has come
-		f.confirmWaitMS = 0
-	}
-	f.confirmSent = max(f.confirmSent, f.confirmAcked)
-	if !m.inISR(f.node) {
-		l.review = true
-	}
-	if msg.NeedFull && f.missedSnapshot(m) {
-		m.snapshotTo(f)
+	*p = progress{
+		node: p.node, incarnation: p.incarnation, ack: ack{store: from.Store},
+		phase: phase, next: p.next, lag: lag{mark: logEnd, sinceMS: nowMS},
 	}
 }
 
-// rejected moves the follower's next position back to where the logs join; if
-// the tables say it is no further back than what was refused, one batch back.
-// Only the answer to the probe counts: when a pipeline of appends meets a gap,
-// every one of them is refused.
-func (m *Machine) rejected(f *follower, msg *Message) {
-	if f.probing && msg.Prev.Offset != f.probe {
-		return // of a message sent before the probe: each would start another
+// acknowledged takes an acknowledgement, which is not beyond logEnd and version newest.
+// It ends a probe, and may be called in any phase.
+func (p *progress) acknowledged(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
+	p.answered()
+	moved := !p.ack.valid || msg.Durable.Offset > p.ack.end.Offset || msg.StateVersion > p.ack.state
+	p.ack.end, p.ack.valid = greatest(p.ack.end, msg.Durable), true
+	if moved {
+		p.lag.acknowledged(p.ack.end.Offset, logEnd, nowMS, isrMS)
 	}
-	at := m.parting(msg)
-	if at.Offset >= msg.Prev.Offset && msg.Prev.Offset > 0 {
-		if r, ok := m.index.AtOffset(msg.Prev.Offset - 1); ok {
-			at = ident.Position{Offset: r.Offset, Sequence: r.First}
-		}
-	}
-	at = greatest(at, f.match)
-	if first := m.index.Start(); at.Offset < first.Offset {
-		at = first
-	}
-	again := f.probing && at.Offset == f.probe
-	f.next, f.probing, f.probe, f.readToken, f.sentAtMS = at, true, at.Offset, 0, m.now
-	if !again { // what was refused here a moment ago waits for the retry
-		f.askedMS, f.sentAtMS = m.now, 0
-		m.sendFrom(f)
-	}
+	p.next = greatest(p.next, p.ack.end)
+	p.committedAcked = max(p.committedAcked, msg.Committed.Offset)
+	p.acknowledgedState(msg.StateVersion, newest, nowMS)
 }
 
-// replicate sends each follower what it lacks, within its window.
-func (m *Machine) replicate() {
-	l := m.lead
-	if !l.open {
-		return
-	}
-	for i := range l.followers {
-		f := &l.followers[i]
-		if f.matched && f.match.Offset == m.log.end.Offset && f.confirmAcked == l.confirmN {
-			f.owesAll(m) // nothing yet
-		}
-		if !f.up(m) || f.readToken != 0 {
-			continue
-		}
-		if f.probing {
-			if m.now-f.sentAtMS >= f.patience(m.o.RetryMS) {
-				m.sendFrom(f)
-			}
-			continue
-		}
-		for f.next.Offset < m.log.end.Offset && !f.probing && f.readToken == 0 &&
-			int(f.next.Offset-f.match.Offset) < m.o.WindowBytes {
-			m.sendFrom(f)
-		}
-		if f.confirmSent == 0 {
-			m.snapshotTo(f)
-		}
-	}
-}
-
-// asked reports whether a question is out; it is repeated without batches.
-func (f *follower) asked() bool { return f.probing && f.sentAtMS >= f.askedMS }
-
-// patience is how long a question waits for its answer: as long as the follower
-// has been asked in vain. One that opens its replica now hears nothing for some
-// milliseconds; of one that starts with ten thousand, each is asked ever less.
-func (f *follower) patience(retryMS int64) int64 {
-	return min(max(f.sentAtMS-f.askedMS, retryMS/soonParts), retryMS)
-}
-
-// sendFrom sends one append from f.next on, out of the tail, or asks for a read.
-func (m *Machine) sendFrom(f *follower) {
-	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
-		f.next, f.probing = first, true
-	}
-	if f.asked() || f.next.Offset == m.log.end.Offset {
-		m.appendTo(f, nil, false)
-		return
-	}
-	batches := m.log.tailFrom(f.next.Offset)
-	if batches == nil {
-		m.asked++
-		f.readToken = m.asked
-		m.out.Read = append(m.out.Read, ReadRequest{Token: f.readToken, From: f.next.Offset, Max: m.o.GroupBytes})
-		return
-	}
-	n, size := 0, 0
-	for n < len(batches) && (n == 0 || size+len(batches[n].Bytes) <= m.o.GroupBytes) {
-		size += len(batches[n].Bytes)
-		n++
-	}
-	m.appendTo(f, append([]queue.Batch(nil), batches[:n]...), false)
-}
-
-// appendTo sends batches that begin at f.next (or none: where do you stand?).
-func (m *Machine) appendTo(f *follower, batches []queue.Batch, bulk bool) {
-	msg := Message{
-		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.store, Store: m.self.Store,
-		Prev: f.next, PrevCRC: m.crcAt(f.next.Offset), Committed: m.committed, Batches: batches,
-		Restart: f.probing && f.next == m.index.Start() && f.next.Offset > 0,
-	}
-	if len(batches) > 0 {
-		msg.PrevCRC = batches[0].PrevCRC
-	}
+// stateAt is the phase of the channel state.
+func (p *progress) stateAt() statePhase {
 	switch {
-	case f.probing: // repeated as it is: the answer to any of them may come late
-		f.probe = msg.Prev.Offset
-	case len(batches) > 0:
-		f.next = batches[len(batches)-1].End
-	}
-	f.sentAtMS, f.announced = m.now, m.committed.Offset
-	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
-}
-
-// readDone goes on with a catch-up.
-func (m *Machine) readDone(ev Read) {
-	if m.lead == nil {
-		return
-	}
-	for i := range m.lead.followers {
-		f := &m.lead.followers[i]
-		if f.readToken != ev.Token {
-			continue
-		}
-		f.readToken = 0
-		if ev.Err != nil {
-			m.alarm(ev.Err)
-		}
-		n := 0 // never beyond the present end: the log may have been cut since
-		for n < len(ev.Batches) && ev.Batches[n].End.Offset <= m.log.end.Offset {
-			n++
-		}
-		if n > 0 && ev.Batches[0].At.Offset == f.next.Offset {
-			m.appendTo(f, ev.Batches[:n], true)
-		} else {
-			f.probing, f.sentAtMS = true, m.now // asked again after a while
-		}
-		return
+	case p.state.sent == 0:
+		return stateUnsent
+	case p.ack.state < p.state.snapshot:
+		return stateSnapshot
+	default:
+		return stateDeltas
 	}
 }
 
-// tick repeats what may have been lost and tells a moved committed end.
-func (f *follower) tick(m *Machine) {
-	if !m.lead.open || !f.up(m) || f.readToken != 0 {
-		return
-	}
-	quiet := m.now - f.sentAtMS
-	silent := quiet >= m.o.RetryMS
-	behind := f.matched && f.match.Offset < m.log.end.Offset || f.knows != m.committed.Offset
-	if !f.probing && (behind && silent || f.announced != m.committed.Offset && quiet >= m.o.RetryMS/soonParts) {
-		m.appendTo(f, nil, false) // a gap makes it reject, and tell where it stands
-	}
-	if f.confirmAcked < m.lead.confirmN && f.matched && f.missedSnapshot(m) {
-		m.snapshotTo(f)
-	}
+// stateCurrent reports whether the follower was sent everything up to the newest
+// version, and needs no snapshot. Without that no replica joins the ISR, however well
+// its log keeps up.
+func (p *progress) stateCurrent(newest uint64) bool {
+	return p.stateAt() == stateDeltas && p.state.sent == newest
 }
 
-// missedSnapshot: nothing was acknowledged for as long as the last snapshot is waited
-// for. That is twice as long each time, until the follower has it: a large one may
-// take the network longer than RetryMS, and the next would wait behind it.
-func (f *follower) missedSnapshot(m *Machine) bool {
-	return m.now-f.confirmAtMS >= max(f.confirmWaitMS, m.o.RetryMS)
+// sentSnapshot records a snapshot of version n. It may be called in any state phase. The
+// next one waits twice as long each time, until the follower has acknowledged one: a
+// large snapshot may take the network longer than RetryMS, and a second one would wait
+// behind it.
+func (p *progress) sentSnapshot(n uint64, nowMS, retryMS int64) {
+	s := &p.state
+	s.sent, s.snapshot, s.movedMS = n, n, nowMS
+	s.waitMS = min(max(2*s.waitMS, retryMS), snapshotRetries*retryMS)
+}
+
+// sentDelta records the delta of version n. Only directly behind the last version
+// sent: the follower refuses a delta over a gap.
+func (p *progress) sentDelta(n uint64) {
+	p.must(p.state.sent == n-1, "sentDelta")
+	p.state.sent = n
+}
+
+// snapshotDue reports whether the follower has acknowledged nothing new for as long as
+// the last snapshot is waited for.
+func (p *progress) snapshotDue(nowMS, retryMS int64) bool {
+	return nowMS-p.state.movedMS >= max(p.state.waitMS, retryMS)
+}
+
+// acknowledgedState records the channel-state version that the follower holds durably.
+// newest is the version that the leader issued last.
+func (p *progress) acknowledgedState(n, newest uint64, nowMS int64) {
+	s := &p.state
+	if n > p.ack.state {
+		p.ack.state, s.movedMS = n, nowMS
+	}
+	if p.ack.state == newest || p.ack.state > s.snapshot { // a version behind the snapshot has come
+		s.waitMS = 0
+	}
+	s.sent = max(s.sent, p.ack.state)
+}
+
+// must panics on a transition that the phase does not allow: a bug of this package.
+func (p *progress) must(ok bool, transition string) {
+	if !ok {
+		panic(fmt.Sprintf("replica: %s of follower %s in phase %s, state version %d sent", transition, p.node, p.phase, p.state.sent))
+	}
 }

@@ -8,68 +8,88 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// recent recognises repeated puts. It is derived from the log: batches enter it
-// when they are appended, on leader and follower alike, and leave it when the
-// log is truncated, so whoever leads next knows them too.
+// recent recognises repeated puts (AC-7). It is derived from the log: batches enter it
+// when they are appended, on leader and follower alike, and leave it when the log is
+// truncated, so the next leader recognises them too.
 //
-// What one producer puts never makes another's be forgotten: between a put and
-// its repeat the others may have put any number.
+// Each producer has its own table. In one table for all, any number of other producers'
+// puts between a put and its repeat would push the put out.
+//
+// A put is forgotten when the window (Options.RepeatMS) has passed since this machine
+// appended it, by the machine's own clock. The times in the batches would not do: they are
+// the leader's wall clock, and a clock that jumps ahead would make a second of puts old.
 type recent struct {
 	producers map[uint64]*producer
+	windowMS  int64
+	restored  bool // some were found by the store; their window begins with the first Tick
 }
 
-// producer is the newest puts of one run of an edge. It numbers its puts upwards,
-// so that one above all of them is a new one; what else is asked for is looked for
-// from the newest back. A map of them cost a follower 7 % of its CPU.
+// producer is the newest puts of one run of an edge. An edge numbers its puts upwards,
+// so a number above all in the table is new; any other is searched from the newest
+// backwards. A map instead of the slice cost a follower 7 % of its CPU.
 type producer struct {
-	order []numbered // oldest first; the first `gone` are dropped
+	order []numbered // oldest first; the first `gone` are forgotten
 	gone  int
 	maxN  uint64 // no number in order is above
 }
 
-// numbered is a RecentPut without what its producer and the others tell: a
-// partition that is put to once in a while remembers hundreds.
+// numbered is a RecentPut without the producer and the end's sequence, which follow
+// from its place: a partition with few puts keeps hundreds of them for long.
 type numbered struct {
-	n      uint64
-	first  ident.Sequence
-	end    ident.Offset
-	timeNS int64
-	count  uint32
+	n     uint64
+	first ident.Sequence
+	end   ident.Offset
+	atMS  int64 // when it was appended here
+	count uint32
 }
 
+// load takes the puts that the store has found.
 func (r *recent) load(puts []queue.RecentPut) {
 	for _, p := range puts {
-		r.push(p)
+		r.push(p, 0)
 	}
+	r.restored = len(puts) > 0
 }
 
-func (r *recent) add(b queue.Batch) {
+// began lets the window of the restored puts begin: how long the process was away is not
+// known, nor whether the edges that repeat them were.
+func (r *recent) began(nowMS int64) {
+	for _, of := range r.producers {
+		for i := range of.order {
+			of.order[i].atMS = nowMS
+		}
+	}
+	r.restored = false
+}
+
+func (r *recent) add(b queue.Batch, nowMS int64) {
 	if b.Request.IsZero() {
 		return
 	}
-	r.push(queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End, TimeNS: b.Time})
+	r.push(queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End}, nowMS)
 }
 
-func (r *recent) push(p queue.RecentPut) {
+func (r *recent) push(p queue.RecentPut, nowMS int64) {
 	of := r.producers[p.Request.Producer]
 	if of == nil {
-		of = r.begin(p)
+		of = r.begin(p.Request.Producer, nowMS)
 	}
-	of.push(p)
+	of.push(p, nowMS, nowMS-r.windowMS)
 }
 
-// begin makes room for a new producer, and forgets those that ended long ago.
-func (r *recent) begin(p queue.RecentPut) *producer {
+// begin makes the table of a new producer, and forgets the producers whose newest put is
+// older than the window.
+func (r *recent) begin(id uint64, nowMS int64) *producer {
 	if r.producers == nil {
 		r.producers = make(map[uint64]*producer)
 	}
-	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool { return of.newest() < p.TimeNS-queue.RecentNS })
+	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool { return of.newest() < nowMS-r.windowMS })
 	of := &producer{}
-	r.producers[p.Request.Producer] = of
+	r.producers[id] = of
 	return of
 }
 
-// truncate forgets what ends above o.
+// truncate forgets the puts that end above o.
 func (r *recent) truncate(o ident.Offset) {
 	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool {
 		of.truncate(o)
@@ -77,6 +97,7 @@ func (r *recent) truncate(o ident.Offset) {
 	})
 }
 
+// find gives the newest put with a request id.
 func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
 	of := r.producers[id.Producer]
 	if of == nil || id.IsZero() || id.N > of.maxN {
@@ -85,25 +106,26 @@ func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
 	for i := len(of.order) - 1; i >= of.gone; i-- {
 		if p := of.order[i]; p.n == id.N {
 			end := ident.Position{Offset: p.end, Sequence: p.first + ident.Sequence(p.count)}
-			return queue.RecentPut{Request: id, First: p.first, Count: p.count, End: end, TimeNS: p.timeNS}, true
+			return queue.RecentPut{Request: id, First: p.first, Count: p.count, End: end}, true
 		}
 	}
 	return queue.RecentPut{}, false
 }
 
 func (r *recent) clone() recent {
-	c := recent{producers: make(map[uint64]*producer, len(r.producers))}
+	c := recent{producers: make(map[uint64]*producer, len(r.producers)), windowMS: r.windowMS, restored: r.restored}
 	for id, of := range r.producers {
 		c.producers[id] = &producer{order: slices.Clone(of.order[of.gone:]), maxN: of.maxN}
 	}
 	return c
 }
 
-func (of *producer) push(p queue.RecentPut) {
-	of.order = append(of.order, numbered{n: p.Request.N, first: p.First, end: p.End.Offset, timeNS: p.TimeNS, count: p.Count})
+// push adds a put, and forgets those that were appended before sinceMS.
+func (of *producer) push(p queue.RecentPut, nowMS, sinceMS int64) {
+	of.order = append(of.order, numbered{n: p.Request.N, first: p.First, end: p.End.Offset, atMS: nowMS, count: p.Count})
 	of.maxN = max(of.maxN, p.Request.N)
 	for of.gone < len(of.order)-1 &&
-		(len(of.order)-of.gone > queue.RecentPuts || of.order[of.gone].timeNS < p.TimeNS-queue.RecentNS) {
+		(len(of.order)-of.gone > queue.RecentPuts || of.order[of.gone].atMS < sinceMS) {
 		of.gone++
 	}
 	if of.gone > len(of.order)/4 && of.gone > 64 {
@@ -112,8 +134,8 @@ func (of *producer) push(p queue.RecentPut) {
 	}
 }
 
-// newest is the time of the newest put.
-func (of *producer) newest() int64 { return of.order[len(of.order)-1].timeNS }
+// newest is when the newest put was appended here.
+func (of *producer) newest() int64 { return of.order[len(of.order)-1].atMS }
 
 func (of *producer) truncate(o ident.Offset) {
 	n := len(of.order)

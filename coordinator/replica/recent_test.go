@@ -9,20 +9,20 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-func putNumber(producer, n uint64, end ident.Offset, timeNS int64) queue.RecentPut {
+func putNumber(producer, n uint64, end ident.Offset) queue.RecentPut {
 	return queue.RecentPut{
 		Request: ident.RequestID{Producer: producer, N: n}, First: ident.Sequence(end), Count: 1,
-		End: ident.Position{Offset: end, Sequence: ident.Sequence(end) + 1}, TimeNS: timeNS,
+		End: ident.Position{Offset: end, Sequence: ident.Sequence(end) + 1},
 	}
 }
 
-// TestRepeatIsRecognisedBehindOthers: an answer is lost, the put comes again two
-// seconds later; till then other edges have put a hundred thousand.
+// TestRepeatIsRecognisedBehindOthers: an answer is lost, and the put comes again two
+// seconds later. Meanwhile other edges have put a hundred thousand messages.
 func TestRepeatIsRecognisedBehindOthers(t *testing.T) {
-	var r recent
-	r.push(putNumber(1, 1, 1, 0))
+	r := recent{windowMS: DefaultRepeatMS}
+	r.push(putNumber(1, 1, 1), 0)
 	for n := range uint64(100_000) {
-		r.push(putNumber(2, n, ident.Offset(n)+2, int64(n)*20_000))
+		r.push(putNumber(2, n, ident.Offset(n)+2), int64(n)/50)
 	}
 	seen, ok := r.find(ident.RequestID{Producer: 1, N: 1})
 	require.True(t, ok)
@@ -34,27 +34,27 @@ func TestRepeatIsRecognisedBehindOthers(t *testing.T) {
 }
 
 func TestRecentIsBoundedByTime(t *testing.T) {
-	var r recent
-	r.push(putNumber(1, 1, 1, 0))
-	r.push(putNumber(2, 1, 2, 1))
-	r.push(putNumber(2, 2, 3, queue.RecentNS+2))
+	r := recent{windowMS: DefaultRepeatMS}
+	r.push(putNumber(1, 1, 1), 0)
+	r.push(putNumber(2, 1, 2), 1)
+	r.push(putNumber(2, 2, 3), DefaultRepeatMS+2)
 	_, ok := r.find(ident.RequestID{Producer: 2, N: 1})
 	require.False(t, ok, "older than a minute")
-	r.push(putNumber(3, 1, 4, queue.RecentNS+3))
+	r.push(putNumber(3, 1, 4), DefaultRepeatMS+3)
 	require.NotContains(t, r.producers, uint64(1), "ended a minute ago")
 }
 
 func TestRecentFollowsTheLog(t *testing.T) {
-	var r recent
-	r.push(putNumber(1, 1, 1, 0))
-	r.push(putNumber(1, 2, 2, 0))
-	r.push(putNumber(1, 1, 3, 0)) // stored again: two batches carry the number
-	r.push(putNumber(2, 1, 4, 0))
+	r := recent{windowMS: DefaultRepeatMS}
+	r.push(putNumber(1, 1, 1), 0)
+	r.push(putNumber(1, 2, 2), 0)
+	r.push(putNumber(1, 1, 3), 0) // stored again: two batches carry the number
+	r.push(putNumber(2, 1, 4), 0)
 	before := r.clone()
 	r.truncate(2)
 	_, ok := r.find(ident.RequestID{Producer: 1, N: 1})
 	require.True(t, ok, "the log still has the first that carried it")
-	r.push(putNumber(1, 3, 3, 0))
+	r.push(putNumber(1, 3, 3), 0)
 	_, ok = r.find(ident.RequestID{Producer: 1, N: 3})
 	require.True(t, ok)
 	_, ok = r.find(ident.RequestID{Producer: 1, N: 2})
@@ -66,16 +66,16 @@ func TestRecentFollowsTheLog(t *testing.T) {
 	require.False(t, ok)
 }
 
-// BenchmarkRecent is what each put costs a replica in a full table.
+// BenchmarkRecent measures the work that each put causes a replica, in a full table.
 func BenchmarkRecent(b *testing.B) {
-	var r recent
+	r := recent{windowMS: DefaultRepeatMS}
 	n := uint64(0)
 	put := func() {
 		n++
 		if _, ok := r.find(ident.RequestID{Producer: 1, N: n}); ok {
 			b.Fatal("a new put was known")
 		}
-		r.push(putNumber(1, n, ident.Offset(n), int64(n)))
+		r.push(putNumber(1, n, ident.Offset(n)), int64(n))
 	}
 	for range queue.RecentPuts {
 		put()

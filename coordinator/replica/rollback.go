@@ -1,149 +1,119 @@
 package replica
 
-import (
-	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/queue"
-)
+import "github.com/lockstepmq/lockstep/internal/ident"
 
-// rollbackTick takes uncommitted puts back when they have waited longer than
-// the write deadline and no change of the ISR could commit them (RB-2), and
-// ends the waiting of those that cannot get a definite answer.
+// rolledBackPut waits for the marker of the epoch that removed it (RB-6).
+type rolledBackPut struct {
+	ticket  uint64
+	sinceMS int64
+}
+
+// rollbackTick proposes a rollback when the oldest pending put has waited longer than
+// the write deadline and no change of the ISR could commit it (RB-2). It also ends the
+// waiting of the puts that cannot get a definite answer.
 func (m *Machine) rollbackTick() {
 	l := m.lead
-	n := 0
-	for n < len(l.waiters) && m.now-l.waiters[n].sinceMS > m.o.GraceMS {
-		m.inDoubt(l.waiters[n].ticket)
-		n++
-	}
-	l.waiters = append(l.waiters[:0], l.waiters[n:]...)
-	if l.paused && l.heir == "" && !m.rollbackMayLand() {
-		l.paused = false // it did not land
+	m.giveUpRolledBack()
+	if l.paused && l.transfer.target == "" && !m.rollbackMayLand() {
+		l.paused = false // the proposal did not land
 	}
 	if !m.overdue(m.o.WriteMS) {
 		return
 	}
-	if m.overdue(m.o.WriteMS + m.o.GraceMS) { // no rollback came through: the fate stays open
+	if m.overdue(m.o.WriteMS + m.o.GraceMS) { // no rollback has come about
 		m.giveUpOverdue()
 	}
-	if (m.role == Leader || m.broken(BreakRollbackMarker)) && m.cas == nil && len(l.unresolved) == 0 && l.open && m.now >= l.retryMS {
-		if _, better := m.wantedISR(); !better {
+	if m.markerCommitted() && m.cas == nil && len(l.unresolved) == 0 && l.open && m.nowMS >= l.retryMS {
+		if _, changed := m.nextISR(); !changed && m.membersAnswer() {
 			m.proposeRollback()
 		}
 	}
 }
 
-// overdue: the oldest put with an offset has waited longer than ms.
-func (m *Machine) overdue(ms int64) bool {
-	p := m.lead.pending
-	return len(p) > 0 && m.now-p[0].sentMS > ms
-}
-
-// giveUpOverdue answers "in doubt"; the batches stay, and may yet be committed
-// or taken back.
-func (m *Machine) giveUpOverdue() {
-	l := m.lead
-	keep := l.pending[:0]
-	for _, p := range l.pending {
-		if m.now-p.sentMS > m.o.WriteMS+m.o.GraceMS {
-			m.inDoubt(p.ticket)
-		} else {
-			keep = append(keep, p)
+// membersAnswer reports whether every other member of the ISR answers as the process that
+// is registered now, with the store that the key names. Each of them has to acknowledge
+// the marker of a rollback: while one of them is away, the rollback would bring no
+// definite answer.
+func (m *Machine) membersAnswer() bool {
+	for _, x := range m.state.ISR {
+		if x.Node == m.self.Node {
+			continue
+		}
+		if f := m.lead.follower(x.Node); f == nil || !m.up(f) || !m.fromPresentProcess(f) || f.ack.store != x.Store {
+			return false
 		}
 	}
-	l.pending = keep
+	return true
 }
 
-// proposeRollback asks for the same ISR under a new epoch (RB-3). Until the key
-// is seen in the new epoch nothing is taken back, and puts that arrive wait.
+// giveUpRolledBack answers "in doubt" after the grace time: the marker is not
+// committed, so that a later leader may still bring the puts back.
+func (m *Machine) giveUpRolledBack() {
+	l := m.lead
+	n := 0
+	for n < len(l.rolledBack) && m.nowMS-l.rolledBack[n].sinceMS > m.o.GraceMS {
+		m.inDoubt(l.rolledBack[n].ticket)
+		n++
+	}
+	l.rolledBack = append(l.rolledBack[:0], l.rolledBack[n:]...)
+}
+
+// proposeRollback proposes the same ISR under a new epoch (RB-3). Nothing is removed
+// until the key is seen in the new epoch. Puts that arrive meanwhile are held.
 func (m *Machine) proposeRollback() {
 	l := m.lead
-	l.paused, l.rollback, l.asked = true, true, m.committed
-	if m.broken(BreakRollbackEpoch) {
-		m.takeBack()
-		return
-	}
+	l.paused, l.rollback = true, true
 	s := m.state.Clone()
 	s.Epoch = l.epoch + 1
 	m.proposeCAS(casRollback, s, nil, nil)
 }
 
-func (m *Machine) rollbackMayLand() bool {
-	l := m.lead
-	if m.cas != nil && m.cas.kind == casRollback {
-		return true
-	}
-	for i := range l.unresolved {
-		if l.unresolved[i].kind == casRollback {
-			return true
-		}
-	}
-	return false
-}
-
-// rollBack is the switch of RB-4: the epoch was won, everything above the
-// committed end, as it is now, is taken back, and the new epoch's marker takes
-// its place, in one journal record.
+// rollBack is the switch of RB-4, in the epoch that was won: everything above the
+// committed end, as it is now, is removed, and the new epoch's marker takes its place,
+// in one journal record. This leader goes on delivering what was committed in the old
+// epoch, and takes changes of the channels (RB-14): it knows the committed end, and its
+// channel state is the newest. A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {
 	old := m.lead
 	m.counters.Rollbacks++
-	if m.broken(BreakRollbackFreeze) {
-		m.committed = old.asked
-	}
 	at := m.committed
 	if at.Offset < m.log.end.Offset {
 		m.truncate(at)
 	}
 	m.openEpoch(e, at)
+	m.role = Leader
 	l := m.lead
-	if m.broken(BreakRollbackPositions) {
-		for i := range l.followers {
-			if f := old.follower(l.followers[i].node); f != nil {
-				l.followers[i].match, l.followers[i].matched, l.followers[i].store = f.match, f.matched, f.store
-			}
-		}
-	}
+	l.afterRollback = true
 	l.held, l.heldBytes = old.held, old.heldBytes
-	l.waiters = old.waiters
+	m.waitForMarker(old)
+}
+
+// waitForMarker lets the pending puts of the old epoch wait for the new one's marker. Its
+// pending changes are in doubt: their effect is in the snapshot that the new epoch issues,
+// which is not committed yet.
+func (m *Machine) waitForMarker(old *leadership) {
+	l := m.lead
+	l.rolledBack = old.rolledBack
 	for _, p := range old.pending {
-		if p.end <= at.Offset { // cannot be: commit answered it
+		if p.end <= l.start.Offset { // cannot be: commit has answered it
 			m.done(p.ticket, p.first, Committed)
 			continue
 		}
-		l.waiters = append(l.waiters, taken{ticket: p.ticket, sinceMS: m.now})
+		l.rolledBack = append(l.rolledBack, rolledBackPut{ticket: p.ticket, sinceMS: m.nowMS})
 	}
 	for _, c := range old.changes {
 		m.done(c.ticket, 0, InDoubt)
 	}
-	if m.broken(BreakRollbackAnswer) {
-		m.settleTaken()
-	}
 }
 
-// settleTaken tells the producers of what was taken back, once the marker is
-// committed: no later leader can bring it back (RB-6).
-func (m *Machine) settleTaken() {
-	for _, w := range m.lead.waiters {
-		if w.ticket != 0 {
+// answerRolledBack answers the rolled-back puts once the marker is committed: no later
+// leader can bring them back (RB-6).
+func (m *Machine) answerRolledBack() {
+	for _, p := range m.lead.rolledBack {
+		if p.ticket != 0 {
 			m.counters.RolledBack++
-			m.done(w.ticket, 0, RolledBack)
+			m.done(p.ticket, 0, RolledBack)
 		}
 	}
-	m.lead.waiters = nil
-}
-
-// takeBack is the broken rule "rollback-epoch": it truncates within the epoch.
-func (m *Machine) takeBack() {
-	l := m.lead
-	if m.committed.Offset < m.log.end.Offset {
-		m.truncate(m.committed)
-		m.write(queue.Write{Kind: queue.WriteTruncate, Epoch: l.epoch, At: m.committed, PrevCRC: m.log.lastCRC})
-	}
-	for _, p := range l.pending {
-		m.done(p.ticket, 0, RolledBack)
-	}
-	l.pending, l.paused = nil, false
-	for i := range l.followers {
-		f := &l.followers[i]
-		f.next, f.probing = least(f.next, m.log.end), true
-	}
+	m.lead.rolledBack = nil
 }

@@ -6,67 +6,65 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// View is what others may know of the machine. The loop publishes it behind an
-// atomic pointer; readers never see half a change.
+// View is the part of a machine's state that other goroutines may read. The loop
+// publishes a view behind an atomic pointer; readers never see half a change.
 type View struct {
 	Role              Role
 	Epoch             ident.Epoch
 	Leader            ident.Node
 	LeaderIncarnation ident.Incarnation
-	Follows           ident.Node // whose appends are taken in Epoch, "" = nobody's yet
+	Follows           ident.Node // the leader whose appends are taken in Epoch; "": none yet
 	Committed         ident.Position
 	End               ident.Position
-	EpochStart        ident.Position // of the epoch this machine leads
-	Issued            uint64         // leader: newest confirm
-	Confirmed         uint64         // leader: highest confirm held by all of the ISR
+	EpochStart        ident.Position // leader: of its epoch
+	StateIssued       uint64         // leader: the newest channel-state version
+	StateCommitted    uint64         // leader: the newest one that all of the maximal ISR holds
 	ISR               []ident.Member
 	Replicas          []ident.Node
 	MinInSync         int
-	Writable          bool // puts are taken now (they may still be held)
-	Held              int  // puts waiting without an offset
+	Writable          bool // a put gets an offset at once
+	Held              int  // puts that wait without an offset
 	PendingBytes      int  // appended and not committed, plus held
 	UnderReplicated   bool
-	Hung              bool // the disk here does not answer
-	Hindered          bool // leader: nor do the others need it
+	SyncOverdue       bool // the disk here has not answered for twice T_isr
+	DiskStalled       bool // leader: and those of enough other members have
 	Counters          Counters
 }
 
-// Counters of rare events, since the machine was made.
+// Counters count rare events since the machine was made.
 type Counters struct {
 	Elections, Rollbacks, RolledBack, InDoubt, Truncations uint64
 	Shrinks, Grows, Swaps, Restarts                        uint64
 }
 
-// Equal reports whether two views show the same. What moves most often is
+// Equal reports whether two views are the same. The fields that change most often are
 // compared first.
 func (v *View) Equal(o *View) bool {
-	return v.End == o.End && v.Committed == o.Committed && v.Issued == o.Issued && v.Confirmed == o.Confirmed &&
+	return v.End == o.End && v.Committed == o.Committed && v.StateIssued == o.StateIssued && v.StateCommitted == o.StateCommitted &&
 		v.Held == o.Held && v.PendingBytes == o.PendingBytes && v.Writable == o.Writable &&
 		v.Role == o.Role && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation && v.Follows == o.Follows &&
-		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated && v.Hung == o.Hung && v.Hindered == o.Hindered &&
+		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated &&
+		v.SyncOverdue == o.SyncOverdue && v.DiskStalled == o.DiskStalled &&
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
 }
 
-// View is what others may know.
+// View gives the present view.
 func (m *Machine) View() View {
 	v := View{
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation, Follows: m.follow.leader,
 		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
-		Hung: m.hung(), Counters: m.counters,
+		SyncOverdue: m.syncOverdue(), Counters: m.counters,
 	}
 	if l := m.lead; l != nil {
-		v.EpochStart, v.Issued, v.Confirmed, v.Writable = l.start, l.confirmN, l.confirmed, m.writable()
+		v.EpochStart, v.StateIssued, v.StateCommitted, v.Writable = l.start, l.stateIssued, l.stateCommitted, m.writable()
 		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)
-		v.Hindered = m.hindered()
+		v.DiskStalled = m.diskStalled()
 	}
 	return v
 }
 
-// visible is how far the log may be shown to anybody.
+// visible is the end up to which channels may deliver: nothing that is not committed.
 func (m *Machine) visible() ident.Position {
-	if m.broken(BreakVisible) {
-		return m.log.end
-	}
 	return m.committed
 }

@@ -1,14 +1,14 @@
-// Package auth asks an NSQ auth service what a client may do.
+// Package auth queries an NSQ auth service for the permissions of a client.
 //
-// It does not decide when to ask (internal/protocol does) and keeps no cache:
-// a State knows until when it holds.
+// It does not decide when to query (internal/guard does) and has no cache: a State has its
+// own expiry.
 //
 // # Invariants
 //
-//  1. An answer with an unknown permission, a bad pattern or no lifetime is no
-//     answer: nothing is allowed because of it.
-//  2. Every configured address is tried once, from a random start, before a
-//     query fails.
+//  1. An answer with an unknown permission, an invalid pattern or no lifetime is an
+//     error: it allows nothing.
+//  2. Every configured address is tried once, from a random start, before a query fails.
+//  3. No error contains the secret, although the URL of a GET request does.
 package auth
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ErrInvalidAnswer means that an auth service answered something unusable.
+// ErrInvalidAnswer means that the answer of an auth service is unusable.
 var ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
 
 // Request describes a client to the auth service.
@@ -29,8 +29,8 @@ type Request struct {
 	Secret     string
 }
 
-// Authorization allows permissions on the topics and channels that match.
-// Patterns are not anchored.
+// Authorization allows permissions on the topics and channels that match. Patterns are not
+// anchored.
 type Authorization struct {
 	Topic       string   `json:"topic"`
 	Channels    []string `json:"channels"`
@@ -40,7 +40,7 @@ type Authorization struct {
 	channels []*regexp.Regexp
 }
 
-// State is what the auth service said of one client. It is immutable.
+// State is the answer of the auth service for one client. It is immutable.
 type State struct {
 	TTL            int             `json:"ttl"` // seconds
 	Identity       string          `json:"identity"`
@@ -50,11 +50,11 @@ type State struct {
 	expires time.Time
 }
 
-// Expired reports whether the auth service must be asked again.
+// Expired reports whether the auth service must be queried again.
 func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
 
-// Allows reports whether the client may use the topic: to publish if channel
-// is empty, else to subscribe to that channel.
+// Allows reports whether the client may use the topic: to publish if channel is empty, else to
+// subscribe to that channel.
 func (s *State) Allows(topic, channel string) bool {
 	permission := "subscribe"
 	if channel == "" {
@@ -62,6 +62,16 @@ func (s *State) Allows(topic, channel string) bool {
 	}
 	for i := range s.Authorizations {
 		if s.Authorizations[i].allows(topic, channel, permission) {
+			return true
+		}
+	}
+	return false
+}
+
+// Knows reports whether the client may do anything at all with the topic.
+func (s *State) Knows(topic string) bool {
+	for i := range s.Authorizations {
+		if a := &s.Authorizations[i]; len(a.Permissions) > 0 && a.topic.MatchString(topic) {
 			return true
 		}
 	}
@@ -116,11 +126,4 @@ func (a *Authorization) compile() error {
 		a.channels = append(a.channels, c)
 	}
 	return nil
-}
-
-// ExpiringAt returns a copy that must be renewed from that time on.
-func (s *State) ExpiringAt(t time.Time) *State {
-	c := *s
-	c.expires = t
-	return &c
 }

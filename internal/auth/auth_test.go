@@ -35,7 +35,7 @@ func TestAllows(t *testing.T) {
 	}{
 		{"logs", "a", true}, {"logs-2", "a", true}, {"my-logs", "a", false}, {"logs", "aa", false}, {"logs", "abc", true},
 		{"logs", "", false}, {"metrics", "", true}, {"my-metrics", "c", true},
-		{"odd", "", false}, // to publish, a channel pattern must match the empty name
+		{"odd", "", false}, // the permission to publish requires a channel pattern that matches the empty name
 	} {
 		require.Equal(t, row.want, s.Allows(row.topic, row.channel), "%s %s", row.topic, row.channel)
 	}
@@ -67,7 +67,7 @@ func TestQueryForms(t *testing.T) {
 	require.JSONEq(t, `{"remote_ip":["1.2.3.4"],"tls":["true"],"secret":["s&s"],"common_name":["cn"]}`, asked)
 }
 
-// A service that is down or talks nonsense is passed over.
+// Query skips a service that is down or whose answer is invalid.
 func TestQueryTriesEveryAddress(t *testing.T) {
 	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
 	defer good.Close()

@@ -20,17 +20,17 @@ import (
 // maxAnswer bounds the answer of an auth service in bytes.
 const maxAnswer = 4 << 20
 
-// Options say where and how to ask.
+// Options configure the queries.
 type Options struct {
-	// Addresses are host:port (asked at /auth) or whole URLs.
+	// Addresses are host:port (queried at /auth) or whole URLs.
 	Addresses []string
 	Method    string // "get" (default) or "post"
-	// ConnectTimeout and RequestTimeout are per address; 2 s and 5 s in stock NSQ.
+	// ConnectTimeout and RequestTimeout hold for each address; 2 s and 5 s in stock NSQ.
 	ConnectTimeout, RequestTimeout time.Duration
 	TLS                            *tls.Config // of https addresses; nil = Go's defaults
 }
 
-// Client asks auth services.
+// Client queries auth services.
 type Client struct {
 	opts Options
 	http *http.Client
@@ -45,7 +45,7 @@ func New(o Options) *Client {
 	}}
 }
 
-// Query asks the addresses, from a random one on, until one answers.
+// Query tries the addresses from a random one on until one answers.
 func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 	n := len(c.opts.Addresses)
 	if n == 0 {
@@ -72,7 +72,7 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 	req.Header.Set("Accept", "application/vnd.nsq; version=1.0")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, withoutURL(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -90,6 +90,15 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 		return nil, err
 	}
 	return &s, nil
+}
+
+// withoutURL is the cause of a failed request: the URL that net/http puts before it has the
+// secret in its query.
+func withoutURL(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	return err
 }
 
 func (c *Client) request(ctx context.Context, address string, r Request) (*http.Request, error) {

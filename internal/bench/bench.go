@@ -1,17 +1,16 @@
-// Package bench measures a broker that speaks the NSQ protocol: a Lockstep
-// cluster or a stock nsqd, with the same client. It needs none of our
-// extensions. It starts nothing and knows nothing of clusters; what surrounds a
-// figure (durability, in-sync replicas) is its caller's, a Subject. Clients of
-// other protocols run their tasks in a Repeat too: what they measure is then
-// counted, timed and reported alike.
+// Package bench measures a broker for clients of NSQ, a Lockstep cluster or a stock nsqd, with
+// the same client and without Lockstep's extensions. It starts no broker and has no notion of
+// clusters. Its caller, a Subject, adds the circumstances of a figure (durability, in-sync
+// replicas). Clients of other protocols run their tasks in a Repeat too, so that their figures
+// are counted, timed and reported alike.
 //
-// Every workload is bounded in count and time. A rate is messages answered (or
-// finished) divided by wall-clock time until the last of them. Latencies are recorded in HDR
-// histograms: of whole calls where each connection waits for its answer; at a
-// fixed rate from the time at which a message was due, so that a stall counts
-// for everything that it delayed (no coordinated omission).
+// Every workload is bounded in count and time. A rate is the number of answered (or finished)
+// messages divided by the wall-clock time until the last of them. Latencies are recorded in
+// HDR histograms. Where each connection waits for its answer, a latency is that of the whole
+// call. At a fixed rate it begins when a message is due, so that a stall counts for every
+// message that it delays (no coordinated omission).
 //
-// Filling a backlog is not part of what is measured, neither time nor CPU.
+// Neither the time nor the CPU of filling a backlog is part of a figure.
 package bench
 
 import (
@@ -24,33 +23,33 @@ import (
 	"time"
 )
 
-// Kind is what the connections of a workload do.
+// Kind is the activity of a workload's connections.
 type Kind uint8
 
 // The kinds of workloads.
 const (
 	Publish Kind = iota // keep puts outstanding
-	Consume             // take a backlog, finish each message
+	Consume             // consume a backlog, finish each message
 	Mixed               // producers that wait for each answer, and consumers
 	Flow                // puts at a fixed rate, and consumers
-	Idle                // partitions that nobody uses; the caller makes them
+	Idle                // partitions without traffic; the caller creates them
 )
 
 // Workload is one row of the table.
 type Workload struct {
 	Name        string
-	X           float64 // of a point of a sweep: the value of what changes
+	X           float64 // of a point of a sweep: the value of the changed parameter
 	Kind        Kind
 	Connections int // producers; of Consume: consumers of each channel
-	Consumers   int // of Mixed: in all; of Flow: of each topic
+	Consumers   int // of Mixed: in total; of Flow: of each topic
 	Outstanding int // puts in flight on each connection
 	Batch       int // messages in one multi-put; 0 = PUB
 	Size        int // bytes of one message
 	Messages    int // in one repeat
 	Channels    int // of Consume; 0 = 1
 	Topics      int // of Publish and Flow; 0 = 1
-	Rate        int // of Flow: messages a second in all
-	Partitions  int // of Idle; of Publish: of the topic, 0 = as the broker likes
+	Rate        int // of Flow: messages per second in total
+	Partitions  int // of Idle; of Publish: of the topic, 0 = the broker's default
 }
 
 // Workloads are the standard rows, in order.
@@ -81,7 +80,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Choose gives the standard rows with these names, all if there are none.
+// Choose returns the standard rows with these names, all without names.
 func Choose(names []string) (chosen []Workload, err error) {
 	all := Workloads()
 	if len(names) == 0 {
@@ -100,28 +99,27 @@ func Choose(names []string) (chosen []Workload, err error) {
 // Config says where and how long to measure.
 type Config struct {
 	Addresses []string // TCP; connections are spread over them
-	Topic     string   // of workloads with several topics: what their names begin with
+	Topic     string   // of workloads with several topics: prefix of their names
 	Bounds
 	TLS      *tls.Config // nil: plain text
-	Secret   string      // for AUTH; "": none is sent
+	Secret   string      // for AUTH; "": no AUTH
 	PIDs     []int       // of the servers, for their CPU time
-	Progress func(n int) // told the percentage done, now and then; may be nil
+	Progress func(n int) // receives the percentage done from time to time; may be nil
 }
 
 // Bounds keep a repeat short.
 type Bounds struct {
-	Scale   float64       // multiplies the message counts
-	Limit   time.Duration // when it is over, what was done is what counts; 0 = none
-	Timeout time.Duration // a connection that takes longer has failed
+	Scale   float64       // factor of the message counts
+	Limit   time.Duration // a repeat ends after it with the messages so far; 0 = none
+	Timeout time.Duration // a connection that takes longer fails
 }
 
-// Messages is how many messages a repeat of a workload takes: at least one call
-// a connection.
+// Messages returns the number of messages of a repeat: at least one call per connection.
 func (b Bounds) Messages(w Workload) int {
 	return max(int(float64(w.Messages)*b.Scale), w.Connections*max(w.Batch, 1))
 }
 
-// Run is what one repeat measured.
+// Run holds the figures of one repeat.
 type Run struct {
 	Messages int           `json:"messages"`
 	Took     time.Duration `json:"took_ns"`
@@ -165,7 +163,7 @@ func measure(ctx context.Context, w Workload, cfg *Config) (Run, error) {
 	case Flow:
 		tasks, n = r.flow(n)
 	default:
-		err = errors.New("nothing to do over the protocol")
+		err = errors.New("this workload has no traffic")
 	}
 	if err != nil {
 		return Run{}, err
@@ -173,7 +171,7 @@ func measure(ctx context.Context, w Workload, cfg *Config) (Run, error) {
 	return r.Run(ctx, n, tasks)
 }
 
-// topics names the topics of the workload.
+// topics returns the names of the workload's topics.
 func (r *nsq) topics() []string {
 	if r.w.Topics == 0 {
 		return []string{r.cfg.Topic}

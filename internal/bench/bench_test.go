@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a broker that answers OK to all and delivers what was published.
+// fake is a broker that answers OK to every command and delivers the published messages.
 type fake struct {
-	stall    time.Duration // before the first put is answered
-	forget   bool          // what was published
+	stall    time.Duration // before the answer to the first put
+	forget   bool          // deliver nothing
 	messages chan []byte
 }
 
@@ -107,8 +107,7 @@ func TestMixedCountsWhatWasFinished(t *testing.T) {
 	require.Equal(t, 500, run.Messages)
 }
 
-// TestDrainGoesOnAfterHalfAFrame: a frame that comes in two parts, far apart,
-// is a frame.
+// TestDrainGoesOnAfterHalfAFrame: a frame that arrives in two parts, far apart, is read whole.
 func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 	here, there := net.Pipe()
 	bounds := Bounds{Timeout: 20 * time.Second}
@@ -129,8 +128,8 @@ func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 	require.True(t, r.Finished())
 }
 
-// TestFlowHasNoCoordinatedOmission: one stall of 200 ms delays all puts that
-// were due meanwhile, a fifth of all, and each of them counts.
+// TestFlowHasNoCoordinatedOmission: one stall of 200 ms delays all puts that were due
+// meanwhile, a fifth of all, and each of them counts.
 func TestFlowHasNoCoordinatedOmission(t *testing.T) {
 	run := measured(t, &fake{stall: 200 * time.Millisecond},
 		Workload{Kind: Flow, Connections: 1, Consumers: 1, Size: 10, Rate: 500, Messages: 500}, Bounds{Scale: 1})
@@ -139,7 +138,7 @@ func TestFlowHasNoCoordinatedOmission(t *testing.T) {
 	require.Less(t, run.P50, 100*time.Millisecond)
 }
 
-// TestLimitEndsARepeat: what was done until then is what counts.
+// TestLimitEndsARepeat: the figures are those of the messages until then.
 func TestLimitEndsARepeat(t *testing.T) {
 	w := Workload{Connections: 2, Outstanding: 5, Size: 10, Messages: 1 << 40}
 	run := measured(t, &fake{forget: true}, w, Bounds{Scale: 1, Limit: 100 * time.Millisecond})
@@ -152,8 +151,8 @@ func TestLimitEndsARepeat(t *testing.T) {
 	require.LessOrEqual(t, run.Messages, 50)
 }
 
-// TestATaskThatEndsLateAddsNothing: consumers look only now and then whether
-// others have taken the last message.
+// TestATaskThatEndsLateAddsNothing: consumers check only from time to time whether another one
+// has finished the last message.
 func TestATaskThatEndsLateAddsNothing(t *testing.T) {
 	const late = 300 * time.Millisecond
 	r := NewRepeat(Bounds{}, nil, nil)

@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// conn is a bare NSQ client: it makes as little work as it can, so that what is
-// measured is the server.
+// conn is a minimal NSQ client: its own work must not affect the figures of the server.
 type conn struct {
 	net.Conn
-	r *bufio.Reader // one goroutine's
-	w *bufio.Writer // one goroutine's, with h
+	r *bufio.Reader // only one goroutine uses it
+	w *bufio.Writer // only one goroutine uses it, with h
 	h [8]byte
 }
 
@@ -29,26 +28,26 @@ const (
 	messageHeader = 26 // timestamp, attempts, id
 )
 
-// settings are what IDENTIFY says; its reply is taken for granted but for TLS.
+// settings is the body of IDENTIFY; of its reply only TLS is checked.
 const settings = `{"client_id":"bench","hostname":"bench","heartbeat_interval":60000,` +
 	`"output_buffer_size":%[2]d,"feature_negotiation":%[1]t,"tls_v1":%[1]t}`
 
-// Output buffers that a client asks for. A stock nsqd holds messages back until
-// its buffer is full, the credit used up or 250 ms are over: fit for a backlog, but
-// with messages that have just been put one would measure that wait.
+// Output buffers in IDENTIFY. A stock nsqd keeps messages back until its buffer is full, the
+// credit is used up or 250 ms have passed. That suits a backlog, but with messages that have
+// just been published the figures would contain that wait.
 const (
 	usual = 0 // the broker's default
 	none  = -1
 )
 
-// dial opens the i-th connection: they are spread over the addresses.
+// dial opens the i-th connection: connections are spread over the addresses.
 func (cfg *Config) dial(i, outputBuffer int) (*conn, error) {
 	address := cfg.Addresses[i%len(cfg.Addresses)]
 	raw, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	_ = raw.SetDeadline(time.Now().Add(cfg.Timeout)) // the whole run is bounded
+	_ = raw.SetDeadline(time.Now().Add(cfg.Timeout)) // bounds the whole run
 	c := newConn(raw)
 	if err := c.greet(cfg, address, outputBuffer); err != nil {
 		_ = c.Close()
@@ -61,7 +60,7 @@ func newConn(c net.Conn) *conn {
 	return &conn{Conn: c, r: bufio.NewReaderSize(c, 256<<10), w: bufio.NewWriterSize(c, 256<<10)}
 }
 
-// greet says who we are, as far as the broker asks.
+// greet sends IDENTIFY, and AUTH with a secret.
 func (c *conn) greet(cfg *Config, address string, outputBuffer int) error {
 	_, _ = c.w.WriteString("  V2")
 	reply, err := c.ask("IDENTIFY", fmt.Sprintf(settings, cfg.TLS != nil, outputBuffer))
@@ -74,13 +73,13 @@ func (c *conn) greet(cfg *Config, address string, outputBuffer int) error {
 	return err
 }
 
-// upgrade goes on in TLS, with a certificate that names the address.
+// upgrade switches to TLS, with a certificate for the dialled address.
 func (c *conn) upgrade(config *tls.Config, address string, reply []byte) error {
 	if !bytes.Contains(reply, []byte(`"tls_v1":true`)) {
 		return errors.New("bench: the broker offers no TLS")
 	}
 	config = config.Clone()
-	config.ServerName, _, _ = net.SplitHostPort(address) // it was dialed
+	config.ServerName, _, _ = net.SplitHostPort(address) // dialling has checked it
 	inside := tls.Client(c.Conn, config)
 	if err := inside.Handshake(); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (c *conn) upgrade(config *tls.Config, address string, reply []byte) error {
 	return err
 }
 
-// ask sends a command with a body, and takes the answer.
+// ask sends a command with a body, and reads the answer.
 func (c *conn) ask(verb, body string) ([]byte, error) {
 	_, _ = c.w.WriteString(verb + "\n")
 	c.body([]byte(body))
@@ -134,8 +133,8 @@ func (c *conn) mpub(topic string, body []byte, n int) {
 	}
 }
 
-// frame reads one frame; its data is valid until the next read. Nothing is
-// consumed before the frame is whole, so a read that timed out can go on later.
+// frame reads one frame; its data is valid until the next read. It consumes nothing before the
+// frame is complete, so a read that timed out can be repeated.
 func (c *conn) frame() (kind uint32, data []byte, err error) {
 	head, err := c.r.Peek(8)
 	if err != nil {
@@ -158,7 +157,7 @@ func (c *conn) frame() (kind uint32, data []byte, err error) {
 	return kind, data[8:], err
 }
 
-// response reads the next answer, and answers heartbeats on the way.
+// response reads the next answer, and answers heartbeats before it.
 func (c *conn) response() ([]byte, error) {
 	for {
 		kind, data, err := c.frame()

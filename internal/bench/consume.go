@@ -10,13 +10,13 @@ import (
 // Credit is the RDY of every consumer.
 const Credit = 250
 
-// backlog fills n messages for each channel and gives their consumers.
+// backlog publishes n messages for each channel and returns the tasks of their consumers.
 func (r *nsq) backlog(ctx context.Context, n int) ([]Task, int, error) {
 	var tasks []Task
 	channels := max(r.w.Channels, 1)
 	for ch := range channels {
 		name := fmt.Sprintf("bench%d", ch)
-		c, err := r.subscribe(0, r.cfg.Topic, name) // RDY stays 0: it only makes the channel
+		c, err := r.subscribe(0, r.cfg.Topic, name) // RDY stays 0: this only creates the channel
 		if err != nil {
 			return nil, 0, err
 		}
@@ -25,14 +25,14 @@ func (r *nsq) backlog(ctx context.Context, n int) ([]Task, int, error) {
 			tasks = append(tasks, r.consumer(ch+i, r.cfg.Topic, name, nil))
 		}
 	}
-	const per = 400 // whole multi-puts, as many on each connection
+	const per = 400 // a multiple of the multi-put, the same on each connection
 	n = (n + per - 1) / per * per
 	n, err := r.fill(ctx, n)
 	return tasks, n * channels, err
 }
 
-// mixed gives producers and consumers of one topic. What counts is what was
-// finished.
+// mixed returns the tasks of producers and consumers of one topic. The finished messages
+// count.
 func (r *nsq) mixed(n int) ([]Task, int) {
 	puts := n / r.w.Connections
 	var tasks []Task
@@ -65,8 +65,8 @@ func (r *nsq) subscribe(i int, topic, channel string) (*conn, error) {
 	return c, nil
 }
 
-// consumer takes messages and finishes each until all of the repeat are done.
-// seen, if not nil, looks at each body.
+// consumer receives messages and finishes each until all of the repeat are done. seen, if not
+// nil, returns the function that receives each body.
 func (r *nsq) consumer(i int, topic, channel string, seen func() func(body []byte)) Task {
 	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
 		c, err := r.subscribe(i, topic, channel)
@@ -88,15 +88,15 @@ func (r *nsq) consumer(i int, topic, channel string, seen func() func(body []byt
 	}
 }
 
-// drain reads and finishes. The last messages may go to another consumer, so it
-// looks up now and then.
+// drain reads and finishes messages. Another consumer may receive the last one, so drain
+// checks from time to time whether all are done.
 func (r *nsq) drain(c *conn, look func(body []byte)) error {
 	const lookUp = 200 * time.Millisecond
 	end := time.Now().Add(r.cfg.Timeout)
 	armed := time.Time{}
 	for !r.Finished() {
-		// Also inside a frame whose rest is late: a deadline that has passed would
-		// fail every further read at once.
+		// The deadline also holds within an incomplete frame: an expired deadline would fail
+		// every further read at once.
 		if armed.IsZero() || c.r.Buffered() == 0 && time.Since(armed) > lookUp/2 {
 			armed = time.Now()
 			_ = c.SetReadDeadline(armed.Add(lookUp))

@@ -12,8 +12,7 @@ import (
 // clockTicks is USER_HZ, which Linux fixes at 100 for user space.
 const clockTicks = 100
 
-// CPU sums the user and system time that processes used so far. Processes that
-// are gone count nothing.
+// CPU returns the sum of the user and system time of processes. An ended process counts 0.
 func CPU(pids []int) (total time.Duration) {
 	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -32,8 +31,8 @@ func CPU(pids []int) (total time.Duration) {
 	return total
 }
 
-// Steal is the processor time that this machine wanted and its host gave to
-// others since it started, over all processors; 0 where the kernel does not know.
+// Steal returns the processor time, over all processors since the boot, in which this machine
+// was ready to run and its host ran others; 0 where the kernel does not report it.
 func Steal() time.Duration {
 	b, _ := os.ReadFile("/proc/stat")
 	all, _, _ := strings.Cut(string(b), "\n") // cpu user nice system idle iowait irq softirq steal …
@@ -45,23 +44,23 @@ func Steal() time.Duration {
 	return time.Duration(ticks) * time.Second / clockTicks
 }
 
-// stealShare gives stolen time as percent of what all processors have in a time.
+// stealShare returns stolen time as percent of the time of all processors.
 func stealShare(stolen, in time.Duration) float64 {
 	return 100 * stolen.Seconds() / (in.Seconds() * float64(runtime.NumCPU()))
 }
 
-// ResetPeakMemory lets the peaks begin at the present sizes, as far as the
-// kernel and our rights allow it.
+// ResetPeakMemory resets the peaks to the current sizes, as far as the kernel and the
+// permissions allow it.
 func ResetPeakMemory(pids []int) {
 	for _, pid := range pids {
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 	}
 }
 
-// PeakMemory sums the peak resident sizes in bytes.
+// PeakMemory returns the sum of the peak resident sizes in bytes.
 func PeakMemory(pids []int) int64 { return memory(pids, "VmHWM:") }
 
-// Memory sums the present resident sizes in bytes.
+// Memory returns the sum of the current resident sizes in bytes.
 func Memory(pids []int) int64 { return memory(pids, "VmRSS:") }
 
 func memory(pids []int, field string) (total int64) {

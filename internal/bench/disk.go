@@ -6,12 +6,12 @@ import (
 	"syscall"
 )
 
-// DiskUsage sums what directories occupy on disk, in bytes.
+// DiskUsage returns the sum of the disk space of directories in bytes.
 func DiskUsage(dirs []string) (total int64) {
 	for _, dir := range dirs {
 		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil // files come and go
+				return nil // files may disappear meanwhile
 			}
 			if st, err := d.Info(); err == nil {
 				if sys, ok := st.Sys().(*syscall.Stat_t); ok {

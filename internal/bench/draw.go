@@ -11,8 +11,7 @@ import (
 	"github.com/wcharczuk/go-chart/v2"
 )
 
-// Draw writes the rates into an SVG file: curves if the rows are of a sweep,
-// else bars.
+// Draw writes the rates into an SVG file: curves if the rows are of a sweep, else bars.
 func (r *Report) Draw(name string) error {
 	if len(r.Rows) == 0 {
 		return nil
@@ -33,7 +32,7 @@ func (r *Report) Draw(name string) error {
 	return f.Close()
 }
 
-// bars has one bar a row, scaled to the greatest.
+// bars draws one bar per row, scaled to the greatest.
 func (r *Report) bars() chart.BarChart {
 	c := chart.BarChart{Title: "messages per second", Width: 140 * max(len(r.Rows), 4), Height: 480, BarWidth: 60,
 		Background: chart.Style{Padding: chart.Box{Top: 50, Bottom: 20}}}
@@ -41,16 +40,15 @@ func (r *Report) bars() chart.BarChart {
 		x := &r.Rows[i]
 		c.Bars = append(c.Bars, chart.Value{Label: fmt.Sprintf("%s %s", x.Workload, x.Subject), Value: x.Rate})
 	}
-	if len(c.Bars) == 1 { // the library cannot scale a single one
+	if len(c.Bars) == 1 { // the library cannot scale a single bar
 		c.Bars = append(c.Bars, chart.Value{})
 	}
 	return c
 }
 
-// curves has, for each subject, the median rate, dotted its extremes, and on the
-// left hand the median latency if calls were timed. The abscissa is the
-// logarithm of what the sweep changes; the library's own logarithmic range puts 1
-// and 2 in one place.
+// curves draws for each subject the median rate, its extremes dotted, and on the left axis the
+// median latency if calls were timed. The abscissa is the logarithm of the changed parameter;
+// the library's own logarithmic range puts 1 and 2 at the same place.
 func (r *Report) curves() chart.Chart {
 	var subjects []string
 	var ticks []chart.Tick
@@ -86,7 +84,7 @@ func (r *Report) curves() chart.Chart {
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// curve is one subject's points.
+// curve holds one subject's points.
 type curve struct{ x, rate, least, most, p50 []float64 }
 
 func (c *curve) add(r *Row) {

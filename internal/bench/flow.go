@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// flow gives producers at a fixed rate, in turn over the topics, and consumers
-// of each topic. Bodies begin with the time at which they were due.
+// flow returns the tasks of producers at a fixed rate, in turn over the topics, and of
+// consumers of each topic. Bodies begin with the time at which they were due.
 func (r *nsq) flow(n int) ([]Task, int) {
 	w := r.w
 	if limit := r.cfg.Limit; limit > 0 {
@@ -27,16 +27,16 @@ func (r *nsq) flow(n int) ([]Task, int) {
 	return tasks, per * w.Connections
 }
 
-// stopwatch records for each body how long ago it was due.
+// stopwatch returns a function that records for each body how long ago it was due.
 func (r *nsq) stopwatch(base time.Time) func(body []byte) {
 	return func(body []byte) {
 		r.record(time.Since(base) - time.Duration(binary.BigEndian.Uint64(body)))
 	}
 }
 
-// metronome puts one message at each of its times. It does not wait for answers:
-// a stall of the broker must not lower the rate. If it comes late itself, it
-// puts everything that is due, with the time at which it was due.
+// metronome publishes one message at each of its times. It does not wait for answers: a stall
+// of the broker must not lower the rate. If it is late itself, it publishes all messages that
+// are due, with the times at which they were due.
 func (r *nsq) metronome(i, n int, topics []string, base time.Time) Task {
 	w, cfg := r.w, r.cfg
 	every := time.Second * time.Duration(w.Connections) / time.Duration(w.Rate)

@@ -13,14 +13,14 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Machine is what the machine can do, measured in the same run: figures of
-// different machines, or of a busy one, compare only beside it.
+// Machine holds figures of the machine, measured in the same run: figures of brokers on
+// different machines, or on a busy one, are comparable only relative to them.
 type Machine struct {
 	PingPong1  time.Duration `json:"loopback_round_trip_1_connection_ns"`   // 100 bytes, median
-	PingPong64 float64       `json:"loopback_round_trips_64_connections_s"` // in all
+	PingPong64 float64       `json:"loopback_round_trips_64_connections_s"` // in total
 	Sync1      time.Duration `json:"fdatasync_alone_ns"`                    // 4 KiB in a file of zeroes, median
 	Sync3      time.Duration `json:"fdatasync_three_at_once_ns"`            // each of three files, median
 	Memcpy     float64       `json:"memcpy_bytes_s"`
@@ -34,7 +34,7 @@ const (
 	syncFile  = 8 << 20
 )
 
-// Probe measures the machine; the files are made in dir and removed.
+// Probe measures the machine. It creates its files in dir and removes them.
 func Probe(dir string) (m Machine, err error) {
 	one, _, err := pingPong(1)
 	if err != nil {
@@ -51,7 +51,7 @@ func Probe(dir string) (m Machine, err error) {
 	if m.Sync3, err = syncs(dir, 3); err != nil {
 		return m, err
 	}
-	src, dst := bytes.Repeat([]byte{1}, 64<<20), make([]byte, 64<<20) // written: untouched memory is one page
+	src, dst := bytes.Repeat([]byte{1}, 64<<20), make([]byte, 64<<20) // written: the kernel maps untouched memory to a single page
 	m.Memcpy = throughput(len(src), func() { copy(dst, src) })
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := uint32(0)
@@ -69,7 +69,7 @@ func throughput(bytes int, f func()) float64 {
 	return float64(n*bytes) / time.Since(start).Seconds()
 }
 
-// pingPong sends 100 bytes to and fro over loopback TCP connections.
+// pingPong sends 100 bytes back and forth over loopback TCP connections.
 func pingPong(connections int) (median time.Duration, rate float64, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,8 +99,8 @@ func pingPong(connections int) (median time.Duration, rate float64, err error) {
 	return all[len(all)/2], float64(len(all)) / time.Since(start).Seconds(), nil
 }
 
-// echo answers every connection with what it sends. It ends with the listener,
-// its connections with their clients.
+// echo sends the bytes of every connection back. It ends with the listener, its connections
+// with their clients.
 func echo(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -168,8 +168,8 @@ func syncs(dir string, files int) (time.Duration, error) {
 	return all[len(all)/2], nil
 }
 
-// ZeroFile makes a file of at least so many zeroes, synced: what is written to it
-// later is synced without its size.
+// ZeroFile creates a file of at least that many zeroes and syncs it: later writes within it do
+// not change its size, so their sync has no metadata.
 func ZeroFile(name string, bytes int) (*os.File, error) {
 	f, err := os.Create(name)
 	if err != nil {
@@ -188,13 +188,20 @@ func ZeroFile(name string, bytes int) (*os.File, error) {
 	return f, nil
 }
 
-// syncOne uses a file as a broker's journal does: of zeroes, synced once before.
+// syncOne uses a file like a broker's journal: filled with zeroes and synced before.
 func syncOne(name string) (took []time.Duration, err error) {
-	f, err := ZeroFile(name, syncFile)
+	zeroes, err := ZeroFile(name, syncFile)
 	if err != nil {
 		return nil, err
 	}
 	defer os.Remove(name)
+	if err := zeroes.Close(); err != nil {
+		return nil, err
+	}
+	f, err := vfs.OS{}.Open(name) // its sync is that of a broker, on every system
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	page := make([]byte, syncPage)
 	at := int64(0)
@@ -203,7 +210,7 @@ func syncOne(name string) (took []time.Duration, err error) {
 		if _, err := f.WriteAt(page, at); err != nil {
 			return took, err
 		}
-		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		if err := f.Sync(); err != nil {
 			return took, err
 		}
 		took = append(took, time.Since(start))

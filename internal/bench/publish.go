@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// publishers share n messages.
+// publishers returns tasks that share n messages.
 func (r *nsq) publishers(n int) ([]Task, int) {
 	per := max(r.w.Batch, 1)
 	puts := n / r.w.Connections / per
@@ -17,8 +17,7 @@ func (r *nsq) publishers(n int) ([]Task, int) {
 	return tasks, puts * per * r.w.Connections
 }
 
-// publisher keeps w.Outstanding puts under way on one connection, in turn over
-// the topics.
+// publisher keeps w.Outstanding unanswered puts on one connection, in turn over the topics.
 func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 	w, cfg, topics := r.w, r.cfg, r.topics()
 	return func(_ context.Context, ready chan<- struct{}, begin <-chan struct{}) error {
@@ -50,7 +49,7 @@ func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 			if err := c.w.Flush(); err != nil {
 				return err
 			}
-			for { // take every answer that is here already
+			for { // read every answer that has arrived
 				if _, err := c.response(); err != nil {
 					return err
 				}
@@ -65,7 +64,7 @@ func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 	}
 }
 
-// fill publishes a backlog in multi-puts and tells how many messages it has.
+// fill publishes a backlog in multi-puts and returns the number of its messages.
 func (r *nsq) fill(ctx context.Context, n int) (int, error) {
 	w := Workload{Name: "fill", Connections: 4, Outstanding: 4, Batch: 100, Size: r.w.Size, Messages: n}
 	cfg := *r.cfg

@@ -10,18 +10,18 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Task is one connection's part. It connects, tells ready, waits for begin, and
-// returns when its part is done, the Repeat is finished or its time is over.
+// Task is the part of one connection. It connects, signals ready, waits for begin, and returns
+// when its part is done, the Repeat is finished or its time is over.
 type Task func(ctx context.Context, ready chan<- struct{}, begin <-chan struct{}) error
 
-// Repeat is one repeat of a workload: what its tasks share.
+// Repeat is one repeat of a workload, shared by its tasks.
 type Repeat struct {
 	bounds   Bounds
 	pids     []int
 	progress func(percent int)
-	n        int64 // messages in all
+	n        int64 // total number of messages
 	done     atomic.Int64
-	last     atomic.Int64 // when the last of the messages was done, since start
+	last     atomic.Int64 // time of the last message, since start
 	start    time.Time    // written before begin is closed
 	latency  struct {
 		sync.Mutex
@@ -29,17 +29,17 @@ type Repeat struct {
 	}
 }
 
-// NewRepeat is a repeat whose servers have these pids; progress may be nil.
+// NewRepeat returns a repeat for servers with these pids; progress may be nil.
 func NewRepeat(b Bounds, pids []int, progress func(percent int)) *Repeat {
 	r := &Repeat{bounds: b, pids: pids, progress: progress}
 	r.latency.h = NewHistogram()
 	return r
 }
 
-// NewHistogram holds latencies from 1 µs to a minute, in nanoseconds.
+// NewHistogram returns a histogram of latencies from 1 µs to a minute, in nanoseconds.
 func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1_000, 60_000_000_000, 3) }
 
-// Merge adds the latencies that one task recorded.
+// Merge adds the latencies of one task.
 func (r *Repeat) Merge(h *hdrhistogram.Histogram) {
 	r.latency.Lock()
 	defer r.latency.Unlock()
@@ -53,7 +53,7 @@ func (r *Repeat) record(d time.Duration) {
 	_ = r.latency.h.RecordValue(int64(d))
 }
 
-// Add counts messages that are done; the others see when all are.
+// Add counts finished messages; the last one ends the repeat for all tasks.
 func (r *Repeat) Add(n int) {
 	if done := r.done.Add(int64(n)); done >= r.n && done-int64(n) < r.n {
 		r.last.Store(int64(time.Since(r.start)))
@@ -63,14 +63,14 @@ func (r *Repeat) Add(n int) {
 // Finished reports whether all messages are done, or the time is over.
 func (r *Repeat) Finished() bool { return r.done.Load() >= r.n || r.Over(time.Now()) }
 
-// Over reports whether the limit has passed: nothing new is to be begun.
+// Over reports whether the limit has passed: no task may begin anything new.
 func (r *Repeat) Over(now time.Time) bool {
 	return r.bounds.Limit > 0 && now.Sub(r.start) > r.bounds.Limit
 }
 
-// Run starts all tasks together, to do n messages, and waits for all. A task that
-// ends late, because it did not know at once that others had done the last
-// message, adds nothing to the time.
+// Run starts all tasks together, to do n messages, and waits for all. A task that ends late,
+// because it did not notice at once that others had done the last message, adds nothing to the
+// time.
 func (r *Repeat) Run(ctx context.Context, n int, tasks []Task) (Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +117,7 @@ func (r *Repeat) result(took, cpu time.Duration) Run {
 	}
 }
 
-// watch tells the progress until the returned function is called.
+// watch reports the progress until the returned function is called.
 func (r *Repeat) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -13,16 +13,16 @@ import (
 
 // Report is the result of a whole measurement.
 type Report struct {
-	Sweep   string  `json:"sweep,omitempty"` // what changes from row to row
+	Sweep   string  `json:"sweep,omitempty"` // the changed parameter
 	Machine Machine `json:"machine"`
 	Rows    []Row   `json:"rows"`
 }
 
-// Row is one workload's figures with one subject: medians over the repeats.
-// Zero disk bytes and fdatasyncs mean that the subject does not tell them.
+// Row holds one workload's figures with one subject: medians over the repeats. Zero disk bytes
+// and fdatasyncs mean that the subject does not report them.
 type Row struct {
 	Workload   string        `json:"workload"`
-	X          float64       `json:"x,omitempty"` // of a sweep: the value of what changes
+	X          float64       `json:"x,omitempty"` // of a sweep: the value of the changed parameter
 	Subject    string        `json:"subject"`
 	Rate       float64       `json:"messages_per_second"`
 	RateMin    float64       `json:"messages_per_second_min"`
@@ -47,11 +47,11 @@ type Row struct {
 	Runs       []Run         `json:"runs"`
 
 	size int
-	seen bool // an ISR was noted
+	seen bool // an ISR was recorded
 }
 
-// SawISR notes the smallest in-sync set before or after a repeat; a row in which
-// it was smaller than the set of replicas is void.
+// SawISR records the smallest in-sync set before or after a repeat. A row in which it was
+// smaller than the set of replicas is void.
 func (r *Row) SawISR(least, replicas int) {
 	if !r.seen {
 		r.ISRBefore, r.seen = least, true
@@ -60,7 +60,7 @@ func (r *Row) SawISR(least, replicas int) {
 	r.Void = r.Void || least < r.Replicas
 }
 
-// summarise fills the medians.
+// summarise computes the medians.
 func (r *Row) summarise() {
 	messages, cpu, took := 0, time.Duration(0), time.Duration(0)
 	for _, run := range r.Runs {
@@ -73,7 +73,7 @@ func (r *Row) summarise() {
 			all = append(all, of(run))
 		}
 		slices.Sort(all)
-		r.RateMin, r.RateMax = all[0], all[len(all)-1] // the last call is of the rate
+		r.RateMin, r.RateMax = all[0], all[len(all)-1] // the last call of median was for the rate
 		return all[len(all)/2]
 	}
 	r.P50 = time.Duration(median(func(x Run) float64 { return float64(x.P50) }))
@@ -118,8 +118,8 @@ func (r *Report) Text(out io.Writer) error {
 	return nil
 }
 
-// printRatios compares neighbours, if their workload is the same, and so what
-// they promise as far as that is known.
+// printRatios compares neighbouring rows of the same workload with the same durability, as far
+// as the durability is known.
 func (r *Report) printRatios(out io.Writer) {
 	for i := range len(r.Rows) - 1 {
 		a, b := &r.Rows[i], &r.Rows[i+1]
@@ -138,7 +138,7 @@ func (r *Report) printRatios(out io.Writer) {
 	}
 }
 
-// known writes a figure that not every subject tells.
+// known formats a figure that some subjects do not report.
 func known[T int64 | float64](n T) string {
 	if n == 0 {
 		return "-"
@@ -157,7 +157,7 @@ func (r *Row) isr() string {
 	return text
 }
 
-// short writes a latency; of consumers there is none.
+// short formats a latency; consumers have none.
 func short(d time.Duration) string {
 	if d == 0 {
 		return "-"

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// constant is a subject that is always as fast.
+// constant is a subject with a constant rate.
 type constant struct {
 	name string
 	rate float64
@@ -58,7 +58,7 @@ func TestTurnsGiveMediansAndExtremes(t *testing.T) {
 
 	rows, err = turns().Measure(context.Background(), Workload{Kind: Idle})
 	require.NoError(t, err)
-	require.Empty(t, rows, "nobody has such a thing")
+	require.Empty(t, rows, "no subject supports it")
 }
 
 func TestTurnsThatTheHostDisturbedAreMeasuredAgain(t *testing.T) {

@@ -8,23 +8,22 @@ import (
 	"time"
 )
 
-// Sweep is one workload in several sizes: what changes, and each point.
+// Sweep is one workload in several sizes: the changed parameter, and each point.
 type Sweep struct {
 	Name   string
-	Points []Workload // their X is the value of what changes
+	Points []Workload // X is the value of the changed parameter
 }
 
-// sweepTime bounds a sweep, less what creating topics takes: all six are done in
-// twelve minutes.
+// sweepTime bounds a sweep without the creation of its topics: all six take twelve minutes.
 const sweepTime = 110 * time.Second
 
-// maxPoints is the greatest number of values of one sweep.
+// maxPoints is the largest number of values of one sweep.
 const maxPoints = 32
 
-// axis is what a sweep can change.
+// axis is a parameter that a sweep can change.
 type axis struct {
 	name   string
-	values []int // unless others are given
+	values []int // the default values
 	at     func(x int) Workload
 }
 
@@ -58,7 +57,7 @@ func doubling(from, to int) (out []int) {
 	return out
 }
 
-// SweepNames lists what ParseSweep knows.
+// SweepNames lists the names that ParseSweep accepts.
 func SweepNames() (names []string) {
 	for _, a := range axes() {
 		names = append(names, a.name)
@@ -66,7 +65,7 @@ func SweepNames() (names []string) {
 	return names
 }
 
-// ParseSweep reads NAME, or NAME=1,2,4 with values of one's own.
+// ParseSweep reads NAME, or NAME=1,2,4 with other values than the default.
 func ParseSweep(text string) (Sweep, error) {
 	name, list, given := strings.Cut(text, "=")
 	i := slices.IndexFunc(axes(), func(a axis) bool { return a.name == name })
@@ -96,9 +95,9 @@ func ParseSweep(text string) (Sweep, error) {
 	return s, nil
 }
 
-// Limit is the time of one repeat with which so many repeats of all points keep
-// the sweep below two minutes. Where a backlog is filled first, that may take
-// as long as to consume it.
+// Limit returns the time of one repeat with which that many repeats of all points keep the
+// sweep below two minutes. Where a backlog is filled first, the filling may take as long as
+// the consuming.
 func (s Sweep) Limit(repeats int) time.Duration {
 	if s.Points[0].Kind == Consume {
 		repeats *= 2

@@ -8,14 +8,14 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Subject is what is measured: a broker or a cluster, with a client for it.
+// Subject is a measured broker or cluster, with a client for it.
 type Subject interface {
-	// Label names it in the report.
+	// Label returns the name in the report.
 	Label() string
-	// Durability says what an acknowledgement means; "" if that is not known.
+	// Durability returns the meaning of an acknowledgement; "" if it is unknown.
 	Durability(ctx context.Context) string
-	// Repeat runs a workload once and adds its Run, and what surrounds it, to the
-	// row. It adds no Run if the subject has nothing like the workload.
+	// Repeat runs a workload once and adds its Run and the circumstances to the row. It adds
+	// no Run if the subject does not support the workload.
 	Repeat(ctx context.Context, w Workload, row *Row, progress func(percent int)) error
 }
 
@@ -23,23 +23,22 @@ type Subject interface {
 type Turns struct {
 	Subjects []Subject
 	Repeats  int       // of each workload with each subject
-	MaxSteal float64   // percent of the processors' time that the machine's host may take in a turn; 0: any
-	Progress io.Writer // of the bar
+	MaxSteal float64   // percent of the processors' time that the machine's host may take in a turn; 0: no limit
+	Progress io.Writer // for the progress bar
 }
 
-// againAtMost bounds how often a disturbed turn is measured again, for each that is wanted.
+// againAtMost bounds how often a disturbed turn is repeated, for each requested repeat.
 const againAtMost = 5
 
-// disturbed tells whether the host took too much in a subject's last repeat.
+// disturbed reports whether the host took too much time in a subject's last repeat.
 func (t Turns) disturbed(rows []Row) bool {
 	return t.MaxSteal > 0 && slices.ContainsFunc(rows, func(r Row) bool {
 		return len(r.Runs) > 0 && r.Runs[len(r.Runs)-1].Steal > t.MaxSteal
 	})
 }
 
-// Measure repeats one workload with all subjects in turn, so that what the
-// machine does besides meets them alike. It gives a row for each subject that
-// has such a workload.
+// Measure repeats one workload with all subjects in turn, so that other load of the machine
+// affects them alike. It returns a row for each subject that supports the workload.
 func (t Turns) Measure(ctx context.Context, w Workload) (rows []Row, err error) {
 	bar := progressbar.NewOptions(100*t.Repeats*len(t.Subjects), progressbar.OptionSetWriter(t.Progress),
 		progressbar.OptionSetDescription(w.Name), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false))

@@ -16,7 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/config"
 )
 
-// source gives a Source with the given file at "f.toml".
+// source returns a Source with the given file at "f.toml".
 func source(file string, env map[string]string, args ...string) config.Source {
 	return config.Source{
 		Args: args,
@@ -37,7 +37,7 @@ func load(t *testing.T, args ...string) config.Options {
 	return o
 }
 
-// faults gives what Load has to complain about.
+// faults returns the lines of Load's error.
 func faults(t *testing.T, src config.Source) []string {
 	t.Helper()
 	_, _, err := config.Load(src)
@@ -48,7 +48,7 @@ func faults(t *testing.T, src config.Source) []string {
 
 func TestDefaultsAreValid(t *testing.T) { require.Equal(t, config.Defaults(), load(t)) }
 
-// stockDefaults is what a stock nsqd has; the contract of the name "drop-in".
+// stockDefaults are the defaults of a stock nsqd: the contract of the name "drop-in".
 const stockDefaults = `
 log_level=info log_prefix=[nsqd]_ verbose=false worker_id=false
 tcp_address=0.0.0.0:4150 http_address=0.0.0.0:4151 https_address=0.0.0.0:4152 broadcast_tcp_port=0 broadcast_http_port=0
@@ -88,7 +88,7 @@ func TestStockSpellings(t *testing.T) {
 	require.Equal(t, 7*time.Second, load(t, "--msg-timeout=5s", "--msg-timeout=7s").MsgTimeout, "the last one counts")
 }
 
-// another gives a valid value that is not the default, and what must go with it.
+// another returns a valid value other than the default, and the settings that it requires.
 func another(key string, value any) (text string, with []string) {
 	special := map[string][]string{
 		"config": {"f.toml"}, "log_level": {"debug"}, "durability": {"replicated"}, "linger": {"5ms"}, "tls_min_version": {"tls1.2"}, "auth_http_request_method": {"post"},
@@ -101,6 +101,7 @@ func another(key string, value any) (text string, with []string) {
 		"etcd_username": {"u", "--etcd-password-file=p"}, "etcd_password_file": {"p", "--etcd-username=u"},
 		"rpc_address": {"127.0.0.1:1"}, "etcd_client_address": {"127.0.0.1:1"}, "etcd_peer_address": {"127.0.0.1:1"},
 		"etcd_initial_cluster": {"n1=http://127.0.0.1:1", "--node-name=n1"},
+		"etcd_found_without":   {"n2", "--node-name=n1", "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"},
 		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "e2e_processing_latency_percentiles": {"0.5"},
 		"max_deflate_level": {"9"}, "etcd_heartbeat": {"20ms"}, "peer_heartbeat": {"60ms"},
 		"max_output_buffer_timeout": {"31s"}, "min_output_buffer_timeout": {"26ms"},
@@ -119,15 +120,15 @@ func another(key string, value any) (text string, with []string) {
 	return "another", nil
 }
 
-// TestEverySettingShows changes each setting through each source and expects
-// exactly that field to differ.
+// TestEverySettingShows changes each setting through each source and expects exactly that
+// field to change.
 func TestEverySettingShows(t *testing.T) {
 	for _, key := range config.Keys() {
 		before, _ := config.Defaults().ByKey(key)
 		text, with := another(key, before)
 		name := flagOf(key)
 		set := map[string]config.Source{"flag": source("", nil, append(with, "--"+name+"="+text)...)}
-		flagOnly := key == "version" || key == "worker_id" // a stock nsqd ignores worker_id in a file, and its form
+		flagOnly := key == "version" || key == "worker_id" || key == "check_config" || key == "print_config" // a stock nsqd ignores worker_id in a file, and its type
 		if !flagOnly {
 			set["environment"] = source("", map[string]string{"NSQD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")): text}, with...)
 		}
@@ -182,7 +183,7 @@ func TestPrecedence(t *testing.T) {
 	require.True(t, o.Deflate, "default")
 }
 
-// stockFile has the lines of NSQ's contrib/nsqd.cfg.example that look odd here.
+// stockFile has the unusual lines of NSQ's contrib/nsqd.cfg.example.
 const stockFile = `
 nsqlookupd_tcp_addresses = [
     "127.0.0.1:4160"
@@ -200,7 +201,7 @@ tls_required = false
 tls_min_version = ""
 `
 
-// TestStockSettingsStart: what a stock nsqd starts with is at most remarked upon.
+// TestStockSettingsStart: a configuration that a stock nsqd accepts causes warnings at most.
 func TestStockSettingsStart(t *testing.T) {
 	o, warnings, err := config.Load(source(stockFile, nil, "--config=f.toml"))
 	require.NoError(t, err)
@@ -216,15 +217,15 @@ func TestStockSettingsStart(t *testing.T) {
 	}
 }
 
-// TestCopiesThatTheClusterDoesNotHave: either the minimum is lower than what was asked
-// for, or no topic can be made.
+// TestCopiesThatTheClusterDoesNotHave: either the minimum is lowered, or no topic can be
+// created.
 func TestCopiesThatTheClusterDoesNotHave(t *testing.T) {
 	const two = " --node-name=n1 --etcd-initial-cluster=n1=http://a:1,n2=http://b:1"
 	for args, want := range map[string]string{
 		"--min-in-sync=3":                                                    "new topics get 1 replicas, and --min-in-sync=1",
 		"--min-in-sync=3" + two:                                              "new topics get 2 replicas, and --min-in-sync=2",
-		"--replication-factor=3 --min-in-sync=3":                             "names 1 brokers: no topic can be made",
-		"--replication-factor=3" + two:                                       "names 2 brokers: no topic can be made",
+		"--replication-factor=3 --min-in-sync=3":                             "names 1 brokers: no topic can be created",
+		"--replication-factor=3" + two:                                       "names 2 brokers: no topic can be created",
 		"--min-in-sync=2" + two:                                              "",
 		"--min-in-sync=3 --etcd-endpoints=http://e:1":                        "new topics get 1 replicas",
 		"--min-in-sync=3 --replication-factor=3 --etcd-endpoints=http://e:1": "",
@@ -258,14 +259,14 @@ func TestFaults(t *testing.T) {
 		"--e2e-processing-latency-percentile=x":                     "must be a number",
 		"--auth-http-request-method=put":                            "get, post",
 		"--tls-cert=c":                                              "go together",
-		"--tls-client-auth-policy=require":                          "needs --tls-cert",
+		"--tls-client-auth-policy=require":                          "requires --tls-cert",
 		"--tls-required=perhaps":                                    "true, false or tcp-https",
 		"--node-name=a/b":                                           "--node-name",
 		"--etcd-endpoints=a:1 --etcd-initial-cluster=n1=http://a:2": "exclude each other",
 		"--node-name=n9 --etcd-initial-cluster=n1=http://a:2":       "does not name this broker",
 		"--rpc-address=0.0.0.0:4153":                                "reachable from the network",
 		"--etcd-peer-address=10.0.0.1:4155":                         "reachable from the network",
-		"--etcd-client-address=127.0.0.1:0":                         "know beforehand",
+		"--etcd-client-address=127.0.0.1:0":                         "must be a fixed port",
 		"--rpc-address=4153":                                        "host:port",
 		"--min-in-sync=3 --replication-factor=2":                    "above --replication-factor",
 		"--etcd-election-timeout=100ms":                             "5 times",
@@ -292,7 +293,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	require.Equal(t, 0, code())
 	require.Equal(t, 0, code("--help"))
-	require.Equal(t, 0, code("--version", "--tls-cert=c"), "the version is told in any case")
+	require.Equal(t, 0, code("--version", "--tls-cert=c"), "the version is printed in any case")
 	require.Equal(t, 2, code("--unknown"))
 	require.Equal(t, 2, code("--partitions=none"))
 	require.Equal(t, 1, code("--tls-cert=c"))
@@ -347,7 +348,7 @@ func TestDerived(t *testing.T) {
 	require.Equal(t, 3, o.ClusterSize())
 }
 
-// NaN is between no limits; JSON has no word for it, so /stats would fail.
+// NaN passes every comparison with a limit, and JSON cannot encode it: /stats would fail.
 func TestAPercentileIsANumber(t *testing.T) {
 	_, _, err := config.Load(config.Source{
 		Args: []string{"--e2e-processing-latency-percentile=NaN"}, Env: func(string) (string, bool) { return "", false },
@@ -355,7 +356,7 @@ func TestAPercentileIsANumber(t *testing.T) {
 	require.ErrorIs(t, err, config.ErrInvalid)
 }
 
-// A flag with three dashes is a typing error like any other.
+// A flag with three dashes is refused like any other typing error.
 func TestAFlagWithThreeDashesEnds(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
@@ -373,8 +374,8 @@ func TestAFlagWithThreeDashesEnds(t *testing.T) {
 	}
 }
 
-// Members that speak TLS are not found at http://: the brokers would wait for each
-// other for ever, and only say that nobody answers.
+// The embedded etcd of a member with TLS is not reachable at http://. The brokers would wait
+// for each other for ever and log only that no member answers.
 func TestMembersAreNamedAsTheySpeak(t *testing.T) {
 	tls := []string{"--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a"}
 	for want, args := range map[string][]string{

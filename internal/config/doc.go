@@ -1,16 +1,15 @@
-// Package config is everything an operator can set: one Options value, read
-// from the command line, the environment (NSQD_…), a TOML file and defaults, in
-// this order of precedence.
+// Package config holds all settings of a broker: one Options value, read from the command
+// line, the environment (NSQD_…), a TOML file and defaults, in this order of precedence.
 //
-// It opens nothing but the configuration file, resolves no names, and knows no
-// other package of Lockstep: whoever needs a setting is handed its value.
+// It opens no file but the configuration file, resolves no names, and imports no other package
+// of Lockstep: each package receives the values that it needs.
 //
-// Invariants:
+// # Invariants
 //
-//  1. Every setting is one field of Options; flag, environment variable, file
-//     key, default, limits and help all come from that field's tags.
-//  2. Every flag of a stock nsqd is accepted with its default and in its
-//     spellings. Those that mean nothing here say so in their help (NoOps).
-//  3. All faults are reported at once. A value that was not understood is never
-//     replaced by a default.
+//  1. Every setting is one field of Options; flag, environment variable, file key,
+//     default, limits and help all come from that field's tags.
+//  2. Every flag of a stock nsqd is accepted, with its default and in its spellings. The
+//     help of a flag without effect says so (NoOps).
+//  3. All faults are reported at once. A default never replaces a value that cannot be
+//     parsed.
 package config

@@ -8,7 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// file reads the TOML file that --config or $NSQD_CONFIG names.
+// file reads the TOML file of --config or $NSQD_CONFIG.
 func (l *loader) file() {
 	path := ""
 	if texts := l.given["config"]; len(texts) > 0 {
@@ -37,6 +37,10 @@ func (l *loader) noteFile(path string, values map[string]any) {
 		}
 		value, ok := values[s.key]
 		delete(values, s.key)
+		if ok && s.envOnly {
+			l.faults.add(ErrInvalid, "%s: %s is a secret: put it into the environment ($%s), or into a separate file and its path into %s_file", path, s.key, s.env, s.key)
+			continue
+		}
 		if _, stronger := l.given[s.flag]; !ok || stronger {
 			continue
 		}
@@ -45,19 +49,19 @@ func (l *loader) noteFile(path string, values map[string]any) {
 			l.faults.add(ErrInvalid, "%s: %s: %v", path, s.key, err)
 			continue
 		}
-		l.note(s, origin{path + ": " + s.key, ErrInvalid}, texts...)
+		l.note(s, origin{path + ": " + s.key, ErrInvalid, "file " + path}, texts...)
 	}
 	var unknown []string
 	for key := range values {
 		unknown = append(unknown, key)
 	}
 	slices.Sort(unknown)
-	for _, key := range unknown { // a stock nsqd says nothing; a typing error deserves a line
+	for _, key := range unknown { // a stock nsqd ignores them silently; a typing error deserves a warning
 		l.warnings = append(l.warnings, fmt.Sprintf("%s: unknown key %q is ignored", path, key))
 	}
 }
 
-// textsOf writes a TOML value as it would stand on the command line.
+// textsOf returns a TOML value as on the command line.
 func textsOf(s setting, value any) ([]string, error) {
 	switch v := value.(type) {
 	case []any:

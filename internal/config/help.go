@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-const helpIntro = `nsqd - a replicated message broker that speaks the NSQ protocol
+const helpIntro = `nsqd - a replicated message broker for clients of NSQ
 
-Start it alone (a cluster of one, nothing else needed):
+Start a single broker:
 
   nsqd --data-path=/var/lib/nsqd
 
-Start three that keep every message three times (on each host, with its name):
+Start a cluster of three with three replicas of every message (on each host, with its name):
 
   nsqd --node-name=n1 --broadcast-address=n1 --data-path=/var/lib/nsqd \
        --rpc-address=0.0.0.0:4153 --etcd-client-address=0.0.0.0:4154 --etcd-peer-address=0.0.0.0:4155 \
        --etcd-initial-cluster=n1=http://n1:4155,n2=http://n2:4155,n3=http://n3:4155 --insecure
 
-Use an etcd of your own instead of the embedded one:
+Use an external etcd instead of the embedded one:
 
   nsqd --etcd-endpoints=http://etcd1:2379,http://etcd2:2379,http://etcd3:2379 --replication-factor=3 …
 
 Every flag can also be given as -flag value or --flag=value, as an environment
-variable (--tcp-address is NSQD_TCP_ADDRESS), or in the TOML file that --config
-names (tcp_address = "…"). A flag beats the environment, which beats the file.
+variable (--tcp-address is NSQD_TCP_ADDRESS), or in the TOML file of
+--config (tcp_address = "…"). A flag beats the environment, which beats the file.
 `
 
-// Help writes what --help shows.
+// Help writes the text of --help.
 func Help(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprint(b, helpIntro)
@@ -39,12 +39,16 @@ func Help(w io.Writer) error {
 			group = s.group
 			fmt.Fprintf(b, "\n%s:\n", group)
 		}
-		fmt.Fprintf(b, "  --%s%s\n        %s\n", s.flag, s.argument(), s.description())
+		name := "--" + s.flag
+		if s.envOnly {
+			name = "$" + s.env // no flag: every user of the machine sees the command line
+		}
+		fmt.Fprintf(b, "  %s%s\n        %s\n", name, s.argument(), s.description())
 	}
 	return b.Flush()
 }
 
-// argument shows the default, or what kind of value is wanted.
+// argument returns the default, or the type of the value.
 func (s setting) argument() string {
 	switch {
 	case s.shown == "$hostname":

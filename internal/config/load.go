@@ -9,24 +9,25 @@ import (
 )
 
 var (
-	// ErrHelp means that --help was asked for and nothing else is wanted.
+	// ErrHelp means that --help was given; the settings are not complete.
 	ErrHelp = errors.New("config: help requested")
-	// ErrUsage means that the command line itself is wrong: exit with 2.
+	// ErrUsage means that the command line is wrong: exit with 2.
 	ErrUsage = errors.New("config: bad command line")
-	// ErrInvalid means that settings are wrong or contradict each other: exit
-	// with 1.
+	// ErrInvalid means that settings are wrong or contradict each other: exit with 1.
 	ErrInvalid = errors.New("config: bad settings")
 )
 
-// Faults are all that is wrong with the settings, one sentence each, in the
-// order of their sources. It is ErrUsage if the command line has a share in it,
-// else ErrInvalid.
+// Faults are all faults of the settings, one sentence each, in the order of their sources. It
+// is ErrUsage if the command line has one of them, else ErrInvalid.
 type Faults struct {
 	Kind  error
 	Lines []string
+	// Understood holds the settings without the faulty ones. Only --check-config uses it: it
+	// also reports the faults of the files.
+	Understood Options
 }
 
-// Error gives one fault a line.
+// Error returns one fault per line.
 func (f *Faults) Error() string { return strings.Join(f.Lines, "\n") }
 
 // Unwrap makes errors.Is find ErrUsage or ErrInvalid.
@@ -39,65 +40,80 @@ func (f *Faults) add(kind error, format string, args ...any) {
 	f.Lines = append(f.Lines, fmt.Sprintf(format, args...))
 }
 
-// ExitCode gives what the process has to end with after Load said err.
+// ExitCode returns the exit status of the process for an error of Load.
 func ExitCode(err error) int {
+	var f *Faults
 	switch {
 	case err == nil, errors.Is(err, ErrHelp):
 		return 0
-	case errors.Is(err, ErrUsage):
+	case errors.Is(err, ErrUsage), errors.As(err, &f) && f.Understood.CheckConfig:
 		return 2
 	}
 	return 1
 }
 
-// Source is where settings come from.
+// Source is the origin of the settings.
 type Source struct {
 	Args     []string                          // without the program's name
 	Env      func(name string) (string, bool)  // os.LookupEnv
 	ReadFile func(path string) ([]byte, error) // os.ReadFile
 }
 
-// Load reads all settings. warnings are remarks that deserve a line in the log
-// (unknown keys in the file, flags that mean nothing). On ErrHelp the caller
-// prints Help; every other error is a *Faults. Version is not acted upon.
+// Load reads all settings. warnings are for the log (unknown keys in the file, flags without
+// effect). On ErrHelp the caller prints Help; every other error is a *Faults. Load does not
+// handle Version.
 func Load(src Source) (o Options, warnings []string, err error) {
-	l := loader{src: src, options: Defaults(), given: map[string][]string{}}
+	l, err := load(src)
+	if err != nil {
+		return o, l.warnings, err
+	}
+	return l.options, l.warnings, nil
+}
+
+// load runs a loader over all sources.
+func load(src Source) (*loader, error) {
+	l := &loader{src: src, options: Defaults(), given: map[string][]string{}, origin: map[string]origin{}}
 	if help := l.flags(); help {
-		return o, nil, ErrHelp
+		return l, ErrHelp
 	}
 	l.environment()
 	l.file()
 	l.apply()
 	l.validate()
 	if len(l.faults.Lines) > 0 && !l.options.Version {
-		return o, l.warnings, &l.faults
+		l.faults.Understood = l.options
+		return l, &l.faults
 	}
-	return l.options, l.warnings, nil
+	return l, nil
 }
 
-// loader collects the settings of one Load. Each source only notes what it
-// gives; a weaker source leaves alone what a stronger one gave.
+// loader collects the settings of one Load. Each source notes its texts; a weaker source does
+// not replace those of a stronger one.
 type loader struct {
 	src      Source
 	options  Options
-	given    map[string][]string // flag name → its texts, from the strongest source so far
+	given    map[string][]string // flag name → texts of the strongest source so far
 	origin   map[string]origin
 	faults   Faults
 	warnings []string
 }
 
-// origin says where a text came from, for the wording of faults.
+// origin is the source of a text: name is for the wording of faults, source for
+// --print-config.
 type origin struct {
-	name string
-	kind error
+	name   string
+	kind   error
+	source string
 }
 
-// flags reads the command line; true when help is wanted.
+// flags reads the command line. It returns true for --help.
 func (l *loader) flags() (help bool) {
-	l.origin = map[string]origin{}
 	set := flag.NewFlagSet("nsqd", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	for s := range settings(&l.options) {
+		if s.envOnly {
+			continue
+		}
 		set.Var(&noted{l: l, s: s}, s.flag, s.help)
 	}
 	for args := l.src.Args; ; args = afterFault(set.Args()) {
@@ -115,9 +131,9 @@ func (l *loader) flags() (help bool) {
 	}
 }
 
-// afterFault leaves out what may be the value of a flag that there is not, so
-// that what comes after it is judged too; and what is no flag at all, such as
-// ---x, which the package flag leaves in front of the rest.
+// afterFault removes the argument behind an unknown flag, which may be its value, so that the
+// rest is checked too. It also removes an argument that is no flag at all, such as ---x, at
+// which the package flag stops.
 func afterFault(args []string) []string {
 	if len(args) > 0 && (!strings.HasPrefix(args[0], "-") || malformed(args[0])) {
 		return args[1:]
@@ -130,8 +146,8 @@ func malformed(arg string) bool {
 	return name != "" && (name[0] == '-' || name[0] == '=')
 }
 
-// noted is a flag.Value that only notes the text, so that one bad value does
-// not hide the next.
+// noted is a flag.Value that only notes the text, so that one invalid value does not hide the
+// next.
 type noted struct {
 	l *loader
 	s setting
@@ -143,13 +159,13 @@ func (n *noted) String() string { return "" }
 // Set implements flag.Value.
 func (n *noted) Set(text string) error {
 	if !n.s.isList() {
-		delete(n.l.given, n.s.flag) // the last one counts
+		delete(n.l.given, n.s.flag) // the last flag of a name counts
 	}
-	n.l.note(n.s, origin{"--" + n.s.flag, ErrUsage}, text)
+	n.l.note(n.s, origin{"--" + n.s.flag, ErrUsage, "flag"}, text)
 	return nil
 }
 
-// IsBoolFlag lets a switch stand alone.
+// IsBoolFlag reports whether the flag needs no value.
 func (n *noted) IsBoolFlag() bool { return n.s.isBool() }
 
 func (l *loader) note(s setting, from origin, texts ...string) {
@@ -163,12 +179,12 @@ func (l *loader) environment() {
 			continue
 		}
 		if text, ok := l.src.Env(s.env); ok {
-			l.note(s, origin{"$" + s.env, ErrInvalid}, text)
+			l.note(s, origin{"$" + s.env, ErrInvalid, "environment " + s.env}, text)
 		}
 	}
 }
 
-// apply parses what was noted.
+// apply parses the noted texts.
 func (l *loader) apply() {
 	for s := range settings(&l.options) {
 		texts, ok := l.given[s.flag]
@@ -180,7 +196,7 @@ func (l *loader) apply() {
 		}
 		from := l.origin[s.flag]
 		if err := s.set(strings.Join(texts, ",")); err != nil {
-			l.faults.add(from.kind, "%s=%s: %v", from.name, strings.Join(texts, ","), err)
+			l.faults.add(from.kind, "%s=%s: %v", from.name, strings.Join(texts, ","), err) // never a secret: a secret accepts any text
 		}
 	}
 }

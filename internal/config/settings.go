@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// setting is one field of Options with what its tags say.
+// setting is one field of Options with the values of its tags.
 type setting struct {
 	flag, key, env string
-	shown          string // default as the tag has it
+	shown          string // default as in the tag
 	group          string
 	help, noop     string
-	flagOnly       bool
+	flagOnly       bool // neither in the environment nor in the file
+	envOnly        bool // a secret: only in the environment
 	min, max       string
 	oneof          []string // nil: any
 	value          reflect.Value
@@ -45,7 +46,7 @@ func settings(o *Options) iter.Seq[setting] {
 func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	s := setting{
 		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"),
-		noop: tag.Get("noop"), flagOnly: tag.Get("source") == "flag", min: tag.Get("min"), max: tag.Get("max"), value: v,
+		noop: tag.Get("noop"), flagOnly: tag.Get("source") == "flag", envOnly: tag.Get("source") == "environment", min: tag.Get("min"), max: tag.Get("max"), value: v,
 	}
 	if s.key == "" {
 		s.key = strings.ReplaceAll(s.flag, "-", "_")
@@ -57,7 +58,7 @@ func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	return s
 }
 
-// machineDefault fills in what depends on the machine.
+// machineDefault replaces the parts of a default that depend on the machine.
 func machineDefault(value string) string {
 	if !strings.HasPrefix(value, "$") {
 		return value
@@ -69,51 +70,53 @@ func machineDefault(value string) string {
 	if value == "$hostname" {
 		return hostname
 	}
-	// The formula of a stock nsqd, so that statistics keep their number.
+	// The formula of a stock nsqd, so that statistics keep their node id.
 	sum := md5.Sum([]byte(hostname))
 	return fmt.Sprint(crc32.ChecksumIEEE(sum[:]) % 1024)
 }
 
-// isBool says whether the flag may stand alone.
+// isBool reports whether the flag needs no value.
 func (s setting) isBool() bool {
 	return s.value.Kind() == reflect.Bool || s.value.Type() == reflect.TypeFor[TLSRequired]()
 }
 
-// isList says whether the flag may be repeated.
+// isList reports whether the flag may be repeated.
 func (s setting) isList() bool { return s.value.Kind() == reflect.Slice }
 
-// Defaults gives the options of a broker that was told nothing.
+// Defaults returns the options of a broker without any configuration.
 func Defaults() Options {
 	var o Options
 	for s := range settings(&o) {
 		if err := s.set(machineDefault(s.shown)); err != nil {
-			panic("config: default of --" + s.flag + ": " + err.Error()) // a test sets them all
+			panic("config: default of --" + s.flag + ": " + err.Error()) // a test sets all defaults
 		}
 	}
 	return o
 }
 
-// Keys lists the names of all settings as files and /config/<key> have them.
+// Keys returns the names of all settings, as in files and /config/<key>. Secrets have none.
 func Keys() []string {
 	var o Options
 	var keys []string
 	for s := range settings(&o) {
-		keys = append(keys, s.key)
+		if !s.envOnly {
+			keys = append(keys, s.key)
+		}
 	}
 	return keys
 }
 
-// ByKey gives the value of one setting by its name in the file.
+// ByKey returns the value of one setting by its name in the file; it finds no secret.
 func (o Options) ByKey(key string) (any, bool) {
 	for s := range settings(&o) {
-		if s.key == key {
+		if s.key == key && !s.envOnly {
 			return s.value.Interface(), true
 		}
 	}
 	return nil, false
 }
 
-// NoOps names the flags that are accepted and mean nothing here, with the reason.
+// NoOps returns the flags that are accepted without effect, with the reason.
 func NoOps() map[string]string {
 	var o Options
 	out := map[string]string{}

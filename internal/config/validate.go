@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// validate checks what one field's tags cannot say. It runs on defaults where
-// a value was not understood; such a fault is already noted.
+// validate checks the rules that the tags of one field cannot express. A value that cannot be
+// parsed has its default here; its fault is already noted.
 func (l *loader) validate() {
 	o := &l.options
 	l.validateClientTLS(o)
@@ -23,12 +23,13 @@ func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, fo
 func (l *loader) validateClientTLS(o *Options) {
 	if o.TLSClientAuthPolicy != "" && o.TLSRequired == TLSNotRequired {
 		o.TLSRequired = TLSRequiredAll
+		l.origin["tls-required"] = origin{source: "implied by tls_client_auth_policy"}
 	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		l.fault("--tls-cert and --tls-key go together")
 	}
 	if o.TLSRequired != TLSNotRequired && (o.TLSCert == "" || o.TLSKey == "") {
-		l.fault("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
+		l.fault("--tls-required (or --tls-client-auth-policy) requires --tls-cert and --tls-key")
 	}
 	if o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile == "" {
 		l.warnings = append(l.warnings, "--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
@@ -43,19 +44,19 @@ func (l *loader) validateStatistics(o *Options) {
 	}
 }
 
-// validateClients remarks on limits that a stock nsqd takes.
+// validateClients warns about limits that a stock nsqd accepts silently.
 func (l *loader) validateClients(o *Options) {
 	if o.MinOutputBufferTimeout > o.MaxOutputBufferTimeout {
 		l.warnings = append(l.warnings, "--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
 	}
 	if o.MsgTimeout > o.MaxMsgTimeout {
-		l.warnings = append(l.warnings, "--msg-timeout is above --max-msg-timeout: clients cannot ask for as much, and a touch shortens it")
+		l.warnings = append(l.warnings, "--msg-timeout is above --max-msg-timeout: clients cannot request the default, and TOUCH shortens it")
 	}
 	if o.MaxRdyCount == 0 {
-		l.warnings = append(l.warnings, "--max-rdy-count=0: no consumer is given anything")
+		l.warnings = append(l.warnings, "--max-rdy-count=0: no consumer receives messages")
 	}
 	if o.HTTPConnectTimeout == 0 || o.HTTPRequestTimeout == 0 {
-		l.warnings = append(l.warnings, "--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits as long as the auth service hangs")
+		l.warnings = append(l.warnings, "--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits without a limit while the auth service hangs")
 	}
 }
 
@@ -77,8 +78,13 @@ func (l *loader) validateCluster(o *Options) {
 			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", strings.TrimSpace(member), scheme)
 		}
 	}
+	for _, absent := range o.EtcdFoundWithout {
+		if absent == o.NodeName || !namesMember(o.EtcdInitialCluster, absent) {
+			l.fault("--etcd-found-without=%s must name another member of --etcd-initial-cluster", absent)
+		}
+	}
 	if len(o.EtcdEndpoints) > 0 && o.ReplicationFactor == 0 {
-		l.warnings = append(l.warnings, "--etcd-endpoints without --replication-factor: the size of the cluster is not known, new topics get one replica")
+		l.warnings = append(l.warnings, "--etcd-endpoints without --replication-factor: the size of the cluster is unknown, so new topics get one replica")
 	}
 	if o.ReplicationFactor > 0 && o.MinInSync > o.ReplicationFactor {
 		l.fault("--min-in-sync is above --replication-factor")
@@ -90,13 +96,19 @@ func (l *loader) validateCluster(o *Options) {
 	if (o.EtcdTLSCert == "") != (o.EtcdTLSKey == "") {
 		l.fault("--etcd-tls-cert and --etcd-tls-key go together")
 	}
-	if (o.EtcdUsername == "") != (o.EtcdPasswordFile == "") {
-		l.fault("--etcd-username and --etcd-password-file go together")
+	if (o.EtcdUsername == "") != (o.EtcdPasswordFile == "" && o.EtcdPassword == "") {
+		l.fault("--etcd-username and --etcd-password-file (or $NSQD_ETCD_PASSWORD) go together")
+	}
+	if o.EtcdPasswordFile != "" && o.EtcdPassword != "" {
+		l.fault("--etcd-password-file and $NSQD_ETCD_PASSWORD exclude each other")
+	}
+	if o.ClusterTokenFile != "" && o.ClusterToken != "" {
+		l.fault("--cluster-token-file and $NSQD_CLUSTER_TOKEN exclude each other")
 	}
 	l.validateExposure(o)
 }
 
-// validateCopies remarks on more copies than the cluster has brokers for.
+// validateCopies warns if more replicas are configured than the cluster has brokers.
 func (l *loader) validateCopies(o *Options) {
 	size := o.ClusterSize()
 	replicas := o.Replicas(size)
@@ -104,7 +116,7 @@ func (l *loader) validateCopies(o *Options) {
 	case o.MinInSync > replicas && o.ReplicationFactor == 0:
 		l.warnings = append(l.warnings, fmt.Sprintf("--min-in-sync=%d without --replication-factor: new topics get %d replicas, and --min-in-sync=%d", o.MinInSync, replicas, o.InSync(replicas)))
 	case o.EmbedsEtcd() && replicas > size:
-		l.warnings = append(l.warnings, fmt.Sprintf("--replication-factor=%d, and --etcd-initial-cluster names %d brokers: no topic can be made until there are so many", replicas, size))
+		l.warnings = append(l.warnings, fmt.Sprintf("--replication-factor=%d, but --etcd-initial-cluster names %d brokers: no topic can be created with fewer brokers than replicas", replicas, size))
 	}
 }
 
@@ -114,11 +126,11 @@ func (l *loader) validateName(flag, name string) {
 	}
 }
 
-// validateExposure refuses ports that would let anybody on the network write to
-// the logs of this cluster.
+// validateExposure refuses ports that would let any host on the network write to the logs of
+// this cluster.
 func (l *loader) validateExposure(o *Options) {
 	secure := o.Insecure || o.RPCTLSCert != ""
-	l.validateAddress("rpc-address", o.RPCAddress, secure || o.ClusterTokenFile != "")
+	l.validateAddress("rpc-address", o.RPCAddress, secure || o.ClusterTokenFile != "" || o.ClusterToken != "")
 	if o.EmbedsEtcd() {
 		l.validateAddress("etcd-client-address", o.EtcdClientAddress, secure)
 		l.validateAddress("etcd-peer-address", o.EtcdPeerAddress, secure)
@@ -131,9 +143,9 @@ func (l *loader) validateAddress(flag, address string, secure bool) {
 	case err != nil:
 		l.fault("--%s=%s: must be host:port", flag, address)
 	case port == "0" && strings.HasPrefix(flag, "etcd-"):
-		l.fault("--%s=%s: must be a port that others know beforehand", flag, address)
+		l.fault("--%s=%s: must be a fixed port, because other brokers connect to it", flag, address)
 	case !secure && !isLoopback(host):
-		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or accept it with --insecure", flag, address)
+		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or allow it with --insecure", flag, address)
 	}
 }
 
@@ -145,11 +157,11 @@ func (l *loader) validateTimes(o *Options) {
 		l.fault("--peer-timeout must be at least twice --peer-heartbeat")
 	}
 	if o.SessionTTL%1e9 != 0 {
-		l.fault("--session-ttl must be whole seconds: etcd knows no others")
+		l.fault("--session-ttl must be whole seconds: etcd has no finer leases")
 	}
 }
 
-// namesMember looks for a name in n1=http://host:port,n2=….
+// namesMember reports whether n1=http://host:port,n2=… has a name.
 func namesMember(cluster, name string) bool {
 	for member := range strings.SplitSeq(cluster, ",") {
 		if n, _, ok := strings.Cut(strings.TrimSpace(member), "="); ok && n == name {

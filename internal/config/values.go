@@ -12,8 +12,8 @@ import (
 
 var errTLSRequired = errors.New("must be true, false or tcp-https")
 
-// set parses text, checks the limits, and stores it. A list takes the elements
-// between commas and replaces what was there.
+// set parses text, checks the limits, and stores the value. A list is replaced by the elements
+// between commas.
 func (s setting) set(text string) error {
 	if s.isList() {
 		s.value.SetZero()
@@ -76,7 +76,7 @@ func parse(t reflect.Type, text string) (reflect.Value, error) {
 	return v, nil
 }
 
-// plain replaces strconv's wording, which speaks of Go functions.
+// plain replaces strconv's wording, which names Go functions.
 func plain(err error, want string) error {
 	if err == nil {
 		return nil
@@ -109,7 +109,7 @@ func (s setting) check(v reflect.Value) error {
 		}
 		bound, err := parse(v.Type(), limit.text)
 		if err != nil {
-			panic("config: limit of --" + s.flag + ": " + err.Error()) // a test sets them all
+			panic("config: limit of --" + s.flag + ": " + err.Error()) // a test sets all limits
 		}
 		if limit.sign*v.Int() < limit.sign*bound.Int() {
 			return fmt.Errorf("must be %s %s", limit.word, limit.text)

@@ -1,10 +1,11 @@
-// Package datapath keeps a data path for one process at a time: its broker, or the
-// command that repairs it. It knows nothing of what lies there.
+// Package datapath reserves a data path for one process at a time: its broker, or the command that
+// repairs it. The package does not read the files there.
 //
-//  1. The lock goes with the process that holds it, however that ends; the file
-//     stays.
-//  2. Whoever removes or replaces what a process has open there takes the lock from
-//     it, too: the next one locks another file. Holding notices.
+// # Invariants
+//
+//  1. The lock ends with the process that holds it, however the process ends. The file stays.
+//  2. The lock file belongs to the directory. If an operator removes or replaces the directory, the
+//     next process locks another file, and both run. Holding.Check detects that.
 package datapath
 
 import (
@@ -20,8 +21,7 @@ import (
 // ErrInUse means that another process holds the lock.
 var ErrInUse = errors.New("another process uses it")
 
-// Lock takes the lock of a data path that is there, or fails: ErrInUse, or an error
-// of the file system.
+// Lock locks an existing data path. Errors: ErrInUse, or an error of the file system.
 func Lock(dir string) (*flock.Flock, error) {
 	lock := flock.New(filepath.Join(dir, "nsqd.lock"))
 	ok, err := lock.TryLock()
@@ -35,17 +35,17 @@ func Lock(dir string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// ErrReplaced means that what a process works on is no longer what lies at its data
-// path: all that it writes goes with it.
+// ErrReplaced means that the data path does not contain the files any more that this process has
+// open. All that the process writes is lost with them.
 var ErrReplaced = errors.New("the data path was removed, or another one put in its place, while this process used it")
 
-// Holding is what a process has open at the data path that it has locked.
+// Holding is the set of files and folders that a process has open at its locked data path.
 type Holding struct {
 	dir   string
 	infos map[string]fs.FileInfo
 }
 
-// Hold notes the lock and what else lies there by these names.
+// Hold records the lock and the named entries of the data path.
 func Hold(lock *flock.Flock, names ...string) (Holding, error) {
 	h := Holding{dir: filepath.Dir(lock.Path()), infos: map[string]fs.FileInfo{}}
 	info, err := lock.Stat()
@@ -58,7 +58,7 @@ func Hold(lock *flock.Flock, names ...string) (Holding, error) {
 	return h, err
 }
 
-// Check gives ErrReplaced if any of it is gone, or is another one.
+// Check returns ErrReplaced if an entry is gone or was replaced.
 func (h Holding) Check() error {
 	for name, info := range h.infos {
 		now, err := os.Stat(filepath.Join(h.dir, name))

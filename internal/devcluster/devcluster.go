@@ -1,26 +1,22 @@
-// Package devcluster starts and stops broker processes on loopback: for
-// `nsqctl dev`, and for the tests that kill real processes. It restarts
-// nothing, forwards nothing and knows nothing of what the brokers do.
+// Package devcluster starts and stops broker processes on loopback: for `nsqctl dev`, and for
+// the tests with real processes. It restarts no broker, forwards no traffic and uses no client
+// protocol.
 //
-// Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
-// --tls-cert) +2, RPC +3, etcd client +4, etcd peer +5. DIR/cluster.json lists
-// the brokers; DIR/<name> is a broker's data path and DIR/<name>.log what it
-// says.
+// Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with --tls-cert) +2,
+// RPC +3, etcd client +4, etcd peer +5. DIR/cluster.json lists the brokers; DIR/<name> is a
+// broker's data path and DIR/<name>.log its log.
 package devcluster
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -29,7 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/datapath"
 )
 
-// Broker is one process of the cluster, as cluster.json lists it.
+// Broker is one process of the cluster, as in cluster.json.
 type Broker struct {
 	Name    string `json:"name"`
 	PID     int    `json:"pid"`
@@ -41,31 +37,31 @@ type Broker struct {
 	DataDir string `json:"data_dir"`
 }
 
-// Config says what to start.
+// Config describes the cluster to start.
 type Config struct {
 	Nodes         int
 	DataDir       string
 	BasePort      int
 	NSQD          string   // the broker's binary
-	EtcdEndpoints string   // use this etcd instead of embedding one
-	Args          []string // more flags for every broker
+	EtcdEndpoints string   // external etcd; "" = embedded
+	Args          []string // additional flags for every broker
 	Tied          bool     // the kernel kills the brokers when this process dies (Linux)
 }
 
-// Cluster is a set of brokers under one data directory.
+// Cluster is the brokers of one data directory.
 type Cluster struct {
 	Brokers []Broker `json:"brokers"`
 	cfg     Config
 	running map[string]*exec.Cmd
 }
 
-// saved is what `dev start` needs to start a broker as it was started first.
+// saved is the command line of a broker, for `dev start`.
 type saved struct {
 	NSQD string   `json:"nsqd"`
 	Args []string `json:"args"`
 }
 
-// New lays out a cluster; nothing is started.
+// New writes the files of a cluster. It starts no broker.
 func New(cfg Config) (*Cluster, error) {
 	if cfg.Nodes < 1 || cfg.Nodes > 9 {
 		return nil, fmt.Errorf("devcluster: %d brokers: choose 1 to 9", cfg.Nodes)
@@ -80,7 +76,7 @@ func New(cfg Config) (*Cluster, error) {
 	addr := func(i, plus int) string { return fmt.Sprintf("127.0.0.1:%d", cfg.BasePort+100*i+plus) }
 	scheme := "http"
 	if slices.ContainsFunc(cfg.Args, func(a string) bool { return strings.HasPrefix(a, "--rpc-tls-cert=") }) {
-		scheme = "https" // the embedded etcds take these files too
+		scheme = "https" // the embedded etcds use these files too
 	}
 	var members []string
 	for i := range cfg.Nodes {
@@ -112,9 +108,9 @@ func New(cfg Config) (*Cluster, error) {
 	return c, c.save()
 }
 
-// refuseRunning keeps the cluster.json of brokers that run: with their pids forgotten
-// nobody would stop them. A broker holds the lock of its data path; a pid may be
-// somebody else's by now.
+// refuseRunning protects the cluster.json of running brokers: without their pids no command
+// could stop them. A running broker holds the lock of its data path. Its pid alone proves
+// nothing, because the system reuses pids.
 func refuseRunning(dataDir string) error {
 	c, err := Load(dataDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -128,7 +124,7 @@ func refuseRunning(dataDir string) error {
 		if errors.Is(err, datapath.ErrInUse) {
 			return fmt.Errorf("devcluster: %s runs already on %s: stop it first", b.Name, b.DataDir)
 		}
-		if err == nil { // without the folder there is no lock
+		if err == nil { // without the directory there is no lock
 			_ = lock.Close()
 		}
 	}
@@ -148,7 +144,7 @@ func Load(dataDir string) (*Cluster, error) {
 	return c, nil
 }
 
-// refresh takes over what others have started.
+// refresh reads the pids of brokers that other processes have started.
 func (c *Cluster) refresh() error {
 	fresh, err := Load(c.cfg.DataDir)
 	if err != nil {
@@ -160,7 +156,7 @@ func (c *Cluster) refresh() error {
 	return nil
 }
 
-// Broker finds a broker by name.
+// Broker returns the broker with a name.
 func (c *Cluster) Broker(name string) (*Broker, error) {
 	for i := range c.Brokers {
 		if c.Brokers[i].Name == name {
@@ -180,15 +176,15 @@ func (c *Cluster) StartAll() error {
 	return nil
 }
 
-// Start starts one broker, as it was started first. It outlives this process
-// unless Stop is called or the cluster is tied to it. Several processes may start
-// brokers of one cluster at the same time.
+// Start starts one broker with its first command line. The broker outlives this process unless
+// Stop is called or the cluster is tied to it. Several processes may start brokers of one
+// cluster at the same time.
 func (c *Cluster) Start(name string) error {
 	lock := flock.New(filepath.Join(c.cfg.DataDir, "cluster.lock"))
 	if err := lock.Lock(); err != nil {
 		return fmt.Errorf("devcluster: %w", err)
 	}
-	defer func() { _ = lock.Unlock() }() // it goes with the process
+	defer func() { _ = lock.Unlock() }() // the end of the process releases it too
 	if err := c.refresh(); err != nil {
 		return err
 	}
@@ -202,13 +198,9 @@ func (c *Cluster) Start(name string) error {
 	if err := unused(b.HTTP); err != nil {
 		return fmt.Errorf("devcluster: %s cannot start: %w", name, err)
 	}
-	var how saved
-	raw, err := os.ReadFile(c.commandFile(name))
-	if err == nil {
-		err = json.Unmarshal(raw, &how)
-	}
+	how, err := c.command(name)
 	if err != nil {
-		return fmt.Errorf("devcluster: how to start %s: %w", name, err)
+		return err
 	}
 	log, err := os.OpenFile(filepath.Join(c.cfg.DataDir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -226,8 +218,26 @@ func (c *Cluster) Start(name string) error {
 	return c.save()
 }
 
-// unused refuses an address where somebody else listens: he would be asked whether
-// the broker is ready.
+// command reads the first command line of a broker.
+func (c *Cluster) command(name string) (how saved, err error) {
+	raw, err := os.ReadFile(c.commandFile(name))
+	if err == nil {
+		err = json.Unmarshal(raw, &how)
+	}
+	if err != nil {
+		return how, fmt.Errorf("devcluster: read the command line of %s: %w", name, err)
+	}
+	return how, nil
+}
+
+// Args returns the flags of a broker.
+func (c *Cluster) Args(name string) ([]string, error) {
+	how, err := c.command(name)
+	return how.Args, err
+}
+
+// unused refuses an address at which another process listens: its answer to /readyz would be
+// taken for the broker's.
 func unused(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -242,7 +252,14 @@ func (c *Cluster) Signal(name string, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	return syscall.Kill(b.PID, sig)
+	if b.PID == 0 { // kill(0) signals this process's own group
+		return fmt.Errorf("devcluster: %s was never started", name)
+	}
+	err = syscall.Kill(b.PID, sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("devcluster: %s is not running", name)
+	}
+	return err
 }
 
 // Kill ends one broker with SIGKILL and waits until it is gone.
@@ -253,8 +270,8 @@ func (c *Cluster) Kill(name string) error {
 	return c.wait(name, 10*time.Second)
 }
 
-// Stop ends one broker with SIGTERM and waits; after the timeout it is killed
-// and an error tells so.
+// Stop ends one broker with SIGTERM and waits. After the timeout it kills the broker and
+// returns an error.
 func (c *Cluster) Stop(name string, timeout time.Duration) error {
 	if err := c.Signal(name, syscall.SIGTERM); err != nil {
 		return err
@@ -265,19 +282,19 @@ func (c *Cluster) Stop(name string, timeout time.Duration) error {
 	return nil
 }
 
-// StopAll ends every broker that runs, all at once.
-func (c *Cluster) StopAll(timeout time.Duration) error {
+// StopAll ends every running broker, or the named ones, in parallel.
+func (c *Cluster) StopAll(timeout time.Duration, only ...string) error {
 	var errs []error
-	if err := c.refresh(); err != nil { // `dev start` may have started one again
+	if err := c.refresh(); err != nil { // `dev start` may have restarted a broker
 		errs = append(errs, err)
 	}
 	for _, b := range c.Brokers {
-		if b.PID != 0 && alive(b.PID) {
+		if among(only, b.Name) && b.PID != 0 && alive(b.PID) {
 			errs = append(errs, c.Signal(b.Name, syscall.SIGTERM))
 		}
 	}
 	for _, b := range c.Brokers {
-		if b.PID == 0 || !alive(b.PID) {
+		if !among(only, b.Name) || b.PID == 0 || !alive(b.PID) {
 			continue
 		}
 		if err := c.wait(b.Name, timeout); err != nil {
@@ -287,7 +304,7 @@ func (c *Cluster) StopAll(timeout time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// wait reaps the process, or watches it if another process started it.
+// wait reaps the process, or polls it if another process started it.
 func (c *Cluster) wait(name string, timeout time.Duration) error {
 	b, err := c.Broker(name)
 	if err != nil {
@@ -314,60 +331,7 @@ func (c *Cluster) wait(name string, timeout time.Duration) error {
 	}
 }
 
-// Ready waits until brokers, all if none is named, answer /readyz with 200, or one
-// of them has ended: what cannot start, for want of a port, will not be ready later
-// either.
-func (c *Cluster) Ready(ctx context.Context, only ...string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel()
-	watch.Go(func() { // ends with Ready
-		for ctx.Err() == nil {
-			if len(c.Dead(only...)) > 0 {
-				cancel()
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-	for _, b := range c.Brokers {
-		if !among(only, b.Name) {
-			continue
-		}
-		if err := WaitReady(ctx, b.HTTP); err != nil {
-			if dead := c.Dead(only...); len(dead) > 0 {
-				return fmt.Errorf("devcluster: %s ended right after its start; see %s", strings.Join(dead, " and "), filepath.Join(c.cfg.DataDir, dead[0]+".log"))
-			}
-			return fmt.Errorf("devcluster: %s (%s) is not ready: %w; see %s.log", b.Name, b.HTTP, err, b.DataDir)
-		}
-	}
-	return nil
-}
-
-// WaitReady waits until the broker at an HTTP address is ready.
-func WaitReady(ctx context.Context, address string) error {
-	client := &http.Client{Timeout: time.Second}
-	defer client.CloseIdleConnections()
-	var last error
-	for {
-		resp, err := client.Get("http://" + address + "/readyz")
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = fmt.Errorf("/readyz answered %s", resp.Status)
-		}
-		last = err
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w (%w)", last, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// Dead lists the brokers, of all if none is named, that do not run.
+// Dead returns the brokers that do not run: of the named ones, or of all.
 func (c *Cluster) Dead(only ...string) (names []string) {
 	for _, b := range c.Brokers {
 		if among(only, b.Name) && (b.PID == 0 || !alive(b.PID)) {
@@ -377,7 +341,7 @@ func (c *Cluster) Dead(only ...string) (names []string) {
 	return names
 }
 
-// among reports whether a name is one of those; of none, every name is.
+// among reports whether names contains name or is empty.
 func among(names []string, name string) bool {
 	return len(names) == 0 || slices.Contains(names, name)
 }
@@ -388,7 +352,7 @@ func (c *Cluster) commandFile(name string) string {
 
 func (c *Cluster) save() error { return writeJSON(filepath.Join(c.cfg.DataDir, "cluster.json"), c) }
 
-// writeJSON replaces a file as a whole: readers never see half of it.
+// writeJSON replaces a file atomically: readers never see a part of it.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -403,17 +367,17 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// alive: the process exists and is no zombie. The first thread of one that starts
-// itself again, as brokers do, is a zombie until another one has taken its place.
+// alive reports that the process exists and is no zombie. A broker that restarts itself (exec)
+// from another thread has a zombie as its first thread for a moment.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return true // not Linux: believe the signal
+		return true // not Linux: only the signal counts
 	}
-	const threads = 17 // behind the state; see proc_pid_stat(5)
+	const threads = 17 // field behind the state; see proc_pid_stat(5)
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	return len(fields) <= threads || fields[0] != "Z" || fields[threads] != "1"
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
 func TestMain(m *testing.M) {
@@ -28,11 +29,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// againEnv is how often a process starts itself again.
+// againEnv is how often a process restarts itself.
 const againEnv = "LOCKSTEP_TEST_START_AGAIN"
 
-// startAgain makes of this process a broker that starts itself again under its own
-// number, as brokers do, from another thread than its first.
+// startAgain makes this process a broker that restarts itself under its own pid, as brokers
+// do, from another thread than its first.
 func startAgain() {
 	left, err := strconv.Atoi(os.Getenv(againEnv))
 	if err != nil {
@@ -53,8 +54,8 @@ func startAgain() {
 	select {}
 }
 
-// TestABrokerThatStartsAgainIsNotDead: its first thread is a zombie while another one
-// takes its place.
+// TestABrokerThatStartsAgainIsNotDead: its first thread is a zombie until another thread
+// replaces it.
 func TestABrokerThatStartsAgainIsNotDead(t *testing.T) {
 	const times = 100
 	self, err := os.Executable()
@@ -65,17 +66,17 @@ func TestABrokerThatStartsAgainIsNotDead(t *testing.T) {
 	require.NoError(t, c.StartAll())
 	t.Cleanup(func() { _ = c.StopAll(time.Second) })
 	last := []byte(againEnv + "=0\x00")
-	for env := []byte(nil); !bytes.Contains(env, last); {
+	for variables := []byte(nil); !bytes.Contains(variables, last); {
 		require.Empty(t, c.Dead())
-		env, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Brokers[0].PID))
+		variables, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Brokers[0].PID))
 		if os.IsNotExist(err) {
-			t.Skip("there is no /proc")
+			env.Missing(t, "/proc", err)
 		}
 	}
 }
 
-// TestStartsAtTheSameTime: as many processes start a broker each; all pids are
-// known afterwards, and no broker is started twice.
+// TestStartsAtTheSameTime: several processes start one broker each. Afterwards all pids are
+// stored, and no broker runs twice.
 func TestStartsAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	broker := filepath.Join(dir, "broker")
@@ -101,13 +102,13 @@ func TestStartsAtTheSameTime(t *testing.T) {
 	for i, b := range c.Brokers {
 		require.NotZero(t, b.PID, "broker %d", i+1)
 	}
-	for _, l := range loaded { // reap
+	for _, l := range loaded { // reaps the process
 		_ = l.StopAll(time.Second)
 	}
 }
 
-// TestARunningClusterIsNotForgotten: a second cluster in the directory of one that
-// runs would forget the pids of the first, whose brokers nobody could stop then.
+// TestARunningClusterIsNotForgotten: a second cluster in the directory of a running one would
+// overwrite the pids of the first, whose brokers no command could stop then.
 func TestARunningClusterIsNotForgotten(t *testing.T) {
 	dir := t.TempDir()
 	cfg := devcluster.Config{Nodes: 2, DataDir: dir, BasePort: 20000, NSQD: "/bin/false"}
@@ -115,7 +116,7 @@ func TestARunningClusterIsNotForgotten(t *testing.T) {
 	require.NoError(t, err)
 	before, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
 	require.NoError(t, err)
-	runs := flock.New(filepath.Join(c.Brokers[1].DataDir, "nsqd.lock")) // as a broker holds it
+	runs := flock.New(filepath.Join(c.Brokers[1].DataDir, "nsqd.lock")) // as a running broker holds it
 	require.NoError(t, runs.Lock())
 	cfg.Nodes, cfg.BasePort = 1, 30000
 	_, err = devcluster.New(cfg)
@@ -128,8 +129,8 @@ func TestARunningClusterIsNotForgotten(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestAnotherBrokersPort: what answers at a broker's address must be that broker, or
-// those of another cluster are taken for it and called ready.
+// TestAnotherBrokersPort: a process at a broker's address is refused. Otherwise a broker of
+// another cluster would be taken for it and reported ready.
 func TestAnotherBrokersPort(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // always ready
 	defer other.Close()
@@ -145,4 +146,36 @@ func TestAnotherBrokersPort(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "address already in use")
 	require.NoError(t, c.StopAll(time.Second))
+}
+
+// TestNobodyIsSignalled: a broker that was not started has pid 0, and a signal to 0 reaches
+// this process's own group.
+func TestNobodyIsSignalled(t *testing.T) {
+	c, err := devcluster.New(devcluster.Config{Nodes: 1, DataDir: t.TempDir(), BasePort: 20000, NSQD: "/bin/false"})
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Signal("n1", syscall.SIGCONT), "never started")
+}
+
+// TestStateSaysWhy: State returns the reason of a waiting broker's /readyz.
+func TestStateSaysWhy(t *testing.T) {
+	ready := false
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ready {
+			http.Error(w, "not ready: waiting for n2", http.StatusServiceUnavailable)
+		}
+	}))
+	defer s.Close()
+	c, err := devcluster.New(devcluster.Config{Nodes: 1, DataDir: t.TempDir(), BasePort: 20000, NSQD: "/bin/false"})
+	require.NoError(t, err)
+	state, err := c.State("n1")
+	require.NoError(t, err)
+	require.False(t, state.Answers)
+	c.Brokers[0].HTTP = s.Listener.Addr().String()
+	state, err = c.State("n1")
+	require.NoError(t, err)
+	require.Equal(t, devcluster.State{Answers: true, Why: "not ready: waiting for n2"}, state)
+	ready = true
+	state, err = c.State("n1")
+	require.NoError(t, err)
+	require.Equal(t, devcluster.State{Ready: true, Answers: true}, state)
 }

@@ -2,8 +2,9 @@ package devcluster
 
 import "syscall"
 
-// processGroup puts a broker into a group of its own: Ctrl-C reaches only us,
-// and we stop the brokers in order. A tied broker dies with us, however we die.
+// processGroup puts a broker into its own process group: Ctrl-C reaches only the parent, which
+// stops the brokers in order. The kernel kills a tied broker when the parent dies, for
+// whatever reason.
 func processGroup(tied bool) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if tied {

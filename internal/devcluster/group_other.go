@@ -4,8 +4,8 @@ package devcluster
 
 import "syscall"
 
-// processGroup puts a broker into a group of its own: Ctrl-C reaches only us,
-// and we stop the brokers in order. Only Linux can tie a broker to our life.
+// processGroup puts a broker into its own process group: Ctrl-C reaches only the parent, which
+// stops the brokers in order. Only Linux can tie a broker to the life of its parent.
 func processGroup(bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

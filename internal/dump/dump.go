@@ -1,11 +1,11 @@
-// Package dump prints the files of a data directory as text, one line per batch
-// or record, for `nsqctl dump`. It changes nothing.
+// Package dump prints the files of a data directory as text, one line per batch or record, for
+// `nsqctl dump`. It is read-only.
 //
 // # Invariants
 //
-//  1. Damage is named, with its offset, and counted; what follows it is found
-//     again and printed.
-//  2. A file is read whole into memory: it is a tool for one file at a time.
+//  1. Damage is printed with its offset, and counted; printing continues at the next
+//     readable entry.
+//  2. The whole file is in memory: the tool is for one file at a time.
 package dump
 
 import (
@@ -25,16 +25,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// ErrUnknown means that the name says nothing about the kind of file.
+// ErrUnknown means that the kind of a file cannot be derived from its name.
 var ErrUnknown = errors.New("dump: not a segment (.seg), a commit log (.idx) or a journal file (.log)")
 
-// Summary says what was found.
+// Summary counts the entries of a file.
 type Summary struct {
 	Entries int // batches, records or groups
-	Damaged int // places that could not be read
+	Damaged int // unreadable places
 }
 
-// File prints a file according to its name.
+// File prints a file. Its name selects the format.
 func File(w io.Writer, fs vfs.FS, name string) (Summary, error) {
 	b, err := read(fs, name)
 	if err != nil {
@@ -45,7 +45,7 @@ func File(w io.Writer, fs vfs.FS, name string) (Summary, error) {
 	case ".seg":
 		base, err := strconv.ParseInt(strings.TrimSuffix(path.Base(name), ".seg"), 10, 64)
 		if err != nil {
-			base = -1 // a copy under another name: believe the headers
+			base = -1 // a copy with another name: the offsets of the headers count
 		}
 		p.segment(b, ident.Offset(base))
 	case ".idx":
@@ -78,7 +78,7 @@ func read(fs vfs.FS, name string) ([]byte, error) {
 type printer struct {
 	Summary
 	w   io.Writer
-	err error // of w; the first one
+	err error // first error of w
 }
 
 func (p *printer) line(format string, args ...any) {
@@ -102,8 +102,8 @@ func (p *printer) batch(indent string, b queue.Batch) {
 		time.Unix(0, b.Time).UTC().Format(time.RFC3339Nano), b.Request.Producer, b.Request.N)
 }
 
-// segment prints batches. After damage it goes on at the next bytes that are a
-// batch and stand where the batch says it stands.
+// segment prints batches. After damage it continues at the next bytes that are a batch and
+// whose offset matches their place.
 func (p *printer) segment(data []byte, base ident.Offset) {
 	for at := 0; at < len(data); {
 		b, n, err := placed(data[at:], base, at)
@@ -146,8 +146,8 @@ func (p *printer) commitLog(data []byte) {
 	}
 }
 
-// journal prints groups. What lies behind the file's last group is of an earlier
-// use, or zero; it is shown as long as it can be read.
+// journal prints groups. Bytes behind the file's last group are zero or of an earlier use of
+// the file; they are printed as far as they are readable.
 func (p *printer) journal(data []byte) {
 	for at := 0; at < len(data); {
 		h, body, n, err := journal.DecodeGroup(data[at:])
@@ -189,13 +189,13 @@ func (p *printer) records(body []byte) {
 }
 
 func kindName(k queue.WriteKind) string {
-	return [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart"}[k] // DecodeRecord checked it
+	return [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart"}[k] // DecodeRecord has checked k
 }
 
 func detail(r store.Record) string {
 	switch r.Kind {
-	case queue.WriteConfirm:
-		return fmt.Sprintf("version %d.%d full %t bytes %d", r.Confirm.Epoch, r.Confirm.N, r.Confirm.Full, len(r.Confirm.Delta))
+	case queue.WriteState:
+		return fmt.Sprintf("version %d.%d full %t bytes %d", r.State.Epoch, r.State.N, r.State.Full, len(r.State.Delta))
 	case queue.WriteAppend, queue.WriteEpoch:
 		return fmt.Sprintf("bytes %d", len(r.Batches))
 	}

@@ -60,7 +60,7 @@ func TestFile(t *testing.T) {
 		require.Contains(t, out.String(), "sequence 4")
 	}
 	for _, name := range []string{segment, index} {
-		require.NoError(t, fs.Flip(name, 100, 2)) // the first batch's body, the third record
+		require.NoError(t, fs.Flip(name, 100, 2)) // damages the first batch's body and the third record
 		var out bytes.Buffer
 		s, err := File(&out, fs, name)
 		require.NoError(t, err)

@@ -1,7 +1,7 @@
-// Package edge declares what the client-facing packages (internal/server,
-// internal/protocol, internal/httpapi, internal/lookup) need of the cluster,
+// Package edge declares the part of the cluster that the client-facing packages
+// (internal/server, internal/protocol, internal/httpapi, internal/lookup) use,
 // as small interfaces and plain values. The coordinator implements them; tests
-// fake them. The package holds no logic.
+// fake them. The package holds no logic but the checks of single values.
 //
 // # Invariants every implementation keeps
 //
@@ -14,53 +14,47 @@ package edge
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Version is what IDENTIFY, /info, /lookup and --version say; clients parse it and
-// compare it with NSQ's releases.
-const Version = "1.3.0"
-
-// What a put may answer instead of OK. The texts follow "E_PUB_FAILED PUB
-// failed " on TCP (ROLLBACK.md's table).
+// The answers of the cluster. Package outcome has the table of them, with their texts and
+// meanings; the packages of the edge use them under these names.
 var (
-	// ErrNotEnough: nothing was written. Implementations wrap it to add "(1 of 2)".
-	ErrNotEnough = errors.New("not enough in-sync replicas, not stored")
-	// ErrRolledBack: it was written and has been taken back for good.
-	ErrRolledBack = errors.New("rolled back, not stored")
-	// ErrInDoubt: it may be stored.
-	ErrInDoubt = errors.New("in doubt, may be stored")
-	// ErrExiting: this broker is stopping; nothing was stored.
-	ErrExiting = errors.New("exiting")
-	// ErrNoLeader: no leader could be reached within the hold; nothing was stored.
-	ErrNoLeader = errors.New("no leader, not stored")
-	// ErrDiskFull: a replica is below its disk reserve; nothing was stored.
-	ErrDiskFull = errors.New("disk reserve reached, not stored")
-	// ErrTopicFull: the topic's max_bytes is reached; nothing was stored.
-	ErrTopicFull = errors.New("topic is full, not stored")
-	// ErrTooBig: no batch holds it; nothing was stored.
-	ErrTooBig = errors.New("too big, not stored")
-	// ErrBusy: too many puts wait; nothing was stored.
-	ErrBusy = errors.New("too many puts waiting, not stored")
+	ErrNotEnough       = outcome.ErrNotEnough
+	ErrRolledBack      = outcome.ErrRolledBack
+	ErrInDoubt         = outcome.ErrInDoubt
+	ErrExiting         = outcome.ErrExiting
+	ErrNoLeader        = outcome.ErrNoLeader
+	ErrDiskFull        = outcome.ErrDiskFull
+	ErrTopicFull       = outcome.ErrTopicFull
+	ErrTooBig          = outcome.ErrTooBig
+	ErrBusy            = outcome.ErrBusy
+	ErrNotReady        = outcome.ErrNotReady
+	ErrNotInFlight     = outcome.ErrNotInFlight
+	ErrNotOwner        = outcome.ErrNotOwner
+	ErrTopicNotFound   = outcome.ErrTopicNotFound
+	ErrChannelNotFound = outcome.ErrChannelNotFound
+	ErrInvalid         = outcome.ErrInvalid
+	ErrConflict        = outcome.ErrConflict
+	ErrTooManyClients  = outcome.ErrTooManyClients
+	ErrUnavailable     = outcome.ErrUnavailable
 )
 
-// What finishing, requeueing and touching may answer; the texts are NSQ's.
-var (
-	ErrNotInFlight = errors.New("ID not in flight")
-	ErrNotOwner    = errors.New("client does not own message")
-)
+// NotEnough is ErrNotEnough with its numbers: InSync in-sync replicas answer, and a put
+// requires Minimum of them.
+type NotEnough struct{ InSync, Minimum int }
 
-// What administration may answer.
-var (
-	ErrTopicNotFound   = errors.New("topic not found")
-	ErrChannelNotFound = errors.New("channel not found")
-	ErrInvalid         = errors.New("invalid argument") // wrapped with what is wrong
-	ErrTooManyClients  = errors.New("too many consumers")
-	ErrUnavailable     = errors.New("the cluster cannot do this now") // wrapped with what is missing: the metadata, a leader, brokers
-)
+// Error begins as ErrNotEnough does; clients compare the beginning.
+func (e NotEnough) Error() string {
+	return fmt.Sprintf("not enough in-sync replicas (%d of %d), not stored", e.InSync, e.Minimum)
+}
+
+// Is makes it an ErrNotEnough.
+func (e NotEnough) Is(target error) bool { return target == ErrNotEnough }
 
 // Publisher takes puts for any topic, led here or not.
 type Publisher interface {
@@ -72,7 +66,7 @@ type Publisher interface {
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
 }
 
-// Answerer is told the fate of one put, once. Answer must not block: it posts.
+// Answerer receives the answer to one put, once. Answer must not block.
 type Answerer interface{ Answer(r PutResult) }
 
 // PutResult is the fate of one put. Err is nil (committed) or wraps one of the
@@ -91,7 +85,7 @@ type Subscribers interface {
 	Subscribe(ctx context.Context, r SubscribeRequest) (Subscription, error)
 }
 
-// SubscribeRequest says what a SUB asks for.
+// SubscribeRequest is the content of a SUB.
 type SubscribeRequest struct {
 	Topic, Channel string
 	From           string // "" = by the rules; earliest | latest | <time> | <sequence>; of a channel that is made
@@ -120,18 +114,18 @@ type Subscription interface {
 	Touch(id MessageID) error
 	// InFlight is the number of deliveries neither finished, requeued nor timed out.
 	InFlight() int
-	// SetReady tells the credit the consumer grants (RDY), for relays and stats.
+	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
 	SetReady(n int)
-	// Refused tells of late "no"s: a leader's refusal over a relay (becomes
-	// E_FIN_FAILED and kin). Never closed.
+	// Refused brings late refusals: those of a leader on another broker (they become
+	// E_FIN_FAILED and its like). Never closed.
 	Refused() <-chan Refusal
-	// Closed is closed when the channel was deleted: the connection must go.
+	// Closed is closed when the channel was deleted: the connection must end.
 	Closed() <-chan struct{}
-	// Close ends it. requeue: what is in flight goes back at once, else it waits
-	// for its timeout.
+	// Close ends it. requeue: the messages in flight are requeued at once, else they wait
+	// for their timeouts.
 	Close(requeue bool)
-	// Withdraw is Close when the client is not the cause: what is in flight goes
-	// back at once and this delivery does not count as an attempt.
+	// Withdraw is Close when the client is not the cause: the messages in flight are
+	// requeued at once, and their deliveries do not count as attempts.
 	Withdraw()
 }
 
@@ -151,40 +145,32 @@ type Refusal struct {
 	Err  error
 }
 
-// AdminOp is one administrative operation, the same on every broker, forwarded
-// to whoever must do it, idempotent. Verbs: broker.decommission cluster.balance topic.create topic.delete
-// topic.empty topic.move topic.pause topic.replication topic.unpause channel.create
-// channel.delete channel.empty channel.pause channel.unpause channel.order channel.seek
-// channel.policy. Args: partitions,
-// replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
-// max_bytes, message_ttl, from, to, partition, max_attempts, dead_letter_topic, retry_backoff, node, cancel.
-type AdminOp struct {
-	Verb, Topic, Channel string
-	Args                 map[string]string
-}
-
-// Admin carries out administrative operations. It returns after the change is
-// replicated. Errors wrap ErrTopicNotFound, ErrChannelNotFound, ErrInvalid,
-// ErrUnavailable.
-type Admin interface {
-	Do(ctx context.Context, op AdminOp) error
-}
-
-// Channels answers and changes what AdminOp cannot say. Errors as Admin.
+// Channels reads policies and deferred messages of channels, and changes the latter. Errors as Admin.
 type Channels interface {
-	// Policy is what becomes of messages that fail.
+	// ChannelViews lists a topic's channels by name.
+	ChannelViews(topic string) ([]ChannelView, error)
+	// Policy is the treatment of messages that fail.
 	Policy(topic, channel string) (ChannelPolicy, error)
 	// Deferred lists at most limit delayed messages, by deadline.
 	Deferred(ctx context.Context, topic, channel string, limit int) ([]DeferredMessage, error)
-	// CancelDeferred finishes delayed messages and returns how many it were;
-	// messages that are not delayed (any more) are left alone.
+	// CancelDeferred finishes delayed messages and returns their number;
+	// messages that are not delayed (any more) stay as they are.
 	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
 	// Redrive moves up to limit messages back from the channel's dead-letter
 	// topic and returns how many.
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
 }
 
-// ChannelPolicy says what becomes of messages that fail; zero = they come again
+// ChannelView is a channel as its record has it. Ephemeral channels have none: /stats
+// shows them.
+type ChannelView struct {
+	Channel string `json:"channel"`
+	Ordered bool   `json:"ordered"`
+	Paused  bool   `json:"paused"`
+	From    string `json:"from,omitempty"` // its beginning, as requested
+}
+
+// ChannelPolicy is the treatment of messages that fail; zero = they come again
 // for ever, at once.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts"`
@@ -203,13 +189,13 @@ type DeferredMessage struct {
 	Attempts   uint16 `json:"attempts"`
 }
 
-// Stats gives the queues that this broker leads (only leaders report, or tools
-// that sum over brokers would multiply).
+// Stats gives the queues that this broker leads. Only leaders report: tools that sum over
+// brokers would count each message once per replica otherwise.
 type Stats interface {
 	// Topics returns them sorted by name, channels sorted too. Empty filters
 	// select all.
 	Topics(topic, channel string, includeClients bool) []TopicStats
-	// Health is nil or why the broker cannot store (the text after "NOK - ").
+	// Health is nil, or the reason why the broker cannot store (the text after "NOK - ").
 	Health() error
 }
 
@@ -225,6 +211,8 @@ type Directory interface {
 	// Tombstone hides a node ("broadcast_address:http_port") from Lookup of a
 	// topic for the tombstone lifetime.
 	Tombstone(topic, node string) error
+	// TopicSettings are the effective settings of a topic; false if there is none.
+	TopicSettings(topic string) (TopicSettings, bool)
 	// Cluster is the whole of GET /v1/cluster.
 	Cluster() ClusterView
 	// Ready is nil when the broker is registered and serves (for /readyz).
@@ -257,10 +245,10 @@ type ClusterView struct {
 	Brokers    []BrokerView  `json:"brokers"`
 	Topics     []TopicView   `json:"topics"`
 	Self       ident.Node    `json:"self"`
-	Level      int           `json:"feature_level"` // what all brokers have, running or not; it never falls
+	Level      int           `json:"feature_level"` // that all brokers have, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
-	// MetadataUnheardMS is how long the metadata has not answered the broker that
-	// tells this; 0 if it does.
+	// MetadataUnheardMS is how long the metadata has not answered this broker; 0 if it
+	// does.
 	MetadataUnheardMS int64 `json:"metadata_unheard_ms"`
 }
 
@@ -327,6 +315,7 @@ type TopicView struct {
 	ID                ident.TopicID   `json:"id"`
 	ReplicationFactor int             `json:"replication_factor"`
 	MinInSync         int             `json:"min_in_sync"`
+	Durability        string          `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool            `json:"ordered"`
 	RetentionMS       int64           `json:"retention_ms"`
 	RetentionBytes    int64           `json:"retention_bytes"`
@@ -335,8 +324,22 @@ type TopicView struct {
 	Partitions        []PartitionView `json:"partitions"`
 }
 
-// PartitionView is one partition of the cluster view. Offsets are the leader's
-// as this broker last heard.
+// TopicSettings are the settings of a topic: those of its creation, with later changes.
+type TopicSettings struct {
+	Topic             string `json:"topic"`
+	Partitions        int    `json:"partitions"`
+	ReplicationFactor int    `json:"replication_factor"`
+	MinInSync         int    `json:"min_in_sync"`
+	Durability        string `json:"durability,omitempty"` // missing: each broker's own
+	Ordered           bool   `json:"ordered"`
+	RetentionMS       int64  `json:"retention_ms"`
+	RetentionBytes    int64  `json:"retention_bytes"`
+	MaxBytes          int64  `json:"max_bytes"`
+	TTLMS             int64  `json:"message_ttl_ms"`
+}
+
+// PartitionView is one partition of the cluster view. Offsets are those of the leader's
+// last report.
 type PartitionView struct {
 	Partition         int            `json:"partition"`
 	Leader            ident.Node     `json:"leader"`
@@ -352,8 +355,8 @@ type PartitionView struct {
 	Target            []ident.Node   `json:"target,omitempty"` // the replicas that it is to have, while they are moved
 }
 
-// DamageView is a place of one replica that cannot be read and was not mended
-// yet. Sequences are 0 if the commit log does not know them.
+// DamageView is a place of one replica that cannot be read and was not repaired
+// yet. Sequences are 0 if the commit log does not have them.
 type DamageView struct {
 	Node          ident.Node     `json:"node"`
 	From          ident.Offset   `json:"from_offset"`

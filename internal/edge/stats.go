@@ -1,8 +1,8 @@
 package edge
 
 // TopicStats is one topic of /stats?format=json, in NSQ's field order.
-// MessageCount counts since the topic was made; MessageBytes, the bodies alone,
-// what this broker committed since its start.
+// MessageCount counts since the topic was made. MessageBytes are the bodies that this
+// broker committed since its start.
 type TopicStats struct {
 	TopicName    string         `json:"topic_name"`
 	Channels     []ChannelStats `json:"channels"`
@@ -12,7 +12,7 @@ type TopicStats struct {
 	MessageBytes uint64         `json:"message_bytes"`
 	Paused       bool           `json:"paused"`
 	E2E          E2ELatency     `json:"e2e_processing_latency"`
-	// Inherited is what MessageCount was when this broker began to lead.
+	// Inherited is MessageCount at the moment when this broker began to lead.
 	Inherited uint64 `json:"-"`
 }
 
@@ -33,6 +33,7 @@ type ChannelStats struct {
 	Clients             []ClientStats `json:"clients"`
 	Paused              bool          `json:"paused"`
 	E2E                 E2ELatency    `json:"e2e_processing_latency"`
+	Ordered             bool          `json:"ordered,omitempty"` // beyond NSQ
 	// Inherited is as that of a topic.
 	Inherited uint64 `json:"-"`
 }
@@ -84,7 +85,7 @@ type ClientStats struct {
 	Relayed bool `json:"-"`
 }
 
-// PubCount counts what a producer published to its first topic.
+// PubCount counts the messages of a producer to its first topic.
 type PubCount struct {
 	Topic string `json:"topic"`
 	Count uint64 `json:"count"`

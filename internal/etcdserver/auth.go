@@ -9,14 +9,25 @@ import (
 	"go.etcd.io/etcd/server/v3/auth"
 )
 
-// root is the user, and the role, without which etcd turns no authentication on.
+// root is the user and the role that etcd requires before it enables authentication.
 const root = "root"
 
-// RequireLogin turns away everybody who does not log in as this user, who may do
-// anything. A cluster that has the user already only gets what is missing. For a
-// member that is given to brokers as an external etcd; brokers that embed one
-// protect it by TLS.
+// ErrLogin means that the data directory requires another user or password than the given one.
+var ErrLogin = errors.New("etcdserver: this directory asks for log-ins already, with another user or password; " +
+	"change it with etcdctl, or take an empty directory")
+
+// RequireLogin makes the cluster refuse every client that does not log in as this user, which
+// has all permissions. In a cluster that already has the user it adds the missing parts. A
+// cluster that already requires log-ins, as after a restart, must accept this user (ErrLogin).
+// It is for a member that brokers use as an external etcd; TLS protects the etcd that brokers
+// embed.
 func (s *Server) RequireLogin(ctx context.Context, user, password string) error {
+	if known := s.etcd.Server.AuthStore(); known.IsAuthEnabled() {
+		if _, err := known.CheckPassword(user, password); err != nil {
+			return fmt.Errorf("%w: user %q: %w", ErrLogin, user, err)
+		}
+		return nil
+	}
 	for _, name := range []string{root, user} {
 		if err := s.addUser(ctx, name, password); err != nil {
 			return fmt.Errorf("etcdserver: add user %q: %w", name, err)

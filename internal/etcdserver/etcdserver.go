@@ -1,102 +1,120 @@
-// Package etcdserver runs an etcd member inside the broker's process: the
-// metadata store of a cluster whose operators have none of their own.
+// Package etcdserver runs an etcd member inside the broker's process: the metadata store of a
+// cluster without an external etcd.
 //
-// It knows nothing of what Lockstep keeps there (coordinator/meta does) and
-// gives no client. It starts the member it is told to be, and changes the
-// membership only to bring a member back that lost its directory (Rejoin), or
-// took it to another address (TellAddress).
+// It does not interpret the stored keys (coordinator/meta does) and is no client. Package
+// lifecycle decides how a member starts, from the content of its disk and the reports of the
+// other members (Open). It changes the membership only for a member that must not vote with
+// its disk, or whose disk has moved to another address (PublishAddress).
 //
-// Invariants:
+// # Invariants
 //
-//  1. A directory that holds a member is restarted as that member; the initial
-//     cluster in Options is then only remembered, never applied again.
+//  1. A directory that holds a member is restarted as that member. The initial cluster in
+//     Options then only lists the other members; it is not applied again.
 //  2. Stop returns only when the member's files are closed.
-//  3. After a fatal error the member is dead for good: Err says so once, and the
-//     broker ends (a broker whose etcd died is a dead broker to the others).
-//     etcd itself ends the process when its write-ahead log fails.
-//  4. Only StartAlone, on an operator's word, makes a cluster of a minority.
-//  5. Who has no directory founds a cluster only with others that have none (Rejoin):
-//     under its old identity it would deny what it promised.
-//  6. A member that joins runs only under the identity it was added with; it asks
-//     a majority, and nobody else, which that is.
+//  3. A fatal error ends the member for good: Err returns it once, and the broker ends
+//     (for the others, a broker without its etcd is dead). If the log or the database fails,
+//     the process ends at once, with an explanation in the log (giveUp).
+//  4. Only ForceNewCluster, at an operator's request, makes a cluster of a minority.
+//  5. A cluster is founded once, by all its members together. A member never votes with a
+//     disk that may be older than its promises (lifecycle).
+//  6. A member that joins runs only under the identity with which it was added. It
+//     requests that identity from a majority.
+//  7. The peer port is open as long as Open or its server runs; etcd itself listens on a
+//     Unix socket behind it (front).
 package etcdserver
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+
+	"github.com/lockstepmq/lockstep/internal/nodefile"
 )
 
-// privateDir: values may carry addresses and, with authentication on, hashes.
+// privateDir is the mode of the directory: values may contain addresses and, with
+// authentication, hashes.
 const privateDir = 0o700
 
 // ErrStopped means that the member ended before it was ready.
 var ErrStopped = errors.New("etcdserver: stopped")
 
-// ErrRemoved means that the others do not know this member any more.
+// ErrRemoved means that the cluster has removed this member.
 var ErrRemoved = errors.New("etcdserver: this member was taken out of its cluster (the broker was decommissioned, or came back " +
 	"with another disk); if it is to join again, start it with an empty data path")
 
 // ErrDamaged means that the member cannot read its own files.
 var ErrDamaged = errors.New("its files are damaged; if other brokers run, move the directory away and start again " +
-	"(the broker joins them anew), else restore the data path from a backup")
+	"(the broker joins them as a new member), else restore the data path from a backup")
 
-// Options say which member this is. Name, Dir, ClientAddress and PeerAddress
-// are required.
+// Options describe this member. Name, Dir, ClientAddress and PeerAddress are required.
 type Options struct {
 	Name          string // of the member: the broker's node name
-	Dir           string // created if it is not there
+	Dir           string // created if missing
 	ClientAddress string // host:port to listen on; the host is an IP address or localhost
 	PeerAddress   string // likewise, for the other members
-	// AdvertiseClientAddress is what the other brokers are told; "" = ClientAddress.
+	// AdvertiseClientAddress is the client address for the other brokers; "" = ClientAddress.
 	AdvertiseClientAddress string
-	// InitialCluster lists all members, this one included: n1=http://host:port,….
-	// "" = this one alone. What it says of this member is what it advertises.
+	// InitialCluster lists all members, including this one: n1=http://host:port,…. "" = only
+	// this one. This member advertises its own entry.
 	InitialCluster string
-	ClusterToken   string // keeps clusters apart that reach each other by mistake
+	ClusterToken   string // separates clusters that reach each other by mistake
 	TLS            TLS
-	alone          bool          // forget the other members; by StartAlone
-	Heartbeat      time.Duration // 0 = 30 ms
-	Election       time.Duration // 0 = 300 ms; at least 5 × Heartbeat
-	MaxTxnOps      uint          // of one transaction; 0 = 2048
-	quota          int64         // bytes of the database; 0 = 512 MiB
-	roomEvery      time.Duration // 0 = 5 s
-	Log            logrus.FieldLogger
+	// Node is the broker's node file, beside Dir. Open requires it.
+	Node *nodefile.File
+	// Absent names members without which an operator allows a new cluster to be founded.
+	Absent []string
+	// NameTaken returns ErrOptions if another live broker of the running cluster has this
+	// name; nil: no check. c is a client of the cluster.
+	NameTaken func(ctx context.Context, c *clientv3.Client) error
+	// Waiting receives the reason why Open or Wait waits, repeatedly, from one goroutine at a
+	// time. nil: the reasons of Open are logged.
+	Waiting    func(why string)
+	front      *front        // the peer port, by Open
+	cluster    string        // the cluster's name in members' reports, by Open
+	forceNew   bool          // discard the other members; set by ForceNewCluster
+	Heartbeat  time.Duration // 0 = 30 ms
+	Election   time.Duration // 0 = 300 ms; at least 5 × Heartbeat
+	MaxTxnOps  uint          // of one transaction; 0 = 2048
+	quota      int64         // bytes of the database; 0 = 512 MiB
+	quotaEvery time.Duration // 0 = 5 s
+	Log        logrus.FieldLogger
 }
 
-// TLS names the files for both ports; all empty means plain text. Members
-// authenticate each other by CA; clients must show a certificate of it too.
+// TLS names the files for both ports; all empty means plain text. Members authenticate each
+// other by CA; clients must present a certificate of it too.
 type TLS struct{ Cert, Key, CA string }
 
 // Server is a running member.
 type Server struct {
-	etcd     *embed.Etcd
-	clients  *listeners
-	endpoint string
-	options  Options
-	tls      TLS
-	log      logrus.FieldLogger
-	failed   chan error
-	handOver sync.Once
-	stop     sync.Once
-	stopped  chan struct{} // closed when Stop has begun
-	done     chan struct{} // closed when the watcher goroutine has ended
-	roomDone chan struct{} // likewise, of keepRoom
+	etcd        *embed.Etcd
+	clients     *listeners
+	endpoint    string
+	options     Options
+	tls         TLS
+	log         logrus.FieldLogger
+	failed      chan error
+	transferred sync.Once
+	stop        sync.Once
+	stopped     chan struct{} // closed when Stop begins
+	done        chan struct{} // closed when the watcher goroutine ends
+	quotaDone   chan struct{} // closed when watchQuota ends
 }
 
-// Exists says whether dir holds a member already. Without its log it is none: it does
-// not know what it promised.
+// Exists reports whether dir holds a member. A directory without the log holds none: its
+// promises are lost.
 func Exists(dir string) bool { return wal.Exist(logDir(dir)) }
 
-// Start starts the member and returns without waiting for the others: a cluster
-// is ready when a majority runs (Wait).
+// Start starts the member and returns without waiting for the others: a cluster is ready when
+// a majority runs (Wait).
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -109,6 +127,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, privateDir); err != nil {
 		return nil, fmt.Errorf("etcdserver: create directory: %w", err)
 	}
+	if o.front != nil {
+		cfg.ListenPeerUrls = []url.URL{o.front.listenURL()}
+	}
 	clients := &listeners{}
 	cfg.ServiceRegister = clients.add
 	e, err := o.startMember(cfg)
@@ -118,32 +139,33 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, tls: o.TLS, log: o.Log,
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
-		roomDone: make(chan struct{}),
+		quotaDone: make(chan struct{}),
 	}
 	go s.watch()
-	go s.keepRoom()
+	go s.watchQuota()
 	return s, nil
 }
 
-// startMember starts the member. etcd panics on files that it cannot read; an
-// operator needs a sentence.
+// startMember starts the member. For files that it cannot read etcd panics or ends the
+// process; startMember returns an error that an operator understands.
 func (o Options) startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+	g := &giveUp{log: o.Log}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(g.logger())
+	err = g.guard(func() (err error) {
+		if err := checkFiles(o.Dir); err != nil {
+			return err
 		}
-	}()
-	if err := checkFiles(o.Dir); err != nil {
-		return nil, err
-	}
-	if err := o.followTLS(); err != nil {
-		return nil, err
-	}
-	return embed.StartEtcd(cfg)
+		if err := o.followTLS(g.logger()); err != nil {
+			return err
+		}
+		e, err = embed.StartEtcd(cfg)
+		return err
+	})
+	return e, err
 }
 
-// watch turns the end of the member into an error. Started by Start, ends with
-// the member or Stop; owns failed.
+// watch turns the end of the member into an error. Started by Start, ends with the member or
+// Stop; owns failed.
 func (s *Server) watch() {
 	defer close(s.done)
 	var err error
@@ -152,15 +174,20 @@ func (s *Server) watch() {
 		return
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
+	}
+	select {
+	case <-s.etcd.Server.StoppingNotify(): // its listeners fail as well, without a useful reason
+		<-s.etcd.Server.StopNotify()
 		select {
-		case <-s.stopped: // our own doing
+		case <-s.stopped: // Stop ended it
 			return
 		default:
 			err = s.whyStopped(context.Background())
 		}
+	default:
 	}
 	select {
-	case <-s.stopped: // our own doing
+	case <-s.stopped: // Stop ended it
 	default:
 		s.failed <- fmt.Errorf("etcdserver: member died: %w", err)
 	}
@@ -169,15 +196,21 @@ func (s *Server) watch() {
 // Ready is closed when the member has joined a cluster with a leader.
 func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 
-// Err gives the one fatal error after which the broker has to end.
+// Err returns the channel of the one fatal error after which the broker has to end.
 func (s *Server) Err() <-chan error { return s.failed }
 
-// Wait blocks until the member is ready and takes writes; it gives ErrStopped, or
-// ErrRemoved, if the member ends before.
+// Wait blocks until the member is ready and accepts writes. It returns ErrStopped or
+// ErrRemoved if the member ends before. Options.Waiting receives the reasons meanwhile.
 func (s *Server) Wait(ctx context.Context) error {
+	if s.options.Waiting != nil {
+		explaining, cancel := context.WithCancel(ctx)
+		explained := make(chan struct{})
+		go func() { s.notifyMissing(explaining); close(explained) }() // ends with Wait
+		defer func() { cancel(); <-explained }()
+	}
 	select {
 	case <-s.Ready():
-		s.awaitRoom(ctx)
+		s.awaitSpace(ctx)
 		return nil
 	case <-s.etcd.Server.StopNotify():
 		return s.whyStopped(ctx)
@@ -186,57 +219,60 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Endpoints gives the URL of this member for clients.
+// Endpoints returns the client URL of this member.
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
-// MemberID is this member's id, as membership requests want it.
+// MemberID returns this member's id for membership requests.
 func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 
-// Leads says whether this member is the leader of the metadata cluster.
+// Leads reports whether this member is the leader of the metadata cluster.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
-// HandOver gives the leadership of the metadata cluster to another member, if
-// this one has it and there is another; it returns when that one leads, or after
-// two election timeouts. It is tried once in a member's life. Requests that are under way at that
-// moment may be lost: a broker that stops does this before it causes any.
-func (s *Server) HandOver() error {
+// TransferLeadership transfers the leadership of the metadata cluster to another member, if
+// this one is the leader and there is another. It returns when the other one leads, or after
+// two election timeouts. Only the first call in a member's life has an effect. Requests in
+// progress may be lost: a broker that stops calls it before it sends any.
+func (s *Server) TransferLeadership() error {
 	select {
 	case <-s.etcd.Server.StopNotify():
 		return ErrStopped
 	default:
 	}
 	var err error
-	s.handOver.Do(func() { err = s.giveAway() })
+	s.transferred.Do(func() { err = s.transfer() })
 	return err
 }
 
-// giveAway waits longer than raft, which gives up after one election timeout, and
-// less than etcd, which waits 5 s for a member that stops at the same time.
-func (s *Server) giveAway() error {
+// transfer waits longer than raft, which gives up after one election timeout, and less than
+// etcd, which waits 5 s for a member that stops at the same time.
+func (s *Server) transfer() error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest
-	err := errors.New("nobody takes it")
+	err := errors.New("no member accepts it")
 	select {
 	case err = <-answer:
 	case <-time.After(2 * s.options.Election):
 	}
 	if err != nil {
-		return fmt.Errorf("etcdserver: hand the leadership over: %w", err)
+		return fmt.Errorf("etcdserver: transfer the leadership: %w", err)
 	}
 	return nil
 }
 
-// Stop hands the leadership over, ends the member and waits until its files are
-// closed. A second call waits for the first.
+// Stop transfers the leadership, ends the member and waits until its files are closed. A
+// second call waits for the first.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
-		<-s.roomDone // before the database is closed
-		if err := s.HandOver(); err != nil && !errors.Is(err, ErrStopped) {
-			s.log.WithError(err).Info("the metadata cluster has to elect a leader")
+		<-s.quotaDone // before the database closes
+		if err := s.TransferLeadership(); err != nil && !errors.Is(err, ErrStopped) {
+			s.log.WithError(err).Info("cannot transfer the leadership of the metadata: its members elect a leader")
 		}
 		s.etcd.Server.HardStop()
 		s.clients.stop()
+		if s.options.front != nil {
+			s.options.front.close()
+		}
 		s.etcd.Close()
 		<-s.done
 	})

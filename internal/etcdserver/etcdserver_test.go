@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,11 +17,11 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/lockstepmq/lockstep/internal/certtest"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
-// Between members etcd keeps idle HTTP connections that outlive it a little.
+// etcd keeps idle HTTP connections between members that outlive it for a moment.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
@@ -35,15 +37,16 @@ const (
 
 func options(t *testing.T, name string) etcdserver.Options {
 	log, _ := logtest.NewNullLogger()
-	return etcdserver.Options{Name: name, Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t), Log: log}
+	return etcdserver.Options{Name: name, Dir: filepath.Join(t.TempDir(), "etcd"), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t), Log: log}
 }
 
-// freeAddress finds a port that nobody listens on: etcd advertises its
-// addresses, so it cannot choose one by itself. It is below those that the system
-// gives to connections, of which the members that run already make many.
+// freeAddress returns a port on which no process listens: etcd advertises its addresses, so it
+// cannot choose a port by itself. The port is below those that the system gives to
+// connections, of which the running members already make many.
 func freeAddress(t *testing.T) string {
+	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+nextPort.Add(1)%22_000))
 		if err == nil {
 			defer l.Close()
 			return l.Addr().String()
@@ -52,6 +55,14 @@ func freeAddress(t *testing.T) string {
 	require.FailNow(t, "no port is free")
 	return ""
 }
+
+// nextPort gives no port twice: tests run beside each other, and the port of a member that
+// is stopped for a while must stay free.
+var nextPort = func() *atomic.Uint32 {
+	n := new(atomic.Uint32)
+	n.Store(rand.Uint32N(22_000))
+	return n
+}()
 
 func start(t *testing.T, o etcdserver.Options) *etcdserver.Server {
 	s, err := etcdserver.Start(t.Context(), o)
@@ -127,7 +138,7 @@ func three(t *testing.T, changes ...func(*etcdserver.Options)) []etcdserver.Opti
 	return several(t, 3, changes...)
 }
 
-// several are the members of a cluster that is not started yet.
+// several returns the options of a cluster's members; none is started.
 func several(t *testing.T, size int, changes ...func(*etcdserver.Options)) (members []etcdserver.Options) {
 	var cluster []string
 	for i := range size {
@@ -144,10 +155,11 @@ func several(t *testing.T, size int, changes ...func(*etcdserver.Options)) (memb
 	return members
 }
 
-// TestTLSIsTurnedOnAndOff: the members of a cluster remember how to call each other,
-// in its log; all of them are stopped and started with other settings.
+// TestTLSIsTurnedOnAndOff: a cluster's log has the members' addresses with their scheme; all
+// members are stopped and started with other settings.
 func TestTLSIsTurnedOnAndOff(t *testing.T) {
-	ca := certtest.New(t)
+	t.Parallel()
+	ca := certs.New(t)
 	ca.Issue("n")
 	members, servers := startThree(t)
 	_, err := client(t, servers[0]).Put(t.Context(), "k", "v")
@@ -171,7 +183,7 @@ func TestTLSIsTurnedOnAndOff(t *testing.T) {
 	require.Equal(t, "v", string(r.Kvs[0].Value))
 }
 
-// leaderOf sorts the members of a cluster.
+// leaderOf returns the leader of a cluster and its other members.
 func leaderOf(t *testing.T, servers []*etcdserver.Server) (leader *etcdserver.Server, rest []*etcdserver.Server) {
 	for _, s := range servers {
 		if s.Leads() {
@@ -184,20 +196,22 @@ func leaderOf(t *testing.T, servers []*etcdserver.Server) (leader *etcdserver.Se
 	return leader, rest
 }
 
-func TestHandOver(t *testing.T) {
+func TestTransferLeadership(t *testing.T) {
+	t.Parallel()
 	_, servers := startThree(t)
 	leader, rest := leaderOf(t, servers)
-	require.NoError(t, rest[0].HandOver(), "nothing to hand over")
+	require.NoError(t, rest[0].TransferLeadership(), "nothing to hand over")
 	require.True(t, leader.Leads())
-	require.NoError(t, leader.HandOver())
+	require.NoError(t, leader.TransferLeadership())
 	require.False(t, leader.Leads())
 	_, err := client(t, leader).Put(t.Context(), "k", "v")
 	require.NoError(t, err, "it is a member still")
 	leader.Stop()
-	require.ErrorIs(t, leader.HandOver(), etcdserver.ErrStopped)
+	require.ErrorIs(t, leader.TransferLeadership(), etcdserver.ErrStopped)
 }
 
 func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	t.Parallel()
 	_, servers := startThree(t)
 	leader, rest := leaderOf(t, servers)
 	leader.Stop()
@@ -241,4 +255,23 @@ func TestAddressInUse(t *testing.T) {
 	defer l.Close()
 	_, err = etcdserver.Start(t.Context(), o)
 	require.Error(t, err)
+}
+
+// TestLoginIsRequiredAgain: a member with required log-ins restarts on its directory with the
+// same user.
+func TestLoginIsRequiredAgain(t *testing.T) {
+	t.Parallel()
+	o := options(t, "n1")
+	for range 2 {
+		s := start(t, o)
+		wait(t, s)
+		require.NoError(t, s.RequireLogin(t.Context(), "lockstep", "s3cret"))
+		s.Stop()
+	}
+	s := start(t, o)
+	wait(t, s)
+	require.ErrorIs(t, s.RequireLogin(t.Context(), "lockstep", "another"), etcdserver.ErrLogin)
+	require.ErrorIs(t, s.RequireLogin(t.Context(), "nobody", "s3cret"), etcdserver.ErrLogin)
+	_, err := client(t, s).Put(t.Context(), "k", "v")
+	require.Error(t, err, "there was no log-in")
 }

@@ -8,15 +8,15 @@ import (
 
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 
-	"github.com/lockstepmq/lockstep/internal/pause"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
-// leavePause is between two tries: etcd lets nobody leave who has not been connected
-// to the others for 5 s.
+// leavePause is the pause between two attempts: etcd refuses the removal of a member that has
+// been connected to the others for less than 5 s.
 const leavePause = 100 * time.Millisecond
 
-// Leave takes this member out of its cluster for good, before it is stopped: of two
-// members the other one could not do it alone. The last one stays.
+// Leave removes this member from its cluster for good, before it stops: of two members the
+// other one could not do it alone. The last member stays.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server
 	if len(e.Cluster().Members()) < 2 {
@@ -27,7 +27,7 @@ func (s *Server) Leave(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, etcderrors.ErrStopped):
 			return nil
-		case !errors.Is(err, etcderrors.ErrUnhealthy) || !pause.For(ctx, leavePause):
+		case !errors.Is(err, etcderrors.ErrUnhealthy) || !sleep.For(ctx, leavePause):
 			return fmt.Errorf("etcdserver: leave: %w", err)
 		}
 	}

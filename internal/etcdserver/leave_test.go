@@ -8,6 +8,7 @@ import (
 
 // TestMembersLeaveUntilOneIsLeft: each is stopped for good, and the others go on.
 func TestMembersLeaveUntilOneIsLeft(t *testing.T) {
+	t.Parallel()
 	_, servers := startThree(t)
 	_, rest := leaderOf(t, servers)
 	last := rest[0]
@@ -15,7 +16,7 @@ func TestMembersLeaveUntilOneIsLeft(t *testing.T) {
 		if s == last {
 			continue
 		}
-		require.NoError(t, s.HandOver())
+		require.NoError(t, s.TransferLeadership())
 		require.NoError(t, s.Leave(t.Context()))
 		s.Stop()
 		require.Eventually(t, func() bool { _, err := client(t, last).Put(t.Context(), "k", "v"); return err == nil }, deadline, pollEvery)

@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// listeners remembers the gRPC servers that etcd makes for its clients. etcd
-// stops them in good order, which waits until every remote watch has ended or
-// five seconds have passed; a broker that is told to stop must not.
+// listeners collects the gRPC servers of etcd's client port. etcd stops them gracefully, which
+// takes until every remote watch has ended or five seconds have passed; the stop of a broker
+// must not take that long.
 type listeners struct {
 	mu struct {
 		sync.Mutex
@@ -23,7 +23,7 @@ func (l *listeners) add(s *grpc.Server) {
 	l.mu.servers = append(l.mu.servers, s)
 }
 
-// stop closes all connections of clients.
+// stop closes all client connections.
 func (l *listeners) stop() {
 	l.mu.Lock()
 	servers := l.mu.servers

@@ -17,24 +17,23 @@ const (
 	defaultHeartbeat = 30 * time.Millisecond
 	defaultElection  = 300 * time.Millisecond
 
-	// maxTxnOps lets many partitions change hands in one transaction; it equals
-	// what coordinator/meta names EmbeddedMaxTxn.
+	// maxTxnOps lets one transaction change the leaders of many partitions; it equals
+	// coordinator/meta's EmbeddedMaxTxn.
 	maxTxnOps = 2048
-	// quotaBytes bounds the database; 10,000 partitions take some 10 MB. It is
-	// part of what the disk reserve has to cover.
+	// quotaBytes bounds the database; 10,000 partitions take some 10 MB. The reserve of the
+	// disk has to cover it.
 	quotaBytes = 512 << 20
-	// historyKept is how long a slow watch can still catch up without reading
-	// everything again.
+	// historyKept is how long a slow watch can catch up without reading all keys again.
 	historyKept = "10m"
-	// entriesKept is after how many transactions etcd's log is cut; half as many
-	// stay for a member that lags. All of them are kept in memory, and one that
-	// moves 125 partitions has 50 kB.
+	// entriesKept is after how many transactions etcd's log is compacted; half as many remain
+	// for a member that lags. All of them are in memory, and one that moves 125 partitions has
+	// 50 kB.
 	entriesKept = 2000
-	// bcryptCost is the least that there is: only members for development and tests
-	// ask for passwords (RequireLogin), and log-ins come with every reconnection.
+	// bcryptCost is the lowest possible: only members for development and tests require
+	// passwords (RequireLogin), and every reconnection logs in.
 	bcryptCost = 4
-	// minPing lets brokers notice a dead connection soon; etcd's default (5 s)
-	// would hang up on them.
+	// minPing is the least interval at which brokers may ping; etcd closes the connections of
+	// clients that ping more often than its default (5 s).
 	minPing = 500 * time.Millisecond
 )
 
@@ -55,16 +54,15 @@ func (o Options) embedConfig() (*embed.Config, error) {
 	if o.InitialCluster == "" {
 		c.InitialCluster = o.Name + "=" + peer.advertise.String()
 	}
-	c.ForceNewCluster = o.alone
+	c.ForceNewCluster = o.forceNew
 	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, o.quota
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
 	c.SnapshotCount, c.SnapshotCatchUpEntries = entriesKept, entriesKept/2
 	c.GRPCKeepAliveMinTime = minPing
 	c.BcryptCost = bcryptCost
-	c.EnableGRPCGateway = false // nobody speaks JSON to it; saves start-up time
+	c.EnableGRPCGateway = false // no client uses JSON; saves start-up time
 	c.ClientTLSInfo, c.PeerTLSInfo = o.TLS.transport(), o.TLS.transport()
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(o.Log))
 	return c, nil
 }
 
@@ -81,8 +79,8 @@ func (o *Options) setDefaults() {
 	if o.quota == 0 {
 		o.quota = quotaBytes
 	}
-	if o.roomEvery == 0 {
-		o.roomEvery = roomEvery
+	if o.quotaEvery == 0 {
+		o.quotaEvery = quotaEvery
 	}
 	if o.ClusterToken == "" {
 		o.ClusterToken = "lockstep"
@@ -92,7 +90,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// endpoint is one port: where it listens and what others are told.
+// endpoint is one port: its listening address and its advertised one.
 type endpoint struct{ listen, advertise url.URL }
 
 func (o Options) urls() (client, peer endpoint, err error) {
@@ -124,7 +122,7 @@ func (o Options) url(what, address string) (url.URL, error) {
 	return url.URL{Scheme: o.TLS.scheme(), Host: address}, nil
 }
 
-// memberURL finds one member's address in n1=http://host:port,n2=….
+// memberURL returns one member's address in n1=http://host:port,n2=….
 func memberURL(cluster, name string) (url.URL, error) {
 	for member := range strings.SplitSeq(cluster, ",") {
 		n, address, ok := strings.Cut(strings.TrimSpace(member), "=")

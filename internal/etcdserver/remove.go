@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 )
 
-// RemoveMember takes another member out of the cluster for good; one that is not
-// there is no error. etcd refuses what would leave the others without a majority
-// of those that run.
+// RemoveMember removes another member from the cluster for good; a member that is not there is
+// no error. etcd refuses a removal that would leave the running members without a majority.
 func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	members := s.etcd.Server.Cluster().Members()
 	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == name })
@@ -27,16 +27,28 @@ func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	return nil
 }
 
-// whyStopped asks the others whether they have removed this member: etcd ends it
-// then, and says so nowhere but in its log.
+// whyStopped asks the others whether they have removed this member: etcd ends a removed member
+// and reports that only in its log.
 func (s *Server) whyStopped(ctx context.Context) error {
 	security, err := s.tls.client()
 	if err != nil {
 		return ErrStopped
 	}
-	others := s.options.askOthers(ctx, security)
-	if len(others) > 0 && !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.MemberID() }) {
-		return ErrRemoved
+	transport := &http.Transport{TLSClientConfig: security}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: askTimeout}
+	for _, m := range s.etcd.Server.Cluster().Members() {
+		if m.ID == s.etcd.Server.MemberID() || len(m.PeerURLs) == 0 {
+			continue
+		}
+		others, err := askMembers(ctx, client, m.PeerURLs[0])
+		if err != nil || len(others) == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.MemberID() }) {
+			return ErrRemoved
+		}
+		return ErrStopped
 	}
 	return ErrStopped
 }

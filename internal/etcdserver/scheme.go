@@ -8,18 +8,17 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
 )
 
-// followTLS lets the members' addresses in the directory begin with what all members
-// speak by the options: TLS between them may have been turned on or off since they
-// were written, which is a change that only a majority can make, and none comes about
-// while they call each other in vain.
-func (o Options) followTLS() error {
+// followTLS sets the scheme of the members' addresses in the directory by the options: TLS
+// between them may have been switched on or off since they were written. Only a majority could
+// change the addresses, and no majority can form while the members use the wrong scheme.
+func (o Options) followTLS(log *zap.Logger) error {
 	path := filepath.Join(o.Dir, memberDir, "snap", "db")
 	if _, err := os.Stat(path); os.IsNotExist(err) { // a new member
 		return nil
 	}
-	log := zapLogger(o.Log)
 	be := backend.NewDefaultBackend(log, path, backend.WithMmapSize(quotaBytes))
 	defer be.Close()
 	stored := schema.NewMembershipBackend(log, be)
@@ -38,7 +37,7 @@ func (o Options) followTLS() error {
 			}
 		}
 		if changed {
-			o.Log.Infof("the member of the embedded etcd %s is called at %v from now on", m.Name, m.PeerURLs)
+			o.Log.Infof("the member of the embedded etcd %s is now reached at %v", m.Name, m.PeerURLs)
 			stored.MustSaveMemberToBackend(m)
 		}
 	}

@@ -1,21 +1,22 @@
 package etcdserver
 
 import (
+	"strings"
+
 	"github.com/sirupsen/logrus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger sends what etcd has to say to the broker's log, a level lower than
-// etcd has it: it warns about every slow disk and every peer that is not there
-// yet, which the broker reports itself, once and in its own words, and calls
-// errors what it gets over.
+// zapLogger writes etcd's messages to the broker's log, one level lower than etcd's: etcd
+// warns about every slow disk and every peer that does not run yet, which the broker reports
+// once itself, and logs errors from which it recovers.
 func zapLogger(log logrus.FieldLogger) *zap.Logger {
 	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
 }
 
-// listenerEnded is what etcd says of each listener when it is stopped. If one
-// fails by itself, Err tells that too.
+// listenerEnded is etcd's message for each listener at a stop. If a listener fails by itself,
+// Err returns that too.
 const listenerEnded = "setting up serving from embedded etcd failed."
 
 // logrusCore is a zapcore.Core on a logrus logger.
@@ -37,14 +38,12 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 	return ce
 }
 
-// Write implements zapcore.Core. zap itself ends the process after a fatal
-// entry; here it is only written.
+// Write implements zapcore.Core. giveUp logs the explanation of an entry after which etcd
+// cannot go on. A text with a formatting error is followed by one with the same content.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
 	switch {
-	case e.Level > zapcore.ErrorLevel:
-		log.Error(e.Message) // a panic or the end follows
-	case e.Level == zapcore.ErrorLevel && e.Message != listenerEnded:
+	case e.Level == zapcore.ErrorLevel && e.Message != listenerEnded && !strings.Contains(e.Message, "%!"):
 		log.Warn(e.Message)
 	default:
 		log.Debug(e.Message)

@@ -8,92 +8,93 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// createTopic: POST /topic/create?topic= and, beyond NSQ, partitions,
-// replication_factor, min_in_sync, ordered, retention_time, retention_bytes,
-// max_bytes. The last three also change a topic that is there.
+// createTopic: POST /topic/create?topic= and, beyond NSQ, partitions, replication_factor,
+// min_in_sync, ordered, durability, retention_time, retention_bytes, max_bytes, message_ttl. The last
+// five also change an existing topic. A request with one of these arguments, or one that accepts
+// JSON, is answered with the effective settings. NSQ's own request is answered without a body.
 func (a *api) createTopic(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "topic.create", Topic: topic, Args: arguments(values)})
-}
-
-// arguments passes on what is not the name of a topic or a channel.
-func arguments(values url.Values) map[string]string {
-	args := map[string]string{}
-	for name, v := range values {
-		if name != "topic" && name != "channel" {
-			args[name] = v[0]
-		}
+	if err := a.b.Admin.Do(r.Context(), readCreateTopic(topic, values)); err != nil {
+		return nil, err
 	}
-	return args
+	if len(values) < 2 && !strings.Contains(r.Header.Get("Accept"), "application/json") || a.b.Directory == nil {
+		return nil, nil
+	}
+	if settings, ok := a.b.Directory.TopicSettings(topic); ok {
+		return settings, nil
+	}
+	return nil, nil // the topic was deleted meanwhile
 }
 
-// clusterOp: POST /v1/cluster/balance spreads replicas and leaders over the brokers,
-// /v1/broker/decommission?node=[&cancel=true] frees one of them.
-func (a *api) clusterOp(verb string) endpoint {
+// clusterOp: POST /v1/cluster/balance spreads replicas and leaders over the brokers;
+// /v1/broker/decommission?node=[&cancel=true] moves all replicas off one of them.
+func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
 		values, err := query(r)
 		if err != nil {
 			return nil, err
 		}
-		return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: verb, Args: arguments(values)})
+		return nil, a.b.Admin.Do(r.Context(), read(values))
 	}
 }
 
 // topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ
 // /v1/topic/move?topic=&partition=&from=&to= and
-// /v1/topic/replication?topic=&replication_factor=&min_in_sync=. Like NSQ they do
-// not check the name: what does not exist is not found.
-func (a *api) topicOp(verb string) endpoint {
+// /v1/topic/replication?topic=&replication_factor=&min_in_sync=. As in NSQ the name is not
+// checked: an invalid name is a topic that is not found.
+func (a *api) topicOp(read func(topic string, values url.Values) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
 		topic, values, err := topicOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: verb, Topic: topic, Args: arguments(values)})
+		return nil, a.b.Admin.Do(r.Context(), read(topic, values))
 	}
 }
 
 // emptyTopic: POST /topic/empty?topic=.
 func (a *api) emptyTopic(r *http.Request) (any, error) {
-	topic, values, err := putTopic(r)
+	topic, _, err := putTopic(r)
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "topic.empty", Topic: topic, Args: arguments(values)})
+	return nil, a.b.Admin.Do(r.Context(), edge.EmptyTopic{Topic: topic})
 }
 
-// channelOp: POST /channel/{create,delete,empty,pause,unpause}?topic=&channel=.
-func (a *api) channelOp(verb string) endpoint {
+// channelOp: POST /channel/{create,delete,empty,pause,unpause,setorder}?topic=&channel=
+// and /v1/channel/{seek,policy}.
+func (a *api) channelOp(read func(names) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
-		op, err := channelArguments(r)
+		n, err := channelNames(r)
 		if err != nil {
 			return nil, err
 		}
-		op.Verb = verb
-		return nil, a.b.Admin.Do(r.Context(), op)
+		return nil, a.b.Admin.Do(r.Context(), read(n))
 	}
 }
 
-// channelArguments reads and checks the names of a topic and a channel.
-func channelArguments(r *http.Request) (op edge.AdminOp, err error) {
-	values, err := query(r)
-	if err != nil {
-		return op, err
-	}
-	if op.Topic, err = checked(values, "topic"); err != nil {
-		return op, err
-	}
-	if op.Channel, err = checked(values, "channel"); err != nil {
-		return op, err
-	}
-	op.Args = arguments(values)
-	return op, nil
+// names are the topic and the channel of a request, with its other arguments.
+type names struct {
+	topic, channel string
+	values         url.Values
 }
 
-// checked returns an argument that must be there and be a name.
+// channelNames reads and checks the names of a topic and a channel.
+func channelNames(r *http.Request) (n names, err error) {
+	if n.values, err = query(r); err != nil {
+		return n, err
+	}
+	if n.topic, err = checked(n.values, "topic"); err != nil {
+		return n, err
+	}
+	n.channel, err = checked(n.values, "channel")
+	return n, err
+}
+
+// checked returns an argument that must be present and be a valid name.
 func checked(values url.Values, name string) (string, error) {
 	upper := strings.ToUpper(name)
 	v, err := required(values, name, "MISSING_ARG_"+upper)

@@ -3,111 +3,120 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// defaultListed is how many deferred messages are listed, and dead ones moved,
-// unless ?limit= says otherwise.
+// defaultListed is how many deferred messages are listed, and how many dead letters are
+// redriven, without ?limit=.
 const defaultListed = 1000
 
-// channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and
-// one of its replicated fork.
+// channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and one of its
+// replicated fork.
 func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
-	post("/v1/channel/seek", a.channelOp("channel.seek"))
-	post("/v1/channel/policy", a.channelOp("channel.policy"))
-	post("/channel/setorder", a.channelOp("channel.order"))
+	post("/v1/channel/seek", takes(a.channelOp(readSeek), "topic", "channel", "to", "partition"))
+	post("/v1/channel/policy", takes(a.channelOp(readPolicy), policyArguments...))
+	post("/channel/setorder", takes(a.channelOp(readOrder), "topic", "channel", "order"))
 	if a.b.Channels == nil {
 		return
 	}
-	get("/v1/channel/policy", a.policy)
-	get("/v1/channel/deferred", a.deferred)
-	post("/v1/channel/deferred/cancel", a.cancelDeferred)
-	post("/v1/channel/redrive", a.redrive)
+	get("/v1/topic/channels", takes(a.channelViews, "topic"))
+	get("/v1/channel/policy", takes(a.policy, "topic", "channel"))
+	get("/v1/channel/deferred", takes(a.deferred, "topic", "channel", "limit"))
+	post("/v1/channel/deferred/cancel", takes(a.cancelDeferred, "topic", "channel", "id"))
+	post("/v1/channel/redrive", takes(a.redrive, "topic", "channel", "limit"))
+}
+
+// channelViews: GET /v1/topic/channels?topic=.
+func (a *api) channelViews(r *http.Request) (any, error) {
+	topic, _, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	views, err := a.b.Channels.ChannelViews(topic)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]edge.ChannelView{"channels": list(views)}, nil
 }
 
 // policy: GET /v1/channel/policy?topic=&channel=.
 func (a *api) policy(r *http.Request) (any, error) {
-	op, err := channelArguments(r)
+	n, err := channelNames(r)
 	if err != nil {
 		return nil, err
 	}
-	return a.b.Channels.Policy(op.Topic, op.Channel)
+	return a.b.Channels.Policy(n.topic, n.channel)
 }
 
 // deferred: GET /v1/channel/deferred?topic=&channel=&limit=.
 func (a *api) deferred(r *http.Request) (any, error) {
-	op, limit, err := limitedArguments(r)
+	n, limit, err := limitedNames(r)
 	if err != nil {
 		return nil, err
 	}
-	all, err := a.b.Channels.Deferred(r.Context(), op.Topic, op.Channel, limit)
+	all, err := a.b.Channels.Deferred(r.Context(), n.topic, n.channel, limit)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]any{"messages": all}, nil
 }
 
-// cancelDeferred: POST /v1/channel/deferred/cancel?topic=&channel=&id=, id may be
-// repeated.
+// cancelDeferred: POST /v1/channel/deferred/cancel?topic=&channel=&id=; id may be repeated.
 func (a *api) cancelDeferred(r *http.Request) (any, error) {
-	op, err := channelArguments(r)
+	n, err := channelNames(r)
 	if err != nil {
 		return nil, err
 	}
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]edge.MessageID, len(values["id"]))
+	ids := make([]edge.MessageID, len(n.values["id"]))
 	if len(ids) == 0 {
 		return nil, fail(http.StatusBadRequest, "MISSING_ARG_ID")
 	}
-	for i, text := range values["id"] {
+	for i, text := range n.values["id"] {
 		if len(text) != len(ids[i]) {
 			return nil, fail(http.StatusBadRequest, "INVALID_ARG_ID")
 		}
 		copy(ids[i][:], text)
 	}
-	n, err := a.b.Channels.CancelDeferred(r.Context(), op.Topic, op.Channel, ids)
+	cancelled, err := a.b.Channels.CancelDeferred(r.Context(), n.topic, n.channel, ids)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]int{"cancelled": n}, nil
+	return map[string]int{"cancelled": cancelled}, nil
 }
 
-// redrive: POST /v1/channel/redrive?topic=&channel=&limit=. The answer says how
-// many messages went back, also when it stopped early.
+// redrive: POST /v1/channel/redrive?topic=&channel=&limit=. The answer has the number of
+// redriven messages, also after an error.
 func (a *api) redrive(r *http.Request) (any, error) {
-	op, limit, err := limitedArguments(r)
+	n, limit, err := limitedNames(r)
 	if err != nil {
 		return nil, err
 	}
-	n, err := a.b.Channels.Redrive(r.Context(), op.Topic, op.Channel, limit)
-	if err != nil && n > 0 {
-		return nil, &failure{status: http.StatusServiceUnavailable, message: fmt.Sprintf("%d were moved, then: %s", n, err), retryAfter: true}
+	moved, err := a.b.Channels.Redrive(r.Context(), n.topic, n.channel, limit)
+	if err != nil && moved > 0 {
+		return nil, &failure{status: http.StatusServiceUnavailable, message: fmt.Sprintf("%d were redriven, then: %s", moved, err), retryAfter: true}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return map[string]int{"redriven": n}, nil
+	return map[string]int{"redriven": moved}, nil
 }
 
-// limitedArguments reads the channel and how many messages at the most.
-func limitedArguments(r *http.Request) (op edge.AdminOp, limit int, err error) {
-	if op, err = channelArguments(r); err == nil {
-		limit, err = limitOf(op)
+// limitedNames reads the channel and the largest number of messages.
+func limitedNames(r *http.Request) (n names, limit int, err error) {
+	if n, err = channelNames(r); err == nil {
+		limit, err = limitOf(n.values)
 	}
-	return op, limit, err
+	return n, limit, err
 }
 
-func limitOf(op edge.AdminOp) (int, error) {
-	text, ok := op.Args["limit"]
-	if !ok {
+func limitOf(values url.Values) (int, error) {
+	if !values.Has("limit") {
 		return defaultListed, nil
 	}
-	n, err := strconv.Atoi(text)
+	n, err := strconv.Atoi(values.Get("limit"))
 	if err != nil || n < 1 {
 		return 0, fail(http.StatusBadRequest, "INVALID_ARG_LIMIT")
 	}

@@ -2,8 +2,11 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,10 +14,17 @@ import (
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
-// askedChannels remembers what it was asked.
+// askedChannels records its calls.
 type askedChannels struct {
 	ids   []edge.MessageID
 	limit int
+}
+
+func (a *askedChannels) ChannelViews(topic string) ([]edge.ChannelView, error) {
+	if topic != "t" {
+		return nil, edge.ErrTopicNotFound
+	}
+	return []edge.ChannelView{{Channel: "c", Ordered: true}}, nil
 }
 
 func (a *askedChannels) Policy(topic, _ string) (edge.ChannelPolicy, error) {
@@ -54,8 +64,11 @@ func TestChannelEndpoints(t *testing.T) {
 		{"POST /v1/channel/deferred/cancel" + where + "&id=1", message(400, "INVALID_ARG_ID")},
 		{"POST /v1/channel/deferred/cancel" + where + "&id=0123456789abcdef&id=fedcba9876543210", `200 {"cancelled":2}`},
 		{"POST /v1/channel/redrive" + where, `200 {"redriven":1000}`},
-		{"POST /v1/channel/redrive" + where + "&limit=7", message(503, "3 were moved, then: no leader, not stored")},
+		{"POST /v1/channel/redrive" + where + "&limit=7", message(503, "3 were redriven, then: no leader, not stored")},
 		{"POST /channel/setorder" + where + "&order=true", message(404, "TOPIC_NOT_FOUND")},
+		{"GET /v1/topic/channels?topic=t", `200 {"channels":[{"channel":"c","ordered":true,"paused":false}]}`},
+		{"GET /v1/topic/channels?topic=x", message(404, "TOPIC_NOT_FOUND")},
+		{"GET /v1/topic/channels", message(400, "MISSING_ARG_TOPIC")},
 		{"GET /v1/channel/policy?topic=x&channel=c", message(404, "TOPIC_NOT_FOUND")},
 		{"GET /v1/channel/policy" + where, `200 {"max_attempts":3,"dead_letter_topic":"dead","retry_backoff_ms":0,` +
 			`"retry_backoff_factor":0,"retry_backoff_max_ms":0,"retry_backoff_jitter":0}`},
@@ -66,7 +79,7 @@ func TestChannelEndpoints(t *testing.T) {
 	require.Equal(t, "fedcba9876543210", string(asked.ids[1][:]))
 }
 
-// A put with a life of its own carries it in its header.
+// The time to live of a put is in the message's header.
 func TestPutWithTTL(t *testing.T) {
 	s := newSite(t)
 	s.expect(s.nsqd, "POST /pub?topic=t&ttl=1500", "m", "200 OK")
@@ -77,4 +90,58 @@ func TestPutWithTTL(t *testing.T) {
 	require.JSONEq(t, `{"##ttl_ms":1500}`, string(got[0].Message.Header))
 	sub.Close(true)
 	require.Equal(t, http.StatusBadRequest, do(s.nsqd, "POST", "/pub?topic=t&ttl=-1", "m").StatusCode)
+}
+
+// TestMultiPutsHaveALife: ?ttl= limits the life of every message of /mpub, in each of its
+// forms. The time begins when the message is due.
+func TestMultiPutsHaveALife(t *testing.T) {
+	binary := "\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x01b"
+	for _, x := range []struct{ target, body string }{
+		{"/mpub?topic=t&ttl=1500", "a\nb\n"},
+		{"/mpub?topic=t&ttl=1500&binary=true", binary},
+		{"/mpub?topic=t&ttl=1500&binary=true&defer=1", binary},
+	} {
+		s := newSite(t)
+		sub, err := s.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
+		require.NoError(t, err)
+		s.expect(s.nsqd, "POST "+x.target, x.body, "200 OK")
+		var got []edge.Delivery
+		require.Eventually(t, func() bool { got = sub.Pull(9, got); return len(got) == 2 }, 5*time.Second, time.Millisecond)
+		for _, d := range got {
+			require.JSONEq(t, `{"##ttl_ms":1500}`, string(d.Message.Header), x.target)
+		}
+	}
+	s := newSite(t)
+	for _, bad := range []string{"", "0", "-1", "x", "5s", "4398046511105"} {
+		s.expect(s.nsqd, "POST /mpub?topic=t&ttl="+bad, "a\n", message(400, "INVALID_TTL"))
+	}
+	require.Empty(t, s.cluster.Directory().Topics())
+}
+
+// TestCreatedTopicsAreAnswered: the answer has the settings of the topic, unless the request is
+// NSQ's own.
+func TestCreatedTopicsAreAnswered(t *testing.T) {
+	s := newSite(t)
+	const settings = `{"topic":"t","partitions":1,"replication_factor":1,"min_in_sync":1,"ordered":false,"retention_ms":0,"retention_bytes":0,"max_bytes":0,"message_ttl_ms":0}`
+	s.expect(s.nsqd, "POST /topic/create?topic=t", "", "200")
+	s.expect(s.nsqd, "POST /topic/create?topic=t&partitions=1", "", "200 "+settings)
+	r := httptest.NewRequest("POST", "/topic/create?topic=t", nil)
+	r.Header.Set("Accept", "application/json")
+	w := httptest.NewRecorder()
+	s.nsqd.ServeHTTP(w, r)
+	require.Equal(t, settings, w.Body.String())
+	s.expect(s.lookup, "POST /topic/create?topic=t&partitions=1", "", "200")
+}
+
+// conflicting answers that the topic exists with other settings.
+type conflicting struct{}
+
+func (conflicting) Do(context.Context, edge.Operation) error {
+	return fmt.Errorf("%w: topic t has partitions=1, not partitions=2", edge.ErrConflict)
+}
+
+func TestConflictsAreToldApart(t *testing.T) {
+	s := newSite(t)
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: conflicting{}})
+	s.expect(h, "POST /topic/create?topic=t&partitions=2", "", message(409, "it exists with other settings: topic t has partitions=1, not partitions=2"))
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/julienschmidt/httprouter"
 )
 
-// option names the option of a /config/:opt request.
+// option returns the name of the option in a /config/:opt request.
 func option(r *http.Request) string {
 	return httprouter.ParamsFromContext(r.Context()).ByName("opt")
 }
 
-// getConfig: GET /config/:opt. Strings are sent as they are, all else as JSON.
+// getConfig: GET /config/:opt. A string is sent as it is, any other value as JSON.
 func (a *api) getConfig(r *http.Request) (any, error) {
 	if a.b.Config != nil {
 		if v, ok := a.b.Config.Get(option(r)); ok {
@@ -23,8 +23,8 @@ func (a *api) getConfig(r *http.Request) (any, error) {
 	return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 }
 
-// putConfig: PUT /config/:opt changes one of the two options that NSQ lets
-// change at run time, and answers the new value.
+// putConfig: PUT /config/:opt changes one of the two options that NSQ can change at run time,
+// and answers the new value.
 func (a *api) putConfig(r *http.Request) (any, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, a.opts.MaxMsgSize+1))
 	if err != nil {

@@ -6,13 +6,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
-
-	"github.com/julienschmidt/httprouter"
 )
 
-// debug adds Go's profiles as NSQ has them. index is where the list of
-// profiles is: nsqd and nsqlookupd differ by a slash.
-func (a *api) debug(r *httprouter.Router, index string) {
+// debug adds Go's profiles at NSQ's paths. index is the path of the list of profiles; nsqd and
+// nsqlookupd differ by a slash.
+func (a *api) debug(r *door, index string) {
 	r.HandlerFunc(http.MethodGet, index, pprof.Index)
 	r.HandlerFunc(http.MethodGet, "/debug/pprof/cmdline", pprof.Cmdline)
 	r.HandlerFunc(http.MethodGet, "/debug/pprof/symbol", pprof.Symbol)
@@ -25,9 +23,9 @@ func (a *api) debug(r *httprouter.Router, index string) {
 	r.HandlerFunc(http.MethodPost, "/debug/freememory", a.serve(freeMemory))
 }
 
-// setBlockRate: PUT /debug/setblockrate?rate=. Stock NSQ answers both of these
-// with 500 after doing as asked; nobody can rely on that. A bad rate is refused
-// as text.
+// setBlockRate: PUT /debug/setblockrate?rate=. Stock NSQ answers 500 to a success here and in
+// freeMemory; no client can rely on that, so this broker answers 200. An invalid rate is
+// refused as text.
 func setBlockRate(w http.ResponseWriter, r *http.Request) {
 	rate, err := strconv.Atoi(r.URL.Query().Get("rate"))
 	if err != nil {

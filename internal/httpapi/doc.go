@@ -1,10 +1,10 @@
-// Package httpapi answers HTTP: nsqd's API, nsqlookupd's API, and the cluster's
-// own views, on one port or on two.
+// Package httpapi implements HTTP: nsqd's API, nsqlookupd's API, and the cluster's own views,
+// on one port or on two.
 //
-// It does not listen (internal/server does), stores nothing, and knows the
-// cluster only through internal/edge.
+// It does not listen (internal/server does) and stores nothing. internal/edge is its only way
+// to the cluster.
 //
-// # Where nsqd and nsqlookupd disagree on one path
+// # Paths on which nsqd and nsqlookupd differ
 //
 //	path                        NSQD handler               Lookup handler
 //	/ping /info                 nsqd's answer              nsqlookupd's answer
@@ -13,15 +13,15 @@
 //	/topic/delete               deletes the topic          200, deletes nothing
 //	/channel/delete             deletes the channel        200 or 404, deletes nothing
 //
-// Tools post a deletion to every nsqlookupd and then to every nsqd: the second
-// post deletes. An nsqlookupd holds no messages, so a deletion sent to one must
-// never cost any.
+// Tools post a deletion to every nsqlookupd and then to every nsqd: the second post deletes.
+// An nsqlookupd holds no messages, so a deletion posted to the Lookup handler never removes
+// one.
 //
 // # Invariants
 //
-//  1. A put is answered 200 only after the Publisher reported it committed, 503
-//     if nothing is stored, 504 if it is not known.
-//  2. Arguments come from the query string only, the first value wins.
-//  3. Every answer of the API, errors included, carries X-NSQ-Content-Type;
-//     clients read a different format without it.
+//  1. A put is answered 200 only after the Publisher has reported it committed, 503 if
+//     nothing is stored, 504 if its outcome is unknown.
+//  2. Arguments come from the query string only; the first value of a name counts.
+//  3. Every answer of the API, errors included, has the header X-NSQ-Content-Type;
+//     without it clients expect another format.
 package httpapi

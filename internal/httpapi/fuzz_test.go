@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRequests sends any query to every endpoint that changes or stores
-// something: no panic, no answer that says the broker is at fault.
+// FuzzRequests sends any query to every endpoint that changes or stores something: the handler
+// does not panic, and no answer reports an internal error.
 func FuzzRequests(f *testing.F) {
 	for _, query := range []string{
 		"topic=t", "topic=t&defer=1", "topic=t&binary=true", "topic=t&channel=c", "topic=t&channel=c%23ephemeral", "topic=%zz", "a;b",

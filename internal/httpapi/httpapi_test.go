@@ -17,13 +17,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// site is the two handlers over one fake cluster.
+// site holds the two handlers of one fake cluster.
 type site struct {
 	t            *testing.T
 	cluster      *edgetest.Cluster
@@ -37,7 +38,7 @@ func newSite(t *testing.T) *site {
 	s := &site{t: t, cluster: edgetest.New(), config: &config{level: "info"}}
 	t.Cleanup(s.cluster.Close)
 	o := httpapi.Options{
-		Version: "1.3.0", NodeName: "n1", Durability: "sync", BroadcastAddress: "b", Hostname: "h",
+		Version: "1.3.0", LockstepVersion: "0.1.0-dev", Commit: "abc", FeatureLevel: 1, NodeName: "n1", Durability: "sync", BroadcastAddress: "b", Hostname: "h",
 		TCPPort: 1, HTTPPort: 2, StartTime: time.Unix(1700000000, 0),
 		MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour,
 		MaxHeartbeatInterval: time.Minute, MaxOutputBufferSize: 65536, MaxOutputBufferTimeout: 30 * time.Second, MaxDeflateLevel: 6,
@@ -51,7 +52,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// config is two options that can be changed and one of each kind.
+// config has two options that can be changed and one of each type.
 type config struct {
 	lookupds []string
 	level    string
@@ -137,7 +138,7 @@ func TestPut(t *testing.T) {
 	require.Equal(t, int64(9), s.depth("t"))
 }
 
-// Without a Content-Length the limits hold too.
+// The limits hold also for a request without Content-Length.
 func TestPutChunked(t *testing.T) {
 	s := newSite(t)
 	for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
@@ -167,7 +168,7 @@ func TestDeferredPut(t *testing.T) {
 	require.Equal(t, 3, s.cluster.Topics("t", "c", false)[0].Channels[0].DeferredCount)
 }
 
-// Producers must be able to tell "not stored" from "maybe stored".
+// A producer can distinguish "not stored" from "maybe stored".
 func TestFailedPuts(t *testing.T) {
 	s := newSite(t)
 	for _, row := range []struct {
@@ -187,6 +188,16 @@ func TestFailedPuts(t *testing.T) {
 		s.cluster.FailAdmit(row.err)
 		s.expect(s.nsqd, "POST /mpub?topic=t", "m", row.want)
 		s.cluster.FailAdmit(nil)
+	}
+	for _, row := range outcome.Rows() {
+		if row.Uses&outcome.OfPuts != 0 {
+			s.cluster.FailPuts(fmt.Errorf("wrapped: %w", row.Err))
+			want := row.HTTP.Message
+			if want == "" {
+				want = "wrapped: " + row.Err.Error()
+			}
+			s.expect(s.nsqd, "POST /pub?topic=t", "m", message(row.HTTP.Status, want))
+		}
 	}
 	s.cluster.FailPuts(edge.ErrRolledBack)
 	require.Equal(t, "1", do(s.nsqd, "POST", "/pub?topic=t", "m").Header.Get("Retry-After"))
@@ -211,9 +222,9 @@ func TestTopicsAndChannels(t *testing.T) {
 		s.expect(s.nsqd, path+"?topic=t&channel=c$", "", message(400, "INVALID_ARG_CHANNEL"))
 		s.expect(s.nsqd, path+"?topic=t&channel=c", "", unknown)
 	}
-	s.expect(s.nsqd, "POST /topic/create?topic=t&partitions=3&min_in_sync=2", "", "200")
+	require.Equal(t, 200, do(s.nsqd, "POST", "/topic/create?topic=t&partitions=3&min_in_sync=2", "").StatusCode)
 	ops := s.cluster.Ops()
-	require.Equal(t, map[string]string{"partitions": "3", "min_in_sync": "2"}, ops[len(ops)-1].Args)
+	require.Equal(t, edge.CreateTopic{Topic: "t", Partitions: 3, MinInSync: 2}, ops[len(ops)-1])
 	for _, verb := range []string{"delete", "empty", "pause", "unpause"} {
 		s.expect(s.nsqd, "POST /channel/"+verb+"?topic=t&channel=c", "", message(404, "CHANNEL_NOT_FOUND"))
 	}
@@ -264,7 +275,7 @@ func TestInfo(t *testing.T) {
 	s.expect(s.nsqd, "GET /info", "", `200 {"version":"1.3.0","broadcast_address":"b","hostname":"h","http_port":2,"tcp_port":1,`+
 		`"start_time":1700000000,"max_heartbeat_interval":60000000000,"max_output_buffer_size":65536,`+
 		`"max_output_buffer_timeout":30000000000,"max_deflate_level":6,"topology_zone":"","topology_region":"",`+
-		`"node_name":"n1","node_id":0,"durability":"sync"}`)
+		`"node_name":"n1","node_id":0,"durability":"sync","lockstep_version":"0.1.0-dev","commit":"abc","feature_level":1}`)
 	s.expect(s.lookup, "GET /info", "", `200 {"version":"1.3.0"}`)
 }
 
@@ -319,6 +330,25 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// follower leads no topic.
+type follower struct{}
+
+func (follower) Health() error                                 { return nil }
+func (follower) Topics(string, string, bool) []edge.TopicStats { return nil }
+
+// TestStatsOfATopicThatOthersLead: the topic exists, so its list is empty and not null, as a
+// stock nsqd answers for a channel that the topic does not have.
+func TestStatsOfATopicThatOthersLead(t *testing.T) {
+	s := newSite(t)
+	require.NoError(t, s.cluster.Do(t.Context(), edge.CreateTopic{Topic: "t"}))
+	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: follower{}, Directory: s.cluster.Directory()})
+	for query, want := range map[string]string{
+		"topic=t&channel=nope": "[]", "topic=t": "[]", "topic=other": "null", "topic=other&channel=nope": "null",
+	} {
+		require.Contains(t, text(t, do(h, "GET", "/stats?format=json&include_mem=0&"+query, "")), `"topics":`+want+`,`, query)
+	}
+}
+
 // busy is a broker with one consumer.
 type busy struct{}
 
@@ -351,8 +381,8 @@ func TestStatsText(t *testing.T) {
 	}
 }
 
-// TestStatsOfATopicCountItsPuts: who asks for one topic is not told what a producer
-// put to another; the producer is listed, as with a stock nsqd.
+// TestStatsOfATopicCountItsPuts: a request for one topic lists a producer of another topic, as
+// with a stock nsqd, without the counts of the other topic.
 func TestStatsOfATopicCountItsPuts(t *testing.T) {
 	counts := []edge.PubCount{{Topic: "a", Count: 7}}
 	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: busy{}, Producers: func() []edge.ClientStats {

@@ -2,7 +2,7 @@ package httpapi
 
 import "net/http"
 
-// ping: GET /ping and /healthz. It fails when the broker cannot store.
+// ping: GET /ping and /healthz. It fails while the broker cannot store messages.
 func (a *api) ping() (int, string) {
 	if text := a.health(); text != "OK" {
 		return http.StatusInternalServerError, text
@@ -17,7 +17,8 @@ func (a *api) health() string {
 	return "OK"
 }
 
-// info: GET /info. Durations are nanoseconds, as in NSQ.
+// info: GET /info. Durations are in nanoseconds, as in NSQ. The version is NSQ's; the fields
+// behind topology_region are this product's.
 func (a *api) info(*http.Request) (any, error) {
 	o := &a.opts
 	return struct {
@@ -36,9 +37,13 @@ func (a *api) info(*http.Request) (any, error) {
 		NodeName               string `json:"node_name"`
 		NodeID                 int64  `json:"node_id"`
 		Durability             string `json:"durability"`
+		LockstepVersion        string `json:"lockstep_version"`
+		Commit                 string `json:"commit"`
+		FeatureLevel           int    `json:"feature_level"`
 	}{
 		o.Version, o.BroadcastAddress, o.Hostname, o.HTTPPort, o.TCPPort, o.StartTime.Unix(),
 		int64(o.MaxHeartbeatInterval), o.MaxOutputBufferSize, int64(o.MaxOutputBufferTimeout),
 		o.MaxDeflateLevel, o.TopologyZone, o.TopologyRegion, o.NodeName, o.NodeID, o.Durability,
+		o.LockstepVersion, o.Commit, o.FeatureLevel,
 	}, nil
 }

@@ -34,7 +34,7 @@ func (a *api) lookup(r *http.Request) (any, error) {
 	}{list(channels), list(producers)}, nil
 }
 
-// list makes an empty list where null would surprise clients.
+// list returns an empty list for nil, where null would surprise clients.
 func list[T any](l []T) []T {
 	if l == nil {
 		return []T{}
@@ -79,15 +79,15 @@ type registration struct {
 	Version          string `json:"version"`
 	TopologyZone     string `json:"topology_zone"`
 	TopologyRegion   string `json:"topology_region"`
-	LastUpdate       int64  `json:"last_update"` // unix ns
+	LastUpdate       int64  `json:"last_update"` // Unix time in nanoseconds
 	Tombstoned       bool   `json:"tombstoned"`
-	TombstonedAt     int64  `json:"tombstoned_at"` // unix ns; not kept, 0
+	TombstonedAt     int64  `json:"tombstoned_at"` // Unix time in nanoseconds; always 0, as tombstones are not stored
 }
 
 // registrations: GET /debug, nsqlookupd's table "category:key:subkey".
 func (a *api) registrations(*http.Request) (any, error) {
 	table := map[string][]registration{}
-	now := time.Now().UnixNano() // brokers are dropped at once when they die
+	now := time.Now().UnixNano() // a broker leaves the list as soon as it is dead
 	for _, n := range a.b.Directory.Nodes() {
 		entry := registration{
 			ID: n.RemoteAddress, Hostname: n.Hostname, BroadcastAddress: n.BroadcastAddress,
@@ -136,39 +136,36 @@ func (a *api) lookupdCreateTopic(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "topic.create", Topic: topic, Args: arguments(values)})
+	return nil, a.b.Admin.Do(r.Context(), readCreateTopic(topic, values))
 }
 
-// lookupdDeleteTopic: POST /topic/delete of nsqlookupd forgets registrations
-// there; here there is nothing to forget, and messages are never deleted by it.
+// lookupdDeleteTopic: POST /topic/delete of nsqlookupd removes registrations. This broker has
+// none to remove, and the endpoint deletes no message.
 func (a *api) lookupdDeleteTopic(r *http.Request) (any, error) {
 	_, _, err := topicOf(r)
 	return nil, err
 }
 
-// lookupdCreateChannel: POST /channel/create of nsqlookupd creates the topic
-// too.
+// lookupdCreateChannel: POST /channel/create of nsqlookupd creates the topic too.
 func (a *api) lookupdCreateChannel(r *http.Request) (any, error) {
-	op, err := channelArguments(r)
+	n, err := channelNames(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.b.Admin.Do(r.Context(), edge.AdminOp{Verb: "topic.create", Topic: op.Topic}); err != nil {
+	if err := a.b.Admin.Do(r.Context(), edge.CreateTopic{Topic: n.topic}); err != nil {
 		return nil, err
 	}
-	op.Verb = "channel.create"
-	return nil, a.b.Admin.Do(r.Context(), op)
+	return nil, a.b.Admin.Do(r.Context(), readCreateChannel(n))
 }
 
-// lookupdDeleteChannel: POST /channel/delete of nsqlookupd; see
-// lookupdDeleteTopic.
+// lookupdDeleteChannel: POST /channel/delete of nsqlookupd; see lookupdDeleteTopic.
 func (a *api) lookupdDeleteChannel(r *http.Request) (any, error) {
-	op, err := channelArguments(r)
+	n, err := channelNames(r)
 	if err != nil {
 		return nil, err
 	}
-	for _, channel := range a.b.Directory.Channels(op.Topic) {
-		if channel == op.Channel {
+	for _, channel := range a.b.Directory.Channels(n.topic) {
+		if channel == n.channel {
 			return nil, nil
 		}
 	}

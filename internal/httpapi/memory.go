@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Memory is the broker's heap as /stats and statsd report it.
+// Memory holds the broker's heap figures of /stats and statsd.
 type Memory struct {
 	HeapObjects       uint64 `json:"heap_objects"`
 	HeapIdleBytes     uint64 `json:"heap_idle_bytes"`
@@ -18,7 +18,7 @@ type Memory struct {
 	GCTotalRuns       uint32 `json:"gc_total_runs"`
 }
 
-// ReadMemory measures; it stops the world for some microseconds.
+// ReadMemory measures the heap. It stops the world for some microseconds.
 func ReadMemory() Memory {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -34,7 +34,7 @@ func ReadMemory() Memory {
 	}
 }
 
-// percentile of sorted values: the nearest rank.
+// percentile returns a percentile of sorted values by the nearest rank.
 func percentile(sorted []uint64, percent int) uint64 {
 	if len(sorted) == 0 {
 		return 0
@@ -42,8 +42,8 @@ func percentile(sorted []uint64, percent int) uint64 {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// Each calls f for every value but the number of collections, in the order and
-// by the names of /stats and statsd.
+// Each calls f for every value except the number of collections, in the order and with the
+// names of /stats and statsd.
 func (m *Memory) Each(f func(name string, value uint64)) {
 	f("heap_objects", m.HeapObjects)
 	f("heap_idle_bytes", m.HeapIdleBytes)

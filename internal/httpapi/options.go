@@ -6,12 +6,17 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
-// Options are what the API reports and enforces.
+// Options holds the values that the API reports and the limits that it enforces.
 type Options struct {
-	Version          string
+	Version          string // of NSQ; clients parse it
+	LockstepVersion  string
+	Commit           string
+	FeatureLevel     int // of the build
 	NodeName         string
 	NodeID           int64  // --node-id
 	Durability       string // "sync" or "replicated"
@@ -19,7 +24,7 @@ type Options struct {
 	Hostname         string
 	TCPPort          int // listening ports; -1 for a unix socket
 	HTTPPort         int
-	HTTPSPort        int // told to clients that must use TLS
+	HTTPSPort        int // for clients that must use TLS
 	StartTime        time.Time
 
 	MaxMsgSize      int64         // bytes
@@ -34,38 +39,42 @@ type Options struct {
 	TopologyZone, TopologyRegion string
 }
 
-// Config reads and changes options at run time, by their names in the
-// configuration file.
+// Config reads and changes options at run time, by their names in the configuration file.
 type Config interface {
-	// Get returns an option's value; ok is false if there is none of the name.
+	// Get returns an option's value; ok is false if no option has the name.
 	Get(name string) (value any, ok bool)
-	// SetLookupdAddresses reconnects to these nsqlookupds.
+	// SetLookupdAddresses replaces the addresses of the nsqlookupds.
 	SetLookupdAddresses(addresses []string) error
-	// SetLogLevel takes debug, info, warn, error or fatal.
+	// SetLogLevel accepts debug, info, warn, error or fatal.
 	SetLogLevel(level string) error
 }
 
-// Route is one more endpoint, served as it is.
+// Route is one additional endpoint.
 type Route struct {
 	Method, Path string
 	Handler      http.Handler
 }
 
-// Backend is what the API works on.
+// Backend is the broker as the API needs it.
 type Backend struct {
 	Publisher edge.Publisher
 	Stats     edge.Stats
 	Admin     edge.Admin
-	Channels  edge.Channels // nil = delayed and dead messages cannot be asked for
+	Channels  edge.Channels // nil = no endpoints for deferred messages and dead letters
 	Directory edge.Directory
+	Inspector edge.Inspector            // nil = no endpoints for the content of replicas
+	Recovery  edge.Recovery             // nil = no unclean recovery
 	Producers func() []edge.ClientStats // connections that publish; nil = none
-	Config    Config                    // nil = no option is known
+	Config    Config                    // nil = no options
 	Metrics   http.Handler              // GET /metrics; nil = 404
-	Routes    []Route
+	Routes    []Route                   // each needs a rule in rights.go
+	Users     *access.Registry          // nil = users cannot be administered
+	Guard     *guard.Guard              // nil = everybody may do everything
+	Browsers  *guard.Browsers           // nil = pages of any origin may do what their user may
 	Log       logrus.FieldLogger
 }
 
-// api is the state of the handlers; it never changes.
+// api is the state of the handlers. It is immutable.
 type api struct {
 	opts Options
 	b    Backend

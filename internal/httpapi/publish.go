@@ -14,16 +14,17 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// waiter hands the fate of one put to the request that waits for it.
+// waiter passes the result of one put to the request that waits for it.
 type waiter chan edge.PutResult
 
 func (w waiter) Answer(r edge.PutResult) { w <- r } // capacity 1, called once
 
-// pub: POST /pub?topic=&defer=&key=&ttl=, the body is the message. The order of the
-// checks is NSQ's.
+// pub: POST /pub?topic=&defer=&key=&ttl=; the body is the message. The checks are in NSQ's
+// order.
 func (a *api) pub(r *http.Request) (any, error) {
 	limit := a.opts.MaxMsgSize
 	if r.ContentLength > limit {
@@ -57,7 +58,7 @@ func (a *api) pub(r *http.Request) (any, error) {
 	return a.put(r, topic, keyOf(values), draft)
 }
 
-// readUpTo reads the body, at most n bytes of it.
+// readUpTo reads at most n bytes of the body.
 func readUpTo(r *http.Request, n int64) ([]byte, error) {
 	var body bytes.Buffer
 	body.Grow(int(min(max(0, r.ContentLength), maxHint)) + bytes.MinRead)
@@ -65,11 +66,11 @@ func readUpTo(r *http.Request, n int64) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// maxHint bounds the memory taken on the word of a Content-Length.
+// maxHint bounds the memory that is allocated for an announced Content-Length, in bytes.
 const maxHint = 256 << 10
 
-// mpub: POST /mpub?topic=&binary=&defer=&key=, one message per line or length-
-// prefixed messages.
+// mpub: POST /mpub?topic=&binary=&defer=&key=&ttl=, one message per line or length-prefixed
+// messages.
 func (a *api) mpub(r *http.Request) (any, error) {
 	if r.ContentLength > a.opts.MaxBodySize {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
@@ -82,7 +83,11 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := multi{api: a, in: bufio.NewReader(r.Body), deliverAt: deliverAt, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
+	header, err := ttlHeader(values)
+	if err != nil {
+		return nil, err
+	}
+	m := multi{api: a, in: bufio.NewReader(r.Body), deliverAt: deliverAt, header: header, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
 	if values.Has("binary") && flag(values, "binary", true) {
 		err = m.binary()
 	} else {
@@ -109,7 +114,7 @@ func putTopic(r *http.Request) (string, url.Values, error) {
 	return topic, values, nil
 }
 
-// deliverAt turns ?defer= (milliseconds) into a deadline; 0 = at once.
+// deliverAt converts ?defer= (milliseconds) into a deadline; 0 = at once.
 func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
 	if !values.Has("defer") {
 		return 0, nil
@@ -124,20 +129,20 @@ func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
 	return time.Now().Add(time.Duration(ms) * time.Millisecond).UnixNano(), nil
 }
 
-// ttlHeader turns ?ttl= (milliseconds) into the header that limits the life of a
-// message; nil = there is no limit.
+// ttlHeader converts ?ttl= (milliseconds) into the header that limits the life of a message;
+// nil = no limit.
 func ttlHeader(values url.Values) ([]byte, error) {
 	if !values.Has("ttl") {
 		return nil, nil
 	}
-	ms, err := strconv.ParseInt(values.Get("ttl"), 10, 42)
-	if err != nil || ms < 1 {
+	ms, err := strconv.ParseInt(values.Get("ttl"), 10, 64)
+	if err != nil || ms < 1 || ms > queue.MaxTTLMS {
 		return nil, fail(http.StatusBadRequest, "INVALID_TTL")
 	}
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil
 }
 
-// keyOf is ?key=: puts of one key go to one partition. nil = any partition.
+// keyOf returns ?key=: all puts of one key go to the same partition. nil = any partition.
 func keyOf(values url.Values) []byte {
 	if !values.Has("key") {
 		return nil
@@ -145,7 +150,7 @@ func keyOf(values url.Values) []byte {
 	return []byte(values.Get("key"))
 }
 
-// put publishes and waits for the fate; the Publisher bounds that wait.
+// put publishes and waits for the result; the Publisher bounds the wait.
 func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftBuilder) (any, error) {
 	if err := a.b.Publisher.Admit(r.Context(), topic, draft.Size()); err != nil {
 		return nil, putFailure(err)
@@ -158,32 +163,29 @@ func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftB
 	return "OK", nil
 }
 
-// putFailure tells apart what a producer must tell apart: nothing is stored
-// (503, try again; 404, there is no such topic and none may be made) and it may be
-// stored (504).
+// putFailure is the answer of the table of outcomes: 503 if nothing is stored and a retry may
+// succeed, 404 if the topic does not exist and may not be created, 504 if the put may be
+// stored. Without a row of its own, an error is answered 503.
 func putFailure(err error) error {
-	switch {
-	case errors.Is(err, edge.ErrInDoubt):
-		return &failure{status: http.StatusGatewayTimeout, message: err.Error()}
-	case errors.Is(err, edge.ErrExiting), errors.Is(err, edge.ErrTopicNotFound):
-		return known(err)
-	case errors.Is(err, edge.ErrTooBig):
-		return fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+	row, ok := outcome.Find(err, outcome.OfPuts)
+	if !ok {
+		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
 	}
-	return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
+	return failureOf(row, err)
 }
 
-// multi reads the body of /mpub.
+// multi decodes the body of /mpub.
 type multi struct {
 	api       *api
 	in        *bufio.Reader
 	deliverAt int64
+	header    []byte // of every message
 	draft     *queue.DraftBuilder
 	read      int64
-	scratch   []byte // of the present line
+	scratch   []byte // of the current line
 }
 
-// lines takes one message per line; empty lines are skipped.
+// lines reads one message per line; empty lines are skipped.
 func (m *multi) lines() error {
 	for {
 		line, err := m.line()
@@ -201,8 +203,8 @@ func (m *multi) lines() error {
 	}
 }
 
-// line reads one line without its newline. It stops as soon as a limit is
-// passed, so that a line without end costs nothing.
+// line reads one line without its newline. It stops at the first limit, so that an endless
+// line uses no more memory.
 func (m *multi) line() ([]byte, error) {
 	line := m.scratch[:0]
 	for {
@@ -225,20 +227,20 @@ func (m *multi) line() ([]byte, error) {
 	}
 }
 
-// maxDraft leaves room for what one message adds to its body.
+// maxDraft leaves room for the overhead of one message.
 const maxDraft = queue.MaxBatchBytes - 64
 
 func (m *multi) add(body []byte) error {
 	if int64(len(body)) > m.api.opts.MaxMsgSize {
 		return fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	}
-	if m.draft.Size()+len(body) > maxDraft {
+	if m.draft.Size()+len(m.header)+len(body) > maxDraft {
 		return fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	return m.draft.AddMessage(queue.Message{Body: body, DeliverAt: m.deliverAt})
+	return m.draft.AddMessage(queue.Message{Header: m.header, Body: body, DeliverAt: m.deliverAt})
 }
 
-// binary takes a count, then length-prefixed messages.
+// binary reads a count, then length-prefixed messages.
 func (m *multi) binary() error {
 	count, err := m.size()
 	if err != nil || count <= 0 || int64(count) > (m.api.opts.MaxBodySize-4)/5 {
@@ -259,9 +261,10 @@ func (m *multi) binary() error {
 	return nil
 }
 
-// message reads one message; without a deadline straight into the batch.
+// message reads one message. Without a deadline and a header it reads directly into the
+// batch.
 func (m *multi) message(size int) error {
-	if m.deliverAt == 0 {
+	if m.deliverAt == 0 && m.header == nil {
 		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
 	}
 	body := make([]byte, size)

@@ -1,17 +1,17 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
-// endpoint works one request out. The reply is a string (sent as text), nil
-// (empty body) or anything else (sent as JSON). Errors are *failure or one of
-// internal/edge.
+// endpoint handles a request. The reply is a string (sent as text), nil (empty body) or any
+// other value (sent as JSON). Errors are *failure or those of internal/edge.
 type endpoint func(r *http.Request) (reply any, err error)
 
 // failure is an answer other than 200.
@@ -25,7 +25,7 @@ func (f *failure) Error() string { return f.message }
 
 func fail(status int, message string) error { return &failure{status: status, message: message} }
 
-// serve makes a handler of an endpoint.
+// serve returns the handler of an endpoint.
 func (a *api) serve(e endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		reply, err := e(r)
@@ -37,7 +37,7 @@ func (a *api) serve(e endpoint) http.HandlerFunc {
 	}
 }
 
-// refuse answers an error.
+// refuse sends the answer to an error.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	f := (*failure)(nil)
 	if !errors.As(err, &f) {
@@ -52,21 +52,18 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	respond(w, f.status, map[string]string{"message": f.message})
 }
 
-// known maps the errors of the cluster to answers.
+// known maps the errors of internal/edge to answers.
 func known(err error) *failure {
-	switch {
-	case errors.Is(err, edge.ErrTopicNotFound):
-		return &failure{status: http.StatusNotFound, message: "TOPIC_NOT_FOUND"}
-	case errors.Is(err, edge.ErrChannelNotFound):
-		return &failure{status: http.StatusNotFound, message: "CHANNEL_NOT_FOUND"}
-	case errors.Is(err, edge.ErrInvalid):
-		return &failure{status: http.StatusBadRequest, message: err.Error()}
-	case errors.Is(err, edge.ErrUnavailable):
-		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
-	case errors.Is(err, edge.ErrExiting):
-		return &failure{status: http.StatusServiceUnavailable, message: "EXITING", retryAfter: true}
+	row, ok := outcome.Find(err, outcome.OfRequests)
+	if !ok || row.HTTP.Status == 0 {
+		return &failure{status: http.StatusInternalServerError, message: "INTERNAL_ERROR"}
 	}
-	return &failure{status: http.StatusInternalServerError, message: "INTERNAL_ERROR"}
+	return failureOf(row, err)
+}
+
+// failureOf is the answer of a row to an error that wraps its sentinel.
+func failureOf(row outcome.Row, err error) *failure {
+	return &failure{status: row.HTTP.Status, message: cmp.Or(row.HTTP.Message, err.Error()), retryAfter: row.HTTP.RetryAfter}
 }
 
 func respond(w http.ResponseWriter, status int, reply any) {
@@ -85,16 +82,16 @@ func respond(w http.ResponseWriter, status int, reply any) {
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that left needs no answer
+	_, _ = w.Write(body) // the client may have left
 }
 
-// plain makes a handler of text without the API's header.
+// plain returns a handler that sends text without the API's header.
 func plain(text func() (int, string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		status, body := text()
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body)) // a client that left needs no answer
+		_, _ = w.Write([]byte(body)) // the client may have left
 	}
 }
 
@@ -107,7 +104,7 @@ func query(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// required returns an argument that must be there, even if empty.
+// required returns an argument that must be present; it may be empty.
 func required(values url.Values, name, missing string) (string, error) {
 	v, ok := values[name]
 	if !ok {
@@ -116,8 +113,8 @@ func required(values url.Values, name, missing string) (string, error) {
 	return v[0], nil
 }
 
-// topicOf returns the query and the topic that it must name. What NSQ does not
-// check is not checked: what no topic can be called is not found.
+// topicOf returns the query and its topic, which must be present. As in NSQ the name is not
+// checked: an invalid name is a topic that is not found.
 func topicOf(r *http.Request) (topic string, values url.Values, err error) {
 	if values, err = query(r); err != nil {
 		return "", nil, err
@@ -126,7 +123,7 @@ func topicOf(r *http.Request) (topic string, values url.Values, err error) {
 	return topic, values, err
 }
 
-// flag reads true, 1, false or 0; anything else is the default.
+// flag reads true, 1, false or 0; any other value is the default.
 func flag(values url.Values, name string, byDefault bool) bool {
 	switch values.Get(name) {
 	case "true", "1":

@@ -3,15 +3,17 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/julienschmidt/httprouter"
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// NSQD is the handler of a broker's HTTP port: nsqd's API, of nsqlookupd's what
+// NSQD is the handler of a broker's HTTP port: nsqd's API, those endpoints of nsqlookupd that
 // nsqd does not have, and the cluster's own endpoints.
 func NSQD(o Options, b Backend) http.Handler {
 	a := &api{opts: o, b: b}
-	r := a.router()
+	r := a.door(NSQDRules())
 	r.HandlerFunc(http.MethodGet, "/ping", plain(a.ping))
 	get := func(path string, e endpoint) { r.HandlerFunc(http.MethodGet, path, a.serve(e)) }
 	post := func(path string, e endpoint) { r.HandlerFunc(http.MethodPost, path, a.serve(e)) }
@@ -19,28 +21,39 @@ func NSQD(o Options, b Backend) http.Handler {
 	get("/stats", a.stats)
 	get("/config/:opt", a.getConfig)
 	r.HandlerFunc(http.MethodPut, "/config/:opt", a.serve(a.putConfig))
-	post("/pub", a.pub)
-	post("/mpub", a.mpub)
-	post("/topic/create", a.createTopic)
-	post("/topic/delete", a.topicOp("topic.delete"))
+	post("/pub", takes(a.pub, putArguments...))
+	post("/mpub", takes(a.mpub, multiPutArguments...))
+	post("/topic/create", takes(a.createTopic, createTopicArguments...))
+	post("/topic/delete", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.DeleteTopic{Topic: topic} }))
 	post("/topic/empty", a.emptyTopic)
-	post("/topic/pause", a.topicOp("topic.pause"))
-	post("/topic/unpause", a.topicOp("topic.unpause"))
-	post("/v1/topic/move", a.topicOp("topic.move"))
-	post("/v1/topic/replication", a.topicOp("topic.replication"))
-	post("/v1/cluster/balance", a.clusterOp("cluster.balance"))
-	post("/v1/broker/decommission", a.clusterOp("broker.decommission"))
-	for _, verb := range []string{"create", "delete", "empty", "pause", "unpause"} {
-		post("/channel/"+verb, a.channelOp("channel."+verb))
-	}
+	post("/topic/pause", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.PauseTopic{Topic: topic, Paused: true} }))
+	post("/topic/unpause", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.PauseTopic{Topic: topic} }))
+	post("/v1/topic/move", takes(a.topicOp(readMove), "topic", "partition", "from", "to"))
+	post("/v1/topic/replication", takes(a.topicOp(readReplication), "topic", "replication_factor", "min_in_sync"))
+	post("/v1/cluster/balance", takes(a.clusterOp(func(url.Values) edge.Operation { return edge.Balance{} })))
+	post("/v1/broker/decommission", takes(a.clusterOp(readDecommission), "node", "cancel"))
+	post("/channel/create", takes(a.channelOp(readCreateChannel), createChannelArguments...))
+	post("/channel/delete", a.channelOp(func(n names) edge.Operation { return edge.DeleteChannel{Topic: n.topic, Channel: n.channel} }))
+	post("/channel/empty", a.channelOp(func(n names) edge.Operation { return edge.EmptyChannel{Topic: n.topic, Channel: n.channel} }))
+	post("/channel/pause", a.channelOp(readPause(true)))
+	post("/channel/unpause", a.channelOp(readPause(false)))
 	a.channelsOnly(get, post)
+	a.usersOnly(get, post)
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)
-	get("/v1/cluster", a.cluster)
+	get("/v1/cluster", takes(a.cluster))
 	r.HandlerFunc(http.MethodGet, "/healthz", plain(a.ping))
 	r.HandlerFunc(http.MethodGet, "/readyz", plain(a.ready))
 	if b.Metrics != nil {
 		r.Handler(http.MethodGet, "/metrics", b.Metrics)
+	}
+	if b.Inspector != nil {
+		r.HandlerFunc(http.MethodGet, "/v1/partition/digest", a.digest)
+		r.HandlerFunc(http.MethodGet, "/v1/topic/peek", a.peek)
+	}
+	if b.Recovery != nil {
+		r.HandlerFunc(http.MethodGet, "/v1/topic/recover", a.recover)
+		r.HandlerFunc(http.MethodPost, "/v1/topic/recover", a.recover)
 	}
 	for _, route := range b.Routes {
 		r.Handler(route.Method, route.Path, route.Handler)
@@ -51,22 +64,22 @@ func NSQD(o Options, b Backend) http.Handler {
 // Lookup is the handler of a separate lookup port: nsqlookupd's API.
 func Lookup(o Options, b Backend) http.Handler {
 	a := &api{opts: o, b: b}
-	r := a.router()
+	r := a.door(LookupRules())
 	r.HandlerFunc(http.MethodGet, "/ping", plain(func() (int, string) { return http.StatusOK, "OK" }))
 	get := func(path string, e endpoint) { r.HandlerFunc(http.MethodGet, path, a.serve(e)) }
 	post := func(path string, e endpoint) { r.HandlerFunc(http.MethodPost, path, a.serve(e)) }
 	get("/info", a.lookupdInfo)
-	post("/topic/create", a.lookupdCreateTopic)
+	post("/topic/create", takes(a.lookupdCreateTopic, createTopicArguments...))
 	post("/topic/delete", a.lookupdDeleteTopic)
-	post("/channel/create", a.lookupdCreateChannel)
+	post("/channel/create", takes(a.lookupdCreateChannel, createChannelArguments...))
 	post("/channel/delete", a.lookupdDeleteChannel)
 	a.lookupOnly(get, post)
 	a.debug(r, "/debug/pprof")
 	return r
 }
 
-// RequireTLS answers every request that it must come over HTTPS, but for the
-// probes of a supervisor, which tell nothing and often speak nothing else.
+// RequireTLS answers every request with the order to use HTTPS. The probes of a supervisor are
+// excepted: they disclose nothing, and a supervisor often supports only HTTP.
 func RequireTLS(h http.Handler, httpsPort int) http.Handler {
 	body := fmt.Sprintf(`{"message": "TLS_REQUIRED", "https_port": %d}`, httpsPort)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +90,7 @@ func RequireTLS(h http.Handler, httpsPort int) http.Handler {
 		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte(body)) // a client that left needs no answer
+		_, _ = w.Write([]byte(body)) // the client may have left
 	})
 }
 

@@ -37,8 +37,8 @@ func (a *api) gather(values url.Values) statsReply {
 		Version: a.opts.Version, Health: a.health(), StartTime: a.opts.StartTime.Unix(),
 		Topics: a.b.Stats.Topics(topic, channel, clients),
 	}
-	unknown := topic != "" && len(reply.Topics) == 0
-	if channel != "" { // a topic without it is not asked for
+	unknown := topic != "" && len(reply.Topics) == 0 && !a.hasTopic(topic)
+	if channel != "" { // a topic without the channel is not requested
 		reply.Topics = slices.DeleteFunc(reply.Topics, func(t edge.TopicStats) bool { return len(t.Channels) == 0 })
 	}
 	reply.Topics = normal(reply.Topics, clients, unknown)
@@ -56,7 +56,13 @@ func (a *api) gather(values url.Values) statsReply {
 	return reply
 }
 
-// countsOf leaves what producers put to the topic that was asked for, if one was.
+// hasTopic reports whether the topic exists in the cluster. This broker need not lead a
+// partition of it.
+func (a *api) hasTopic(topic string) bool {
+	return a.b.Directory != nil && slices.Contains(a.b.Directory.Topics(), topic)
+}
+
+// countsOf removes the counts of all other topics if the request names one.
 func countsOf(topic string, producers []edge.ClientStats) {
 	for i, p := range producers {
 		if topic != "" && len(p.PubCounts) > 0 && p.PubCounts[0].Topic != topic {
@@ -65,9 +71,8 @@ func countsOf(topic string, producers []edge.ClientStats) {
 	}
 }
 
-// normal gives empty lists the form that NSQ's tools know: no topics are [], but
-// null where the one asked for is unknown, clients that were not asked for are
-// null.
+// normal sets empty lists as NSQ's tools expect them: no topics are [], but null if the
+// requested topic does not exist; clients that were not requested are null.
 func normal(topics []edge.TopicStats, clients, unknown bool) []edge.TopicStats {
 	if len(topics) == 0 {
 		if unknown {

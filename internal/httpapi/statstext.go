@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// statsText is GET /stats for people, and for their scripts: the lines are those of
-// a stock nsqd.
+// statsText is GET /stats as text. Its lines are those of a stock nsqd, for scripts that parse
+// them.
 func (a *api) statsText(s statsReply) string {
 	w := &strings.Builder{}
 	fmt.Fprintf(w, "nsqd v%s (built w/%s)\n", s.Version, runtime.Version())
@@ -59,7 +59,7 @@ func writeTopic(w io.Writer, t *edge.TopicStats) {
 		for j := range ch.Clients {
 			c := &ch.Clients[j]
 			fmt.Fprintf(w, "        [%s %-21s] state: %d inflt: %-4d rdy: %-4d fin: %-8d re-q: %-8d msgs: %-8d connected: %s\n",
-				c.Version, whose(c), c.State, c.InFlightCount, c.ReadyCount, c.FinishCount,
+				c.Version, clientName(c), c.State, c.InFlightCount, c.ReadyCount, c.FinishCount,
 				c.RequeueCount, c.MessageCount, connected(c))
 		}
 	}
@@ -72,11 +72,11 @@ func writeProducer(w io.Writer, c *edge.ClientStats) {
 		msgs += p.Count
 		topics = append(topics, fmt.Sprintf("%s=%d", p.Topic, p.Count))
 	}
-	fmt.Fprintf(w, "   [%s %-21s] msgs: %-8d topics: %s connected: %s\n", c.Version, whose(c), msgs, strings.Join(topics, ","), connected(c))
+	fmt.Fprintf(w, "   [%s %-21s] msgs: %-8d topics: %s connected: %s\n", c.Version, clientName(c), msgs, strings.Join(topics, ","), connected(c))
 }
 
-// whose tells the connections of one host apart by their ports.
-func whose(c *edge.ClientStats) string {
+// clientName distinguishes the connections of one host by their ports.
+func clientName(c *edge.ClientStats) string {
 	_, port, _ := net.SplitHostPort(c.RemoteAddress) // a unix socket has none
 	return fmt.Sprintf("%s:%s %s", c.Hostname, port, c.UserAgent)
 }
@@ -96,7 +96,7 @@ func latency(e edge.E2ELatency) string {
 	return strings.Join(parts, ", ")
 }
 
-// nanoseconds writes a time in the unit that suits it.
+// nanoseconds formats a duration in a suitable unit.
 func nanoseconds(v float64) string {
 	switch {
 	case v > 1e9:

@@ -6,6 +6,7 @@
 package ident
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -20,17 +21,15 @@ type Node string
 // registration key live/<name>. Leadership never outlives an incarnation.
 type Incarnation int64
 
-// TopicID is random and never 0. A topic that was deleted and made again under
-// the same name has another TopicID. It is written as 16 hex digits.
+// TopicID is a random number, never 0. A topic that is deleted and created again under the same
+// name gets another TopicID. It is written as 16 hex digits.
 type TopicID uint64
 
-// StoreID names the acknowledged bytes of one partition on one disk. It is
-// random, never 0, and changes only when acknowledged bytes are missing or
-// doubtful (DESIGN.md 4.1).
+// StoreID names the acknowledged bytes of one partition on one disk. It is random and never 0. It
+// changes only when acknowledged bytes are missing or doubtful (coordinator/replica/DESIGN.md, ID-3).
 type StoreID uint64
 
-// Epoch numbers the leaderships of a partition; the first leader has 1, and 0
-// means "none yet".
+// Epoch numbers the leaderships of a partition. The first leader has 1; 0 means none yet.
 type Epoch uint64
 
 // Offset counts the bytes of a partition's batches from its beginning. File
@@ -41,52 +40,64 @@ type Offset int64
 // sequence.
 type Sequence uint64
 
+const (
+	// SequenceBits is the number of bits of a sequence in message ids and in the state of channels.
+	SequenceBits = 42
+	// MaxSequence is the first sequence that message ids cannot name.
+	MaxSequence Sequence = 1 << SequenceBits
+)
+
 // Partition names one partition of one topic, cluster-wide.
 type Partition struct {
 	Topic  TopicID
 	Number uint16
 }
 
-// Position is an end: the next free place after everything before it.
+// Compare orders partitions by topic id, then by number.
+func (p Partition) Compare(q Partition) int {
+	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.Number, q.Number))
+}
+
+// Position is an end of a log: the offset and the sequence after everything before it.
 type Position struct {
 	Offset   Offset
 	Sequence Sequence
 }
 
-// Member is one replica that may be in the in-sync set: a node together with
-// the store it holds. A node that came back without its data is another member.
+// Member is one replica that may be in the in-sync set: a node together with its store. A node that
+// returns without its data is another member.
 type Member struct {
 	Node  Node    `json:"node"`
 	Store StoreID `json:"store"`
 }
 
-// RequestID names one put of one edge: {edge incarnation, counter}. The zero
-// value asks for no recognition of repeats.
+// RequestID names one put of one edge: the incarnation of the edge and a counter. The zero value
+// turns the recognition of repeats off.
 type RequestID struct{ Producer, N uint64 }
 
-// IsZero reports whether the put carries no request id.
+// IsZero reports whether the put has no request id.
 func (r RequestID) IsZero() bool { return r == RequestID{} }
 
-// String gives the 16 hex digits that name the topic in JSON, keys and paths.
+// String returns the 16 hex digits that name the topic in JSON, keys and paths.
 func (t TopicID) String() string { return fmt.Sprintf("%016x", uint64(t)) }
 
-// MarshalText writes 16 hex digits.
+// MarshalText returns 16 hex digits.
 func (t TopicID) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the form of MarshalText.
 func (t *TopicID) UnmarshalText(b []byte) error {
 	n, err := parseHex(b)
 	*t = TopicID(n)
 	return err
 }
 
-// String gives 16 hex digits.
+// String returns 16 hex digits.
 func (s StoreID) String() string { return fmt.Sprintf("%016x", uint64(s)) }
 
-// MarshalText writes 16 hex digits: JSON numbers lose bits above 2^53.
+// MarshalText returns 16 hex digits: JSON numbers lose bits above 2^53.
 func (s StoreID) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the form of MarshalText.
 func (s *StoreID) UnmarshalText(b []byte) error {
 	n, err := parseHex(b)
 	*s = StoreID(n)
@@ -101,13 +112,13 @@ func parseHex(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// String gives "<topic id>/<number>".
+// String returns "<topic id>/<number>".
 func (p Partition) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.Number) }
 
-// NewTopicID draws a random id that is not 0.
+// NewTopicID returns a random id that is not 0.
 func NewTopicID() TopicID { return TopicID(randomID()) }
 
-// NewStoreID draws a random id that is not 0.
+// NewStoreID returns a random id that is not 0.
 func NewStoreID() StoreID { return StoreID(randomID()) }
 
 func randomID() uint64 {

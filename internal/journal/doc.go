@@ -1,27 +1,41 @@
-// Package journal is the one write-ahead log of a data directory. Submissions of
-// all partitions that arrive while a sync runs become one group: one write, one
-// fdatasync, and all of its waiters are told together. There is no timer.
+// Package journal is the write-ahead log of a data directory. Submissions of all partitions that
+// arrive during a sync become one group: one write, one fdatasync, and one completion for all of
+// them. No timer delays a group.
 //
-// The package does not know what a submission means: bytes go in, the same bytes
-// come out of a replay. It never retries a failed write or sync.
+// Submissions are opaque bytes; a replay returns the same bytes. The package never retries a failed
+// write or sync.
 //
 // # Invariants
 //
-//  1. Group n+1 is written only after group n is synced (or written, if nothing
-//     is synced). So a group that cannot be read while a later header exists was
-//     acknowledged: that is corruption. Without a later header it is a torn tail,
-//     which nobody was told of.
-//  2. Group numbers rise by one within a run and never restart: a recycled
-//     file's old groups have lower numbers than any that recovery looks for.
-//  3. Files are written with zeroes and synced once, before their first use, and
-//     recycled when a checkpoint has covered all of their groups.
-//  4. After an error nothing is written any more; every later submission is
-//     answered with that error.
+//  1. Group n+1 is written only after group n is synced (with NoSync: written). So a group that cannot
+//     be read although a later header exists was acknowledged: that is corruption. Without a later
+//     header it is a torn tail, which was never acknowledged.
+//  2. Group numbers rise by one within a run and never restart: the old groups of a reused file have
+//     lower numbers than any that recovery looks for.
+//  3. A file is filled with zeros and synced once before its first use. It is reused when a checkpoint
+//     has covered all its groups.
+//  4. After an error nothing is written any more. Every later submission is answered with that error.
 //  5. Submissions become durable in the order in which they came.
-//  6. What a replay gave is durable before Open returns, as if it had been
-//     acknowledged: who acts on it cannot find it gone after a power cut.
+//  6. The acknowledgement record names only groups that are durable (with NoSync: written). So a
+//     journal that ends below the record has lost acknowledged groups, however clean its end looks.
+//  7. The groups that a replay returned are durable before Open returns, as if they had been
+//     acknowledged. So nothing that the caller does because of them can be undone by a power cut.
 //
-// # File %016x.log: groups at multiples of 512 bytes, little-endian
+// # Goroutines
+//
+// Start starts two, and Close waits for both: write writes and syncs the groups and calls durable;
+// prepare keeps one free file ready. The timer of the acknowledgement record runs syncRecord in a
+// goroutine of its own, for which Close waits too.
+//
+// # Locks
+//
+// Journal.writing → Journal.mu. The goroutine that writes a group holds writing over the write, the
+// sync and the call of durable. acknowledgements.mu is held over the sync of the record, and
+// Journal.mu may be taken under it (Fail).
+//
+// # File %016x.log: on disk, by place, append only
+//
+// Groups at multiples of 512 bytes, little-endian:
 //
 //	offset size field
 //	     0    4 magic "LKJ1"
@@ -36,7 +50,23 @@
 //	    44    4 header crc (CRC-32C of bytes 0 to 43)
 //	    48      body: submissions one after the other
 //
-// The write goes on with zeroes to the end of a 4096-byte page: a partial write
-// of a page that is not cached would have to read it first. Where the file system
-// can, groups are written past the page cache.
+// The write of a group is filled with zeros to the end of a 4096-byte page, because a partial write
+// of an uncached page would have to read it first. Groups bypass the page cache if the file system
+// supports that.
+//
+// # File acknowledged: on disk, by place, append only
+//
+// The acknowledgement record, little-endian:
+//
+//	offset size field
+//	     0    4 magic "LKA1"
+//	     4    4 crc (CRC-32C of bytes 8 to 23)
+//	     8    8 the highest group whose submissions were answered
+//	    16    8 zero
+//
+// The record lags behind the journal: after a kill by at most the last group, after a power cut by
+// the pause between two of its syncs (100 ms, or 128 times the duration of the last one). Some
+// losses are not detected here: a disk that lost only the groups of that time, with all that the
+// segments had of them, looks like one that never received them; so does a disk that reverted
+// everything, the record and the checkpoint included. The other replicas detect these.
 package journal

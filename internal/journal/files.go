@@ -9,11 +9,11 @@ import (
 const (
 	// maxFree bounds the files kept for reuse.
 	maxFree = 8
-	// zeroChunk is how much is zeroed with one call.
+	// zeroChunk is the number of bytes zeroed with one call.
 	zeroChunk = 1 << 20
 )
 
-// rotate makes a free file the current one; it waits if none is ready yet.
+// rotate makes a free file the current one. It waits until one is ready.
 func (j *Journal) rotate() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -37,14 +37,13 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-// prepare keeps one free file ready, so that the writer need not zero one.
-// Started by Start, ends after
-// the writer or with an error.
+// prepare keeps one free file ready, so that the writer need not fill one with zeros. Started by
+// Start, ends after the writer or with an error, waited for by Close.
 func (j *Journal) prepare() {
 	defer j.done.Done()
 	for {
 		j.mu.Lock()
-		// At closing the writer may still need files for what is queued.
+		// While closing, the writer may still need files for queued submissions.
 		for !j.mu.ended && j.mu.err == nil && (len(j.mu.free) > 0 || j.mu.closing && !j.mu.waiting) {
 			j.room.Wait()
 		}
@@ -67,8 +66,8 @@ func (j *Journal) prepare() {
 	}
 }
 
-// create makes a file of zeroes. Written, not allocated: syncing a write into
-// blocks that were only allocated costs nearly twice as much (DESIGN.md 3).
+// create creates a file of zeros. The zeros are written, not only allocated: a sync of a write into
+// blocks that were only allocated takes nearly twice as long.
 func (j *Journal) create(number uint64) (*logFile, error) {
 	name := fileName(j.o.Dir, number)
 	f, err := j.o.FS.Create(name)
@@ -93,14 +92,14 @@ func (j *Journal) create(number uint64) (*logFile, error) {
 	return j.use(f, name), nil
 }
 
-// use takes a file of zeroes or of old groups for writing. Its groups are read
-// after a crash alone: they need no page cache, unless that is all they get.
+// use takes a file of zeros or of old groups for writing. Its groups are read only after a crash,
+// so they bypass the page cache, unless NoSync leaves them there.
 func (j *Journal) use(f vfs.File, name string) *logFile {
-	return &logFile{File: f, name: name, direct: !j.o.NoSync && f.Direct()}
+	return &logFile{File: f, name: name, direct: !j.o.NoSync && !j.o.Mixed && f.Direct()}
 }
 
-// Release says that a durable checkpoint holds all groups up to group: files
-// with nothing newer are used again.
+// Release states that a durable checkpoint holds all groups up to group. Files without newer groups
+// are reused.
 func (j *Journal) Release(group uint64) error {
 	j.mu.Lock()
 	var drop []*logFile

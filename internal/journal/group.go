@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 )
 
-// Align is what the places of groups are multiples of, in bytes.
+// Align is the alignment of groups in bytes.
 const Align = 512
 
 const (
@@ -16,26 +16,26 @@ const (
 	groupMagic = 0x314a4b4c // "LKJ1" read little-endian
 )
 
-// ErrCorrupt means that bytes which were acknowledged cannot be read.
+// ErrCorrupt means that acknowledged bytes cannot be read.
 var ErrCorrupt = errors.New("journal: corrupt")
 
-// errNoGroup means that there is no whole group here: the end, or a torn tail.
+// errNoGroup means that no whole group begins here: the end, or a torn tail.
 var errNoGroup = errors.New("journal: no group here")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Header is what stands in front of a group.
+// Header is the header of a group. On disk, by place, append only: see doc.go.
 type Header struct {
 	Length     uint32 // bytes of the body
 	BodyCRC    uint32
 	PrevCRC    uint32 // header crc of the group before
 	Generation uint64
 	Group      uint64
-	Synced     uint64 // all groups up to this were durable when the group was written
+	Synced     uint64 // all groups up to this one were durable when the group was written
 	CRC        uint32
 }
 
-// put fills b[:headerSize] and returns the header crc.
+// put encodes the header into b[:headerSize] and returns the header crc.
 func (h Header) put(b []byte) uint32 {
 	le := binary.LittleEndian
 	clear(b[:headerSize])
@@ -51,7 +51,7 @@ func (h Header) put(b []byte) uint32 {
 	return crc
 }
 
-// decodeHeader reads and checks a header alone.
+// decodeHeader decodes and checks a header alone.
 func decodeHeader(b []byte) (Header, error) {
 	le := binary.LittleEndian
 	if len(b) < headerSize || le.Uint32(b) != groupMagic {
@@ -71,8 +71,8 @@ func decodeHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// DecodeGroup reads the first group of b and checks it whole. The body aliases
-// b; n is where the next group may begin.
+// DecodeGroup decodes the first group of b and checks it completely. The body aliases b; n is the
+// earliest place of the next group.
 func DecodeGroup(b []byte) (h Header, body []byte, n int, err error) {
 	if h, err = decodeHeader(b); err != nil {
 		return Header{}, nil, 0, err

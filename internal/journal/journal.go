@@ -7,27 +7,28 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
-	"github.com/lockstepmq/lockstep/internal/mutation"
+	"github.com/lockstepmq/lockstep/internal/stopwatch"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
 const (
 	// keepBufferBytes bounds the group buffers kept between groups.
 	keepBufferBytes = 8 << 20
-	// newBufferBytes is what a group buffer has at first: enough for memory of
-	// its own pages, so that vfs.Aligned need not copy.
+	// newBufferBytes is the first size of a group buffer: enough that the allocator gives it pages
+	// of its own, so that vfs.Aligned need not copy.
 	newBufferBytes = 64 << 10
 )
 
-// ErrClosed answers what is submitted after Close.
+// ErrClosed is the error of submissions after Close.
 var ErrClosed = errors.New("journal: closed")
 
 // Appender encodes a submission at the end of b.
 type Appender interface{ AppendTo(b []byte) []byte }
 
-// Durable says that all submissions up to number N are durable, the last of them
-// in Group, whose header crc is CRC. Files is as in Mark.
+// Durable reports that all submissions up to number N are durable, the last of them in Group, whose
+// header crc is CRC. Files is as in Mark.
 type Durable struct {
 	N     uint64
 	Group uint64
@@ -39,39 +40,40 @@ type Durable struct {
 type Options struct {
 	FS        vfs.FS
 	Dir       string
-	FileBytes int64 // of one file, a multiple of 4096
-	NoSync    bool  // leave syncing to the kernel: --durability=replicated
+	FileBytes int64 // size of one file, a multiple of 4096
+	NoSync    bool  // leave the sync to the kernel: --durability=replicated
+	Mixed     bool  // SetSync may be called
 }
 
-// Journal is an open journal. Its goroutines are started by Start and end in
-// Close.
+// Journal is an open journal. Start starts its goroutines, Close ends them.
 type Journal struct {
 	o       Options
 	durable func(Durable, error)
+	noSync  atomic.Bool // groups are not synced at present
 	mu      struct {
 		sync.Mutex
-		buf     []byte // the group that fills: room for its header, then bodies
-		n       uint64 // submissions so far
-		taken   uint64 // submissions that the writer has taken
-		err     error  // final
-		told    bool   // the owner knows of err
-		closing bool
-		waiting bool       // the writer waits for a free file
-		ended   bool       // the writer has returned
-		free    []*logFile // ready to be written
-		used    []*logFile // oldest first; the last is the writer's
-		created uint64     // number for the next new file
-		begun   int        // how many files a group was ever written to
-		mark    Mark       // the newest durable group
-		written int64      // bytes written by this run
-		syncs   int64      // fdatasyncs of groups by this run
+		buf      []byte // the next group: room for its header, then bodies
+		n        uint64 // submissions so far
+		dequeued uint64 // submissions that a writer has taken
+		err      error  // final
+		reported bool   // err was passed to durable
+		closing  bool
+		waiting  bool       // the writer waits for a free file
+		ended    bool       // the writer has returned
+		free     []*logFile // ready to be written
+		used     []*logFile // oldest first; the last is the writer's
+		created  uint64     // number for the next new file
+		begun    int        // number of files that ever held a group
+		mark     Mark       // the newest durable group
+		written  int64      // bytes written by this run
+		syncs    int64      // fdatasyncs of groups by this run
 	}
 	wake sync.Cond // on mu: something was submitted, closing, error
 	room sync.Cond // on mu: free files changed
 	done sync.WaitGroup
 
-	writing sync.Mutex // the goroutine's, or that of a Flush; taken before mu
-	// Of who is writing.
+	writing sync.Mutex // held by the goroutine that writes; taken before mu
+	// The fields below belong to the goroutine that holds writing.
 	spare  []byte
 	file   *logFile
 	pos    int64
@@ -79,20 +81,23 @@ type Journal struct {
 	synced uint64
 	next   uint64
 	crc    uint32
+	acked  *acknowledgements // set by Start
+
+	groups stopwatch.Stopwatch // measures the group that is being written
 }
 
 type logFile struct {
 	vfs.File
 	name   string
 	direct bool   // written past the page cache
-	begun  bool   // a group was ever written to it
+	begun  bool   // it ever held a group
 	last   uint64 // highest group in it
 }
 
-// Open replays the groups after the mark; on return what it gave is durable, so
-// the caller may change files by it. The journal accepts submissions, but writes
-// none before Start: by then the caller must have everything replayed in a durable
-// checkpoint, because the files are used again from the beginning.
+// Open replays the groups after the mark. On return they are durable, so the caller may change
+// files because of them. The journal accepts submissions but writes none before Start. By then the
+// caller must have a durable checkpoint of everything replayed, because the files are then reused
+// from the beginning.
 func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recovery, error) {
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, Recovery{}, fmt.Errorf("journal: %w", err)
@@ -101,21 +106,27 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	if err != nil {
 		return nil, Recovery{}, err
 	}
-	r := &replayer{next: from.Group + 1, crc: from.CRC, synced: from.Synced, highest: from.Synced}
+	acked, err := Acknowledged(o.FS, o.Dir)
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	known := max(from.Synced, acked)
+	r := &replayer{next: from.Group + 1, crc: from.CRC, synced: known, highest: known}
 	if err := r.replay(images, visit); err != nil {
 		return nil, r.Recovery, err
 	}
 	r.judgeFiles(images, from)
 	if !o.NoSync {
-		if err := r.harden(o.FS, o.Dir, images); err != nil {
+		if err := r.rewriteUnsynced(o.FS, o.Dir, images); err != nil {
 			return nil, r.Recovery, err
 		}
 	}
 	if r.gen == 0 {
-		r.gen = rand.Uint64N(1 << 62) // see replayer.ours
+		r.gen = rand.Uint64N(1 << 62) // see replayer.isOwn
 	}
 	j := &Journal{o: o, gen: r.gen + 1, crc: r.crc}
-	// The number of a torn group whose header is lost too is not used again.
+	j.noSync.Store(o.NoSync)
+	// The number of a torn group whose header is lost too is not reused.
 	j.next = max(r.next, r.highest+1) + 1
 	j.synced = j.next - 1
 	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
@@ -132,11 +143,11 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 
 func newBuffer() []byte { return make([]byte, 0, newBufferBytes) }
 
-// adopt takes a file of an earlier run for use, unless its size is odd.
+// adopt takes a file of an earlier run for reuse, unless its size differs.
 func (j *Journal) adopt(im *image) error {
 	name := fileName(j.o.Dir, im.number)
 	if int64(len(im.data)) != j.o.FileBytes {
-		return nil // removed by Start: until then it may be needed again
+		return nil // Start removes it; until then another recovery may need it
 	}
 	f, err := j.o.FS.Open(name)
 	if err != nil {
@@ -150,15 +161,18 @@ func (j *Journal) adopt(im *image) error {
 	return nil
 }
 
-// Start begins to write. durable is called from the journal's goroutine or by
-// Flush, once at a time, and must not block; its error is final and is repeated
-// for all that follows.
+// Start begins to write. durable is called from the journal's goroutine or by Flush, once at a
+// time, and must not block. Its error is final and is repeated for all later submissions.
 func (j *Journal) Start(durable func(Durable, error)) error {
 	j.durable = durable
-	if err := j.dropStrays(); err != nil {
+	if err := j.removeStrays(); err != nil {
 		return err
 	}
-	// A file that an earlier process made may be known to the page cache only.
+	var err error
+	if j.acked, err = openAcknowledgements(j.o, &j.noSync, j.next-1, j.Fail); err != nil {
+		return err
+	}
+	// The entry of a file that an earlier process created may be in the page cache only.
 	if err := j.o.FS.SyncDir(j.o.Dir); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
@@ -168,10 +182,10 @@ func (j *Journal) Start(durable func(Durable, error)) error {
 	return nil
 }
 
-// dropStrays removes files of another size: an oversized group, a changed
-// option, or a creation that a crash interrupted.
-func (j *Journal) dropStrays() error {
-	known := map[string]bool{}
+// removeStrays removes files of another size: of an oversized group, a changed option, or an
+// interrupted creation.
+func (j *Journal) removeStrays() error {
+	known := map[string]bool{j.o.Dir + "/" + ackName: true}
 	for _, f := range j.mu.free {
 		known[f.name] = true
 	}
@@ -189,26 +203,25 @@ func (j *Journal) dropStrays() error {
 	return nil
 }
 
-// Submit adds a submission to the next group and returns its number. It never
-// blocks: the caller's admission bounds what is queued. Flush must follow.
+// Submit adds a submission to the next group and returns its number. It never blocks: the caller
+// bounds the queued bytes. Flush must follow.
 func (j *Journal) Submit(a Appender) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.mu.buf = a.AppendTo(j.mu.buf)
 	j.mu.n++
-	if !j.o.NoSync {
+	if !j.noSync.Load() {
 		j.wake.Signal()
 	}
 	return j.mu.n
 }
 
-// Flush sees to it that what was submitted is written. A group that is not synced
-// is but a copy to the page cache, less than it takes to wake the journal's
-// goroutine: the caller writes it, and durable is called before Flush returns,
-// unless somebody writes already or a new file is due. The caller must hold
-// nothing that durable wants.
+// Flush lets the submissions be written. With NoSync a group is only a copy to the page cache,
+// which takes less than waking the journal's goroutine. So the caller writes it, and durable is
+// called before Flush returns, unless another goroutine writes already or a new file is due. The
+// caller must hold no lock that durable takes.
 func (j *Journal) Flush() {
-	if !j.o.NoSync {
+	if !j.noSync.Load() {
 		return
 	}
 	if j.writing.TryLock() {
@@ -218,38 +231,45 @@ func (j *Journal) Flush() {
 			return
 		}
 	}
+	j.Wake()
+}
+
+// Wake has the journal's goroutine write what is queued. It waits for nothing.
+func (j *Journal) Wake() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.wake.Signal()
 }
 
-// fits reports whether what is queued goes into the present file.
+// fits reports whether the queued submissions fit into the present file.
 func (j *Journal) fits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.file != nil && j.pos+int64(len(j.mu.buf)) <= j.o.FileBytes && j.mu.err == nil
 }
 
-// Fail stops the journal with an error that happened elsewhere in the store.
+// SetSync starts or ends the sync of groups (Options.Mixed). Groups written before stay as
+// durable as they were: the caller makes a checkpoint. SetSync waits for the group under way.
+func (j *Journal) SetSync(on bool) {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	j.noSync.Store(!on)
+	j.Wake() // queued submissions may be without a Flush
+}
+
+// Fail stops the journal with an error from another part of the store.
 func (j *Journal) Fail(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.mu.err == nil {
 		j.mu.err = err
 	}
-	j.wake.Signal() // the writer tells the owner even if nothing is submitted
+	j.wake.Signal() // the writer calls durable even if nothing is submitted
 	j.room.Broadcast()
 }
 
-// Err is the error that stopped the journal.
-func (j *Journal) Err() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.mu.err
-}
-
-// Mark is the newest durable group; right after Open, what the first
-// checkpoint must say.
+// Mark is the mark of the newest durable group. Right after Open it is the mark for the first
+// checkpoint.
 func (j *Journal) Mark() Mark {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -260,30 +280,37 @@ func (j *Journal) Mark() Mark {
 	return m
 }
 
-// filesLocked is how many files with groups there are from now on, at least: more than
-// so many that are free are removed. Of what is not synced nothing is known.
+// filesLocked is the least number of files with groups from now on: more than maxFree free ones are
+// removed. With NoSync it is 0, because nothing is certain there.
 func (j *Journal) filesLocked() int {
-	if j.o.NoSync {
+	if j.o.NoSync || j.o.Mixed {
 		return 0
 	}
 	return min(j.mu.begun, maxFree)
 }
 
-// Written is how many bytes this run has written.
+// Written is the number of bytes that this run has written.
 func (j *Journal) Written() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.mu.written
 }
 
-// Syncs is how many groups this run has synced.
+// Syncs is the number of groups that this run has synced.
 func (j *Journal) Syncs() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.mu.syncs
 }
 
-// Close writes what is queued, waits for the goroutines and closes the files.
+// Barrier returns after durable has returned for every group that was visible in any way before the
+// call. It may wait for the group in progress.
+func (j *Journal) Barrier() {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+}
+
+// Close writes the queued submissions, waits for the goroutines and closes the files.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	j.mu.closing = true
@@ -291,11 +318,15 @@ func (j *Journal) Close() error {
 	j.room.Broadcast()
 	j.mu.Unlock()
 	j.done.Wait()
-	j.writing.Lock() // a Flush may still be at it
+	j.writing.Lock() // a Flush may still be writing
 	defer j.writing.Unlock()
+	var ackErr error
+	if j.acked != nil {
+		ackErr = j.acked.close() // it may call Fail, which takes j.mu
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	err := j.mu.err
+	err := errors.Join(j.mu.err, ackErr)
 	for _, f := range append(j.mu.free, j.mu.used...) {
 		err = errors.Join(err, f.Close())
 	}
@@ -306,8 +337,8 @@ func (j *Journal) Close() error {
 	return err
 }
 
-// write is the journal's goroutine: take all, write, sync, tell, repeat. Started
-// by Start, ends when Close has been called and nothing is queued.
+// write is the journal's goroutine: it takes all submissions, writes and syncs them, calls durable,
+// and repeats. Started by Start, ends when Close was called and nothing is queued.
 func (j *Journal) write() {
 	defer j.done.Done()
 	for j.wait() {
@@ -318,17 +349,19 @@ func (j *Journal) write() {
 	j.end()
 }
 
-// writeQueued writes what is queued as one group, and tells.
+// writeQueued writes the queued submissions as one group and calls durable.
 func (j *Journal) writeQueued() {
 	buf, n, err, ok := j.take()
 	if !ok {
-		return // somebody else did
+		return // another goroutine has written them
 	}
 	d := Durable{N: n}
 	if err == nil {
+		j.groups.Begin()
 		if err = j.writeGroup(buf); err != nil {
 			j.Fail(err)
 		}
+		j.groups.End()
 		d.Group, d.CRC, d.Files = j.next-1, j.crc, j.Mark().Files
 	}
 	if cap(buf) > keepBufferBytes {
@@ -336,9 +369,23 @@ func (j *Journal) writeQueued() {
 	}
 	j.spare = buf[:0]
 	j.durable(d, err)
+	if err == nil {
+		j.noteAcknowledged(d.Group)
+	}
 }
 
-// end lets prepare go: no file is needed any more.
+// noteAcknowledged records that a group was answered.
+func (j *Journal) noteAcknowledged(group uint64) {
+	if !j.noSync.Load() { // with NoSync the timer writes it
+		j.groups.Begin()
+		defer j.groups.End()
+	}
+	if err := j.acked.note(group); err != nil {
+		j.Fail(err)
+	}
+}
+
+// end lets prepare end: no further file is needed.
 func (j *Journal) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -346,12 +393,12 @@ func (j *Journal) end() {
 	j.room.Broadcast()
 }
 
-// dueLocked: there are submissions to write, or an error to tell.
+// dueLocked reports whether there are submissions to write, or an error to report.
 func (j *Journal) dueLocked() bool {
-	return j.mu.n != j.mu.taken || j.mu.err != nil && !j.mu.told
+	return j.mu.n != j.mu.dequeued || j.mu.err != nil && !j.mu.reported
 }
 
-// wait returns when something is due; false: nothing will be any more.
+// wait returns when something is due. False: nothing will be due any more.
 func (j *Journal) wait() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -368,10 +415,10 @@ func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 	if !j.dueLocked() {
 		return nil, 0, nil, false
 	}
-	j.mu.told = j.mu.err != nil
+	j.mu.reported = j.mu.err != nil
 	buf = j.mu.buf
 	j.mu.buf = append(j.spare[:0], make([]byte, headerSize)...)
-	j.mu.taken = j.mu.n
+	j.mu.dequeued = j.mu.n
 	return buf, j.mu.n, j.mu.err, true
 }
 
@@ -379,7 +426,7 @@ func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 func (j *Journal) writeGroup(buf []byte) error {
 	size := len(buf)
 	if int64(size)-headerSize > math.MaxUint32 {
-		return fmt.Errorf("journal: a group of %d bytes is more than one can be", size)
+		return fmt.Errorf("journal: a group of %d bytes exceeds the limit of 4 GiB", size)
 	}
 	if j.file == nil || (j.pos > 0 && j.pos+int64(size) > j.o.FileBytes) {
 		if err := j.rotate(); err != nil {
@@ -400,7 +447,7 @@ func (j *Journal) writeGroup(buf []byte) error {
 	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
 		return fmt.Errorf("journal: write group %d: %w", j.next, err)
 	}
-	if !j.o.NoSync && !mutation.Off(mutation.JournalSync) {
+	if !j.noSync.Load() {
 		if err := j.file.Sync(); err != nil {
 			return fmt.Errorf("journal: sync group %d: %w", j.next, err)
 		}
@@ -422,7 +469,7 @@ func (j *Journal) noteGroup(bytes int64) {
 	}
 	j.mu.mark = Mark{Group: j.next, CRC: j.crc, Synced: j.synced}
 	j.mu.written += bytes
-	if !j.o.NoSync {
+	if !j.noSync.Load() {
 		j.mu.syncs++
 	}
 	j.next++

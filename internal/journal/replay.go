@@ -14,29 +14,28 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Mark is a place in the journal: all groups up to Group are in the checkpoint.
-// The zero Mark means that the checkpoint is lost.
-// Synced is the highest group known to be durable when the mark was made; it may
-// be above Group.
+// Mark is a place in the journal: all groups up to Group are in the checkpoint. The zero Mark means
+// that the checkpoint is lost. Synced is the highest group known to be durable when the mark was
+// made; it may be above Group.
 type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
-	// Files, if not 0, is how many files had groups in them then, of FileBytes and more,
-	// and have for ever. Nothing in the others says that one of them was removed.
+	// Files, if not 0, is the number of files of at least FileBytes that held groups then and hold
+	// some for ever. The files themselves do not show that one of them was removed.
 	Files     int
 	FileBytes int64
 }
 
-// Recovery says what Open found.
+// Recovery is the result of a replay.
 type Recovery struct {
-	Groups int   // replayed
-	Bytes  int64 // of their bodies
+	Groups int   // number of replayed groups
+	Bytes  int64 // bytes of their bodies
 	Torn   bool  // an unacknowledged group was cut
-	// Corrupt is not nil if acknowledged groups cannot be read: the data of this
-	// directory is then doubtful as a whole. It wraps ErrCorrupt.
+	// Corrupt is not nil if acknowledged groups cannot be read: the whole directory is then
+	// doubtful. It wraps ErrCorrupt.
 	Corrupt error
-	// Salvaged are the groups replayed after those; Groups has them too.
+	// Salvaged is the number of groups replayed after the unreadable ones. Groups includes them.
 	Salvaged int
 }
 
@@ -50,10 +49,10 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  Header // of the group at its beginning; zero if there is none
+	first  Header // header of the group at its beginning; zero if there is none
 }
 
-// begun tells a file in which there was ever a group from one of zeroes.
+// begun reports whether the file ever held a group: it is not all zeros.
 func (im *image) begun() bool {
 	return slices.ContainsFunc(im.data, func(b byte) bool { return b != 0 })
 }
@@ -100,22 +99,22 @@ func readFile(fs vfs.FS, name string) ([]byte, error) {
 
 // replayer walks the groups after a mark.
 type replayer struct {
-	next    uint64 // the group looked for
-	crc     uint32 // header crc of the one before
-	synced  uint64 // highest group that any header says is durable
+	next    uint64 // number of the next group
+	crc     uint32 // header crc of the group before
+	synced  uint64 // highest group that any header names as durable
 	highest uint64 // highest group that any header names
 	gen     uint64 // highest generation
 	Recovery
 }
 
-// replay gives the bodies of the groups after the mark to visit, in order, until
-// the first that is not whole, and judges why it is not (invariant 1).
+// replay passes the bodies of the groups after the mark to visit, in order, up to the first group
+// that is not whole. Then it decides whether that group is torn or corrupt (invariant 1).
 func (r *replayer) replay(images []*image, visit func(body []byte) error) error {
 	for _, im := range images {
 		r.gen = max(r.gen, im.first.Generation)
 	}
 	for _, im := range images {
-		r.survey(im.data)
+		r.scanHeaders(im.data)
 	}
 	if r.next == 1 {
 		r.newestRun(images)
@@ -138,8 +137,8 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	return r.salvage(images, visit)
 }
 
-// judgeFiles looks whether files are missing that the mark knows of, or were emptied or
-// cut short: what was acknowledged last may have been in them.
+// judgeFiles checks whether files that the mark counts are missing, empty or cut short: they may
+// have held the groups acknowledged last.
 func (r *replayer) judgeFiles(images []*image, from Mark) {
 	left := 0
 	for left < from.Files {
@@ -150,18 +149,18 @@ func (r *replayer) judgeFiles(images []*image, from Mark) {
 		left, images = left+1, images[at+1:]
 	}
 	if left < from.Files && r.Corrupt == nil {
-		r.Corrupt = fmt.Errorf("%w: of %d files of the journal %d are left", ErrCorrupt, from.Files, left)
+		r.Corrupt = fmt.Errorf("%w: %d of the %d files of the journal are left", ErrCorrupt, left, from.Files)
 	}
 }
 
-// newestRun begins with the oldest group from which on none is missing. Groups
-// after the lost mark were never overwritten, so the run has them all; an older
-// group, which a file used again still shows, is not part of it.
+// newestRun begins with the oldest group from which on none is missing. Groups after the lost mark
+// were never overwritten, so the run includes them all. It excludes older groups that a reused file
+// still contains.
 func (r *replayer) newestRun(images []*image) {
 	groups, newest := map[uint64]Header{}, uint64(0)
 	for _, im := range images {
 		for at := 0; at+headerSize <= len(im.data); at += Align {
-			if h, _, _, err := DecodeGroup(im.data[at:]); err == nil && r.ours(h) {
+			if h, _, _, err := DecodeGroup(im.data[at:]); err == nil && r.isOwn(h) {
 				groups[h.Group], newest = h, max(newest, h.Group)
 			}
 		}
@@ -173,13 +172,13 @@ func (r *replayer) newestRun(images []*image) {
 	}
 }
 
-// salvage gives what can be read after the break, wherever it lies, in its
-// order: whoever takes it must see by itself what fits.
+// salvage passes the readable groups after the break to visit, in their order. visit must check
+// which of their writes continue its state.
 func (r *replayer) salvage(images []*image, visit func(body []byte) error) error {
 	bodies := map[uint64][]byte{}
 	for _, im := range images {
 		for at := 0; at+headerSize <= len(im.data); at += Align {
-			if h, body, _, err := DecodeGroup(im.data[at:]); err == nil && h.Group > r.next && r.ours(h) {
+			if h, body, _, err := DecodeGroup(im.data[at:]); err == nil && h.Group > r.next && r.isOwn(h) {
 				bodies[h.Group] = body
 			}
 		}
@@ -195,23 +194,23 @@ func (r *replayer) salvage(images []*image, visit func(body []byte) error) error
 	return nil
 }
 
-// generations is how far the files' generations may be apart.
+// generations is the greatest distance between the generations of the files.
 const generations = 1 << 16
 
-// ours tells a group from a message's body that looks like one: nobody who puts
-// messages knows the generation.
-func (r *replayer) ours(h Header) bool {
+// isOwn distinguishes a group from a message body that looks like one: no publisher can know the
+// generation.
+func (r *replayer) isOwn(h Header) bool {
 	return r.gen == 0 || h.Generation <= r.gen+generations && h.Generation+generations >= r.gen
 }
 
-// walk visits the groups of one file from r.next on, if it has that one. What lies
-// before it is in the checkpoint: whether it can be read says nothing.
+// walk visits the groups of one file from r.next on, if the file has that group. The groups before
+// it are in the checkpoint, so it does not matter whether they can be read.
 func (r *replayer) walk(im *image, visit func([]byte) error) error {
-	at := r.place(im.data)
+	at := r.locate(im.data)
 	for gen := uint64(0); at < len(im.data); {
 		h, body, n, err := DecodeGroup(im.data[at:])
 		if err != nil || h.Group != r.next || h.PrevCRC != r.crc || gen != 0 && h.Generation != gen {
-			return nil // the end of this file's groups, or damage: judged by the caller
+			return nil // the end of this file's groups, or damage; the caller decides
 		}
 		if err := visit(body); err != nil {
 			return err
@@ -224,20 +223,20 @@ func (r *replayer) walk(im *image, visit func([]byte) error) error {
 	return nil
 }
 
-// place finds the group looked for in a file; the file's end if it is not there.
-func (r *replayer) place(data []byte) int {
+// locate returns the place of the next group in a file, the file's end if it is not there.
+func (r *replayer) locate(data []byte) int {
 	for at := 0; at+headerSize <= len(data); at += Align {
-		if h, err := decodeHeader(data[at:]); err == nil && h.Group == r.next && h.PrevCRC == r.crc && r.ours(h) {
+		if h, err := decodeHeader(data[at:]); err == nil && h.Group == r.next && h.PrevCRC == r.crc && r.isOwn(h) {
 			return at
 		}
 	}
 	return len(data)
 }
 
-// survey looks at every place where a header may be, for what was acknowledged.
-func (r *replayer) survey(data []byte) {
+// scanHeaders looks at every possible place of a header, to find the highest acknowledged group.
+func (r *replayer) scanHeaders(data []byte) {
 	for at := 0; at+headerSize <= len(data); at += Align {
-		if h, err := decodeHeader(data[at:]); err == nil && r.ours(h) {
+		if h, err := decodeHeader(data[at:]); err == nil && r.isOwn(h) {
 			r.synced = max(r.synced, h.Synced)
 			r.highest = max(r.highest, h.Group)
 			r.gen = max(r.gen, h.Generation)

@@ -48,8 +48,8 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// checkDeclaration wants a comment at each exported type, and at each exported
-// constant and variable or at the block they stand in.
+// checkDeclaration requires a comment at each exported type, and at each exported constant and
+// variable or at its block.
 func checkDeclaration(t *testing.T, s source, d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
@@ -65,7 +65,7 @@ func checkDeclaration(t *testing.T, s source, d *ast.GenDecl) {
 	}
 }
 
-// exportedReceiver says whether a function is no method, or one of an exported
+// exportedReceiver reports whether a declaration is a function, or a method of an exported
 // type.
 func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// sleepers are the test files that may sleep for real, with the reason. In a
-// bubble of testing/synctest a sleep takes no time, so those files may.
+// sleepers are the test files that may sleep in real time, with the reason. A sleep in a
+// bubble of testing/synctest takes no time, so such files may sleep too.
 var sleepers = map[string]string{}
 
 func TestNoGotoNoInit(t *testing.T) {
@@ -43,11 +43,48 @@ func TestNoSleepInTests(t *testing.T) {
 	}
 }
 
-// TestDecisionsStartNothing keeps goroutines and channels out of the packages
-// that the simulator replays.
+// propertySkips are the test files whose properties reject inputs with a skip.
+var propertySkips = map[string]bool{"nsqd/reference_test.go": true, "nsqd/modelrules_test.go": true}
+
+// TestSkipsAreNoted: a test is skipped under -short, or by internal/testkit/env, which
+// reports it to the build server.
+func TestSkipsAreNoted(t *testing.T) {
+	for _, s := range sources(t) {
+		if !s.test || s.dir() == "internal/testkit/env" || propertySkips[s.path] {
+			continue
+		}
+		short := map[ast.Node]bool{}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if branch, ok := n.(*ast.IfStmt); ok {
+				ast.Inspect(branch.Cond, func(c ast.Node) bool {
+					if isCall(c, "testing", "Short") {
+						short[branch.Body] = true
+					}
+					return true
+				})
+			}
+			return !short[n]
+		})
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return !short[n]
+			}
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && !isCall(n, "env", "Skip") &&
+				(f.Sel.Name == "Skip" || f.Sel.Name == "Skipf" || f.Sel.Name == "SkipNow") {
+				t.Errorf("%s: %s; use env.Skip or env.Missing", s.at(n), f.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+// TestDecisionsStartNothing keeps goroutines and channels out of the packages that decide: the
+// simulator replays them, and table tests call them directly.
 func TestDecisionsStartNothing(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.test || s.dir() != "coordinator/replica" && s.dir() != "coordinator/placement" {
+		pure := s.dir() == "coordinator/replica" || s.dir() == "coordinator/placement" || s.dir() == "coordinator/controller"
+		if s.test || !pure {
 			continue
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {

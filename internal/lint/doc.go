@@ -1,8 +1,8 @@
-// Package lint holds the rules of this repository that no common linter knows,
-// as tests: imports go downwards only, the replication protocol is pure, every
-// package says what it is, and the constructs we do without stay out.
+// Package lint holds the rules of this repository that common linters do not have, as tests:
+// imports go downwards only, the replication protocol is pure, every package has a
+// description, comments name their subjects, and forbidden constructs stay out.
 //
-// It reads source, never runs it, and has no code of its own. A rule that turns
-// out to be wrong is changed here, with its reason, in the commit that needs
-// it; there are no exemptions in the source files.
+// It reads the sources, never runs them, and has no code of its own. A rule that turns out to
+// be wrong is changed here, with its reason, in the commit that needs it; the source files
+// have no exemptions.
 package lint

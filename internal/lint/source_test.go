@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,16 +21,16 @@ const module = "github.com/lockstepmq/lockstep"
 
 // source is one parsed file.
 type source struct {
-	path string // from the root of the repository, with slashes
+	path string // relative to the root of the repository, with slashes
 	test bool
 	fset *token.FileSet
 	file *ast.File
 }
 
-// dir is the package's folder from the root; "." is the root.
+// dir is the package's directory relative to the root; "." is the root.
 func (s source) dir() string { return path.Dir(s.path) }
 
-// at names a place for a failure.
+// at returns a position for a failure.
 func (s source) at(n ast.Node) string {
 	return s.path + ":" + strconv.Itoa(s.fset.Position(n.Pos()).Line)
 }
@@ -45,14 +46,23 @@ func (s source) imports() map[string]*ast.ImportSpec {
 	return out
 }
 
-// sources parses every Go file of the module; other modules in the repository
-// have rules, and dependencies, of their own.
+// sources returns every Go file of the module. Other modules in the repository have their own
+// rules and dependencies.
 func sources(t *testing.T) []source {
 	t.Helper()
+	out, err := parsed()
+	require.NoError(t, err)
+	require.NotEmpty(t, out)
+	return out
+}
+
+// parsed reads the files once for all tests.
+var parsed = sync.OnceValues(parse)
+
+func parse() (out []source, err error) {
 	const root = "../.."
-	var out []source
 	fset := token.NewFileSet()
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -78,10 +88,8 @@ func sources(t *testing.T) []source {
 		out = append(out, source{path: filepath.ToSlash(rel), test: strings.HasSuffix(name, "_test.go"), fset: fset, file: file})
 		return nil
 	})
-	require.NoError(t, err)
-	require.NotEmpty(t, out)
-	return out
+	return out, err
 }
 
-// below says whether dir is root or lies in it.
+// below reports whether dir is root or below it.
 func below(dir, root string) bool { return dir == root || strings.HasPrefix(dir, root+"/") }

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Channels asks every daemon, over HTTP, which channels it knows of a topic:
-// those must exist before a new topic's first message. It returns what it
-// heard, sorted, also when some daemons did not answer.
+// Channels queries every daemon over HTTP for the channels of a topic, which must exist before
+// the first message of a new topic. It returns the sorted channels of all answers, even if
+// some daemons did not answer.
 func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error) {
 	dialer := &net.Dialer{Timeout: orDefault(r.opts.ConnectTimeout, 2*time.Second)}
 	client := &http.Client{
@@ -26,13 +26,13 @@ func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error
 	var mu sync.Mutex
 	var all []string
 	var failed error
-	var asked sync.WaitGroup
+	var queries sync.WaitGroup
 	for _, p := range r.peers() {
 		address := p.http.Load()
 		if address == nil {
-			continue // never reached: its HTTP address is not known
+			continue // no connection yet: its HTTP address is unknown
 		}
-		asked.Go(func() { // at once: one that hangs must not take the time of the others
+		queries.Go(func() { // in parallel: a daemon that hangs must not use up the time of the others
 			channels, err := ask(ctx, client, "http://"+*address+"/channels?topic="+url.QueryEscape(topic))
 			mu.Lock()
 			defer mu.Unlock()
@@ -40,7 +40,7 @@ func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error
 			failed = errors.Join(failed, err)
 		})
 	}
-	asked.Wait()
+	queries.Wait()
 	slices.Sort(all)
 	return slices.Compact(all), failed
 }

@@ -19,16 +19,16 @@ const (
 	maxRetry        = 15 * time.Second
 )
 
-// peer is one nsqlookupd. All but the last group of fields belongs to its
+// peer is the connection to one nsqlookupd. All but the last group of fields belongs to its
 // goroutine.
 type peer struct {
-	opts    Options
-	address string
-	conn    net.Conn // nil = not connected
-	in      *bufio.Reader
-	known   map[registration]bool // told on this connection
-	used    time.Time             // last exchange
-	failing bool                  // already logged
+	opts       Options
+	address    string
+	conn       net.Conn // nil = not connected
+	in         *bufio.Reader
+	registered map[registration]bool // sent on this connection
+	lastUsed   time.Time             // last exchange
+	failing    bool                  // the failure is already logged
 
 	wake   chan struct{} // capacity 1
 	http   atomic.Pointer[string]
@@ -55,7 +55,7 @@ func (p *peer) stop() {
 	<-p.done
 }
 
-// run brings the daemon up to date, again and again.
+// run keeps the registrations up to date until ctx ends.
 func (p *peer) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.disconnect()
@@ -71,7 +71,7 @@ func (p *peer) run(ctx context.Context) {
 			timer.Reset(retry)
 			retry = min(2*retry, maxRetry)
 		}
-		if !pause(ctx, timer, p.wake) {
+		if !sleepUntil(ctx, timer, p.wake) {
 			return
 		}
 	}
@@ -89,47 +89,47 @@ func (p *peer) disconnect() {
 	if p.conn != nil {
 		_ = p.conn.Close()
 	}
-	p.conn, p.known = nil, nil
+	p.conn, p.registered = nil, nil
 }
 
-// update makes the daemon know what Source says.
+// update sends the differences between Source and the registrations of this connection.
 func (p *peer) update(ctx context.Context) error {
 	if p.conn == nil {
 		if err := p.connect(ctx); err != nil {
 			return err
 		}
 	}
-	want := wanted(p.opts.Source)
-	for r := range p.known {
+	want := registrations(p.opts.Source)
+	for r := range p.registered {
 		if !want[r] {
-			if err := p.tell("UNREGISTER", r); err != nil {
+			if err := p.send("UNREGISTER", r); err != nil {
 				return err
 			}
-			delete(p.known, r)
+			delete(p.registered, r)
 		}
 	}
 	for r := range want {
-		if !p.known[r] {
-			if err := p.tell("REGISTER", r); err != nil {
+		if !p.registered[r] {
+			if err := p.send("REGISTER", r); err != nil {
 				return err
 			}
-			p.known[r] = true
+			p.registered[r] = true
 		}
 	}
-	if time.Since(p.used) >= p.opts.Ping {
+	if time.Since(p.lastUsed) >= p.opts.Ping {
 		return p.expectOK("PING\n")
 	}
 	return nil
 }
 
-// connect dials and introduces the broker.
+// connect dials and sends IDENTIFY.
 func (p *peer) connect(ctx context.Context) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", p.address)
 	if err != nil {
 		return err
 	}
-	p.conn, p.in, p.known = conn, bufio.NewReader(conn), map[registration]bool{}
+	p.conn, p.in, p.registered = conn, bufio.NewReader(conn), map[registration]bool{}
 	body, err := json.Marshal(p.opts.Identity)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (p *peer) connect(ctx context.Context) error {
 	return nil
 }
 
-func (p *peer) tell(verb string, r registration) error {
+func (p *peer) send(verb string, r registration) error {
 	line := verb + " " + r.topic
 	if r.channel != "" {
 		line += " " + r.channel
@@ -166,8 +166,8 @@ func (p *peer) expectOK(request string) error {
 
 // exchange sends a request and reads the answer: a length and that many bytes.
 func (p *peer) exchange(request []byte) ([]byte, error) {
-	p.used = time.Now()
-	if err := p.conn.SetDeadline(p.used.Add(exchangeTimeout)); err != nil {
+	p.lastUsed = time.Now()
+	if err := p.conn.SetDeadline(p.lastUsed.Add(exchangeTimeout)); err != nil {
 		return nil, err
 	}
 	if _, err := p.conn.Write(request); err != nil {

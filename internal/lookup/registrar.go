@@ -11,8 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// Identity is what a broker tells of itself. The ports are those that clients
-// are to use.
+// Identity is the broker's part of IDENTIFY. The ports are those for clients.
 type Identity struct {
 	Version          string `json:"version"`
 	TCPPort          int    `json:"tcp_port"`
@@ -23,11 +22,11 @@ type Identity struct {
 	TopologyRegion   string `json:"topology_region"`
 }
 
-// Source says what is to be registered: the channels of each topic that this
-// broker leads. It is called by any goroutine.
+// Source returns the topics to register: the channels of each topic that this broker leads.
+// Any goroutine may call it.
 type Source func() map[string][]string
 
-// FromStats is a Source of the topics that a broker leads.
+// FromStats returns the Source of the topics that a broker leads.
 func FromStats(s edge.Stats) Source {
 	return func() map[string][]string {
 		set := map[string][]string{}
@@ -46,27 +45,27 @@ func FromStats(s edge.Stats) Source {
 type Options struct {
 	Identity Identity
 	Source   Source
-	// Refresh is how often Source is asked without a Notify (default 1 s), Ping
-	// how often a quiet connection is used (default 15 s).
+	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often
+	// an idle connection is used (default 15 s).
 	Refresh, Ping time.Duration
-	// ConnectTimeout and RequestTimeout are for the HTTP questions of Channels;
-	// the TCP exchanges have one second each.
+	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP
+	// exchange has one second.
 	ConnectTimeout, RequestTimeout time.Duration
 	Log                            logrus.FieldLogger
 }
 
-// Registrar keeps nsqlookupds informed.
+// Registrar keeps the registrations at all nsqlookupds up to date.
 type Registrar struct {
 	opts Options
 	mu   struct {
 		sync.Mutex
-		addresses []string // as they were given
+		addresses []string // in the configured order
 		peers     map[string]*peer
 		closed    bool
 	}
 }
 
-// New starts to inform the daemons at these addresses (host:port).
+// New starts to register with the daemons at these addresses (host:port).
 func New(o Options, addresses []string) *Registrar {
 	if o.Refresh == 0 {
 		o.Refresh = time.Second
@@ -80,24 +79,24 @@ func New(o Options, addresses []string) *Registrar {
 	return r
 }
 
-// SetAddresses changes the daemons: connections to those not named end, which
-// makes them forget this broker.
+// SetAddresses replaces the daemons. It closes the connections to those that are not named,
+// which removes their registrations of this broker.
 func (r *Registrar) SetAddresses(addresses []string) {
-	wanted := map[string]bool{}
+	configured := map[string]bool{}
 	r.mu.Lock()
 	if r.mu.closed {
 		addresses = nil
 	}
 	r.mu.addresses = slices.Clone(addresses)
 	for _, a := range addresses {
-		wanted[a] = true
+		configured[a] = true
 		if r.mu.peers[a] == nil {
 			r.mu.peers[a] = startPeer(r.opts, a)
 		}
 	}
 	var gone []*peer
 	for a, p := range r.mu.peers {
-		if !wanted[a] {
+		if !configured[a] {
 			gone = append(gone, p)
 			delete(r.mu.peers, a)
 		}
@@ -108,15 +107,14 @@ func (r *Registrar) SetAddresses(addresses []string) {
 	}
 }
 
-// Addresses are the daemons that are informed, in the order in which they were
-// given; never nil.
+// Addresses returns the addresses of the daemons in the configured order; never nil.
 func (r *Registrar) Addresses() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string{}, r.mu.addresses...)
 }
 
-// Notify makes every daemon learn of a change at once.
+// Notify makes every daemon receive a change at once.
 func (r *Registrar) Notify() {
 	for _, p := range r.peers() {
 		p.notify()
@@ -144,8 +142,8 @@ func (r *Registrar) peers() []*peer {
 // registration is a topic, or a channel of it.
 type registration struct{ topic, channel string }
 
-// wanted is what Source says, as registrations.
-func wanted(source Source) map[registration]bool {
+// registrations returns the topics and channels of Source as registrations.
+func registrations(source Source) map[registration]bool {
 	set := map[registration]bool{}
 	for topic, channels := range source() {
 		set[registration{topic: topic}] = true
@@ -156,8 +154,8 @@ func wanted(source Source) map[registration]bool {
 	return set
 }
 
-// pause waits; false means that ctx ended.
-func pause(ctx context.Context, timer *time.Timer, wake <-chan struct{}) bool {
+// sleepUntil sleeps until the timer fires or wake has a signal. It returns false if ctx ends.
+func sleepUntil(ctx context.Context, timer *time.Timer, wake <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -1,109 +1,92 @@
-// Package metrics is the broker's Prometheus metrics: how long each stage of a
-// put and of a delivery takes, what happened to puts and replicas, and how full
-// topics, channels and queues are.
+// Package metrics is the broker's Prometheus metrics: how long each stage of a put and of a
+// delivery takes, the outcomes of puts, the events of replicas, and the fill of topics,
+// channels and queues.
 //
-// It measures nothing by itself and knows no other package of Lockstep. What
-// happens is told to a Recorder; what is (depths, fill levels) is asked for at
-// each scrape, so it costs nothing in between.
+// It measures nothing itself and imports of Lockstep the table of outcomes alone. Events are
+// reported to a Recorder. States (depths, fill levels) are read at each scrape, so they cost
+// nothing in between.
 //
-// Invariants:
+// # Invariants
 //
 //  1. A nil *Recorder is a Recorder that does nothing.
-//  2. Recording allocates nothing, takes no lock that a scrape holds for long,
-//     and never blocks.
-//  3. The number of series is bounded: topics and channels beyond the limit are
-//     summed up under one name, everything else is a closed set.
+//  2. Recording allocates nothing, takes no lock that a scrape holds for long, and never
+//     blocks.
+//  3. The number of series is bounded: topics and channels beyond the limit are summed
+//     under one name, and every other label has a closed set of values.
 package metrics
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 const namespace = "lockstep"
 
-// buckets reach from a sync that hits no disk (50 µs) to the longest wait of a
-// producer (10 s), about two per octave where the promises are.
+// buckets reach from a sync that reaches no disk (50 µs) to the longest wait of a producer (10
+// s), about two per octave where the promises are.
 var buckets = []float64{
 	50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 750e-6, 1e-3, 2e-3, 3.5e-3, 5e-3, 7.5e-3,
 	10e-3, 20e-3, 35e-3, 50e-3, 100e-3, 200e-3, 350e-3, 500e-3, 1, 2, 5, 10,
 }
 
-// Stage is one part of the way of a put, in its order.
+// Stage is one part of the processing of a put, in its order.
 type Stage uint8
 
 // The stages of a put.
 const (
-	StageQueue     Stage = iota // waiting for the partition's loop
+	StageQueue     Stage = iota // waiting for the partition's core loop
 	StageWrite                  // sealing and submitting to the journal
 	StageSync                   // until the local journal is durable
-	StageReplicate              // until all in-sync replicas have it durable
+	StageReplicate              // until all in-sync replicas have it durably
 	StageCommit                 // from the arrival to the answer
 	stages
 )
 
-// String is the label's value.
+// String returns the value of the label.
 func (s Stage) String() string {
 	return [stages]string{"queue", "write", "sync", "replicate", "commit"}[s]
 }
 
-// Answer is what a producer was told, after all retries.
-type Answer uint8
-
-// The answers to a put. All but OK and in doubt mean that nothing is stored.
-const (
-	PutOK        Answer = iota
-	PutNotEnough        // too few in-sync replicas
-	PutRolledBack
-	PutInDoubt
-	PutNoLeader
-	PutTopicFull
-	PutDiskFull
-	PutRefused // any other reason: the topic cannot be made, too much waits, the broker stops
-	answers
-)
-
-// String is the label's value.
-func (a Answer) String() string {
-	return [answers]string{"ok", "not_enough_in_sync", "rolled_back", "in_doubt", "no_leader", "topic_full", "disk_full", "refused"}[a]
-}
-
-// Event is something that happens to a partition or a broker now and then.
+// Event is a rare event of a partition or a broker.
 type Event uint8
 
 // The events.
 const (
 	EventElected     Event = iota // this broker became a partition's leader
-	EventSteppedDown              // … or stopped being it
+	EventSteppedDown              // this broker is no longer a partition's leader
 	EventRemoved                  // a replica left the in-sync set
-	EventJoined                   // … or came back
-	EventRollback                 // uncommitted puts were taken back under a new epoch
-	EventTruncated                // a follower cut a suffix on its leader's word
-	EventRestarted                // a replica started afresh behind the first retained offset
+	EventJoined                   // a replica joined the in-sync set again
+	EventRollback                 // uncommitted puts were rolled back under a new epoch
+	EventTruncated                // a follower truncated a suffix at its leader's request
+	EventRestarted                // a replica restarted behind the first retained offset
 	EventRegistered               // this broker registered with the metadata store
-	EventLost                     // … and lost its registration
-	EventAlarm                    // a replica refused something that must not happen
-	EventRepeated                 // a put was stored before: an edge had asked again
-	EventMended                   // a damaged place was mended with another replica's copy
+	EventLost                     // this broker lost its registration
+	EventAlarm                    // a replica refused a message that violates the protocol
+	EventRepeated                 // a put was stored before: a gateway retried it
+	EventRepaired                 // a damaged place was repaired from another replica's copy
 	events
 )
 
-// String is the label's value.
+// String returns the value of the label.
 func (e Event) String() string {
 	return [events]string{"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost", "alarm", "put_repeated", "mended"}[e]
 }
 
-// Recorder takes what happens. All methods are safe for concurrent use and do
-// nothing on a nil Recorder.
+// Recorder records events. All methods are safe for concurrent use and do nothing on a nil
+// Recorder.
 type Recorder struct {
 	registry  *prometheus.Registry
 	queues    *queues
 	stage     [stages]prometheus.Observer
-	puts      [answers]prometheus.Counter
+	ok        prometheus.Counter            // puts that were answered OK
+	refused   map[string]prometheus.Counter // the other answers to puts, by label; never changes
 	event     [events]prometheus.Counter
 	wait      prometheus.Observer
 	delivery  prometheus.Observer
@@ -111,16 +94,16 @@ type Recorder struct {
 	put       struct{ messages, bytes prometheus.Counter }
 }
 
-// New gives a Recorder with a registry of its own. At most maxSeries topics and
-// channels appear by name.
+// New returns a Recorder with its own registry. At most maxSeries topics and channels appear
+// by name.
 func New(maxSeries int) *Recorder {
 	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries)}
 	r.registry.MustRegister(r.queues, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registerPuts()
-	r.wait = r.histogram("message_wait_seconds", "Time from a put, or from the end of its delay, to the first delivery; of the first message of each burst.")
-	r.delivery = r.histogram("delivery_seconds", "Time from taking a burst of messages out of a channel to having written it to the client.")
+	r.wait = r.histogram("message_wait_seconds", "Time from a put, or from the end of its delay, to the first delivery, for the first message of each burst.")
+	r.delivery = r.histogram("delivery_seconds", "Time from pulling a burst of messages from a channel to the end of its write to the client.")
 	r.delivered = r.counter("messages_delivered_total", "Messages written to clients.")
-	happened := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "events_total", Help: "Things that happened to partitions and to this broker."}, []string{"event"})
+	happened := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "events_total", Help: "Events of partitions and of this broker."}, []string{"event"})
 	r.registry.MustRegister(happened)
 	for e := range events {
 		r.event[e] = happened.WithLabelValues(e.String())
@@ -130,16 +113,20 @@ func New(maxSeries int) *Recorder {
 
 func (r *Recorder) registerPuts() {
 	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "put_stage_seconds", Help: "Time that a put spends in each stage.", Buckets: buckets}, []string{"stage"})
-	puts := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "puts_total", Help: "Puts of this broker's clients, by the answer they got."}, []string{"answer"})
+	puts := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "puts_total", Help: "Puts of this broker's clients, by their answer."}, []string{"answer"})
 	r.registry.MustRegister(stage, puts)
 	for s := range stages {
 		r.stage[s] = stage.WithLabelValues(s.String())
 	}
-	for a := range answers {
-		r.puts[a] = puts.WithLabelValues(a.String())
+	r.ok = puts.WithLabelValues(outcome.LabelOf(nil))
+	r.refused = map[string]prometheus.Counter{outcome.LabelRefused: puts.WithLabelValues(outcome.LabelRefused)}
+	for _, row := range outcome.Rows() {
+		if row.Err != nil && row.Label != "" {
+			r.refused[row.Label] = puts.WithLabelValues(row.Label)
+		}
 	}
-	r.put.messages = r.counter("messages_put_total", "Messages committed by partitions led here.")
-	r.put.bytes = r.counter("bytes_put_total", "Bytes of their bodies.")
+	r.put.messages = r.counter("messages_put_total", "Messages committed by partitions that this broker leads.")
+	r.put.bytes = r.counter("bytes_put_total", "Bytes of the bodies of these messages.")
 }
 
 func (r *Recorder) histogram(name, help string) prometheus.Histogram {
@@ -154,7 +141,7 @@ func (r *Recorder) counter(name, help string) prometheus.Counter {
 	return c
 }
 
-// Handler serves /metrics.
+// Handler returns the handler of /metrics.
 func (r *Recorder) Handler() http.Handler {
 	if r == nil {
 		return http.NotFoundHandler()
@@ -169,14 +156,19 @@ func (r *Recorder) Stage(s Stage, d time.Duration) {
 	}
 }
 
-// Answered records what a client of this broker was told.
-func (r *Recorder) Answered(a Answer) {
-	if r != nil {
-		r.puts[a].Inc()
+// Answered records the answer to a put of a client of this broker, after all retries; nil
+// is OK.
+func (r *Recorder) Answered(err error) {
+	switch {
+	case r == nil:
+	case err == nil:
+		r.ok.Inc()
+	default:
+		r.refused[outcome.LabelOf(err)].Inc()
 	}
 }
 
-// Stored records a committed put of a partition that is led here.
+// Stored records a committed put of a partition that this broker leads.
 func (r *Recorder) Stored(messages, bytes int) {
 	if r != nil {
 		r.put.messages.Add(float64(messages))
@@ -184,8 +176,7 @@ func (r *Recorder) Stored(messages, bytes int) {
 	}
 }
 
-// Delivered records a burst of messages written to one client, and what it
-// took.
+// Delivered records a burst of messages to one client, and the duration of its write.
 func (r *Recorder) Delivered(messages int, took time.Duration) {
 	if r != nil {
 		r.delivered.Add(float64(messages))
@@ -196,28 +187,41 @@ func (r *Recorder) Delivered(messages int, took time.Duration) {
 // Waited records the time between a put and the first delivery of its message.
 func (r *Recorder) Waited(d time.Duration) {
 	if r != nil {
-		r.wait.Observe(max(d, 0).Seconds()) // brokers' clocks differ
+		r.wait.Observe(max(d, 0).Seconds()) // clocks of brokers differ
 	}
 }
 
-// Event counts something that happened.
+// Event counts one event.
 func (r *Recorder) Event(e Event) {
 	if r != nil {
 		r.event[e].Inc()
 	}
 }
 
-// Gauge adds a value that is asked for at each scrape, such as the fill of a
-// bounded queue. The name is without namespace; f must not block.
+// Gauge adds a value that is read at each scrape, such as the fill of a bounded queue. The
+// name has no namespace; f must not block. A later Gauge of the same name replaces it: its
+// owner was restarted.
 func (r *Recorder) Gauge(name, help string, f func() float64) {
 	if r != nil {
-		r.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
+		r.replace(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
 	}
 }
 
-// Counter adds a count that is asked for at each scrape; it never decreases.
+// Counter adds a count that is read at each scrape and never decreases. A later Counter of the
+// same name replaces it, as with Gauge.
 func (r *Recorder) Counter(name, help string, f func() float64) {
 	if r != nil {
-		r.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
+		r.replace(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
+	}
+}
+
+func (r *Recorder) replace(c prometheus.Collector) {
+	err := r.registry.Register(c)
+	if before, there := errors.AsType[prometheus.AlreadyRegisteredError](err); there {
+		r.registry.Unregister(before.ExistingCollector)
+		err = r.registry.Register(c)
+	}
+	if err != nil {
+		panic(err) // two different metrics with one name
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 func scrape(r *metrics.Recorder) string {
@@ -22,8 +23,8 @@ func TestRecorded(t *testing.T) {
 	r := metrics.New(10)
 	r.Stage(metrics.StageSync, 130*time.Microsecond)
 	r.Stored(3, 300)
-	r.Answered(metrics.PutOK)
-	r.Answered(metrics.PutInDoubt)
+	r.Answered(nil)
+	r.Answered(fmt.Errorf("wrapped: %w", outcome.ErrInDoubt))
 	r.Delivered(5, time.Millisecond)
 	r.Waited(-time.Second)
 	r.Event(metrics.EventRollback)
@@ -46,7 +47,7 @@ func TestNilRecorderDoesNothing(t *testing.T) {
 	var r *metrics.Recorder
 	r.Stage(metrics.StageCommit, 1)
 	r.Stored(1, 1)
-	r.Answered(metrics.PutOK)
+	r.Answered(nil)
 	r.Delivered(1, 1)
 	r.Waited(1)
 	r.Event(metrics.EventAlarm)
@@ -80,13 +81,13 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		r.Stage(metrics.StageQueue, time.Millisecond)
 		r.Stored(1, 1)
-		r.Answered(metrics.PutOK)
+		r.Answered(nil)
 		r.Delivered(1, time.Millisecond)
 		r.Event(metrics.EventElected)
 	}))
 }
 
-// "_other" is a name that NSQ allows; a topic that has it must not cost the scrape.
+// NSQ allows the name "_other". A topic with that name does not break the scrape.
 func TestATopicMayBeCalledOther(t *testing.T) {
 	r := metrics.New(2)
 	r.Queues(func() []metrics.Topic { return []metrics.Topic{{Name: "_other"}, {Name: "a"}, {Name: "b"}} })

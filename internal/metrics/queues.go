@@ -8,19 +8,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Other is the topic under which everything beyond the limit is summed up.
+// Other is the topic that sums up all topics beyond the limit.
 const Other = "_other"
 
-// Topic is what a scrape shows of one topic: the partitions led here.
+// Topic is the state of one topic at a scrape: of its partitions that this broker leads.
 type Topic struct {
 	Name     string
-	Depth    int64 // messages that wait for the slowest channel, or for the first one
+	Depth    int64 // messages that the slowest channel has not finished; without a channel all messages
 	Messages uint64
 	Bytes    uint64
 	Channels []Channel
 }
 
-// Channel is what a scrape shows of one channel.
+// Channel is the state of one channel at a scrape.
 type Channel struct {
 	Name                      string
 	Depth, InFlight, Deferred int64
@@ -28,8 +28,8 @@ type Channel struct {
 	Clients                   int
 }
 
-// Queues sets what is asked for the topics at each scrape; it runs on the
-// scrape's goroutine and may take milliseconds.
+// Queues sets the source of the topics. Each scrape calls it on the scrape's goroutine; it may
+// take milliseconds.
 func (r *Recorder) Queues(source func() []Topic) {
 	if r == nil {
 		return
@@ -62,17 +62,17 @@ func newQueues(limit int) *queues {
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
 	return &queues{limit: limit,
 		topics: []column[Topic]{
-			{desc("topic_depth", "Messages that wait in the topic.", byTopic), gauge, func(t Topic) float64 { return float64(t.Depth) }},
+			{desc("topic_depth", "Messages that the slowest channel of the topic has not finished.", byTopic), gauge, func(t Topic) float64 { return float64(t.Depth) }},
 			{desc("topic_messages_total", "Messages put to the topic.", byTopic), counter, func(t Topic) float64 { return float64(t.Messages) }},
 			{desc("topic_bytes_total", "Bytes put to the topic.", byTopic), counter, func(t Topic) float64 { return float64(t.Bytes) }},
 		},
 		channels: []column[Channel]{
 			{desc("channel_depth", "Messages that the channel has not delivered.", byChannel), gauge, func(c Channel) float64 { return float64(c.Depth) }},
-			{desc("channel_in_flight", "Messages at consumers.", byChannel), gauge, func(c Channel) float64 { return float64(c.InFlight) }},
-			{desc("channel_deferred", "Messages that wait for their time.", byChannel), gauge, func(c Channel) float64 { return float64(c.Deferred) }},
-			{desc("channel_clients", "Consumers connected.", byChannel), gauge, func(c Channel) float64 { return float64(c.Clients) }},
+			{desc("channel_in_flight", "Messages in flight to consumers.", byChannel), gauge, func(c Channel) float64 { return float64(c.InFlight) }},
+			{desc("channel_deferred", "Messages that are deferred.", byChannel), gauge, func(c Channel) float64 { return float64(c.Deferred) }},
+			{desc("channel_clients", "Connected consumers.", byChannel), gauge, func(c Channel) float64 { return float64(c.Clients) }},
 			{desc("channel_requeued_total", "Messages requeued by consumers.", byChannel), counter, func(c Channel) float64 { return float64(c.Requeued) }},
-			{desc("channel_timed_out_total", "Messages whose time at a consumer ran out.", byChannel), counter, func(c Channel) float64 { return float64(c.TimedOut) }},
+			{desc("channel_timed_out_total", "Messages whose message timeout expired.", byChannel), counter, func(c Channel) float64 { return float64(c.TimedOut) }},
 		},
 	}
 }
@@ -111,9 +111,8 @@ func (q *queues) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// limited keeps at most limit topics and channels by name, the first ones in
-// the alphabet, so that the same ones are kept at each scrape, and sums up the
-// rest.
+// limited keeps at most limit topics and channels by name and sums up the rest. It keeps the
+// first ones in the alphabet, so that every scrape has the same ones.
 func limited(topics []Topic, limit int) []Topic {
 	slices.SortFunc(topics, func(a, b Topic) int { return cmp.Compare(a.Name, b.Name) })
 	var kept []Topic

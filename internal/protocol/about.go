@@ -5,19 +5,18 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// about is what a client said of itself and what was negotiated, for /stats.
-// It is immutable; the reader publishes a new one.
+// about describes a client for /stats: the values of its IDENTIFY and the negotiated ones. It
+// is immutable; the reader publishes a new one for each change.
 type about struct {
 	clientID, hostname, userAgent, remote string
 	region, zone                          string
 	sampleRate                            int32
 	deflate, snappy, tls                  bool
 	tlsState                              tls.ConnectionState
-	auth                                  *auth.State
+	auth                                  *known // nil before AUTH
 }
 
 // pubCount counts what a connection published to its first topic.
@@ -32,15 +31,15 @@ func defaultAbout(raw net.Conn) *about {
 	return &about{clientID: host, hostname: host, remote: remote}
 }
 
-// describe publishes a changed copy of what is known of the client.
+// describe publishes a changed copy of the client's description.
 func (c *conn) describe(change func(*about)) {
 	next := *c.about.Load()
 	change(&next)
 	c.about.Store(&next)
 }
 
-// countPublished counts messages of a put to c.topic. Like stock NSQ it keeps
-// the first topic only.
+// countPublished adds the messages of a put to c.topic to the counter in /stats. As in stock
+// NSQ the counter covers only the first topic of a connection.
 func (c *conn) countPublished(n int) {
 	p := c.published.Load()
 	if p == nil {
@@ -52,7 +51,7 @@ func (c *conn) countPublished(n int) {
 	}
 }
 
-// stats describes the connection for /stats. Any goroutine.
+// stats describes the connection for /stats. Any goroutine may call it.
 func (c *conn) stats() edge.ClientStats {
 	a := c.about.Load()
 	s := edge.ClientStats{
@@ -69,7 +68,7 @@ func (c *conn) stats() edge.ClientStats {
 		s.PubCounts = []edge.PubCount{{Topic: p.topic, Count: p.count.Load()}}
 	}
 	if a.auth != nil {
-		s.Authed, s.AuthIdentity, s.AuthIdentityURL = true, a.auth.Identity, a.auth.IdentityURL
+		s.Authed, s.AuthIdentity, s.AuthIdentityURL = true, a.auth.identity, a.auth.url
 	}
 	if a.tls {
 		s.TLSCipherSuite = tls.CipherSuiteName(a.tlsState.CipherSuite)

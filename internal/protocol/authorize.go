@@ -3,11 +3,14 @@ package protocol
 import (
 	"context"
 	"encoding/json"
-	"net"
-	"time"
+	"errors"
 
-	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/guard"
 )
+
+// known is a client that has authenticated, for /stats.
+type known struct{ identity, url string }
 
 // auth: AUTH\n, then the secret.
 func (c *conn) auth(ctx context.Context) error {
@@ -21,74 +24,109 @@ func (c *conn) auth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.authState != nil {
+	if c.authed {
 		return fatal(codeInvalid, "AUTH already set")
 	}
-	if c.h.backend.Auth == nil {
+	if c.h.backend.Guard == nil {
 		return fatal(codeAuthDisabled, "AUTH disabled")
 	}
-	state, err := c.h.backend.Auth.Query(ctx, c.authRequest(string(secret)))
-	if err != nil {
-		c.h.backend.Log.WithError(err).WithField("client", c.about.Load().remote).Warn("authorization query failed")
+	session, err := c.login(ctx, string(secret))
+	switch {
+	case errors.Is(err, guard.ErrDisabled):
+		return fatal(codeAuthDisabled, "AUTH disabled")
+	case errors.Is(err, guard.ErrNoAuthorizations):
+		return fatal(codeUnauthorized, "AUTH no authorizations found")
+	case errors.Is(err, guard.ErrTooManyFailures):
+		return fatal(codeAuthFailed, "AUTH failed: too many bad logins of this address, wait")
+	case err != nil:
 		return fatal(codeAuthFailed, "AUTH failed")
 	}
-	if len(state.Authorizations) == 0 {
-		return fatal(codeUnauthorized, "AUTH no authorizations found")
-	}
-	return c.authorized(ctx, state, string(secret))
+	return c.authorized(ctx, session)
 }
 
-func (c *conn) authorized(ctx context.Context, state *auth.State, secret string) error {
+// login gives the session of a secret. Clients that must send some secret, because the
+// broker says that it requires one, send a word for what they have been without it.
+func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
+	const certificate = "certificate"
+	before := c.session.Load()
+	if c.h.backend.Guard.Enforced() && (secret == access.AnonymousUser || secret == certificate && before.LoggedIn()) {
+		return before, nil
+	}
+	creds := c.credentials()
+	creds.Secret = secret
+	return c.h.backend.Guard.Login(ctx, creds)
+}
+
+func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
+	who := known{identity: session.Identity()}
+	if state := session.External(); state != nil {
+		who = known{state.Identity, state.IdentityURL}
+	}
 	reply, err := json.Marshal(struct {
 		Identity    string `json:"identity"`
 		IdentityURL string `json:"identity_url"`
 		Count       int    `json:"permission_count"`
-	}{state.Identity, state.IdentityURL, len(state.Authorizations)})
+	}{who.identity, who.url, session.Permissions()})
 	if err != nil {
 		return fatal(codeAuthError, "AUTH error %s", err)
 	}
-	c.authState, c.secret = state, secret
-	c.describe(func(a *about) { a.auth = state })
+	c.authed = true
+	c.session.Store(session)
+	c.describe(func(a *about) { a.auth = &who })
 	return c.respond(ctx, reply)
 }
 
-// authRequest describes the client to the auth service.
-func (c *conn) authRequest(secret string) auth.Request {
+// begin takes the identity that the client has without a secret: at the start, and when it
+// has shown a certificate.
+func (c *conn) begin() {
+	if g := c.h.backend.Guard; g != nil {
+		c.session.Store(g.Begin(c.credentials()))
+	}
+}
+
+// credentials are what is known of the client, but for a secret.
+func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
-	r := auth.Request{TLS: a.tls, Secret: secret}
-	r.RemoteIP, _, _ = net.SplitHostPort(a.remote) // a unix socket has none
+	r := guard.Credentials{Address: a.remote, TLS: a.tls}
 	if certs := a.tlsState.PeerCertificates; len(certs) > 0 {
-		r.CommonName = certs[0].Subject.CommonName
+		r.CommonName, r.Verified = certs[0].Subject.CommonName, len(a.tlsState.VerifiedChains) > 0
 	}
 	return r
 }
 
-// authorize checks a command against what the client may do, asking the auth
-// service again when its answer is too old. channel "" means publishing.
+// authorize checks that the client may run a command. An empty channel means publishing.
+// While the users are unknown, nothing is allowed: the command is read to its end and answered
+// with "not ready".
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
-	if c.h.backend.Auth == nil {
+	c.unjudged = nil
+	if c.h.backend.Guard == nil {
 		return nil
 	}
-	if c.authState == nil {
+	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
+	case err == nil:
+		return nil
+	case errors.Is(err, guard.ErrLogin):
 		return fatal(codeAuthFirst, "AUTH required before %s", verb)
-	}
-	if c.authState.Expired(time.Now()) {
-		state, err := c.h.backend.Auth.Query(ctx, c.authRequest(c.secret))
-		if err != nil {
-			c.h.backend.Log.WithError(err).WithField("client", c.about.Load().remote).Warn("authorization query failed")
-			return fatal(codeAuthFailed, "AUTH failed")
-		}
-		c.authState = state
-		c.describe(func(a *about) { a.auth = state })
-	}
-	if !c.authState.Allows(topic, channel) {
+	case errors.Is(err, guard.ErrDenied), errors.Is(err, guard.ErrNoAuthorizations):
 		return fatal(codeUnauthorized, "AUTH failed for %s on %q %q", verb, topic, channel)
+	case errors.Is(err, guard.ErrAuthService):
+		return fatal(codeAuthFailed, "AUTH failed")
+	default:
+		c.unjudged = err
+		return nil
 	}
-	return nil
 }
 
-// authorizePut checks PUB and DPUB. Their body comes before the check, so that
-// a short body is reported first, as in stock NSQ.
+// need is the right that a command takes.
+func need(topic, channel string) guard.Need {
+	if channel == "" {
+		return guard.Need{Right: access.Publish, Topic: topic}
+	}
+	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
+}
+
+// authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is
+// reported first, as in stock NSQ.
 func (c *conn) authorizePut(ctx context.Context, verb string, size int) error {
 	err := c.authorize(ctx, verb, c.topic, "")
 	if err == nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// void commits every put at once and keeps nothing.
+// void commits every put at once and stores nothing.
 type void struct{}
 
 func (void) Admit(context.Context, string, int) error { return nil }
 
 func (void) Publish(_ string, _ []byte, _ queue.Draft, a edge.Answerer) { a.Answer(edge.PutResult{}) }
 
-// BenchmarkPub is the path of a pipelined PUB from the socket to the answer,
-// both ends in this process. One operation is one message.
+// BenchmarkPub is the path of a pipelined PUB from the socket to the answer, both ends in this
+// process. One operation is one message.
 func BenchmarkPub(b *testing.B) {
 	for _, size := range []int{100, 1000, 10_000} {
 		b.Run(sizeName(size), func(b *testing.B) { benchmarkPub(b, size, 200) })
@@ -56,8 +56,8 @@ func benchmarkPub(b *testing.B, size, window int) {
 	<-served
 }
 
-// connected is a client of a handler whose cluster is void. served is closed
-// when the connection is over.
+// connected returns a client of a handler with a void cluster. served is closed when the
+// connection has ended.
 func connected(b *testing.B) (conn net.Conn, served chan struct{}) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
@@ -103,8 +103,8 @@ func (f *flood) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	return dst
 }
 
-// BenchmarkDeliver is the path of a message from Pull to the socket and of its
-// FIN back. One operation is one message.
+// BenchmarkDeliver is the path of a message from Pull to the socket and of its FIN back. One
+// operation is one message.
 func BenchmarkDeliver(b *testing.B) {
 	conn, served := connected(b)
 	_, err := io.WriteString(conn, "SUB t c\nRDY 1000\n")

@@ -16,16 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
 	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests.
-const patience = 10 * time.Second
+// waitLimit bounds every wait of these tests.
+const waitLimit = 10 * time.Second
 
-// broker is a handler on a listener of its own, with a fake cluster behind it.
+// broker is a handler on its own listener, with a fake cluster.
 type broker struct {
 	t       testing.TB
 	cluster *edgetest.Cluster
@@ -65,8 +65,7 @@ func newBroker(t testing.TB, change ...func(*setup)) *broker {
 	return b
 }
 
-// serve runs the handler on the connections that it is given, until the test
-// ends.
+// serve runs the handler on the given connections until the end of the test.
 func (b *broker) serve(stopAccepting func()) (handle func(net.Conn), started *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(context.Background())
 	wg := &sync.WaitGroup{}
@@ -108,8 +107,7 @@ func (b *broker) serveSocket(unix bool) {
 	})
 }
 
-// client speaks V2 and fails the test when something else than expected
-// happens.
+// client speaks V2 and fails the test at any unexpected frame.
 type client struct {
 	t    testing.TB
 	conn net.Conn
@@ -126,7 +124,7 @@ func (b *broker) connect() net.Conn {
 	if b.pipe != nil {
 		return b.pipe()
 	}
-	conn, err := net.DialTimeout(b.network, b.address, patience)
+	conn, err := net.DialTimeout(b.network, b.address, waitLimit)
 	require.NoError(b.t, err)
 	return conn
 }
@@ -135,7 +133,7 @@ func (b *broker) dialMagic(magic string) *client {
 	b.t.Helper()
 	conn := b.connect()
 	b.t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(b.t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(b.t, conn.SetDeadline(time.Now().Add(waitLimit)))
 	c := &client{t: b.t, conn: conn, r: bufio.NewReader(conn), w: conn}
 	c.send(magic)
 	return c
@@ -252,8 +250,8 @@ func (c *client) publish(topic string, bodies ...string) {
 	}
 }
 
-// quiet expects that nothing but the answer to a put comes: what the client was
-// not to get would have come before it.
+// quiet publishes and expects its answer as the next frame: an unwanted message would have
+// come before it.
 func (c *client) quiet() {
 	c.t.Helper()
 	c.send("PUB quiet\n" + sized("q"))
@@ -262,7 +260,7 @@ func (c *client) quiet() {
 
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	require.Eventually(t, f, patience, time.Millisecond, what)
+	require.Eventually(t, f, waitLimit, time.Millisecond, what)
 }
 
 func repeat(s string, n int) string { return strings.Repeat(s, n) }

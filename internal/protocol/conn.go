@@ -9,50 +9,56 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
-// The states of a connection; the numbers are visible in /stats.
+// The states of a connection. /stats shows the numbers.
 const (
 	stateInit       int32 = 0
 	stateSubscribed int32 = 3
 	stateClosing    int32 = 4
 )
 
-// lingerTime bounds how long a connection that ended with an error is still
-// read, so that the client gets the error frame and not a reset.
+// lingerTime is how long the broker keeps reading after it ends a connection with an error.
+// Without it the client might receive a reset in place of the error frame.
 const lingerTime = time.Second
 
-// conn is one client. Fields without a comment belong to the reader.
+// conn is the connection of one client. Fields without a comment belong to the reader.
 type conn struct {
 	h    *Handler
-	raw  net.Conn // as accepted
+	raw  net.Conn // the accepted connection, below TLS and compression
 	in   *input
 	out  *output
 	fifo *fifo
 
 	tuning
-	armed      time.Time // when the read deadline was set last
-	params     [][]byte  // of the present command
-	topic      string    // of the last put: saves making the string again
-	scratch    []byte    // body of the last DPUB
-	identified bool
-	authState  *auth.State // nil before AUTH
-	secret     string      // asked with again when authState has expired
-	nudge      bool        // credit was given since the writer was last woken
-	sub        edge.Subscription
+	armed       time.Time // time of the last change of the read deadline
+	params      [][]byte  // of the current command
+	topic       string    // of the last put: saves an allocation per put
+	admitted    string    // topic of the last admitted put: that topic exists
+	scratch     []byte    // body of the last DPUB
+	identified  bool
+	authed      bool  // AUTH was answered
+	unjudged    error // why the current command could not be judged; nil = it is allowed
+	unsignalled bool  // credit was given since the last wake-up of the writer
+	sub         edge.Subscription
 
-	// Shared with the writer.
+	// The reader and the writer share these.
 	state    atomic.Int32
 	ready    atomic.Int64
-	starved  atomic.Bool   // the writer waits for credit
-	settings chan settings // capacity 1: of the first IDENTIFY
+	starved  atomic.Bool   // the writer is waiting for credit
+	settings chan settings // capacity 1: those of the first IDENTIFY
 	stopping atomic.Bool   // set by Stop
-	// dismissed: the writer ended the connection, but the client may be sending.
+	revoked  atomic.Bool   // set by Recheck: the client has lost its right
+	// dismissed: the writer has ended the connection; the client may still be sending.
 	dismissed atomic.Bool
 
-	// Shared with /stats.
+	// The reader and Recheck share these. session is nil without a guard, consumes before SUB.
+	session  atomic.Pointer[guard.Session]
+	consumes atomic.Pointer[subscribed]
+
+	// The reader and /stats share these.
 	since     time.Time // never changes
 	about     atomic.Pointer[about]
 	published atomic.Pointer[pubCount]
@@ -62,7 +68,7 @@ type conn struct {
 	attached  atomic.Pointer[edge.Subscription]
 }
 
-// settings are what the first IDENTIFY changes for the writer.
+// settings are the values of the first IDENTIFY that the writer uses.
 type settings struct {
 	heartbeat     time.Duration
 	outputTimeout time.Duration
@@ -78,52 +84,53 @@ func newConn(h *Handler, raw net.Conn) *conn {
 		settings: make(chan settings, 1),
 		since:    time.Now(),
 	}
-	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerNow)
+	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerDirect)
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
-	c.in = newInput(nudging{c, raw})
+	c.in = newInput(creditReader{c, raw})
 	c.about.Store(defaultAbout(raw))
+	c.begin()
 	return c
 }
 
-// nudging wakes the writer before the reader waits for the client: credit that
-// came in one burst of commands is used in one burst of messages.
-type nudging struct {
+// creditReader wakes the writer before the reader blocks in a read. All credit of one burst of
+// commands is then used by one burst of messages.
+type creditReader struct {
 	c   *conn
 	src io.Reader
 }
 
-func (n nudging) Read(p []byte) (int, error) {
+func (n creditReader) Read(p []byte) (int, error) {
 	n.c.wakeWriter()
 	return n.src.Read(p)
 }
 
 func (c *conn) wakeWriter() {
-	if c.nudge {
-		c.nudge = false
+	if c.unsignalled {
+		c.unsignalled = false
 		signal(c.fifo.wake)
 	}
 }
 
-// serve runs both halves and returns when both have ended.
+// serve runs the reader and the writer, and returns when both have ended.
 func (c *conn) serve(server context.Context) {
 	ctx, cancel := context.WithCancel(server)
 	defer cancel()
 	written := make(chan struct{})
-	// The writer: started here, ends with the last answer, a failed write or
-	// ctx; owns the pulling of messages.
+	// The writer: started here; ends with the last answer, a failed write or the end of ctx;
+	// owns the pulling of messages.
 	go func() {
 		defer close(written)
-		defer cancel() // whatever the reader waits for
+		defer cancel() // ends every wait of the reader
 		c.write(ctx)
 	}()
-	err := c.read(ctx)
+	err := c.lost(c.read(ctx))
 	c.ready.Store(0)
 	c.fifo.push(lastAnswer(err))
 	<-written
-	switch { // before it lingers: others wait for what it had
+	switch { // before linger: other consumers can have its messages at once
 	case c.sub == nil:
 	case c.stopping.Load() || server.Err() != nil:
-		c.sub.Withdraw() // the broker goes, the client has done nothing
+		c.sub.Withdraw() // the broker stops, so no attempt of these messages counts
 	default:
 		c.sub.Close(c.h.opts.RequeueOnDisconnect)
 	}
@@ -132,8 +139,8 @@ func (c *conn) serve(server context.Context) {
 	}
 }
 
-// lastAnswer ends the connection after all that was asked before is answered,
-// with an error frame if there is an error to tell.
+// lastAnswer ends the connection behind the answers of all earlier commands, with an error
+// frame if err has one.
 func lastAnswer(err error) answer {
 	if cmd := (*commandError)(nil); errors.As(err, &cmd) {
 		return answer{kind: frameError, text: []byte(cmd.text), last: true, half: true}
@@ -141,16 +148,16 @@ func lastAnswer(err error) answer {
 	return answer{last: true, half: err != nil}
 }
 
-// read handles commands until the client leaves (nil) or errs.
+// read handles commands until the client closes (nil) or a command fails.
 func (c *conn) read(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !c.revoked.Load() {
 		c.arm()
 		line, err := c.in.line()
 		if errors.Is(err, errLineTooLong) {
 			return err
 		}
 		if err != nil {
-			return nil // gone, or silent for too long: closed without a frame
+			return nil // closed, or silent for too long: no error frame
 		}
 		c.params = splitParams(line, c.params[:0])
 		err = c.command(ctx)
@@ -164,8 +171,9 @@ func (c *conn) read(ctx context.Context) error {
 	return nil
 }
 
-// arm sets the read deadline of the next command, half a command included.
-// While commands are pipelined it is renewed only now and then.
+// arm sets the read deadline of the next command. The deadline includes the time of a partial
+// command. While commands are pipelined arm renews it rarely, because each renewal is a system
+// call.
 func (c *conn) arm() {
 	if len(c.in.buffered()) > 0 && time.Since(c.armed) < c.heartbeat/8 {
 		return
@@ -176,7 +184,7 @@ func (c *conn) arm() {
 		deadline = c.armed.Add(2 * c.heartbeat)
 	}
 	_ = c.raw.SetReadDeadline(deadline) // a closed socket fails at the read
-	if c.stopping.Load() {
+	if c.stopping.Load() || c.revoked.Load() {
 		c.interrupt()
 	}
 }
@@ -184,7 +192,7 @@ func (c *conn) arm() {
 // interrupt makes the reader's next read fail.
 func (c *conn) interrupt() { _ = c.raw.SetReadDeadline(time.Unix(1, 0)) }
 
-// stop ends the connection after its present command. Any goroutine.
+// stop ends the connection after its current command. Any goroutine may call it.
 func (c *conn) stop() {
 	c.stopping.Store(true)
 	c.interrupt()
@@ -199,9 +207,9 @@ func (c *conn) dismiss() {
 	c.stop()
 }
 
-// handOver tells a consumer that understands it to finish what it has and to
-// go. It reports whether this is such a consumer.
-func (c *conn) handOver() bool {
+// announceClose sends CLOSE_WAIT to a go-nsq consumer. Such a consumer finishes its messages
+// and closes the connection. It returns false for all other clients.
+func (c *conn) announceClose() bool {
 	if !strings.HasPrefix(c.about.Load().userAgent, "go-nsq/") ||
 		!c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return false
@@ -211,19 +219,19 @@ func (c *conn) handOver() bool {
 	return true
 }
 
-// linger reads what still comes in and forgets it.
+// linger reads and discards input until the client closes, at most for lingerTime.
 func linger(raw net.Conn) {
 	_ = raw.SetReadDeadline(time.Now().Add(lingerTime))
 	_, _ = io.Copy(io.Discard, raw) // ends with the client or the deadline
 }
 
-// respond queues an answer that is known at once.
+// respond queues an answer that needs no put.
 func (c *conn) respond(ctx context.Context, text []byte) error {
 	return c.fifo.add(ctx, answer{text: text})
 }
 
-// command carries out the command in c.params. A *commandError is told to the
-// client; any other error ends the connection silently.
+// command runs the command in c.params. A *commandError is sent to the client; any other error
+// closes the connection without a frame.
 func (c *conn) command(ctx context.Context) error {
 	verb := c.params[0]
 	if string(verb) == "IDENTIFY" {

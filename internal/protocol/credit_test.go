@@ -8,11 +8,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// finishing is a subscription whose client finishes a message between two looks.
+// finishing is a subscription whose client finishes a message between two checks of the
+// writer.
 type finishing struct {
 	edge.Subscription
 	c        *conn
-	starved  []bool // at each look
+	starved  []bool // at each check
 	inFlight int
 }
 
@@ -22,8 +23,9 @@ func (f *finishing) InFlight() int {
 	return f.inFlight + 1
 }
 
-// TestCreditThatComesBetweenTwoLooks: the reader saw nobody starve, so it woke nobody.
-func TestCreditThatComesBetweenTwoLooks(t *testing.T) {
+// TestCreditThatComesBetweenTwoChecks: the reader saw no starving writer, so it sent no
+// wake-up.
+func TestCreditThatComesBetweenTwoChecks(t *testing.T) {
 	c := &conn{}
 	c.ready.Store(1)
 	s := &finishing{c: c, inFlight: 1}

@@ -2,8 +2,7 @@ package protocol
 
 import "fmt"
 
-// The codes of error frames. A client takes the code as the text before the
-// first space.
+// The codes of error frames. The code is the text before the first space.
 const (
 	codeInvalid        = "E_INVALID"
 	codeBadBody        = "E_BAD_BODY"
@@ -25,8 +24,8 @@ const (
 	codeInvalidTrace    = "INVALID_TRACE_ID"
 )
 
-// commandError is the answer to a command that failed. open leaves the
-// connection usable; all others end it.
+// commandError is the answer to a command that failed. If open is set the connection stays
+// usable; otherwise it ends.
 type commandError struct {
 	text string
 	open bool
@@ -34,7 +33,7 @@ type commandError struct {
 
 func (e *commandError) Error() string { return e.text }
 
-// fatal makes an error that ends the connection.
+// fatal returns an error that ends the connection.
 func fatal(code, format string, args ...any) *commandError {
 	return &commandError{text: code + " " + fmt.Sprintf(format, args...)}
 }

@@ -11,8 +11,8 @@ import (
 
 const badSize = "\xff\xff\xff\xff" // -1
 
-// Each row is sent on a connection of its own: the answer is the exact text,
-// and then the end of the connection.
+// Each row is sent on its own connection: the answer is the exact text, and then the
+// connection ends.
 func TestFatalErrors(t *testing.T) {
 	const id = "0123456789abcdef"
 	sub := "SUB t c\n"
@@ -154,7 +154,7 @@ func TestLineLimit(t *testing.T) {
 	c.closed()
 }
 
-// What was refused for its put alone leaves the connection open.
+// An error that concerns only its put leaves the connection open.
 func TestOpenErrors(t *testing.T) {
 	const id = "0123456789abcdef"
 	b := newBroker(t)

@@ -70,8 +70,8 @@ func tracedBody(trace uint64, body string) string {
 	return string(binary.BigEndian.AppendUint64(nil, trace)) + body
 }
 
-// tracedAnswer is the answer to a put that asked where it went; the fake numbers
-// messages from 0 and ids from 1.
+// tracedAnswer is the answer to a traced put; the fake cluster counts sequences from 0 and ids
+// from 1.
 func tracedAnswer(sequence, trace uint64, size uint32) string {
 	b := binary.BigEndian.AppendUint64([]byte("OK"), sequence+1)
 	b = binary.BigEndian.AppendUint64(b, trace)
@@ -140,7 +140,7 @@ func TestAdvancedSubscriptions(t *testing.T) {
 	}
 }
 
-// asking remembers the last subscription.
+// asking records the last subscription.
 type asking struct {
 	edge.Subscribers
 	last edge.SubscribeRequest
@@ -156,12 +156,19 @@ func TestBadExtendedCommands(t *testing.T) {
 		"PUB_EXT t\n" + sized(ext("[1]", "b")):                                       "E_INVALID_JSON_HEADER PUB_EXT header is not a JSON object",
 		"PUB_EXT t\n" + sized(ext("null", "b")):                                      "E_INVALID_JSON_HEADER PUB_EXT header is not a JSON object",
 		"PUB_EXT t\n" + sized(ext(`{"##trace_id":1}`, "b")):                          "INVALID_TRACE_ID PUB_EXT ##trace_id must be a decimal in a string",
-		"PUB_EXT t\n" + sized(ext(`{"##epoch":9}`, "b")):                             "E_INVALID_JSON_HEADER PUB_EXT header ##epoch is the broker's own",
+		"PUB_EXT t\n" + sized(ext(`{"##epoch":9}`, "b")):                             "E_INVALID_JSON_HEADER PUB_EXT header ##epoch is reserved to the broker",
+		"PUB_EXT t\n" + sized(ext(`{"##key":7}`, "b")):                               "E_INVALID_JSON_HEADER PUB_EXT ##key must be a string",
+		"MPUB_EXT t\n" + multi(ext(`{"##key":null}`, "b")):                           "E_INVALID_JSON_HEADER MPUB_EXT ##key must be a string",
+		"PUB_EXT t\n" + sized(ext(`{"##only_channel":1}`, "b")):                      "E_INVALID_JSON_HEADER PUB_EXT ##only_channel must be a string",
+		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":"5"}`, "b")):                          "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
+		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":0}`, "b")):                            "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
+		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":1.5}`, "b")):                          "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
+		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":1e99}`, "b")):                         "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
 		"PUB_EXT t 1\n" + sized(ext("{}", "b")):                                      "E_BAD_PARTITION PUB_EXT takes no partition: ##key in the header of PUB_EXT chooses it",
 		"PUB_TRACE t\n" + sized("12345678"):                                          "E_BAD_MESSAGE PUB_TRACE no body after the trace id",
 		"MPUB_TRACE t\n" + multi(tracedBody(1, "x"), "1"):                            "E_BAD_MESSAGE MPUB_TRACE no body after the trace id",
 		"MPUB_EXT t\n" + multi(ext(`{"##key":"a"}`, "x"), ext(`{"##key":"b"}`, "x")): "E_INVALID_JSON_HEADER MPUB_EXT messages of one put must have the same ##key",
-		"SUB_ADVANCED t ch virtual_queue:35\n":                                       "E_INVALID SUB_ADVANCED virtual_queue is not supported: say msgcount or timestamp",
+		"SUB_ADVANCED t ch virtual_queue:35\n":                                       "E_INVALID SUB_ADVANCED virtual_queue is not supported: use msgcount or timestamp",
 		"SUB_ADVANCED t ch msgcount:-2\n":                                            "E_INVALID SUB_ADVANCED consume start \"msgcount:-2\" is not valid",
 		"SUB_ADVANCED t ch x special:-1\n":                                           "E_BAD_PARTITION SUB_ADVANCED partition \"x\" is not valid",
 		"SUB_ADVANCED t ch \n":                                                       "E_BAD_PARTITION SUB_ADVANCED partition \"\" is not valid",

@@ -6,36 +6,37 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"strconv"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The headers of PUB_EXT that mean something to this broker.
+// The headers of PUB_EXT that this broker interprets.
 const (
-	headerKey   = "##key"      // chooses the partition
-	headerTrace = "##trace_id" // a decimal: asks where the message went
-	headerEpoch = "##epoch"    // the broker's own, see withField
+	headerKey   = "##key"          // chooses the partition
+	headerTrace = "##trace_id"     // a decimal: requests an answer with the position of the message
+	headerEpoch = "##epoch"        // reserved to the broker, see withField
+	headerOnly  = "##only_channel" // the one channel that the message is for
 )
 
-// item is a message with what an extended put says beside it.
+// item is one message of an extended put with its header.
 type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
-	trace *trace // nil: OK is answer enough
+	trace *trace // nil = the answer is OK alone
 }
 
-// trace asks for an answer that says where a put went.
+// trace requests an answer with the position of a put.
 type trace struct {
 	id   uint64
 	size int // of the bodies, bytes
 }
 
-// answerSize is the length of a traced answer: OK, and 8 bytes message id, 8
-// trace id, 8 sequence, 4 size. The fork has a byte offset and a size on disk
-// where this broker has the sequence and the size of the bodies, as in the
-// messages of SUB_ADVANCED.
+// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8
+// sequence, 4 size. In place of the fork's byte offset and size on disk this broker sends the
+// sequence and the size of the bodies, as in the messages of SUB_ADVANCED.
 const answerSize = 2 + 8 + 8 + 8 + 4
 
 func (t *trace) answer(r edge.PutResult) []byte {
@@ -47,8 +48,8 @@ func (t *trace) answer(r edge.PutResult) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(t.size))
 }
 
-// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message of the
-// command's form.
+// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the
+// command.
 func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
 	if err := c.noPartition(verb); err != nil {
 		return err
@@ -60,12 +61,13 @@ func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
 	if err := c.authorizePut(ctx, verb, size); err != nil {
 		return err
 	}
-	if err := c.admit(ctx, size); err != nil {
-		return c.refusePut(ctx, "PUB", 1, c.in.skip(int64(size)), err)
-	}
-	x, err := c.readItem(verb, form, size)
-	if err != nil {
+	var x item
+	refused, err := c.receive(ctx, size, func() (err error) {
+		x, err = c.readItem(verb, form, size)
 		return err
+	})
+	if err != nil || refused != nil {
+		return c.refusePut(ctx, "PUB", 1, err, refused)
 	}
 	draft := queue.NewDraft(size)
 	if err := draft.AddMessage(x.Message); err != nil {
@@ -108,8 +110,8 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	return c.publishKeyed(ctx, a, first.key, draft)
 }
 
-// noPartition refuses what stock commands ignore: a client that names the
-// partition counts on it.
+// noPartition refuses the partition parameter, which stock commands ignore: a client that
+// names a partition relies on it.
 func (c *conn) noPartition(verb string) error {
 	if len(c.params) > 2 {
 		return fatal(codeBadPartition, "%s takes no partition: %s in the header of PUB_EXT chooses it", verb, headerKey)
@@ -125,10 +127,10 @@ func (c *conn) readItem(verb string, form form, size int) (item, error) {
 	return form(verb, raw)
 }
 
-// form reads a message as an extended command lays it out.
+// form decodes one message of an extended command.
 type form func(verb string, raw []byte) (item, error)
 
-// traced is 8 bytes of trace id and the body.
+// traced decodes 8 bytes of trace id and the body.
 func traced(verb string, raw []byte) (item, error) {
 	if len(raw) <= 8 {
 		return item{}, fatal(codeBadMessage, "%s no body after the trace id", verb)
@@ -137,7 +139,7 @@ func traced(verb string, raw []byte) (item, error) {
 	return item{Message: queue.Message{Trace: id, Body: body}, trace: &trace{id, len(body)}}, nil
 }
 
-// headed is a 2-byte length, a JSON object and the body.
+// headed decodes a 2-byte length, a JSON object and the body.
 func headed(verb string, raw []byte) (item, error) {
 	if len(raw) < 2 || len(raw) <= 2+int(binary.BigEndian.Uint16(raw)) {
 		return item{}, fatal(codeBadMessage, "%s header does not fit the message of %d bytes", verb, len(raw))
@@ -147,7 +149,7 @@ func headed(verb string, raw []byte) (item, error) {
 	return x, x.readHeader(verb)
 }
 
-// readHeader checks the header and takes from it what means something here.
+// readHeader checks the header and reads the fields that this broker interprets.
 func (x *item) readHeader(verb string) error {
 	if len(x.Header) == 0 {
 		return nil
@@ -157,10 +159,10 @@ func (x *item) readHeader(verb string) error {
 		return fatal(codeInvalidHeader, "%s header is not a JSON object", verb)
 	}
 	if _, ok := fields[headerEpoch]; ok {
-		return fatal(codeInvalidHeader, "%s header %s is the broker's own", verb, headerEpoch)
+		return fatal(codeInvalidHeader, "%s header %s is reserved to the broker", verb, headerEpoch)
 	}
-	if key, ok := fields[headerKey].(string); ok {
-		x.key = []byte(key)
+	if err := x.readNamed(verb, fields); err != nil {
+		return err
 	}
 	if given, ok := fields[headerTrace]; ok {
 		text, _ := given.(string)
@@ -169,6 +171,28 @@ func (x *item) readHeader(verb string) error {
 			return fatal(codeInvalidTrace, "%s %s must be a decimal in a string", verb, headerTrace)
 		}
 		x.trace = &trace{id, len(x.Body)}
+	}
+	return nil
+}
+
+// readNamed checks the fields that the broker interprets. Without the check an unreadable one
+// would be ignored, and the answer would be OK.
+func (x *item) readNamed(verb string, fields map[string]any) error {
+	for _, name := range []string{headerKey, headerOnly} {
+		given, there := fields[name]
+		text, ok := given.(string)
+		if there && !ok {
+			return fatal(codeInvalidHeader, "%s %s must be a string", verb, name)
+		}
+		if there && name == headerKey {
+			x.key = []byte(text)
+		}
+	}
+	if given, there := fields[queue.HeaderTTL]; there {
+		ms, ok := given.(float64)
+		if !ok || ms < 1 || ms > queue.MaxTTLMS || ms != math.Trunc(ms) {
+			return fatal(codeInvalidHeader, "%s %s must be a number of milliseconds, 1 to %d", verb, queue.HeaderTTL, int64(queue.MaxTTLMS))
+		}
 	}
 	return nil
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// subscribeOrdered: SUB_ORDERED <topic> <channel> [partition]\n. The channel has
-// one message in flight for each partition.
+// subscribeOrdered: SUB_ORDERED <topic> <channel> [partition]\n. The channel has one message
+// in flight for each partition.
 func (c *conn) subscribeOrdered(ctx context.Context) error {
 	const verb = "SUB_ORDERED"
 	if c.sampleRate > 0 {
 		return fatal(codeInvalid, "cannot %s with a sample rate", verb)
 	}
-	return c.attachPlaced(ctx, verb, edge.SubscribeRequest{Ordered: true}, c.params[min(3, len(c.params)):])
+	return c.attachPositioned(ctx, verb, edge.SubscribeRequest{Ordered: true}, c.params[min(3, len(c.params)):])
 }
 
-// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n.
-// The place, where consuming begins, counts unless the channel has consumers.
+// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n. The start
+// position applies only if the channel has no consumers.
 func (c *conn) subscribeAdvanced(ctx context.Context) error {
 	const verb = "SUB_ADVANCED"
 	params, r := c.params[min(3, len(c.params)):], edge.SubscribeRequest{}
@@ -33,36 +33,36 @@ func (c *conn) subscribeAdvanced(ctx context.Context) error {
 		r.From, r.Reposition = from, true
 		params = params[:n-1]
 	}
-	if len(params) > 1 { // a start that is none, or none that is the last
+	if len(params) > 1 { // an invalid start, or a parameter behind it
 		return fatal(codeInvalid, "%s consume start %q is not valid", verb, params[1])
 	}
-	return c.attachPlaced(ctx, verb, r, params)
+	return c.attachPositioned(ctx, verb, r, params)
 }
 
-// attachPlaced subscribes, to one partition if params name it, to messages that
-// tell their place.
-func (c *conn) attachPlaced(ctx context.Context, verb string, r edge.SubscribeRequest, params [][]byte) error {
+// attachPositioned subscribes to messages with their position, of one partition if params name
+// it.
+func (c *conn) attachPositioned(ctx context.Context, verb string, r edge.SubscribeRequest, params [][]byte) error {
 	r.Partition = -1
 	if len(params) > 0 {
-		n, err := strconv.ParseUint(string(params[0]), 10, 10) // unlike decimal: nothing is not 0
+		n, err := strconv.ParseUint(string(params[0]), 10, 10) // unlike decimal: an empty string is refused
 		if err != nil {
 			return fatal(codeBadPartition, "%s partition %q is not valid", verb, params[0])
 		}
 		r.Partition = int(n)
 	}
 	c.out.mu.Lock()
-	c.out.format.placed, c.out.format.fenced = true, r.Ordered
+	c.out.format.positioned, c.out.format.fenced = true, r.Ordered
 	c.out.mu.Unlock()
 	return c.attach(ctx, verb, r)
 }
 
-// consumeStart turns the fork's type:value into edge.SubscribeRequest.From.
+// consumeStart converts the fork's type:value into edge.SubscribeRequest.From.
 func consumeStart(verb, text string) (string, error) {
 	kind, value, _ := strings.Cut(text, ":")
 	n, err := strconv.ParseInt(value, 10, 64)
 	switch {
 	case kind == "virtual_queue":
-		return "", fatal(codeInvalid, "%s virtual_queue is not supported: say msgcount or timestamp", verb)
+		return "", fatal(codeInvalid, "%s virtual_queue is not supported: use msgcount or timestamp", verb)
 	case kind == "special" && n == -1 && err == nil:
 		return "latest", nil
 	case kind == "msgcount" && n >= 0 && err == nil:

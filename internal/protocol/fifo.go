@@ -5,33 +5,33 @@ import (
 	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/lone"
+	"github.com/lockstepmq/lockstep/internal/inflight"
 )
 
-// fifo keeps the answers of one connection in the order of its commands. The
-// reader adds to it, the Publisher fills in the fates of puts in any order, the
-// writer takes the finished ones from the front.
+// fifo keeps the answers of one connection in the order of its commands. The reader appends,
+// the Publisher sets the results of puts in any order, and the writer takes complete answers
+// from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
-	wake                 chan struct{} // capacity 1: something may be ready for the writer
-	room                 chan struct{} // capacity 1: the reader may look again
-	owed                 *lone.Count   // puts of all connections without an answer
-	now                  func() bool   // answers the lone put whose slot it is, if it can
+	wake                 chan struct{}   // capacity 1: an answer may be ready for the writer
+	room                 chan struct{}   // capacity 1: the reader may check again
+	owed                 *inflight.Count // unanswered puts of all connections
+	answerDirect         func() bool     // writes the answer of an uncontended put inline; false = left to the writer
 
 	mu struct {
 		sync.Mutex
 		slots   []*slot // slots[head:] are pending, oldest first
 		head    int
-		answers int // owed by the pending slots
-		bytes   int // of the puts among them
+		answers int // of the pending slots
+		bytes   int // of the puts among the pending slots
 		free    []*slot
 	}
 }
 
-// maxFreeSlots bounds the slots a connection keeps for re-use.
+// maxFreeSlots bounds the slots that a connection keeps for re-use.
 const maxFreeSlots = 256
 
-// slot is the place of one command's answer; it is the Answerer of a put.
+// slot holds the place of one command's answer. It is the Answerer of a put.
 type slot struct {
 	fifo  *fifo
 	done  bool // under fifo.mu
@@ -39,28 +39,28 @@ type slot struct {
 	answer
 }
 
-// answer is what the writer does when a slot's turn has come.
+// answer is what the writer writes for a slot, in the order of the slots.
 type answer struct {
 	kind  frameType
 	text  []byte            // of an immediate answer; nil = write no frame
-	put   string            // the verb of a put, whose answer is OK or its error
+	put   string            // the verb of a put; the answer is OK or the put's error
 	fate  edge.PutResult    // of a put
-	trace *trace            // with put: OK is not answer enough
-	count int               // so many frames: gathered puts are answered one by one
-	last  bool              // the connection ends after it
+	trace *trace            // with put: the answer includes the position
+	count int               // number of frames: gathered puts are answered one by one
+	last  bool              // the connection ends behind it
 	half  bool              // with last: the client may still be sending
-	start edge.Subscription // delivery begins after it
+	start edge.Subscription // its messages are delivered from here on
 }
 
-func newFifo(maxAnswers, maxBytes int, owed *lone.Count, now func() bool) *fifo {
+func newFifo(maxAnswers, maxBytes int, owed *inflight.Count, answerDirect func() bool) *fifo {
 	return &fifo{
-		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, now: now,
+		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, answerDirect: answerDirect,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 }
 
-// reserve takes the place of a put's answer. It waits for room first and fails
-// only with ctx. The slot must be answered exactly once.
+// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The
+// caller must have the slot answered exactly once.
 func (f *fifo) reserve(ctx context.Context, a answer, bytes int) (*slot, error) {
 	if err := f.waitFor(ctx, f.roomLocked); err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func (f *fifo) reserve(ctx context.Context, a answer, bytes int) (*slot, error) 
 	return s, nil
 }
 
-// add adds an answer that is known already. It waits for room first: a client
-// that earns errors and does not read them must not fill the memory.
+// add appends a complete answer. It waits for room: a client that causes errors and does not
+// read them must not fill the memory.
 func (f *fifo) add(ctx context.Context, a answer) error {
 	err := f.waitFor(ctx, f.roomLocked)
 	if err == nil {
@@ -85,8 +85,8 @@ func (f *fifo) add(ctx context.Context, a answer) error {
 	return err
 }
 
-// push adds an answer without waiting for room: for the few that a client
-// cannot cause at will.
+// push appends a complete answer without waiting for room. It is for answers whose number the
+// client cannot increase.
 func (f *fifo) push(a answer) {
 	f.mu.Lock()
 	s := f.addLocked()
@@ -97,7 +97,7 @@ func (f *fifo) push(a answer) {
 	signal(f.wake)
 }
 
-// drained waits until every answer was taken by the writer.
+// drained waits until the writer has taken every answer.
 func (f *fifo) drained(ctx context.Context) error { return f.waitFor(ctx, f.emptyLocked) }
 
 func (f *fifo) emptyLocked() bool { return f.mu.answers == 0 }
@@ -106,8 +106,8 @@ func (f *fifo) roomLocked() bool {
 	return f.mu.answers == 0 || f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes
 }
 
-// waitFor waits for a condition that the writer's taking brings about. Only
-// the reader waits, and only the reader could undo the condition.
+// waitFor waits until condition holds; the writer makes it true by taking answers. Only the
+// reader waits, and only the reader could make it false again.
 func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	for {
 		f.mu.Lock()
@@ -124,7 +124,7 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// take appends the answers at the front that are ready to dst.
+// take appends the complete answers at the front to dst.
 func (f *fifo) take(dst []answer) []answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *fifo) take(dst []answer) []answer {
 	return dst
 }
 
-// popLocked takes the slot at the front.
+// popLocked removes the slot at the front.
 func (f *fifo) popLocked() {
 	s := f.mu.slots[f.mu.head]
 	f.mu.slots[f.mu.head] = nil
@@ -151,7 +151,7 @@ func (f *fifo) popLocked() {
 	f.freeLocked(s)
 }
 
-// compactLocked gives back the places of slots that were taken.
+// compactLocked moves the pending slots to the beginning of the slice.
 func (f *fifo) compactLocked() {
 	if rest := len(f.mu.slots) - f.mu.head; f.mu.head >= rest {
 		copy(f.mu.slots, f.mu.slots[f.mu.head:])
@@ -178,22 +178,22 @@ func (f *fifo) freeLocked(s *slot) {
 	}
 }
 
-// Answer fills in the fate of the put, and wakes the writer if its turn has
-// come. An OK that nobody else's answer follows soon is written without it: to wake a
-// goroutine takes longer. Answer never blocks.
+// Answer sets the result of the put and wakes the writer if the slot is at the front. If the
+// answer is OK and no other put is unanswered, Answer writes it inline: waking a goroutine
+// takes longer. Answer never blocks.
 func (s *slot) Answer(r edge.PutResult) {
 	f := s.fifo
-	alone := f.owed.Leave()
+	uncontended := f.owed.Leave()
 	f.mu.Lock()
 	s.fate, s.done = r, true
 	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
 	f.mu.Unlock()
-	if first && !(alone && f.now()) {
+	if first && !(uncontended && f.answerDirect()) {
 		signal(f.wake)
 	}
 }
 
-// takeOK takes the answer at the front if it is the only one, and nothing but OK.
+// takeOK takes the answer at the front if it is the only one and a plain OK.
 func (f *fifo) takeOK() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,7 +210,7 @@ func (f *fifo) takeOK() bool {
 	return true
 }
 
-// signal never blocks: one signal that was not received yet is enough.
+// signal sends without blocking; one unreceived signal is enough.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

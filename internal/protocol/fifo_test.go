@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/lone"
+	"github.com/lockstepmq/lockstep/internal/inflight"
 )
 
-// TestAnswersComeWhenTheyAreKnown: places are used again, and room is given back; an
-// answer comes in its turn, and never before its put has a fate.
+// TestAnswersComeWhenTheyAreKnown: places are used again, and room is given back; an answer
+// comes in its turn, and never before its put has a fate.
 func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
-	f := newFifo(10, 100, new(lone.Count), func() bool { return false })
+	f := newFifo(10, 100, new(inflight.Count), func() bool { return false })
 	none, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 3 {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
 	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
 
 // wholePipe closes both halves at once: a pipe has no others.
@@ -19,8 +19,8 @@ type wholePipe struct{ net.Conn }
 
 func (p wholePipe) CloseWrite() error { return p.Close() }
 
-// converse sends bytes as a client would, ends its half, and checks what comes
-// back: whole frames of known types, then the end.
+// converse sends bytes as a client would, ends its half, and checks what comes back: whole
+// frames of known types, then the end.
 func converse(t *testing.T, input []byte) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)

@@ -8,36 +8,30 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/lone"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/inflight"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
-// magicV2 is what a client sends first.
+// magicV2 is the first four bytes of every connection.
 const magicV2 = "  V2"
 
-// Authorizer asks the auth service what a client may do.
-type Authorizer interface {
-	Query(ctx context.Context, r auth.Request) (*auth.State, error)
-}
-
-// Backend is what the protocol works on.
+// Backend is the broker as the protocol needs it.
 type Backend struct {
 	Publisher   edge.Publisher
 	Subscribers edge.Subscribers
-	Auth        Authorizer        // nil = AUTH is disabled
+	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
 	Log         logrus.FieldLogger
 }
 
-// Handler serves client connections. Its methods may be called by any
-// goroutine.
+// Handler serves client connections. Its methods may be called by any goroutine.
 type Handler struct {
 	opts    Options
 	backend Backend
 	buffers buffers
-	owed    lone.Count // puts of all clients that have no answer yet
+	owed    inflight.Count // unanswered puts of all clients
 
 	mu struct {
 		sync.Mutex
@@ -54,8 +48,8 @@ func New(o Options, b Backend) *Handler {
 	return h
 }
 
-// Serve speaks to one client until it leaves, errs or the context ends, and
-// closes raw. Both goroutines of the connection have ended when it returns.
+// Serve handles one client until the client closes, a command fails or ctx ends. It closes
+// raw. Both goroutines of the connection have ended when it returns.
 func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	defer func() { _ = raw.Close() }()
 	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -71,7 +65,7 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	c.serve(ctx)
 }
 
-// checkMagic reads the four bytes that choose the protocol.
+// checkMagic reads the four bytes that select the protocol.
 func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
 	if _, err := io.ReadFull(raw, magic[:]); err != nil {
@@ -115,14 +109,14 @@ func (h *Handler) snapshot() []*conn {
 	return conns
 }
 
-// Connections is the number of clients.
+// Connections returns the number of clients.
 func (h *Handler) Connections() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.mu.conns)
 }
 
-// Producers describes the connections that have published, for /stats.
+// Producers describes, for /stats, the connections that have published.
 func (h *Handler) Producers() []edge.ClientStats {
 	var out []edge.ClientStats
 	for _, c := range h.snapshot() {
@@ -133,17 +127,16 @@ func (h *Handler) Producers() []edge.ClientStats {
 	return out
 }
 
-// Stop ends all connections in an orderly way: no new ones, no further
-// commands, every put that was read is answered. go-nsq consumers are told
-// CLOSE_WAIT first, so that they still finish what they have and then go by
-// themselves. Stop returns when all are gone or ctx ends; what is left is closed
-// hard by ending the context given to Serve.
+// Stop ends all connections in order: it admits no new connection and no further command, and
+// every put that was read is answered. go-nsq consumers first receive CLOSE_WAIT, so that they
+// finish their messages and close. Stop returns when no connection is left or when ctx ends.
+// The end of the context of Serve closes the remaining ones at once.
 func (h *Handler) Stop(ctx context.Context) {
 	h.mu.Lock()
 	h.mu.stopping = true
 	h.mu.Unlock()
 	for _, c := range h.snapshot() {
-		if !c.handOver() {
+		if !c.announceClose() {
 			c.stop()
 		}
 	}

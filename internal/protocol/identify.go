@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// identity is what a client sends with IDENTIFY. Durations are milliseconds.
+// identity is the JSON body of IDENTIFY. Durations are in milliseconds.
 type identity struct {
 	ClientID            string `json:"client_id"`
 	Hostname            string `json:"hostname"`
@@ -30,8 +30,7 @@ type identity struct {
 	} `json:"ext_filter"` // of the fork, not supported
 }
 
-// negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are
-// milliseconds.
+// negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are in milliseconds.
 type negotiated struct {
 	MaxRdyCount         int64  `json:"max_rdy_count"`
 	Version             string `json:"version"`
@@ -58,7 +57,7 @@ const (
 	defaultDeflateLevel = 6
 )
 
-// tuning is the outcome of the values a client asked for, in all its IDENTIFYs.
+// tuning holds the effective values of all IDENTIFYs of a client.
 type tuning struct {
 	heartbeat     time.Duration // 0 = off
 	outputSize    int
@@ -67,8 +66,8 @@ type tuning struct {
 	sampleRate    int32
 }
 
-// identify: IDENTIFY\n, then JSON. It waits until all that was asked before is
-// answered: an upgrade changes the stream, and there must be nothing in it.
+// identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an
+// upgrade changes the stream, and no answer may be in it.
 func (c *conn) identify(ctx context.Context) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot IDENTIFY in current state")
@@ -81,7 +80,7 @@ func (c *conn) identify(ctx context.Context) error {
 	if json.Unmarshal(body, &id) != nil {
 		return fatal(codeBadBody, "IDENTIFY failed to decode JSON body")
 	}
-	if id.DesiredTag != "" || id.ExtFilter.Type != 0 { // it counts on not getting the rest
+	if id.DesiredTag != "" || id.ExtFilter.Type != 0 { // the client relies on the broker to filter its messages
 		return fatal(codeExtNotSupported, "IDENTIFY desired_tag and ext_filter are not supported")
 	}
 	t, err := c.tune(&id)
@@ -121,7 +120,7 @@ func (c *conn) readBody(verb string) ([]byte, error) {
 	return body, nil
 }
 
-// tune checks the values a client asked for, in NSQ's order.
+// tune checks the requested values, in NSQ's order.
 func (c *conn) tune(id *identity) (t tuning, err error) {
 	t = c.tuning
 	bad := func(what string, n int) (tuning, error) {
@@ -154,8 +153,8 @@ func (c *conn) tune(id *identity) (t tuning, err error) {
 	return t, nil
 }
 
-// choose turns a client's milliseconds into a duration: -1 is off (0), 0 what
-// it was, anything else must lie within the bounds.
+// choose converts a client's milliseconds into a duration: -1 is off (0), 0 keeps the previous
+// value, any other number must lie within the bounds.
 func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case ms == -1:
@@ -168,8 +167,8 @@ func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// negotiate decides what is switched on. It returns nil when the client did
-// not ask for a negotiation.
+// negotiate selects the features of the connection. It returns nil if the client has requested
+// no negotiation.
 func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 	if !id.FeatureNegotiation {
 		return nil, nil
@@ -184,7 +183,7 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 		MaxMsgTimeout: o.MaxMsgTimeout.Milliseconds(), MsgTimeout: t.msgTimeout.Milliseconds(),
 		TLSv1: o.TLS != nil && id.TLSv1, Deflate: o.Deflate && id.Deflate,
 		DeflateLevel: min(level, o.MaxDeflate), MaxDeflateLevel: o.MaxDeflate,
-		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Auth != nil,
+		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard != nil && c.h.backend.Guard.Enforced(),
 		OutputBufferSize: t.outputSize, OutputBufferTimeout: t.outputTimeout.Milliseconds(),
 		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone,
 	}
@@ -194,8 +193,7 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 	return r, nil
 }
 
-// adopt makes the values effective. Only the first IDENTIFY reaches the
-// writer.
+// adopt makes the values effective. Only those of the first IDENTIFY reach the writer.
 func (c *conn) adopt(id *identity, t *tuning) {
 	c.out.mu.Lock()
 	c.out.format.extended = id.ExtendSupport

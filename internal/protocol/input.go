@@ -10,8 +10,8 @@ import (
 const (
 	// maxLine is the longest command line, its newline included.
 	maxLine = 16 << 10
-	// An idle connection costs minInput; a busy one grows to maxInput, so that
-	// more pipelined puts are seen at once.
+	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that
+	// one read returns more pipelined puts.
 	minInput = 4 << 10
 	maxInput = 128 << 10
 )
@@ -19,24 +19,24 @@ const (
 // errLineTooLong ends a connection without an error frame, as in stock NSQ.
 var errLineTooLong = errors.New("protocol: command line is too long")
 
-// input buffers what the client sends. Unlike bufio.Reader it grows when reads
-// fill it, and shows what is buffered so that pipelined puts can be gathered.
-// Slices it returns are valid until the next call.
+// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and
+// it shows its content, so that pipelined puts can be gathered. The returned slices are valid
+// until the next call.
 type input struct {
 	src  io.Reader
 	buf  []byte
 	r, w int
-	full bool // the last read filled the buffer: the next one may use a larger one
+	full bool // the last read filled the buffer: the next one may use a larger buffer
 }
 
 func newInput(src io.Reader) *input {
 	return &input{src: src, buf: make([]byte, minInput)}
 }
 
-// reset reads from src from now on; what was buffered is dropped.
+// reset reads from src from now on and drops the buffered bytes.
 func (in *input) reset(src io.Reader) { in.src, in.r, in.w = src, 0, 0 }
 
-// buffered is what was received and not yet consumed.
+// buffered returns the bytes that are received and not consumed.
 func (in *input) buffered() []byte { return in.buf[in.r:in.w] }
 
 // discard consumes n buffered bytes.
@@ -65,7 +65,7 @@ func (in *input) line() ([]byte, error) {
 	}
 }
 
-// fill reads once from the source, making room first.
+// fill makes room and reads once from the source.
 func (in *input) fill() error {
 	size := len(in.buf)
 	if (in.full || in.w-in.r == size) && size < maxInput {
@@ -96,8 +96,8 @@ func (in *input) fill() error {
 
 const maxEmptyReads = 100
 
-// read fills dst. The part that is not buffered goes straight from the source
-// to dst when it is large: one copy from the socket to the batch.
+// read fills dst. If the unbuffered part is large it is read directly from the source into
+// dst: one copy from the socket to the batch.
 func (in *input) read(dst []byte) error {
 	n := copy(dst, in.buffered())
 	in.discard(n)
@@ -127,7 +127,7 @@ func (in *input) size() (int32, error) {
 	return n, nil
 }
 
-// skip reads n bytes and forgets them.
+// skip reads and discards n bytes.
 func (in *input) skip(n int64) error {
 	for n > 0 {
 		if in.r == in.w {

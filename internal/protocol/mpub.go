@@ -6,13 +6,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxBodyHint bounds the memory taken on the word of a length that the client
-// only announced.
+// maxBodyHint bounds the memory that is allocated for an announced length, in bytes.
 const maxBodyHint = 256 << 10
 
-// mpub: MPUB <topic>\n, body size, count, then count messages. The put is
-// refused whole if one message is bad. Only the inner sizes steer the parse;
-// the outer one is checked for its range.
+// mpub: MPUB <topic>\n, body size, count, then count messages. One invalid message refuses the
+// whole put. Only the sizes of the messages steer the parse; the size of the body is checked
+// for its range.
 func (c *conn) mpub(ctx context.Context) error {
 	draft, err := c.multi(ctx, "MPUB", func(draft *queue.DraftBuilder, size int) error {
 		if c.in.read(draft.Grow(size)) != nil {
@@ -26,8 +25,8 @@ func (c *conn) mpub(ctx context.Context) error {
 	return c.publish(ctx, "MPUB", 1, draft)
 }
 
-// multi reads what an MPUB of any form says; add reads one message. nil: it was
-// not admitted, and has its answer.
+// multi reads an MPUB of any form; add reads one message. A nil draft means that the put was
+// not admitted and is answered.
 func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	if len(c.params) < 2 {
 		return nil, fatal(codeInvalid, "%s insufficient number of parameters", verb)
@@ -48,10 +47,17 @@ func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuil
 	case int64(size) > c.h.opts.MaxBodySize:
 		return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, size, c.h.opts.MaxBodySize)
 	}
-	refused := c.admit(ctx, int(size))
+	var refused error
+	early := c.admitsEarly(int(size))
+	if early {
+		refused = c.admit(ctx, int(size))
+	}
 	draft, err := c.readMulti(verb, int(size), add)
 	if err != nil {
 		return nil, err
+	}
+	if !early {
+		refused = c.admit(ctx, int(size))
 	}
 	if refused != nil {
 		return nil, c.refusePut(ctx, "MPUB", 1, nil, refused)

@@ -7,26 +7,25 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// StockOutputBufferTimeout is the output buffer timeout of a stock client and
-// server that configured nothing. See output.go for what it means here.
+// StockOutputBufferTimeout is the output buffer timeout of a stock client and server without
+// configuration. output.go says how this broker uses it.
 const StockOutputBufferTimeout = 250 * time.Millisecond
 
-// maxClientTimeout is NSQ's fixed client timeout; the default heartbeat interval
-// is half of it.
+// maxClientTimeout is NSQ's fixed client timeout; the default heartbeat interval is half of
+// it.
 const maxClientTimeout = 60 * time.Second
 
-// TLSPolicy says whether commands other than IDENTIFY need TLS.
+// TLSPolicy says whether commands other than IDENTIFY require TLS.
 type TLSPolicy int
 
-// The policies of --tls-required. The numbers are visible in /config.
+// The policies of --tls-required. /config shows the numbers.
 const (
 	TLSNotRequired        TLSPolicy = 0
 	TLSRequiredExceptHTTP TLSPolicy = 1
 	TLSRequired           TLSPolicy = 2
 )
 
-// Options are the limits and features of the protocol. DefaultOptions gives
-// NSQ's defaults.
+// Options are the limits and features of the protocol. DefaultOptions gives NSQ's defaults.
 type Options struct {
 	Version string // in the IDENTIFY reply; clients parse it as semver
 
@@ -35,12 +34,12 @@ type Options struct {
 
 	MsgTimeout      time.Duration // default of IDENTIFY's msg_timeout
 	MaxMsgTimeout   time.Duration
-	MaxReqTimeout   time.Duration // REQ is clamped to it
-	MaxDeferTimeout time.Duration // DPUB beyond it is refused; 0 = MaxReqTimeout
+	MaxReqTimeout   time.Duration // limit of REQ, which is clamped
+	MaxDeferTimeout time.Duration // limit of DPUB, which is refused; 0 = MaxReqTimeout
 
 	MaxHeartbeatInterval time.Duration
 	MaxRdyCount          int64
-	MaxChannelConsumers  int // for the text of the refusal only; the channel counts
+	MaxChannelConsumers  int // for the text of the refusal only; the channel enforces it
 
 	MaxOutputBufferSize    int64
 	MaxOutputBufferTimeout time.Duration
@@ -55,17 +54,17 @@ type Options struct {
 
 	TopologyRegion, TopologyZone string
 
-	// RequeueOnDisconnect puts messages in flight back at once when their
-	// connection ends; stock NSQ lets them wait for their timeout.
+	// RequeueOnDisconnect requeues the messages in flight as soon as their connection ends;
+	// stock NSQ requeues them at their timeout.
 	RequeueOnDisconnect bool
 
-	// A connection with more unanswered puts or bytes than this is not read
-	// until some are answered.
+	// A connection with more unanswered puts or bytes is not read until some of them are
+	// answered.
 	MaxPendingAnswers int
 	MaxPendingBytes   int
 }
 
-// DefaultOptions gives the defaults of stock NSQ's flags.
+// DefaultOptions returns the defaults of stock NSQ's flags.
 func DefaultOptions() Options {
 	return Options{
 		Version:                edge.Version,

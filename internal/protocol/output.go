@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/nowait"
+	"github.com/lockstepmq/lockstep/internal/nonblock"
 )
 
 type frameType uint32
@@ -25,7 +25,7 @@ const (
 	messageHeader = frameHeader + 8 + 2 + 16 // timestamp, attempts, id
 	// defaultOutputBuffer is the size before and without IDENTIFY.
 	defaultOutputBuffer = 16 << 10
-	// unbuffered is the size that a client is told which wants no buffer.
+	// unbuffered is the size in the reply to a client that requests no buffer.
 	unbuffered = 1
 )
 
@@ -35,19 +35,19 @@ var (
 	responseCloseWait = []byte("CLOSE_WAIT")
 )
 
-// output is the way to the client: a buffer, maybe a compressor, maybe TLS, the
-// socket. mu is held around every use.
+// output is the write side of a connection: a buffer, an optional compressor, optional TLS,
+// and the socket. Every use holds mu.
 type output struct {
 	mu       sync.Mutex
 	conn     net.Conn
-	buf      *bufio.Writer // nil = nothing was written since the last flush
+	buf      *bufio.Writer // nil = empty since the last flush
 	size     int           // of buf
 	buffers  *buffers
-	sink     io.Writer      // what buf writes to: conn or the compressor
-	now      *nowait.Writer // of conn; nil = none, or what it is sent is compressed
-	kept     bool           // buf has the rest of what now did not take
-	compress flusher        // nil = none
-	deadline time.Duration  // of one write; 0 = none
+	sink     io.Writer        // target of buf: conn or the compressor
+	direct   *nonblock.Writer // of conn; nil = there is none, or the stream is compressed
+	kept     bool             // buf holds bytes that direct did not take
+	compress flusher          // nil = none
+	deadline time.Duration    // of one write; 0 = none
 	header   [messageHeader]byte
 	format   format
 }
@@ -57,8 +57,7 @@ type flusher interface {
 	Flush() error
 }
 
-// buffers lends output buffers of the default size: ten thousand quiet
-// connections share a few.
+// buffers pools output buffers of the default size: ten thousand idle connections share a few.
 type buffers struct{ pool sync.Pool }
 
 func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
@@ -67,20 +66,20 @@ func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
 	return o
 }
 
-// switchLocked sends through another connection or compressor from now on.
-// What was written must have been flushed.
+// switchLocked switches to another connection or compressor. The buffer must have been
+// flushed.
 func (o *output) switchLocked(conn net.Conn, compress flusher) {
-	o.conn, o.compress, o.sink, o.buf, o.now = conn, compress, io.Writer(conn), nil, nil
+	o.conn, o.compress, o.sink, o.buf, o.direct = conn, compress, io.Writer(conn), nil, nil
 	if compress != nil {
 		o.sink = compress
 	} else {
-		o.now = nowait.New(conn)
+		o.direct = nonblock.New(conn)
 	}
 }
 
-// resizeLocked changes the size of the buffer. What was written must have been
-// flushed. Who wants none gets the default: a burst leaves at its end anyway, and
-// header and body of a message are then not two writes.
+// resizeLocked changes the size of the buffer, which must have been flushed. A client that
+// requests no buffer gets the default size: a burst is flushed at its end in any case, and
+// with a buffer the header and the body of a message are one write.
 func (o *output) resizeLocked(size int) {
 	if size == unbuffered {
 		size = defaultOutputBuffer
@@ -88,8 +87,8 @@ func (o *output) resizeLocked(size int) {
 	o.size, o.buf = size, nil
 }
 
-// borrowLocked makes sure that there is a buffer.
-func (o *output) borrowLocked() {
+// takeBufferLocked takes a buffer from the pool if output has none.
+func (o *output) takeBufferLocked() {
 	if o.buf != nil {
 		return
 	}
@@ -103,8 +102,8 @@ func (o *output) borrowLocked() {
 	o.buf = bufio.NewWriterSize(o.sink, o.size)
 }
 
-// returnLocked gives the empty buffer back.
-func (o *output) returnLocked() {
+// returnBufferLocked returns the empty buffer to the pool.
+func (o *output) returnBufferLocked() {
 	if o.size == defaultOutputBuffer {
 		o.buf.Reset(nil)
 		o.buffers.pool.Put(o.buf)
@@ -126,8 +125,7 @@ func (o *output) messageLocked(d *edge.Delivery) error {
 	return o.writeLocked(o.headLocked(d, 0), d.Message.Body)
 }
 
-// headLocked encodes what comes before the body, or before extra bytes and the
-// body.
+// headLocked encodes the bytes before the body, or before the extra bytes and the body.
 func (o *output) headLocked(d *edge.Delivery, extra int) []byte {
 	h := o.header[:]
 	binary.BigEndian.PutUint32(h, uint32(messageHeader-4+extra+len(d.Message.Body)))
@@ -139,9 +137,9 @@ func (o *output) headLocked(d *edge.Delivery, extra int) []byte {
 }
 
 func (o *output) writeLocked(header, body []byte) error {
-	o.borrowLocked()
+	o.takeBufferLocked()
 	if o.buf.Available() < len(header)+len(body) {
-		o.armLocked() // this write reaches the socket
+		o.armLocked() // the buffer is full: this write reaches the socket
 	}
 	if _, err := o.buf.Write(header); err != nil {
 		return err
@@ -150,14 +148,14 @@ func (o *output) writeLocked(header, body []byte) error {
 	return err
 }
 
-// frameOK is what most puts are answered.
+// frameOK is the answer to most puts.
 var frameOK = append([]byte{0, 0, 0, 6, 0, 0, 0, byte(frameResponse)}, responseOK...)
 
-// okNowLocked writes OK without waiting for the socket. What that does not take is in
-// the buffer then, and the writer has to flush it. Nothing may be in the buffer before.
-func (o *output) okNowLocked() error {
-	o.armLocked() // a deadline that has passed would fail it
-	n := o.now.Write(net.Buffers{frameOK})
+// okDirectLocked writes OK without blocking. Bytes that the socket does not take remain in the
+// buffer, and the writer has to flush it. The buffer must be empty before.
+func (o *output) okDirectLocked() error {
+	o.armLocked() // an expired deadline would fail the write
+	n := o.direct.Write(net.Buffers{frameOK})
 	if n == len(frameOK) {
 		return nil
 	}
@@ -165,7 +163,7 @@ func (o *output) okNowLocked() error {
 	return o.writeLocked(frameOK[n:], nil)
 }
 
-// flushLocked sends everything that is buffered.
+// flushLocked writes all buffered bytes to the socket.
 func (o *output) flushLocked() error {
 	o.kept = false
 	if o.buf == nil {
@@ -175,7 +173,7 @@ func (o *output) flushLocked() error {
 	if err := o.buf.Flush(); err != nil {
 		return err
 	}
-	o.returnLocked()
+	o.returnBufferLocked()
 	if o.compress != nil {
 		return o.compress.Flush()
 	}
@@ -196,10 +194,10 @@ func (o *output) armLocked() {
 	}
 }
 
-// closeWriteLocked ends the client's input but lets its last bytes come in, so
-// that a reset does not overtake the error frame.
+// closeWriteLocked closes the sending direction only. The client can then read the error
+// frame; a full close might send a reset first.
 func (o *output) closeWriteLocked() {
 	if half, ok := o.conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // the connection is closed next anyway
+		_ = half.CloseWrite() // the connection is closed next in any case
 	}
 }

@@ -21,8 +21,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestUnbufferedBurstIsOneWrite: a client without an output buffer waits for
-// nothing, and costs no more system calls than others.
+// TestUnbufferedBurstIsOneWrite: a client without an output buffer receives messages without
+// delay, with no more system calls than other clients.
 func TestUnbufferedBurstIsOneWrite(t *testing.T) {
 	var c counter
 	o := newOutput(&c, 0, &buffers{})

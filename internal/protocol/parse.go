@@ -2,8 +2,8 @@ package protocol
 
 import "bytes"
 
-// decimal reads [0-9]*. Like stock NSQ it takes the empty string for 0 and
-// wraps silently: a client that relies on neither sees no difference.
+// decimal reads [0-9]*. Like stock NSQ it reads the empty string as 0 and wraps silently on
+// overflow: a client that relies on neither sees no difference.
 func decimal(b []byte) (n uint64, ok bool) {
 	for _, d := range b {
 		if d < '0' || d > '9' {
@@ -14,8 +14,8 @@ func decimal(b []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// splitParams cuts a line at every single space: two spaces in a row make an
-// empty parameter. It appends to dst.
+// splitParams splits a line at every single space and appends the parts to dst: two
+// consecutive spaces make an empty parameter.
 func splitParams(line []byte, dst [][]byte) [][]byte {
 	for {
 		i := bytes.IndexByte(line, ' ')

@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pipelined PUBs of one topic that were received already become one put. The
-// reader never waits for more of them.
+// Pipelined PUBs of one topic that are already in the buffer become one put. The reader never
+// waits for more of them.
 const (
 	maxRunMessages = 256
 	maxRunBytes    = 1 << 20
 )
 
-// messageOverhead is what the encoding adds to a plain body (queue/doc.go).
+// messageOverhead is the size that the encoding adds to a plain body, in bytes (queue/doc.go).
 const messageOverhead = 5
 
 // pub: PUB <topic>\n, then one message.
@@ -31,8 +32,11 @@ func (c *conn) pub(ctx context.Context) error {
 		return err
 	}
 	count, total := c.pubRun(size)
-	if err := c.admit(ctx, total); err != nil {
-		return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
+	early := c.admitsEarly(size)
+	if early {
+		if err := c.admit(ctx, total); err != nil {
+			return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
+		}
 	}
 	draft := queue.NewDraft(total + count*messageOverhead)
 	for i := range count {
@@ -41,6 +45,11 @@ func (c *conn) pub(ctx context.Context) error {
 		}
 		if err := c.in.read(draft.Grow(size)); err != nil {
 			return fatal(codeBadMessage, "PUB failed to read message body")
+		}
+	}
+	if !early {
+		if err := c.admit(ctx, total); err != nil {
+			return c.refusePut(ctx, "PUB", count, nil, err)
 		}
 	}
 	return c.publish(ctx, "PUB", count, draft)
@@ -69,12 +78,13 @@ func (c *conn) dpub(ctx context.Context) error {
 	if err := c.authorizePut(ctx, "DPUB", size); err != nil {
 		return err
 	}
-	if err := c.admit(ctx, size); err != nil {
-		return c.refusePut(ctx, "DPUB", 1, c.in.skip(int64(size)), err)
-	}
-	draft, err := c.deferredDraft(size, time.Duration(ms)*time.Millisecond)
-	if err != nil {
+	var draft *queue.DraftBuilder
+	refused, err := c.receive(ctx, size, func() (err error) {
+		draft, err = c.deferredDraft(size, time.Duration(ms)*time.Millisecond)
 		return err
+	})
+	if err != nil || refused != nil {
+		return c.refusePut(ctx, "DPUB", 1, err, refused)
 	}
 	return c.publish(ctx, "DPUB", 1, draft)
 }
@@ -95,10 +105,42 @@ func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder
 	return draft, draft.AddMessage(m)
 }
 
-// admit waits for room for a put to c.topic. That may take longer than the
-// client has to send what is still missing, so its time starts anew.
+// receive reads the body of a put and waits for its admission, in the order that admitsEarly
+// selects. It reads the body of a refused put too, so that the next command is found.
+func (c *conn) receive(ctx context.Context, size int, read func() error) (refused, err error) {
+	early := c.admitsEarly(size)
+	if early {
+		if refused = c.admit(ctx, size); refused != nil {
+			return refused, c.in.skip(int64(size))
+		}
+	}
+	if err := read(); err != nil {
+		return nil, err
+	}
+	if !early {
+		refused = c.admit(ctx, size)
+	}
+	return refused, nil
+}
+
+// admitsEarly reports whether a put to c.topic is admitted before its body is read. Admission
+// creates the topic, and a partial put must not create one. So the body must have arrived, or
+// this connection must have published to the topic before. Waiting for room before reading
+// saves the memory of the body.
+func (c *conn) admitsEarly(size int) bool {
+	return len(c.in.buffered()) >= size || c.admitted == c.topic
+}
+
+// admit waits for room for a put to c.topic. The wait may outlast the client's read deadline,
+// so the deadline is renewed.
 func (c *conn) admit(ctx context.Context, size int) error {
+	if c.unjudged != nil {
+		return guard.NotStored(c.unjudged)
+	}
 	err := c.h.backend.Publisher.Admit(ctx, c.topic, size)
+	if err == nil {
+		c.admitted = c.topic
+	}
 	if len(c.in.buffered()) < size {
 		c.arm()
 	}
@@ -116,7 +158,7 @@ func (c *conn) putStart(verb string, params int) (size int, err error) {
 	return c.messageSize(verb)
 }
 
-// setTopic takes the topic from the first parameter.
+// setTopic sets c.topic from the first parameter.
 func (c *conn) setTopic() error {
 	name := c.params[1]
 	if len(name) > 0 && string(name) == c.topic {
@@ -143,9 +185,8 @@ func (c *conn) messageSize(verb string) (int, error) {
 	return int(size), nil
 }
 
-// pubRun counts the PUBs to the present topic that are in the buffer already,
-// whole, one after the other, beginning with the one whose body comes next; and
-// the bytes of their bodies.
+// pubRun counts the complete PUBs to the current topic in the buffer, one after the other,
+// beginning with the one whose body comes next. It also returns the bytes of their bodies.
 func (c *conn) pubRun(first int) (count, total int) {
 	rest := c.in.buffered()
 	count, total = 1, first
@@ -163,9 +204,8 @@ func (c *conn) pubRun(first int) (count, total int) {
 	return count, total
 }
 
-// sameTopicPub recognises a whole and valid PUB to the present topic at the
-// beginning of b. It returns the sizes of its body (0 = it is not one) and of
-// what comes before the body.
+// sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b.
+// It returns the size of its body (0 = no such PUB) and of the bytes before the body.
 func (c *conn) sameTopicPub(b []byte) (size, head int) {
 	head = len("PUB ") + len(c.topic) + 1 + 4
 	if len(b) <= head || !bytes.HasPrefix(b, pubPrefix) ||
@@ -181,7 +221,7 @@ func (c *conn) sameTopicPub(b []byte) (size, head int) {
 
 var pubPrefix = []byte("PUB ")
 
-// nextOfRun consumes the head of the next PUB that pubRun found.
+// nextOfRun consumes the bytes before the body of the next PUB that pubRun found.
 func (c *conn) nextOfRun() int {
 	size, head := c.sameTopicPub(c.in.buffered())
 	c.in.discard(head)
@@ -201,12 +241,13 @@ func (c *conn) skipRun(count, size int) error {
 	return nil
 }
 
-// publish hands the put over; its answers come later, in their place.
+// publish passes the put to the Publisher. The Publisher answers later, into the reserved
+// slot.
 func (c *conn) publish(ctx context.Context, verb string, answers int, draft *queue.DraftBuilder) error {
 	return c.publishKeyed(ctx, answer{put: verb, count: answers}, nil, draft)
 }
 
-// publishKeyed is publish to the partition of a key; nil = any.
+// publishKeyed is publish to the partition of a key; nil = any partition.
 func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {
 	s, err := c.fifo.reserve(ctx, a, draft.Size())
 	if err != nil {
@@ -217,11 +258,11 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 	return nil
 }
 
-// refusePut answers puts that were not admitted. Their bodies were skipped, so
-// the connection stays in step and open.
-func (c *conn) refusePut(ctx context.Context, verb string, count int, skipped, reason error) error {
-	if skipped != nil {
-		return skipped
+// refusePut answers puts that were not admitted. Their bodies were read or skipped, so the
+// connection stays open; missing is the error if that failed.
+func (c *conn) refusePut(ctx context.Context, verb string, count int, missing, reason error) error {
+	if missing != nil {
+		return missing
 	}
 	if err := ctx.Err(); err != nil {
 		return err

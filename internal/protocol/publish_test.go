@@ -2,15 +2,18 @@ package protocol_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
-func (b *broker) admin(op edge.AdminOp) {
+func (b *broker) admin(op edge.Operation) {
 	b.t.Helper()
 	require.NoError(b.t, b.cluster.Do(b.t.Context(), op))
 }
@@ -38,8 +41,8 @@ func TestExtraParametersAreIgnored(t *testing.T) {
 	require.Equal(t, "3", c.message().body)
 }
 
-// Pipelined PUBs of one topic become one put, each with its own OK; nothing is
-// lost or reordered at the borders of runs.
+// Pipelined PUBs of one topic become one put, each with its own OK. No message is lost or
+// reordered at the borders of runs.
 func TestPipelinedPutsAreGathered(t *testing.T) {
 	const n = 3000
 	b := newBroker(t)
@@ -85,8 +88,8 @@ func TestRunStopsAtABadPut(t *testing.T) {
 	c.fatal("E_BAD_MESSAGE PUB message too big 101 > 100")
 }
 
-// Answers keep the order of the commands although the fates are known in
-// another order; the reader does not wait for them.
+// Answers keep the order of the commands although the puts complete in another order; the
+// reader does not wait for them.
 func TestAnswersKeepTheOrder(t *testing.T) {
 	b := newBroker(t)
 	b.cluster.Hold()
@@ -105,10 +108,11 @@ func TestAnswersKeepTheOrder(t *testing.T) {
 }
 
 func TestFailedPutsLeaveTheConnectionOpen(t *testing.T) {
-	for _, err := range []error{
-		edge.ErrRolledBack, edge.ErrInDoubt, edge.ErrExiting, edge.ErrNoLeader, edge.ErrDiskFull, edge.ErrTopicFull, edge.ErrBusy,
-		edge.ErrNotEnough,
-	} {
+	for _, row := range outcome.Rows() {
+		err := row.Err
+		if row.Uses&outcome.OfPuts == 0 {
+			continue
+		}
 		for _, how := range []string{"admission", "fate"} {
 			t.Run(how+" "+err.Error(), func(t *testing.T) {
 				b := newBroker(t)
@@ -131,8 +135,8 @@ func TestFailedPutsLeaveTheConnectionOpen(t *testing.T) {
 	}
 }
 
-// With too much unanswered the client is not read any further, until some of
-// it is answered.
+// Above the limit of unanswered puts the broker does not read the client until some of them
+// are answered.
 func TestBackPressure(t *testing.T) {
 	b := newBroker(t, func(s *setup) { s.options.MaxPendingBytes = 10_000 })
 	b.cluster.Hold()
@@ -194,4 +198,26 @@ func TestProducers(t *testing.T) {
 	require.Len(t, p, 1)
 	require.Equal(t, []edge.PubCount{{Topic: "t", Count: 2}}, p[0].PubCounts)
 	require.Equal(t, []string{"id", "h", "ua", "V2"}, []string{p[0].ClientID, p[0].Hostname, p[0].UserAgent, p[0].Version})
+}
+
+// A partial put at the end of a connection creates no topic, as with a stock nsqd.
+func TestHalfAPutMakesNoTopic(t *testing.T) {
+	long := repeat("x", 200_000) // longer than a connection's buffer
+	for name, half := range map[string]string{
+		"PUB": "PUB t\n" + sized("whole")[:6], "PUB without a body": "PUB t\n" + sized("whole")[:4],
+		"long PUB": "PUB t\n" + sized(long)[:150_000],
+		"DPUB":     "DPUB t 0\n" + sized("whole")[:6], "MPUB": "MPUB t\n" + multi("one", "two")[:12],
+		"PUB_EXT": "PUB_EXT t\n" + sized("\x00\x00whole")[:7], "PUB_TRACE": "PUB_TRACE t\n" + sized("12345678whole")[:14],
+		"MPUB_EXT": "MPUB_EXT t\n" + multi("\x00\x00one", "\x00\x00two")[:12],
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBroker(t)
+			c := b.dial()
+			c.publish("other", "x") // the broker has read the first connection by now
+			c.send(half)
+			require.NoError(t, c.conn.(*net.TCPConn).CloseWrite())
+			_, _ = io.Copy(io.Discard, c.r) // until the broker has ended it
+			require.Equal(t, []string{"other"}, b.cluster.Directory().Topics())
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 var errBadName = errors.New("protocol: invalid name")
@@ -15,7 +16,7 @@ func (c *conn) subscribe(ctx context.Context) error {
 	return c.attach(ctx, "SUB", edge.SubscribeRequest{Partition: -1})
 }
 
-// attach checks state and names and opens the subscription.
+// attach checks the connection's state and the names and opens the subscription.
 func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot %s in current state", verb)
@@ -36,6 +37,9 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 	if err := c.authorize(ctx, "SUB", topic, channel); err != nil {
 		return err
 	}
+	if c.unjudged != nil {
+		return c.subscribeFailed(topic, channel, c.unjudged)
+	}
 	r.Topic, r.Channel, r.Client = topic, channel, c.stats
 	r.MsgTimeoutMS, r.SampleRate = c.msgTimeout.Milliseconds(), c.sampleRate
 	sub, err := c.h.backend.Subscribers.Subscribe(ctx, r)
@@ -44,6 +48,7 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 	}
 	c.sub = sub
 	c.attached.Store(&c.sub)
+	c.consumes.Store(&subscribed{topic, channel})
 	c.state.Store(stateSubscribed)
 	return c.fifo.add(ctx, answer{text: responseOK, start: sub})
 }
@@ -56,7 +61,7 @@ func (c *conn) subscribeFailed(topic, channel string, err error) error {
 	return fatal(codeSubFailed, "SUB failed %s", err)
 }
 
-// rdy: RDY [count]\n. The count is a window: so many may be in flight.
+// rdy: RDY [count]\n. The count is a window: the largest number of messages in flight.
 func (c *conn) rdy() error {
 	switch c.state.Load() {
 	case stateClosing:
@@ -84,10 +89,10 @@ func (c *conn) rdy() error {
 func (c *conn) grant(n int) {
 	c.ready.Store(int64(n))
 	c.sub.SetReady(n)
-	c.nudge = true
+	c.unsignalled = true
 }
 
-// startClose: CLS\n. The client may still finish what it has, and closes.
+// startClose: CLS\n. The client may finish its messages and then closes.
 func (c *conn) startClose(ctx context.Context) error {
 	if !c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return fatal(codeInvalid, "cannot CLS in current state")
@@ -141,7 +146,7 @@ func (c *conn) touch() error {
 	return nil
 }
 
-// messageID checks state and parameters of FIN, REQ and TOUCH.
+// messageID checks the state and the parameters of FIN, REQ and TOUCH.
 func (c *conn) messageID(verb string, params int) (id edge.MessageID, err error) {
 	if s := c.state.Load(); s != stateSubscribed && s != stateClosing {
 		return id, fatal(codeInvalid, "cannot %s in current state", verb)
@@ -156,15 +161,15 @@ func (c *conn) messageID(verb string, params int) (id edge.MessageID, err error)
 	return id, nil
 }
 
-// credited notes that a message left the flight; the writer is woken when the
-// burst of commands is over.
+// credited records that a message is no longer in flight. The writer is woken when the burst
+// of commands is over.
 func (c *conn) credited() {
 	if c.starved.Load() {
-		c.nudge = true
+		c.unsignalled = true
 	}
 }
 
-// failed is the answer to a FIN, REQ or TOUCH that came too late. The
+// failed is the answer to a FIN, REQ or TOUCH of a message that is not in flight. The
 // connection stays open.
 func failed(verb string, id edge.MessageID, err error) error {
 	return &commandError{text: failedText(verb, id[:], err), open: true}
@@ -174,12 +179,10 @@ func failedText(verb string, id []byte, err error) string {
 	return "E_" + verb + "_FAILED " + verb + " " + string(id) + " failed " + failedReason(err)
 }
 
-// failedReason is NSQ's wording without what implementations wrapped around it.
+// failedReason returns NSQ's wording of an error, without the text of its wrappers.
 func failedReason(err error) string {
-	for _, known := range []error{edge.ErrNotInFlight, edge.ErrNotOwner} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
+	if row, ok := outcome.Find(err, outcome.OfFinishes); ok {
+		return row.Err.Error()
 	}
 	return err.Error()
 }

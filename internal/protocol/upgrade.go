@@ -19,8 +19,8 @@ const handshakeTimeout = 5 * time.Second
 // snappyBlock is the largest block of the framed snappy format.
 const snappyBlock = 64 << 10
 
-// upgrade answers IDENTIFY and switches the stream: TLS first, compression
-// inside it, an OK after each step. The writer is kept out until it is done.
+// upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it,
+// with an OK after each step. It holds output.mu, so the writer waits until it is complete.
 func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error {
 	o := c.out
 	o.mu.Lock()
@@ -28,7 +28,7 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 	o.deadline = t.heartbeat
 	o.resizeLocked(t.outputSize)
 	if t.heartbeat == 0 {
-		_ = o.conn.SetWriteDeadline(time.Time{}) // heartbeats are off, and deadlines with them
+		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats writes have no deadline
 	}
 	if reply == nil {
 		if err := o.respondLocked(responseOK); err != nil {
@@ -51,13 +51,13 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 	return c.startCompressionLocked(reply)
 }
 
-// startTLSLocked takes what was read too far as the beginning of the handshake:
-// nothing sent in the clear is ever taken for a command sent inside TLS.
+// startTLSLocked treats the bytes that were read behind IDENTIFY as the beginning of the
+// handshake: clear text never becomes a command inside TLS.
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
 	_ = c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) // a closed socket fails in the handshake
-	err := conn.HandshakeContext(ctx)                       // whose context would close the socket before the error is told
+	err := conn.HandshakeContext(ctx)                       // its context would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {
@@ -65,7 +65,10 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	}
 	state := conn.ConnectionState()
 	c.describe(func(a *about) { a.tls, a.tlsState = true, state })
-	c.in.reset(nudging{c, conn})
+	if !c.authed {
+		c.begin()
+	}
+	c.in.reset(creditReader{c, conn})
 	c.out.switchLocked(conn, nil)
 	return c.out.respondLocked(responseOK)
 }
@@ -76,7 +79,7 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 	switch {
 	case reply.Snappy:
 		w := s2.NewWriter(conn, s2.WriterSnappyCompat(), s2.WriterConcurrency(1), s2.WriterBlockSize(snappyBlock))
-		c.in.reset(nudging{c, s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock))})
+		c.in.reset(creditReader{c, s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock))})
 		c.out.switchLocked(conn, w)
 		c.describe(func(a *about) { a.snappy = true })
 	case reply.Deflate:
@@ -84,7 +87,7 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 		if err != nil {
 			return err
 		}
-		c.in.reset(nudging{c, flate.NewReader(source)})
+		c.in.reset(creditReader{c, flate.NewReader(source)})
 		c.out.switchLocked(conn, w)
 		c.describe(func(a *about) { a.deflate = true })
 	default:
@@ -93,7 +96,7 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 	return c.out.respondLocked(responseOK)
 }
 
-// earlyConn reads what was received before the upgrade first.
+// earlyConn reads the bytes that were received before the upgrade first.
 type earlyConn struct {
 	net.Conn
 	early []byte
@@ -108,7 +111,7 @@ func (e *earlyConn) Read(p []byte) (int, error) {
 	return e.Conn.Read(p)
 }
 
-// CloseWrite passes the half-close on, which the embedded interface hides.
+// CloseWrite closes the sending direction; the embedded interface hides that method.
 func (e *earlyConn) CloseWrite() error {
 	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

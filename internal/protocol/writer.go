@@ -8,11 +8,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// maxBurst bounds the messages of one burst, so that answers do not wait
-// behind a long backlog.
+// maxBurst bounds the messages of one burst, so that answers do not wait behind a long
+// backlog.
 const maxBurst = 256
 
-// errDeleted ends a consumer's connection: its channel is gone.
+// errDeleted ends the connection of a consumer whose channel was deleted.
 var errDeleted = errors.New("protocol: the channel was deleted")
 
 // writer is the state of a connection's writing goroutine.
@@ -29,8 +29,8 @@ type writer struct {
 	closed        <-chan struct{}
 }
 
-// write sends answers, messages and heartbeats until the last answer, a failed
-// write, the deletion of the channel, or the end of ctx.
+// write sends answers, messages and heartbeats until the last answer, a failed write, the
+// deletion of the channel, or the end of ctx.
 func (c *conn) write(ctx context.Context) {
 	w := &writer{c: c, outputTimeout: c.h.opts.OutputBufferTimeout, flush: time.NewTimer(time.Hour)}
 	w.flush.Stop()
@@ -50,13 +50,13 @@ func (c *conn) write(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			_ = c.raw.Close() // the reader learns of it by its next read
+			_ = c.raw.Close() // the reader's next read fails
 			return
 		}
 	}
 }
 
-// wait waits for something to write; an error ends the connection.
+// wait blocks until there is something to write; an error ends the connection.
 func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	select {
 	case <-w.c.fifo.wake:
@@ -82,8 +82,7 @@ func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	return nil
 }
 
-// burst writes the answers that are ready and the messages there is credit
-// for, with one flush.
+// burst writes the complete answers, and messages as far as the credit goes, with one flush.
 func (w *writer) burst() (last bool, err error) {
 	o := w.c.out
 	o.mu.Lock()
@@ -109,19 +108,20 @@ func (w *writer) burst() (last bool, err error) {
 	return false, w.settleLocked(len(w.answers) > 0 || o.kept, n > 0)
 }
 
-// answerNow writes the answer of a lone put for whoever brings it, if that is OK, and
-// nothing is to be done before it. It does not block.
-func (c *conn) answerNow() bool {
+// answerDirect writes the answer of an uncontended put in the goroutine that answers it. It
+// returns false if that answer is not a plain OK, if the writer is writing or has other bytes
+// to send. It does not block.
+func (c *conn) answerDirect() bool {
 	o := c.out
 	if !o.mu.TryLock() {
 		return false
 	}
 	defer o.mu.Unlock()
-	if o.now == nil || o.buf != nil || !c.fifo.takeOK() {
+	if o.direct == nil || o.buf != nil || !c.fifo.takeOK() {
 		return false
 	}
-	err := o.okNowLocked()
-	return err == nil && !o.kept // or the writer flushes the rest
+	err := o.okDirectLocked()
+	return err == nil && !o.kept // the writer flushes the bytes that are kept
 }
 
 func (w *writer) answerLocked(a *answer) error {
@@ -146,7 +146,7 @@ func (w *writer) answerLocked(a *answer) error {
 	return nil
 }
 
-// putFrame is the answer to a put.
+// putFrame returns the frame of the answer to a put.
 func putFrame(verb string, err error) (frameType, []byte) {
 	if err == nil {
 		return frameResponse, responseOK
@@ -175,13 +175,13 @@ func (w *writer) deliverLocked() (int, error) {
 	clear(w.deliveries) // the bodies may be large
 	w.c.messages.Add(uint64(n))
 	if n == min(credit, maxBurst) {
-		signal(w.c.fifo.wake) // there may be more
+		signal(w.c.fifo.wake) // the channel may have more messages
 	}
 	return n, nil
 }
 
-// record measures a burst: what it took, and how long its first message waited
-// if that goes out for the first time.
+// record adds a burst to the metrics: its duration, and how long its first message waited in
+// the log if this is its first delivery.
 func (w *writer) record(began time.Time) {
 	if len(w.deliveries) == 0 {
 		return
@@ -193,9 +193,9 @@ func (w *writer) record(began time.Time) {
 	}
 }
 
-// credit is how many messages may be pulled. When it is none, the reader wakes
-// the writer at the next FIN, REQ or RDY; the flag is raised before the second
-// look, so that no wake-up is lost.
+// credit returns how many messages may be pulled. If it is 0, the reader wakes the writer at
+// the next FIN, REQ or RDY. The writer sets the flag before it checks again, so that no
+// wake-up is lost.
 func (w *writer) credit() int {
 	if n := w.granted(); n > 0 {
 		w.c.starved.Store(false)
@@ -213,11 +213,11 @@ func (w *writer) granted() int {
 	return max(0, ready-w.sub.InFlight())
 }
 
-// settleLocked decides when what is buffered leaves. Answers leave at once.
-// Messages leave with the burst too, unless the client or the operator chose
-// an output buffer timeout of their own: then they are held back that long, or
-// until the credit is used up. The stock default, which nobody chose, would
-// only add up to 250 ms to each message.
+// settleLocked decides when the buffered bytes are flushed. Answers are flushed at once.
+// Messages are flushed with their burst, unless the client or the operator has configured an
+// output buffer timeout. With one, messages stay in the buffer for that time, or until the
+// credit is used up. The stock default is not applied: it would only add up to 250 ms to each
+// message.
 func (w *writer) settleLocked(answered, delivered bool) error {
 	if !answered && !delivered {
 		return nil
@@ -243,7 +243,7 @@ func (w *writer) flushHeld() error {
 	return w.c.out.flushLocked()
 }
 
-// respond writes one frame of its own and flushes.
+// respond writes one frame and flushes.
 func (w *writer) respond(kind frameType, text []byte) error {
 	o := w.c.out
 	o.mu.Lock()

@@ -9,15 +9,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/pause"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
-// maxAcceptDelay bounds the pause after an accept that failed for want of file
-// descriptors or memory.
+// maxAcceptDelay bounds the pause after an accept that failed because file descriptors or
+// memory ran out.
 const maxAcceptDelay = time.Second
 
-// acceptTCP hands connections over, each on a goroutine of its own, until the
-// listener is closed.
+// acceptTCP accepts connections and serves each on its own goroutine, until the listener is
+// closed.
 func (s *Server) acceptTCP(ctx context.Context) {
 	delay := time.Duration(0)
 	for {
@@ -30,8 +30,8 @@ func (s *Server) acceptTCP(ctx context.Context) {
 			return
 		case transient(err):
 			delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
-			s.opts.Log.WithError(err).Warn("cannot accept a client, trying again")
-			if !pause.For(ctx, delay) {
+			s.opts.Log.WithError(err).Warn("cannot accept a client; accepting again after a pause")
+			if !sleep.For(ctx, delay) {
 				return
 			}
 		default:
@@ -41,15 +41,15 @@ func (s *Server) acceptTCP(ctx context.Context) {
 	}
 }
 
-// serveTCP serves one connection on a goroutine of its own, if it gets a seat.
+// serveTCP serves one connection on its own goroutine, unless the limit is reached.
 func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
-	if !s.tcpSeats.take(conn) {
+	if !s.tcpLimit.acquire(conn) {
 		_ = conn.Close()
-		s.tcpSeats.leave()
+		s.tcpLimit.release()
 		return
 	}
 	s.wg.Go(func() {
-		defer s.tcpSeats.leave()
+		defer s.tcpLimit.release()
 		s.tcpHandler.Serve(ctx, conn)
 	})
 }
@@ -64,8 +64,8 @@ func transient(err error) bool {
 	return false
 }
 
-// listen binds host:port, or the path of a unix socket. The file of a socket
-// that nobody serves any more is replaced.
+// listen binds host:port, or the path of a unix socket. It replaces the file of a socket that
+// no process serves.
 func listen(address string) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return net.Listen("tcp", address)
@@ -80,7 +80,7 @@ func listen(address string) (net.Listener, error) {
 	return net.Listen("unix", address)
 }
 
-// abandoned reports whether the path is a unix socket without a server.
+// abandoned reports whether the path is a unix socket that no process serves.
 func abandoned(path string) bool {
 	stat, err := os.Lstat(path)
 	if err != nil || stat.Mode()&os.ModeSocket == 0 {

@@ -14,59 +14,59 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Limits of an HTTP client, with bodyTimeout. NSQ has none; without them a client
-// that sends half a request holds a connection for ever.
+// Limits of an HTTP client, beside bodyTimeout. NSQ has none; without them a client that sends
+// half a request would hold a connection for ever.
 const (
 	readHeaderTimeout = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
 )
 
-// Options say where to listen. An empty address is not listened on; one that is
-// not host:port is the path of a unix socket.
+// Options say where to listen. An empty address opens no port; an address that is not
+// host:port is the path of a unix socket.
 type Options struct {
 	TCPAddress        string
 	HTTPAddress       string
-	HTTPSAddress      string // needs TLS
+	HTTPSAddress      string // requires TLS
 	LookupHTTPAddress string
 	TLS               *TLS // nil = no HTTPS
-	// MaxTCP and MaxHTTP bound the connections held at the TCP port, and at all
-	// others together. 0: no limit.
+	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports
+	// together. 0: no limit.
 	MaxTCP, MaxHTTP int
 	Log             logrus.FieldLogger
 }
 
-// TCPHandler serves the connections of the TCP port; *protocol.Handler is one.
+// TCPHandler serves the connections of the TCP port. *protocol.Handler implements it.
 type TCPHandler interface {
-	// Serve speaks to one client until it leaves or ctx ends, and closes conn.
+	// Serve handles one client until the client closes or ctx ends, and closes conn.
 	Serve(ctx context.Context, conn net.Conn)
-	// Stop ends all connections in an orderly way, until ctx ends.
+	// Stop ends all connections in order; it returns at the end of ctx at the latest.
 	Stop(ctx context.Context)
 }
 
-// Handlers serve the ports. One may be nil if its port is not listened on.
+// Handlers serve the ports. A handler may be nil if its port is not open.
 type Handlers struct {
 	TCP                 TCPHandler
 	HTTP, HTTPS, Lookup http.Handler
 }
 
-// Server is a broker's client-facing sockets.
+// Server owns a broker's client-facing sockets.
 type Server struct {
 	opts                     Options
 	tcp, http, https, lookup net.Listener
 	tcpHandler               TCPHandler
 	httpServers              []*http.Server
-	tcpSeats, httpSeats      seats
+	tcpLimit, httpLimit      connLimit
 	failed                   chan error
 	wg                       sync.WaitGroup
-	cancel                   context.CancelFunc // closes the TCP connections hard
+	cancel                   context.CancelFunc // closes the TCP connections at once
 }
 
 // Listen binds the addresses.
 func Listen(o Options) (*Server, error) {
 	s := &Server{opts: o, failed: make(chan error, 1), cancel: func() {}}
-	s.tcpSeats.max, s.tcpSeats.log = int64(o.MaxTCP), o.Log
-	s.httpSeats.max, s.httpSeats.log = int64(o.MaxHTTP), o.Log
+	s.tcpLimit.max, s.tcpLimit.log = int64(o.MaxTCP), o.Log
+	s.httpLimit.max, s.httpLimit.log = int64(o.MaxHTTP), o.Log
 	for _, port := range []struct {
 		listener *net.Listener
 		name     string
@@ -97,17 +97,15 @@ func httpsAddress(o Options) string {
 	return o.HTTPSAddress
 }
 
-// TCPAddr and its kin are the bound addresses, nil if not listened on.
+// TCPAddr returns the bound address of the TCP port, nil if it is not open. So do HTTPAddr and
+// HTTPSAddr.
 func (s *Server) TCPAddr() net.Addr { return address(s.tcp) }
 
-// HTTPAddr is the bound address of the HTTP port.
+// HTTPAddr returns the bound address of the HTTP port.
 func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
 
-// HTTPSAddr is the bound address of the HTTPS port.
+// HTTPSAddr returns the bound address of the HTTPS port.
 func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
-
-// LookupAddr is the bound address of the lookup port.
-func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
 
 func address(l net.Listener) net.Addr {
 	if l == nil {
@@ -116,8 +114,7 @@ func address(l net.Listener) net.Addr {
 	return l.Addr()
 }
 
-// Port is the port number of an address; -1 if it has none (a unix socket, or
-// nil).
+// Port returns the port number of an address; -1 if it has none (a unix socket, or nil).
 func Port(a net.Addr) int {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		return tcp.Port
@@ -125,7 +122,7 @@ func Port(a net.Addr) int {
 	return -1
 }
 
-// Start begins to accept. It is called once.
+// Start begins to accept. It may be called once.
 func (s *Server) Start(h Handlers) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.tcpHandler = cancel, h.TCP
@@ -139,13 +136,13 @@ func (s *Server) Start(h Handlers) {
 	}
 }
 
-// Failed receives an error when a port cannot be served any more.
+// Failed receives an error when a port stops being served.
 func (s *Server) Failed() <-chan error { return s.failed }
 
 func (s *Server) fail(err error) {
 	select {
 	case s.failed <- err:
-	default: // one is enough to end the broker
+	default: // one error is enough to end the broker
 	}
 }
 
@@ -155,8 +152,8 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 		return
 	}
 	server := &http.Server{
-		Handler: patient(h), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnState: s.httpSeats.follow,
+		Handler: limitSilence(h), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnState: s.httpLimit.track,
 	}
 	s.httpServers = append(s.httpServers, server)
 	s.wg.Go(func() {
@@ -166,9 +163,8 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 	})
 }
 
-// Stop closes the listeners, lets pending requests and puts be answered, and
-// closes what is left when ctx ends. Without Start it only closes the
-// listeners.
+// Stop closes the listeners, waits for pending requests and puts, and closes the remaining
+// connections when ctx ends. Before Start it only closes the listeners.
 func (s *Server) Stop(ctx context.Context) {
 	s.closeListeners()
 	var orderly sync.WaitGroup
@@ -178,7 +174,7 @@ func (s *Server) Stop(ctx context.Context) {
 	for _, server := range s.httpServers {
 		orderly.Go(func() {
 			if server.Shutdown(ctx) != nil {
-				_ = server.Close() // what did not end in time is cut off
+				_ = server.Close() // cuts off the remaining requests
 			}
 		})
 	}
@@ -190,12 +186,12 @@ func (s *Server) Stop(ctx context.Context) {
 func (s *Server) closeListeners() {
 	for _, l := range []net.Listener{s.tcp, s.http, s.https, s.lookup} {
 		if l != nil {
-			_ = l.Close() // closed twice by an HTTP server's Shutdown: harmless
+			_ = l.Close() // an HTTP server's Shutdown has closed it already: harmless
 		}
 	}
 }
 
-// debugLog takes what net/http complains of: clients that break off.
+// debugLog receives net/http's messages about clients that break off.
 type debugLog struct{ log logrus.FieldLogger }
 
 func (d debugLog) Write(p []byte) (int, error) {

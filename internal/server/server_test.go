@@ -26,17 +26,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lockstepmq/lockstep/internal/edge/edgetest"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const waitLimit = 10 * time.Second
 
-// broker is every edge over a fake cluster, on ports of its own.
+// broker has every edge on a fake cluster, on its own ports.
 type broker struct {
 	*server.Server
 	cluster *edgetest.Cluster
@@ -46,7 +46,7 @@ type broker struct {
 
 func start(t *testing.T) *broker { return startWith(t, server.Options{}) }
 
-// startWith fills in the addresses and what else is always the same.
+// startWith fills in the addresses and the handlers.
 func startWith(t *testing.T, o server.Options) *broker {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
@@ -69,7 +69,7 @@ func startWith(t *testing.T, o server.Options) *broker {
 		HTTP: httpapi.NSQD(ho, hb), HTTPS: httpapi.NSQD(ho, hb), Lookup: httpapi.Lookup(ho, hb),
 	})
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		b.Stop(ctx)
 		b.cluster.Close()
@@ -83,7 +83,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) server.TLSOptions 
 	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "broker"},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour), // expired: not the server's business
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour), // expired: clients judge that, not the server
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) server.TLSOptions 
 }
 
 func get(t *testing.T, url string) (int, string) {
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{
+	client := &http.Client{Timeout: waitLimit, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	r, err := client.Get(url)
@@ -110,20 +110,21 @@ func get(t *testing.T, url string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// TestSeats: one connection too many is closed at once, a later one is taken.
-func TestSeats(t *testing.T) {
+// TestConnLimit: a connection above the limit is closed at once; after one has ended, another
+// is accepted.
+func TestConnLimit(t *testing.T) {
 	b := startWith(t, server.Options{MaxTCP: 2, MaxHTTP: 2})
 	for _, port := range []struct {
 		address net.Addr
 		say     string
 	}{
-		{b.TCPAddr(), "  V2NOP\nPUB\n"}, // what it does not take it answers
+		{b.TCPAddr(), "  V2NOP\nPUB\n"}, // refused commands are answered
 		{b.HTTPAddr(), "GET /ping HTTP/1.1\r\nHost: b\r\n\r\n"},
 	} {
 		speak := func() (conn net.Conn, served bool) {
 			conn, err := net.Dial("tcp", port.address.String())
 			require.NoError(t, err)
-			require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
 			_, _ = conn.Write([]byte(port.say)) // it may be closed already
 			n, _ := conn.Read(make([]byte, 1))
 			return conn, n == 1
@@ -139,7 +140,7 @@ func TestSeats(t *testing.T) {
 			conn, served := speak()
 			_ = conn.Close()
 			return served
-		}, patience, 10*time.Millisecond)
+		}, waitLimit, 10*time.Millisecond)
 		require.NoError(t, second.Close())
 	}
 }
@@ -217,13 +218,13 @@ func TestListenFailure(t *testing.T) {
 	require.ErrorContains(t, err, "listen for HTTP")
 }
 
-// The file that a killed broker left behind does not stop the next one.
+// The socket file of a killed broker does not prevent the next start.
 func TestAbandonedUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	_, err = server.Listen(server.Options{TCPAddress: path})
-	require.Error(t, err, "somebody serves it")
+	require.Error(t, err, "a process serves it")
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
 	s, err := server.Listen(server.Options{TCPAddress: path})
@@ -236,7 +237,7 @@ type silent struct{}
 
 func (silent) Output(int, string) error { return nil }
 
-// The unmodified Go client, through every kind of stream.
+// The unmodified Go client works through every kind of stream.
 func TestGoNSQ(t *testing.T) {
 	b := start(t)
 	for name, change := range map[string]func(*nsq.Config){
@@ -296,12 +297,12 @@ func (b *broker) roundTrip(t *testing.T, topic string, config *nsq.Config) {
 		return nil
 	}), 4)
 	require.NoError(t, c.ConnectToNSQD(b.TCPAddr().String()))
-	require.Eventually(t, func() bool { return got.Load() == n+4 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return got.Load() == n+4 }, waitLimit, time.Millisecond)
 	c.Stop()
 	<-c.StopChan
 }
 
-// A client of the NSQ protocol on the HTTP port gets an HTTP answer.
+// A client that speaks the NSQ protocol at the HTTP port receives an HTTP answer.
 func TestV2OnTheHTTPPort(t *testing.T) {
 	b := start(t)
 	conn, err := net.Dial("tcp", b.HTTPAddr().String())
@@ -315,7 +316,7 @@ func TestV2OnTheHTTPPort(t *testing.T) {
 	require.Equal(t, "HTTP/1.1 400", string(answer))
 }
 
-// Stop answers what is pending and ends idle clients.
+// Stop waits for pending puts and ends idle clients.
 func TestStop(t *testing.T) {
 	b := start(t)
 	b.cluster.Hold()
@@ -327,7 +328,7 @@ func TestStop(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, "  V2PUB t\n\x00\x00\x00\x01m")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.cluster.Held() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.cluster.Held() == 1 }, waitLimit, time.Millisecond)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); b.Stop(context.Background()) }()
 	require.Eventually(t, func() bool {
@@ -336,7 +337,7 @@ func TestStop(t *testing.T) {
 			_ = c.Close()
 		}
 		return err != nil
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	b.cluster.Release()
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)

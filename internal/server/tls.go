@@ -12,22 +12,20 @@ import (
 // TLSOptions are the --tls-* flags.
 type TLSOptions struct {
 	CertFile, KeyFile string
-	RootCAFile        string // of client certificates and the services asked; "" = the system's
+	RootCAFile        string // of client certificates and the queried services; "" = the system's
 	// ClientAuthPolicy is "", "require" (any certificate) or "require-verify".
 	ClientAuthPolicy string
 	// MinVersion is tls1.0, tls1.1, tls1.2 or tls1.3; "" = tls1.0.
 	MinVersion string
 }
 
-// TLS is a server's TLS configuration, whose files can be read again while
-// connections are served.
+// TLS is a server's TLS configuration. Its files can be reloaded while connections are served.
 type TLS struct {
 	opts    TLSOptions
 	current atomic.Pointer[tls.Config]
 }
 
-// LoadTLS reads the files. Certificates are not judged: that an expired one is
-// of no use is for the clients to say.
+// LoadTLS reads the files. It accepts an expired certificate: clients judge that.
 func LoadTLS(o TLSOptions) (*TLS, error) {
 	t := &TLS{opts: o}
 	if err := t.Reload(); err != nil {
@@ -36,8 +34,8 @@ func LoadTLS(o TLSOptions) (*TLS, error) {
 	return t, nil
 }
 
-// Reload reads the files again; new handshakes use them. On an error what was
-// loaded before stays.
+// Reload reads the files again; new handshakes use them. After an error the previous files
+// remain in use.
 func (t *TLS) Reload() error {
 	c, err := t.opts.load()
 	if err == nil {
@@ -46,7 +44,7 @@ func (t *TLS) Reload() error {
 	return err
 }
 
-// Config is to be used by listeners and upgrades; it follows Reload.
+// Config returns the configuration for listeners and upgrades; it follows Reload.
 func (t *TLS) Config() *tls.Config {
 	c := t.current.Load().Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.current.Load(), nil }
@@ -79,8 +77,8 @@ func (o TLSOptions) load() (*tls.Config, error) {
 	return c, nil
 }
 
-// Client is for the requests that the server sends itself: they trust who issues
-// the clients' certificates.
+// Client returns the configuration of the server's own requests. They trust the issuer of the
+// clients' certificates.
 func (o TLSOptions) Client() (*tls.Config, error) {
 	c := &tls.Config{}
 	var err error
@@ -105,8 +103,8 @@ func loadCAs(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// TLSVersion is the number of a version by its name in the settings, 0 if there
-// is none.
+// TLSVersion returns the number of a version by its name in the settings, 0 if the name is
+// unknown.
 func TLSVersion(name string) uint16 {
 	v, _ := minVersion(name)
 	return v

@@ -1,16 +1,15 @@
-// Package statsd sends a broker's statistics to a statsd daemon over UDP, with
-// the names and units of stock nsqd.
+// Package statsd sends a broker's statistics to a statsd daemon over UDP, with the names and
+// units of stock nsqd.
 //
-// It measures nothing itself and keeps only the counters of its last push, to
-// send differences.
+// It measures nothing itself. It keeps only the counters of its last push, to send
+// differences.
 //
 // # Invariants
 //
-//  1. A counter's first push is its total; later ones are what was added since.
-//     A counter that fell (a topic was made again, or another broker led it
-//     meanwhile) starts over with its total. Messages count from when this
-//     broker began to lead: those before were pushed by others, or by a former
-//     run.
+//  1. A counter's first push is its total; later ones are its increase. If a counter
+//     falls (the topic was created again, or another broker led it meanwhile) the next push
+//     is its total again. Message counts begin when this broker becomes the leader: another
+//     broker, or an earlier run, has pushed the messages before.
 //  2. No packet is longer than the limit, unless a single line is.
 package statsd
 
@@ -26,7 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/pause"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 // Options are the --statsd-* flags.
@@ -35,15 +34,15 @@ type Options struct {
 	Prefix   string // may contain %s, which becomes Host
 	Host     string // broadcast_address:http_port
 	Interval time.Duration
-	// PacketSize bounds a packet in bytes; 508 passes everywhere unfragmented.
+	// PacketSize bounds a packet in bytes; a packet of 508 is fragmented nowhere.
 	PacketSize       int
 	MemStats         bool
 	ExcludeEphemeral bool
 	Log              logrus.FieldLogger
 }
 
-// Memory gives the heap's gauges by their statsd names, and the total of
-// garbage collections.
+// Memory returns the heap's gauges by their statsd names, and the total of garbage
+// collections.
 type Memory func() (gauges []Gauge, collections uint64)
 
 // Gauge is one measured value.
@@ -87,8 +86,8 @@ func (p *Pusher) Run(ctx context.Context) {
 	}
 }
 
-// push sends everything once. The packets are spread over the interval, short
-// of its last second, so that a burst does not overrun the receiver.
+// push sends all lines once. It spreads the packets over the interval, less its last second,
+// so that a burst does not overrun the receiver.
 func (p *Pusher) push(ctx context.Context) error {
 	conn, err := net.Dial("udp", p.opts.Address)
 	if err != nil {
@@ -98,14 +97,14 @@ func (p *Pusher) push(ctx context.Context) error {
 	return p.send(ctx, conn, pack(p.lines(), p.opts.PacketSize))
 }
 
-// send loses only the packets that a daemon refused, which may be back for the
-// next one. When ctx ends, the rest goes without a pause.
+// send goes on after a packet that the daemon refused, because the daemon may be back for the
+// next one. If ctx ends, it sends the remaining packets without a pause.
 func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error {
 	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
 	var failed error
 	for i, packet := range packets {
 		if i > 0 {
-			pause.For(ctx, gap)
+			sleep.For(ctx, gap)
 		}
 		if _, err := w.Write(packet); err != nil {
 			failed = err
@@ -134,7 +133,7 @@ func pack(lines []string, size int) [][]byte {
 	return packets
 }
 
-// lines is one push.
+// lines returns the lines of one push.
 func (p *Pusher) lines() []string {
 	l := &lines{prefix: p.prefix, last: p.last, next: map[string]uint64{}}
 	for _, t := range p.stats.Topics("", "", false) {
@@ -183,8 +182,8 @@ func channel(l *lines, key string, c *edge.ChannelStats) {
 	l.latencies(key, c.E2E)
 }
 
-// own is what a count grew by under this broker. A channel that was moved back
-// counts less than it did.
+// own returns how much a count has grown under this broker. The count of a channel that was
+// moved back is lower than its inherited one.
 func own(count, inherited uint64) uint64 { return max(count, inherited) - inherited }
 
 // lines collects the lines of one push.
@@ -207,7 +206,7 @@ func (l *lines) counter(name string, total uint64) {
 	l.out = append(l.out, fmt.Sprintf("%s%s:%d|c", l.prefix, name, added))
 }
 
-// latencies are gauges in nanoseconds, named by the percentile: 0.99 is
+// latencies adds gauges in nanoseconds, named by the percentile: 0.99 is
 // e2e_processing_latency_99.
 func (l *lines) latencies(key string, e edge.E2ELatency) {
 	for _, p := range e.Percentiles {

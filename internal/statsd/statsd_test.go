@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixed is a broker whose statistics do not move.
+// fixed is a broker with constant statistics.
 type fixed []edge.TopicStats
 
 func (f fixed) Topics(string, string, bool) []edge.TopicStats { return f }
@@ -89,7 +89,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// refusing is a daemon that is away for one packet.
+// refusing is a daemon that refuses one packet.
 type refusing struct{ got []string }
 
 func (r *refusing) Write(b []byte) (int, error) {
@@ -128,8 +128,8 @@ func TestRunPushes(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMessagesOfOthersAreNotPushed: after a failover, or a restart, only what this
-// broker added counts; the others have pushed the rest.
+// TestMessagesOfOthersAreNotPushed: after a failover or a restart a push has only the messages
+// that this broker added; the other brokers have pushed the rest.
 func TestMessagesOfOthersAreNotPushed(t *testing.T) {
 	stats := example()
 	stats[0].MessageCount, stats[0].Inherited = 1_000_005, 1_000_000

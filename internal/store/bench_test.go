@@ -59,7 +59,7 @@ func benchmarkSubmit(b *testing.B, inFlight int) {
 			latencies = append(latencies, time.Since(started[slot]))
 		}
 		if cap(arena)-len(arena) < size {
-			arena = make([]byte, 0, 1<<20) // the store keeps the old one as long as readers may want it
+			arena = make([]byte, 0, 1<<20) // the store keeps the old one as long as readers may use it
 		}
 		arena = append(arena, draft.Bytes...)
 		d := draft

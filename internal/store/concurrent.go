@@ -5,13 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// concurrency is how many partitions are opened or synced at once: each takes
-// several calls that wait for the disk, and the file system makes durable
-// together what is asked for together.
+// concurrency is the number of partitions that are opened or synced at once. Each takes several
+// calls that wait for the disk, and the file system combines concurrent syncs.
 const concurrency = 32
 
-// forEach runs f for all numbers below n, some at a time, and gives an error if
-// there is one; no more are begun after it.
+// forEach runs f for all numbers below n, up to concurrency at a time. It returns one of the
+// errors, and starts no further call after an error.
 func forEach(n int, f func(i int) error) error {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -32,10 +31,10 @@ func forEach(n int, f func(i int) error) error {
 	return <-errs
 }
 
-// calmly runs f for all numbers below n, one after the other while it keeps up:
-// each time it is behind, twice as many at once as before, and half as many when
-// it is not. behind is asked with how many are done.
-func calmly(n int, behind func(done int) bool, f func(i int) error) error {
+// forEachPaced runs f for all numbers below n, one at a time while it keeps up. Whenever behind
+// (called with the number done) is true, it doubles the number of concurrent calls, otherwise it
+// halves it.
+func forEachPaced(n int, behind func(done int) bool, f func(i int) error) error {
 	width := 1
 	for done := 0; done < n; {
 		some := min(width, n-done)

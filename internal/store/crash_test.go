@@ -11,13 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// cut is a disk as a power cut left it, and what was promised by then.
+// cut is a disk after a power cut, and the submissions acknowledged before it.
 type cut struct {
 	fs               *vfs.Memory
 	acked, submitted int
 }
 
-// cutter takes the power away before every sync.
+// cutter cuts the power before every sync.
 type cutter struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -50,9 +50,9 @@ func (c *cutter) arm(w *world) {
 	c.w = w
 }
 
-// TestPowerCut cuts the power before every sync of random histories and at
-// random moments. Everything acknowledged must be there afterwards, in all
-// partitions as of one moment, and no store id may change.
+// TestPowerCut cuts the power before every sync of random histories and at random moments.
+// Afterwards everything acknowledged must exist, in all partitions as of one moment, and no store
+// id may change.
 func TestPowerCut(t *testing.T) {
 	points, histories := 0, 0
 	for seed := range seeds(t, 12) {
@@ -119,8 +119,8 @@ func storeIDs(w *world) []ident.StoreID {
 	return ids
 }
 
-// TestModeChanged: written without syncs, a power cut, and started with syncs:
-// what was acknowledged and is gone must not be under the old store id.
+// TestModeChanged: a store writes without syncs, the power is cut, and it starts with syncs.
+// Acknowledged data that is lost must not be under the old store id.
 func TestModeChanged(t *testing.T) {
 	mem := vfs.NewMemory()
 	o := testOptions(mem)
@@ -137,14 +137,14 @@ func TestModeChanged(t *testing.T) {
 		again := reopen(t, o)
 		q := again.Partitions()[0]
 		if q.Restored().End == m.end().at {
-			continue // nothing was lost this time
+			continue // this cut lost nothing
 		}
-		require.NotEqual(t, id, q.StoreID(), "acknowledged up to %d, here %d, and still counted on", m.end().at.Offset, q.Restored().End.Offset)
+		require.NotEqual(t, id, q.StoreID(), "acknowledged up to %d, here %d, and still under the old store id", m.end().at.Offset, q.Restored().End.Offset)
 		return
 	}
 }
 
-// TestNestedDir: a data path of which two levels are new.
+// TestNestedDir: two levels of the data path are new.
 func TestNestedDir(t *testing.T) {
 	mem := vfs.NewMemory()
 	o := testOptions(mem)

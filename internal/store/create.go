@@ -21,8 +21,9 @@ const (
 	identityFormat = 1
 )
 
-// identity is store.json. Store is renewed when the bytes become doubtful, Slot
-// stays: the journal and the checkpoint know the folder by it.
+// identity is store.json. On disk, by name (JSON): fields are added, never renamed. Store is
+// renewed when the bytes become doubtful. Slot never changes, because it names the folder in the
+// journal and the checkpoint.
 type identity struct {
 	Format int           `json:"format"`
 	Store  ident.StoreID `json:"store"`
@@ -30,7 +31,7 @@ type identity struct {
 	CRC    uint32        `json:"crc"` // of the other three
 }
 
-// checksum tells an identity from one in which a digit has decayed to another.
+// checksum detects an identity in which a digit has decayed to another digit.
 func (id identity) checksum() uint32 {
 	return crc32.Checksum(fmt.Appendf(nil, "%d %s %s", id.Format, id.Store, id.Slot), castagnoli)
 }
@@ -71,8 +72,9 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 	return p, nil
 }
 
-// Create makes an empty partition with a new store id, durable on return. A
-// folder that an interrupted Create left is used.
+// Create creates an empty partition with a new store id. It is durable on return. Create reuses a
+// folder that an interrupted Create left. Errors: ErrExists, or an error of the disk, which stops
+// the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
 		return nil, fmt.Errorf("%w: %s", ErrExists, id)
@@ -105,7 +107,7 @@ func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.storeID, p.slot = ident.NewStoreID(), uint64(ident.NewStoreID())
+	p.storeID, p.slot = ident.NewStoreID(), newSlot()
 	p.durable.dirty = true
 	if err := s.writeIdentity(p); err != nil {
 		return nil, err
@@ -113,7 +115,16 @@ func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
 	return p, s.syncFolders(p)
 }
 
-// syncFolders makes a partition's folder durable, with all on the way to it.
+// newSlot draws the number of a folder. The low numbers belong to the checkpoint.
+func newSlot() uint64 {
+	for {
+		if slot := uint64(ident.NewStoreID()); slot >= reservedSlots {
+			return slot
+		}
+	}
+}
+
+// syncFolders makes a partition's folder durable, with all folders above it.
 func (s *Store) syncFolders(p *Partition) error {
 	for _, d := range []string{p.dir, path.Dir(p.dir), s.topicsDir()} {
 		if err := s.o.FS.SyncDir(d); err != nil {
@@ -123,8 +134,9 @@ func (s *Store) syncFolders(p *Partition) error {
 	return nil
 }
 
-// Trash takes a partition away: its folder is renamed into the trash, durably.
-// Nothing may be submitted for it any more.
+// Trash removes a partition: it renames the folder into the trash, durably. The caller submits
+// nothing for the partition any more. Errors: ErrUnknown, or an error of the disk, which stops the
+// store.
 func (s *Store) Trash(id ident.Partition) error {
 	s.mu.Lock()
 	p, ok := s.mu.partitions[id]
@@ -165,8 +177,8 @@ func (s *Store) moveToTrash(p *Partition) error {
 	return err
 }
 
-// EmptyTrash deletes for good what was taken away longer ago than the grace
-// time, and the folders of topics of which nothing is left.
+// EmptyTrash deletes the partitions that were removed longer ago than the grace time, and the
+// folders of topics without partitions.
 func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	names, err := s.o.FS.List(s.trashDir())
 	if err != nil {
@@ -190,9 +202,9 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	return nil
 }
 
-// dropTopicFolder removes the folder of a topic if no partition is in it, or
-// each topic that ever was would leave one. If the power takes the removal back,
-// an empty folder stays: no harm.
+// dropTopicFolder removes the folder of a topic if it holds no partition. Otherwise every topic
+// that ever existed would leave a folder. If a power cut undoes the removal, an empty folder stays,
+// which is harmless.
 func (s *Store) dropTopicFolder(name string) error {
 	s.topicFolders.Lock()
 	defer s.topicFolders.Unlock()
@@ -200,16 +212,16 @@ func (s *Store) dropTopicFolder(name string) error {
 	left, err := s.o.FS.List(dir)
 	switch {
 	case errors.Is(err, vfs.ErrNotExist):
-		return nil // with another of its partitions
+		return nil // removed with another partition of the topic
 	case err != nil || len(left) > 0:
 		return err
 	}
 	return s.o.FS.Remove(dir)
 }
 
-// TrimHead removes the segments that lie wholly below a position: retention.
-// The newest segment always stays. While the segments lag behind a cut of the
-// log their borders are not the log's, and nothing is removed.
+// TrimHead removes the segments that lie completely below a position (retention). The newest
+// segment always stays. While the segments lag behind a cut of the log, their bounds are not those
+// of the log, and TrimHead removes nothing.
 func (p *Partition) TrimHead(below ident.Position) error {
 	p.files.Lock()
 	defer p.files.Unlock()
@@ -220,40 +232,40 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	if !some {
 		return nil
 	}
-	first, prevCRC := p.borderOnDisk(start)
+	first, prevCRC := p.boundaryOnDisk(start)
 	p.mu.Lock()
-	if p.mu.cuts != p.durable.cuts { // cut or begun afresh while the border was looked for
+	if p.mu.cuts != p.durable.cuts { // the log was cut or restarted during the search
 		p.mu.Unlock()
 		return nil
 	}
-	p.mu.first = first // before the files go, or whoever reads from the start would find nothing there
+	p.mu.first = first // set before the files go: a reader from the old start would find nothing there
 	p.mu.quarantine.keep(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
 	if _, err := p.segments.TrimHead(below.Offset); err != nil {
-		p.store.fail(err) // a sync of the folder must not be tried again
+		p.store.fail(err) // a failed sync of the folder must not be retried
 		return err
 	}
 	p.durable.start, p.durable.startCRC, p.durable.dirty = first, prevCRC, true
 	return p.index.TrimHead(first)
 }
 
-// HeadEnd is where the oldest segment ends; false while there is no newer one,
-// so that TrimHead could not remove anything. Cheap.
+// HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
+// remove nothing. Cheap.
 func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
 
-// firstOnDisk is the position at which the first segment begins, and the
-// checksum that its first batch continues from.
+// firstOnDisk is the position at which the first segment begins, and the checksum from which its
+// first batch continues.
 func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 	o, ok := p.segments.Start()
 	if !ok {
 		return p.durable.end, p.durable.lastCRC
 	}
-	return p.borderOnDisk(o)
+	return p.boundaryOnDisk(o)
 }
 
-// borderOnDisk is the same of any segment, by its first offset. One without a
-// batch is all there is: retention took those before it, and a cut emptied it.
-func (p *Partition) borderOnDisk(o ident.Offset) (first ident.Position, prevCRC uint32) {
+// boundaryOnDisk is firstOnDisk for any segment, by its first offset. A segment without a batch is
+// the only one: retention removed the earlier ones, and a cut emptied it.
+func (p *Partition) boundaryOnDisk(o ident.Offset) (first ident.Position, prevCRC uint32) {
 	first, empty := ident.Position{Offset: o, Sequence: p.durable.start.Sequence}, true
 	_, err := p.segments.Headers(o, p.segments.End(), func(b queue.Batch) bool {
 		first.Sequence, prevCRC, empty = b.At.Sequence, b.PrevCRC, false
@@ -268,7 +280,7 @@ func (p *Partition) borderOnDisk(o ident.Offset) (first ident.Position, prevCRC 
 	return first, prevCRC
 }
 
-// folder is where a partition lies.
+// folder is a partition's topic and id, as named by its folder.
 type folder struct {
 	topic string
 	id    ident.Partition
@@ -284,7 +296,7 @@ func (s *Store) folders() (all []folder, err error) {
 		dot := strings.LastIndexByte(name, '.')
 		topicID, err := strconv.ParseUint(name[dot+1:], 16, 64)
 		if dot <= 0 || err != nil {
-			s.o.Log.WithField("folder", name).Warn("store: not a topic's folder, left alone")
+			s.o.Log.WithField("folder", name).Warn("store: this folder belongs to no topic; it is ignored")
 			continue
 		}
 		numbers, err := s.o.FS.List(path.Join(s.topicsDir(), name))
@@ -314,14 +326,14 @@ func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful b
 		return nil, false, nil
 	case errors.Is(err, vfs.ErrNotExist) || errors.Is(err, ErrCorrupt):
 		s.o.Log.WithError(err).WithField("topic", topic).WithField("partition", id.Number).
-			Error("store: the folder's identity is lost: it gets a new one, what the journal held for it is missing")
-		p.storeID, p.slot, doubtful = ident.NewStoreID(), uint64(ident.NewStoreID()), true
+			Error("store: the folder's identity is lost: the partition gets a new store id, and lacks its writes in the journal")
+		p.storeID, p.slot, doubtful = ident.NewStoreID(), newSlot(), true
 	case err != nil:
 		return nil, false, err
 	}
 	if p.durable.history, err = readSnapshot(s.o.FS, p.dir); errors.Is(err, ErrCorrupt) {
 		s.o.Log.WithError(err).WithField("topic", topic).WithField("partition", id.Number).
-			Error("store: the channel snapshot is damaged: the channels start from what the journal holds")
+			Error("store: the channel snapshot is damaged: the channels start from the state in the journal")
 		return p, true, nil
 	}
 	return p, doubtful, err

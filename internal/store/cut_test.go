@@ -41,8 +41,8 @@ func cutLog(t *testing.T, fs vfs.FS) (s *Store, p *Partition, kept queue.Batch) 
 	return s, p, kept
 }
 
-// TestDamageBeforeACut: the header of the batch before a cut decays. Its checksum,
-// which the next batch has to name, is known all the same.
+// TestDamageBeforeACut: the header of the batch before a cut decays. Its checksum, which the next
+// batch must name, is known from the record of the cut.
 func TestDamageBeforeACut(t *testing.T) {
 	mem := vfs.NewMemory()
 	_, p, kept := cutLog(t, mem)
@@ -54,8 +54,8 @@ func TestDamageBeforeACut(t *testing.T) {
 	require.Equal(t, kept.CRC, again.Restored().LastCRC)
 }
 
-// TestReadFailsAfterACut: the disk fails to give that batch when a checkpoint is
-// made. The checkpoint must not name the batch that was cut instead.
+// TestReadFailsAfterACut: a checkpoint is made, and the disk fails to read the batch before the
+// cut. The checkpoint must not name the batch that was cut.
 func TestReadFailsAfterACut(t *testing.T) {
 	mem := vfs.NewMemory()
 	var failing atomic.Bool
@@ -72,10 +72,9 @@ func TestReadFailsAfterACut(t *testing.T) {
 	require.Equal(t, kept.CRC, again.Restored().LastCRC)
 }
 
-// TestPowerCutAfterUnsyncedCut: a group that was written and not synced cuts the
-// log, and a longer batch follows. The next start finds it in the cache and does
-// in the segments what it says; the power goes before its checkpoint. Then the
-// log is either the old one or the new one.
+// TestPowerCutAfterUnsyncedCut: an unsynced group cuts the log, and a longer batch follows. The
+// next start finds the group in the page cache and applies it to the segments; the power is cut
+// before its checkpoint. Then the log is either the old one or the new one.
 func TestPowerCutAfterUnsyncedCut(t *testing.T) {
 	for name, dropped := range map[string]bool{"killed": false, "failed sync": true} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +114,7 @@ func TestPowerCutAfterUnsyncedCut(t *testing.T) {
 	}
 }
 
-// cutsOfStart starts a store, and gives what power cuts at its syncs leave.
+// cutsOfStart starts a store and returns the disks after power cuts at each of its syncs.
 func cutsOfStart(t *testing.T, mem *vfs.Memory) []*vfs.Memory {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -9,19 +9,21 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testenv"
+	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// seeds are the histories that are tried: in a long run LOCKSTEP_SEQUENCES of
-// them, from LOCKSTEP_SEED on.
+// seeds are the seeds of the histories: in a long run LOCKSTEP_SEQUENCES of them, from
+// LOCKSTEP_SEED on.
 func seeds(t *testing.T, otherwise uint64) iter.Seq[uint64] {
 	t.Helper()
-	first, n := testenv.Number(t, "LOCKSTEP_SEED", uint64(0)), testenv.Number(t, "LOCKSTEP_SEQUENCES", otherwise)
+	first, n := env.Number(t, "LOCKSTEP_SEED", uint64(0)), env.Number(t, "LOCKSTEP_SEQUENCES", otherwise)
 	return func(yield func(uint64) bool) {
 		for seed := first; seed < first+n && yield(seed); seed++ {
 		}
@@ -38,8 +40,8 @@ func TestRandomCallsFail(t *testing.T) {
 	}
 }
 
-// decay is what happens to a directory that no process uses, without an error.
-// Renames that a power cut loses: vfs.Memory.CrashClone.
+// decay is a fault of a directory that no process uses, without an error. vfs.Memory.CrashClone
+// covers renames that a power cut loses.
 var decay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
 	"bit flip": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
 		name, size := anyFile(t, rng, mem)
@@ -56,7 +58,7 @@ var decay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
 	"truncated file": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
 		name, size := anyFile(t, rng, mem)
 		if path.Dir(name) == "data/journal" {
-			return // a journal cut short behind a whole group looks like one that ends there
+			return // see TestDecayOfAKilledStore
 		}
 		f, err := mem.Open(name)
 		require.NoError(t, err)
@@ -89,11 +91,69 @@ func anyFile(t *testing.T, rng *rand.Rand, mem *vfs.Memory) (name string, size i
 	return name, st.Size
 }
 
-// TestDecay: whatever became of a directory, it opens, nothing is served that
-// was not written at that place, and what is missing is either named in a log
-// that has its length and its store id, or the store id is another one. One
-// thing cannot be told: the journal's last group, if nothing was written after
-// it, may have been torn as well as decayed.
+// journalDecay is a fault at the end of a journal whose acknowledgement record is intact.
+var journalDecay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
+	"bit flip":    decay["bit flip"],
+	"torn sector": decay["torn sector"],
+	"lost writes": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+		harmJournal(t, mem, func(f vfs.File, size int64) error {
+			at := rng.Int64N(size) / vfs.SectorBytes * vfs.SectorBytes
+			_, err := f.WriteAt(make([]byte, size-at), at)
+			return err
+		})
+	},
+	"truncated journal": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+		harmJournal(t, mem, func(f vfs.File, size int64) error { return f.Truncate(rng.Int64N(size)) })
+	},
+}
+
+// harmJournal harms the newest file of the journal.
+func harmJournal(t *testing.T, mem *vfs.Memory, harm func(f vfs.File, size int64) error) {
+	name := newestJournalFile(t, mem)
+	if name == "" {
+		return // nothing was written yet
+	}
+	f, err := mem.Open(name)
+	require.NoError(t, err)
+	size, err := f.Size()
+	require.NoError(t, err)
+	require.NoError(t, harm(f, size))
+}
+
+// TestDecayOfAKilledStore is TestDecay for a store whose last groups wait for the replay, and whose
+// acknowledgement record is exact: even the loss of the last group must change the store id.
+func TestDecayOfAKilledStore(t *testing.T) {
+	for what, harm := range journalDecay {
+		for seed := range seeds(t, 20) {
+			rng := rand.New(rand.NewPCG(seed, 13))
+			mem := vfs.NewMemory()
+			w, err := newWorld(t, 7000+seed, mem)
+			require.NoError(t, err)
+			require.NoError(t, w.run(5+rng.IntN(30)))
+			require.Eventually(t, func() bool {
+				group, err := journal.Acknowledged(mem, "data/journal")
+				return err == nil && group == w.store.journal.Mark().Group
+			}, 10*time.Second, 100*time.Microsecond)
+			ids, left := storeIDs(w), killed(mem)
+			require.NoError(t, w.store.Close())
+			harm(t, rng, left)
+			name := fmt.Sprintf("%s, seed %d", what, seed)
+			s, err := Open(testOptions(left))
+			require.NoError(t, err, name)
+			for i, p := range s.Partitions() {
+				trusted := p.StoreID() == ids[i]
+				require.True(t, !trusted || endsAt(p, w.models[i].end()), "%s: acknowledged up to %+v, here %+v, and still under the old store id", name, w.models[i].end().at, p.Restored().End)
+				w.models[i].judge(t, p, trusted, name)
+			}
+			require.NoError(t, s.Close(), name)
+		}
+	}
+}
+
+// TestDecay: after any decay a directory opens, and nothing is served that was not written at that
+// place. Missing data is either reported in a log that has its length and its store id, or the
+// store id is new. One case cannot be distinguished: the last group of the journal, if nothing was
+// written after it, may be torn or decayed.
 func TestDecay(t *testing.T) {
 	for what, harm := range decay {
 		for seed := range seeds(t, 20) {
@@ -104,7 +164,7 @@ func TestDecay(t *testing.T) {
 			require.NoError(t, w.run(5+rng.IntN(30)))
 			before := w.submitted()
 			w.step()
-			require.NoError(t, w.settle()) // alone in the journal's last group
+			require.NoError(t, w.settle()) // it is the only submission in the journal's last group
 			ids := storeIDs(w)
 			left := mem
 			if rng.IntN(2) == 0 { // with a journal to replay, or without
@@ -128,16 +188,15 @@ func TestDecay(t *testing.T) {
 	}
 }
 
-// endsAt compares the newest batch too: a marker in the place of another one ends
-// where that did.
+// endsAt also compares the newest batch: a marker in the place of another one has the same end.
 func endsAt(p *Partition, e border) bool {
 	r := p.Restored()
 	return r.End == e.at && r.LastCRC == e.crc
 }
 
-// judge reads what can be read. trusted: the store says that nothing is missing
-// but what it names. What retention took after the checkpoint may be back, since
-// the journal still had it; what was cut may not.
+// judge reads everything readable. trusted: the store reports no other loss than the ranges it
+// names. Segments that retention removed after the checkpoint may be back, since the journal still
+// had the batches; batches that were cut may not.
 func (m *model) judge(t *testing.T, p *Partition, trusted bool, name string) {
 	t.Helper()
 	chain := map[border]bool{}
@@ -158,7 +217,7 @@ func (m *model) judge(t *testing.T, p *Partition, trusted bool, name string) {
 			return
 		}
 		for _, b := range batches {
-			require.True(t, m.sent[b.CRC], "%s: a batch that nobody wrote, at %+v", name, b.At)
+			require.True(t, m.sent[b.CRC], "%s: a batch that was never written, at %+v", name, b.At)
 			require.True(t, !trusted || chain[border{b.End, b.CRC, b.Time}], "%s: a batch that was cut is back, at %+v", name, b.At)
 			at = b.End.Offset
 		}

@@ -23,9 +23,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// TestEveryCallFails fails each I/O call of a history once. The store must stop
-// (or have been able to do without, for a read), and whether the process is
-// killed or the power goes too: what was acknowledged is there afterwards.
+// TestEveryCallFails fails each I/O call of a history once. The store must stop (or continue, if
+// the call was a read that it can do without). Afterwards the acknowledged data must exist, both
+// after a kill of the process and after a power cut.
 func TestEveryCallFails(t *testing.T) {
 	const seed, steps = 5, 30
 	var calls atomic.Int64
@@ -85,7 +85,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// filled runs a history, closes the store, and gives the disk and the ids.
+// filled runs a history, closes the store, and returns the disk and the ids.
 func filled(t *testing.T, steps int) (*vfs.Memory, *world) {
 	t.Helper()
 	mem := vfs.NewMemory()
@@ -114,8 +114,8 @@ func requireIDs(t *testing.T, s *Store, ids []ident.StoreID, same bool) {
 	}
 }
 
-// TestFlippedBitInJournal: a group that was acknowledged cannot be read, and a
-// later one says so: every store id is renewed.
+// TestFlippedBitInJournal: an acknowledged group cannot be read, and a later one proves it: every
+// store id is renewed.
 func TestFlippedBitInJournal(t *testing.T) {
 	mem := vfs.NewMemory()
 	o := testOptions(mem)
@@ -148,9 +148,8 @@ func TestFlippedBitInJournal(t *testing.T) {
 	requireIDs(t, reopen(t, o), ids, true)
 }
 
-// TestSalvage: what was journalled after a group that cannot be read is kept as
-// far as it continues what is there. Here the damage hits one of two partitions
-// of a single replica: the other one loses nothing.
+// TestSalvage: records after an unreadable group are kept as far as they continue the log. Here the
+// damage hits one of two partitions of a single replica: the other one loses nothing.
 func TestSalvage(t *testing.T) {
 	mem := vfs.NewMemory()
 	o := testOptions(mem)
@@ -163,6 +162,7 @@ func TestSalvage(t *testing.T) {
 		require.NoError(t, err)
 		w.models = append(w.models, &model{p: p, borders: []border{{}}})
 	}
+	beginJournal(t, s, w.models[0].p)
 	w.note()
 	put := func(m *model, text string) {
 		d := queue.NewDraft(0)
@@ -179,7 +179,7 @@ func TestSalvage(t *testing.T) {
 	before := hit.end()
 	put(hit, "the bit that decays")
 	put(spared, "salvaged")
-	put(hit, "follows what is lost")
+	put(hit, "follows the lost group")
 	put(spared, "salvaged too")
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	flipIn(t, disk, "data/journal", "the bit that decays")
@@ -192,7 +192,7 @@ func TestSalvage(t *testing.T) {
 	checkLog(t, list[1], expected{end: spared.end()})
 }
 
-// flipIn flips a bit of a text in whatever file of a folder holds it.
+// flipIn flips a bit of a text in the file of a folder that holds it.
 func flipIn(t *testing.T, disk *vfs.Memory, dir, text string) {
 	t.Helper()
 	names, err := disk.List(dir)
@@ -208,8 +208,8 @@ func flipIn(t *testing.T, disk *vfs.Memory, dir, text string) {
 	require.FailNow(t, "no file holds it")
 }
 
-// TestFlippedBitInSegment: the range is named and not served, nothing is cut, no
-// id changes, and a peer's bytes repair it.
+// TestFlippedBitInSegment: the range is reported and not served, nothing is cut, no id changes, and
+// a peer's bytes repair it.
 func TestFlippedBitInSegment(t *testing.T) {
 	mem, w := filled(t, 40)
 	require.NoError(t, w.store.Close())
@@ -242,16 +242,16 @@ func TestFlippedBitInSegment(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
 	require.Len(t, p.Damaged(), 1)
-	mended, err := p.Mend(good)
+	repairedTo, err := p.Repair(good)
 	require.NoError(t, err)
-	require.Equal(t, good[0].End.Offset, mended)
+	require.Equal(t, good[0].End.Offset, repairedTo)
 	require.Empty(t, p.Damaged())
 	_, err = p.ReadAt(victim, 1000)
 	require.NoError(t, err)
 }
 
-// TestLostCheckpoint: without it the journal and the ends are in doubt. Nothing
-// is deleted, every id is renewed.
+// TestLostCheckpoint: without it the journal and the ends are doubtful. Nothing is deleted, every
+// id is renewed.
 func TestLostCheckpoint(t *testing.T) {
 	mem, w := filled(t, 30)
 	require.NoError(t, w.store.Close())
@@ -263,9 +263,9 @@ func TestLostCheckpoint(t *testing.T) {
 	}
 }
 
-// TestKilledWithoutCheckpoint: the process is killed, and the checkpoint decays.
-// What the segments do not have yet is in the journal, which begins before their
-// end, behind groups of older files that are used again.
+// TestKilledWithoutCheckpoint: the process is killed, and the checkpoint decays. Batches that are
+// missing in the segments are in the journal, which begins before their end, after older groups of
+// reused files.
 func TestKilledWithoutCheckpoint(t *testing.T) {
 	for seed := range seeds(t, 40) {
 		mem := vfs.NewMemory()
@@ -285,10 +285,9 @@ func TestKilledWithoutCheckpoint(t *testing.T) {
 	}
 }
 
-// TestKilledWithoutCheckpointAfterACut: the journal begins before a cut that the
-// segments have behind them already. What it says to come before its first batch
-// is not what lies there any more: the marker of the new epoch has the size of the
-// old one's.
+// TestKilledWithoutCheckpointAfterACut: the journal begins before a cut that the segments have
+// applied already. The batch before its first batch is not in the segments any more: the marker of
+// the new epoch has the same size as the old one.
 func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	mem := vfs.NewMemory()
 	s := reopen(t, testOptions(mem))
@@ -306,7 +305,7 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	cut.put(t, s, 3, 500)
 	marker(1)
 	for range 100 {
-		other.put(t, s, 1, 3000) // no group so far stays in the journal's files
+		other.put(t, s, 1, 3000) // no earlier group remains in the journal's files
 	}
 	require.NoError(t, s.Checkpoint())
 	cut.put(t, s, 1, 100)
@@ -314,7 +313,7 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	first.Index().Truncate(cut.end().at.Offset)
 	marker(2)
 	for range 23 {
-		other.put(t, s, 1, 3000) // the writer comes to it; less than makes a checkpoint due
+		other.put(t, s, 1, 3000) // enough for the writer, too little for a checkpoint
 	}
 	require.Eventually(t, func() bool {
 		_, last := scanChain(first)
@@ -330,7 +329,7 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	}
 }
 
-// killed gives what the kill of the process leaves: all that was written.
+// killed returns the disk after a kill of the process: all writes survive.
 func killed(mem *vfs.Memory) *vfs.Memory {
 	const everything = 1 // see CrashClone
 	for k := uint64(0); ; k++ {
@@ -340,7 +339,7 @@ func killed(mem *vfs.Memory) *vfs.Memory {
 	}
 }
 
-// TestLostIndex: it is derived, so it is rebuilt, whole or in part.
+// TestLostIndex: the index is derived, so it is rebuilt, completely or in part.
 func TestLostIndex(t *testing.T) {
 	for _, damage := range []string{"remove", "flip", "truncate"} {
 		t.Run(damage, func(t *testing.T) {
@@ -370,9 +369,9 @@ func TestLostIndex(t *testing.T) {
 	}
 }
 
-// TestIndexOfALostCut: the index may hold what a cut of the log made of it, which
-// was lost itself: sectors of a later state between those of an earlier one, with
-// a record beyond the end of the log. It is made to agree with the log.
+// TestIndexOfALostCut: the index may show the result of a cut of the log that was itself lost:
+// sectors of a later state between those of an earlier one, with a record beyond the end of the
+// log. Recovery makes it agree with the log.
 func TestIndexOfALostCut(t *testing.T) {
 	tried := 0
 	for seed := range seeds(t, 20) {
@@ -400,9 +399,8 @@ func TestIndexOfALostCut(t *testing.T) {
 	require.Positive(t, tried)
 }
 
-// TestIndexOfSectors: whatever whole records the index holds of what is not
-// committed, in whatever order and in how many files, it is made to agree with the
-// log.
+// TestIndexOfSectors: the index of the uncommitted range may hold any whole records, in any order
+// and in several files. Recovery makes it agree with the log.
 func TestIndexOfSectors(t *testing.T) {
 	for seed := range seeds(t, 200) {
 		rng := rand.New(rand.NewPCG(seed, 12))
@@ -433,7 +431,7 @@ func TestIndexOfSectors(t *testing.T) {
 					odd = append(odd, r)
 				}
 			}
-			split := len(odd) // in a second file, whose name is where it begins
+			split := len(odd) // in a second file, named after its first offset
 			for i, r := range odd {
 				if r.Offset > m.committed.Offset && rng.IntN(8) == 0 {
 					split = i
@@ -453,8 +451,8 @@ func TestIndexOfSectors(t *testing.T) {
 	}
 }
 
-// TestIndexThatCameBack: the log began afresh below its old end, and the power cut
-// took back that the old file of the index was removed.
+// TestIndexThatCameBack: the log was restarted below its old end, and the power cut undid the
+// removal of the old index file.
 func TestIndexThatCameBack(t *testing.T) {
 	for _, kept := range []int{0, 1, 3} {
 		mem := vfs.NewMemory()
@@ -504,8 +502,7 @@ func writeIndex(t *testing.T, f vfs.File, records []commitlog.Record) {
 	require.NoError(t, err)
 }
 
-// indexFile gives the newest file of a partition's index, if there is one, and its
-// records.
+// indexFile returns the newest file of a partition's index, if there is one, and its records.
 func indexFile(t *testing.T, mem *vfs.Memory, dir string) (vfs.File, []commitlog.Record) {
 	names, err := mem.List(dir)
 	require.NoError(t, err)
@@ -531,8 +528,7 @@ func indexFile(t *testing.T, mem *vfs.Memory, dir string) (vfs.File, []commitlog
 	return f, records
 }
 
-// TestLostIdentity: a folder without a readable store.json keeps its log under a
-// new id.
+// TestLostIdentity: a folder without a readable store.json keeps its log under a new id.
 func TestLostIdentity(t *testing.T) {
 	mem, w := filled(t, 30)
 	require.NoError(t, w.store.Close())
@@ -544,8 +540,8 @@ func TestLostIdentity(t *testing.T) {
 	require.Equal(t, w.models[2].end().at, list[2].Restored().End)
 }
 
-// TestDecayedIdentity: a digit of the slot is another one, so that store.json reads
-// well. Nothing in the journal and in the checkpoint is the partition's then.
+// TestDecayedIdentity: a digit of the slot has decayed to another digit, so store.json parses. Then
+// no record of the journal or the checkpoint belongs to the partition.
 func TestDecayedIdentity(t *testing.T) {
 	mem, w := filled(t, 30)
 	require.NoError(t, w.store.Close())
@@ -561,8 +557,8 @@ func TestDecayedIdentity(t *testing.T) {
 	require.Equal(t, m.end().at, p.Restored().End)
 }
 
-// TestUnsyncedOperation: a killed process keeps its page cache, and so the ids; a
-// machine started anew does not.
+// TestUnsyncedOperation: after a kill the page cache and so the ids survive; after a restart of the
+// machine they do not.
 func TestUnsyncedOperation(t *testing.T) {
 	mem := vfs.NewMemory()
 	o := testOptions(mem)
@@ -574,13 +570,14 @@ func TestUnsyncedOperation(t *testing.T) {
 	require.NoError(t, s.Close())
 	s = reopen(t, o)
 	require.Equal(t, id, s.Partitions()[0].StoreID())
-	require.NoError(t, s.Close())
-	o.BootID = "another"
+	o.FS = killed(mem)
+	require.Equal(t, id, reopen(t, o).Partitions()[0].StoreID())
+	o.FS, o.BootID = killed(mem), "another"
 	require.NotEqual(t, id, reopen(t, o).Partitions()[0].StoreID())
 }
 
-// TestDeletedTopicsLeaveNoFolder: when the last of a topic's partitions leaves the
-// trash its folder goes, and no sooner.
+// TestDeletedTopicsLeaveNoFolder: when the last partition of a topic leaves the trash, its folder
+// is removed, and not before.
 func TestDeletedTopicsLeaveNoFolder(t *testing.T) {
 	mem := vfs.NewMemory()
 	s := reopen(t, testOptions(mem))
@@ -596,12 +593,12 @@ func TestDeletedTopicsLeaveNoFolder(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, topics, len(ids)-1-i)
 	}
-	_, err := s.Create("deleted.often", ids[0]) // moved away, and now back
+	_, err := s.Create("deleted.often", ids[0]) // moved away before, and now back
 	require.NoError(t, err)
 }
 
-// TestTrash: a partition taken away stays away, its journal records too, and a
-// new one in its place is another store.
+// TestTrash: a removed partition and its journal records do not come back, and a new one in its
+// place is another store.
 func TestTrash(t *testing.T) {
 	mem, w := filled(t, 20)
 	id, old := w.models[0].p.ID(), w.models[0].p.StoreID()
@@ -628,8 +625,8 @@ func TestTrash(t *testing.T) {
 	require.Empty(t, names)
 }
 
-// TestTrashBeforeItIsWritten: what is durable in the journal and not yet in the segments
-// goes nowhere when its partition is taken away.
+// TestTrashBeforeItIsWritten: batches that are durable in the journal and not yet in the segments
+// are dropped with their partition.
 func TestTrashBeforeItIsWritten(t *testing.T) {
 	busy, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -658,8 +655,8 @@ func TestTrashBeforeItIsWritten(t *testing.T) {
 	require.NoError(t, s.Err())
 }
 
-// TestLostJournalFiles: somebody removes the journal of a store that was killed, or a file
-// of it, or it comes back as zeroes. What was acknowledged last is gone with it.
+// TestLostJournalFiles: the journal of a killed store, or a file of it, is removed or reads as
+// zeros. The data acknowledged last is lost.
 func TestLostJournalFiles(t *testing.T) {
 	for what, harm := range map[string]func(fs vfs.FS, name string) error{
 		"nothing": func(vfs.FS, string) error { return nil },
@@ -693,7 +690,7 @@ func TestLostJournalFiles(t *testing.T) {
 				require.Equal(t, p.StoreID(), q.StoreID())
 				require.Equal(t, m.end().at, q.Restored().End)
 			} else {
-				require.NotEqual(t, p.StoreID(), q.StoreID(), "%s of %d: acknowledged up to %d, here %d, and still counted on", what, files, m.end().at.Offset, q.Restored().End.Offset)
+				require.NotEqual(t, p.StoreID(), q.StoreID(), "%s of %d: acknowledged up to %d, here %d, and still under the old store id", what, files, m.end().at.Offset, q.Restored().End.Offset)
 			}
 			require.NoError(t, again.Close())
 			require.NoError(t, s.Close())
@@ -701,7 +698,7 @@ func TestLostJournalFiles(t *testing.T) {
 	}
 }
 
-// newestJournalFile is the one with the newest group.
+// newestJournalFile is the journal file with the newest group.
 func newestJournalFile(t *testing.T, fs vfs.FS) (newest string) {
 	names, err := fs.List("data/journal")
 	require.NoError(t, err)
@@ -718,7 +715,7 @@ func newestJournalFile(t *testing.T, fs vfs.FS) (newest string) {
 	return newest
 }
 
-// rewritten is a file of so many zeroes.
+// rewritten replaces a file by n zeros.
 func rewritten(fs vfs.FS, name string, size int64) error {
 	f, err := fs.Create(name)
 	if err == nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// TestFailedSync fails one sync after the other, and the kernel drops the pages:
-// they can be read, count as clean, and a later sync succeeds without them.
-// Nothing of that sync is acknowledged, the store stops, and what the next start
-// finds in the cache is written to the disk again before it acknowledges.
+// TestFailedSync fails one sync after the other, and the kernel drops the pages: they can be read,
+// count as clean, and a later sync succeeds without them. Nothing of that sync is acknowledged, and
+// the store stops. The next start writes the groups that it finds in the page cache to the disk
+// again before it acknowledges.
 //
-// No group of the journal is synced after one that failed. The first sync of a
-// journal file is of its zeroes, by another goroutine: until the writer is told of
-// its error it goes on in a file of its own, whose syncs are true.
+// No group of the journal is synced after one that failed. The first sync of a journal file is that
+// of its zeros, by another goroutine: until the writer receives its error, it continues in a file
+// of its own, whose syncs work.
 func TestFailedSync(t *testing.T) {
 	const seed, steps = 21, 25
 	for _, kind := range []string{".log", ".seg", ".idx", ".tmp"} {
@@ -73,9 +73,9 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// TestPowerCutAfterFailedSync: the next start finds the group of a failed sync in
-// the cache and brings it into the segments; the power goes before its checkpoint.
-// Nothing that was acknowledged is missing.
+// TestPowerCutAfterFailedSync: the next start finds the group of a failed sync in the page cache
+// and writes it to the segments; the power is cut before its checkpoint. Nothing acknowledged is
+// missing.
 func TestPowerCutAfterFailedSync(t *testing.T) {
 	mem := vfs.NewMemory()
 	var broken atomic.Bool
@@ -99,9 +99,8 @@ func TestPowerCutAfterFailedSync(t *testing.T) {
 	}
 }
 
-// TestFullDisk fills the disk at one write after the other. The store stops; a
-// start on the full disk fails or works, but wipes nothing; with room again
-// everything that was acknowledged is there.
+// TestFullDisk fills the disk at one write after the other. The store stops. A start on the full
+// disk fails or works, but removes nothing. With room again everything acknowledged exists.
 func TestFullDisk(t *testing.T) {
 	const seed, steps = 31, 25
 	for n := int64(1); ; n += 3 {

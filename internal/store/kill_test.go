@@ -16,13 +16,13 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// answer waits for one submission.
+// answer receives the completion of one submission.
 type answer chan error
 
 func (a answer) Synced(_ uint64, err error) { a <- err }
 
-// goOn appends to every partition of a store that was just opened, and gives the
-// ends that were acknowledged.
+// goOn appends to every partition of a store that was just opened, and returns the acknowledged
+// ends.
 func goOn(t *testing.T, s *Store) []border {
 	t.Helper()
 	var ends []border
@@ -43,9 +43,9 @@ func goOn(t *testing.T, s *Store) []border {
 	return ends
 }
 
-// TestKillThenPower kills the process before each call to the disk, starts it
-// again on what the page cache holds, lets it acknowledge, and then takes the
-// power: what a start finds in the cache need not be on the disk.
+// TestKillThenPower kills the process before each disk call, restarts it on the content of the page
+// cache, lets it acknowledge, and then cuts the power: data that a start finds in the cache may not
+// be on the disk.
 func TestKillThenPower(t *testing.T) {
 	const seed, steps = 9, 20
 	for n := int64(1); ; n++ {

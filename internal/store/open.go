@@ -9,21 +9,23 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/journal"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Open recovers a data directory and starts the store. The caller holds the lock
-// on the directory. A damaged directory opens: what is doubtful has a new store
-// id, so that the cluster does not count on it, and the log says so.
+// Open recovers a data directory and starts the store. The caller holds the lock on the directory.
+// A damaged directory opens: doubtful partitions get a new store id, so that the cluster does not
+// count them as in sync, and the log says so.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o.withDefaults(), failed: make(chan struct{}), damaged: make(chan struct{}, 1)}
+	s := &Store{o: o.withDefaults(), damaged: make(chan struct{}, 1)}
+	s.noSync.Store(o.NoSync)
 	s.files = vfs.NewCache(s.o.FS, s.o.OpenFiles)
-	s.works.New = func() any { return &work{} }
+	s.pendingPool.New = func() any { return &pendingSubmit{} }
 	s.mu.partitions = map[ident.Partition]*Partition{}
 	if err := s.open(); err != nil {
 		if s.journal != nil {
 			_ = s.journal.Close()
 		}
-		_ = s.files.Close() // the first error is the one to tell
+		_ = s.files.Close() // the first error is returned
 		return nil, err
 	}
 	return s, nil
@@ -37,6 +39,9 @@ func (o Options) withDefaults() Options {
 	o.IndexRecords = int(orDefault(int64(o.IndexRecords), DefaultIndexRecords))
 	o.TailsBytes = orDefault(o.TailsBytes, DefaultTailsBytes)
 	o.OpenFiles = int(orDefault(int64(o.OpenFiles), DefaultOpenFiles))
+	if o.RepeatFor == 0 {
+		o.RepeatFor = DefaultRepeatFor
+	}
 	if o.FS == nil {
 		o.FS = vfs.OS{}
 	}
@@ -53,8 +58,8 @@ func orDefault(n, otherwise int64) int64 {
 	return n
 }
 
-// open: folders, checkpoint, partitions, journal; then everything is written
-// anew, and only then does the journal take over.
+// open reads folders, checkpoint, partitions and journal. It writes everything again and makes a
+// checkpoint before the journal starts.
 func (s *Store) open() error {
 	if err := vfs.MakeDir(s.o.FS, s.o.Dir); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -68,40 +73,40 @@ func (s *Store) open() error {
 		return fmt.Errorf("store: %w", err)
 	}
 	last, err := readCheckpoint(s.o.FS, s.checkpointName())
-	if err == nil && last == nil { // the first start, or one that was killed: the directory itself may be new
+	if err == nil && last == nil { // the first start, or an earlier one was killed: the directory itself may be new
 		err = s.o.FS.SyncDir(path.Dir(path.Clean(s.o.Dir)))
 	}
 	if err != nil {
 		return err
 	}
-	r := &reopening{s: s, last: last, slots: map[uint64]*recovery{}}
+	r := &storeRecovery{s: s, last: last, slots: map[uint64]*recovery{}}
 	if err := r.run(); err != nil {
 		return err
 	}
 	mark := s.journal.Mark()
 	s.writer.s = s
-	if err := s.writer.checkpoint(mark, true); err != nil {
+	if err := s.writer.checkpoint(mark, starting); err != nil {
 		return err
 	}
 	s.writer.start(s, mark)
 	if err := s.journal.Start(s.synced); err != nil {
 		s.fail(err)
-		_ = s.writer.close() // ends with the error just set
+		_ = s.writer.close() // returns the error just set
 		return err
 	}
 	return nil
 }
 
-// reopening is the recovery of all partitions.
-type reopening struct {
+// storeRecovery is the recovery of all partitions.
+type storeRecovery struct {
 	s     *Store
-	last  *checkpoint // nil: there was none
+	last  *checkpoint // nil: there is none
 	slots map[uint64]*recovery
 	order []*recovery
-	doubt error // about the whole directory
+	doubt error // reason why the whole directory is doubtful
 }
 
-func (r *reopening) run() error {
+func (r *storeRecovery) run() error {
 	if err := r.loadAll(); err != nil {
 		return err
 	}
@@ -111,13 +116,13 @@ func (r *reopening) run() error {
 	} else if len(r.order) > 0 {
 		r.doubt = fmt.Errorf("%w: the checkpoint is lost", ErrCorrupt)
 	}
-	o := journal.Options{FS: r.s.o.FS, Dir: r.s.journalDir(), FileBytes: (r.s.o.JournalBytes + 4095) &^ 4095, NoSync: r.s.o.NoSync}
+	o := journal.Options{FS: r.s.o.FS, Dir: r.s.journalDir(), FileBytes: (r.s.o.JournalBytes + 4095) &^ 4095, NoSync: r.s.o.NoSync, Mixed: r.s.o.Mixed}
 	j, found, err := journal.Open(o, mark, r.group)
 	if err != nil {
 		return err
 	}
 	r.s.journal = j
-	r.judge(found)
+	r.judge(found, r.adopt())
 	if err := forEach(len(r.order), func(i int) error { return r.finish(r.order[i]) }); err != nil {
 		return err
 	}
@@ -128,7 +133,7 @@ func (r *reopening) run() error {
 }
 
 // loadAll opens all folders.
-func (r *reopening) loadAll() error {
+func (r *storeRecovery) loadAll() error {
 	folders, err := r.s.folders()
 	if err != nil {
 		return err
@@ -147,8 +152,8 @@ func (r *reopening) loadAll() error {
 	return err
 }
 
-// load opens one folder; nil if there is no partition in it.
-func (r *reopening) load(f folder) (*recovery, error) {
+// load opens one folder; nil if it holds no partition.
+func (r *storeRecovery) load(f folder) (*recovery, error) {
 	p, doubtful, err := r.s.load(f.topic, f.id)
 	if p == nil || err != nil {
 		return nil, err
@@ -166,24 +171,29 @@ func (r *reopening) load(f folder) (*recovery, error) {
 		}
 	}
 	if doubtful && !known || r.last == nil {
-		d := &p.durable // nothing else says where it begins and ends
+		d := &p.durable // no other record has its start and end
 		d.start, d.startCRC = p.firstOnDisk()
 		end, last := scanChain(p)
 		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
 		rec.touched, rec.overlap = true, true
 	}
+	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {
+		r.s.o.Log.WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
+			Error("store: the channel snapshot is older than the checkpoint: the partition gets a new store id")
+		doubtful = true
+	}
 	rec.doubtful = doubtful
 	return rec, nil
 }
 
-// group takes one group of the journal.
-func (r *reopening) group(body []byte) error {
+// group applies one group of the journal.
+func (r *storeRecovery) group(body []byte) error {
 	for len(body) > 0 {
 		rec, n, err := DecodeRecord(body)
 		if err != nil {
 			return err
 		}
-		if p := r.slots[rec.Slot]; p != nil { // else it is in the trash
+		if p := r.slots[rec.Slot]; p != nil { // nil: the partition is in the trash
 			if err := p.apply(rec); err != nil {
 				return err
 			}
@@ -193,16 +203,31 @@ func (r *reopening) group(body []byte) error {
 	return nil
 }
 
-// judge decides whether the directory as a whole is doubtful.
-func (r *reopening) judge(found journal.Recovery) {
+// adopt takes over the batches in the segments beyond the journal's end. An error means that the
+// journal has lost them.
+func (r *storeRecovery) adopt() (lost error) {
+	for _, rec := range r.order {
+		end := rec.p.durable.end.Offset
+		if rec.adopt() && lost == nil {
+			lost = fmt.Errorf("%w: the segments of %s/%d go on at offset %d, where the journal ends",
+				ErrCorrupt, rec.p.topic, rec.p.id.Number, end)
+		}
+	}
+	return lost
+}
+
+// judge decides whether the directory as a whole is doubtful. lost is the error of adopt.
+func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	log := r.s.o.Log.WithFields(logrus.Fields{"groups": found.Groups, "bytes": found.Bytes, "salvaged": found.Salvaged})
 	switch {
 	case found.Corrupt != nil:
 		r.doubt = found.Corrupt
+	case lost != nil:
+		r.doubt = lost
 	case r.doubt == nil && r.s.o.Doubt != nil:
 		r.doubt = r.s.o.Doubt
-	case r.last != nil && (r.s.o.NoSync || r.last.noSync) && r.last.bootID != r.s.o.BootID:
-		r.doubt = fmt.Errorf("store: the machine was started anew and nothing is synced in this mode")
+	case r.last != nil && !r.last.clean && (r.s.o.NoSync || r.last.noSync) && r.last.bootID != r.s.o.BootID:
+		r.doubt = fmt.Errorf("store: the machine was restarted, and with --durability=replicated nothing was synced before")
 	}
 	if r.doubt != nil {
 		log.WithError(r.doubt).Error("store: acknowledged data may be missing: all partitions get a new store id")
@@ -213,13 +238,13 @@ func (r *reopening) judge(found journal.Recovery) {
 	}
 }
 
-// finish rebuilds one partition and renews its store id if need be.
-func (r *reopening) finish(rec *recovery) error {
+// finish rebuilds one partition and renews its store id if needed.
+func (r *storeRecovery) finish(rec *recovery) error {
 	p := rec.p
 	if err := rec.finish(); err != nil {
 		return err
 	}
-	p.restore()
+	p.restore(min(queue.RecentPuts, max(recentLeast, recentTotal/len(r.order))))
 	if rec.broken != nil {
 		r.s.o.Log.WithError(rec.broken).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
 			Error("store: acknowledged data is missing: the partition gets a new store id")

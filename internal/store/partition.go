@@ -23,80 +23,80 @@ type Partition struct {
 	index    *commitlog.Log
 	segments *queue.Segments
 	tailMax  int
-	used     atomic.Int64 // when the tail was last; see tails
+	used     atomic.Int64 // last use of the tail; see tails
 
-	// files serializes what changes the files: the writer, TrimHead, Trash.
+	// files serializes changes of the files: the writer, TrimHead, Repair, Trash.
 	files   sync.Mutex
-	trashed bool // under files
+	trashed bool // guarded by files
 	durable durableState
 
 	mu struct {
 		sync.RWMutex
 		tail      []queue.Batch  // the newest batches, without gaps up to end
-		tailBytes int            // what tail takes
+		tailBytes int            // memory of tail
 		written   ident.Offset   // batches that end here or below are in the segments
 		first     ident.Position // start of the log
-		end       ident.Position // of what was submitted
-		cuts      uint64         // counts cuts, so that work done meanwhile is recognised
+		end       ident.Position // end of the submitted batches
+		cuts      uint64         // counts cuts: a result from before a cut is recognised by it
 		restored  queue.Restored
-		confirms  []queue.Confirm
+		states    []queue.StateVersion
 
 		quarantine quarantine
 	}
 }
 
-// durableState is the partition as the journal has it durable, in the order of
-// the journal: the writer's, under Partition.files.
+// durableState is the state of the partition that the journal has durable, in the journal's order.
+// It belongs to the writer and is guarded by Partition.files.
 type durableState struct {
 	entry
 	pending      []queue.Batch // not in the segments yet
 	pendingBytes int
-	cuts         uint64 // Partition.mu.cuts after the newest write that is durable
-	history      []queue.Confirm
+	cuts         uint64 // Partition.mu.cuts after the newest durable write
+	history      []queue.StateVersion
 	dirty        bool // changed since the last checkpoint
 	historyDirty bool
 }
 
-// ID names the partition.
+// ID returns the partition's id.
 func (p *Partition) ID() ident.Partition { return p.id }
 
-// Topic is the topic's name.
+// Topic returns the name of the topic.
 func (p *Partition) Topic() string { return p.topic }
 
 // StoreID names the acknowledged bytes of this folder.
 func (p *Partition) StoreID() ident.StoreID { return p.storeID }
 
-// Restored is what Open found, or nothing after Create.
+// Restored is the state that Open found; the zero value after Create.
 func (p *Partition) Restored() queue.Restored {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.mu.restored
 }
 
-// Confirms is the channel state that Open found: a full version and the deltas
-// after it, to be replayed in this order.
-func (p *Partition) Confirms() []queue.Confirm {
+// States are the versions of the channel state that Open found: a full one and the deltas after it,
+// to be applied in this order.
+func (p *Partition) States() []queue.StateVersion {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.mu.confirms
+	return p.mu.states
 }
 
-// Adopted lets go of the recent puts and the channel state that Open found: a
-// replica has its own copy of them now, for as long as this process lives.
-func (p *Partition) Adopted() {
+// ReleaseRestored releases the recent puts and the channel state that Open found, because the
+// replica has its own copy of them until the process ends.
+func (p *Partition) ReleaseRestored() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.confirms, p.mu.restored.Recent = nil, nil
+	p.mu.states, p.mu.restored.Recent = nil, nil
 }
 
-// Index is the commit log. The replica's machine keeps it in step with its own
-// end; the store reads it and writes it to disk.
+// Index is the commit log. The replica's machine keeps it in step with its own end; the store reads
+// it and writes it to disk.
 func (p *Partition) Index() *commitlog.Log { return p.index }
 
-// DiskBytes is the size of the segments.
+// DiskBytes is the size of the segments in bytes.
 func (p *Partition) DiskBytes() int64 { return p.segments.Bytes() }
 
-// Start is the first position still held.
+// Start is the first position that the log still has.
 func (p *Partition) Start() ident.Position {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -111,8 +111,8 @@ func (p *Partition) tailStartLocked() ident.Offset {
 	return p.mu.tail[0].At.Offset
 }
 
-// submitted brings the memory in step with a write, before it is durable:
-// readers see the newest batches at once.
+// submitted applies a write to the memory before it is durable, so that readers see the newest
+// batches at once.
 func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 	return p.mu.cuts
 }
 
-// cutLocked drops what lies at or above the position.
+// cutLocked drops the batches at or above the position.
 func (p *Partition) cutLocked(at ident.Position) {
 	if at.Offset >= p.mu.end.Offset {
 		return
@@ -154,8 +154,8 @@ func (p *Partition) cutLocked(at ident.Position) {
 	p.mu.quarantine.keep(0, at.Offset)
 }
 
-// wroteUpTo notes that the segments hold everything below end, unless the log
-// was cut since, and lets go of what the tail need not keep.
+// wroteUpTo records that the segments hold everything below end, unless the log was cut since, and
+// drops the batches that the tail need not keep.
 func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,8 +168,7 @@ func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 		p.chargeLocked(-cost(&p.mu.tail[n]))
 		n++
 	}
-	// Readers may hold the array, so the entries before n stay as they are until
-	// append takes a new one: at most a quarter of what is kept. Copying here, at
-	// each flush, cost 7 % of all CPU.
+	// Readers may hold the array, so the entries before n stay until append allocates a new one: at
+	// most a quarter of the tail. A copy here, at each flush, took 7 % of all processor time.
 	p.mu.tail = p.mu.tail[n:]
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxQuarantine bounds the places remembered of one partition; those above it
-// are met again when the first are mended.
+// maxQuarantine bounds the damaged ranges that are remembered of one partition. Reads meet the
+// others again after the first ones were repaired.
 const maxQuarantine = 1024
 
-// quarantine is where reads of a partition met damage, in order, until Mend. It
-// is in memory only: after a restart who reads there meets it again. Nothing but
-// Mend and those who tell operators looks at it; in particular a read does not.
+// quarantine is the sorted list of ranges in which reads of a partition met damage, until Repair.
+// It is in memory only: after a restart, reads meet the damage again. Only Repair and the reports
+// for operators use it; in particular, reads do not.
 type quarantine []queue.Damage
 
-// add notes a place; false if it was known, or there are too many.
+// add adds a range. False: it is known, or the list is full.
 func (q *quarantine) add(d queue.Damage) bool {
 	i, known := slices.BinarySearchFunc(*q, d.From, func(e queue.Damage, from ident.Offset) int { return cmp.Compare(e.From, from) })
 	if known || len(*q) >= maxQuarantine {
@@ -31,30 +31,30 @@ func (q *quarantine) add(d queue.Damage) bool {
 	return true
 }
 
-// keep forgets the places that begin outside of from to to.
+// keep forgets the ranges that begin outside of [from, to).
 func (q *quarantine) keep(from, to ident.Offset) {
 	*q = slices.DeleteFunc(*q, func(d queue.Damage) bool { return d.From < from || d.From >= to })
 }
 
-// release forgets the places that begin within from to to.
+// release forgets the ranges that begin within [from, to).
 func (q *quarantine) release(from, to ident.Offset) {
 	*q = slices.DeleteFunc(*q, func(d queue.Damage) bool { return d.From >= from && d.From < to })
 }
 
-// Damaged lists the places that could not be read and were not mended since. To
-// of each is exact if the commit log knows it.
+// Damaged lists the unreadable ranges that were not repaired since. To of a range is exact if the
+// commit log has the batch.
 func (p *Partition) Damaged() []queue.Damage {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Clone(p.mu.quarantine)
 }
 
-// Damaged receives when a place went into quarantine.
+// Damaged receives when a range went into quarantine.
 func (s *Store) Damaged() <-chan struct{} { return s.damaged }
 
-// quarantined makes the range of a failed read as exact as the commit log knows,
-// and remembers it.
-func (p *Partition) quarantined(err error) error {
+// quarantineDamage narrows the range of a failed read by the commit log and puts it into
+// quarantine. It passes other errors through.
+func (p *Partition) quarantineDamage(err error) error {
 	var d *queue.Damage
 	if !errors.As(err, &d) {
 		return err
@@ -62,9 +62,9 @@ func (p *Partition) quarantined(err error) error {
 	if r, ok := p.index.AtOffset(d.From); ok {
 		d.From, d.To = r.Offset, r.End().Offset
 	}
-	if p.notice(*d) {
+	if p.addToQuarantine(*d) {
 		p.store.o.Log.WithError(d).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
-			Error("DAMAGED: this place is not served until another replica's copy has mended it, or a channel is moved past it")
+			Error("DAMAGED: this range is not served until a copy from another replica has repaired it; to skip it, move the channel past it")
 		select {
 		case p.store.damaged <- struct{}{}:
 		default:
@@ -73,8 +73,9 @@ func (p *Partition) quarantined(err error) error {
 	return fmt.Errorf("store: %s/%d: %w", p.topic, p.id.Number, d)
 }
 
-// notice puts a place into quarantine, if it is still part of the log.
-func (p *Partition) notice(d queue.Damage) bool {
+// addToQuarantine puts a range into quarantine if it is still part of the log. False: it is not, or
+// the range is known.
+func (p *Partition) addToQuarantine(d queue.Damage) bool {
 	p.files.Lock()
 	defer p.files.Unlock()
 	if p.trashed || d.From < p.durable.start.Offset || d.From >= p.durable.end.Offset {

@@ -9,19 +9,18 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// readAttempts bounds how often a read looks again when the log is cut under it.
+// readAttempts bounds the repetitions of a read when the log is cut during it.
 const readAttempts = 8
 
-// ErrTrimmed means that retention has taken the place.
-var ErrTrimmed = errors.New("store: retention has taken this place")
+// ErrTrimmed means that retention has removed the range.
+var ErrTrimmed = errors.New("store: retention has removed this range")
 
-// ReadAt gives whole batches that begin at or after from: about max bytes, at
-// least one batch if there is any, from memory or from the segments. A range
-// that cannot be read is a *queue.Damage, one before the start ErrTrimmed. Any
-// goroutine.
+// ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one
+// batch if there is any, from memory or from the segments. Errors: *queue.Damage for an unreadable
+// range, ErrTrimmed for one before the start. Any goroutine.
 //
-// It may give what is not committed yet, or not even durable: the caller knows
-// how far it may look.
+// It may return batches that are not committed, or not even durable. The caller bounds what it
+// uses.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	trimmed := false
 	b, err := p.read(max, func() (ident.Offset, int) {
@@ -29,7 +28,7 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 		return from, i
 	}, func() (ident.Offset, bool) {
 		trimmed = from < p.floor()
-		return p.borderAt(from)
+		return p.boundaryAt(from)
 	})
 	if trimmed {
 		return nil, fmt.Errorf("%w: offset %d", ErrTrimmed, from)
@@ -37,11 +36,43 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	return b, err
 }
 
-// ReadSequence is ReadAt from the batch that holds message n on, or from the
-// start of the log if n is older.
+// ReadDisk is ReadAt from the disk: past the memory tail, the read cache and the page cache (see
+// vfs.ReadDisk). It first writes batches that are durable in the journal only to the segments and
+// syncs them; batches that are not durable are left out. It waits for the writer, and for a
+// checkpoint in progress. Any goroutine.
+func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
+	for range readAttempts {
+		if err := p.store.writer.flushPartition(p); err != nil {
+			return nil, err
+		}
+		p.mu.RLock()
+		limit, cuts := p.mu.written, p.mu.cuts
+		p.mu.RUnlock()
+		if from < p.floor() {
+			return nil, fmt.Errorf("%w: offset %d", ErrTrimmed, from)
+		}
+		var b []queue.Batch
+		var err error
+		at, ok := p.boundaryAt(from)
+		if ok {
+			b, err = p.segments.ReadDisk(at, limit, max)
+		}
+		if taken := err != nil && at < p.floor(); p.unchanged(cuts) && !taken {
+			return b, p.quarantineDamage(err)
+		}
+	}
+	return nil, p.cutMeanwhile()
+}
+
+func (p *Partition) cutMeanwhile() error {
+	return fmt.Errorf("store: %s: the log was cut during each of %d reads", p.id, readAttempts)
+}
+
+// ReadSequence is ReadAt from the batch that holds message n, or from the start of the log if n is
+// older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	b, err := p.readSequence(n, max)
-	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search met an error of the disk and stopped early
+	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search stopped early at an error of the disk
 		i := sort.Search(len(b), func(i int) bool { return b[i].End.Sequence > n })
 		if i < len(b) {
 			return b[i:], nil
@@ -61,12 +92,12 @@ func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, erro
 			return p.mu.end.Offset - 1, 0
 		}
 		return p.mu.tail[0].At.Offset, i
-	}, func() (ident.Offset, bool) { return p.borderOf(n) })
+	}, func() (ident.Offset, bool) { return p.boundaryOf(n) })
 }
 
-// read tries the memory: inTail, called under the lock, gives an offset, which
-// decides whether the tail covers what is asked, and the place in it. Otherwise
-// it reads the segments from what border finds.
+// read tries the memory: inTail, called under the lock, returns an offset, by which read decides
+// whether the tail covers the request, and an index into the tail. Otherwise it reads the segments
+// from the offset that border returns.
 func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func() (ident.Offset, bool)) ([]queue.Batch, error) {
 	for range readAttempts {
 		p.mu.RLock()
@@ -88,26 +119,25 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 			b, err = p.ReadAt(from, max)
 		}
 		if taken := err != nil && from < p.floor(); p.unchanged(cuts) && !taken {
-			return b, p.quarantined(err)
+			return b, p.quarantineDamage(err)
 		}
 	}
-	return nil, fmt.Errorf("store: %s: the log was cut during each of %d reads", p.id, readAttempts)
+	return nil, p.cutMeanwhile()
 }
 
-// fromSegments reads what is not in memory, unless somebody just has.
+// fromSegments reads batches that are not in memory, from the read cache if they are there.
 func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int) ([]queue.Batch, error) {
-	if b := p.store.recent.find(p, cuts, from, max); b != nil {
+	if b := p.store.readCache.find(p, cuts, from, max); b != nil {
 		return b, nil
 	}
 	b, err := p.segments.ReadAt(from, limit, max)
 	if len(b) > 0 {
-		p.store.recent.keep(run{p, cuts, b})
+		p.store.readCache.keep(run{p, cuts, b})
 	}
 	return b, err
 }
 
-// floor is where the log begins for readers: retention says so here before the
-// first file goes.
+// floor is the beginning of the log for readers. Retention raises it before the first file goes.
 func (p *Partition) floor() ident.Offset {
 	first, _ := p.segments.Start()
 	return max(first, p.Start().Offset)
@@ -119,8 +149,8 @@ func (p *Partition) unchanged(cuts uint64) bool {
 	return p.mu.cuts == cuts
 }
 
-// upTo gives the first batches: max bytes of them, but at least one if there is any.
-// Elements are never changed in place, so they are shared.
+// upTo returns the first batches: max bytes of them, but at least one if there is any. The elements
+// never change, so they are shared.
 func upTo(max int, b []queue.Batch) []queue.Batch {
 	n, bytes := 0, 0
 	for n < len(b) && (n == 0 || bytes+len(b[n].Bytes) <= max) {
@@ -133,8 +163,8 @@ func upTo(max int, b []queue.Batch) []queue.Batch {
 	return b[:n:n]
 }
 
-// borderAt finds where the first batch at or after o begins.
-func (p *Partition) borderAt(o ident.Offset) (ident.Offset, bool) {
+// boundaryAt finds the first offset at or after o at which a batch begins.
+func (p *Partition) boundaryAt(o ident.Offset) (ident.Offset, bool) {
 	o = max(o, p.floor())
 	if r, ok := p.index.AtOffset(o); ok {
 		if r.Offset == o {
@@ -145,9 +175,9 @@ func (p *Partition) borderAt(o ident.Offset) (ident.Offset, bool) {
 	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
 }
 
-// borderOf finds where the batch begins that holds message n, or where the log
-// begins.
-func (p *Partition) borderOf(n ident.Sequence) (ident.Offset, bool) {
+// boundaryOf finds the offset of the batch that holds message n, or the beginning of the log if n
+// is older.
+func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if start := p.Start(); n < start.Sequence {
 		return p.floor(), true
 	}
@@ -169,12 +199,12 @@ func (p *Partition) borderOf(n ident.Sequence) (ident.Offset, bool) {
 	return p.scan(from, func(b queue.Batch) bool { return b.End.Sequence > n })
 }
 
-// scan looks through the headers of one segment and what follows when the index
-// has no answer.
+// scan searches the headers of one segment and the following ones, for places that the index does
+// not have.
 func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
 	base, ok := p.segments.Base(o)
 	if !ok {
-		return o, o < p.segments.End() // between files: the read there names it
+		return o, o < p.segments.End() // between files: the read there reports the damage
 	}
 	hit := false
 	at, err := p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
@@ -182,12 +212,12 @@ func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Of
 		return !hit
 	})
 	if err != nil {
-		return at, true // the read there names the damage
+		return at, true // the read there reports the damage
 	}
 	return at, hit
 }
 
-// lastBefore finds the header of the batch that ends at end in the segments.
+// lastBefore finds the header of the batch in the segments that ends at end.
 func (p *Partition) lastBefore(end ident.Offset) (queue.Batch, bool) {
 	var head queue.Batch
 	visit := func(b queue.Batch) bool {

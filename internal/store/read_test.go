@@ -14,8 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// TestSearchFails: the commit log does not know a message, and one of the reads
-// that look for it in the segments fails. What is given then holds the message.
+// TestSearchFails: the commit log does not have a message, and one of the reads that search the
+// segments for it fails. The result still holds the message.
 func TestSearchFails(t *testing.T) {
 	mem, w := filled(t, 10)
 	require.NoError(t, w.store.Close())
@@ -42,9 +42,8 @@ func TestSearchFails(t *testing.T) {
 	}
 }
 
-// TestReadersBesideWriter: readers go through the whole committed log again and
-// again while it grows, is cut above the committed end, and moves to the
-// segments. What they see is the chain, without gaps.
+// TestReadersBesideWriter: readers read the whole committed log repeatedly while it grows, is cut
+// above the committed end, and moves to the segments. They see the chain without gaps.
 func TestReadersBesideWriter(t *testing.T) {
 	w, err := newWorld(t, 9, vfs.NewMemory())
 	require.NoError(t, err)
@@ -128,65 +127,4 @@ func checkRead(t *testing.T, err error, n int) bool {
 		return false
 	}
 	return true
-}
-
-// TestCloseAnswersAll: what was submitted before Close is answered, what comes
-// later is refused.
-func TestCloseAnswersAll(t *testing.T) {
-	w, err := newWorld(t, 3, vfs.NewMemory())
-	require.NoError(t, err)
-	for range 20 {
-		w.step()
-	}
-	require.NoError(t, w.store.Close())
-	require.NoError(t, w.settle())
-	w.note()
-	w.store.Submit(nil, w, uint64(w.submitted()))
-	require.ErrorIs(t, w.settle(), ErrClosed)
-	require.ErrorIs(t, w.store.Close(), ErrClosed)
-	require.ErrorIs(t, w.store.Checkpoint(), ErrClosed)
-}
-
-// TestFold: a long history of deltas becomes one full version.
-func TestFold(t *testing.T) {
-	o := testOptions(vfs.NewMemory())
-	folded := 0
-	o.Fold = func(topic string, _ ident.Partition, confirms []queue.Confirm) ([]byte, bool) {
-		folded++
-		return []byte(topic), confirms[0].Full
-	}
-	s := reopen(t, o)
-	p, err := s.Create("t", ident.Partition{Topic: 1})
-	require.NoError(t, err)
-	w := &world{t: t, store: s}
-	w.cond.L = &w.mu
-	w.note()
-	w.note()
-	writes := make([]queue.Write, foldDeltas)
-	for n := range writes {
-		writes[n] = queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: uint64(n + 1), Full: n == 0, Delta: []byte("x")}}
-	}
-	s.Submit([]Submission{{p, writes}}, w, 1)
-	require.NoError(t, w.settle())
-	require.NoError(t, s.Close())
-	require.Equal(t, 1, folded)
-	want := []queue.Confirm{{Epoch: 1, N: foldDeltas, Full: true, Delta: []byte("t")}}
-	require.Equal(t, want, reopen(t, o).Partitions()[0].Confirms())
-}
-
-func FuzzDecodeRecord(f *testing.F) {
-	d := queue.Marker()
-	b := d.Seal(ident.Position{}, 1, 0, 1)
-	f.Add(appendRecord(nil, 7, &queue.Write{Kind: queue.WriteReset, Epoch: 1, Batches: []queue.Batch{b}}))
-	f.Add(appendRecord(nil, 7, &queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: 1, Full: true, Delta: []byte("x")}}))
-	f.Add(encodeSnapshot([]queue.Confirm{{Epoch: 1, N: 1, Full: true, Delta: []byte("x")}}))
-	f.Add((&checkpoint{bootID: "b", entries: map[uint64]entry{7: {epoch: 1}}}).encode([]uint64{7}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, n, err := DecodeRecord(b); err == nil {
-			require.LessOrEqual(t, n, len(b))
-			require.LessOrEqual(t, r.Kind, queue.WriteRestart)
-		}
-		_, _ = decodeSnapshot(b)
-		_, _ = decodeCheckpoint(b)
-	})
 }

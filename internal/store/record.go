@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// ErrCorrupt means that a file of the store does not hold what it should.
+// ErrCorrupt means that the content of a file is wrong.
 var ErrCorrupt = errors.New("store: corrupt")
 
 const (
@@ -17,14 +17,14 @@ const (
 	flagFull         = 1
 )
 
-// Record is one write as it lies in the journal.
+// Record is one write as it lies in the journal. On disk, by place, append only: see doc.go.
 type Record struct {
 	Slot    uint64
 	Kind    queue.WriteKind
 	Epoch   ident.Epoch
 	At      ident.Position
 	PrevCRC uint32
-	Confirm queue.Confirm
+	State   queue.StateVersion
 	Batches []byte
 }
 
@@ -33,9 +33,9 @@ func appendRecord(b []byte, slot uint64, w *queue.Write) []byte {
 	at := len(b)
 	le := binary.LittleEndian
 	epoch, sequence, flags := uint64(w.Epoch), uint64(w.At.Sequence), byte(0)
-	if w.Kind == queue.WriteConfirm {
-		epoch, sequence = uint64(w.Confirm.Epoch), w.Confirm.N
-		if w.Confirm.Full {
+	if w.Kind == queue.WriteState {
+		epoch, sequence = uint64(w.State.Epoch), w.State.N
+		if w.State.Full {
 			flags = flagFull
 		}
 	}
@@ -46,8 +46,8 @@ func appendRecord(b []byte, slot uint64, w *queue.Write) []byte {
 	b = le.AppendUint64(b, sequence)
 	b = le.AppendUint32(b, w.PrevCRC)
 	b = append(b, 0, 0, 0, 0)
-	if w.Kind == queue.WriteConfirm {
-		b = append(b, w.Confirm.Delta...)
+	if w.Kind == queue.WriteState {
+		b = append(b, w.State.Delta...)
 	}
 	for i := range w.Batches {
 		b = append(b, w.Batches[i].Bytes...)
@@ -56,8 +56,8 @@ func appendRecord(b []byte, slot uint64, w *queue.Write) []byte {
 	return b
 }
 
-// DecodeRecord reads the first record of a group's body and returns its length.
-// The record aliases b.
+// DecodeRecord decodes the first record of a group's body and returns its length. The record
+// aliases b. Error: ErrCorrupt.
 func DecodeRecord(b []byte) (Record, int, error) {
 	if len(b) < recordHeaderSize {
 		return Record{}, 0, fmt.Errorf("%w: %d bytes are no record", ErrCorrupt, len(b))
@@ -75,8 +75,8 @@ func DecodeRecord(b []byte) (Record, int, error) {
 	if r.Kind < queue.WriteAppend || r.Kind > queue.WriteRestart || b[5]&^flagFull != 0 {
 		return Record{}, 0, fmt.Errorf("%w: record of kind %d", ErrCorrupt, r.Kind)
 	}
-	if r.Kind == queue.WriteConfirm {
-		r.Confirm = queue.Confirm{Epoch: r.Epoch, N: uint64(r.At.Sequence), Full: b[5] == flagFull, Delta: r.Batches}
+	if r.Kind == queue.WriteState {
+		r.State = queue.StateVersion{Epoch: r.Epoch, N: uint64(r.At.Sequence), Full: b[5] == flagFull, Delta: r.Batches}
 		r.Batches, r.At = nil, ident.Position{}
 	}
 	return r, n, nil

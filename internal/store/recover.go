@@ -12,40 +12,41 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// recovery rebuilds one partition: what the segments hold below the lowest cut
-// since the checkpoint, and after it what the journal holds.
+// recovery rebuilds one partition from the segments below the lowest cut since the checkpoint, and
+// from the journal above it.
 type recovery struct {
 	p       *Partition
-	cut     ident.Position // the segments are good up to here
-	below   link           // the batch that ends at cut
-	keep    bool           // false: a restart, nothing in the segments counts
-	touched bool           // the journal says something about the partition
+	cut     ident.Position // the segments are valid up to here
+	chain   chainEnd       // the batch that ends at cut
+	keep    bool           // false: the log was restarted, and the segments do not count
+	touched bool           // the journal has a record of the partition
 	batches []queue.Batch  // from cut on, without gaps
-	broken  error          // the first break of the chain; nothing is taken after it
-	overlap bool           // the checkpoint is lost: the journal begins before the end of the segments
+	broken  error          // the first break of the chain; later batches are not applied
+	overlap bool           // the checkpoint is lost, and the journal begins before the end of the segments
+	wasCut  bool           // the journal has a cut, and the segments may still hold the cut batches
 
-	doubtful bool // the folder has lost what the journal does not hold
+	doubtful bool // the folder has lost data that the journal does not hold
 }
 
-// link is what the chain continues from.
-type link struct {
+// chainEnd is the end from which the chain of checksums continues.
+type chainEnd struct {
 	crc  uint32
 	time int64 // not less than that of the newest batch
 }
 
 func newRecovery(p *Partition, e entry) *recovery {
 	p.durable.entry = e
-	return &recovery{p: p, cut: e.end, keep: true, below: link{crc: e.lastCRC, time: e.lastTimeNS}}
+	return &recovery{p: p, cut: e.end, keep: true, chain: chainEnd{crc: e.lastCRC, time: e.lastTimeNS}}
 }
 
-// apply takes one record of the journal.
+// apply applies one record of the journal.
 func (r *recovery) apply(rec Record) error {
 	d := &r.p.durable
 	r.touched = true
 	switch rec.Kind {
-	case queue.WriteConfirm:
-		rec.Confirm.Delta = bytes.Clone(rec.Confirm.Delta) // it would hold a whole journal file in memory
-		d.history, d.historyDirty = addConfirm(d.history, rec.Confirm), true
+	case queue.WriteState:
+		rec.State.Delta = bytes.Clone(rec.State.Delta) // the original would keep a whole journal file in memory
+		d.history, d.historyDirty = addVersion(d.history, rec.State), true
 		return nil
 	case queue.WriteCommitted:
 		d.committed = rec.At
@@ -57,8 +58,10 @@ func (r *recovery) apply(rec Record) error {
 	}
 	switch rec.Kind {
 	case queue.WriteTruncate, queue.WriteReset:
+		r.wasCut = true
 		r.truncate(rec.At, rec.PrevCRC)
 	case queue.WriteRestart:
+		r.wasCut = true
 		r.restart(rec.At, rec.PrevCRC)
 	}
 	return r.append(rec.Batches)
@@ -66,7 +69,7 @@ func (r *recovery) apply(rec Record) error {
 
 func (r *recovery) restart(at ident.Position, prevCRC uint32) {
 	r.keep, r.cut, r.batches, r.overlap = false, at, nil, false
-	r.below = link{crc: prevCRC}
+	r.chain = chainEnd{crc: prevCRC}
 	d := &r.p.durable
 	d.start, d.end, d.committed, d.startCRC = at, at, at, prevCRC
 }
@@ -84,32 +87,32 @@ func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
 	r.batches = r.batches[:n]
 	d.end = at
 	if at.Offset < r.cut.Offset {
-		r.cut, r.below = at, link{crc: prevCRC, time: time}
+		r.cut, r.chain = at, chainEnd{crc: prevCRC, time: time}
 	}
 }
 
 // last is the end of the chain so far.
-func (r *recovery) last() link {
+func (r *recovery) last() chainEnd {
 	if n := len(r.batches); n > 0 {
-		return link{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time}
+		return chainEnd{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time}
 	}
-	return r.below
+	return r.chain
 }
 
-// append takes the batches of a record as long as the chain holds.
+// append appends the batches of a record as long as the chain is intact.
 func (r *recovery) append(b []byte) error {
 	d := &r.p.durable
 	for len(b) > 0 {
 		batch, n, err := queue.Decode(b)
 		if err != nil {
-			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum held: not decay
+			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum is right, so this is not decay
 		}
-		if r.overlap && !r.meet(batch) {
+		if r.overlap && !r.cutToJournal(batch) {
 			b = b[n:]
 			continue
 		}
 		if batch.At.Offset > d.end.Offset {
-			r.bridge(batch)
+			r.fillFromSegments(batch)
 		}
 		if batch.At != d.end || batch.PrevCRC != r.last().crc {
 			r.broken = fmt.Errorf("%w: the chain breaks at offset %d: a batch for offset %d follows", ErrCorrupt, d.end.Offset, batch.At.Offset)
@@ -122,12 +125,12 @@ func (r *recovery) append(b []byte) error {
 	return nil
 }
 
-// bridge takes from the segments what the journal lost before a batch, if the chain
-// of checksums proves it: it begins with what is known and ends with what the batch
+// fillFromSegments takes batches that the journal has lost before `to` from the segments, if the
+// chain of checksums proves them: it begins at the known end and ends with the checksum that `to`
 // names.
-func (r *recovery) bridge(to queue.Batch) {
+func (r *recovery) fillFromSegments(to queue.Batch) {
 	d := &r.p.durable
-	if !r.keep || r.p.segments.End() < to.At.Offset { // after a restart nothing there counts
+	if !r.keep || r.p.segments.End() < to.At.Offset { // after a restart the segments do not count
 		return
 	}
 	at, last := d.end, r.last()
@@ -141,7 +144,7 @@ func (r *recovery) bridge(to queue.Batch) {
 			if b.At != at || b.PrevCRC != last.crc {
 				return
 			}
-			at, last = b.End, link{crc: b.CRC, time: b.Time}
+			at, last = b.End, chainEnd{crc: b.CRC, time: b.Time}
 			held = append(held, b)
 		}
 	}
@@ -152,13 +155,43 @@ func (r *recovery) bridge(to queue.Batch) {
 	d.end = at
 }
 
-// writtenBytes is how much of the segments bridge reads at once.
-const writtenBytes = 1 << 20
+// adopt takes over batches in the segments beyond the journal's end, as far as the chain of
+// checksums proves them, and reports whether there were any. Only writes that are durable in the
+// journal reach the segments, so the journal has lost groups then; a torn group never reached them.
+// After a cut it takes none, because the segments may still hold the cut batches.
+func (r *recovery) adopt() bool {
+	d := &r.p.durable
+	if r.wasCut || r.overlap || r.broken != nil {
+		return false
+	}
+	before := d.end
+	for d.end.Offset-before.Offset < adoptBytes {
+		batches, err := r.p.segments.ReadAt(d.end.Offset, r.p.segments.End(), writtenBytes)
+		if err != nil || len(batches) == 0 {
+			break
+		}
+		for _, b := range batches {
+			if b.At != d.end || b.PrevCRC != r.last().crc {
+				return d.end != before
+			}
+			r.batches = append(r.batches, b)
+			d.end, d.epoch, r.touched = b.End, max(d.epoch, b.Epoch), true
+		}
+	}
+	return d.end != before
+}
 
-// meet cuts the log to the first batch of the journal that lies within it: from
-// there on the journal has everything. One above the end was cut again before the
-// segments were synced. Without any segment the first batch is the beginning.
-func (r *recovery) meet(b queue.Batch) bool {
+const (
+	// writtenBytes is the number of bytes that fillFromSegments and adopt read at once.
+	writtenBytes = 1 << 20
+	// adoptBytes bounds the bytes that adopt holds in memory.
+	adoptBytes = 256 << 20
+)
+
+// cutToJournal cuts the log to the first batch of the journal that lies within it: from there on
+// the journal has everything. A batch above the end was cut again before the segments were synced.
+// Without any segment the first batch is the beginning of the log.
+func (r *recovery) cutToJournal(b queue.Batch) bool {
 	if _, ok := r.p.segments.Start(); !ok {
 		r.restart(b.At, b.PrevCRC)
 		return true
@@ -168,22 +201,22 @@ func (r *recovery) meet(b queue.Batch) bool {
 		return false
 	}
 	r.overlap = false
-	if b.At.Offset <= d.start.Offset { // retention went on after the batch was written, or the file is empty
+	if b.At.Offset <= d.start.Offset { // retention ran after the batch was written, or the file is empty
 		d.start, d.startCRC = b.At, b.PrevCRC
 	}
-	// Not what lies there, but the journal says what comes before the batch: the
-	// segments may have been cut since, and written anew, or their file is empty.
-	r.cut, r.below, d.end = b.At, link{crc: b.PrevCRC, time: r.below.time}, b.At
+	// The checksum comes from the journal's batch, not from the segments: they may have been cut
+	// and written again since, or their file is empty.
+	r.cut, r.chain, d.end = b.At, chainEnd{crc: b.PrevCRC, time: r.chain.time}, b.At
 	return true
 }
 
-// finish writes the partition anew and judges it: r.broken then says which
-// acknowledged bytes are missing or doubtful.
+// finish writes the partition again and checks it. Afterwards r.broken is the reason why
+// acknowledged bytes are missing or doubtful, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
 	if !r.touched && p.segments.End() == r.cut.Offset {
 		r.moveStart()
-		r.rebuildIndex() // nothing happened since the checkpoint synced it
+		r.rebuildIndex() // nothing changed since the checkpoint synced it
 		return nil
 	}
 	d.dirty = true
@@ -206,22 +239,22 @@ func (r *recovery) finish() error {
 	return nil
 }
 
-// cutSegments lets the segments end at the cut, or be none.
+// cutSegments cuts the segments at the cut, or removes them all.
 func (r *recovery) cutSegments() error {
 	segments, cut := r.p.segments, r.cut.Offset
 	if !r.keep {
 		return segments.Reset()
 	}
-	if start, ok := segments.Start(); ok && start > cut { // retention took what lies before the cut
+	if start, ok := segments.Start(); ok && start > cut { // retention has removed everything before the cut
 		return segments.BeginAt(cut)
 	}
 	if err := segments.Truncate(cut); err != nil || segments.End() >= cut {
 		return err
 	}
-	return segments.Reset() // only what lies before the start was left
+	return segments.Reset() // only batches before the start were left
 }
 
-// moveStart follows a retention that went on after the checkpoint.
+// moveStart follows retention that ran after the checkpoint.
 func (r *recovery) moveStart() {
 	p, d := r.p, &r.p.durable
 	if o, ok := p.segments.Start(); !ok || o > d.start.Offset {
@@ -229,14 +262,14 @@ func (r *recovery) moveStart() {
 	}
 }
 
-// checkSegments compares the segments at the cut with what follows. A header
-// that cannot be read proves nothing and cuts nothing.
+// checkSegments compares the segments at the cut with the chain. A header that cannot be read
+// proves nothing and cuts nothing.
 func (r *recovery) checkSegments() {
 	p, d := r.p, &r.p.durable
 	if end := max(p.segments.End(), d.start.Offset); end < r.cut.Offset {
 		r.broken = fmt.Errorf("%w: the segments end at offset %d, %d was acknowledged", ErrCorrupt, end, r.cut.Offset)
 		r.batches = nil
-		r.cut, r.below = scanChain(p)
+		r.cut, r.chain = scanChain(p)
 		d.end = r.cut
 		return
 	}
@@ -244,40 +277,39 @@ func (r *recovery) checkSegments() {
 	if !ok || r.cut.Offset == d.start.Offset {
 		return
 	}
-	if head.CRC != r.below.crc {
-		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, r.below.crc)
-		r.batches, d.end, r.below.crc = nil, r.cut, head.CRC
+	if head.CRC != r.chain.crc {
+		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, r.chain.crc)
+		r.batches, d.end, r.chain.crc = nil, r.cut, head.CRC
 	}
 }
 
-// scanChain finds where the segments' batches end when nothing else says it: the
-// headers of the last file are followed as far as they continue each other.
-func scanChain(p *Partition) (end ident.Position, last link) {
+// scanChain finds the end of the segments' batches when no other record has it: it follows the
+// headers of the last file as far as they continue each other.
+func scanChain(p *Partition) (end ident.Position, last chainEnd) {
 	bases, found := p.segments.Bases(), false
 	for i := len(bases) - 1; i >= 0; i-- {
 		_, _ = p.segments.Headers(bases[i], p.segments.End(), func(b queue.Batch) bool {
 			if found && (b.PrevCRC != last.crc || b.At != end) {
 				return false
 			}
-			end, last, found = b.End, link{crc: b.CRC, time: b.Time}, true
+			end, last, found = b.End, chainEnd{crc: b.CRC, time: b.Time}, true
 			return true
 		})
 		if found {
 			return end, last
 		}
 	}
-	return p.durable.start, link{crc: p.durable.startCRC}
+	return p.durable.start, chainEnd{crc: p.durable.startCRC}
 }
 
-// rebuildIndex makes the commit log agree with the log: it keeps the records up
-// to the newest that names the very batch in the segments (equal checksums mean
-// equal prefixes), and reads the rest from the headers. A checkpoint that was
-// interrupted may have left sectors of the index as a cut made them that was lost
-// itself, among others. So the records above the committed end, below which
-// nothing is ever cut, must also continue each other.
+// rebuildIndex brings the commit log in line with the log. It keeps the records up to the newest
+// one that names the very batch in the segments (equal checksums mean equal prefixes), and rebuilds
+// the rest from the headers. An interrupted checkpoint may have left sectors of the index from a
+// cut that was itself lost, among others. So records above the committed end, below which no cut
+// ever happens, must also continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
-	p.index.CutWhereBroken(d.committed.Offset)
+	p.index.TruncateAtGap(d.committed.Offset)
 	p.index.Truncate(r.cut.Offset)
 	if start := p.index.Start(); start.Offset > d.start.Offset || !r.keep || p.index.End().Offset < d.start.Offset {
 		p.index.Restart(d.start)
@@ -288,7 +320,7 @@ func (r *recovery) rebuildIndex() {
 			break
 		}
 		if r.agrees(last) {
-			p.index.Truncate(last.End().Offset) // not the cut, if what led there is gone
+			p.index.Truncate(last.End().Offset) // may be below the cut, if records are lost
 			break
 		}
 		if r2, ok := p.index.AtOffset(max(d.start.Offset, last.Offset-step)); ok {
@@ -316,7 +348,7 @@ func (r *recovery) rebuildIndex() {
 	}
 }
 
-// nextBase is where the segment after offset o begins, 0 if o is in the last.
+// nextBase is the beginning of the segment after offset o, 0 if o is in the last one.
 func nextBase(p *Partition, o ident.Offset) ident.Offset {
 	for _, base := range p.segments.Bases() {
 		if base > o {
@@ -329,7 +361,7 @@ func nextBase(p *Partition, o ident.Offset) ident.Offset {
 func (r *recovery) agrees(last commitlog.Record) bool {
 	end := last.End().Offset
 	if end == r.cut.Offset {
-		return last.CRC == r.below.crc
+		return last.CRC == r.chain.crc
 	}
 	agrees := false
 	_, _ = r.p.segments.Headers(last.Offset, end, func(b queue.Batch) bool {
@@ -346,40 +378,54 @@ func indexRecord(b queue.Batch) commitlog.Record {
 	}
 }
 
-// recentBytes bounds what start-up reads to find the newest puts.
+// recentBytes bounds the bytes that start-up reads to find the newest puts.
 const recentBytes = 256 << 20
 
-// restore fills what the replica's machine is to know.
-func (p *Partition) restore() {
+// restore sets the state that the replica's machine starts from, with at least `puts` recent puts
+// of any time.
+func (p *Partition) restore(puts int) {
 	d := &p.durable
 	d.pending = nil
-	p.mu.confirms = d.history
+	p.mu.states = d.history
 	p.mu.restored = queue.Restored{
 		Epoch: d.epoch, End: d.end, LastCRC: d.lastCRC, KnownCommitted: d.committed,
-		Epochs: p.index.Epochs(), Recent: p.recent(), LastTimeNS: d.lastTimeNS,
+		Epochs: p.index.Epochs(), Recent: p.recentPuts(puts), LastTimeNS: d.lastTimeNS,
 	}
 	if n := len(d.history); n > 0 {
-		p.mu.restored.Confirm = d.history[n-1]
+		p.mu.restored.State = d.history[n-1]
 	}
 	p.mu.first, p.mu.end, p.mu.written = d.start, d.end, d.end.Offset
 }
 
-// recent gathers the request ids of the newest puts.
-func (p *Partition) recent() []queue.RecentPut {
+const (
+	// recentTotal bounds the puts of any time that start-up collects, of all partitions together.
+	recentTotal = 4 << 20
+	// recentLeast is the number of them that each partition may collect.
+	recentLeast = 256
+)
+
+// recentPuts collects the request ids of the newest puts: those of the time within which edges
+// repeat them, and `any` puts of any time. The times are the wall clocks of the leaders that stored
+// them: after a clock that was ahead, all later ones look old.
+func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	d := &p.durable
-	from := max(d.start.Offset, d.end.Offset-recentBytes)
-	if r, ok := p.index.AtTime((d.lastTimeNS - queue.RecentNS) / 1e6); ok {
-		from = max(from, r.Offset)
+	from := d.end.Offset
+	if r, ok := p.index.AtTime((d.lastTimeNS - p.store.o.RepeatFor.Nanoseconds()) / 1e6); ok {
+		from = min(from, r.Offset)
 	}
-	from, ok := p.borderAt(from)
+	if r, ok := p.index.Newest(any); ok {
+		from = min(from, r.Offset)
+	}
+	from = max(from, d.start.Offset, d.end.Offset-recentBytes)
+	from, ok := p.boundaryAt(from)
 	if !ok || from >= d.end.Offset {
 		return nil
 	}
 	var puts []queue.RecentPut
-	// Damage ends the list early: a repeat is then not recognised.
+	// Damage ends the list early; repeats of the other puts are then not recognised.
 	_, _ = p.segments.Headers(from, d.end.Offset, func(b queue.Batch) bool {
 		if !b.Request.IsZero() {
-			puts = append(puts, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End, TimeNS: b.Time})
+			puts = append(puts, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End})
 		}
 		return true
 	})
@@ -408,7 +454,7 @@ func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
 	}
 	c, err := decodeCheckpoint(b)
 	if errors.Is(err, ErrCorrupt) {
-		return nil, nil // as good as lost; the caller says so
+		return nil, nil // counts as lost; the caller logs it
 	}
 	return c, err
 }

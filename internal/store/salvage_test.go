@@ -14,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// alone opens a store with one partition, and one journal file.
+// alone opens a store with one partition and one journal file.
 func alone(t *testing.T, checkpointBytes int64) (*vfs.Memory, Options, *Store, *Partition) {
 	mem := vfs.NewMemory()
 	o := testOptions(mem)
@@ -22,10 +22,22 @@ func alone(t *testing.T, checkpointBytes int64) (*vfs.Memory, Options, *Store, *
 	s := reopen(t, o)
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
+	beginJournal(t, s, p)
 	return mem, o, s, p
 }
 
-// say puts one message of that text.
+// beginJournal writes a batch and waits for the checkpoint that the first file of a journal causes.
+// A later one would include the data that the test damages.
+func beginJournal(t *testing.T, s *Store, p *Partition) {
+	t.Helper()
+	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted})
+	require.Eventually(t, func() bool {
+		c, err := readCheckpoint(s.o.FS, s.checkpointName())
+		return err == nil && c.mark.Files > 0
+	}, 10*time.Second, time.Millisecond)
+}
+
+// say publishes one message with that text.
 func (m *model) say(t *testing.T, s *Store, text string) {
 	d := queue.NewDraft(0)
 	d.Add([]byte(text))
@@ -46,10 +58,10 @@ func (m *model) append(t *testing.T, s *Store, drafts ...queue.Draft) {
 	submit(t, s, m.p, w)
 }
 
-// TestSegmentsBridgeTheJournal: one bit of the journal decays. What the group had
-// lies whole in the segments, and so does what came after it; the chain of checksums
-// proves it. A start must not cut it off.
-func TestSegmentsBridgeTheJournal(t *testing.T) {
+// TestSegmentsFillTheJournal: one bit of the journal decays. The batches of the group are whole in
+// the segments, and so are the later ones; the chain of checksums proves it. A start must not cut
+// them off.
+func TestSegmentsFillTheJournal(t *testing.T) {
 	mem, o, s, p := alone(t, 1<<30)
 	m := &model{p: p, borders: []border{{}}}
 	m.put(t, s, 3, 300)
@@ -70,46 +82,46 @@ func TestSegmentsBridgeTheJournal(t *testing.T) {
 	require.Equal(t, m.end().at, q.Restored().End)
 }
 
-// TestLostDelta: a delta of the channels' state decays in the journal. What comes
-// after it must not be applied without it, nor its version be claimed: the leader
-// would go on from there, and nobody ever sends what is missing.
+// TestLostDelta: a delta of the channel state decays in the journal. The later deltas must not be
+// applied without it, nor their version be reported: the leader would continue from there and never
+// send the missing one.
 func TestLostDelta(t *testing.T) {
 	mem, o, s, p := alone(t, 80<<10)
 	for n, delta := range []string{"all channels", "channel b is made", "channel a is at 7"} {
-		submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: uint64(n + 1), Full: n == 0, Delta: []byte(delta)}})
+		submit(t, s, p, queue.Write{Kind: queue.WriteState, State: queue.StateVersion{Epoch: 1, N: uint64(n + 1), Full: n == 0, Delta: []byte(delta)}})
 	}
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	flipIn(t, disk, "data/journal", "channel b is made")
 	o.FS = disk
 	q := reopen(t, o).Partitions()[0]
 	require.NotEqual(t, p.StoreID(), q.StoreID())
-	for i, c := range q.Confirms() {
-		require.True(t, c.Full || i > 0 && c.N == q.Confirms()[i-1].N+1, "version %d is to be applied to %d: %+v", c.N, q.Confirms()[max(i, 1)-1].N, q.Confirms())
+	for i, c := range q.States() {
+		require.True(t, c.Full || i > 0 && c.N == q.States()[i-1].N+1, "version %d is to be applied to %d: %+v", c.N, q.States()[max(i, 1)-1].N, q.States())
 	}
-	require.EqualValues(t, 1, q.Restored().Confirm.N, "the version that it really has")
+	require.EqualValues(t, 1, q.Restored().State.N, "the version that it really has")
 }
 
-// TestLostSnapshot: the same when the snapshot of the channels decays.
+// TestLostSnapshot: the same with the snapshot of the channel state.
 func TestLostSnapshot(t *testing.T) {
 	mem, o, s, p := alone(t, 80<<10)
-	confirm := func(n uint64, delta string) {
-		submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: n, Full: n == 1, Delta: []byte(delta)}})
+	writeState := func(n uint64, delta string) {
+		submit(t, s, p, queue.Write{Kind: queue.WriteState, State: queue.StateVersion{Epoch: 1, N: n, Full: n == 1, Delta: []byte(delta)}})
 	}
-	confirm(1, "all channels")
+	writeState(1, "all channels")
 	for len(readOr(mem, p.dir+"/"+snapshotName)) == 0 {
 		require.NoError(t, s.Checkpoint())
 	}
-	confirm(2, "channel a is at 7")
+	writeState(2, "channel a is at 7")
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	flipIn(t, disk, p.dir, "all channels")
 	o.FS = disk
 	q := reopen(t, o).Partitions()[0]
 	require.NotEqual(t, p.StoreID(), q.StoreID())
-	require.Zero(t, q.Restored().Confirm.N, "it has nothing to apply version 2 to: %+v", q.Confirms())
+	require.Zero(t, q.Restored().State.N, "it has nothing to apply version 2 to: %+v", q.States())
 }
 
-// TestDecayBeforeTheCheckpoint: a bit decays in a group that the checkpoint holds
-// already, in the journal file that also has newer groups. Nothing is missing.
+// TestDecayBeforeTheCheckpoint: a bit decays in a group below the checkpoint, in a journal file
+// that also has newer groups. Nothing is missing.
 func TestDecayBeforeTheCheckpoint(t *testing.T) {
 	mem, o, s, p := alone(t, 80<<10)
 	id := p.StoreID()
@@ -126,12 +138,11 @@ func TestDecayBeforeTheCheckpoint(t *testing.T) {
 	require.Equal(t, id, q.StoreID())
 }
 
-// TestDamagedSnapshot: the channel snapshot decays; the log has nothing to do
-// with it.
+// TestDamagedSnapshot: the channel snapshot decays; the log is not concerned.
 func TestDamagedSnapshot(t *testing.T) {
 	mem, o, s, p := alone(t, 1<<30)
-	submit(t, s, p, queue.Write{Kind: queue.WriteConfirm, Confirm: queue.Confirm{Epoch: 1, N: 1, Full: true, Delta: []byte("channels")}})
-	for len(readOr(mem, p.dir+"/"+snapshotName)) == 0 { // a channel made before the first put, then a checkpoint
+	submit(t, s, p, queue.Write{Kind: queue.WriteState, State: queue.StateVersion{Epoch: 1, N: 1, Full: true, Delta: []byte("channels")}})
+	for len(readOr(mem, p.dir+"/"+snapshotName)) == 0 { // a channel created before the first put, then a checkpoint
 		require.NoError(t, s.Checkpoint())
 	}
 	m := &model{p: p, borders: []border{{}}}
@@ -155,8 +166,8 @@ func readOr(fs vfs.FS, name string) []byte {
 	return b
 }
 
-// TestDecayAfterTheCheckpoint: the newest group decays, which no later one says was
-// synced. A checkpoint that was made meanwhile does.
+// TestDecayAfterTheCheckpoint: the newest group decays, and no later one names it as synced. A
+// checkpoint made meanwhile does.
 func TestDecayAfterTheCheckpoint(t *testing.T) {
 	mem := vfs.NewMemory()
 	var armed atomic.Bool
@@ -182,11 +193,11 @@ func TestDecayAfterTheCheckpoint(t *testing.T) {
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	flipIn(t, disk, "data/journal", "the bit that decays")
 	o.FS = disk
-	require.NotEqual(t, p.StoreID(), reopen(t, o).Partitions()[0].StoreID(), "what was acknowledged is missing")
+	require.NotEqual(t, p.StoreID(), reopen(t, o).Partitions()[0].StoreID(), "acknowledged bytes are missing")
 }
 
-// TestCommittedBeyondWhatIsLeft: the log has lost its end, which was committed.
-func TestCommittedBeyondWhatIsLeft(t *testing.T) {
+// TestCommittedBeyondTheLogsEnd: the log has lost its end, which was committed.
+func TestCommittedBeyondTheLogsEnd(t *testing.T) {
 	mem, o, s, p := alone(t, 1<<30)
 	m := &model{p: p, borders: []border{{}}}
 	m.say(t, s, "kept")

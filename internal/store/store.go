@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -25,6 +27,7 @@ const (
 	DefaultTailsBytes      = 2 << 20
 	DefaultIndexRecords    = 512
 	DefaultOpenFiles       = 4096
+	DefaultRepeatFor       = 30 * time.Second
 )
 
 // Errors of the store.
@@ -41,31 +44,33 @@ var (
 type Options struct {
 	FS              vfs.FS
 	Dir             string
-	BootID          string // of the machine, for unsynced operation
-	SegmentBytes    int64  // of one segment file
-	JournalBytes    int64  // of one journal file
-	CheckpointBytes int64  // of journal between checkpoints
-	TailBytes       int    // of recent batches kept in memory, per partition
-	TailsBytes      int64  // the same, of all partitions together
-	IndexRecords    int    // of a partition that gather before they are written
-	OpenFiles       int    // file handles kept between uses
-	NoSync          bool   // acknowledge from the page cache: --durability=replicated
+	BootID          string        // boot id of the machine, for unsynced operation
+	SegmentBytes    int64         // size of one segment file
+	JournalBytes    int64         // size of one journal file
+	CheckpointBytes int64         // bytes of journal between checkpoints
+	TailBytes       int           // bytes of recent batches kept in memory, per partition
+	TailsBytes      int64         // the same for all partitions together
+	IndexRecords    int           // records of a partition that collect before they are written
+	OpenFiles       int           // file handles kept open between uses
+	NoSync          bool          // acknowledge from the page cache: --durability=replicated
+	Mixed           bool          // SetSync may be called: durability is the topics'
+	RepeatFor       time.Duration // time within which an edge may repeat a put
 	Log             logrus.FieldLogger
-	// Doubt, if not nil, is why the caller does not trust the directory to hold all
-	// that was acknowledged from it (it was restored from a copy): every partition
-	// gets a new store id.
+	// Doubt, if not nil, is a reason why the directory may lack data that was acknowledged from it
+	// (it was restored from a copy). Every partition then gets a new store id.
 	Doubt error
-	// Fold makes one full version of the channel state out of a full one and its
-	// deltas. Optional; called by the writer at a checkpoint when deltas have
-	// piled up. Not called under a lock of the caller's.
-	Fold func(topic string, id ident.Partition, confirms []queue.Confirm) (full []byte, ok bool)
+	// Compact combines a full version of the channel state and its deltas into one full version. It
+	// is optional. The writer calls it at a checkpoint, without a lock of the caller's, when deltas
+	// have accumulated.
+	Compact func(topic string, id ident.Partition, versions []queue.StateVersion) (full []byte, ok bool)
 }
 
-// Sink is told about submissions. It is called from the journal's goroutine and
-// must not block. An error is final: the store has stopped.
+// Sink receives the completion of submissions. It is called from the journal's goroutine, or with
+// NoSync from the goroutine that calls Submit, once at a time. It must not block. An error is
+// final: the store has stopped.
 type Sink interface{ Synced(token uint64, err error) }
 
-// Submission is what one partition has to write.
+// Submission is the writes of one partition.
 type Submission struct {
 	Partition *Partition
 	Writes    []queue.Write
@@ -73,31 +78,33 @@ type Submission struct {
 
 // Store is an open data directory.
 type Store struct {
-	o       Options
-	files   *vfs.Cache
-	journal *journal.Journal
-	writer  writer
-	tails   tails
-	recent  recent
-	failed  chan struct{} // closed with the first error
-	damaged chan struct{} // capacity 1: a place went into quarantine
+	o         Options
+	files     *vfs.Cache
+	journal   *journal.Journal
+	writer    writer
+	tails     tails
+	readCache readCache
+	damaged   chan struct{} // capacity 1: a range went into quarantine
 
-	order   sync.Mutex // makes the order in the journal that in mu.waiting
-	encoder encoder    // under order
+	noSync atomic.Bool // stated by a checkpoint for the groups that follow it
+	modes  sync.Mutex  // held by SetSync
 
-	topicFolders sync.RWMutex // written: a topic's folder goes; read: partitions come into one or leave it
+	order   sync.Mutex // makes the order in the journal equal to the order in mu.unsynced
+	encoder encoder    // guarded by order
+
+	topicFolders sync.RWMutex // write-locked to remove a topic's folder; read-locked to add or remove partitions in one
 
 	mu struct {
 		sync.Mutex
 		partitions map[ident.Partition]*Partition
-		waiting    []*work // submitted, not durable
+		unsynced   []*pendingSubmit // submitted and not durable
 		err        error
 		closed     bool
 	}
-	works sync.Pool // of *work
+	pendingPool sync.Pool // of *pendingSubmit
 }
 
-// Partitions are all partitions, in the order of topic id and number.
+// Partitions returns all partitions, in the order of topic id and number.
 func (s *Store) Partitions() []*Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +118,7 @@ func (s *Store) Partitions() []*Partition {
 	return list
 }
 
-// Partition finds one.
+// Partition finds a partition by its id.
 func (s *Store) Partition(id ident.Partition) (*Partition, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,13 +126,49 @@ func (s *Store) Partition(id ident.Partition) (*Partition, bool) {
 	return p, ok
 }
 
-// FreeBytes is what may still be written to the disk: the caller keeps a reserve
-// and refuses puts before the store would meet ENOSPC.
+// FreeBytes is the number of bytes that may still be written to the disk. The caller keeps a
+// reserve and refuses puts before the store would meet ENOSPC.
 func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 
-// Journalled is how many groups of submissions this run has synced, and the
-// bytes written to the journal.
+// Journalled returns the number of groups of submissions that this run has synced, and the bytes
+// that it has written to the journal.
 func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Syncs(), s.journal.Written() }
+
+// Synced reports whether everything that is acknowledged from now on is synced to the disk.
+func (s *Store) Synced() bool { return !s.noSync.Load() }
+
+// SetSync decides whether acknowledged data is synced to the disk from its return on, or
+// left in the page cache (Options.Mixed). It makes a checkpoint or two and waits for them.
+//
+// A checkpoint states whether the groups after it survive a power cut. So it states "not
+// synced" before the first group without a sync, and "synced" only when a checkpoint that
+// followed the last such group is durable.
+func (s *Store) SetSync(on bool) error {
+	s.modes.Lock()
+	defer s.modes.Unlock()
+	if on == s.Synced() {
+		return nil
+	}
+	if !on {
+		s.noSync.Store(true)
+		if err := s.Checkpoint(); err != nil {
+			return err
+		}
+		s.journal.SetSync(false)
+		return nil
+	}
+	s.journal.SetSync(true)
+	if err := s.Checkpoint(); err != nil {
+		return err
+	}
+	s.noSync.Store(false)
+	return s.Checkpoint()
+}
+
+// Busy is the time for which a group of submissions has been on its way to the disk, 0 if none is.
+// Any goroutine. It takes no lock that is held over a disk call and waits for nothing, even if the
+// disk hangs. With NoSync the call that hangs is Flush.
+func (s *Store) Busy() time.Duration { return s.journal.Busy() }
 
 // Err is the error that stopped the store, nil while it works.
 func (s *Store) Err() error {
@@ -134,30 +177,27 @@ func (s *Store) Err() error {
 	return s.mu.err
 }
 
-// Failed is closed when the store stops because of an error; Err tells which.
-func (s *Store) Failed() <-chan struct{} { return s.failed }
-
-// fail stops the store.
+// fail stops the store with its first error.
 func (s *Store) fail(err error) {
 	s.mu.Lock()
 	first := s.mu.err == nil && !s.mu.closed
 	if s.mu.err == nil {
 		s.mu.err = err
-		close(s.failed)
 	}
 	s.mu.Unlock()
 	if first {
-		s.o.Log.WithError(err).Error("store: stopped: nothing is acknowledged any more")
+		s.o.Log.WithError(err).Error("store: stopped after this error: the broker acknowledges nothing any more")
 	}
 	s.journal.Fail(err)
 }
 
-// Checkpoint brings everything that is durable into the segments, syncs them and
-// lets the journal begin anew. It runs by itself every CheckpointBytes.
+// Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal
+// reuse its files. The store also does it by itself, every CheckpointBytes. Errors: ErrClosed, or
+// the error that stopped the store.
 func (s *Store) Checkpoint() error { return s.writer.request() }
 
-// Close answers what was submitted, makes a checkpoint, unless the store has
-// stopped, and closes the files.
+// Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the
+// files. Error: ErrClosed if it was closed before.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.mu.closed {

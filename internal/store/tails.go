@@ -9,15 +9,14 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// batchOverhead is what a batch in memory takes besides its bytes.
+// batchOverhead is the memory of a batch in bytes besides its content.
 const batchOverhead = 160
 
-// tails bounds the memory that the newest batches of all partitions take. They are
-// a cache of what the journal and the segments hold: when there is too much of
-// it, the partitions that were used least recently give theirs back.
+// tails bounds the memory of the newest batches of all partitions. The batches are a cache of the
+// journal and the segments. Above the bound, the least recently used partitions release theirs.
 type tails struct {
-	bytes atomic.Int64 // of all tails
-	uses  atomic.Int64 // counts uses: the clock of Partition.used
+	bytes atomic.Int64 // memory of all tails
+	uses  atomic.Int64 // counts uses: the logical clock of Partition.used
 }
 
 func cost(b *queue.Batch) int { return len(b.Bytes) + batchOverhead }
@@ -27,17 +26,17 @@ func (p *Partition) chargeLocked(bytes int) {
 	p.store.tails.bytes.Add(int64(bytes))
 }
 
-// use notes that the tail was written or read.
+// use records a write or a read of the tail.
 func (p *Partition) use() { p.used.Store(p.store.tails.uses.Add(1)) }
 
-// trimTails brings the tails down when they are over the bound: an eighth below
-// it, so that it is not done for every few batches. The writer's goroutine.
+// trimTails brings the tails an eighth below the bound when they exceed it, so that it does not run
+// for every few batches. It runs in the writer's goroutine.
 func (s *Store) trimTails() error {
 	if s.tails.bytes.Load() <= s.o.TailsBytes {
 		return nil
 	}
 	partitions := s.Partitions()
-	used := make(map[*Partition]int64, len(partitions)) // as it is now: others go on
+	used := make(map[*Partition]int64, len(partitions)) // a copy: uses go on meanwhile
 	for _, p := range partitions {
 		used[p] = p.used.Load()
 	}
@@ -53,24 +52,17 @@ func (s *Store) trimTails() error {
 	return nil
 }
 
-// releaseTail gives back what is durable of the tail, after it was brought into
-// the segments.
+// releaseTail writes the durable part of the tail to the segments and releases it.
 func (p *Partition) releaseTail() error {
-	p.files.Lock()
-	defer p.files.Unlock()
-	if p.trashed {
+	return p.afterFlush(func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.dropTailLocked(p.mu.written)
 		return nil
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dropTailLocked(p.mu.written)
-	return nil
+	})
 }
 
-// dropTailLocked lets go of the batches that end at or below an offset.
+// dropTailLocked drops the batches that end at or below an offset.
 func (p *Partition) dropTailLocked(end ident.Offset) {
 	n := 0
 	for n < len(p.mu.tail) && p.mu.tail[n].End.Offset <= end {

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Many partitions together keep no more in memory than a few do, and what they
-// gave back is read from the segments.
+// Many partitions together keep no more in memory than a few do. Released batches are read from the
+// segments.
 func TestTailsOfAllPartitionsAreBounded(t *testing.T) {
 	const partitions, bound = 40, 64 << 10
 	w := newTailsWorld(t, partitions, bound)
@@ -34,10 +34,10 @@ func TestTailsOfAllPartitionsAreBounded(t *testing.T) {
 		}
 		require.Len(t, batches, 50)
 	}
-	require.EqualValues(t, sum, w.s.tails.bytes.Load(), "what is counted is what is there")
+	require.EqualValues(t, sum, w.s.tails.bytes.Load(), "the sum equals the memory in use")
 }
 
-// Who is used keeps its tail, who is not gives it back first.
+// A partition in use keeps its tail; one that is not releases its own first.
 func TestLeastUsedTailGoesFirst(t *testing.T) {
 	w := newTailsWorld(t, 2, 64<<10)
 	w.put(0, 20<<10)
@@ -54,7 +54,7 @@ func TestLeastUsedTailGoesFirst(t *testing.T) {
 	require.Zero(t, w.s.tails.bytes.Load())
 }
 
-// tailsWorld is a store with some partitions and a bound on their tails.
+// tailsWorld is a store with several partitions and a bound on their tails.
 type tailsWorld struct {
 	t          *testing.T
 	s          *Store
@@ -93,8 +93,7 @@ func (w *tailsWorld) put(i, size int) {
 	<-durable.slots
 }
 
-// until lets the writer work until a condition holds: what was acknowledged
-// reaches it a moment later.
+// until waits for a condition: acknowledged submissions reach the writer a moment later.
 func (w *tailsWorld) until(ok func() bool) {
 	require.Eventually(w.t, func() bool { return w.s.Checkpoint() == nil && ok() }, 10*time.Second, time.Millisecond)
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// TestTrimBehindACut: a log is cut and grows again, durably, but the segments
-// still hold what was cut. Retention must not take the borders of their files for
-// those of the log.
+// TestTrimBehindACut: a log is cut and grows again, durably, but the segments still hold the cut
+// batches. Retention must not take the bounds of their files for those of the log.
 func TestTrimBehindACut(t *testing.T) {
 	s := reopen(t, testOptions(vfs.NewMemory()))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
@@ -47,8 +46,8 @@ func TestTrimBehindACut(t *testing.T) {
 	starts()
 }
 
-// TestNewFileIsBegunAtOnce: the file before it is to go, and nobody may come to put what
-// would fill a write.
+// TestNewFileIsBegunAtOnce: the file before it is to be removed, and no further puts may come to
+// fill a write.
 func TestNewFileIsBegunAtOnce(t *testing.T) {
 	_, _, s, p := alone(t, 1<<30)
 	m := &model{p: p, borders: []border{{}}}
@@ -67,9 +66,9 @@ func TestNewFileIsBegunAtOnce(t *testing.T) {
 	require.Equal(t, m.end().at, b[len(b)-1].End)
 }
 
-// TestStartAtAnEmptySegment: retention leaves the newest segment alone, a cut empties
-// that one, and the power goes before the next checkpoint. The log is empty then,
-// and begins where it ends, with the sequence of that place and no older one.
+// TestStartAtAnEmptySegment: retention leaves the newest segment, a cut empties it, and the power
+// is cut before the next checkpoint. Then the log is empty and begins at its end, with the sequence
+// of that place and no older one.
 func TestStartAtAnEmptySegment(t *testing.T) {
 	mem := vfs.NewMemory()
 	s := reopen(t, testOptions(mem))
@@ -97,8 +96,7 @@ func TestStartAtAnEmptySegment(t *testing.T) {
 	}
 }
 
-// TestStartWhileTrimming: whoever reads from the start finds it there, also while
-// files go.
+// TestStartWhileTrimming: a reader from the start finds the start, also while files are removed.
 func TestStartWhileTrimming(t *testing.T) {
 	var p *Partition
 	removed := 0
@@ -123,8 +121,8 @@ func TestStartWhileTrimming(t *testing.T) {
 	require.Positive(t, removed)
 }
 
-// checkpoint makes one that holds everything: what was just answered may reach the
-// writer a moment later.
+// checkpoint makes a checkpoint of everything. An acknowledged submission may reach the writer a
+// moment later.
 func (m *model) checkpoint(t *testing.T, s *Store) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, s.Checkpoint())
@@ -139,9 +137,9 @@ func submit(t *testing.T, s *Store, p *Partition, w queue.Write) {
 	require.NoError(t, <-a)
 }
 
-// TestTrimThenPowerCut: retention takes files away whose successors no checkpoint
-// has synced yet. However a power cut orders what happened to the directory, in
-// the removal or in the start after it, the journal must find where to go on.
+// TestTrimThenPowerCut: retention removes files whose successors no checkpoint has synced yet. A
+// power cut, in the removal or in the next start, may reorder the changes of the directory; the
+// journal must still find the end of the log.
 func TestTrimThenPowerCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var cuts []*vfs.Memory
@@ -164,7 +162,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 	m := &model{p: p, borders: []border{{}}}
 	m.put(t, s, 5, 3000)
 	require.NoError(t, s.Checkpoint())
-	m.put(t, s, 24, 3000) // less than makes a checkpoint due
+	m.put(t, s, 24, 3000) // too little for a checkpoint
 	require.Eventually(t, func() bool { return p.segments.End() > 2*24<<10 }, 10*time.Second, time.Millisecond)
 
 	armed.Store(true)
@@ -187,7 +185,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 	}
 }
 
-// requireEnd opens a disk as a power cut left it.
+// requireEnd opens a disk after a power cut.
 func requireEnd(t *testing.T, fs vfs.FS, end border) {
 	t.Helper()
 	s, err := Open(testOptions(fs))
@@ -209,15 +207,23 @@ func (m *model) put(t *testing.T, s *Store, n, size int) {
 	m.append(t, s, drafts...)
 }
 
-// TestIndexOfACutThatWasLost: the machine has cut its index already, the record of
-// the cut is not durable yet, and a checkpoint writes the index when the power
-// goes: sectors of both histories are on the disk.
+// TestIndexOfACutThatWasLost: the index is cut already, the record of the cut is not durable yet,
+// and the power is cut during a checkpoint's write of the index: sectors of both histories are on
+// the disk.
 func TestIndexOfACutThatWasLost(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
+	var mu sync.Mutex // the journal syncs its acknowledgement record by itself
 	var cuts []*vfs.Memory
 	armed := false
+	arm := func(is bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		armed = is
+	}
 	mem := vfs.NewMemory()
 	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
 		for i := 0; armed && i < 50 && op.Call == vfs.CallSync; i++ {
 			cuts = append(cuts, mem.CrashClone(rng))
 		}
@@ -238,9 +244,9 @@ func TestIndexOfACutThatWasLost(t *testing.T) {
 		d.Add(make([]byte, 90))
 		other.batch(rng, d.Draft(ident.RequestID{}))
 	}
-	armed = true
+	arm(true)
 	require.NoError(t, s.Checkpoint())
-	armed = false
+	arm(false)
 	require.NotEmpty(t, cuts)
 	for _, cut := range cuts {
 		s, err := Open(testOptions(cut))
@@ -250,8 +256,8 @@ func TestIndexOfACutThatWasLost(t *testing.T) {
 	}
 }
 
-// gate fails the sync of one directory once; afterwards the kernel takes what was
-// to be written for written (fsyncgate): later syncs of it succeed and do nothing.
+// gate fails the sync of one directory once. Afterwards the kernel counts the changes as written
+// (fsyncgate): later syncs of the directory succeed and do nothing.
 type gate struct {
 	vfs.FS
 	armed  atomic.Bool
@@ -273,8 +279,8 @@ func (g *gate) SyncDir(dir string) error {
 	return g.FS.SyncDir(dir)
 }
 
-// TestTrimWhoseSyncFails: retention's sync of the folder fails. The next checkpoint
-// must not take the same sync, tried again, for one that worked.
+// TestTrimWhoseSyncFails: retention's sync of the folder fails. The next checkpoint must not count
+// a repetition of that sync as a success.
 func TestTrimWhoseSyncFails(t *testing.T) {
 	mem := vfs.NewMemory()
 	g := &gate{FS: mem}
@@ -292,17 +298,19 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted, At: m.end().at})
 	require.Eventually(t, func() bool { return len(p.segments.Bases()) > bases }, 10*time.Second, time.Millisecond, "the writer is a moment later")
 	acked := m.end()
+	g.mu.Lock() // the journal may be creating a file
 	g.dir = p.dir
+	g.mu.Unlock()
 	g.armed.Store(true)
-	require.ErrorIs(t, p.TrimHead(m.borders[12].at), syscall.EIO) // coordinator/retention.go: "retention failed, trying again"
+	require.ErrorIs(t, p.TrimHead(m.borders[12].at), syscall.EIO) // coordinator/upkeep/retention.go: "retention failed, trying again"
 	stopped := s.Err()
 	g.armed.Store(false)
 	_ = p.TrimHead(m.borders[12].at) // 500 ms later
 	if err := s.Checkpoint(); err == nil {
-		m.put(t, s, 1, 10) // life goes on: acknowledged
+		m.put(t, s, 1, 10) // further acknowledged puts
 		acked = m.end()
 	}
-	for i := range uint64(40) { // whatever survives
+	for i := range uint64(40) { // for several outcomes
 		o.FS = mem.CrashClone(rand.New(rand.NewPCG(i, 4)))
 		again := reopen(t, o)
 		q := again.Partitions()[0]
@@ -313,7 +321,7 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 	require.ErrorIs(t, stopped, syscall.EIO)
 }
 
-// TestRestartBesideTrim: a log begins afresh while retention looks for its border.
+// TestRestartBesideTrim: a log is restarted while retention looks for its boundary.
 func TestRestartBesideTrim(t *testing.T) {
 	var hook atomic.Pointer[func()]
 	mem := vfs.NewMemory()

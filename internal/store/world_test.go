@@ -18,36 +18,36 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// border is a place where a batch ends, with what the chain continues from.
+// border is the end of a batch, with the state from which the chain continues.
 type border struct {
 	at   ident.Position
 	crc  uint32
 	time int64
 }
 
-// expected is what one partition must be after a number of submissions.
+// expected is the required state of one partition after a number of submissions.
 type expected struct {
 	end       border
 	start     ident.Position // before retention, which is not submitted
 	epoch     ident.Epoch
 	committed ident.Position
-	confirm   queue.Confirm
+	version   queue.StateVersion
 }
 
-// model is one partition as the test drives it.
+// model is the test's model of one partition.
 type model struct {
 	p         *Partition
 	borders   []border // from the start on, the last is the end
-	trimmed   []border // what retention took before them
+	trimmed   []border // removed by retention
 	start     ident.Position
 	epoch     ident.Epoch
 	committed ident.Position
-	confirm   queue.Confirm
+	version   queue.StateVersion
 	requests  uint64
 	sent      map[uint32]bool // checksums of all batches ever made
 }
 
-// world drives a store with a random history and remembers every state.
+// world drives a store with a random history and records every state.
 type world struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -100,7 +100,7 @@ func newWorld(t *testing.T, seed uint64, fs vfs.FS) (*world, error) {
 func (w *world) note() {
 	states := make([]expected, len(w.models))
 	for i, m := range w.models {
-		states[i] = expected{end: m.end(), start: m.start, epoch: m.epoch, committed: m.committed, confirm: m.confirm}
+		states[i] = expected{end: m.end(), start: m.start, epoch: m.epoch, committed: m.committed, version: m.version}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +132,7 @@ func (w *world) submitted() int {
 	return w.mu.submitted
 }
 
-// settle waits until everything is answered.
+// settle waits until every submission is answered.
 func (w *world) settle() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,11 +198,11 @@ func (m *model) write(rng *rand.Rand) queue.Write {
 		marker := queue.Marker()
 		return queue.Write{Kind: queue.WriteReset, Epoch: m.epoch, At: at, PrevCRC: prevCRC, Batches: []queue.Batch{m.batch(rng, marker)}}
 	case k <= 6:
-		m.confirm = queue.Confirm{Epoch: m.confirm.Epoch, N: m.confirm.N + 1, Delta: []byte{byte(k)}}
-		if m.confirm.Epoch < m.epoch || m.confirm.N == 1 {
-			m.confirm.Epoch, m.confirm.N, m.confirm.Full = m.epoch, 1, true
+		m.version = queue.StateVersion{Epoch: m.version.Epoch, N: m.version.N + 1, Delta: []byte{byte(k)}}
+		if m.version.Epoch < m.epoch || m.version.N == 1 {
+			m.version.Epoch, m.version.N, m.version.Full = m.epoch, 1, true
 		}
-		return queue.Write{Kind: queue.WriteConfirm, Confirm: m.confirm}
+		return queue.Write{Kind: queue.WriteState, State: m.version}
 	case k <= 8:
 		if at := m.borders[rng.IntN(len(m.borders))].at; at.Offset > m.committed.Offset {
 			m.committed = at
@@ -268,7 +268,7 @@ func (w *world) run(n int) error {
 	return w.settle()
 }
 
-// trim lets retention go up to the committed end.
+// trim applies retention up to the committed end.
 func (w *world) trim(m *model) error {
 	if err := w.settle(); err != nil {
 		return err
@@ -305,9 +305,8 @@ func (w *world) readSome(m *model) {
 	}
 }
 
-// check opens what a crash left and compares it with the history: it must be the
-// state after one number of submissions, the same for all partitions, not below
-// what was acknowledged.
+// check opens the disk after a crash and compares it with the history. It must be the state after
+// some number of submissions, the same for all partitions, not below the acknowledged ones.
 func check(t *testing.T, fs vfs.FS, history [][]expected, ids []ident.StoreID, acked, submitted int) {
 	t.Helper()
 	s, err := Open(testOptions(fs))
@@ -328,7 +327,7 @@ func check(t *testing.T, fs vfs.FS, history [][]expected, ids []ident.StoreID, a
 	if k < acked {
 		for i, p := range list {
 			r := p.Restored()
-			t.Logf("partition %d: %+v crc %08x epoch %d confirm %d.%d; acked %+v; submitted %+v", i, r.End, r.LastCRC, r.Epoch, r.Confirm.Epoch, r.Confirm.N, history[acked][i], history[submitted][i])
+			t.Logf("partition %d: %+v crc %08x epoch %d version %d.%d; acked %+v; submitted %+v", i, r.End, r.LastCRC, r.Epoch, r.State.Epoch, r.State.N, history[acked][i], history[submitted][i])
 		}
 		require.Fail(t, "recovered to no state between acknowledged and submitted")
 	}
@@ -341,7 +340,7 @@ func check(t *testing.T, fs vfs.FS, history [][]expected, ids []ident.StoreID, a
 func matches(p *Partition, e expected) bool {
 	r := p.Restored()
 	return r.End == e.end.at && r.LastCRC == e.end.crc && r.Epoch == e.epoch && r.KnownCommitted == e.committed &&
-		r.Confirm.Epoch == e.confirm.Epoch && r.Confirm.N == e.confirm.N
+		r.State.Epoch == e.version.Epoch && r.State.N == e.version.N
 }
 
 // checkLog reads the whole log back: an unbroken chain up to the end.

@@ -11,30 +11,31 @@ import (
 )
 
 const (
-	// gatherBytes is how much of a partition gathers before it is written to the
+	// gatherBytes is the number of bytes of a partition that collect before they are written to the
 	// segments.
 	gatherBytes = 64 << 10
-	// gatherWorks is after how many submissions the writer looks at them even if
-	// they are small. Waking it for each one cost a thread switch per group.
+	// gatherWorks is the number of submissions after which the writer processes them even if they
+	// are small. A wake-up for each one cost a thread switch per group.
 	gatherWorks = 256
-	// foldBytes of deltas above the size of the full version, or foldDeltas of
-	// them, are folded at a checkpoint.
-	foldBytes  = 256 << 10
-	foldDeltas = 4096
+	// compactBytes and compactDeltas: a checkpoint compacts the deltas of a partition when they
+	// take this much more than the full version, or are this many.
+	compactBytes  = 256 << 10
+	compactDeltas = 4096
 )
 
-// writer owns the goroutine that brings durable work into the segments.
+// writer owns the goroutine that writes durable submissions to the segments.
 type writer struct {
 	s       *Store
-	scratch []*work // the journal goroutine's
+	scratch []*pendingSubmit // belongs to the journal's goroutine
 	mu      struct {
 		sync.Mutex
-		queue    []*work
-		bytes    int          // of the batches in queue
-		hurry    bool         // one of them begins a file: the one before it is to go
-		mark     journal.Mark // of the newest work in queue, or applied
-		begun    bool         // the journal has its first file, which no checkpoint knows of
-		requests []chan error
+		queue    []*pendingSubmit
+		bytes    int          // bytes of the batches in queue
+		urgent   bool         // a batch in queue begins a file, because the one before is to be removed
+		mark     journal.Mark // mark of the newest submission in queue or applied
+		begun    bool         // the journal has its first file, which no checkpoint records yet
+		requests []chan error // waiters for a checkpoint
+		flushes  []flushRequest
 		closing  bool
 	}
 	wake    sync.Cond
@@ -49,17 +50,16 @@ func (w *writer) start(s *Store, mark journal.Mark) {
 	go w.run()
 }
 
-// add takes over works that are durable; mark is the journal's place after them.
-// The goroutine is woken when it is worth it: the memory tail and the journal
-// hold everything until then.
-func (w *writer) add(works []*work, mark journal.Mark) {
+// add takes durable submissions; mark is the journal's mark after them. It wakes the goroutine only
+// when enough has collected, because the memory tail and the journal hold everything until then.
+func (w *writer) add(works []*pendingSubmit, mark journal.Mark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.queue = append(w.mu.queue, works...)
 	for _, work := range works {
 		for i := range work.batches {
 			w.mu.bytes += len(work.batches[i].Bytes)
-			w.mu.hurry = w.mu.hurry || work.batches[i].BeginsFile()
+			w.mu.urgent = w.mu.urgent || work.batches[i].BeginsFile()
 		}
 	}
 	w.mu.begun = w.mu.begun || mark.Files > 0 && w.mu.mark.Files == 0
@@ -70,24 +70,60 @@ func (w *writer) add(works []*work, mark journal.Mark) {
 }
 
 func (w *writer) gatheredLocked() bool {
-	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.hurry || w.mu.begun
+	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.urgent || w.mu.begun
 }
 
-// request asks for a checkpoint and waits for it.
+// request requests a checkpoint and waits for it.
 func (w *writer) request() error {
+	return w.ask(func(answer chan error) { w.mu.requests = append(w.mu.requests, answer) })
+}
+
+// ask lets add put a request into the writer's lists, under its lock, and waits for the answer.
+func (w *writer) ask(add func(answer chan error)) error {
+	w.s.journal.Barrier() // the sinks are called for a group before the writer gets it
 	answer := make(chan error, 1)
 	w.mu.Lock()
 	if w.mu.closing {
 		w.mu.Unlock()
 		return ErrClosed
 	}
-	w.mu.requests = append(w.mu.requests, answer)
+	add(answer)
 	w.wake.Signal()
 	w.mu.Unlock()
 	return <-answer
 }
 
-// close lets the goroutine finish with a last checkpoint.
+// flushRequest requests that the durable batches of a partition be written to its segments and
+// synced there.
+type flushRequest struct {
+	p      *Partition
+	answer chan error
+}
+
+// flushPartition sends a flushRequest and waits for it.
+func (w *writer) flushPartition(p *Partition) error {
+	return w.ask(func(answer chan error) { w.mu.flushes = append(w.mu.flushes, flushRequest{p, answer}) })
+}
+
+// flushAndSync executes a flushRequest.
+func (p *Partition) flushAndSync() error {
+	return p.afterFlush(func() error { return p.segments.Sync() })
+}
+
+// afterFlush flushes a partition that is not trashed, and calls then with its files locked.
+func (p *Partition) afterFlush(then func() error) error {
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.trashed {
+		return nil
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	return then()
+}
+
+// close lets the goroutine end after a last checkpoint.
 func (w *writer) close() error {
 	w.mu.Lock()
 	w.mu.closing = true
@@ -100,24 +136,28 @@ func (w *writer) close() error {
 	return nil
 }
 
-// awaited reports whether somebody waits for a checkpoint since the last look.
+// awaited reports whether a caller has requested a checkpoint, or the close, since run last took
+// its requests.
 func (w *writer) awaited() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.closing || len(w.mu.requests) > 0
 }
 
-// run applies and checkpoints until close. Started by Store.Open.
+// run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by
+// close.
 func (w *writer) run() {
 	defer w.done.Done()
-	var spare []*work
+	var spare []*pendingSubmit
 	for {
 		w.mu.Lock()
-		for !w.gatheredLocked() && len(w.mu.requests) == 0 && !w.mu.closing {
+		for !w.gatheredLocked() && len(w.mu.requests) == 0 && len(w.mu.flushes) == 0 && !w.mu.closing {
 			w.wake.Wait()
 		}
 		works, mark, begun, requests, closing := w.mu.queue, w.mu.mark, w.mu.begun, w.mu.requests, w.mu.closing
-		w.mu.queue, w.mu.bytes, w.mu.hurry, w.mu.begun, w.mu.requests = spare[:0], 0, false, false, nil
+		flushes := w.mu.flushes
+		w.mu.queue, w.mu.bytes, w.mu.urgent, w.mu.begun, w.mu.requests = spare[:0], 0, false, false, nil
+		w.mu.flushes = nil
 		w.mu.Unlock()
 		err := w.s.Err()
 		for _, work := range works {
@@ -126,6 +166,12 @@ func (w *writer) run() {
 			}
 			w.s.recycle(work)
 		}
+		for _, b := range flushes {
+			if err == nil {
+				err = b.p.flushAndSync()
+			}
+			b.answer <- err
+		}
 		if err == nil {
 			err = w.s.trimTails()
 		}
@@ -133,7 +179,7 @@ func (w *writer) run() {
 		spare = works
 		due := begun || w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
 		if err == nil && (due || closing || len(requests) > 0) {
-			err = w.checkpoint(mark, closing || len(requests) > 0)
+			err = w.checkpoint(mark, reason(closing, len(requests) > 0))
 		}
 		if err != nil && w.s.Err() == nil {
 			w.s.fail(err)
@@ -147,9 +193,9 @@ func (w *writer) run() {
 	}
 }
 
-func (w *writer) apply(work *work) error {
-	for i := range work.ops {
-		o := &work.ops[i]
+func (w *writer) apply(work *pendingSubmit) error {
+	for i := range work.writes {
+		o := &work.writes[i]
 		if err := o.p.apply(o, work.batches[o.from:o.to]); err != nil {
 			return err
 		}
@@ -157,8 +203,8 @@ func (w *writer) apply(work *work) error {
 	return nil
 }
 
-// apply brings one durable write into the state and the segments.
-func (p *Partition) apply(o *op, batches []queue.Batch) error {
+// apply applies one durable write to the durable state and the segments.
+func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 	p.files.Lock()
 	defer p.files.Unlock()
 	if p.trashed {
@@ -170,8 +216,8 @@ func (p *Partition) apply(o *op, batches []queue.Batch) error {
 	switch w.Kind {
 	case queue.WriteEpoch:
 		d.epoch = max(d.epoch, w.Epoch)
-	case queue.WriteConfirm:
-		d.history, d.historyDirty = addConfirm(d.history, w.Confirm), true
+	case queue.WriteState:
+		d.history, d.historyDirty = addVersion(d.history, w.State), true
 	case queue.WriteCommitted:
 		d.committed = w.At
 	case queue.WriteTruncate, queue.WriteReset:
@@ -204,8 +250,8 @@ func (d *durableState) add(b queue.Batch) {
 	d.epoch = max(d.epoch, b.Epoch)
 }
 
-// truncate cuts what is pending and the segments. The record says what checksum
-// the log then ends with, so that nothing depends on reading it.
+// truncate cuts the pending batches and the segments. The record carries the checksum with which
+// the log then ends, so that the cut does not depend on a read.
 func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 	d := &p.durable
 	if at.Offset >= d.end.Offset {
@@ -224,14 +270,14 @@ func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 
 func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	d := &p.durable
-	d.pending, d.pendingBytes = nil, 0 // the array too: thousands of partitions would keep one each
+	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
 	d.start, d.end, d.committed = at, at, at
 	d.lastCRC, d.startCRC = prevCRC, prevCRC
 	return p.segments.Reset()
 }
 
-// flush writes what is pending to the page cache of the segments and, if enough
-// has gathered, of the commit log.
+// flush writes the pending batches to the page cache of the segments and, if enough records have
+// collected, to that of the commit log.
 func (p *Partition) flush() error {
 	d := &p.durable
 	if len(d.pending) == 0 {
@@ -248,21 +294,43 @@ func (p *Partition) flush() error {
 	return p.index.Flush(d.end.Offset)
 }
 
-// checkpoint makes everything up to mark durable outside the journal. If nobody
-// waits for it, it syncs one partition after the other: many at once keep the disk
-// from the journal, and so every put waiting. It hurries as far as it must to end
-// before the journal has grown by half of what is between two checkpoints.
-func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
+// occasion is the reason for a checkpoint.
+type occasion uint8
+
+const (
+	grown    occasion = iota // the journal has grown; no caller waits
+	awaited                  // a caller waits for it
+	starting                 // the store opens; the clean mark of the last run is cleared
+	closing                  // the store closes; the clean mark is set
+)
+
+func reason(close, requested bool) occasion {
+	switch {
+	case close:
+		return closing
+	case requested:
+		return awaited
+	}
+	return grown
+}
+
+// checkpoint makes everything up to mark durable outside the journal. If no caller waits, it syncs
+// one partition at a time, because many concurrent syncs delay the journal and so every put. It
+// syncs more at once as needed to end before the journal has grown by half of CheckpointBytes.
+func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	s := w.s
 	written := s.journal.Written()
-	c := &checkpoint{mark: mark, bootID: s.o.BootID, noSync: s.o.NoSync, entries: map[uint64]entry{}}
-	partitions := s.Partitions()
-	synced := make([]*entry, len(partitions))
-	behind := func(done int) bool {
-		grown := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
-		return waited || w.awaited() || grown > float64(done)/float64(len(partitions))
+	c := &checkpoint{
+		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: why == closing,
+		entries: map[uint64]entry{}, versions: map[uint64]version{},
 	}
-	err := calmly(len(partitions), behind, func(i int) (err error) {
+	partitions := s.Partitions()
+	synced := make([]syncedState, len(partitions))
+	behind := func(done int) bool {
+		more := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
+		return why != grown || w.awaited() || more > float64(done)/float64(len(partitions))
+	}
+	err := forEachPaced(len(partitions), behind, func(i int) (err error) {
 		p := partitions[i]
 		if synced[i], err = p.sync(s); err != nil {
 			return fmt.Errorf("store: checkpoint of %s/%d: %w", p.topic, p.id.Number, err)
@@ -274,10 +342,14 @@ func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
 	}
 	var order []uint64
 	for i, p := range partitions {
-		if synced[i] != nil {
-			c.entries[p.slot] = *synced[i]
-			order = append(order, p.slot)
+		if synced[i].gone {
+			continue
 		}
+		c.entries[p.slot] = synced[i].entry
+		if v := synced[i].channels; v != (version{}) {
+			c.versions[p.slot] = v
+		}
+		order = append(order, p.slot)
 	}
 	slices.Sort(order)
 	now := s.journal.Mark()
@@ -290,23 +362,37 @@ func (w *writer) checkpoint(mark journal.Mark, waited bool) error {
 	return s.journal.Release(mark.Group)
 }
 
-// sync makes the partition's own files durable and gives its entry, nil if it is
-// in the trash.
-func (p *Partition) sync(s *Store) (*entry, error) {
+// syncedState is the state of a partition that is durable outside the journal.
+type syncedState struct {
+	entry
+	channels version // version in the snapshot; zero: there is none
+	gone     bool    // the partition is in the trash
+}
+
+// sync makes the partition's own files durable.
+func (p *Partition) sync(s *Store) (syncedState, error) {
 	p.files.Lock()
 	defer p.files.Unlock()
 	d := &p.durable
 	if p.trashed {
-		return nil, nil
+		return syncedState{gone: true}, nil
 	}
 	if d.dirty {
 		if err := p.syncFiles(s); err != nil {
-			return nil, err
+			return syncedState{}, err
 		}
 		d.dirty = false
 	}
-	e := d.entry
-	return &e, nil
+	return syncedState{entry: d.entry, channels: newest(d.history)}, nil
+}
+
+// newest is the newest version of a history of channel states, zero if it is empty.
+func newest(history []queue.StateVersion) version {
+	if len(history) == 0 {
+		return version{}
+	}
+	last := history[len(history)-1]
+	return version{uint64(last.Epoch), last.N}
 }
 
 func (p *Partition) syncFiles(s *Store) error {
@@ -331,7 +417,7 @@ func (p *Partition) writeSnapshot(s *Store) error {
 	if !d.historyDirty {
 		return nil
 	}
-	d.history = s.fold(p, d.history)
+	d.history = s.compact(p, d.history)
 	if err := writeFile(s.o.FS, p.dir+"/"+snapshotName, encodeSnapshot(d.history)); err != nil {
 		return err
 	}
@@ -339,22 +425,22 @@ func (p *Partition) writeSnapshot(s *Store) error {
 	return nil
 }
 
-// fold shortens a history that has grown long.
-func (s *Store) fold(p *Partition, history []queue.Confirm) []queue.Confirm {
-	if s.o.Fold == nil || len(history) < 2 || !history[0].Full {
+// compact shortens a long history into one full version.
+func (s *Store) compact(p *Partition, history []queue.StateVersion) []queue.StateVersion {
+	if s.o.Compact == nil || len(history) < 2 || !history[0].Full {
 		return history
 	}
 	bytes := -2 * len(history[0].Delta)
 	for _, c := range history {
 		bytes += len(c.Delta)
 	}
-	if bytes < foldBytes && len(history) < foldDeltas {
+	if bytes < compactBytes && len(history) < compactDeltas {
 		return history
 	}
-	full, ok := s.o.Fold(p.topic, p.id, history)
+	full, ok := s.o.Compact(p.topic, p.id, history)
 	if !ok {
 		return history
 	}
 	last := history[len(history)-1]
-	return []queue.Confirm{{Epoch: last.Epoch, N: last.N, Full: true, Delta: full}}
+	return []queue.StateVersion{{Epoch: last.Epoch, N: last.N, Full: true, Delta: full}}
 }

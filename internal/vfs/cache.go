@@ -6,10 +6,9 @@ import (
 	"sync"
 )
 
-// Cache keeps at most a number of files open, the least recently used one
-// closed first: ten thousand partitions have more files than a process may
-// open. Handles in use are never closed, so the limit may be passed by the
-// number of concurrent readers.
+// Cache keeps at most a number of files open and closes the least recently used one first, because
+// ten thousand partitions have more files than a process may open. Handles in use are never closed,
+// so the number of concurrent readers may exceed the limit.
 type Cache struct {
 	fs    FS
 	limit int
@@ -20,17 +19,17 @@ type Cache struct {
 	}
 }
 
-// Handle is an open file on loan; give it back with Release.
+// Handle is an open file. The user returns it with Release.
 type Handle struct {
 	File
 	name    string
 	cache   *Cache
-	refs    int           // under the cache's lock
+	refs    int           // guarded by the cache's lock
 	elem    *list.Element // nil while in use
-	dropped bool          // to be closed by the last Release
+	dropped bool          // the last Release closes it
 }
 
-// NewCache makes a cache over fs that keeps about limit files open.
+// NewCache returns a cache over fs that keeps about limit files open.
 func NewCache(fs FS, limit int) *Cache {
 	c := &Cache{fs: fs, limit: limit}
 	c.mu.open = map[string]*Handle{}
@@ -38,14 +37,14 @@ func NewCache(fs FS, limit int) *Cache {
 	return c
 }
 
-// Open lends the file, which must exist.
+// Open opens the file, which must exist.
 func (c *Cache) Open(name string) (*Handle, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lendLocked(name, c.fs.Open)
 }
 
-// Create makes or empties the file and lends it.
+// Create creates or empties the file and opens it.
 func (c *Cache) Create(name string) (*Handle, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,14 +54,14 @@ func (c *Cache) Create(name string) (*Handle, error) {
 	return c.lendLocked(name, c.fs.Create)
 }
 
-// Remove removes the file, and then closes it as soon as its last user has
-// released it: whoever opens it meanwhile does not keep what is gone.
+// Remove removes the file first and then closes it when its last user has released it. The order
+// matters: a reader that opens the file in between does not keep a handle of the removed file.
 func (c *Cache) Remove(name string) error {
 	return errors.Join(c.fs.Remove(name), c.Forget(name))
 }
 
-// lendLocked opens under the lock: opening is rare, and two handles of one file
-// would make Forget a lie.
+// lendLocked opens under the lock. Opening is rare, and with two handles of one file Forget would
+// close only one of them.
 func (c *Cache) lendLocked(name string, open func(string) (File, error)) (*Handle, error) {
 	h := c.mu.open[name]
 	if h == nil {
@@ -95,7 +94,7 @@ func (c *Cache) evictLocked() error {
 	return nil
 }
 
-// Release gives the handle back.
+// Release returns the handle to the cache.
 func (h *Handle) Release() {
 	c := h.cache
 	c.mu.Lock()
@@ -104,13 +103,13 @@ func (h *Handle) Release() {
 		return
 	}
 	if h.dropped {
-		_ = h.File.Close() // the file is removed or synced: nothing to lose
+		_ = h.File.Close() // the file is removed or synced: an error loses nothing
 		return
 	}
 	h.elem = c.mu.idle.PushFront(h)
 }
 
-// Forget closes the file as soon as its last user has released it.
+// Forget closes the file when its last user has released it.
 func (c *Cache) Forget(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +131,7 @@ func (c *Cache) forgetLocked(name string) error {
 	return h.File.Close()
 }
 
-// Close closes all files; those in use are closed when they are released.
+// Close closes all files; those in use are closed by their Release.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	names := make([]string, 0, len(c.mu.open))

@@ -2,10 +2,10 @@ package vfs
 
 import "io"
 
-// Call numbers the kinds of calls that Faulty shows to its hook.
+// Call is the kind of a call that Faulty shows to its hook.
 type Call uint8
 
-// The calls that change something or may fail for a reason of the disk.
+// The calls that change data or may fail because of the disk.
 const (
 	CallCreate Call = iota + 1
 	CallOpen
@@ -20,20 +20,20 @@ const (
 	CallSync
 )
 
-// Op is one call as the hook sees it, before it is made.
+// Op is one call before it is executed.
 type Op struct {
 	Call Call
 	Name string
 }
 
-// Hook sees each call. A nil error lets it through. ErrShort in the chain of
-// the error of a write lets half of the bytes through before the error.
+// Hook decides about each call. With a nil error the call is executed. With ErrShort, a write
+// writes half of its bytes before it returns the error.
 type Hook func(Op) error
 
-// ErrShort makes Faulty write half of what was asked for.
+// ErrShort lets Faulty write half of the bytes.
 var ErrShort = io.ErrShortWrite
 
-// Faulty passes calls on to an FS unless a hook objects. It is made with Wrap.
+// Faulty passes calls to an FS unless a hook returns an error. Wrap makes it. It is for tests.
 type Faulty struct {
 	fs   FS
 	hook Hook
@@ -41,7 +41,7 @@ type Faulty struct {
 
 var _ FS = (*Faulty)(nil)
 
-// Wrap shows all calls to fs to the hook first, which may be called from any
+// Wrap passes each call to the hook before it passes it to fs. The hook may be called from any
 // goroutine.
 func Wrap(fs FS, hook Hook) *Faulty { return &Faulty{fs: fs, hook: hook} }
 
@@ -142,7 +142,7 @@ func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {
 	return f.File.WriteAt(b, off)
 }
 
-// short writes about half: a direct write ends with a sector.
+// short writes about half of b. A direct write ends at the end of a sector.
 func (f *faultyFile) short(b []byte, off int64) int {
 	n, err := f.File.WriteAt(b[:len(b)/2], off)
 	if err != nil {

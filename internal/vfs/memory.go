@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// Memory is a file system in memory that knows which bytes and which directory
-// entries a power cut may take away. See CrashClone.
+// Memory is a file system in memory that records which bytes and directory entries a power cut may
+// lose. See CrashClone. It is for tests.
 type Memory struct {
 	mu struct {
 		sync.Mutex
@@ -26,8 +26,8 @@ type Memory struct {
 
 var _ FS = (*Memory)(nil)
 
-// node is a file (children nil) or a directory. data and children are what the
-// running program sees, durable and kept what the disk is known to hold.
+// node is a file (children nil) or a directory. data and children are the view of the running
+// program, durable and kept the content of the disk.
 type node struct {
 	data, durable  []byte
 	dirty          map[int64]struct{} // sectors written since the last Sync
@@ -44,7 +44,7 @@ type entryOp struct {
 	child    *node
 }
 
-// NewMemory makes an empty file system with 1 TiB free.
+// NewMemory returns an empty file system with 1 TiB free.
 func NewMemory() *Memory {
 	m := &Memory{}
 	m.mu.root = newDir()
@@ -58,7 +58,7 @@ func (n *node) isDir() bool { return n.children != nil }
 
 func notExist(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: ErrNotExist} }
 
-// findLocked walks to a name; nil if it is not there.
+// findLocked finds a node by name; nil if it does not exist.
 func (m *Memory) findLocked(name string) *node {
 	n := m.mu.root
 	for part := range strings.SplitSeq(path.Clean("/"+name), "/") {
@@ -81,7 +81,7 @@ func (m *Memory) parentLocked(name string) (*node, string) {
 	return nil, base
 }
 
-// applyLocked carries out an entry change and remembers it as not durable.
+// applyLocked applies a change of entries that is not durable yet.
 func (m *Memory) applyLocked(op entryOp) {
 	if op.from != nil {
 		delete(op.from.children, op.fromName)
@@ -246,7 +246,7 @@ func (m *Memory) FreeBytes(string) (uint64, error) {
 	return m.mu.free, nil
 }
 
-// SetFreeBytes sets what FreeBytes answers; writes are not limited by it.
+// SetFreeBytes sets the result of FreeBytes. It does not limit writes.
 func (m *Memory) SetFreeBytes(n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -268,10 +268,22 @@ func (m *Memory) Flip(name string, off int64, bit uint8) error {
 	return nil
 }
 
-// CrashClone gives what a power cut at this moment leaves. Of what is not
-// synced, everything is lost, everything survives, or each sector and each
-// directory entry survives by its own toss of the coin; which of the three, and
-// each toss, is the random source's word. The original is not changed.
+// FlipDisk inverts one bit of a file on the disk alone: decay that the page cache hides from reads
+// through it.
+func (m *Memory) FlipDisk(name string, off int64, bit uint8) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.findLocked(name)
+	if n == nil || off < 0 || off >= int64(len(n.durable)) {
+		return fmt.Errorf("vfs: flip %s at %d: no such byte on the disk", name, off)
+	}
+	n.durable[off] ^= 1 << (bit & 7)
+	return nil
+}
+
+// CrashClone returns the file system after a power cut at this moment. Of the unsynced bytes and
+// entries, all are lost, all survive, or each sector and each directory entry survives by its own
+// toss of a coin. The random source decides. The original does not change.
 func (m *Memory) CrashClone(rng *rand.Rand) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,7 +312,7 @@ type crash struct {
 	copies   map[*node]*node
 }
 
-// copy gives the clone's node for n: durable entries only.
+// copy returns the clone of n, with durable entries only.
 func (c *crash) copy(n *node) *node {
 	if n == nil {
 		return nil
@@ -325,7 +337,7 @@ func (c *crash) op(op entryOp) entryOp {
 	return entryOp{c.copy(op.from), op.fromName, c.copy(op.to), op.toName, c.copy(op.child)}
 }
 
-// settle makes what is on the disk what the next program sees.
+// settle makes the content of the disk the view of the next program.
 func settle(n *node, seen map[*node]bool) {
 	if seen[n] {
 		return
@@ -338,7 +350,7 @@ func settle(n *node, seen map[*node]bool) {
 	}
 }
 
-// afterCrash mixes the durable content with the sectors that made it.
+// afterCrash returns the durable content mixed with the unsynced sectors that survive.
 func (n *node) afterCrash(survives func() bool) []byte {
 	size := len(n.durable)
 	if len(n.data) != size && survives() {
@@ -388,20 +400,40 @@ type memoryFile struct {
 func (f *memoryFile) ReadAt(b []byte, off int64) (int, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	if f.direct && misaligned(b, off) {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: fs.ErrInvalid}
+	}
 	if off >= int64(len(f.n.data)) {
 		return 0, io.EOF
 	}
 	n := copy(b, f.n.data[off:])
+	if f.direct {
+		f.n.fromDisk(b[:n], off)
+	}
 	if n < len(b) {
 		return n, io.EOF
 	}
 	return n, nil
 }
 
+func misaligned(b []byte, off int64) bool {
+	return off%SectorBytes != 0 || len(b)%SectorBytes != 0 || offset(b) != 0
+}
+
+// fromDisk overwrites b with the content of the disk in sectors that are not dirty. It differs from
+// the page cache where a sector has decayed or its write failed.
+func (n *node) fromDisk(b []byte, off int64) {
+	for at := off; at < off+int64(len(b)); at += SectorBytes {
+		if _, dirty := n.dirty[at/SectorBytes]; !dirty && at < int64(len(n.durable)) {
+			copy(b[at-off:min(at-off+SectorBytes, int64(len(b)))], n.durable[at:])
+		}
+	}
+}
+
 func (f *memoryFile) WriteAt(b []byte, off int64) (int, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	if f.direct && (off%SectorBytes != 0 || len(b)%SectorBytes != 0 || offset(b) != 0) {
+	if f.direct && misaligned(b, off) {
 		return 0, &fs.PathError{Op: "write", Path: f.name, Err: fs.ErrInvalid}
 	}
 	if end := off + int64(len(b)); end > int64(len(f.n.data)) {
@@ -419,8 +451,8 @@ func (f *memoryFile) Truncate(size int64) error {
 	return nil
 }
 
-// Sync copies only the sectors written since the last one, so that a test with
-// large files stays fast.
+// Sync copies only the sectors written since the last Sync, so that tests with large files stay
+// fast.
 func (f *memoryFile) Sync() error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -442,7 +474,9 @@ func (f *memoryFile) Sync() error {
 
 func (f *memoryFile) StartWriteback(int64, int64) {}
 
-// Direct implements File: misaligned writes fail, as with the strictest disk.
+func (f *memoryFile) DropCache() {}
+
+// Direct implements File. Misaligned reads and writes fail, as on the strictest disk.
 func (f *memoryFile) Direct() bool {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

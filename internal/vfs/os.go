@@ -81,31 +81,12 @@ func (OS) FreeBytes(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return st.Bavail * uint64(st.Bsize), nil
+	available := max(0, int64(st.Bavail)) // negative on FreeBSD while the reserve of root is in use
+	return uint64(available) * uint64(st.Bsize), nil
 }
 
 // osFile embeds *os.File for ReadAt, WriteAt, Truncate and Close.
 type osFile struct{ *os.File }
-
-// Sync hides os.File.Sync, which is an fsync: times of access and change need
-// not be durable.
-func (f osFile) Sync() error {
-	for {
-		err := unix.Fdatasync(int(f.Fd()))
-		if err == unix.EINTR { // the call did not begin: not a failed sync
-			continue
-		}
-		if err != nil {
-			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
-		}
-		return nil
-	}
-}
-
-func (f osFile) StartWriteback(off, n int64) {
-	// A hint: a kernel or file system without the call loses nothing.
-	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
-}
 
 func (f osFile) Size() (int64, error) {
 	st, err := f.Stat()

@@ -7,10 +7,11 @@ import (
 	"path"
 	"testing"
 
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/stretchr/testify/require"
 )
 
-// TestConformance holds OS and Memory to the same answers.
+// TestConformance requires the same results of OS and Memory.
 func TestConformance(t *testing.T) {
 	t.Run("os", func(t *testing.T) { conformance(t, OS{}, t.TempDir()) })
 	t.Run("memory", func(t *testing.T) { conformance(t, NewMemory(), "/") })
@@ -64,8 +65,8 @@ func conformance(t *testing.T, fs FS, root string) {
 	require.Positive(t, free)
 }
 
-// TestDirect: what is written past the page cache is read like anything else,
-// and what is misaligned is refused rather than written elsewhere.
+// TestDirect: data written past the page cache is read like any other, and misaligned writes are
+// refused rather than misplaced.
 func TestDirect(t *testing.T) {
 	t.Run("os", func(t *testing.T) { direct(t, OS{}, t.TempDir()) })
 	t.Run("memory", func(t *testing.T) { direct(t, NewMemory(), "/") })
@@ -80,7 +81,7 @@ func direct(t *testing.T, fs FS, root string) {
 	require.NoError(t, err)
 	require.NoError(t, f.Sync())
 	if !f.Direct() {
-		t.Skip("this file system has no direct writes of sectors")
+		env.Skip(t, "this file system has no direct writes of sectors")
 	}
 	for at := range 4 { // any place in memory, any sector
 		b := Aligned(bytes.Repeat([]byte{byte('a' + at)}, 3*SectorBytes+at)[at:])
@@ -101,8 +102,74 @@ func direct(t *testing.T, fs FS, root string) {
 	}
 }
 
-// TestCrashClone: what was synced survives every crash; of the rest, each
-// outcome occurs.
+// TestReadDisk: any range, completely or not at all, with and without support of direct reads.
+func TestReadDisk(t *testing.T) {
+	t.Run("os", func(t *testing.T) { readsDisk(t, OS{}, t.TempDir()) })
+	t.Run("memory", func(t *testing.T) { readsDisk(t, NewMemory(), "/") })
+	t.Run("without", func(t *testing.T) { readsDisk(t, indirect{OS{}}, t.TempDir()) })
+}
+
+// indirect is a file system without direct reads.
+type indirect struct{ OS }
+
+type indirectFile struct{ File }
+
+func (indirectFile) Direct() bool { return false }
+
+func (i indirect) Open(name string) (File, error) {
+	f, err := i.OS.Open(name)
+	return indirectFile{f}, err
+}
+
+func readsDisk(t *testing.T, fs FS, root string) {
+	name := path.Join(root, "f")
+	f, err := fs.Create(name)
+	require.NoError(t, err)
+	defer f.Close()
+	content := make([]byte, 5000)
+	for i := range content {
+		content[i] = byte(i ^ i>>8)
+	}
+	_, err = f.WriteAt(content, 0)
+	require.NoError(t, err)
+	for _, at := range []int64{0, 1, 511, 512, 513, 4095, 4096, 4999, 5000} {
+		for _, n := range []int64{0, 1, 510, 512, 1025, 5000 - at} {
+			b, err := ReadDisk(fs, name, at, n)
+			if at+n <= 5000 {
+				require.NoError(t, err, "%d at %d", n, at)
+				require.Equal(t, content[at:at+n], b)
+			} else {
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d at %d", n, at)
+			}
+		}
+	}
+	_, err = ReadDisk(fs, path.Join(root, "missing"), 0, 1)
+	require.ErrorIs(t, err, ErrNotExist)
+}
+
+// TestReadDiskPastTheCache: it sees decay below the page cache, and unsynced writes.
+func TestReadDiskPastTheCache(t *testing.T) {
+	m := NewMemory()
+	f, err := m.Create("f")
+	require.NoError(t, err)
+	_, err = f.WriteAt(make([]byte, 3*SectorBytes), 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	require.NoError(t, m.FlipDisk("f", 700, 1))
+	_, err = f.WriteAt([]byte("new"), 2*SectorBytes)
+	require.NoError(t, err)
+	cached := make([]byte, 1)
+	_, err = f.ReadAt(cached, 700)
+	require.NoError(t, err)
+	require.Zero(t, cached[0])
+	b, err := ReadDisk(m, "f", 690, 400)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, b[10])
+	require.Equal(t, "new", string(b[2*SectorBytes-690:][:3]))
+	require.Error(t, m.FlipDisk("f", 3*SectorBytes, 1))
+}
+
+// TestCrashClone: synced data survives every crash; for the rest, every outcome occurs.
 func TestCrashClone(t *testing.T) {
 	m := NewMemory()
 	require.NoError(t, m.MkdirAll("d"))
@@ -183,8 +250,8 @@ func TestCache(t *testing.T) {
 	require.Empty(t, c.mu.open)
 }
 
-// TestCacheOfRemovedFile: whoever reads a file while it is removed does not keep
-// it open, and its space taken, for long after.
+// TestCacheOfRemovedFile: a reader during the removal of a file does not keep the file open, and
+// its space in use, for long.
 func TestCacheOfRemovedFile(t *testing.T) {
 	var c *Cache
 	c = NewCache(Wrap(NewMemory(), func(op Op) error {

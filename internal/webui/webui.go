@@ -1,10 +1,10 @@
-// Package webui is a page for operators at /ui: brokers, topics, channels and
-// what is wrong with them, drawn anew every two seconds by the browser.
+// Package webui is a page for operators at /ui: brokers, topics, channels and their problems.
+// The browser refreshes it every two seconds.
 //
-// It only shows; nothing can be changed from it. The page is one file without
-// anything from elsewhere, so that it works on a network without a way out.
+// The page is read-only. It is one file without external resources, so that it works on a
+// network without access to the internet.
 //
-// A broker that does not answer costs its numbers, not the page.
+// If a broker does not answer, the page shows the others without its numbers.
 package webui
 
 import (
@@ -26,14 +26,14 @@ var page []byte
 // askTimeout bounds the wait for one broker's statistics.
 const askTimeout = time.Second
 
-// Cluster is what the page needs of the broker that serves it.
+// Cluster is the part of the serving broker that the page needs.
 type Cluster interface {
 	Cluster() edge.ClusterView
-	// TopicsLedBy gives the statistics of what a broker leads.
+	// TopicsLedBy returns the statistics of the topics that a broker leads.
 	TopicsLedBy(ctx context.Context, n ident.Node) ([]edge.TopicStats, error)
 }
 
-// Handler serves the page and what it reads.
+// Handler serves the page and its data.
 type Handler struct{ cluster Cluster }
 
 // New makes a handler.
@@ -42,24 +42,24 @@ func New(c Cluster) *Handler { return &Handler{cluster: c} }
 // Page is GET /ui.
 func (h *Handler) Page(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'")
-	_, _ = w.Write(page) // a browser that left needs no page
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	_, _ = w.Write(page) // the client may have left
 }
 
-// Overview is what the page draws.
+// Overview is the data of the page.
 type Overview struct {
 	Cluster edge.ClusterView  `json:"cluster"`
-	Topics  []edge.TopicStats `json:"topics"` // as their leaders tell; a topic may be there once for each of them
+	Topics  []edge.TopicStats `json:"topics"` // reported by their leaders; a topic has one entry for each leader
 	Silent  []string          `json:"silent"` // live brokers that did not answer
 }
 
 // Data is GET /ui/data.
 func (h *Handler) Data(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = json.NewEncoder(w).Encode(h.overview(r.Context())) // a browser that left needs no data
+	_ = json.NewEncoder(w).Encode(h.overview(r.Context())) // the client may have left
 }
 
-// overview asks all live brokers at once: each reports what it leads.
+// overview queries all live brokers in parallel: each reports the topics that it leads.
 func (h *Handler) overview(ctx context.Context) Overview {
 	o := Overview{Cluster: h.cluster.Cluster(), Topics: []edge.TopicStats{}, Silent: []string{}}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

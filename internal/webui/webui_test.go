@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is as it is told: every broker leads one topic, n3 does not answer.
+// cluster is a fake: every broker leads one topic, and n3 does not answer.
 type cluster struct {
 	view  edge.ClusterView
 	takes time.Duration
@@ -55,8 +55,8 @@ func TestOverviewAsksEveryLiveBroker(t *testing.T) {
 	require.Equal(t, []string{"n3: no answer"}, o.Silent, "a dead broker is not asked")
 }
 
-// While nobody is the controller the view is waited for, longer than any broker
-// is: that must not make all of them silent.
+// While no controller is elected the cluster view takes longer than the limit of one broker.
+// That must not use up the time of the brokers' queries.
 func TestASlowViewSilencesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := webui.New(cluster{view: edge.ClusterView{Brokers: []edge.BrokerView{{Name: "n1", Alive: true}}}, takes: 1500 * time.Millisecond})

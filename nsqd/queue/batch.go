@@ -7,14 +7,13 @@ import (
 	"hash/crc32"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/mutation"
 )
 
 // HeaderSize is the length of a batch header in bytes.
 const HeaderSize = 80
 
-// MaxBatchBytes bounds one batch. It is well above the largest multi-put
-// (--max-body-size, 5 MiB by default) and guards the decoder's allocations.
+// MaxBatchBytes bounds one batch in bytes. It is well above the largest multi-put (--max-body-size,
+// 5 MiB by default) and bounds the decoder's allocations.
 const MaxBatchBytes = 64 << 20
 
 const (
@@ -24,6 +23,7 @@ const (
 )
 
 const (
+	// Places of the header's fields. On disk and on the wire: see doc.go.
 	offFlags     = 5
 	offControl   = 6
 	offLength    = 8
@@ -40,30 +40,30 @@ const (
 	offHeaderCRC = 76
 )
 
-// The kinds of control batches.
+// The kinds of control batches. On disk and on the wire: append only.
 const (
-	// ControlMarker opens an epoch: nothing of the epoch is served before the
-	// committed end has passed it.
+	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the committed end
+	// has passed the marker.
 	ControlMarker uint8 = 1
-	// ControlCarry holds copies of older messages, so that the head of the log
-	// may go although they are not finished; see CarryBuilder.
-	ControlCarry uint8 = 2
+	// ControlRelocation holds copies of older messages, so that retention may remove the head of
+	// the log although the messages are not finished; see RelocationBuilder.
+	ControlRelocation uint8 = 2
 )
 
 var (
 	// ErrTorn means that the bytes end before the batch does.
 	ErrTorn = errors.New("queue: batch is cut short")
-	// ErrCorrupt means that a checksum or a field does not hold.
+	// ErrCorrupt means that a checksum or a field is wrong.
 	ErrCorrupt = errors.New("queue: batch is corrupt")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum is the CRC-32C that batches and their headers carry.
+// Checksum is the CRC-32C of b, as in batches and their headers.
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// Draft is one put, encoded and checksummed once in the goroutine that read it
-// from the client, with HeaderSize bytes free in front for the header.
+// Draft is one put, encoded and checksummed once by the goroutine that read it from the client. Its
+// first HeaderSize bytes are free for the header.
 type Draft struct {
 	Bytes      []byte // header room, then payload
 	Count      uint32
@@ -75,12 +75,12 @@ type Draft struct {
 // Size is the number of bytes that the sealed batch will have.
 func (d *Draft) Size() int { return len(d.Bytes) }
 
-// Marker makes the control batch that opens an epoch.
+// Marker returns the control batch that opens an epoch.
 func Marker() Draft {
 	return Draft{Bytes: make([]byte, HeaderSize), Control: ControlMarker}
 }
 
-// Batch is a sealed batch. The fields repeat what Bytes carry.
+// Batch is a sealed batch. The other fields repeat the content of Bytes.
 type Batch struct {
 	Bytes   []byte
 	Epoch   ident.Epoch
@@ -94,9 +94,9 @@ type Batch struct {
 	Request ident.RequestID
 }
 
-// Seal fills the header in place: O(1), the payload is not touched. The draft's
-// bytes belong to the batch afterwards; to seal the same put again (a retry),
-// seal a Clone.
+// Seal fills the header in place, in constant time: it does not touch the payload. The draft's
+// bytes belong to the batch afterwards. A caller that seals the same put again (a retry) seals a
+// Clone.
 func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS int64) Batch {
 	h := d.Bytes[:HeaderSize]
 	clear(h)
@@ -129,17 +129,17 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	}
 }
 
-// Clone copies the draft, so that a retry can be sealed while earlier sealed
-// bytes are still shared with readers and peers.
+// Clone copies the draft, so that a retry can be sealed while readers and peers still share the
+// bytes that were sealed before.
 func (d *Draft) Clone() Draft {
 	c := *d
 	c.Bytes = append([]byte(nil), d.Bytes...)
 	return c
 }
 
-// Decode reads the first batch of b and checks it whole. It returns the batch,
-// whose Bytes alias b, and its length. ErrTorn means b is too short, ErrCorrupt
-// that what is there is not a batch.
+// Decode decodes the first batch of b and checks it completely. It returns the batch, whose Bytes
+// alias b, and its length in bytes. Errors: ErrTorn if b is too short, ErrCorrupt if the bytes are
+// not a batch.
 func Decode(b []byte) (Batch, int, error) {
 	batch, n, err := DecodeHeader(b)
 	if err != nil {
@@ -149,7 +149,7 @@ func Decode(b []byte) (Batch, int, error) {
 		return Batch{}, 0, ErrTorn
 	}
 	want := binary.LittleEndian.Uint32(b[offPayload:])
-	if got := Checksum(b[HeaderSize:n]); got != want && !mutation.Off(mutation.PayloadCRC) {
+	if got := Checksum(b[HeaderSize:n]); got != want {
 		return Batch{}, 0, fmt.Errorf("%w: payload checksum %08x, header says %08x", ErrCorrupt, got, want)
 	}
 	batch.Bytes = b[:n:n]
@@ -159,8 +159,8 @@ func Decode(b []byte) (Batch, int, error) {
 	return batch, n, nil
 }
 
-// DecodeHeader reads and checks a header alone: the result has no Bytes. It
-// returns the length that the whole batch has.
+// DecodeHeader decodes and checks a header alone. The result has no Bytes. It also returns the
+// length of the whole batch in bytes. Errors: ErrTorn, ErrCorrupt.
 func DecodeHeader(b []byte) (Batch, int, error) {
 	if len(b) < HeaderSize {
 		return Batch{}, 0, ErrTorn

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// BenchmarkBatch is the way of one put's bytes: built at the edge, sealed by the
-// leader, checked by the follower.
+// BenchmarkBatch covers the encoding of one put: built at the edge, sealed by the leader, checked
+// by the follower.
 func BenchmarkBatch(b *testing.B) {
 	body := bytes.Repeat([]byte{'x'}, 100)
 	draft := func(n int) Draft {

@@ -1,21 +1,22 @@
-// Package queue is the batch codec and the segments of one partition.
+// Package queue contains the batch codec and the segment files of one partition.
 //
-// A batch is one put (a message or a multi-put) or one control record. Its
-// bytes are made once, at the edge of the cluster, and lie unchanged in the
-// leader's journal and segments, on the wire, and in every follower's files.
-// The package knows no topic names, no channels, no network.
+// A batch is one put (a message or a multi-put) or one control record. The edge of the cluster
+// encodes its bytes once. The same bytes lie in the leader's journal and segments, travel on the
+// wire, and lie in every follower's files. The package has no topic names, no channels and no
+// network code. It starts no goroutine.
 //
 // # Invariants
 //
-//  1. A batch is written, read, acknowledged, committed and truncated whole.
-//  2. Each header carries the header checksum of the batch before it, so the
-//     bytes of a log form a chain: equal checksums at one offset mean equal
-//     prefixes.
-//  3. Sealed bytes are immutable: memory tail, peers and readers share them.
-//  4. Sequences are dense over data batches; a control batch has count 0.
+//  1. A batch is written, read, acknowledged, committed and truncated as a whole.
+//  2. Each header carries the header checksum of the batch before it, so the bytes of a log
+//     form a chain: equal checksums at one offset mean equal prefixes.
+//  3. Sealed bytes are immutable: the memory tail, peers and readers share them.
+//  4. Sequences are dense over data batches. A control batch has count 0.
 //  5. Time never decreases within a partition.
 //
-// # Batch, all integers little-endian
+// # Batch: on disk and on the wire, by place, append only (version)
+//
+// All integers are little-endian.
 //
 //	offset size field
 //	     0    4 magic "LKB1"
@@ -40,17 +41,17 @@
 // # Payload of a data batch: messages, one after the other
 //
 //	offset size field
-//	     0    4 length of what follows
+//	     0    4 length of the rest of the message
 //	     4    1 flags: 1 trace, 2 deliver-at, 4 header
 //	     5    8 trace id               (only with flag 1)
 //	          8 deliver-at, unix ns    (only with flag 2)
 //	          2 header length, n bytes (only with flag 4)
 //	            body, to the end
 //
-// # Payload of a carry batch (control kind 2): messages, one after the other
+// # Payload of a relocation batch (control kind 2): messages, one after the other
 //
 //	offset size field
-//	     0    8 sequence of the message where it was put
-//	     8    8 time of its put, nanoseconds since 1970
+//	     0    8 sequence of the message in its original batch
+//	     8    8 time of its original batch, nanoseconds since 1970
 //	    16      the message as in a data batch
 package queue

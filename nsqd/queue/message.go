@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	// Flags of a message. On disk and on the wire: append only.
 	messageTrace     = 1
 	messageDeliverAt = 2
 	messageHeader    = 4
@@ -17,12 +18,15 @@ const (
 // MaxMessageHeader bounds the header bytes of one message.
 const MaxMessageHeader = 1<<16 - 1
 
-// HeaderTTL is the header by which a put limits the life of its message, in
-// milliseconds since the put. The topic's limit counts as well.
+// HeaderTTL is the header by which a put limits the life of its message, in ms since the put. The
+// limit of the topic applies as well.
 const HeaderTTL = "##ttl_ms"
 
-// Message is one message as a reader sees it. Header and Body alias the bytes
-// of the batch and must not be changed.
+// MaxTTLMS is the longest life; it keeps nanoseconds within 63 bits.
+const MaxTTLMS = 1 << 42
+
+// Message is one message of a batch. Header and Body alias the bytes of the batch and must not be
+// changed.
 type Message struct {
 	Time      int64 // unix ns: when the put was sealed
 	DeliverAt int64 // unix ns; 0 = at once
@@ -33,22 +37,21 @@ type Message struct {
 	Seq       ident.Sequence
 }
 
-// Size is what the message brings of its own, in bytes: header and body.
+// Size is the size of header and body in bytes.
 func (m *Message) Size() int { return len(m.Header) + len(m.Body) }
 
-// DraftBuilder encodes the messages of one put. Its zero value is not usable;
-// see NewDraft.
+// DraftBuilder encodes the messages of one put. Its zero value is not usable; see NewDraft.
 type DraftBuilder struct {
 	bytes []byte
 	count uint32
 }
 
-// NewDraft starts a put. sizeHint is the sum of the body sizes, if known.
+// NewDraft starts a put. sizeHint is the sum of the body sizes in bytes, 0 if unknown.
 func NewDraft(sizeHint int) *DraftBuilder {
 	return &DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+sizeHint+2*messageMinSize)}
 }
 
-// Add appends a message that carries a body only: a PUB.
+// Add appends a message with a body only, as of a PUB.
 func (b *DraftBuilder) Add(body []byte) {
 	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+len(body)))
 	b.bytes = append(b.bytes, 0)
@@ -56,8 +59,8 @@ func (b *DraftBuilder) Add(body []byte) {
 	b.count++
 }
 
-// Grow appends a body-only message of n bytes and returns its body for the
-// caller to fill: one copy from the socket to the batch.
+// Grow appends a body-only message of n bytes and returns its body for the caller to fill, so that
+// a body is copied once, from the socket to the batch.
 func (b *DraftBuilder) Grow(n int) []byte {
 	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+n))
 	b.bytes = append(b.bytes, 0)
@@ -72,8 +75,8 @@ func (b *DraftBuilder) Grow(n int) []byte {
 	return b.bytes[at:]
 }
 
-// AddMessage appends a message with its trace id, deadline and headers. A
-// header above MaxMessageHeader is an error and nothing is appended.
+// AddMessage appends a message with its trace id, deadline and headers. If the header is longer
+// than MaxMessageHeader, it returns an error and appends nothing.
 func (b *DraftBuilder) AddMessage(m Message) error {
 	if len(m.Header) > MaxMessageHeader {
 		return fmt.Errorf("queue: message header of %d bytes exceeds %d", len(m.Header), MaxMessageHeader)
@@ -101,20 +104,19 @@ func (b *DraftBuilder) AddMessage(m Message) error {
 	return nil
 }
 
-// Count is the number of messages added so far, Size their encoded bytes with
-// the header's room.
+// Count is the number of messages added so far.
 func (b *DraftBuilder) Count() int { return int(b.count) }
 
-// Size is the length of the batch so far.
+// Size is the length of the batch so far in bytes, header included.
 func (b *DraftBuilder) Size() int { return len(b.bytes) }
 
-// Draft finishes the put: it computes the payload's checksum. The builder must
-// not be used afterwards.
+// Draft completes the put: it computes the checksum of the payload. The builder must not be used
+// afterwards.
 func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
 	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r}
 }
 
-// BodyBytes is the sum of the bodies, without what the log adds to them.
+// BodyBytes is the sum of the body sizes in bytes, without the encoding around them.
 func (d *Draft) BodyBytes() int {
 	if d.Control != 0 {
 		return 0
@@ -123,7 +125,7 @@ func (d *Draft) BodyBytes() int {
 	for p := d.Bytes[HeaderSize:]; len(p) >= messageMinSize; {
 		n := uint64(binary.LittleEndian.Uint32(p))
 		if n < 1 || n+4 > uint64(len(p)) {
-			break // a peer's put; whoever stores it will find it malformed too
+			break // malformed bytes of a peer; the leader refuses them when it decodes the put
 		}
 		if m, ok := decodeMessage(p[4 : 4+n]); ok {
 			sum += len(m.Body)
@@ -133,9 +135,8 @@ func (d *Draft) BodyBytes() int {
 	return sum
 }
 
-// Messages appends the messages of a data batch to dst, from sequence `from`
-// on, at most max. Sequences are filled in, Attempts are 0. The batch must have
-// come from Seal or Decode.
+// Messages appends the messages of a data batch to dst, from sequence `from` on, at most max. Their
+// Attempts are 0. The batch must come from Seal or Decode.
 func (b *Batch) Messages(from ident.Sequence, max int, dst []Message) []Message {
 	if b.Control != 0 {
 		return dst
@@ -154,11 +155,11 @@ func (b *Batch) Messages(from ident.Sequence, max int, dst []Message) []Message 
 	return dst
 }
 
-// checkMessages walks the payload once so that Messages cannot run past it.
+// checkMessages walks the payload once, so that Messages cannot run past its end.
 func checkMessages(b Batch) error {
 	p := b.Bytes[HeaderSize:]
-	if b.Control == ControlCarry {
-		return checkCarried(b)
+	if b.Control == ControlRelocation {
+		return checkRelocated(b)
 	}
 	if b.Control != 0 {
 		return nil

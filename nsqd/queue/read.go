@@ -6,13 +6,25 @@ import (
 	"io"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// ReadAt reads whole batches from `from`, where one begins, up to limit: about
-// max bytes and at least one batch. Every batch is checked; a batch that does
-// not hold ends the answer, and is a *Damage if it is the first. The answer is
-// empty at or beyond the end.
+// ReadAt reads whole batches from offset `from`, where a batch begins, up to limit: about max
+// bytes, and at least one batch. It checks every batch. A batch that fails its check ends the
+// result; if it is the first, the error is a *Damage. The result is empty at or beyond the end.
 func (s *Segments) ReadAt(from, limit ident.Offset, max int) ([]Batch, error) {
+	return s.read(from, limit, max, s.readBytes)
+}
+
+// ReadDisk is ReadAt past the page cache: it returns the content of the disk (see vfs.ReadDisk).
+func (s *Segments) ReadDisk(from, limit ident.Offset, max int) ([]Batch, error) {
+	return s.read(from, limit, max, s.diskBytes)
+}
+
+// byteReader reads n bytes of a segment from an offset of the log on.
+type byteReader func(g segment, from ident.Offset, n int64) ([]byte, error)
+
+func (s *Segments) read(from, limit ident.Offset, max int, bytes byteReader) ([]Batch, error) {
 	g, ok := s.covering(from)
 	if !ok || from >= limit {
 		if from < s.End() && from < limit {
@@ -21,16 +33,16 @@ func (s *Segments) ReadAt(from, limit ident.Offset, max int) ([]Batch, error) {
 		return nil, nil
 	}
 	end := min(g.end(), limit)
-	b, err := s.readBytes(g, from, min(int64(max), int64(end-from)))
-	if err != nil || len(b) < HeaderSize { // what cannot be read must not hide what lies before it
-		b, err = s.readBytes(g, from, min(HeaderSize, int64(end-from)))
+	b, err := bytes(g, from, min(int64(max), int64(end-from)))
+	if err != nil || len(b) < HeaderSize { // an unreadable range must not hide the batches before it
+		b, err = bytes(g, from, min(HeaderSize, int64(end-from)))
 	}
 	if err != nil {
 		return nil, &Damage{From: from, To: end, Err: err}
 	}
 	batches, err := decodeRun(b, from)
 	if len(batches) == 0 && errors.Is(err, ErrTorn) {
-		if b, err = s.readFirst(g, b, from, end); err == nil {
+		if b, err = s.readFirst(g, b, from, end, bytes); err == nil {
 			batches, err = decodeRun(b, from)
 		}
 	}
@@ -40,16 +52,20 @@ func (s *Segments) ReadAt(from, limit ident.Offset, max int) ([]Batch, error) {
 	return nil, s.damage(b, from, end, err)
 }
 
-// readFirst reads one batch that is larger than what was asked for.
-func (s *Segments) readFirst(g segment, head []byte, from, end ident.Offset) ([]byte, error) {
+// readFirst reads one batch that is larger than the requested bytes.
+func (s *Segments) readFirst(g segment, head []byte, from, end ident.Offset, bytes byteReader) ([]byte, error) {
 	_, n, err := DecodeHeader(head)
 	if err != nil {
 		return nil, err
 	}
 	if int64(n) > int64(end-from) {
-		return nil, fmt.Errorf("%w: it passes the end of its file or of the log", ErrCorrupt)
+		return nil, fmt.Errorf("%w: the batch passes the end of its file or of the log", ErrCorrupt)
 	}
-	return s.readBytes(g, from, int64(n))
+	return bytes(g, from, int64(n))
+}
+
+func (s *Segments) diskBytes(g segment, from ident.Offset, n int64) ([]byte, error) {
+	return vfs.ReadDisk(s.fs, s.Name(g.base), int64(from-g.base), n)
 }
 
 func (s *Segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, error) {
@@ -65,8 +81,8 @@ func (s *Segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, err
 	return b, nil
 }
 
-// decodeRun decodes batches that follow each other from offset at. The error is
-// why it stopped before the end of b.
+// decodeRun decodes batches that follow each other from offset at. The error is the reason for a
+// stop before the end of b.
 func decodeRun(b []byte, at ident.Offset) ([]Batch, error) {
 	var batches []Batch
 	for len(b) > 0 {
@@ -91,10 +107,10 @@ func (s *Segments) damage(b []byte, from, end ident.Offset, err error) error {
 	return &Damage{From: from, To: to, Err: err}
 }
 
-// hole is the damage of a place that no file reaches: the one before it was cut
-// short. It has to be filled from its beginning.
+// hole is the damage of a range that no file covers, because the file before it was cut short. A
+// repair must fill it from its beginning.
 func (s *Segments) hole(o ident.Offset) *Damage {
-	d := &Damage{From: o, To: s.End(), Err: fmt.Errorf("%w: no file holds it", ErrCorrupt)}
+	d := &Damage{From: o, To: s.End(), Err: fmt.Errorf("%w: no segment file covers this range", ErrCorrupt)}
 	for _, g := range s.segments() {
 		if g.base > o {
 			d.To = g.base
@@ -105,12 +121,12 @@ func (s *Segments) hole(o ident.Offset) *Damage {
 	return d
 }
 
-// scanBytes is how much Headers reads at a time.
+// scanBytes is the number of bytes that Headers reads at a time.
 const scanBytes = 256 << 10
 
-// Headers calls visit for the header of each batch from `from`, where one
-// begins, up to limit, until visit returns false. Payloads are not checked. It
-// returns where it stopped and, as *Damage, why it could not go on.
+// Headers calls visit for the header of each batch from offset `from`, where a batch begins, up to
+// limit, until visit returns false. It does not check payloads. It returns the offset at which it
+// stopped and, if it could not continue, a *Damage.
 func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (ident.Offset, error) {
 	var buf []byte
 	bufAt := from
@@ -133,7 +149,7 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 		}
 		head, _, err := DecodeHeader(buf[at:])
 		if err == nil && (head.At.Offset != from || head.End.Offset > end) {
-			err = fmt.Errorf("%w: misplaced", ErrCorrupt)
+			err = fmt.Errorf("%w: the header names offsets %d to %d", ErrCorrupt, head.At.Offset, head.End.Offset)
 		}
 		if err != nil {
 			return from, &Damage{From: from, To: end, Err: err}
@@ -148,14 +164,14 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 	return from, nil
 }
 
-// Base gives the beginning of the file that covers o: a place where a batch
-// begins, for a search without an index.
+// Base is the first offset of the file that covers o, false if none does. A batch begins there, so
+// a search without an index starts there.
 func (s *Segments) Base(o ident.Offset) (ident.Offset, bool) {
 	g, ok := s.covering(o)
 	return g.base, ok
 }
 
-// Bases are the beginnings of all files.
+// Bases are the first offsets of all files.
 func (s *Segments) Bases() []ident.Offset {
 	list := s.segments()
 	bases := make([]ident.Offset, len(list))

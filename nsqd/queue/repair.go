@@ -9,11 +9,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-var errNoPlace = errors.New("it is not in the segments")
+var errNoPlace = errors.New("the batch lies outside of the segments")
 
-// Repair puts batches that a peer gave, and the chain of checksums proved, over
-// what is damaged, and fills files that were cut short from where they end.
-// Durable on return. It counts as a Write: one goroutine at a time.
+// Repair writes batches of a peer over damaged ranges, after the caller has proved them by the
+// chain of checksums. It also extends files that were cut short. The batches are durable on return.
+// Like Write, it runs in one goroutine at a time.
 func (s *Segments) Repair(batches []Batch) error {
 	for i := range batches {
 		if err := s.rewrite(&batches[i]); err != nil {
@@ -23,7 +23,7 @@ func (s *Segments) Repair(batches []Batch) error {
 	return s.Sync()
 }
 
-// rewrite puts one batch where it lies, or lay.
+// rewrite writes one batch at its place.
 func (s *Segments) rewrite(b *Batch) error {
 	list := s.segments()
 	i := sort.Search(len(list), func(i int) bool { return list[i].base > b.At.Offset }) - 1
@@ -48,8 +48,8 @@ func (s *Segments) rewrite(b *Batch) error {
 	return nil
 }
 
-// limitOf is where the file may end at most: where the next one begins. The last
-// one does not grow.
+// limitOf is the greatest possible end of a file: the beginning of the next one. The last file does
+// not grow.
 func limitOf(list []segment, i int) ident.Offset {
 	if i+1 < len(list) {
 		return list[i+1].base

@@ -14,21 +14,20 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// writeBufferBytes is how many batches' bytes one write gathers.
+// writeBufferBytes is the number of bytes of batches that one write gathers.
 const writeBufferBytes = 256 << 10
 
-// writeBuffers are lent to writes: thousands of partitions would keep one each.
+// writeBuffers are shared, because thousands of partitions would otherwise keep one each.
 var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const segmentSuffix = ".seg"
 
-// Segments are the files that hold a partition's batches, one after the other
-// without anything between them: file %020d.seg begins at that offset.
+// Segments are the files with a partition's batches, one after the other without gaps: file
+// %020d.seg begins at that offset.
 //
-// One goroutine at a time may call Write, Truncate, Reset, TrimHead and Sync;
-// readers may run beside it. What a reader sees of a range that is cut
-// meanwhile is checked by its checksums only: the caller keeps readers below
-// the ends that may be cut, or looks again.
+// Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time. Readers may run
+// beside them. A reader of a range that is cut meanwhile is protected by the checksums only: the
+// caller keeps readers below ends that may be cut, or checks again after the read.
 type Segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache
@@ -38,7 +37,7 @@ type Segments struct {
 		sync.RWMutex
 		list []segment // replaced, never changed in place
 	}
-	unsynced    map[ident.Offset]struct{} // the writer's: files written since Sync
+	unsynced    map[ident.Offset]struct{} // of the writer: files written since Sync
 	dirUnsynced bool
 }
 
@@ -49,11 +48,10 @@ type segment struct {
 
 func (s segment) end() ident.Offset { return s.base + ident.Offset(s.size) }
 
-// Damage says that a range of the log cannot be read: its bytes do not pass
-// their checksums, or the disk does not give them. Nothing of it was served, and
-// nothing was cut because of it.
+// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk
+// returns an error. No byte of it was served, and nothing was cut because of it.
 type Damage struct {
-	From, To ident.Offset // To is a guess unless the index knows better
+	From, To ident.Offset // To is an estimate unless the index has the batch
 	Err      error
 }
 
@@ -62,14 +60,14 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("queue: offsets %d to %d are damaged: %v", d.From, d.To, d.Err)
 }
 
-// Unwrap gives the cause: ErrCorrupt, ErrTorn or an error of the disk.
+// Unwrap returns the cause: ErrCorrupt, ErrTorn or an error of the disk.
 func (d *Damage) Unwrap() error { return d.Err }
 
-// OpenSegments lists the segments in dir. A new file is begun when one has
-// maxBytes, and at a batch that asks for it.
+// OpenSegments lists the segments in dir. A write begins a new file when the last one has maxBytes,
+// and at a batch from NewFile.
 func OpenSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*Segments, error) {
 	s := &Segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
-	s.dirUnsynced = true // removals by a process that was killed may be known to the page cache only
+	s.dirUnsynced = true // removals of a killed process may be in the page cache only
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("queue: list %s: %w", dir, err)
@@ -106,7 +104,7 @@ func (s *Segments) set(list []segment) {
 	s.mu.list = list
 }
 
-// Start is the base of the first file, false if there is none.
+// Start is the first offset of the first file, false if there is no file.
 func (s *Segments) Start() (ident.Offset, bool) {
 	list := s.segments()
 	if len(list) == 0 {
@@ -142,8 +140,8 @@ func (s *Segments) Bytes() int64 {
 	return n
 }
 
-// Write appends batches to the page cache. They continue at End; into no files
-// at all they may begin anywhere. Anything else is a programmer's error.
+// Write appends batches to the page cache. They must continue at End; without any file they may
+// begin anywhere. It panics otherwise: that is a programmer's error.
 func (s *Segments) Write(batches []Batch) error {
 	for len(batches) > 0 {
 		list := s.segments()
@@ -167,10 +165,10 @@ func (s *Segments) Write(batches []Batch) error {
 	return nil
 }
 
-// writeSome writes as many batches as go into one call and one file.
+// writeSome writes the batches that fit into one call and one file, and returns their number.
 func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 	last := list[len(list)-1]
-	b, n := batches[0].Bytes, 1 // a large batch goes as it is
+	b, n := batches[0].Bytes, 1 // a large batch is written without a copy
 	if len(b) < writeBufferBytes {
 		buf := writeBuffers.Get().(*[]byte)
 		defer writeBuffers.Put(buf)
@@ -190,20 +188,20 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 	if _, err := h.WriteAt(b, last.size); err != nil {
 		return 0, fmt.Errorf("queue: write %s: %w", s.Name(last.base), err)
 	}
-	h.StartWriteback(last.size, int64(len(b))) // so that a checkpoint's sync finds little to do
+	h.StartWriteback(last.size, int64(len(b))) // leaves less for the sync of a checkpoint
 	list = slices.Clone(list)
 	list[len(list)-1].size += int64(len(b))
 	s.set(list)
 	return n, nil
 }
 
-// Truncate cuts the tail at end. It is durable after Sync; until then a power
-// cut may leave more or, after later writes, others: recovery cuts again.
+// Truncate cuts the tail at end. The cut is durable after Sync. Until then a power cut may leave
+// more bytes or, after later writes, other bytes; recovery cuts again.
 func (s *Segments) Truncate(end ident.Offset) error {
 	list := slices.Clone(s.segments())
 	for n := len(list); n > 0 && list[n-1].base >= end; n-- {
 		if n == 1 && list[0].base == end {
-			break // an empty file says where the log begins: retention removed the rest
+			break // an empty file marks the beginning of the log after retention has removed the rest
 		}
 		base := list[len(list)-1].base
 		list = list[:len(list)-1]
@@ -228,12 +226,12 @@ func (s *Segments) Truncate(end ident.Offset) error {
 	return nil
 }
 
-// Reset removes everything: the next Write may begin anywhere.
+// Reset removes all files. The next Write may begin anywhere.
 func (s *Segments) Reset() error { return s.Truncate(-1) }
 
-// BeginAt removes everything, and lets the log begin at an offset below the first
-// file. An empty file says so before the others go: a power cut leaves where to
-// begin, or what was there.
+// BeginAt removes all files and lets the log begin at an offset below the first one. It makes an
+// empty file for that offset durable before it removes the others, so a power cut leaves either the
+// new beginning or the old files.
 func (s *Segments) BeginAt(at ident.Offset) error {
 	if err := s.begin(at); err != nil {
 		return err
@@ -266,7 +264,7 @@ func (s *Segments) remove(base ident.Offset) error {
 	return nil
 }
 
-// StartAfterTrim is where the log begins after TrimHead, false if that removes
+// StartAfterTrim is the beginning of the log after TrimHead, false if TrimHead would remove
 // nothing.
 func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	list := s.segments()
@@ -280,10 +278,9 @@ func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	return list[n].base, true
 }
 
-// TrimHead removes the files that lie wholly below an offset; the last file
-// always stays. It answers whether anything went. The directory is synced before
-// each removal and after it: no power cut leaves a hole, or the removal without
-// the file that follows.
+// TrimHead removes the files that lie completely below an offset, except the last file. It reports
+// whether it removed any. It syncs the directory before and after each removal, so no power cut
+// leaves a gap, or the removal without the file that follows.
 func (s *Segments) TrimHead(below ident.Offset) (bool, error) {
 	trimmed := false
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
@@ -302,7 +299,7 @@ func (s *Segments) TrimHead(below ident.Offset) (bool, error) {
 	return trimmed, nil
 }
 
-// Sync makes everything written and cut so far durable, directory included.
+// Sync makes all writes and cuts so far durable, directory included.
 func (s *Segments) Sync() error {
 	for base := range s.unsynced {
 		if err := s.syncFile(base); err != nil {
@@ -336,7 +333,7 @@ func (s *Segments) syncFile(base ident.Offset) error {
 	return nil
 }
 
-// Close lets the files go.
+// Close closes the files.
 func (s *Segments) Close() error {
 	var err error
 	for _, g := range s.segments() {

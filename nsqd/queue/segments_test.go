@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// golden seals a batch with every field set.
+// golden returns a sealed batch with every field set.
 func golden(t *testing.T) Batch {
 	t.Helper()
 	d := NewDraft(0)
@@ -37,7 +37,7 @@ func TestGoldenBatch(t *testing.T) {
 	require.Equal(t, Message{Time: b.Time, DeliverAt: 2, Trace: 1, Header: []byte("{}"), Body: []byte("two"), Seq: 8}, messages[1])
 }
 
-func TestBodyBytesLeaveTheLogsOwnOut(t *testing.T) {
+func TestBodyBytesExcludeEncoding(t *testing.T) {
 	b := NewDraft(0)
 	b.Add([]byte("12345"))
 	require.NoError(t, b.AddMessage(Message{Trace: 1, DeliverAt: 2, Header: []byte("header"), Body: []byte("678")}))
@@ -46,10 +46,10 @@ func TestBodyBytesLeaveTheLogsOwnOut(t *testing.T) {
 	marker := Marker()
 	require.Zero(t, marker.BodyBytes())
 	d.Bytes = d.Bytes[:len(d.Bytes)-1]
-	require.Equal(t, 5, d.BodyBytes(), "what is cut short does not count")
+	require.Equal(t, 5, d.BodyBytes(), "a message that is cut short does not count")
 }
 
-// TestEveryFlippedBitIsFound: no single bit of a batch may change unnoticed.
+// TestEveryFlippedBitIsFound: no change of a single bit of a batch goes undetected.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	b := golden(t).Bytes
 	for i := range b {
@@ -66,18 +66,18 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 }
 
-// TestNewFileBeginsAFile: in the middle of what is written with one call too, but not
-// where an empty one lies already. No other control batch does.
+// TestNewFileBeginsAFile: it begins a file also within one write, but not where an empty file lies
+// already. No other control batch begins one.
 func TestNewFileBeginsAFile(t *testing.T) {
 	fs := vfs.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
 	s, err := OpenSegments(fs, vfs.NewCache(fs, 3), "p", 1<<20)
 	require.NoError(t, err)
-	carry, data := NewCarry(), NewDraft(0)
-	require.NoError(t, carry.Add(Message{Body: []byte("carried")}))
+	relocated, data := NewRelocation(), NewDraft(0)
+	require.NoError(t, relocated.Add(Message{Body: []byte("relocated")}))
 	data.Add([]byte("data"))
 	at, batches := ident.Position{Offset: 1000}, []Batch(nil)
-	for _, d := range []Draft{NewFile(), Marker(), carry.Draft(), data.Draft(ident.RequestID{}), NewFile(), Marker()} {
+	for _, d := range []Draft{NewFile(), Marker(), relocated.Draft(), data.Draft(ident.RequestID{}), NewFile(), Marker()} {
 		b := d.Seal(at, 1, 0, 0)
 		batches, at = append(batches, b), b.End
 	}
@@ -133,7 +133,7 @@ func TestSegmentsModel(t *testing.T) {
 
 type segmentsModel struct {
 	log     []Batch
-	trimmed Batch // the newest one that retention took
+	trimmed Batch // the newest batch that retention removed
 }
 
 func (m *segmentsModel) end() Batch {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+)
+
+func newACL(t *target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "acl",
+		Short: "grant, revoke and list the rights of users",
+		Long: `Rights on topics are granted for a pattern: * stands for any characters, ? for
+one, everything else for itself, and the whole name must match, an #ephemeral
+suffix included. A right counts at once, also for clients that are connected.
+
+  --topic PATTERN --rights   publish      PUB, MPUB, DPUB and their kin, /pub, /mpub
+                             consume      SUB and its kin, nsqctl peek
+                             administer   create, empty, pause and delete; seek; policies
+  --cluster                  observe      statistics, metrics, settings, the cluster's state
+                             administer   everything, users included`,
+	}
+	cmd.AddCommand(newRights(t, "grant", "give a user rights"), newRights(t, "revoke", "take rights from a user, on exactly this pattern"), newACLList(t))
+	return cmd
+}
+
+func newRights(t *target, verb, short string) *cobra.Command {
+	var topic, rights, cluster string
+	cmd := &cobra.Command{
+		Use:   verb + " USER",
+		Short: short,
+		Example: `  nsqctl acl ` + verb + ` shop-writer --topic 'shop.*' --rights publish
+  nsqctl acl ` + verb + ` shop-reader --topic 'shop.*' --rights consume,administer
+  nsqctl acl ` + verb + ` prometheus --cluster observe`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&topic, "topic", "", "pattern of topics, with --rights")
+	f.StringVar(&rights, "rights", "", "publish, consume, administer; several with commas")
+	f.StringVar(&cluster, "cluster", "", "observe or administer, instead of --topic and --rights")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := url.Values{"user": args}
+		switch {
+		case cluster != "" && topic == "" && rights == "":
+			q.Set("cluster", cluster)
+		case cluster == "" && topic != "" && rights != "":
+			q.Set("topic", topic)
+			q.Set("rights", rights)
+		default:
+			return errors.New("give --topic and --rights, or --cluster")
+		}
+		_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/acl/"+verb, q)
+		return err
+	}
+	return cmd
+}
+
+func newACLList(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [USER]",
+		Short:   "the rights of all users, or of one",
+		Example: `  nsqctl acl list shop-writer`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			users, err := t.users(cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				if users = only(users, args[0]); len(users) == 0 {
+					return fmt.Errorf("no user %q", args[0])
+				}
+			}
+			if t.output == "json" {
+				return printJSON(cmd.OutOrStdout(), users)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "USER\tON\tRIGHTS")
+			for _, u := range users {
+				if u.Cluster != "" {
+					fmt.Fprintf(w, "%s\tthe cluster\t%s\n", u.Name, u.Cluster)
+				}
+				for _, g := range u.Topics {
+					fmt.Fprintf(w, "%s\ttopics %s\t%s\n", u.Name, g.Topic, g.Rights)
+				}
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func only(users []httpapi.UserView, name string) []httpapi.UserView {
+	for _, u := range users {
+		if u.Name == name {
+			return []httpapi.UserView{u}
+		}
+	}
+	return nil
+}
+
+func newAudit(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "audit",
+		Short: "the last administrative actions on one broker",
+		Long: `audit lists the last 1,000 administrative actions that came to the first broker
+that answers: when, by which identity, from where, what, and with which result.
+Each broker keeps its own; all of them are in the brokers' logs too (audit=true).`,
+		Example: `  nsqctl audit --nsqd-http-address n1:4151`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var v httpapi.AuditView
+			if err := t.GetAny(cmd.Context(), "/v1/audit", nil, &v); err != nil {
+				return err
+			}
+			if t.output == "json" {
+				return printJSON(cmd.OutOrStdout(), v.Entries)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, e := range v.Entries {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), e.Identity, e.Remote, e.Action, e.Detail, e.Status, e.Result)
+			}
+			return w.Flush()
+		},
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// healthTextMax bounds the bytes that are read of an answer.
+const healthTextMax = 4096
+
+func newHealth(t *target) *cobra.Command {
+	var url string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "probe one broker: exit code 0 if it is healthy, else 1",
+		Long: `health requests one of a broker's probes and ends with 0 if the answer is 200,
+else with 1 and the reason. It is for supervisors of images without a shell:
+/healthz reports whether the broker can store messages, /readyz whether it serves
+and reaches the other brokers. The HTTP port answers probes without TLS, also of
+a broker that requires TLS.`,
+		Example: `  nsqctl health
+  nsqctl health --url http://127.0.0.1:4151/readyz --timeout 2s`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			text, err := probe(ctx, t.HTTP, url)
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), text)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&url, "url", "http://"+httpAddress+"/healthz", "URL of the probe: /healthz or /readyz of the broker")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "longest wait for the answer")
+	return cmd
+}
+
+// probe returns the text of an answer 200; any other answer is an error.
+func probe(ctx context.Context, client *http.Client, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, healthTextMax))
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSpace(string(body))
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s: %s", url, resp.Status, text)
+	}
+	return text, nil
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHealth: only an answer 200 in time counts as healthy.
+func TestHealth(t *testing.T) {
+	hang := make(chan struct{})
+	broker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz":
+			_, _ = w.Write([]byte("OK\n"))
+		case "/readyz":
+			http.Error(w, "not registered", http.StatusServiceUnavailable)
+		default:
+			<-hang
+		}
+	}))
+	defer broker.Close()
+	defer close(hang)
+
+	out, err := run(t, time.Minute, "health", "--url", broker.URL+"/healthz")
+	require.NoError(t, err)
+	require.Equal(t, "OK\n", out)
+	_, err = run(t, time.Minute, "health", "--url", broker.URL+"/readyz")
+	require.ErrorContains(t, err, "503 Service Unavailable: not registered")
+	_, err = run(t, time.Minute, "health", "--url", broker.URL+"/hangs", "--timeout", "50ms")
+	require.ErrorContains(t, err, "deadline exceeded")
+	require.NotContains(t, err.Error(), "Client.Timeout", "not by the limit of every request")
+	_, err = run(t, time.Minute, "health", "--url", "http://127.0.0.1:1/healthz")
+	require.ErrorContains(t, err, "connection refused")
+}

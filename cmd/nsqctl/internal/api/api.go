@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// TokenVariable is the environment variable of the token, which the text of a refusal names.
+const TokenVariable = "LOCKSTEP_TOKEN"
+
+// nextTimeout bounds a read-only request if another broker can be tried after it.
+const nextTimeout = 4 * time.Second
+
+// Client asks brokers. It may be used by several goroutines once its fields are set.
+type Client struct {
+	Addresses []string // of any brokers of the cluster, for CallAny and GetAny
+	HTTP      *http.Client
+	TLS       bool // addresses are those of HTTPS ports
+}
+
+// Address returns the HTTP address of a broker's API: its HTTPS port with TLS, "" if it has none.
+func (c *Client) Address(b edge.BrokerView) string {
+	if c.TLS {
+		return b.HTTPSAddress
+	}
+	return b.HTTPAddress
+}
+
+// Others returns the HTTP addresses of the other live brokers.
+func (c *Client) Others(v edge.ClusterView, but string) (addresses []string) {
+	for _, b := range v.Brokers {
+		if at := c.Address(b); b.Alive && at != "" && at != but {
+			addresses = append(addresses, at)
+		}
+	}
+	return addresses
+}
+
+// CallAny sends one request to the brokers in turn until one answers. A request that changes
+// something goes to the next broker only if it certainly did not reach the one before.
+func (c *Client) CallAny(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
+	var silent []error
+	for i, address := range c.Addresses {
+		body, err := c.callInTime(ctx, i == len(c.Addresses)-1, method, address, path, query)
+		if err == nil || ctx.Err() != nil || !unanswered(err, method) {
+			return body, err
+		}
+		silent = append(silent, fmt.Errorf("%s: %w", address, err))
+	}
+	if len(silent) == 1 {
+		return nil, errors.Unwrap(silent[0])
+	}
+	return nil, fmt.Errorf("no broker answers:\n%w", errors.Join(silent...))
+}
+
+// callInTime uses nextTimeout for a read-only request if there is another broker to try.
+func (c *Client) callInTime(ctx context.Context, last bool, method, address, path string, query url.Values) ([]byte, error) {
+	if !last && method == http.MethodGet {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, nextTimeout)
+		defer cancel()
+	}
+	return c.Call(ctx, method, address, path, query)
+}
+
+// unanswered reports whether another broker may be tried after this error: no process listens,
+// the broker is not ready, or a read-only request has no answer.
+func unanswered(err error, method string) bool {
+	var answer *statusError
+	if errors.As(err, &answer) {
+		return answer.notReady
+	}
+	var op *net.OpError
+	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"
+}
+
+// statusError is an answer other than 200, with the broker's text.
+type statusError struct {
+	request, status, text string
+	notReady              bool // the broker is starting and has done nothing
+}
+
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text)
+	switch {
+	case strings.HasPrefix(e.status, "401"):
+		text += "\nthe brokers ask for a token: --token-file, or $" + TokenVariable
+	case strings.HasPrefix(e.status, "403") && strings.Contains(e.text, "FORBIDDEN"):
+		text += "\nthe user of this token has not got the right: nsqctl acl list, nsqctl acl grant --help"
+	}
+	return text
+}
+
+// Call sends one request to one broker and returns the body; any answer but 200 is a
+// statusError.
+func (c *Client) Call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
+	if address == "" {
+		return nil, errors.New("this broker has no HTTPS port")
+	}
+	u := url.URL{Scheme: "http", Host: address, Path: path, RawQuery: query.Encode()}
+	if c.TLS {
+		u.Scheme = "https"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, &statusError{
+			request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)),
+			notReady: resp.Header.Get(edge.NotReadyHeader) != "",
+		}
+	}
+	return body, nil
+}
+
+// GetAny decodes the JSON answer of the first broker that answers into v.
+func (c *Client) GetAny(ctx context.Context, path string, query url.Values, v any) error {
+	body, err := c.CallAny(ctx, http.MethodGet, path, query)
+	if err != nil {
+		return err
+	}
+	return Decode(body, path, v)
+}
+
+// Get decodes the JSON answer of one broker into v.
+func (c *Client) Get(ctx context.Context, address, path string, query url.Values, v any) error {
+	body, err := c.Call(ctx, http.MethodGet, address, path, query)
+	if err != nil {
+		return err
+	}
+	return Decode(body, path, v)
+}
+
+// Decode decodes a JSON answer to a request for path.
+func Decode(body []byte, path string, v any) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s: this is not the answer of a Lockstep broker: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,451 @@
+package publisher
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+const (
+	// retryEvery is the least time between two attempts of a put.
+	retryEvery = 50 * time.Millisecond
+	// connectEvery is the pause between connection attempts.
+	connectEvery = 250 * time.Millisecond
+	// batchWait is how long lines wait for others of their batch.
+	batchWait = 100 * time.Millisecond
+	// maxBatchBytes bounds a batch: the default limit of a broker is 5 MiB.
+	maxBatchBytes = 4 << 20
+	// lastAnswers is how long the publisher waits for answers after Ctrl-C.
+	lastAnswers = time.Second
+	// sayAgain is the pause between two reports of the same problem.
+	sayAgain = 5 * time.Second
+	// linesAhead is how many lines are read while no put can be sent.
+	linesAhead = 1024
+	// maxLine bounds one line of input: the default largest message of NSQ.
+	maxLine = 1 << 20
+)
+
+// Options are the settings of a run.
+type Options struct {
+	Topic     string
+	Addresses []string // of brokers, at least one: the next one is used when one fails
+	Dialer    Dialer
+	Batch     int           // lines of a put, at least 1
+	Window    int           // largest number of unanswered puts, at least 1
+	Retry     time.Duration // how long a failing put or connection is retried
+	// Timeout is the longest wait for an answer. A broker answers within its --put-hold, 9 s.
+	Timeout time.Duration
+	// Report receives one line for each problem, and Progress the bytes of each stored put.
+	// Run calls them from its own goroutine.
+	Report   func(line string)
+	Progress func(bytes int)
+}
+
+// Totals are the counts of a run.
+type Totals struct {
+	Messages int64 // answered OK
+	Retried  int64 // puts that were refused and retried
+	InDoubt  int64 // puts that were in doubt when they were retried: they may be stored twice
+}
+
+// put is one unanswered PUB or MPUB.
+type put struct {
+	bodies [][]byte
+	bytes  int
+	since  time.Time // first attempt
+	tried  time.Time // last attempt
+	tries  int
+}
+
+// publisher keeps a window of unanswered puts over one connection at a time. One goroutine
+// owns it; others read the input and the answers.
+type publisher struct {
+	o  Options
+	at int // index in o.Addresses
+
+	conn    *conn
+	answers chan answer // of conn
+	sent    []*put      // in the order of their answers
+	again   []*put      // to be retried, not before their time
+	next    *put        // collects the lines of a batch
+	gather  time.Time   // deadline of next
+	said    map[string]time.Time
+	totals  Totals
+}
+
+// answer is one frame, or the end of the connection.
+type answer struct {
+	kind uint32
+	text string
+	err  error
+}
+
+// Run publishes every non-empty line of in as one message, and returns when all are answered
+// OK, when a put or a connection has failed for good, or at once when ctx ends. The totals
+// are valid in each case. A goroutine that waits for in may stay until the process ends.
+func Run(ctx context.Context, in io.Reader, o Options) (Totals, error) {
+	p := &publisher{o: o, said: map[string]time.Time{}}
+	err := p.run(ctx, in)
+	return p.totals, err
+}
+
+// run publishes all lines and waits for the answers. It returns at once when ctx ends.
+func (p *publisher) run(ctx context.Context, in io.Reader) error {
+	defer p.disconnect()
+	lines, readErr := readLines(ctx, in)
+	if err := p.connect(ctx, time.Now()); ctx.Err() != nil {
+		return p.interrupted()
+	} else if err != nil {
+		return err
+	}
+	for lines != nil || p.next != nil || p.underway() > 0 {
+		if err := p.step(ctx, &lines); ctx.Err() != nil {
+			return p.interrupted()
+		} else if err != nil {
+			return err
+		}
+	}
+	return <-readErr
+}
+
+// readLines reads the input ahead. Its goroutine ends with the input; if it waits for a
+// terminal it ends with the process.
+func readLines(ctx context.Context, in io.Reader) (lines chan []byte, failed chan error) {
+	lines, failed = make(chan []byte, linesAhead), make(chan error, 1)
+	go func() {
+		defer close(lines)
+		scan := bufio.NewScanner(in)
+		scan.Buffer(make([]byte, 64<<10), maxLine+2) // with the newline
+		for scan.Scan() {
+			if len(scan.Bytes()) == 0 {
+				continue
+			}
+			select {
+			case lines <- slices.Clone(scan.Bytes()):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err := scan.Err(); err != nil {
+			failed <- fmt.Errorf("reading the input: %w", err)
+			return
+		}
+		failed <- nil
+	}()
+	return lines, failed
+}
+
+// underway returns the number of puts without a final answer.
+func (p *publisher) underway() int { return len(p.sent) + len(p.again) }
+
+// step sends the puts that are due, and waits for the next event.
+func (p *publisher) step(ctx context.Context, lines *chan []byte) error {
+	p.sendAgain()
+	room := *lines
+	if p.underway() >= p.o.Window {
+		room = nil
+	}
+	select { // lines that are already read are sent together
+	case line, open := <-room:
+		p.line(lines, line, open)
+		return nil
+	default:
+	}
+	if p.next != nil && (*lines == nil || !time.Now().Before(p.gather)) {
+		p.sendNext()
+	}
+	if p.writing(); ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := p.conn.w.Flush(); err != nil {
+		return p.lost(ctx, err)
+	}
+	timer := time.NewTimer(p.untilDue())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case line, open := <-room:
+		p.line(lines, line, open)
+	case a := <-p.answers:
+		return p.answered(ctx, a)
+	case <-timer.C:
+		if p.silent() {
+			return p.lost(ctx, fmt.Errorf("no answer within %s", p.o.Timeout))
+		}
+	}
+	return nil
+}
+
+// untilDue returns the time until the next deadline.
+func (p *publisher) untilDue() time.Duration {
+	due := time.Now().Add(p.o.Timeout)
+	earlier := func(t time.Time) {
+		if t.Before(due) {
+			due = t
+		}
+	}
+	if p.next != nil {
+		earlier(p.gather)
+	}
+	if len(p.again) > 0 {
+		earlier(p.again[0].tried.Add(retryEvery))
+	}
+	if len(p.sent) > 0 {
+		earlier(p.sent[0].tried.Add(p.o.Timeout))
+	}
+	return time.Until(due)
+}
+
+// silent reports whether the oldest put has waited too long for its answer.
+func (p *publisher) silent() bool {
+	return len(p.sent) > 0 && time.Since(p.sent[0].tried) >= p.o.Timeout
+}
+
+// line adds a line of the input, or handles its end.
+func (p *publisher) line(lines *chan []byte, line []byte, open bool) {
+	if !open {
+		*lines = nil
+		return
+	}
+	if p.next != nil && p.next.bytes+len(line) > maxBatchBytes {
+		p.sendNext()
+	}
+	if p.next == nil {
+		p.next, p.gather = &put{}, time.Now().Add(batchWait)
+	}
+	p.next.bodies = append(p.next.bodies, line)
+	p.next.bytes += len(line) + 1
+	if len(p.next.bodies) >= p.o.Batch {
+		p.sendNext()
+	}
+}
+
+func (p *publisher) sendNext() {
+	x := p.next
+	p.next = nil
+	x.since = time.Now()
+	p.send(x)
+}
+
+func (p *publisher) send(x *put) {
+	x.tries++
+	x.tried = time.Now()
+	p.writing()
+	p.conn.publish(p.o.Topic, x.bodies)
+	p.sent = append(p.sent, x)
+}
+
+// writing bounds the next write. Ctrl-C ends a write in progress (connect).
+func (p *publisher) writing() { _ = p.conn.conn.SetWriteDeadline(time.Now().Add(p.o.Timeout)) }
+
+// sendAgain retries refused puts after a moment: puts that failed together are sent together.
+func (p *publisher) sendAgain() {
+	for len(p.again) > 0 && time.Since(p.again[0].tried) >= retryEvery {
+		x := p.again[0]
+		p.again = p.again[1:]
+		p.send(x)
+	}
+}
+
+// answered handles one frame.
+func (p *publisher) answered(ctx context.Context, a answer) error {
+	switch {
+	case a.err != nil:
+		return p.lost(ctx, a.err)
+	case a.kind == frameResponse && a.text == heartbeat:
+		_, err := p.conn.w.WriteString("NOP\n")
+		return err
+	case len(p.sent) == 0:
+		return p.lost(ctx, fmt.Errorf("an answer without a put: %s", a.text))
+	}
+	x := p.sent[0]
+	p.sent = p.sent[1:]
+	if a.kind == frameResponse {
+		p.totals.Messages += int64(len(x.bodies))
+		p.o.Progress(x.bytes)
+		return nil
+	}
+	refusal := &refusedError{a.text}
+	if !refusedForNow(a.text) || p.over(x) {
+		return p.gaveUp(x, refusal)
+	}
+	if strings.Contains(a.text, edge.ErrInDoubt.Error()) {
+		p.totals.InDoubt++
+		p.say("%s: publishing the put again, so it may be stored twice", a.text)
+	} else {
+		p.totals.Retried++
+		p.say("%s: retrying for up to %s", a.text, p.o.Retry)
+	}
+	p.again = append(p.again, x)
+	if strings.Contains(a.text, edge.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
+		return p.nextBroker(ctx, x.since)
+	}
+	return nil
+}
+
+// over reports whether the retries of a put have used up --retry.
+func (p *publisher) over(x *put) bool { return time.Since(x.since) > p.o.Retry }
+
+func (p *publisher) gaveUp(x *put, cause error) error {
+	return fmt.Errorf("a put failed %d times, last: %w", x.tries, cause)
+}
+
+// refusedForNow reports E_PUB_FAILED and E_MPUB_FAILED. A broker would repeat any other
+// refusal of a put (too large, an invalid name, no permission).
+func refusedForNow(text string) bool {
+	code, _, _ := strings.Cut(text, " ")
+	return strings.HasSuffix(code, "PUB_FAILED")
+}
+
+// lost continues over another connection. A put without an answer is in doubt, and is retried.
+func (p *publisher) lost(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	since := time.Now()
+	for _, x := range slices.Concat(p.sent, p.again) {
+		since = earliest(since, x.since)
+	}
+	if n := len(p.sent); n > 0 {
+		p.totals.InDoubt += int64(n)
+		p.say("%s: %v; %d puts without an answer are in doubt and are published again, so they may be stored twice", p.conn.address, cause, n)
+		if p.over(p.sent[0]) {
+			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.conn.address, cause))
+		}
+	} else {
+		p.say("%s: %v; reconnecting", p.conn.address, cause)
+	}
+	return p.nextBroker(ctx, since)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// nextBroker moves all unanswered puts to the next address.
+func (p *publisher) nextBroker(ctx context.Context, since time.Time) error {
+	p.disconnect()
+	p.again = append(p.sent, p.again...)
+	p.sent = nil
+	p.at++
+	return p.connect(ctx, since)
+}
+
+func (p *publisher) disconnect() {
+	if p.conn != nil {
+		p.conn.close()
+		p.conn = nil
+	}
+}
+
+// connect tries the addresses in turn, until --retry after since.
+func (p *publisher) connect(ctx context.Context, since time.Time) error {
+	for {
+		address := p.o.Addresses[p.at%len(p.o.Addresses)]
+		conn, err := p.o.Dialer.dial(ctx, address, min(p.o.Timeout, greetTimeout))
+		if err == nil {
+			p.conn, p.answers = conn, make(chan answer, p.o.Window+1)
+			go conn.read(p.answers)
+			context.AfterFunc(ctx, func() { _ = conn.conn.SetWriteDeadline(time.Unix(1, 0)) })
+			return nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case final(err):
+			return fmt.Errorf("%s: %w", address, err)
+		case time.Since(since) > p.o.Retry:
+			return fmt.Errorf("given up after %s, last: %s: %w", p.o.Retry, address, err)
+		}
+		p.say("%s: %v; retrying for up to %s", address, err, p.o.Retry)
+		p.at++
+		select {
+		case <-time.After(connectEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// final reports whether a broker, or this program, refuses the connection for good.
+func final(err error) bool {
+	_, refused := errors.AsType[*refusedError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return refused || untrusted || errors.Is(err, ErrNoTLS)
+}
+
+// read passes on every frame, until the connection ends or is closed.
+func (c *conn) read(to chan<- answer) {
+	for {
+		kind, data, err := c.frame()
+		select {
+		case to <- answer{kind, string(data), err}:
+		case <-c.closed:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// interrupted reads the answers that arrive at once, and reports the other puts.
+func (p *publisher) interrupted() error {
+	p.lastAnswers()
+	text := "interrupted"
+	if n := len(p.sent); n > 0 {
+		text += fmt.Sprintf("; %d puts have no answer and may be stored", n)
+	}
+	if n := len(p.again); n > 0 {
+		text += fmt.Sprintf("; %d puts were refused last", n)
+	}
+	return errors.New(text)
+}
+
+func (p *publisher) lastAnswers() {
+	limit := time.After(lastAnswers)
+	for len(p.sent) > 0 && p.conn != nil {
+		select {
+		case a := <-p.answers:
+			switch {
+			case a.err != nil:
+				return
+			case a.kind == frameResponse && a.text == heartbeat:
+				continue
+			case a.kind == frameResponse:
+				p.totals.Messages += int64(len(p.sent[0].bodies))
+			default:
+				p.again = append(p.again, p.sent[0])
+			}
+			p.sent = p.sent[1:]
+		case <-limit:
+			return
+		}
+	}
+}
+
+// say reports a problem when it begins, and every sayAgain while it lasts.
+func (p *publisher) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	now := time.Now()
+	if last, known := p.said[text]; known && now.Sub(last) < sayAgain {
+		return
+	}
+	if len(p.said) > 100 {
+		clear(p.said)
+	}
+	p.said[text] = now
+	p.o.Report(text)
+}

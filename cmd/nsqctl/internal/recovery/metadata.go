@@ -1,0 +1,143 @@
+package recovery
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
+	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+)
+
+// Metadata makes the broker's member of the embedded etcd the only member of a new cluster. It
+// returns the number of topics that the member has, and the path of a copy of its directory
+// as it was.
+func (b Broker) Metadata(ctx context.Context) (topics int, copied string, err error) {
+	return b.metadata(ctx, raisedBy)
+}
+
+// metadata is Metadata, and skips the given number of revisions.
+func (b Broker) metadata(ctx context.Context, raise int) (topics int, copied string, err error) {
+	node, err := b.nodeFile()
+	if err != nil {
+		return 0, "", err
+	}
+	release, err := b.lock()
+	if err != nil {
+		return 0, "", err
+	}
+	defer release()
+	dir := filepath.Join(b.DataPath, "etcd")
+	if !etcdserver.Exists(dir) {
+		return 0, "", fmt.Errorf("%s holds no member of an embedded etcd", dir)
+	}
+	copied = fmt.Sprintf("%s.before-recovery-%d", dir, time.Now().Unix())
+	if err := etcdserver.Copy(copied, dir); err != nil {
+		return 0, "", fmt.Errorf("keep a copy: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
+	defer cancel()
+	topics, err = b.forceNewCluster(ctx, dir, raise)
+	if err != nil {
+		return 0, "", err
+	}
+	// The other members belong to the old cluster: they must not form a majority of it again.
+	err = node.Update(func(rec *nodefile.Record) {
+		rec.Foundation = &lifecycle.Foundation{ID: rand.Text(), Founders: lifecycle.Members{b.Node: ""}}
+	})
+	return topics, copied, err
+}
+
+// forceNewCluster starts the member without the others, writes the record, and stops it.
+func (b Broker) forceNewCluster(ctx context.Context, dir string, raise int) (topics int, err error) {
+	log := logrus.New()
+	log.SetLevel(logrus.ErrorLevel)
+	o := etcdserver.Options{Name: b.Node, Dir: dir, Log: log}
+	if o.ClientAddress, err = freeLoopback(); err != nil {
+		return 0, err
+	}
+	if o.PeerAddress, err = freeLoopback(); err != nil {
+		return 0, err
+	}
+	s, err := etcdserver.ForceNewCluster(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Stop()
+	store, err := meta.DialEtcd(ctx, meta.Config{Endpoints: s.Endpoints()})
+	if err != nil {
+		return 0, err
+	}
+	defer store.Close()
+	keys, now := meta.Keys{Cluster: b.Cluster}, time.Now().UTC()
+	known, revision, err := store.List(ctx, keys.Topics())
+	if err != nil {
+		return 0, err
+	}
+	record := struct {
+		V        int       `json:"v"`
+		At       time.Time `json:"at"`
+		Node     string    `json:"node"`
+		Revision int64     `json:"revision"` // of the recovered metadata
+	}{meta.Version, now, b.Node, revision}
+	name := now.Format("20060102T150405.000") + "-recover-metadata"
+	_, _, err = store.Txn(ctx, nil, []meta.Put{{Key: keys.Audit(name), Value: meta.Encode(record)}})
+	if err == nil {
+		err = raiseRevision(ctx, store, keys.Audit(name+"-raised"), raise)
+	}
+	return len(known), err
+}
+
+// raisedBy is how many revisions recover metadata skips. The lost members may have committed
+// changes that this one does not have. Their revisions were used as incarnations, and must
+// not be used again. A cluster with 10,000 partitions uses that many in two changes of all
+// leaders.
+//
+// etcdutl can raise the revision of a restored snapshot at once, by any number, in the
+// database alone. That would not hold here: the log of this member still has its changes, and
+// a member that joins repeats them without the jump. Transactions are in the log.
+const raisedBy = 20_000
+
+// aloneTimeout bounds the run of the member without the others; raising the revision takes
+// some seconds of it.
+const aloneTimeout = 5 * time.Minute
+
+// raisers is the number of concurrent transactions: etcd syncs them together.
+const raisers = 256
+
+// raiseRevision writes one key n times, which raises the revision by n. The key remains, as a
+// part of the record.
+func raiseRevision(ctx context.Context, store meta.Store, key string, n int) error {
+	var failed atomic.Pointer[error]
+	tasks.Each(n, raisers, func(int) {
+		if failed.Load() != nil {
+			return
+		}
+		if _, _, err := store.Txn(ctx, nil, []meta.Put{{Key: key, Value: []byte("{}")}}); err != nil {
+			failed.CompareAndSwap(nil, &err)
+		}
+	})
+	if err := failed.Load(); err != nil {
+		return fmt.Errorf("raise the revision: %w", *err)
+	}
+	return nil
+}
+
+// freeLoopback returns an address on which no process listens: etcd cannot choose one.
+func freeLoopback() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// target holds the addresses of the brokers; any broker of the cluster can answer.
+type target struct {
+	api.Client // valid while a command runs
+	tcp        []string
+	output     string
+	security   security
+}
+
+// The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl
+// dev`.
+const (
+	tcpAddress   = "127.0.0.1:4150"
+	httpAddress  = "127.0.0.1:4151"
+	httpsAddress = "127.0.0.1:4152"
+	devDirectory = "./data"
+)
+
+// prepare combines the flags.
+func (t *target) prepare(cmd *cobra.Command) error {
+	if t.output != "text" && t.output != "json" {
+		return fmt.Errorf("--output is text or json, not %q", t.output)
+	}
+	if err := t.security.load(); err != nil {
+		return err
+	}
+	t.HTTP, t.TLS = t.security.client(), t.security.config != nil
+	if !cmd.Flags().Changed("nsqd-http-address") && t.security.config != nil {
+		t.Addresses = []string{httpsAddress}
+	}
+	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
+		t.preferDev(cmd)
+	}
+	return nil
+}
+
+// preferDev puts the brokers of a cluster on this machine before the default addresses, so
+// that any running one of them is found. The default addresses are tried last, because the
+// cluster may be stopped.
+func (t *target) preferDev(cmd *cobra.Command) {
+	c, err := devcluster.Load(devDirectory)
+	if err != nil {
+		return // there is no file, or it is no cluster's
+	}
+	var tcp, web []string
+	for _, b := range c.Brokers {
+		tcp = append(tcp, b.TCP)
+		web = append(web, t.Address(edge.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
+	}
+	prefer := func(flag string, addresses *[]string, found []string) {
+		if cmd.Flags().Changed(flag) {
+			return
+		}
+		for _, a := range *addresses {
+			if !slices.Contains(found, a) {
+				found = append(found, a)
+			}
+		}
+		*addresses = found
+	}
+	prefer("nsqd-tcp-address", &t.tcp, tcp)
+	prefer("nsqd-http-address", &t.Addresses, web)
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+)
+
+func newUser(t *target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "create, list, rotate and delete users",
+		Long: `A cluster without users is open: every client may do everything. The first user
+must be an administrator, and is made on a broker's own machine, over loopback.
+From then on every client needs a token (or a certificate), and may do what its
+user was granted with "nsqctl acl grant".
+
+A token is shown once. Producers and consumers send it as their AUTH secret
+(go-nsq: Config.AuthSecret), HTTP clients as "Authorization: Bearer TOKEN", and
+nsqctl reads it from --token-file or $LOCKSTEP_TOKEN.
+
+The user "anonymous" stands for every client without credentials: create it to
+grant something to all of them, such as metrics to a Prometheus without a token.`,
+	}
+	cmd.AddCommand(newUserCreate(t), newUserList(t), newUserRotate(t), newUserDelete(t))
+	return cmd
+}
+
+func newUserCreate(t *target) *cobra.Command {
+	var admin, certificate bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "create a user; prints its token, which is kept nowhere",
+		Long: `create makes a user without rights, or with --admin one that administers the
+cluster. With --certificate the user has no token: it is the client whose
+certificate has this common name (brokers with --tls-client-auth-policy
+require-verify). A TCP client that must send some AUTH secret sends the word
+certificate then.`,
+		Example: `  nsqctl user create root --admin --write-token root.token    # the first one, on a broker's machine
+  nsqctl --token-file root.token user create shop-writer
+  nsqctl --token-file root.token user create prometheus && nsqctl --token-file root.token acl grant prometheus --cluster observe
+  nsqctl --token-file root.token user create anonymous`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&admin, "admin", false, "it administers the cluster: it may do everything")
+	cmd.Flags().BoolVar(&certificate, "certificate", false, "it logs in with a certificate of this common name, and has no token")
+	cmd.Flags().StringVar(&file, "write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := url.Values{"name": args}
+		if admin {
+			q.Set("admin", "true")
+		}
+		if certificate {
+			q.Set("certificate", "true")
+		}
+		return tellToken(cmd, t, "/v1/user/create", q, file)
+	}
+	return cmd
+}
+
+func newUserRotate(t *target) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "rotate NAME",
+		Short: "give a user a new token; the old one is refused from now on",
+		Long: `rotate makes a new token and prints it. The old one is refused at once, and the
+subscriptions of clients that logged in with it end.`,
+		Example: `  nsqctl user rotate shop-writer --write-token shop-writer.token`,
+		Args:    cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&file, "write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return tellToken(cmd, t, "/v1/user/rotate", url.Values{"name": args}, file)
+	}
+	return cmd
+}
+
+// tellToken makes a request that answers a token, and prints or writes the token. The file
+// is made first: a token that cannot be written would be lost.
+func tellToken(cmd *cobra.Command, t *target, path string, q url.Values, file string) error {
+	var to *os.File
+	if file != "" {
+		var err error
+		if to, err = os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
+		defer to.Close()
+	}
+	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
+	if err != nil {
+		if to != nil {
+			_ = os.Remove(file) // it is empty
+		}
+		return err
+	}
+	var made httpapi.NewToken
+	if err := json.Unmarshal(body, &made); err != nil {
+		return err
+	}
+	switch {
+	case to != nil:
+		_, err = fmt.Fprintln(to, made.Token)
+		return err
+	case t.output == "json":
+		return printJSON(cmd.OutOrStdout(), made)
+	case made.Token == "":
+		fmt.Fprintf(cmd.OutOrStdout(), "user %s has no token\n", made.Name)
+	default:
+		fmt.Fprintln(cmd.OutOrStdout(), made.Token)
+	}
+	return nil
+}
+
+func newUserDelete(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:     "delete NAME",
+		Short:   "delete a user with its rights",
+		Long:    "delete removes a user. Its token is refused at once, and its subscriptions end. The last administrator cannot be deleted.",
+		Example: `  nsqctl user delete shop-writer`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/delete", url.Values{"name": args})
+			return err
+		},
+	}
+}
+
+func newUserList(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "all users, how they log in, and their rights on the cluster",
+		Example: `  nsqctl user list -o json`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			users, err := t.users(cmd)
+			if err != nil || t.output == "json" {
+				return orPrint(cmd, users, err)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS")
+			for _, u := range users {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", u.Name, u.Login, dash(u.Cluster), len(u.Topics))
+			}
+			return w.Flush()
+		},
+	}
+}
+
+// users asks for all of them.
+func (t *target) users(cmd *cobra.Command) ([]httpapi.UserView, error) {
+	var answer struct {
+		Users []httpapi.UserView `json:"users"`
+	}
+	err := t.GetAny(cmd.Context(), "/v1/user/list", nil, &answer)
+	return answer.Users, err
+}
+
+func orPrint(cmd *cobra.Command, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return printJSON(cmd.OutOrStdout(), v)
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

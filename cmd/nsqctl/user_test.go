@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+)
+
+// guarded is the HTTP API of a broker with users, on loopback.
+func guarded(t *testing.T) (address string) {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	store, users := meta.NewMemory(), access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { users.Watch(ctx, store) })
+	require.Eventually(t, func() bool { return users.Policy() != nil }, 10*time.Second, time.Millisecond)
+	cluster := edgetest.New()
+	s := httptest.NewServer(httpapi.NSQD(httpapi.Options{}, httpapi.Backend{
+		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log,
+		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}),
+	}))
+	t.Cleanup(func() {
+		s.Close()
+		cluster.Close()
+		cancel()
+		watch.Wait()
+		_ = store.Close()
+	})
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// ctl runs one command line.
+func ctl(t *testing.T, address, line string) (string, error) {
+	var out strings.Builder
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(append(strings.Fields(line), "--nsqd-http-address", address))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestUsersAndRights is the way of an operator from an open cluster to a closed one.
+func TestUsersAndRights(t *testing.T) {
+	at, file := guarded(t), filepath.Join(t.TempDir(), "root.token")
+	_, err := ctl(t, at, "user create root --admin --write-token "+file)
+	require.NoError(t, err)
+	st, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+
+	_, err = ctl(t, at, "user list")
+	require.ErrorContains(t, err, "--token-file, or $LOCKSTEP_TOKEN")
+	_, err = ctl(t, at, "user create evil --admin --write-token "+filepath.Join(t.TempDir(), "evil"))
+	require.ErrorContains(t, err, "401")
+	_, err = ctl(t, at, "--token-file "+file+" user rotate root --write-token "+file)
+	require.ErrorIs(t, err, os.ErrExist, "a token that could not be written would be lost")
+
+	token, err := ctl(t, at, "--token-file "+file+" user create shop")
+	require.NoError(t, err)
+	_, err = ctl(t, at, "--token-file "+file+" acl grant shop --topic shop.* --rights publish,administer")
+	require.NoError(t, err)
+	_, err = ctl(t, at, "--token-file "+file+" acl grant shop --topic shop.*")
+	require.ErrorContains(t, err, "give --topic and --rights")
+	_, err = ctl(t, at, "--token-file "+file+" acl grant shop --topic shop.* --rights read")
+	require.ErrorContains(t, err, "publish,consume,administer")
+
+	t.Setenv(api.TokenVariable, strings.TrimSpace(token))
+	_, err = ctl(t, at, "topic delete invoices")
+	require.ErrorContains(t, err, "nsqctl acl grant --help")
+	_, err = ctl(t, at, "topic pause shop.orders")
+	require.ErrorContains(t, err, "TOPIC_NOT_FOUND", "it may")
+
+	t.Setenv(api.TokenVariable, "")
+	out, err := ctl(t, at, "--token-file "+file+" acl list shop")
+	require.NoError(t, err)
+	require.Regexp(t, `shop +topics shop\.\* +publish,administer`, out)
+	_, err = ctl(t, at, "--token-file "+file+" acl revoke shop --topic shop.* --rights administer")
+	require.NoError(t, err)
+	out, err = ctl(t, at, "--token-file "+file+" acl list -o json")
+	require.NoError(t, err)
+	require.Contains(t, out, `"rights": "publish"`)
+	out, err = ctl(t, at, "--token-file "+file+" user list")
+	require.NoError(t, err)
+	require.Regexp(t, `root +token +administer`, out)
+	_, err = ctl(t, at, "--token-file "+file+" user delete root")
+	require.ErrorContains(t, err, "last one")
+	out, err = ctl(t, at, "--token-file "+file+" audit")
+	require.NoError(t, err)
+	require.Contains(t, out, "POST /v1/user/create")
+	require.NotContains(t, out, strings.TrimSpace(token))
+}

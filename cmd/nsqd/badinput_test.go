@@ -1,0 +1,453 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/stretchr/testify/require"
+)
+
+// TestBadInput sends invalid input, and expects the exact answer, the end of that connection,
+// and a broker that still serves.
+func TestBadInput(t *testing.T) {
+	b := start(t)
+	long := strings.Repeat("t", 65)
+	for input, want := range map[string]string{
+		"\n":                               "E_INVALID invalid command ",
+		"ASDF\n":                           "E_INVALID invalid command ASDF",
+		"pub t\n":                          "E_INVALID invalid command pub",
+		"PUB\n":                            "E_INVALID PUB insufficient number of parameters",
+		"PUB " + long + "\n" + body("x"):   fmt.Sprintf("E_BAD_TOPIC PUB topic name %q is not valid", long),
+		"PUB t:x\n" + body("x"):            `E_BAD_TOPIC PUB topic name "t:x" is not valid`,
+		"PUB t\n" + size(0):                "E_BAD_MESSAGE PUB invalid message body size 0",
+		"PUB t\n\xff\xff\xff\xff":          "E_BAD_MESSAGE PUB invalid message body size -1",
+		"PUB t\n\x80\x00\x00\x00":          "E_BAD_MESSAGE PUB invalid message body size -2147483648",
+		"PUB t\n\x7f\xff\xff\xff":          "E_BAD_MESSAGE PUB message too big 2147483647 > 1048576",
+		"MPUB t\n\x7f\xff\xff\xff":         "E_BAD_BODY MPUB body too big 2147483647 > 5242880",
+		"MPUB t\n" + size(8) + size(1<<30): "E_BAD_BODY MPUB invalid message count 1073741824",
+		"MPUB t\n" + size(12) + size(1) + "\xff\xff\xff\xfe": "E_BAD_MESSAGE MPUB invalid message(0) body size -2",
+		"MPUB t\n" + size(12) + size(1) + size(1<<21):        "E_BAD_MESSAGE MPUB message too big 2097152 > 1048576",
+		"DPUB t -1\n":                          "E_INVALID DPUB could not parse timeout -1",
+		"DPUB t 99999999999999\n":              "E_INVALID DPUB timeout 99999999999999 out of range 0-3600000",
+		"SUB t  c\n":                           `E_BAD_CHANNEL SUB channel name "" is not valid`,
+		"SUB t c/d\n":                          `E_BAD_CHANNEL SUB channel name "c/d" is not valid`,
+		"FIN 0123456789abcdef\n":               "E_INVALID cannot FIN in current state",
+		"RDY 1\n":                              "E_INVALID cannot RDY in current state",
+		"CLS\n":                                "E_INVALID cannot CLS in current state",
+		"AUTH\n" + body("x"):                   "E_AUTH_DISABLED AUTH disabled",
+		"IDENTIFY\n" + size(0):                 "E_BAD_BODY IDENTIFY invalid body size 0",
+		"IDENTIFY\n\x7f\xff\xff\xff":           "E_BAD_BODY IDENTIFY body too big 2147483647 > 5242880",
+		"IDENTIFY\n" + body("{{{"):             "E_BAD_BODY IDENTIFY failed to decode JSON body",
+		"IDENTIFY\n" + body(`{"client_id":7}`): "E_BAD_BODY IDENTIFY failed to decode JSON body",
+	} {
+		c := b.dial()
+		c.send("%s", input)
+		kind, text := c.next()
+		require.EqualValues(t, 1, kind, "%q", input)
+		require.Equal(t, want, text, "%q", input)
+		c.expectEnd()
+	}
+	c := b.dial()
+	c.send("%s", strings.Repeat("x", 20_000)) // no end of the line: no answer
+	c.expectEnd()
+	for _, magic := range []string{"  V1", "GET ", "\x16\x03\x01\x02"} {
+		conn, err := net.Dial("tcp", b.address(0))
+		require.NoError(t, err)
+		_, err = conn.Write([]byte(magic))
+		require.NoError(t, err)
+		answer := make([]byte, 64)
+		n, _ := conn.Read(answer) // the text is checked
+		require.Equal(t, size(18)+size(1)+"E_BAD_PROTOCOL", string(answer[:n]), "%q", magic)
+		_ = conn.Close()
+	}
+	b.dial().put("t", "after all that")
+	b.quiet()
+}
+
+// quiet checks that clients' faults are not logged as errors of the broker.
+func (b *broker) quiet() {
+	b.t.Helper()
+	require.NotContains(b.t, b.logged(), "ERROR")
+	require.NotContains(b.t, b.logged(), "panic")
+}
+
+func TestBadRequests(t *testing.T) {
+	b := start(t, "--max-msg-size=1000", "--max-body-size=5000")
+	for _, x := range []struct {
+		method, path, body string
+		status             int
+		text               string
+	}{
+		{"POST", "/pub", "x", 400, `{"message":"MISSING_ARG_TOPIC"}`},
+		{"POST", "/pub?topic=a/b", "x", 400, `{"message":"INVALID_TOPIC"}`},
+		{"POST", "/pub?topic=t", "", 400, `{"message":"MSG_EMPTY"}`},
+		{"POST", "/pub?topic=t", strings.Repeat("x", 1001), 413, `{"message":"MSG_TOO_BIG"}`},
+		{"POST", "/pub?topic=t&defer=-1", "x", 400, `{"message":"INVALID_DEFER"}`},
+		{"POST", "/pub?topic=t&defer=abc", "x", 400, `{"message":"INVALID_DEFER"}`},
+		{"POST", "/pub?topic=%zz", "x", 400, `{"message":"INVALID_REQUEST"}`},
+		{"POST", "/mpub?topic=t", strings.Repeat("x\n", 2501), 413, `{"message":"BODY_TOO_BIG"}`},
+		{"POST", "/mpub?topic=t&binary=true", "\xff\xff\xff\xff", 413, ""},
+		{"POST", "/mpub?topic=t&binary=true", size(2) + body("one"), 413, ""},
+		{"GET", "/pub?topic=t", "", 405, `{"message":"METHOD_NOT_ALLOWED"}`},
+		{"HEAD", "/ping", "", 405, ""},
+		{"DELETE", "/topic/create?topic=t", "", 405, `{"message":"METHOD_NOT_ALLOWED"}`},
+		{"GET", "/no/such/path", "", 404, `{"message":"NOT_FOUND"}`},
+		{"POST", "/topic/delete?topic=nothing", "", 404, `{"message":"TOPIC_NOT_FOUND"}`},
+		{"POST", "/channel/create?topic=nothing&channel=c", "", 404, `{"message":"TOPIC_NOT_FOUND"}`},
+		{"POST", "/channel/pause?topic=t&channel=c", "", 404, ""},
+		{"POST", "/v1/broker/decommission?node=n9", "", 400, `{"message":"invalid argument: no broker \"n9\""}`},
+		{"POST", "/v1/broker/decommission?node=n1&cancel=perhaps", "", 400, ""},
+		{"GET", "/config/nothing", "", 400, `{"message":"INVALID_OPTION"}`},
+		{"PUT", "/config/msg_timeout", "1s", 400, `{"message":"INVALID_OPTION"}`},
+		{"PUT", "/config/nsqlookupd_tcp_addresses", "{", 400, `{"message":"INVALID_VALUE"}`},
+		{"GET", "/stats?format=xml", "", 200, ""},
+	} {
+		status, text := b.do(x.method, x.path, x.body)
+		require.Equal(t, x.status, status, "%s %s: %s", x.method, x.path, text)
+		if x.text != "" {
+			require.Equal(t, x.text, text, "%s %s", x.method, x.path)
+		}
+	}
+	_, text := b.get("/topics")
+	require.NotContains(t, text, "a/b")
+	b.quiet()
+}
+
+// TestWrongMethodsAndSlashes: the answers differ from those of Go's mux.
+func TestWrongMethodsAndSlashes(t *testing.T) {
+	b := start(t, "--lookupd-http-address=127.0.0.1:0")
+	b.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, x := range []struct {
+		method, path string
+		status       int
+		header, want string
+	}{
+		{"HEAD", "/ping", 405, "Allow", "GET, OPTIONS"},
+		{"HEAD", "/stats", 405, "Allow", "GET, OPTIONS"},
+		{"GET", "/pub?topic=t", 405, "Allow", "OPTIONS, POST"},
+		{"DELETE", "/topic/create?topic=t", 405, "X-Nsq-Content-Type", "nsq; version=1.0"},
+		{"PUT", "/ui", 405, "X-Nsq-Content-Type", "nsq; version=1.0"},
+		{"GET", "/stats/?format=json", 301, "Location", "/stats?format=json"},
+		{"GET", "/ping/", 301, "Location", "/ping"},
+		{"GET", "/debug/pprof", 301, "Location", "/debug/pprof/"},
+		{"POST", "/pub/?topic=t", 307, "Location", "/pub?topic=t"}, // the body is sent again
+		{"GET", "//stats", 301, "Location", "/stats"},
+		{"GET", "/nothing/", 404, "Content-Type", "application/json; charset=utf-8"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), x.method, b.url(x.path), nil)
+		require.NoError(t, err)
+		resp, err := b.http.Do(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		require.Equal(t, x.status, resp.StatusCode, "%s %s", x.method, x.path)
+		require.Equal(t, x.want, resp.Header.Get(x.header), "%s %s", x.method, x.path)
+	}
+}
+
+// TestWrongPort: a client at the port of the other protocol gets an answer that names it.
+func TestWrongPort(t *testing.T) {
+	b := start(t)
+	_, err := b.http.Get("http://" + b.address(0) + "/ping")
+	require.ErrorContains(t, err, "E_BAD_PROTOCOL", "the TCP port")
+	conn, err := net.Dial("tcp", b.address(1))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("  V2IDENTIFY\n" + body("{}") + "\r\n\r\n"))
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(answer), "HTTP/1.1 400"), "the HTTP port; clients look for these bytes")
+	require.Contains(t, string(answer), "400 Bad Request")
+}
+
+// TestHalfACommand: a client that stops within a command costs a connection until its
+// deadline.
+func TestHalfACommand(t *testing.T) {
+	b := start(t)
+	for _, half := range []string{"PU", "PUB t\n", "PUB t\n\x00\x00", "PUB t\n" + size(10) + "half", "MPUB t\n" + size(20) + size(2) + size(3)} {
+		c := b.dial()
+		c.identify(map[string]any{"heartbeat_interval": 1000})
+		c.send("%s", half)
+		c.expectEnd() // after two heartbeats without an answer
+		half := b.dial()
+		half.send("%s", "PUB t\n"+size(10)+"half")
+		_ = half.conn.Close()
+	}
+	_, text := b.get("/stats?format=json&topic=t")
+	require.NotContains(t, text, `"message_count":1`)
+	b.dial().put("t", "x")
+	b.quiet()
+}
+
+// TestClientThatNeverReads receives no more than its credit and the buffers allow; other
+// consumers of the channel get the rest.
+func TestClientThatNeverReads(t *testing.T) {
+	b := start(t, "--msg-timeout=1s")
+	producer := b.dial()
+	text := strings.Repeat("x", 100_000)
+	for range 300 {
+		producer.put("t", text)
+	}
+	deaf := b.dial()
+	deaf.identify(map[string]any{"heartbeat_interval": 1000})
+	deaf.send("SUB t c\n")
+	deaf.send("RDY 2500\n")
+	b.eventually("messages are on their way to it", func() bool {
+		_, s := b.get("/stats?format=json&topic=t&include_clients=false")
+		return !strings.Contains(s, `"in_flight_count":0`)
+	})
+	c := b.dial()
+	c.consume("t", "c", 50)
+	for n := 0; n < 300; n++ {
+		id, _, _ := c.message()
+		c.send("FIN %s\n", id)
+	}
+	b.eventually("the deaf one is gone", func() bool {
+		_, s := b.get("/stats?format=json&topic=t")
+		return strings.Contains(s, `"client_count":1`)
+	})
+	b.quiet()
+}
+
+// TestProducerThatNeverReads pipelines without reading its answers: the broker stops reading
+// it, and uses no more memory.
+func TestProducerThatNeverReads(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	one := []byte("PUB t\n" + body("x"))
+	burst := make([]byte, 0, len(one)*10_000)
+	for range 10_000 {
+		burst = append(burst, one...)
+	}
+	before := b.memory()
+	require.NoError(t, c.conn.SetWriteDeadline(time.Now().Add(3*time.Second)))
+	var err error
+	for range 200 { // 2,000,000 puts
+		if _, err = c.conn.Write(burst); err != nil {
+			break
+		}
+	}
+	require.Error(t, err, "the broker never stopped reading")
+	require.Less(t, b.memory()-before, memoryFactor*200<<20)
+	b.dial().put("t", "x")
+	b.quiet()
+}
+
+// TestPoisonMessage, and a consumer that never finishes: a requeued message comes again with
+// its attempts counted, without a limit, and delays no other message.
+func TestPoisonMessage(t *testing.T) {
+	b := start(t, "--msg-timeout=200ms")
+	c := b.dial()
+	c.put("t", "poison")
+	for i := range 50 {
+		c.put("t", fmt.Sprint("good ", i))
+	}
+	c.consume("t", "c", 5)
+	good, poison := 0, uint16(0)
+	for good < 50 || poison < 200 {
+		id, attempts, text := c.message()
+		if text == "poison" {
+			require.Equal(t, poison+1, attempts)
+			poison = attempts
+			c.send("REQ %s 0\n", id)
+			continue
+		}
+		good++
+		c.send("FIN %s\n", id)
+	}
+	lazy := b.dial() // receives and does not answer
+	_ = c.conn.Close()
+	lazy.consume("t", "c", 1)
+	_, first, _ := lazy.message()
+	_, second, _ := lazy.message()
+	require.Equal(t, first+1, second)
+	b.post("/channel/pause?topic=t&channel=c", "")
+	_ = lazy.conn.Close()
+	// Requeued for an hour: it waits, also over a restart, and delays no other message.
+	b.post("/channel/unpause?topic=t&channel=c", "")
+	c = b.dial()
+	c.consume("t", "c", 1)
+	id, _, _ := c.message()
+	c.send("REQ %s 3600000\n", id)
+	b.eventually("it is deferred", func() bool { _, s := b.get("/stats?format=json"); return strings.Contains(s, `"deferred_count":1`) })
+	b.stop()
+	b.run("--msg-timeout=200ms")
+	b.ready()
+	b.eventually("it is still deferred", func() bool {
+		_, s := b.get("/stats?format=json")
+		return strings.Contains(s, `"deferred_count":1`)
+	})
+	b.dial().put("t", "after the poison")
+	c = b.dial()
+	c.consume("t", "c", 1)
+	_, _, text := c.message()
+	require.Equal(t, "after the poison", text)
+}
+
+// TestIdleConnections: ten thousand of them are cheap, and others are served.
+func TestIdleConnections(t *testing.T) {
+	var files syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
+	connections := min(10_000, int(files.Cur)/2) // the test's limit is the broker's
+	b := start(t)
+	before := b.memory()
+	for range connections {
+		conn, err := net.Dial("tcp", b.address(0))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte("  V2"))
+		require.NoError(t, err)
+	}
+	c := b.dial()
+	began := time.Now()
+	for range 20 {
+		c.put("t", "x")
+	}
+	each := (b.memory() - before) / connections
+	t.Logf("%d connections: %d bytes each; 20 puts beside them: %v", connections, each, time.Since(began))
+	require.Less(t, each, memoryFactor*32<<10)
+	b.quiet()
+}
+
+// TestMoreClientsThanFiles: more connections than the process may open files are refused, and
+// the broker goes on.
+func TestMoreClientsThanFiles(t *testing.T) {
+	b := prepare(t)
+	b.ulimit = 256
+	b.run()
+	b.ready()
+	c := b.dial()
+	var crowd []net.Conn
+	for range 2 * b.ulimit {
+		conn, err := net.Dial("tcp", b.address(0))
+		require.NoError(t, err)
+		crowd = append(crowd, conn)
+	}
+	for i := range 20 { // more than the store gathers in memory, to new topics
+		c.put(fmt.Sprint("t", i%5), strings.Repeat("x", 64<<10))
+	}
+	b.http.CloseIdleConnections() // a probe opens a new connection
+	status, _ := b.get("/healthz")
+	require.Equal(t, http.StatusOK, status)
+	for _, conn := range crowd {
+		_ = conn.Close()
+	}
+	b.eventually("takes clients again", func() bool {
+		conn, err := net.Dial("tcp", b.address(0))
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Write([]byte("  V2NOP\nPUB t0\n\x00\x00\x00\x01x"))
+		require.NoError(t, err)
+		n, _ := io.ReadFull(conn, make([]byte, 10)) // empty if it was refused
+		return n == 10
+	})
+	b.quiet()
+}
+
+// memory returns the resident set of the process in bytes.
+func (b *broker) memory() int {
+	b.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", b.cmd.Process.Pid))
+	if err != nil {
+		env.Missing(b.t, "/proc", err)
+	}
+	var total, resident int
+	_, err = fmt.Sscan(string(text), &total, &resident)
+	require.NoError(b.t, err)
+	return resident * os.Getpagesize()
+}
+
+// TestFlippedBit damages a stored message: the log names it, and the broker delivers all
+// messages but this one.
+func TestFlippedBit(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	const marked = "this body will be damaged on disk"
+	for i := range 100 {
+		text := fmt.Sprint("message ", i)
+		if i == 50 {
+			text = marked
+		}
+		c.put("t", text)
+	}
+	b.stop() // writes all segments
+	b.flip(marked)
+	b.run()
+	b.ready()
+	c = b.dial()
+	c.consume("t", "c", 1)
+	got := map[string]bool{}
+	require.NoError(t, c.conn.SetReadDeadline(time.Now().Add(limit)))
+	for range 50 {
+		id, _, text := c.message()
+		got[text] = true
+		c.send("FIN %s\n", id)
+	}
+	b.eventually("names the damage", func() bool { return strings.Contains(b.logged(), "offsets 4820 to 4938 are damaged") })
+	for text := range got {
+		require.True(t, strings.HasPrefix(text, "message "), text)
+	}
+	// The damaged message blocks the channel until a replica repairs it or an operator seeks
+	// past it.
+	status, text := b.post("/v1/channel/seek?topic=t&channel=c&to=51", "")
+	require.Equal(t, 200, status, text)
+	for i := 51; i < 100; i++ {
+		id, _, text := c.message()
+		require.Equal(t, fmt.Sprint("message ", i), text)
+		c.send("FIN %s\n", id)
+	}
+}
+
+// flip changes one bit of the text in the segment that has it.
+func (b *broker) flip(text string) {
+	b.t.Helper()
+	flipped := false
+	err := filepath.WalkDir(b.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".seg" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if at := strings.Index(string(content), text); at >= 0 {
+			content[at] ^= 1
+			flipped = true
+			return os.WriteFile(path, content, 0o600)
+		}
+		return err
+	})
+	require.NoError(b.t, err)
+	require.True(b.t, flipped, "no segment holds the message")
+}
+
+// TestAbusedHTTP: a request that stops within its head does not delay a stop.
+func TestAbusedHTTP(t *testing.T) {
+	b := start(t)
+	conn, err := net.Dial("tcp", b.address(1))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"))
+	require.NoError(t, err)
+	huge, err := net.Dial("tcp", b.address(1))
+	require.NoError(t, err)
+	defer huge.Close()
+	_, err = fmt.Fprintf(huge, "POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", int64(1)<<40)
+	require.NoError(t, err)
+	answer := make([]byte, 12)
+	_, err = huge.Read(answer)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 413", string(answer))
+	status, _ := b.get("/ping")
+	require.Equal(t, http.StatusOK, status)
+	began := time.Now()
+	b.signal(syscall.SIGTERM)
+	require.Zero(t, b.wait())
+	require.Less(t, time.Since(began), 15*time.Second)
+}

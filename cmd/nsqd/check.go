@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/server"
+)
+
+// checked ends --check-config if the settings themselves have no fault.
+func checked(o config.Options, warnings []string) int {
+	if faults := fileFaults(o); len(faults) > 0 {
+		return faulty(faults)
+	}
+	for _, w := range append(warnings, certificateWarnings(o)...) {
+		fmt.Fprintln(os.Stderr, "nsqd: warning:", w)
+	}
+	fmt.Println("the settings are valid")
+	return 0
+}
+
+// faulty ends --check-config with all faults.
+func faulty(lines []string) int {
+	for _, line := range lines {
+		fmt.Fprintln(os.Stderr, "nsqd:", line)
+	}
+	return exitUsage
+}
+
+// fileFaults returns the faults of the files in the settings that would prevent a start. It
+// creates and changes nothing.
+func fileFaults(o config.Options) (faults []string) {
+	note := func(setting string, err error) {
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", setting, err))
+		}
+	}
+	if o.TLSCert != "" && o.TLSKey != "" {
+		_, err := server.LoadTLS(clientTLS(o))
+		note("--tls-cert, --tls-key, --tls-root-ca-file", err)
+	} else {
+		_, err := clientTLS(o).Client()
+		note("--tls-root-ca-file", err)
+	}
+	_, err := loadTLS(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA)
+	note("--rpc-tls-cert, --rpc-tls-key, --rpc-tls-ca", err)
+	_, err = secret(o.ClusterToken, o.ClusterTokenFile)
+	note("--cluster-token-file", err)
+	_, err = bootstrapToken(o)
+	note("--bootstrap-admin-token-file", err)
+	if !o.EmbedsEtcd() {
+		_, err = loadTLS(o.EtcdTLSCert, o.EtcdTLSKey, o.EtcdTLSCA)
+		note("--etcd-tls-cert, --etcd-tls-key, --etcd-tls-ca", err)
+		_, err = secret(o.EtcdPassword, o.EtcdPasswordFile)
+		note("--etcd-password-file", err)
+	}
+	note("--data-path", dataPathFault(o.DataPath))
+	return faults
+}
+
+// dataPathFault returns why the data path cannot be used, as far as that shows without opening
+// it. A missing data path is created at the start.
+func dataPathFault(dir string) error {
+	if dir == "" {
+		dir = "."
+	}
+	st, err := os.Stat(dir)
+	switch {
+	case os.IsNotExist(err):
+		return nil
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return fmt.Errorf("%s is no directory", dir)
+	}
+	return stockData(dir)
+}
+
+// certificateWarnings returns faults of the certificate that other brokers will refuse, and
+// that a start only logs.
+func certificateWarnings(o config.Options) []string {
+	if o.RPCTLSCert == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(reachable(o.RPCAddress, o.BroadcastAddress))
+	if err == nil {
+		err = judgeCertificate(o.RPCTLSCert, host, time.Now())
+	}
+	if err != nil {
+		return []string{fmt.Sprintf("other brokers will refuse this one's certificate: %v", err)}
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+// with makes a request with a token ("" = none) and further headers, and gives the status
+// and the body.
+func (b *broker) with(token, method, path, body string, headers ...string) (int, string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, b.url(path), strings.NewReader(body))
+	require.NoError(b.t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := b.http.Do(req)
+	require.NoError(b.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	return resp.StatusCode, string(text)
+}
+
+// user makes a user and gives its token.
+func (b *broker) user(by, name, more string) string {
+	b.t.Helper()
+	status, text := b.with(by, "POST", "/v1/user/create?name="+name+more, "")
+	require.Equal(b.t, 200, status, text)
+	var made httpapi.NewToken
+	require.NoError(b.t, json.Unmarshal([]byte(text), &made))
+	return made.Token
+}
+
+func (b *broker) grant(by, user, topic, rights string) {
+	b.t.Helper()
+	status, text := b.with(by, "POST", "/v1/acl/grant?"+url.Values{"user": {user}, "topic": {topic}, "rights": {rights}}.Encode(), "")
+	require.Equal(b.t, 200, status, text)
+}
+
+// authService grants everything on every topic to "good", and refuses all else.
+func authService(t *testing.T) (address string, queries *atomic.Int32) {
+	queries = &atomic.Int32{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		queries.Add(1)
+		if r.URL.Query().Get("secret") != "good" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":"^orders$","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://"), queries
+}
+
+// TestAuthServiceGuardsHTTP is finding 1: where TCP refuses, HTTP refuses, and what only an
+// administrator may do is closed to everybody else.
+func TestAuthServiceGuardsHTTP(t *testing.T) {
+	service, _ := authService(t)
+	b := start(t, "--auth-http-address="+service)
+	status, text := b.with("good", "POST", "/pub?topic=orders", "m")
+	require.Equal(t, 200, status, text)
+	for path, want := range map[string]int{"POST /pub?topic=orders": 401, "POST /mpub?topic=orders": 401, "GET /v1/topic/peek?topic=orders": 401} {
+		method, target, _ := strings.Cut(path, " ")
+		status, text = b.with("", method, target, "m")
+		require.Equal(t, want, status, path)
+		require.JSONEq(t, `{"message":"UNAUTHORIZED"}`, text)
+		status, _ = b.with("bad", method, target, "m")
+		require.Equal(t, want, status, path)
+	}
+	status, _ = b.with("good", "POST", "/pub?topic=invoices", "m")
+	require.Equal(t, 403, status)
+	status, text = b.with("good", "GET", "/v1/topic/peek?topic=orders", "")
+	require.Equal(t, 200, status, text)
+	require.Contains(t, text, `"body":"m"`)
+	for _, path := range []string{
+		"POST /topic/delete?topic=orders", "POST /topic/empty?topic=orders", "POST /v1/topic/recover?topic=orders&partition=0&from=n1&confirm=orders/0",
+		"POST /v1/broker/decommission?node=n1", "PUT /config/nsqlookupd_tcp_addresses", "GET /debug/pprof/", "GET /debug/pprof/heap",
+		"POST /channel/delete?topic=orders&channel=c", "GET /stats", "GET /metrics", "GET /info", "GET /v1/cluster", "GET /ui/data", "GET /v1/user/list", "GET /v1/audit",
+	} {
+		method, target, _ := strings.Cut(path, " ")
+		status, _ := b.with("", method, target, "[]")
+		require.Equal(t, 401, status, path)
+		status, _ = b.with("good", method, target, "[]")
+		require.Equal(t, 403, status, path)
+	}
+	for _, path := range []string{"/ping", "/healthz", "/readyz", "/ui"} {
+		status, _ := b.with("", "GET", path, "")
+		require.Equal(t, 200, status, path)
+	}
+}
+
+// TestUsersGuardEveryDoor: the first user closes HTTP and TCP at once, and rights open what
+// they say.
+func TestUsersGuardEveryDoor(t *testing.T) {
+	b := start(t)
+	b.dial().put("orders", "before")
+	status, text := b.with("", "POST", "/v1/user/create?name=shop", "")
+	require.Equal(t, 409, status, text)
+	for _, proxied := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
+		status, text = b.with("", "POST", "/v1/user/create?name=root&admin=true", "", proxied, "1.2.3.4")
+		require.Equal(t, 403, status, text)
+	}
+	root := b.user("", "root", "&admin=true")
+	status, _ = b.with("", "POST", "/v1/user/create?name=evil&admin=true", "")
+	require.Equal(t, 401, status, "there is an administrator")
+
+	status, _ = b.with("", "POST", "/pub?topic=orders", "m")
+	require.Equal(t, 401, status)
+	c := b.dial()
+	c.command("x", "PUB orders")
+	c.expect("E_AUTH_FIRST AUTH required before PUB")
+	shop := b.user(root, "shop", "")
+	b.grant(root, "shop", "ord*", "publish")
+	c = b.dial()
+	require.Equal(t, true, c.identify(map[string]any{})["auth_required"])
+	c.command(shop, "AUTH")
+	c.expect(`{"identity":"shop","identity_url":"","permission_count":1}`)
+	c.put("orders", "x")
+	c.command("", "SUB orders c")
+	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "orders" "c"`)
+	status, _ = b.with(shop, "POST", "/pub?topic=orders", "m")
+	require.Equal(t, 200, status)
+	status, _ = b.with(shop, "GET", "/v1/topic/peek?topic=orders", "")
+	require.Equal(t, 403, status)
+	status, _ = b.with(shop, "POST", "/topic/delete?topic=orders", "")
+	require.Equal(t, 403, status)
+	status, _ = b.with(root, "POST", "/topic/delete?topic=orders", "")
+	require.Equal(t, 200, status)
+}
+
+// TestRevocationEndsLiveSubscriptions is finding 8.
+func TestRevocationEndsLiveSubscriptions(t *testing.T) {
+	b := start(t)
+	root := b.user("", "root", "&admin=true")
+	reader := b.user(root, "reader", "")
+	b.grant(root, "reader", "*", "consume")
+	c := b.dial()
+	c.command(reader, "AUTH")
+	c.next()
+	c.consume("orders", "c", 10)
+	status, _ := b.with(root, "POST", "/v1/acl/revoke?user=reader&topic=*&rights=consume", "")
+	require.Equal(t, 200, status)
+	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "orders" "c"`)
+	c.expectEnd()
+
+	b.grant(root, "reader", "*", "consume")
+	c = b.dial()
+	c.command(reader, "AUTH")
+	c.next()
+	c.consume("orders", "c", 10)
+	status, _ = b.with(root, "POST", "/v1/user/rotate?name=reader", "")
+	require.Equal(t, 200, status)
+	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "orders" "c"`)
+}
+
+// TestBadLoginsAreSlowedDown is finding 8: a thousand of them were a thousand questions.
+func TestBadLoginsAreSlowedDown(t *testing.T) {
+	service, queries := authService(t)
+	b := start(t, "--auth-http-address="+service)
+	for i := range 1000 {
+		b.with(fmt.Sprint("bad", i), "GET", "/stats", "")
+	}
+	status, text := b.with("bad", "GET", "/stats", "")
+	require.Equal(t, 429, status, text)
+	require.Less(t, queries.Load(), int32(30))
+	c := b.dial()
+	c.command("bad", "AUTH")
+	c.expect("E_AUTH_FAILED AUTH failed: too many bad logins of this address, wait")
+}
+
+// TestForeignPages is finding 4.
+func TestForeignPages(t *testing.T) {
+	b := start(t, "--http-allowed-host=*.example.org")
+	status, _ := b.with("", "POST", "/topic/create?topic=orders", "")
+	require.Equal(t, 200, status)
+	for _, headers := range [][]string{
+		{"Origin", "http://evil.example.com"}, {"Sec-Fetch-Site", "cross-site"}, {"Host", "rebound.example.com"},
+	} {
+		status, text := b.with("", "POST", "/topic/delete?topic=orders", "", headers...)
+		require.Equal(t, 403, status, "%s %s", headers, text)
+	}
+	status, text := b.with("", "GET", "/v1/topic/peek?topic=orders", "", "Host", "rebound.example.com")
+	require.Equal(t, 403, status)
+	require.JSONEq(t, `{"message":"HOST_NOT_ALLOWED"}`, text)
+	status, _ = b.with("", "GET", "/v1/topic/peek?topic=orders", "", "Host", "broker.example.org")
+	require.Equal(t, 200, status)
+	resp, err := b.http.Get(b.url("/ui"))
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
+	require.Contains(t, resp.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
+}
+
+// TestAudit: each administrative action stands in the log and in /v1/audit, with its cause;
+// no secret and no message does, at the finest level.
+func TestAudit(t *testing.T) {
+	b := start(t, "--log-level=debug")
+	root := b.user("", "root", "&admin=true")
+	shop := b.user(root, "shop", "")
+	b.with(root, "POST", "/topic/create?topic=orders", "")
+	b.with(shop, "POST", "/topic/delete?topic=orders", "")
+	b.with("shop.not-the-token-of-anybody", "POST", "/topic/delete?topic=orders", "")
+	b.grant(root, "shop", "orders", "publish")
+	b.with(shop, "POST", "/pub?topic=orders", "a-message-body")
+	c := b.dial()
+	c.command(shop, "AUTH")
+	c.next()
+	c.put("orders", "a-message-body")
+	b.with(root, "PUT", "/config/log_level", "debug")
+	status, text := b.with(root, "GET", "/v1/audit", "")
+	require.Equal(t, 200, status)
+	var v httpapi.AuditView
+	require.NoError(t, json.Unmarshal([]byte(text), &v))
+	var got []string
+	for _, e := range v.Entries {
+		require.Contains(t, e.Remote, "127.0.0.1:")
+		got = append(got, fmt.Sprintf("%s %s?%s %d %s", e.Identity, e.Action, e.Detail, e.Status, e.Result))
+	}
+	require.Equal(t, []string{
+		"anonymous POST /v1/user/create?name=root&admin=true 200 ok",
+		"root POST /v1/user/create?name=shop 200 ok",
+		"root POST /topic/create?topic=orders 200 ok",
+		"shop POST /topic/delete?topic=orders 403 refused",
+		"unknown POST /topic/delete?topic=orders 401 refused",
+		"root POST /v1/acl/grant?rights=publish&topic=orders&user=shop 200 ok",
+		"root PUT /config/log_level? 200 ok",
+	}, got)
+	lines := 0
+	for s := bufio.NewScanner(strings.NewReader(b.logged())); s.Scan(); {
+		if !strings.Contains(s.Text(), "audit=true") {
+			continue
+		}
+		lines++
+		_, object, _ := strings.Cut(s.Text(), "INFO: ")
+		object, _, _ = strings.Cut(object, "  audit=")
+		require.True(t, json.Valid([]byte(object)), object)
+	}
+	require.Equal(t, len(got), lines)
+	for _, secret := range []string{strings.TrimPrefix(root, "root."), strings.TrimPrefix(shop, "shop."), "not-the-token", "a-message-body"} {
+		require.NotContains(t, b.logged(), secret)
+	}
+}
+
+// TestBootstrapToken: a broker that is given one is closed from its first moment.
+func TestBootstrapToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	token := strings.Repeat("t", 32)
+	require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
+	b := start(t, "--bootstrap-admin-token-file="+file)
+	status, _ := b.with("", "POST", "/v1/user/create?name=root&admin=true", "")
+	require.Equal(t, 401, status, "not even from loopback")
+	status, _ = b.with(token, "POST", "/v1/user/create?name=root&admin=true", "")
+	require.Equal(t, 200, status)
+	status, _ = b.with("", "GET", "/stats", "")
+	require.Equal(t, 401, status)
+}
+
+// TestTheLookupPortIsGuarded, too.
+func TestTheLookupPortIsGuarded(t *testing.T) {
+	base := freePorts(t)
+	b := start(t, fmt.Sprintf("--lookupd-http-address=127.0.0.1:%d", base))
+	root := b.user("", "root", "&admin=true")
+	at := fmt.Sprintf("http://127.0.0.1:%d", base)
+	for _, path := range []string{"/topics", "/nodes", "/lookup?topic=orders", "/debug", "/debug/pprof/heap"} {
+		status, _ := ask(t, b.http, "GET", at+path, "")
+		require.Equal(t, 401, status, path)
+	}
+	reader := b.user(root, "reader", "")
+	b.grant(root, "reader", "orders", "consume")
+	b.with(root, "POST", "/topic/create?topic=orders", "")
+	req, err := http.NewRequestWithContext(t.Context(), "GET", at+"/lookup?topic=orders", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+reader) // as go-nsq does
+	resp, err := b.http.Do(req)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+}
+
+// TestACertificateIsAUser over TCP and HTTPS; a certificate of nobody is a stranger's.
+func TestACertificateIsAUser(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("broker")
+	ca.Issue("machine")
+	b := start(t, "--tls-cert="+ca.File("broker.pem"), "--tls-key="+ca.File("broker.key"), "--tls-root-ca-file="+ca.File("ca.pem"),
+		"--tls-client-auth-policy=require-verify", "--tls-required=tcp-https")
+	root := b.user("", "root", "&admin=true")
+	b.user(root, "machine", "&certificate=true")
+	b.grant(root, "machine", "orders", "publish")
+	c := b.dial()
+	c.identify(map[string]any{"tls_v1": true})
+	require.NoError(t, c.upgrade(ca.Client("machine")))
+	c.put("orders", "x")
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client("machine"), DisableKeepAlives: true}}
+	status, text := ask(t, client, "POST", "https://"+b.address(2)+"/pub?topic=orders", "m")
+	require.Equal(t, 200, status, text)
+	status, _ = ask(t, client, "POST", "https://"+b.address(2)+"/topic/delete?topic=orders", "")
+	require.Equal(t, 403, status)
+	ca.Issue("stranger")
+	client = &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client("stranger"), DisableKeepAlives: true}}
+	status, _ = ask(t, client, "POST", "https://"+b.address(2)+"/pub?topic=orders", "m")
+	require.Equal(t, 401, status, "finding 1: any client certificate was an administrator")
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/lookup"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+)
+
+// startBroker starts the coordinator. If the metadata fails before the broker is registered,
+// it waits and starts again.
+func (p *process) startBroker(ctx context.Context) error {
+	options, err := p.brokerOptions()
+	if err != nil {
+		return err
+	}
+	p.node = options.Node
+	p.lookup = lookup.New(p.lookupOptions(), nil) // without addresses: the broker does not serve yet
+	options.KnownChannels = p.lookupdChannels
+	for {
+		if err := p.awaitMeta(ctx); err != nil {
+			return err
+		}
+		port, err := reuse(p.peers)
+		if err != nil {
+			return err
+		}
+		options.Listen = port
+		watched := p.watchMeta(ctx)
+		p.broker, err = coordinator.Start(ctx, options)
+		watched()
+		switch {
+		case err == nil:
+			port.given.Store(true)
+			return nil
+		case ctx.Err() != nil, !errors.Is(err, meta.ErrUnavailable) && !errors.Is(err, meta.ErrUnknown):
+			return fmt.Errorf("start the broker: %w", err)
+		}
+		p.standby.say("the metadata failed before this broker was registered; registering again: " + withoutOwnPorts(err))
+		sleep.For(ctx, askMetaEvery)
+	}
+}
+
+// watchMeta reports why a start takes long, until the returned function is called: the broker
+// reads its disk, or the metadata does not answer.
+func (p *process) watchMeta(ctx context.Context) (end func()) {
+	const reading = "opening the store, and registering with the cluster"
+	p.standby.step(reading)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with the start of the broker
+		defer close(done)
+		for sleep.For(ctx, watchMetaEvery) {
+			switch err := p.askMeta(ctx); {
+			case ctx.Err() != nil:
+			case err != nil:
+				p.standby.say(p.metaMissing(ctx, err))
+			default:
+				p.standby.step(reading)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// watchMetaEvery is the pause between checks during a start.
+const watchMetaEvery = 2 * time.Second
+
+// reusablePort is the port for other brokers as a coordinator uses it. If the coordinator
+// cannot start, Close only ends its use, and the next one gets the same port, which no other
+// process can bind in between. A started coordinator closes the port itself: a closed port is
+// how other brokers notice the death.
+type reusablePort struct {
+	*net.TCPListener
+	given, closed atomic.Bool
+}
+
+func reuse(port *net.TCPListener) (*reusablePort, error) {
+	return &reusablePort{TCPListener: port}, port.SetDeadline(time.Time{})
+}
+
+// Close ends Accept.
+func (l *reusablePort) Close() error {
+	l.closed.Store(true)
+	if l.given.Load() {
+		return l.TCPListener.Close()
+	}
+	return l.SetDeadline(time.Unix(1, 0)) // in the past
+}
+
+// Accept implements net.Listener.
+func (l *reusablePort) Accept() (net.Conn, error) {
+	c, err := l.TCPListener.Accept()
+	if err != nil && l.closed.Load() {
+		return nil, net.ErrClosed
+	}
+	return c, err
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/guard"
+)
+
+// minBootstrap is the least length of a bootstrap token in bytes: it is compared, not hashed
+// slowly, and lies in a file that somebody may have typed.
+const minBootstrap = 32
+
+// openUsers makes the register of users. It knows none yet: until the metadata has answered,
+// no client may do anything.
+func (p *process) openUsers() error {
+	token, err := bootstrapToken(p.o)
+	if err != nil {
+		return fmt.Errorf("--bootstrap-admin-token-file: %w", err)
+	}
+	p.users = access.NewRegistry(access.Options{
+		Keys: meta.Keys{Cluster: p.o.ClusterName}, Bootstrap: token, Enforce: len(p.o.AuthHTTPAddress) > 0, Log: p.log,
+	})
+	return nil
+}
+
+// bootstrapToken reads the token of --bootstrap-admin-token-file; nil without one.
+func bootstrapToken(o config.Options) ([]byte, error) {
+	token, err := secret("", o.BootstrapAdmin)
+	if err == nil && token != nil && len(token) < minBootstrap {
+		err = fmt.Errorf("the token has %d characters, it must have %d at least", len(token), minBootstrap)
+	}
+	return token, err
+}
+
+// watchUsers follows the users, and ends subscriptions that lose their right, until the
+// process stops.
+func (p *process) watchUsers() {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.watches.Go(func() { // ends with the process
+		<-p.quit
+		cancel()
+	})
+	p.watches.Go(func() { p.users.Watch(ctx, p.meta) })
+	p.watches.Go(func() { p.tcp.Recheck(ctx) })
+}
+
+// awaitUsers returns when the users are known: before that no door may open.
+func (p *process) awaitUsers(ctx context.Context) error {
+	for {
+		changed := p.users.Changed()
+		if policy := p.users.Policy(); policy != nil {
+			if !policy.Enforced() {
+				p.warnOfStrangers()
+			}
+			return nil
+		}
+		p.standby.step("reading the users")
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// warnOfStrangers says that a cluster without users is open to a network.
+func (p *process) warnOfStrangers() {
+	for _, a := range []net.Addr{p.sockets.TCPAddr(), p.sockets.HTTPAddr(), p.sockets.HTTPSAddr()} {
+		if tcp, ok := a.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+			p.log.WithField("address", a).Warn("OPEN to the network: every client that reaches this port may do everything, until the first user is made (nsqctl user create --help)")
+		}
+	}
+}
+
+// browsers knows the names that this broker goes by.
+func (p *process) browsers() *guard.Browsers {
+	names := append([]string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}, p.o.HTTPAllowedHost...)
+	return guard.NewBrowsers(names...)
+}

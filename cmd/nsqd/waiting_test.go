@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+// threeBrokers prepares a cluster with embedded etcd; run starts one of them.
+func threeBrokers(t *testing.T, scheme string) (all []*broker, run func(i int, flags ...string)) {
+	t.Helper()
+	var cluster []string
+	for i := range 3 {
+		b := prepare(t)
+		all = append(all, b)
+		cluster = append(cluster, fmt.Sprintf("n%d=%s://%s", i+1, scheme, b.address(5)))
+	}
+	return all, func(i int, flags ...string) {
+		t.Helper()
+		all[i].run(append([]string{fmt.Sprintf("--node-name=n%d", i+1), "--etcd-initial-cluster=" + strings.Join(cluster, ",")}, flags...)...)
+	}
+}
+
+// notReady waits until /readyz contains a text, and returns the whole answer.
+func (b *broker) notReady(text string) (why string) {
+	b.t.Helper()
+	b.eventually("says "+text, func() bool {
+		select {
+		case <-b.done:
+			b.t.Fatalf("nsqd ended: %v", b.exit)
+		default:
+		}
+		resp, err := b.http.Get(b.url("/readyz"))
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable {
+			return false
+		}
+		_, why = b.get("/readyz")
+		return strings.Contains(why, text)
+	})
+	return why
+}
+
+// saysWhyItWaits: a waiting process is healthy and not ready, and every client gets the reason
+// at once, in a definite answer.
+func (b *broker) saysWhyItWaits(why string) {
+	b.t.Helper()
+	for path, want := range map[string]string{"/healthz": "OK", "/ping": "OK"} {
+		status, text := b.get(path)
+		require.Equal(b.t, http.StatusOK, status, path)
+		require.Equal(b.t, want, text, path)
+	}
+	for _, path := range []string{"/info", "/stats?format=json", "/v1/cluster", "/metrics", "/lookup?topic=t", "/ui", "/no/such/path"} {
+		resp, err := b.http.Get(b.url(path))
+		require.NoError(b.t, err)
+		require.Equal(b.t, http.StatusServiceUnavailable, resp.StatusCode, path)
+		require.NotEmpty(b.t, resp.Header.Get(edge.NotReadyHeader), path)
+		require.NoError(b.t, resp.Body.Close())
+		_, text := b.get(path)
+		require.Contains(b.t, text, why, path)
+	}
+	status, text := b.post("/pub?topic=t", "x")
+	require.Equal(b.t, http.StatusServiceUnavailable, status)
+	require.Contains(b.t, text, why)
+	began := time.Now()
+	c := b.dial()
+	c.identify(map[string]any{"client_id": "early"})
+	c.command("x", "PUB t")
+	_, text = c.next()
+	require.Contains(b.t, text, "E_PUB_FAILED PUB failed not ready, not stored: "+why)
+	c.command("x", "DPUB t 0")
+	_, text = c.next()
+	require.Contains(b.t, text, "E_DPUB_FAILED DPUB failed not ready, not stored: "+why)
+	c.send("SUB t ch\n")
+	_, text = c.next()
+	require.Contains(b.t, text, "E_SUB_FAILED SUB failed not ready: "+why)
+	c.expectEnd()
+	require.Less(b.t, time.Since(began), 5*time.Second, "a client that waits is no better off")
+}
+
+// TestWaitsForOtherMembers: a new cluster is founded by all of its members; the first one
+// waits for the others and says so. Its clients need not reconnect.
+func TestWaitsForOtherMembers(t *testing.T) {
+	all, run := threeBrokers(t, "http")
+	run(0)
+	first := all[0]
+	why := first.notReady("waiting for n2, n3: no metadata directory")
+	require.Contains(t, why, "n2 at http://"+all[1].address(5)+": no process listens there")
+	first.saysWhyItWaits("waiting for n2, n3: no metadata directory")
+	c := first.dial()
+	c.command("early", "PUB t")
+	_, text := c.next()
+	require.Contains(t, text, "E_PUB_FAILED")
+	run(1)
+	first.notReady("waiting for n3: no metadata directory")
+	run(2)
+	for _, b := range all {
+		b.ready()
+	}
+	c.put("t", "served")
+	_, text = first.get("/stats?format=json&topic=t")
+	require.NotContains(t, text, "early")
+	require.LessOrEqual(t, strings.Count(first.logged(), "NOT READY: waiting for n2, n3"), 2, "not again and again")
+
+	// Afterwards a majority is enough; one of three is no majority.
+	for _, b := range all {
+		b.signal(os.Kill)
+		<-b.done
+	}
+	run(0)
+	first.saysWhyItWaits(first.waitsForMajority(all))
+	first.stopsAtOnce(func() { run(0); first.waitsForMajority(all) })
+	run(0)
+	run(2)
+	first.ready()
+	first.dial().put("t", "served again")
+}
+
+// waitsForMajority waits until the first of three reports the missing majority.
+func (b *broker) waitsForMajority(all []*broker) (why string) {
+	b.t.Helper()
+	why = "waiting for n2, n3: 1 of 3 members of the metadata run, 2 are needed (n2 at http://" + all[1].address(5) + ": no process listens there"
+	b.notReady(why)
+	return why
+}
+
+// stopsAtOnce measures the best of three stops, because the machine may be busy.
+func (b *broker) stopsAtOnce(again func()) {
+	b.t.Helper()
+	best := time.Hour
+	for i := range 3 {
+		if i > 0 {
+			again()
+		}
+		began := time.Now()
+		b.stop()
+		best = min(best, time.Since(began))
+		require.NotContains(b.t, b.logged(), "ERROR")
+		if best < time.Second {
+			return
+		}
+	}
+	b.t.Errorf("the fastest of three stops took %v", best)
+}
+
+// TestWaitsForAnExternalEtcd: the etcd starts later than the broker, however late.
+func TestWaitsForAnExternalEtcd(t *testing.T) {
+	b := prepare(t)
+	base := freePorts(t)
+	endpoint := fmt.Sprintf("http://127.0.0.1:%d", base+4)
+	b.run("--etcd-endpoints=" + endpoint)
+	b.notReady(endpoint + ": dial tcp " + strings.TrimPrefix(endpoint, "http://") + ": connect: connection refused")
+	b.saysWhyItWaits("waiting for the metadata: ")
+	b.stopsAtOnce(func() { b.run("--etcd-endpoints=" + endpoint); b.notReady("waiting for the metadata") })
+	b.run("--etcd-endpoints=" + endpoint)
+	b.notReady("waiting for the metadata")
+	o := etcdserver.Options{Name: "external", Dir: t.TempDir(), ClientAddress: strings.TrimPrefix(endpoint, "http://"), PeerAddress: fmt.Sprintf("127.0.0.1:%d", base+5)}
+	s, err := etcdserver.Start(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
+	b.ready()
+	b.dial().put("t", "x")
+}
+
+// TestMetadataGoesAwayDuringTheStart: it fails between the first answer and the registration.
+// The broker waits and does not end.
+func TestMetadataGoesAwayDuringTheStart(t *testing.T) {
+	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	for _, cut := range []string{"/etcdserverpb.KV/Txn", "/etcdserverpb.Lease/LeaseGrant"} {
+		t.Run(cut, func(t *testing.T) {
+			var fails atomic.Bool
+			var failed atomic.Int32
+			fails.Store(true)
+			through := grpcProxy(t, endpoint, func(method string) bool {
+				if method == cut && fails.Load() {
+					failed.Add(1)
+					return true
+				}
+				return false
+			})
+			b := prepare(t)
+			b.run("--etcd-endpoints="+through, "--cluster-name="+strings.NewReplacer("/", "", ".", "").Replace(cut))
+			b.eventually("tries again", func() bool {
+				select {
+				case <-b.done:
+					b.t.Fatalf("nsqd ended: %v", b.exit)
+				default:
+				}
+				return failed.Load() > 3
+			})
+			status, _ := b.get("/readyz")
+			require.Equal(t, http.StatusServiceUnavailable, status)
+			fails.Store(false)
+			b.ready()
+			b.dial().put("t", "x")
+			b.stop()
+		})
+	}
+}
+
+// TestFaultsThatEndTheProcess: the first fault counts, also during the start.
+func TestFaultsThatEndTheProcess(t *testing.T) {
+	p := &process{ended: newFault(), quit: make(chan struct{})}
+	first, second := errors.New("first"), errors.New("second")
+	faults := make(chan error, 1)
+	p.watch(faults)
+	require.NoError(t, p.ended.cause())
+	faults <- first
+	<-p.ended.done()
+	p.ended.set(second)
+	require.Equal(t, first, p.ended.cause())
+	p.watch(make(chan error)) // without a fault the watch ends with the process
+	close(p.quit)
+	p.watches.Wait()
+}
+
+// TestCertificatesThatDiffer: brokers that do not trust each other name the peer and the TLS
+// error, in /readyz and once in the log.
+func TestCertificatesThatDiffer(t *testing.T) {
+	ca, stranger := certs.New(t), certs.New(t)
+	ca.Issue("n")
+	stranger.Issue("n")
+	identity := func(a *certs.Authority) []string {
+		return []string{"--rpc-tls-cert=" + a.File("n.pem"), "--rpc-tls-key=" + a.File("n.key"), "--rpc-tls-ca=" + a.File("ca.pem")}
+	}
+	all, run := threeBrokers(t, "https")
+	for i := range all {
+		run(i, identity(ca)...)
+	}
+	for _, b := range all {
+		b.ready()
+	}
+	for _, b := range all {
+		b.signal(os.Kill)
+		<-b.done
+	}
+	run(0, identity(ca)...)
+	run(1, identity(stranger)...)
+	const refused = "TLS: this broker refuses its certificate: x509: certificate signed by unknown authority (--rpc-tls-ca)"
+	all[0].notReady("n2 at https://" + all[1].address(5) + ": " + refused)
+	all[1].notReady("n1 at https://" + all[0].address(5) + ": " + refused)
+	all[1].notReady("waiting for n1, n3: 1 of 3 members of the metadata run, 2 are needed")
+	require.Equal(t, 1, strings.Count(all[1].logged(), "n1 at https://"+all[0].address(5)+": "+refused))
+	run(2, identity(ca)...)
+	all[0].ready()
+	all[1].notReady(refused)
+}
+
+// grpcProxy forwards gRPC calls to an endpoint, except those that are to fail.
+func grpcProxy(t *testing.T, endpoint string, fails func(method string) bool) (through string) {
+	t.Helper()
+	conn, err := grpc.NewClient(strings.TrimPrefix(endpoint, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+	require.NoError(t, err)
+	s := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, in grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(in)
+		if fails(method) {
+			return status.Error(codes.Unavailable, "cut")
+		}
+		header, _ := metadata.FromIncomingContext(in.Context())
+		ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(in.Context(), header))
+		defer cancel()
+		out, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+		if err != nil {
+			return err
+		}
+		go func() { // ends with the call
+			for m := []byte(nil); in.RecvMsg(&m) == nil && out.SendMsg(&m) == nil; m = nil {
+			}
+			_ = out.CloseSend()
+		}()
+		for {
+			var m []byte
+			if err := out.RecvMsg(&m); err != nil {
+				return status.Convert(ignoreEOF(err)).Err()
+			}
+			if err := in.SendMsg(&m); err != nil {
+				return err
+			}
+		}
+	}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() { _ = s.Serve(l); close(served) }()
+	t.Cleanup(func() { s.Stop(); <-served; _ = conn.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// rawCodec passes messages unchanged.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (rawCodec) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = append([]byte(nil), b...)
+	return nil
+}
+func (rawCodec) Name() string { return "proto" }
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/sirupsen/logrus"
+)
+
+// operationTimeout bounds an operation, and with it the wait for all leaders of a topic.
+const operationTimeout = 5 * time.Second
+
+// Directory is where things are; *directory.Directory has it.
+type Directory interface {
+	// Leader is the live leader of a partition.
+	Leader(p ident.Partition) (catalog.Leadership, bool)
+	// HidesSelf reports whether this broker is hidden from lookups of a topic.
+	HidesSelf(topic string) bool
+}
+
+// Gateway publishes and subscribes; *gateway.Gateway is one.
+type Gateway interface {
+	edge.Subscribers
+	// PublishAll publishes messages to partitions with these numbers, and waits for the
+	// fate of each.
+	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
+}
+
+// Defaults are those of topics that are made without saying.
+type Defaults struct {
+	Partitions, ReplicationFactor, MinInSync int
+	Durability                               meta.Durability
+	Options                                  meta.TopicOptions
+	NoAutoCreate                             bool
+	// Hold is how long the creation of a topic waits for brokers.
+	Hold time.Duration
+	// KnownChannels reports which channels lookupd has of a topic that is new here; nil =
+	// there is no lookupd.
+	KnownChannels func(ctx context.Context, topic string) []string
+}
+
+// Options are all required.
+type Options struct {
+	Self      ident.Node
+	Store     meta.Store
+	Keys      meta.Keys
+	Catalog   *catalog.Catalog
+	Engine    *engine.Engine
+	Directory Directory
+	// Up reports whether a broker answers.
+	Up       func(ident.Node) bool
+	Caller   calls.Caller
+	Gateway  Gateway
+	Defaults Defaults
+	Group    *tasks.Group
+	Log      logrus.FieldLogger
+}
+
+// Admin carries out operations (edge.Admin).
+type Admin struct {
+	Topics   *Topics
+	Channels *Channels
+	Moves    *Moves
+	Redriver *Redriver
+	Recovery *Recovery
+	Queues   *Queues
+
+	records   *records
+	directory Directory
+	log       logrus.FieldLogger
+}
+
+// New makes an Admin.
+func New(o Options) *Admin {
+	r := &records{store: o.Store, keys: o.Keys, catalog: o.Catalog}
+	l := &leaders{directory: o.Directory, caller: o.Caller, catalog: o.Catalog, slots: make(chan struct{}, askers)}
+	locks := txn.NewKeyedLock()
+	a := &Admin{records: r, directory: o.Directory, log: o.Log}
+	a.Channels = &Channels{records: r, leaders: l, locks: locks, pending: newPendingChannels(), created: newCreatedChannels()}
+	a.Topics = &Topics{
+		records: r, caller: o.Caller, up: o.Up, defaults: o.Defaults, channels: a.Channels,
+		locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
+	}
+	a.Channels.topics = a.Topics
+	a.Moves = &Moves{records: r}
+	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
+	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
+	a.Queues = &Queues{engine: o.Engine, records: r, locks: locks}
+	return a
+}
+
+// Do carries out an administrative operation (edge.Admin).
+func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
+	if op, ok := op.(edge.CreateTopic); ok { // its time depends on the number of partitions
+		return a.Topics.CreateExplicitly(ctx, op)
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if err := a.require(ctx, op); err != nil {
+		return err
+	}
+	switch op := op.(type) {
+	case edge.DeleteTopic:
+		if a.directory.HidesSelf(op.Topic) {
+			a.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
+			return nil
+		}
+		return a.Topics.Delete(ctx, op.Topic)
+	case edge.PauseTopic:
+		return a.Channels.PauseTopic(ctx, op)
+	case edge.SetReplication:
+		return a.Topics.SetReplication(ctx, op)
+	case edge.MoveReplica:
+		return a.Moves.Move(ctx, op)
+	case edge.Balance:
+		return a.Moves.Balance(ctx)
+	case edge.Decommission:
+		return a.Moves.Decommission(ctx, op)
+	}
+	return a.doChannel(ctx, op)
+}
+
+// doChannel carries out an operation on channels.
+func (a *Admin) doChannel(ctx context.Context, op edge.Operation) error {
+	switch op := op.(type) {
+	case edge.CreateChannel:
+		return a.Channels.CreateExplicitly(ctx, op)
+	case edge.DeleteChannel:
+		return a.Channels.Delete(ctx, op.Topic, op.Channel)
+	case edge.PauseChannel:
+		return a.Channels.Pause(ctx, op)
+	case edge.OrderChannel:
+		if err := op.Validate(); err != nil {
+			return err
+		}
+		return a.Channels.order(ctx, op.Topic, op.Channel, op.Ordered)
+	case edge.SeekChannel:
+		return a.Channels.Seek(ctx, op)
+	case edge.SetPolicy:
+		return a.Channels.SetPolicy(ctx, op)
+	case edge.EmptyTopic:
+		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.TopicEmpty})
+	case edge.EmptyChannel:
+		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelEmpty, Channel: op.Channel})
+	}
+	return fmt.Errorf("%w: operation %T", edge.ErrInvalid, op)
+}
+
+// require refuses a topic that does not exist, and waits for a channel that another
+// broker has just made. A deletion asks the store anyway.
+func (a *Admin) require(ctx context.Context, op edge.Operation) error {
+	topic, channel := op.Target()
+	if _, deletion := op.(edge.DeleteTopic); !deletion {
+		if err := a.records.requireTopic(ctx, topic); err != nil {
+			return err
+		}
+	}
+	if _, creation := op.(edge.CreateChannel); channel == "" || creation {
+		return nil
+	}
+	return a.records.learnChannel(ctx, topic, channel)
+}

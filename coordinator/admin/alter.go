@@ -1,0 +1,128 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// Pause replicates a pause, or its end, at every leader; the key keeps it for partitions
+// that come later.
+func (c *Channels) Pause(ctx context.Context, op edge.PauseChannel) error {
+	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *meta.ChannelState) { s.Paused = op.Paused }, func(s meta.ChannelState) calls.QueueOp {
+		if s.Paused {
+			return calls.QueueOp{Verb: calls.ChannelPause, Channel: op.Channel}
+		}
+		return calls.QueueOp{Verb: calls.ChannelUnpause, Channel: op.Channel}
+	})
+	return err
+}
+
+// order makes a channel ordered or unordered in the same way. All
+// channels of an ordered topic stay ordered.
+func (c *Channels) order(ctx context.Context, topic, channel string, ordered bool) error {
+	t, _ := c.catalog.Topic(topic)
+	if t.Ordered && !ordered {
+		return fmt.Errorf("%w: topic %s is ordered", edge.ErrInvalid, topic)
+	}
+	s, err := c.alter(ctx, topic, channel, func(s *meta.ChannelState) { s.Ordered = ordered }, func(s meta.ChannelState) calls.QueueOp {
+		return calls.QueueOp{Verb: calls.ChannelOrder, Channel: channel, Ordered: s.Ordered}
+	})
+	if err != nil {
+		return err
+	}
+	return c.awaitChannel(ctx, t.ID, channel, s.Revision)
+}
+
+// alter changes a channel's key, then the channel at every leader. The key decides: of
+// two operators the one that wrote last may have reached the leaders first, so after the
+// leaders have the change the key is read again, until they have its value.
+func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*meta.ChannelState), op func(meta.ChannelState) calls.QueueOp) (s meta.ChannelState, err error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return s, edge.ErrTopicNotFound
+	}
+	if nsqd.IsEphemeral(channel) { // it has no key
+		edit(&s)
+		return s, c.leaders.onAll(ctx, t, op(s))
+	}
+	s, err = c.editChannel(ctx, t.ID, channel, func(s *meta.ChannelState) error { edit(s); return nil })
+	for err == nil {
+		sent, there := op(s), false
+		if err = c.leaders.onAll(ctx, t, sent); err != nil {
+			break
+		}
+		if _, s, there, err = c.channel(ctx, t.ID, channel); !there || op(s) == sent {
+			break
+		}
+	}
+	return s, err
+}
+
+// PauseTopic notes the pause in the topic's key, then at every leader, and returns when
+// this broker has it. The key decides, as with channels.
+func (c *Channels) PauseTopic(ctx context.Context, op edge.PauseTopic) error {
+	t, err := c.rewriteTopic(ctx, op.Topic, func(t meta.TopicState) (meta.TopicState, error) { t.Paused = op.Paused; return t, nil })
+	for sent := !t.Paused; err == nil && sent != t.Paused; {
+		verb := calls.TopicUnpause
+		if sent = t.Paused; sent {
+			verb = calls.TopicPause
+		}
+		if err = c.leaders.onAll(ctx, t, calls.QueueOp{Verb: verb}); err == nil {
+			t, err = c.topic(ctx, op.Topic)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.awaitTopic(ctx, op.Topic, t.Revision)
+}
+
+// empty finishes all messages of a channel, or of a topic.
+func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) error {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	return c.leaders.onAll(ctx, t, op)
+}
+
+// Seek moves a channel in all partitions, or in the one that is named: to
+// earliest, latest, a time or a sequence.
+func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	return c.seek(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To}, op.Partition)
+}
+
+// Reposition is a seek that does nothing where the channel has consumers. partition −1 =
+// all.
+func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	return c.seek(ctx, topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: channel, From: from, Idle: true}, partition)
+}
+
+func (c *Channels) seek(ctx context.Context, topic string, op calls.QueueOp, partition int) error {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	if err := origin.Check(op.From); err != nil {
+		return err
+	}
+	if partition < 0 {
+		return c.leaders.onAll(ctx, t, op)
+	}
+	if partition >= t.Partitions {
+		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	}
+	op.Topic, op.Number = uint64(t.ID), uint16(partition)
+	return c.leaders.on(ctx, op)
+}

@@ -1,0 +1,223 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// Channels creates, changes and deletes channels.
+type Channels struct {
+	*records
+	leaders *leaders
+	topics  *Topics
+	locks   *txn.KeyedLock
+	pending *pendingChannels
+	created *createdChannels
+}
+
+// Create makes a channel exist, and decides which is a topic's first, by one transaction;
+// it returns when every partition's leader has replicated the position, so that nothing
+// published later is missed. Idempotent.
+func (c *Channels) Create(ctx context.Context, topic, channel, from string, ordered bool) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if err := origin.Check(from); err != nil {
+		return err
+	}
+	if _, err := c.topics.Ensure(ctx, topic); err != nil {
+		return err
+	}
+	if t, ok := c.catalog.Topic(topic); ok && t.Ordered {
+		ordered = true
+	}
+	op := calls.QueueOp{Verb: calls.ChannelCreate, Channel: channel, From: from, Ordered: ordered}
+	if nsqd.IsEphemeral(channel) {
+		t, ok := c.catalog.Topic(topic)
+		if !ok {
+			return edge.ErrTopicNotFound
+		}
+		return c.leaders.onAll(ctx, t, op)
+	}
+	for {
+		err := c.create(ctx, topic, op)
+		if !errors.Is(err, edge.ErrChannelNotFound) {
+			return err
+		}
+	}
+}
+
+// create makes the channel's key, and the channel at every leader.
+// ErrChannelNotFound: it was deleted meanwhile.
+func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp) error {
+	t, state, err := c.ensureKey(ctx, topic, op.Channel, meta.ChannelState{From: op.From, Ordered: op.Ordered})
+	if err != nil {
+		return err
+	}
+	if op.Ordered && !state.Ordered { // it was there and becomes ordered
+		if err := c.order(ctx, topic, op.Channel, true); err != nil {
+			return err
+		}
+		state.Ordered = true
+	}
+	if c.created.has(t.ID, op.Channel, state.ID) {
+		return nil
+	}
+	unlock, err := lock(ctx, c.locks, "place "+op.Channel+" of "+topic)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if c.created.has(t.ID, op.Channel, state.ID) { // while this waited
+		return nil
+	}
+	op.ID, op.From, op.First, op.Ordered, op.Paused = state.ID, state.From, state.First, state.Ordered, state.Paused
+	if err := c.leaders.onAll(ctx, t, op); err != nil {
+		return err
+	}
+	c.created.add(t.ID, op.Channel, state.ID)
+	return nil
+}
+
+// Views lists a topic's channels by name (edge.Channels).
+func (c *Channels) Views(topic string) (views []edge.ChannelView, err error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	channels := c.catalog.Channels(t.ID)
+	for _, name := range slices.Sorted(maps.Keys(channels)) {
+		if s := channels[name]; !s.Deleting {
+			views = append(views, edge.ChannelView{Channel: name, Ordered: s.Ordered, Paused: s.Paused, From: s.From})
+		}
+	}
+	return views, nil
+}
+
+// Missing has the next Create ask the leaders again: one of them does not have the
+// channel.
+func (c *Channels) Missing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
+
+// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its
+// messages, unless they exist.
+func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
+	if topic == "" {
+		return edge.ErrTopicNotFound
+	}
+	if err := c.Create(ctx, topic, deadLetterChannel, "", false); err != nil {
+		return fmt.Errorf("dead-letter topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// ensureKey finds or writes the channel's key. One that is being deleted is deleted first,
+// whichever broker began that.
+func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
+	defer c.pending.add(topic, channel, state)()
+	for {
+		t, known, ok, err := c.known(topic, channel)
+		if err != nil || ok && !known.Deleting {
+			return t, known, err
+		}
+		if ok {
+			err = c.finishDelete(ctx, topic, channel, t, known.ID)
+		} else {
+			err = c.makeKeys(ctx, topic, channel)
+		}
+		if err != nil {
+			return t, state, err
+		}
+	}
+}
+
+// known is a channel as the catalog has it.
+func (c *Channels) known(topic, channel string) (t meta.TopicState, state meta.ChannelState, known bool, err error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return t, state, false, edge.ErrTopicNotFound
+	}
+	state, known = c.catalog.Channels(t.ID)[channel]
+	return t, state, known, nil
+}
+
+// makeKeys writes the keys of a channel and of those of its topic that other callers here
+// wait for, in one transaction, and returns when this broker has seen its outcome.
+func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
+	unlock, err := c.lockKeys(ctx, topic)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	t, _, ok, err := c.known(topic, channel)
+	if err != nil || ok { // made while this waited
+		return err
+	}
+	answered, err := c.tryKeys(ctx, topic, t, c.pending.with(topic, channel, c.catalog.Channels(t.ID)))
+	if err != nil {
+		return fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
+	}
+	look := ctx
+	if !answered { // perhaps nothing has moved
+		var cancel context.CancelFunc
+		look, cancel = context.WithTimeout(ctx, txn.Retry)
+		defer cancel()
+	}
+	err = c.catalog.Await(look, func() bool {
+		now, _, there, err := c.known(topic, channel)
+		return there || err != nil || now.Revision != t.Revision
+	})
+	if err != nil && (answered || ctx.Err() != nil) {
+		return err
+	}
+	return nil
+}
+
+// tryKeys writes the keys of channels if they and the topic are as known. The topic's key
+// moves whenever channels come or go: a broker that counts them at a revision of it has
+// seen all.
+func (c *Channels) tryKeys(ctx context.Context, topic string, t meta.TopicState, channels []pendingChannel) (answered bool, err error) {
+	before := t.Revision
+	var puts []meta.Put
+	var cmp []meta.Compare
+	for _, p := range channels {
+		s := p.state
+		s.V, s.ID, s.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
+		if s.First {
+			t.FirstChannel = p.name
+		}
+		key := c.keys.Channel(t.ID, p.name)
+		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(s)})
+		cmp = append(cmp, meta.Compare{Key: key})
+	}
+	t.V = meta.Version
+	puts = append(puts, meta.Put{Key: c.keys.Topic(topic), Value: meta.Encode(t)})
+	cmp = append(cmp, meta.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: before})
+	_, rev, err := txn.Try(ctx, c.store, cmp, puts)
+	return rev != 0, err
+}
+
+// lockKeys keeps the callers apart that make and delete the keys of a topic's channels:
+// each moves the topic's key.
+func (c *Channels) lockKeys(ctx context.Context, topic string) (unlock func(), err error) {
+	return lock(ctx, c.locks, "channels of "+topic)
+}
+
+// lock waits until no other caller on this broker holds the lock of the name.
+func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func(), err error) {
+	unlock, err = locks.Lock(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+	}
+	return unlock, nil
+}

@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// settings are the effective settings of a topic.
+func settings(name string, t meta.TopicState) edge.TopicSettings {
+	o := &t.Options
+	return edge.TopicSettings{
+		Topic: name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
+		RetentionMS: o.RetentionMS, RetentionBytes: o.RetentionBytes, MaxBytes: o.MaxBytes, TTLMS: o.TTLMS,
+	}
+}
+
+// Settings are the effective settings of a topic (edge.Directory).
+func (t *Topics) Settings(name string) (edge.TopicSettings, bool) {
+	s, ok := t.catalog.Topic(name)
+	return settings(name, s), ok
+}
+
+// conflict is the error of a creation that asks for other settings than the topic has and
+// that does not change them. An answer of 200 would say that it has them.
+func conflict(t meta.TopicState, op edge.CreateTopic) error {
+	var differ []string
+	number := func(name string, asked, is int) {
+		if asked != 0 && asked != is {
+			differ = append(differ, fmt.Sprintf("%s=%d", name, asked))
+		}
+	}
+	number("partitions", op.Partitions, t.Partitions)
+	number("replication_factor", min(op.ReplicationFactor, t.ReplicationFactor), t.ReplicationFactor) // a higher one is brought about
+	number("min_in_sync", op.MinInSync, t.MinInSync)
+	if op.Ordered != nil && *op.Ordered != t.Ordered {
+		differ = append(differ, fmt.Sprintf("ordered=%v", *op.Ordered))
+	}
+	if differ == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: topic %s has partitions=%d replication_factor=%d min_in_sync=%d ordered=%v, not %s (/v1/topic/replication changes replication_factor and min_in_sync)",
+		edge.ErrConflict, op.Topic, t.Partitions, t.ReplicationFactor, t.MinInSync, t.Ordered, strings.Join(differ, " "))
+}
+
+// adapt gives an existing topic more replicas, unless it conflicts with the request.
+func (t *Topics) adapt(ctx context.Context, op edge.CreateTopic) error {
+	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+		if err := conflict(s, op); err != nil {
+			return s, err
+		}
+		return t.withFactor(s, max(op.ReplicationFactor, s.ReplicationFactor))
+	})
+}
+
+// CreateExplicitly makes a channel as asked (Create). One that exists and differs is
+// edge.ErrConflict; an ephemeral one has no record to compare with.
+func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) error {
+	if err := errors.Join(op.Validate(), origin.Check(op.From)); err != nil {
+		return err
+	}
+	t, ok := c.catalog.Topic(op.Topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	ordered := t.Ordered
+	if op.Ordered != nil {
+		ordered = *op.Ordered
+	}
+	if t.Ordered && !ordered {
+		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", edge.ErrInvalid, op.Topic)
+	}
+	if !nsqd.IsEphemeral(op.Channel) {
+		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, meta.ChannelState{From: op.From, Ordered: ordered})
+		if err == nil {
+			err = channelConflict(state, op)
+		}
+		if err != nil {
+			return err
+		}
+		ordered = state.Ordered
+	}
+	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
+}
+
+// channelConflict is conflict for a channel.
+func channelConflict(s meta.ChannelState, op edge.CreateChannel) error {
+	var differ []string
+	if op.From != "" && op.From != s.From {
+		differ = append(differ, fmt.Sprintf("from=%s", op.From))
+	}
+	if op.Ordered != nil && *op.Ordered != s.Ordered {
+		differ = append(differ, fmt.Sprintf("ordered=%v", *op.Ordered))
+	}
+	if differ == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v, not %s (/v1/channel/seek moves it, /channel/setorder changes its order)",
+		edge.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, strings.Join(differ, " "))
+}

@@ -1,0 +1,243 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	// prepareTimeout bounds one broker's answer; a slower one is not in the
+	// first in-sync set.
+	prepareTimeout = time.Second
+	prepareEach    = 10 * time.Millisecond // more for each partition
+	connectWait    = 200 * time.Millisecond
+	// makers is how many topics a broker makes at once: with askers fewer than a
+	// connection between brokers serves calls, so that of a thousand that are requested in
+	// one instant none is refused, or begins with fewer replicas than are there.
+	makers = 24
+)
+
+// errTaken means that another broker created the topic at the same time.
+var errTaken = errors.New("coordinator: the topic was created by another broker")
+
+// creation is a topic on its way: the id under which stores are prepared, over
+// all attempts, and where.
+type creation struct {
+	spec    spec
+	id      ident.TopicID
+	hold    time.Duration // how long it is tried
+	began   time.Time     // when it was tried first
+	places  [][]ident.Node
+	stores  prepared
+	written bool // or perhaps
+}
+
+// prepared are the stores that brokers made, by node and partition number.
+type prepared map[ident.Node]map[int]ident.StoreID
+
+func (p prepared) of(n ident.Node, partition int) (ident.StoreID, bool) {
+	id, ok := p[n][partition]
+	return id, ok
+}
+
+func (c *creation) begin() {
+	if c.began.IsZero() {
+		c.began = time.Now()
+	}
+}
+
+// try chooses brokers, has them prepare replicas, and writes the topic and all its
+// partition keys in one transaction. nil means that the topic exists.
+func (t *Topics) try(ctx context.Context, c *creation) (err error) {
+	old, _ := t.catalog.Record(c.spec.name)
+	if live := len(t.catalog.LiveNodes()); live < c.spec.minInSync {
+		c.begin()
+		return fmt.Errorf("%d of %d brokers are live", live, c.spec.minInSync)
+	}
+	ctx, leave, err := t.enter(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if c.places == nil {
+		wish := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
+		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas), wish); err != nil {
+			return err
+		}
+	}
+	t.awaitPeers(ctx, c.places)
+	c.stores = t.prepare(ctx, c)
+	puts, err := t.puts(c, old)
+	if err != nil {
+		c.places = nil // perhaps other brokers can
+		return err
+	}
+	if old.Deleted { // its key is replaced: the channels that its deletion left would never be found later
+		if err := txn.DeleteAll(ctx, t.store, t.keys.Channels(old.ID)); err != nil {
+			return err
+		}
+	}
+	err = t.write(ctx, c, old.Revision, puts)
+	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
+	return err
+}
+
+// enter waits for a place among the makers, and bounds the time there.
+func (t *Topics) enter(ctx context.Context, c *creation) (context.Context, func(), error) {
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx, nil, ctx.Err()
+	}
+	c.begin()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(c.began.Add(c.hold)))
+	return ctx, func() { cancel(); <-t.slots }, nil
+}
+
+// awaitPeers gives the chosen brokers that are registered a moment to be
+// connected: right after a start they are not, and would miss the first in-sync
+// set for no reason.
+func (t *Topics) awaitPeers(ctx context.Context, places [][]ident.Node) {
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	_ = t.catalog.Await(ctx, func() bool {
+		for n := range byNode(places) {
+			if _, live := t.catalog.LiveNode(n); live && !t.up(n) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// prepare asks all chosen live brokers at once for stores. One that does not answer in
+// time is left out.
+func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout+time.Duration(len(c.places))*prepareEach)
+	defer cancel()
+	out := prepared{}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for node, numbers := range byNode(c.places) {
+		if _, live := t.catalog.LiveNode(node); !live {
+			continue
+		}
+		asked.Go(func() {
+			req := calls.PrepareRequest{Name: c.spec.name, Topic: uint64(c.id), Partitions: numbers, Durability: string(c.spec.durability)}
+			resp, err := calls.Prepare.Ask(ctx, t.caller, node, req)
+			if err != nil || len(resp.Stores) != len(numbers) {
+				t.log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[node] = map[int]ident.StoreID{}
+			for i, n := range numbers {
+				out[node][int(n)] = ident.StoreID(resp.Stores[i])
+			}
+		})
+	}
+	asked.Wait()
+	return out
+}
+
+// release notifies the brokers that a creation failed. They ask the metadata before
+// they drop anything.
+func (t *Topics) release(ctx context.Context, c *creation) {
+	if c.written || len(c.stores) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	for node, stores := range c.stores {
+		req := calls.PrepareRequest{Name: c.spec.name, Topic: uint64(c.id)}
+		for n := range stores {
+			req.Partitions = append(req.Partitions, uint16(n))
+		}
+		_, _ = calls.Release.Ask(ctx, t.caller, node, req) // an empty folder is left, no more
+	}
+}
+
+func byNode(places [][]ident.Node) map[ident.Node][]uint16 {
+	out := map[ident.Node][]uint16{}
+	for n, nodes := range places {
+		for _, node := range nodes {
+			out[node] = append(out[node], uint16(n))
+		}
+	}
+	return out
+}
+
+// puts makes the values of a new topic: the in-sync set of a partition is the brokers
+// that have prepared a replica, and the first of them leads.
+func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
+	s := c.spec
+	state := meta.TopicState{V: meta.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.Options}
+	if !s.explicit {
+		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
+	}
+	puts := []meta.Put{
+		{Key: t.keys.Topic(s.name), Value: meta.Encode(state)},
+		{Key: t.keys.Tombstone(c.id), Delete: true}, // not there: a topic that can be made has no more puts than its deletion
+	}
+	for n, nodes := range c.places {
+		state := t.firstState(c, n, nodes)
+		if len(state.ISR) < s.minInSync {
+			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), s.minInSync, n)
+		}
+		key := t.keys.Partition(ident.Partition{Topic: c.id, Number: uint16(n)})
+		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(state)})
+	}
+	return puts, nil
+}
+
+func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) meta.PartitionState {
+	state := meta.PartitionState{V: meta.Version, Replicas: nodes, Epoch: 1,
+		MinInSync: c.spec.minInSync, Durability: c.spec.durability}
+	for _, node := range nodes {
+		st, ok := c.stores.of(node, n)
+		r, live := t.catalog.LiveNode(node)
+		if !ok || !live {
+			continue
+		}
+		if state.Leader == "" {
+			state.Leader, state.LeaderIncarnation = node, r.Incarnation
+		}
+		state.ISR = append(state.ISR, ident.Member{Node: node, Store: st})
+	}
+	return state
+}
+
+// write runs the transaction; an unknown answer is read back.
+func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []meta.Put) error {
+	key := t.keys.Topic(c.spec.name)
+	short, cancel := context.WithTimeout(ctx, txn.LargeTimeout(len(puts)))
+	ok, _, err := t.store.Txn(short, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
+	cancel()
+	if errors.Is(err, meta.ErrInvalid) { // an external etcd with other limits than ours
+		return fmt.Errorf("%w: %d partitions are written in one transaction, raise --max-txn-ops of etcd to %d: %w",
+			edge.ErrInvalid, c.spec.partitions, meta.EmbeddedMaxTxn, err)
+	}
+	if err == nil && ok {
+		return nil
+	}
+	e, readErr := t.store.Get(ctx, key)
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	if now, decodeErr := meta.DecodeTopic(e); decodeErr == nil && now.ID == c.id {
+		return nil
+	}
+	return errors.Join(errTaken, err)
+}

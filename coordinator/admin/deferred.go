@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// maxListed bounds one listing of deferred messages.
+const maxListed = 100_000
+
+// Deferred lists at most limit delayed messages of a channel over all
+// partitions, by deadline (edge.Channels).
+func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]edge.DeferredMessage, error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	limit = min(max(limit, 0), maxListed)
+	all := []edge.DeferredMessage{}
+	for n := range t.Partitions {
+		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
+		r, err := c.askDeferred(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range r.Listed {
+			id := nsqd.ID(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
+			all = append(all, edge.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y edge.DeferredMessage) int { return cmp.Compare(x.DeadlineNS, y.DeadlineNS) })
+	return all[:min(len(all), limit)], nil
+}
+
+// CancelDeferred finishes delayed messages of a channel and returns how many it
+// were; others are left alone (edge.Channels).
+func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []edge.MessageID) (int, error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return 0, edge.ErrTopicNotFound
+	}
+	byPartition := map[uint16][]uint64{}
+	for _, id := range ids {
+		place, ok := nsqd.ParseID(id)
+		if !ok || place.Nonce != nsqd.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
+			return 0, fmt.Errorf("%w: %q is no message of topic %s", edge.ErrInvalid, id[:], topic)
+		}
+		byPartition[place.Partition] = append(byPartition[place.Partition], uint64(place.Sequence))
+	}
+	cancelled := 0
+	for n, seqs := range byPartition {
+		r, err := c.askDeferred(ctx, calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs})
+		if err != nil {
+			return cancelled, err
+		}
+		cancelled += r.Cancelled
+	}
+	return cancelled, nil
+}
+
+func (c *Channels) askDeferred(ctx context.Context, req calls.DeferredRequest) (calls.DeferredReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	return askLeader(ctx, c.leaders, req.Partition(), calls.Deferred, req)
+}
+
+// Deferred answers for a partition led here (calls.Deferred).
+func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r calls.DeferredReply, err error) {
+	p, err := q.led(req.Partition())
+	if err != nil {
+		return r, err
+	}
+	c, ok := p.Queue().Channel(req.Channel)
+	if !ok {
+		return r, edge.ErrChannelNotFound
+	}
+	if len(req.Cancel) == 0 {
+		for _, d := range c.Deferred(min(req.Max, maxListed)) {
+			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+		}
+		return r, nil
+	}
+	seqs := make([]ident.Sequence, len(req.Cancel))
+	for i, n := range req.Cancel {
+		seqs[i] = ident.Sequence(n)
+	}
+	n, err := p.Queue().CancelDeferred(ctx, req.Channel, seqs)
+	r.Cancelled = n
+	return r, queueError(err)
+}

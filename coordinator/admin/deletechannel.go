@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// Delete deletes a channel everywhere.
+func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	if nsqd.IsEphemeral(channel) {
+		return c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
+	}
+	s, err := c.editChannel(ctx, t.ID, channel, func(s *meta.ChannelState) error { s.Deleting = true; return nil })
+	if errors.Is(err, edge.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
+		return nil // the same delete, repeated on another broker
+	}
+	if err != nil {
+		return err
+	}
+	return c.finishDelete(ctx, topic, channel, t, s.ID)
+}
+
+// finishDelete does the rest for the channel whose key has this id and says that
+// it is being deleted. Several brokers may do it at the same time.
+func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t meta.TopicState, id uint64) error {
+	if err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id}); err != nil {
+		return err
+	}
+	if err := c.dropKey(ctx, topic, channel, t.ID, id); err != nil {
+		return err
+	}
+	return c.catalog.Await(ctx, func() bool { s, ok := c.catalog.Channels(t.ID)[channel]; return !ok || s.ID != id })
+}
+
+// dropKey removes the key. A topic that loses its last channel has no first
+// one: the next begins with the messages that the topic kept.
+func (c *Channels) dropKey(ctx context.Context, topic, channel string, of ident.TopicID, id uint64) error {
+	unlock, err := c.lockKeys(ctx, topic)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for {
+		changed := c.catalog.Changed()
+		t, ok := c.catalog.Topic(topic)
+		if !ok || t.ID != of {
+			return edge.ErrTopicNotFound
+		}
+		e, s, there, err := c.channel(ctx, of, channel)
+		if err != nil || !there || s.ID != id || !s.Deleting {
+			return err
+		}
+		next := t // always written, see tryKeys
+		if next.V = meta.Version; len(c.catalog.Channels(of)) == 1 {
+			next.FirstChannel = ""
+		}
+		puts := []meta.Put{{Key: e.Key, Delete: true}, {Key: c.keys.Topic(topic), Value: meta.Encode(next)}}
+		cmp := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision}}
+		ok, _, err = txn.Try(ctx, c.store, cmp, puts)
+		if ok && err == nil {
+			return nil
+		}
+		if !sleep.Until(ctx, changed, txn.Retry) {
+			return fmt.Errorf("%w: delete channel %s: %w", edge.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// discarded is the record of a replica that an operator gave up.
+type discarded struct {
+	V         int          `json:"v"`
+	At        time.Time    `json:"at"`
+	By        ident.Node   `json:"by"` // the broker that was asked
+	Topic     string       `json:"topic"`
+	Partition int          `json:"partition"`
+	Replica   edge.Holding `json:"replica"`
+}
+
+// Discard gives up the replica on one broker that is refused because it holds messages
+// which an unclean recovery has lost (edge.Recovery). The broker moves its files to the
+// trash; then the key is written once more, as it is, upon which the broker makes the
+// replica anew. A Discard that was interrupted can be repeated.
+func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
+	found, err := r.remains(ctx, topic, partition)
+	if err != nil {
+		return err
+	}
+	if why := found.keeps(on); why != "" {
+		return fmt.Errorf("%w: %s", edge.ErrInvalid, why)
+	}
+	h, there := found.holding(on)
+	if there {
+		req := calls.DiscardRequest{Topic: uint64(found.id.Topic), Number: found.id.Number, Store: uint64(h.Store)}
+		if _, err := calls.Discard.Ask(ctx, r.caller, on, req); err != nil {
+			if !errors.Is(err, edge.ErrInvalid) {
+				err = fmt.Errorf("%w: ask %s: %w", edge.ErrUnavailable, on, err)
+			}
+			return err
+		}
+	}
+	now := time.Now().UTC()
+	record := discarded{V: meta.Version, At: now, By: r.self, Topic: topic, Partition: partition, Replica: h}
+	name := fmt.Sprintf("%s-discard-%s", now.Format("20060102T150405.000"), found.id)
+	puts := []meta.Put{{Key: r.keys.Audit(name), Value: meta.Encode(record)}}
+	if err := r.rewrite(ctx, found.id, puts); err != nil {
+		return err
+	}
+	r.log.WithField("topic", topic).WithField("partition", partition).
+		Warnf("DISCARDED the replica on %s, which held messages up to %d: it is in the trash and is copied anew", on, h.End)
+	return nil
+}
+
+// keeps says why the replica on a broker is not given up; "" if it may be.
+func (r *remains) keeps(on ident.Node) string {
+	switch {
+	case !slices.Contains(r.state.Replicas, on):
+		return fmt.Sprintf("%q holds no replica of it", on)
+	case r.state.Abandoned == 0:
+		return "it was never recovered uncleanly: no replica of it is refused"
+	case slices.ContainsFunc(r.state.ISR, func(m ident.Member) bool { return m.Node == on }):
+		return fmt.Sprintf("%s is in sync", on)
+	case r.Leader == "":
+		return "it has no leader from which the replica could be copied"
+	}
+	return ""
+}
+
+// rewrite puts a partition's key as it is, so that every broker looks at it again.
+func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []meta.Put) error {
+	for {
+		e, err := r.store.Get(ctx, r.keys.Partition(id))
+		ok := false
+		if err == nil {
+			compare := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}
+			ok, _, err = r.store.Txn(ctx, compare, append([]meta.Put{{Key: e.Key, Value: e.Value}}, beside...))
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		if ok {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, txn.ErrCompare)
+		}
+	}
+}

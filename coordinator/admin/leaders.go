@@ -1,0 +1,141 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// askers is how many calls at once may wait for leaders of partitions: fewer than a
+// connection between brokers serves, so that a topic without its minimum does not
+// keep other calls from it.
+const askers = 32
+
+// leaders asks the leaders of partitions.
+type leaders struct {
+	directory Directory
+	caller    calls.Caller
+	catalog   *catalog.Catalog
+	slots     chan struct{} // a place for each call that waits
+}
+
+// onAll carries out an operation at the leader of every partition: each leader is asked
+// once for all of its partitions, then for those alone that it has not done.
+func (l *leaders) onAll(ctx context.Context, t meta.TopicState, op calls.QueueOp) error {
+	op.Topic = uint64(t.ID)
+	left := l.askTogether(ctx, t, op)
+	results := make(chan error, len(left))
+	for _, n := range left {
+		op := op
+		op.Number = n
+		go func() { results <- l.on(ctx, op) }()
+	}
+	var failed partitionErrors
+	for range left {
+		if err := <-results; err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	return failed
+}
+
+// partitionErrors are the errors of partitions of a topic, one for each.
+// Its text is one line, for it is an answer to a client.
+type partitionErrors []error
+
+func (e partitionErrors) Error() string {
+	if len(e) == 1 {
+		return e[0].Error()
+	}
+	return fmt.Sprintf("%v (and %d partitions more)", e[0], len(e)-1)
+}
+
+func (e partitionErrors) Unwrap() []error { return e }
+
+// askTogether asks each leader of several partitions for all of them in one call, and
+// gives the partitions that are not known to be done.
+func (l *leaders) askTogether(ctx context.Context, t meta.TopicState, op calls.QueueOp) (left []uint16) {
+	led := map[ident.Node][]uint16{}
+	for n := range t.Partitions {
+		leader, _ := l.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		led[leader.Node] = append(led[leader.Node], uint16(n))
+	}
+	results := make(chan []uint16, len(led))
+	for node, numbers := range led {
+		go func() {
+			if node == "" || len(numbers) == 1 {
+				results <- numbers
+				return
+			}
+			resp, _ := ask(ctx, l, node, calls.ChangeQueues, calls.QueueOps{Op: op, Numbers: numbers}) // they are asked one by one
+			results <- slices.DeleteFunc(numbers, func(n uint16) bool { return slices.Contains(resp.Done, n) })
+		}()
+	}
+	for range led {
+		left = append(left, <-results...)
+	}
+	return left
+}
+
+// on carries an operation out at the leader of its partition.
+func (l *leaders) on(ctx context.Context, op calls.QueueOp) error {
+	_, err := askLeader(ctx, l, op.Partition(), calls.ChangeQueue, op)
+	return err
+}
+
+// askLeader asks the leader of a partition, and the next one if the leadership moves,
+// until the call is answered or ctx ends.
+func askLeader[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, m calls.Method[Req, Resp], req Req) (resp Resp, err error) {
+	err = edge.ErrNoLeader
+	by := ""
+	for {
+		changed := l.catalog.Changed()
+		if leader, ok := l.directory.Leader(p); ok {
+			by = fmt.Sprintf(" led by %s", leader.Node)
+			resp, err = ask(ctx, l, leader.Node, m, req)
+			if errors.Is(err, context.DeadlineExceeded) { // the leader's, or ours
+				return resp, fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
+			}
+			if err == nil || !retryable(err) {
+				return resp, err
+			}
+		}
+		if !sleep.Until(ctx, changed, txn.Retry) {
+			return resp, fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
+		}
+	}
+}
+
+// ask makes a call with a place among the askers.
+func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.Method[Req, Resp], req Req) (resp Resp, err error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return resp, fmt.Errorf("%w: ask %s: %w", edge.ErrUnavailable, n, ctx.Err())
+	}
+	defer func() { <-l.slots }()
+	return m.Ask(ctx, l.caller, n, req)
+}
+
+// retryable reports whether another leader, or the same one later, may do it.
+func retryable(err error) bool {
+	if errors.Is(err, edge.ErrInvalid) {
+		return false
+	}
+	c := rpc.ClassOf(err)
+	return c == outcome.ClassRetryHere || c == outcome.ClassRetryElsewhere || c == outcome.ClassLeaveISR || errors.Is(err, rpc.ErrBroken)
+}

@@ -1,0 +1,161 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+)
+
+// transactions is how many of one operation are under way at once: etcd writes
+// those that come together with one sync.
+const transactions = 16
+
+// Moves says where replicas are to lie. The controller brings each partition there, one
+// step at a time.
+type Moves struct{ *records }
+
+// Move asks for a replica of one partition on another broker than now, in the same place:
+// it returns when that is written, and the controller adds, waits until it is in sync,
+// transfers the leadership, and drops.
+func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
+	t, ok := m.catalog.Topic(op.Topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	if op.Partition < 0 || op.Partition >= t.Partitions {
+		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	}
+	if err := m.mayReceive(op.To); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
+		return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.From)
+	}
+	return m.aim(ctx, ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
+		at := slices.Index(now, op.From)
+		switch {
+		case at < 0 && slices.Contains(now, op.To):
+			return now, nil // moved already
+		case at < 0:
+			return nil, fmt.Errorf("%w: %q has no replica of it; %v have", edge.ErrInvalid, op.From, now)
+		case slices.Contains(now, op.To):
+			return nil, fmt.Errorf("%w: %q has a replica of it already", edge.ErrInvalid, op.To)
+		}
+		target := slices.Clone(now)
+		target[at] = op.To
+		return target, nil
+	})
+}
+
+// mayReceive reports whether replicas may be put on a broker.
+func (m *Moves) mayReceive(n ident.Node) error {
+	r, live := m.catalog.LiveNode(n)
+	if !live || r.Transferring {
+		return fmt.Errorf("%w: broker %q does not run", edge.ErrInvalid, n)
+	}
+	if m.catalog.Leaving(n) {
+		return fmt.Errorf("%w: broker %q is being decommissioned", edge.ErrInvalid, n)
+	}
+	return nil
+}
+
+// Balance spreads the replicas of all topics, and their preferred leaders, over
+// the brokers that run. A partition that is on its way already keeps its target.
+func (m *Moves) Balance(ctx context.Context) error {
+	var ids []ident.Partition
+	var before [][]ident.Node
+	for _, p := range m.catalog.Partitions() {
+		if s, ok := m.catalog.Partition(p); ok {
+			ids, before = append(ids, p), append(before, aimed(s))
+		}
+	}
+	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0), func(c placement.Broker) bool {
+		return m.mayReceive(c.Node) != nil
+	}), before)
+	errs := make([]error, len(ids))
+	tasks.Each(len(ids), transactions, func(i int) {
+		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
+			if !slices.Equal(now, before[i]) {
+				return now, nil // another operator has other plans
+			}
+			return after[i], nil
+		})
+		if errors.Is(errs[i], meta.ErrNotFound) {
+			errs[i] = nil // its topic was deleted
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// aimed lists the replicas that a partition has, or is to have.
+func aimed(s meta.PartitionState) []ident.Node {
+	if len(s.Target) > 0 {
+		return s.Target
+	}
+	return s.Replicas
+}
+
+// aim writes down which replicas a partition is to have, and returns when this
+// broker has it. change is asked again when another writer was faster; a target that it
+// leaves as it was is not written.
+func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []ident.Node) ([]ident.Node, error)) error {
+	key := m.keys.Partition(p)
+	s, _ := m.catalog.Partition(p)
+	for {
+		target, err := change(aimed(s))
+		if err != nil || slices.Equal(target, aimed(s)) {
+			return err
+		}
+		s.V, s.Target = meta.Version, target
+		ok, rev, err := txn.Try(ctx, m.store, []meta.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		if err == nil && ok {
+			return m.catalog.Await(ctx, func() bool { now, there := m.catalog.Partition(p); return !there || now.Revision >= rev })
+		}
+		var e meta.Entry
+		if err == nil {
+			e, err = m.store.Get(ctx, key)
+		}
+		if err == nil {
+			s, err = meta.DecodePartition(e)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, err)
+		}
+	}
+}
+
+// Decommission marks a broker as leaving, or as staying after all. The controller moves
+// its replicas to the others, one step of a partition at a time. The broker may be stopped
+// for good when it appears in no partition any more; then the cluster forgets it.
+func (m *Moves) Decommission(ctx context.Context, op edge.Decommission) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	key, leaving := m.keys.Node(op.Node), !op.Cancel
+	for {
+		e, err := m.store.Get(ctx, key)
+		if errors.Is(err, meta.ErrNotFound) {
+			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.Node)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		s, err := meta.DecodeNode(e)
+		if err != nil || s.Leaving == leaving {
+			return err
+		}
+		s.V, s.Leaving = meta.Version, leaving
+		_, _, err = txn.Try(ctx, m.store, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"sync"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// pendingChannels are the channels without a key that callers on this broker wait for, by
+// topic. Making one moves the topic's key, so of a thousand transactions at once only one
+// would succeed: a caller that makes a channel makes those of the others too.
+type pendingChannels struct {
+	mu sync.Mutex
+	of map[string]map[string]*pendingChannel
+}
+
+type pendingChannel struct {
+	name    string
+	state   meta.ChannelState // as the first caller asked for it
+	callers int
+}
+
+// channelsPerTxn leaves room for the topic's key.
+const channelsPerTxn = meta.MaxTxn - 1
+
+func newPendingChannels() *pendingChannels {
+	return &pendingChannels{of: map[string]map[string]*pendingChannel{}}
+}
+
+// add notes that a caller waits for a channel until it calls done.
+func (p *pendingChannels) add(topic, channel string, state meta.ChannelState) (done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[topic] == nil {
+		p.of[topic] = map[string]*pendingChannel{}
+	}
+	c := p.of[topic][channel]
+	if c == nil {
+		c = &pendingChannel{name: channel, state: state}
+		p.of[topic][channel] = c
+	}
+	c.callers++
+	return func() { p.done(topic, c) }
+}
+
+func (p *pendingChannels) done(topic string, c *pendingChannel) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.callers--; c.callers > 0 {
+		return
+	}
+	if delete(p.of[topic], c.name); len(p.of[topic]) == 0 {
+		delete(p.of, topic)
+	}
+}
+
+// with lists a pending channel, and after it others of its topic that have no key, as many
+// as one transaction can make.
+func (p *pendingChannels) with(topic, channel string, known map[string]meta.ChannelState) []pendingChannel {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := []pendingChannel{*p.of[topic][channel]}
+	for name, c := range p.of[topic] {
+		if _, there := known[name]; !there && name != channel && len(out) < channelsPerTxn {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// createdChannels is the creation cache: the channels that this broker has seen replicated
+// at every leader, so that a subscription to one costs no round trip. A channel that was
+// deleted and made again has another id.
+type createdChannels struct {
+	mu    sync.Mutex
+	known map[createdChannel]uint64
+}
+
+type createdChannel struct {
+	topic   ident.TopicID
+	channel string
+}
+
+// maxCreated bounds the memory: beyond it all leaders are asked again.
+const maxCreated = 1 << 16
+
+func newCreatedChannels() *createdChannels {
+	return &createdChannels{known: map[createdChannel]uint64{}}
+}
+
+func (c *createdChannels) has(t ident.TopicID, channel string, id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[createdChannel{t, channel}] == id
+}
+
+func (c *createdChannels) forget(t ident.TopicID, channel string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, createdChannel{t, channel})
+}
+
+func (c *createdChannels) add(t ident.TopicID, channel string, id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= maxCreated {
+		clear(c.known)
+	}
+	c.known[createdChannel{t, channel}] = id
+}

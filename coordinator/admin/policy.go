@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// SetPolicy changes a channel's policy. Its dead-letter topic is created, with the
+// channel that keeps its messages. It returns when the policy is in force at the
+// leader of every partition; the error says which of them has not confirmed that.
+func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
+	t, ok := c.catalog.Topic(op.Topic)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *meta.ChannelState) (err error) {
+		if s.Policy, err = newPolicy(s.Policy, op); err != nil {
+			return err
+		}
+		if to := s.Policy.DeadLetterTopic; to != "" {
+			return c.EnsureDeadLetters(ctx, to)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelPolicy, Channel: op.Channel, Revision: s.Revision}); err != nil {
+		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", edge.ErrUnavailable, err)
+	}
+	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
+}
+
+// newPolicy is the policy that a channel has after an operation.
+func newPolicy(p meta.ChannelPolicy, op edge.SetPolicy) (meta.ChannelPolicy, error) {
+	if err := op.Validate(); err != nil {
+		return p, err
+	}
+	if op.MaxAttempts != nil {
+		p.MaxAttempts = *op.MaxAttempts
+	}
+	if op.DeadLetterTopic != nil {
+		p.DeadLetterTopic = *op.DeadLetterTopic
+	}
+	if b := op.Backoff; b != nil {
+		p.Backoff = meta.Backoff{BaseMS: b.BaseMS, MaxMS: b.MaxMS, Factor: b.Factor, Jitter: b.Jitter}
+	}
+	switch {
+	case p.DeadLetterTopic != "" && !edge.ValidName(p.DeadLetterTopic):
+		return p, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, p.DeadLetterTopic)
+	case p.MaxAttempts > 0 && p.DeadLetterTopic == "":
+		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", edge.ErrInvalid)
+	case p.DeadLetterTopic == op.Topic:
+		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", edge.ErrInvalid)
+	}
+	return p, nil
+}
+
+// Policy is the policy in a channel's key (edge.Channels).
+func (c *Channels) Policy(topic, channel string) (edge.ChannelPolicy, error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return edge.ChannelPolicy{}, edge.ErrTopicNotFound
+	}
+	s, ok := c.catalog.Channels(t.ID)[channel]
+	if !ok {
+		return edge.ChannelPolicy{}, edge.ErrChannelNotFound
+	}
+	p := s.Policy
+	return edge.ChannelPolicy{
+		MaxAttempts: p.MaxAttempts, DeadLetterTopic: p.DeadLetterTopic,
+		BackoffMS: p.Backoff.BaseMS, BackoffFactor: p.Backoff.Factor, BackoffMaxMS: p.Backoff.MaxMS, BackoffJitter: p.Backoff.Jitter,
+	}, nil
+}

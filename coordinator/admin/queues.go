@@ -1,0 +1,213 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// Queues carries operations out on the channels of partitions led here, for this broker
+// and for others.
+type Queues struct {
+	engine  *engine.Engine
+	records *records
+	locks   *txn.KeyedLock
+}
+
+// led finds a partition that is led here.
+func (q *Queues) led(id ident.Partition) (*engine.Partition, error) {
+	p, ok := q.engine.Partition(id)
+	if !ok {
+		return nil, rpc.ErrNoPartition
+	}
+	if !p.Leading() {
+		return nil, rpc.ErrNotLeader
+	}
+	return p, nil
+}
+
+// Change carries out an operation on one partition (calls.ChangeQueue).
+func (q *Queues) Change(ctx context.Context, op calls.QueueOp) error {
+	p, err := q.led(op.Partition())
+	if err != nil {
+		return err
+	}
+	return queueError(q.carryOut(ctx, p, op))
+}
+
+// ChangeMany carries out an operation on several partitions at once: they share the
+// syncs (calls.ChangeQueues).
+func (q *Queues) ChangeMany(ctx context.Context, ops calls.QueueOps) (resp calls.QueuesDone) {
+	done := make([]bool, len(ops.Numbers))
+	tasks.Each(len(done), nsqd.MaxPartitions, func(i int) {
+		op := ops.Op
+		op.Number = ops.Numbers[i]
+		done[i] = q.Change(ctx, op) == nil
+	})
+	for i, n := range ops.Numbers {
+		if done[i] {
+			resp.Done = append(resp.Done, n)
+		}
+	}
+	return resp
+}
+
+// queueError maps the errors of a queue to those of calls.
+func queueError(err error) error {
+	switch {
+	case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
+		return fmt.Errorf("%w: %w", rpc.ErrNotLeader, err) // idempotent: the next leader does it again
+	case errors.Is(err, nsqd.ErrDeleted):
+		return fmt.Errorf("%w: %w", edge.ErrChannelNotFound, err)
+	}
+	return err
+}
+
+func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+	switch op.Verb {
+	case calls.ChannelCreate:
+		return q.create(ctx, p, op)
+	case calls.ChannelDelete:
+		return q.delete(ctx, p, op)
+	case calls.ChannelEmpty:
+		return p.Queue().EmptyChannel(ctx, op.Channel)
+	case calls.ChannelSeek:
+		return q.seek(ctx, p, op)
+	case calls.ChannelOrder:
+		return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered)
+	case calls.ChannelPolicy:
+		return q.policy(ctx, p, op)
+	case calls.ChannelPause, calls.ChannelUnpause:
+		return q.pause(ctx, p, op)
+	case calls.TopicPause:
+		return p.Queue().PauseTopic(ctx)
+	case calls.TopicUnpause:
+		return p.Queue().UnpauseTopic(ctx)
+	case calls.TopicEmpty:
+		return p.Queue().EmptyTopic(ctx)
+	}
+	return fmt.Errorf("%w: verb %q", edge.ErrInvalid, op.Verb)
+}
+
+// channelOptions are those of the channel that an operation makes or moves.
+func channelOptions(p *engine.Partition, op calls.QueueOp) (nsqd.ChannelOptions, error) {
+	o, err := origin.Options(op.From, op.First, p.Store().Index())
+	o.Ordered = op.Ordered
+	return o, err
+}
+
+func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+	if c, ok := p.Queue().Channel(op.Channel); ok && op.Idle && c.Consumers() > 0 {
+		return nil
+	}
+	o, err := channelOptions(p, op)
+	if err != nil {
+		return err
+	}
+	return p.Queue().SeekChannel(ctx, op.Channel, o)
+}
+
+// policy puts the policy of a channel's key into force. A channel that is not here yet is
+// made with it.
+func (q *Queues) policy(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+	t := p.ID().Topic
+	if err := q.records.awaitChannel(ctx, t, op.Channel, op.Revision); err != nil {
+		return err
+	}
+	if c, ok := p.Queue().Channel(op.Channel); ok {
+		c.SetPolicy(q.records.catalog.Policy(t, op.Channel))
+	}
+	return nil
+}
+
+func (q *Queues) pause(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+	unlock, err := q.lock(ctx, p, op.Channel)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if op.Verb == calls.ChannelPause {
+		return p.Queue().PauseChannel(ctx, op.Channel)
+	}
+	return p.Queue().UnpauseChannel(ctx, op.Channel)
+}
+
+// delete deletes a channel, unless another delete has come further: by then it may have
+// been made anew. Its consumers lose it when this broker has the reason, so that they do
+// not bring it back.
+func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+	if op.ID == 0 {
+		return p.Queue().DeleteChannel(ctx, op.Channel)
+	}
+	unlock, err := q.lock(ctx, p, op.Channel)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	t := ident.TopicID(op.Topic)
+	_, s, there, err := q.records.channel(ctx, t, op.Channel)
+	if err != nil || !there || s.ID != op.ID || !s.Deleting {
+		return err
+	}
+	err = q.records.catalog.Await(ctx, func() bool {
+		s, ok := q.records.catalog.Channels(t)[op.Channel]
+		return !ok || s.ID != op.ID || s.Deleting
+	})
+	if err != nil {
+		return err
+	}
+	if err = p.Queue().DeleteChannel(ctx, op.Channel); errors.Is(err, edge.ErrChannelNotFound) {
+		return nil // an earlier attempt came as far as here
+	}
+	return err
+}
+
+// create makes a channel. ErrChannelNotFound: it is being deleted, or was, since it was
+// asked for.
+func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+	t := p.ID().Topic
+	if op.ID != 0 {
+		unlock, err := q.lock(ctx, p, op.Channel)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		s, there := q.records.catalog.Channels(t)[op.Channel]
+		if !there || s.ID != op.ID { // gone, or not in the catalog yet
+			if _, s, there, err = q.records.channel(ctx, t, op.Channel); err != nil {
+				return err
+			}
+		}
+		if !there || s.ID != op.ID || s.Deleting {
+			return edge.ErrChannelNotFound
+		}
+	}
+	o, err := channelOptions(p, op)
+	if err != nil {
+		return err
+	}
+	if _, err = p.Queue().CreateChannel(ctx, op.Channel, o); err != nil || !op.Paused {
+		return err
+	}
+	// The broker that asks may be behind: an unpause changes the key before it comes here.
+	_, s, there, err := q.records.channel(ctx, t, op.Channel)
+	if err != nil || !there || s.ID != op.ID || !s.Paused {
+		return err
+	}
+	return p.Queue().PauseChannel(ctx, op.Channel)
+}
+
+// lock keeps the operations apart that make, pause and delete a channel of a partition.
+func (q *Queues) lock(ctx context.Context, p *engine.Partition, channel string) (unlock func(), err error) {
+	return lock(ctx, q.locks, fmt.Sprintf("%v/%s", p.ID(), channel))
+}

@@ -1,0 +1,151 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// records reads and changes the keys of topics and channels, each as it is now in the
+// store, and waits until the catalog has the change.
+type records struct {
+	store   meta.Store
+	keys    meta.Keys
+	catalog *catalog.Catalog
+}
+
+// requireTopic refuses a topic that does not exist: unlike SUB, administration creates no
+// topic. One that another broker has just made may not be known here yet, so the store is
+// asked before the answer is no. "" is the whole cluster.
+func (r *records) requireTopic(ctx context.Context, name string) error {
+	if _, ok := r.catalog.Topic(name); ok || name == "" {
+		return nil
+	}
+	if _, err := r.topic(ctx, name); err != nil {
+		return err
+	}
+	return r.catalog.Await(ctx, func() bool { _, ok := r.catalog.Topic(name); return ok })
+}
+
+// topic reads a topic's key as it is now.
+func (r *records) topic(ctx context.Context, name string) (meta.TopicState, error) {
+	e, err := r.store.Get(ctx, r.keys.Topic(name))
+	if errors.Is(err, meta.ErrNotFound) {
+		return meta.TopicState{}, edge.ErrTopicNotFound
+	}
+	if err != nil {
+		return meta.TopicState{}, fmt.Errorf("%w: look for topic %s: %w", edge.ErrUnavailable, name, err)
+	}
+	t, err := meta.DecodeTopic(e)
+	if err != nil || t.Deleted {
+		return t, edge.ErrTopicNotFound
+	}
+	return t, nil
+}
+
+// changeTopic rewrites a topic's key, and returns when this broker has the new one.
+func (r *records) changeTopic(ctx context.Context, name string, change func(meta.TopicState) (meta.TopicState, error)) error {
+	t, err := r.rewriteTopic(ctx, name, change)
+	if err != nil {
+		return err
+	}
+	return r.awaitTopic(ctx, name, t.Revision)
+}
+
+// rewriteTopic applies change to a topic's key as it is now, writes the result and returns
+// it. change is called again when another writer was faster. An unchanged key is not
+// written.
+func (r *records) rewriteTopic(ctx context.Context, name string, change func(meta.TopicState) (meta.TopicState, error)) (meta.TopicState, error) {
+	for {
+		old, err := r.topic(ctx, name)
+		if err != nil {
+			return old, err
+		}
+		t, err := change(old)
+		if err != nil || t == old {
+			return old, err
+		}
+		t.V = meta.Version
+		key := r.keys.Topic(name)
+		ok, revision, err := txn.Try(ctx, r.store, []meta.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
+		if err != nil {
+			return old, fmt.Errorf("%w: change of %s: %w", edge.ErrUnavailable, name, err)
+		}
+		if ok {
+			t.Revision = revision
+			return t, nil
+		}
+	}
+}
+
+// awaitTopic waits until the catalog has a topic's key as it was at a revision, or later,
+// or that it is gone.
+func (r *records) awaitTopic(ctx context.Context, name string, revision int64) error {
+	return r.catalog.Await(ctx, func() bool { t, ok := r.catalog.Record(name); return !ok || t.Revision >= revision })
+}
+
+// learnChannel waits for a channel that another broker has just made and that the catalog
+// does not have yet. One that does not exist is left to the caller.
+func (r *records) learnChannel(ctx context.Context, topic, channel string) error {
+	t, ok := r.catalog.Topic(topic)
+	known := func() bool { _, ok := r.catalog.Channels(t.ID)[channel]; return ok }
+	if !ok || known() {
+		return nil
+	}
+	_, _, there, err := r.channel(ctx, t.ID, channel)
+	if err != nil || !there {
+		return err
+	}
+	return r.catalog.Await(ctx, known)
+}
+
+// channel reads a channel's key as it is now; false if it is not there.
+func (r *records) channel(ctx context.Context, t ident.TopicID, channel string) (meta.Entry, meta.ChannelState, bool, error) {
+	e, err := r.store.Get(ctx, r.keys.Channel(t, channel))
+	if errors.Is(err, meta.ErrNotFound) {
+		return e, meta.ChannelState{}, false, nil
+	}
+	if err != nil {
+		return e, meta.ChannelState{}, false, fmt.Errorf("%w: look for channel %s: %w", edge.ErrUnavailable, channel, err)
+	}
+	c, err := meta.DecodeChannel(e)
+	return e, c, true, err
+}
+
+// editChannel changes a channel's key as it is now and returns the new value.
+func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel string, edit func(*meta.ChannelState) error) (meta.ChannelState, error) {
+	for {
+		e, before, there, err := r.channel(ctx, t, channel)
+		if err != nil {
+			return before, err
+		}
+		if !there {
+			return before, edge.ErrChannelNotFound
+		}
+		c := before
+		if err := edit(&c); err != nil || c == before {
+			return c, err
+		}
+		c.V = meta.Version
+		ok, rev, err := txn.Try(ctx, r.store, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
+		if err != nil {
+			return c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		if ok {
+			c.Revision = rev
+			return c, nil
+		}
+	}
+}
+
+// awaitChannel waits until the catalog has a channel's key as it was at a revision, or
+// later, or that it is gone.
+func (r *records) awaitChannel(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
+	return r.catalog.Await(ctx, func() bool { c, ok := r.catalog.Channels(t)[channel]; return !ok || c.Revision >= revision })
+}

@@ -1,0 +1,178 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/deadletter"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// deadLetterChannel keeps the messages of a dead-letter topic until they are moved back.
+const deadLetterChannel = deadletter.Channel
+
+const (
+	// redriveIdle ends a redrive: no more dead messages came for so long. A partition that
+	// was slow to send the first has a part of RDY again after a second.
+	redriveIdle = 1500 * time.Millisecond
+	// redriveBurst is how many are under way at once.
+	redriveBurst = 256
+	// redriveHeld bounds the messages that are passed over: those of other channels that
+	// failed into the same topic. They go back, and half of those that are seen next are
+	// new.
+	redriveHeld = 1 << 15
+)
+
+// Redriver moves dead letters back.
+type Redriver struct {
+	*records
+	channels  *Channels
+	directory Directory
+	gateway   Gateway
+}
+
+// Redrive moves up to limit messages of a channel back from its dead-letter
+// topic: each is put to its topic again, for that channel alone, and then
+// finished where it was. It returns how many were moved.
+func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
+	t, ok := r.catalog.Topic(topic)
+	if !ok {
+		return 0, edge.ErrTopicNotFound
+	}
+	if err := r.learnChannel(ctx, topic, channel); err != nil {
+		return 0, err
+	}
+	c, ok := r.catalog.Channels(t.ID)[channel]
+	if !ok {
+		return 0, edge.ErrChannelNotFound
+	}
+	if c.Policy.DeadLetterTopic == "" {
+		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", edge.ErrInvalid, channel)
+	}
+	sub, err := r.gateway.Subscribe(ctx, edge.SubscribeRequest{
+		Topic: c.Policy.DeadLetterTopic, Channel: deadLetterChannel, Partition: -1,
+		Client: func() edge.ClientStats { return edge.ClientStats{ClientID: deadLetterChannel} },
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer sub.Close(true) // messages of other channels go back
+	run := redrive{Redriver: r, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
+	if run.leaders, err = run.served(ctx); err != nil {
+		return 0, err
+	}
+	return run.run(ctx, limit)
+}
+
+// redrive is one run.
+type redrive struct {
+	*Redriver
+	sub            edge.Subscription
+	topic, channel string
+	letters        string               // the dead-letter topic
+	leaders        []catalog.Leadership // of its partitions, when it was last asked
+	held           int                  // messages of other channels, perhaps all in one partition
+}
+
+func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
+	idle := time.NewTimer(redriveIdle)
+	defer idle.Stop()
+	var got []edge.Delivery
+	for moved < limit && r.held < redriveHeld {
+		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // the least part is half of an equal one
+		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
+		if len(got) == 0 {
+			select {
+			case <-r.sub.Wake():
+				continue
+			case <-idle.C:
+				if none, err := r.none(ctx); none || err != nil {
+					return moved, err
+				}
+				idle.Reset(redriveIdle)
+			case <-ctx.Done():
+				return moved, ctx.Err()
+			}
+		}
+		idle.Reset(redriveIdle)
+		n, err := r.move(ctx, got)
+		if moved += n; err != nil {
+			return moved, err
+		}
+	}
+	if moved < limit {
+		return moved, fmt.Errorf("%w: the next lie behind %d messages of other channels; ask again", edge.ErrUnavailable, r.held)
+	}
+	return moved, nil
+}
+
+// none reports whether there are no more: the leaders of the dead-letter topic have
+// served it all the time in which nothing came.
+func (r *redrive) none(ctx context.Context) (bool, error) {
+	before, err := r.leaders, error(nil)
+	r.leaders, err = r.served(ctx)
+	return slices.Equal(before, r.leaders), err
+}
+
+// served asks the leaders of the dead-letter topic whether they serve it, and names them.
+func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err error) {
+	t, ok := r.catalog.Topic(r.letters)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	for n := range t.Partitions {
+		l, _ := r.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		leaders = append(leaders, l)
+	}
+	_, err = r.channels.Deferred(ctx, r.letters, deadLetterChannel, 1)
+	return leaders, err
+}
+
+// move puts the messages of this channel back.
+func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err error) {
+	var messages []queue.Message
+	var numbers []int
+	var ids []edge.MessageID
+	for _, d := range got {
+		from, ok := deadletter.Decode(d.Message.Header)
+		if !ok || from.Topic != r.topic || from.Channel != r.channel {
+			r.held++
+			continue
+		}
+		messages = append(messages, queue.Message{Body: d.Message.Body, Header: from.Redriven(), Trace: d.Message.Trace})
+		numbers = append(numbers, r.partition(from))
+		ids = append(ids, d.ID)
+	}
+	var failed []error
+	for i, err := range r.gateway.PublishAll(ctx, r.topic, numbers, messages) {
+		if err == nil {
+			err = r.sub.Finish(ids[i])
+			moved++
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if failed == nil {
+		return moved, nil
+	}
+	return moved, fmt.Errorf("%w: %d messages stay in the dead-letter topic for now, or are delivered twice: %w", edge.ErrUnavailable, len(failed), failed[0])
+}
+
+// partition is where the message was, for a message with a key belongs there; -1 if that
+// was in another topic of this name.
+func (r *redrive) partition(from deadletter.Header) int {
+	var id edge.MessageID
+	copy(id[:], from.ID)
+	t, _ := r.catalog.Topic(r.topic)
+	if place, ok := nsqd.ParseID(id); ok && place.Nonce == nsqd.Nonce(t.ID) {
+		return int(place.Partition)
+	}
+	return -1
+}

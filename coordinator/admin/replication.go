@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// SetReplication changes how many replicas a topic has, and how many of them must
+// be in sync for its puts. It returns when the topic says so; the controller
+// brings each partition there: replicas are added where they lack and taken away
+// where they are too many, one partition after the other, and a higher minimum
+// comes when so many are in sync.
+func (t *Topics) SetReplication(ctx context.Context, op edge.SetReplication) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+		factor := cmp.Or(op.ReplicationFactor, s.ReplicationFactor) // as it is now: asked again, another writer has changed it
+		s.MinInSync = cmp.Or(op.MinInSync, s.MinInSync)
+		if s.MinInSync > factor {
+			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", edge.ErrInvalid, s.MinInSync, factor)
+		}
+		return t.withFactor(s, factor)
+	})
+}
+
+// withFactor refuses more replicas than there are brokers for.
+func (t *Topics) withFactor(s meta.TopicState, factor int) (meta.TopicState, error) {
+	err := t.enoughBrokers(factor, s.ReplicationFactor)
+	if err == nil {
+		s.ReplicationFactor = factor
+	}
+	return s, err
+}
+
+// enoughBrokers refuses a replication factor above the number of brokers that
+// stay; a factor up to allowed is never refused.
+func (t *Topics) enoughBrokers(factor, allowed int) error {
+	staying := 0
+	for _, n := range t.catalog.Nodes() {
+		if !n.Leaving {
+			staying++
+		}
+	}
+	if factor > max(staying, allowed) {
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %d brokers", edge.ErrInvalid, factor, staying)
+	}
+	return nil
+}

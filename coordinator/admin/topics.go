@@ -1,0 +1,244 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	createTimeout = 9 * time.Second // waits for others that are made included
+	knownTimeout  = time.Second     // the first put waits no longer for KnownChannels
+	// deleteRepeat is how long a repeated delete is taken for the same one:
+	// nsqadmin posts it to every broker.
+	deleteRepeat = 10 * time.Second
+)
+
+// Topics creates, changes and deletes topics.
+type Topics struct {
+	*records
+	caller   calls.Caller
+	up       func(ident.Node) bool
+	defaults Defaults
+	channels *Channels
+	locks    *txn.KeyedLock // by name, while a topic is created
+	slots    chan struct{}  // a place for each topic that is being made
+	group    *tasks.Group
+	log      logrus.FieldLogger
+}
+
+// spec is a topic as it is to be made.
+type spec struct {
+	name                            string
+	partitions, replicas, minInSync int
+	ordered                         bool
+	explicit                        bool // asked for by name, not by a put
+	durability                      meta.Durability
+}
+
+// DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
+// fail of three, none of two – an OK means two disks.
+func DefaultMinInSync(replicationFactor int) int {
+	if replicationFactor <= 2 {
+		return replicationFactor
+	}
+	return replicationFactor/2 + 1
+}
+
+// complete fills in the defaults and checks; errors wrap edge.ErrInvalid.
+func (t *Topics) complete(s spec) (spec, error) {
+	d := &t.defaults
+	setDefault(&s.partitions, d.Partitions)
+	if s.replicas == 0 {
+		s.replicas = d.ReplicationFactor
+		setDefault(&s.minInSync, d.MinInSync)
+	}
+	setDefault(&s.minInSync, DefaultMinInSync(s.replicas))
+	setDefault(&s.durability, d.Durability)
+	switch {
+	case !edge.ValidName(s.name): // it is a folder's name on every disk
+		return s, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, s.name)
+	case s.partitions < 1 || s.partitions > nsqd.MaxPartitions:
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, nsqd.MaxPartitions)
+	case s.replicas < 1:
+		return s, fmt.Errorf("%w: replication_factor must be at least 1", edge.ErrInvalid)
+	case s.durability != meta.DurabilitySync && s.durability != meta.DurabilityReplicated:
+		return s, fmt.Errorf("%w: durability must be %s or %s", edge.ErrInvalid, meta.DurabilitySync, meta.DurabilityReplicated)
+	case s.minInSync < 1 || s.minInSync > s.replicas:
+		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", edge.ErrInvalid, s.replicas)
+	}
+	return s, nil
+}
+
+// setDefault sets *v where it is zero.
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+// Ensure finds a topic, or makes it with the defaults if that is allowed.
+func (t *Topics) Ensure(ctx context.Context, name string) (meta.TopicState, error) {
+	if state, ok := t.catalog.Topic(name); ok {
+		return state, nil
+	}
+	if t.defaults.NoAutoCreate {
+		return meta.TopicState{}, edge.ErrTopicNotFound
+	}
+	s, err := t.complete(spec{name: name})
+	if err != nil {
+		return meta.TopicState{}, err
+	}
+	return t.create(ctx, s)
+}
+
+// CreateExplicitly makes a topic as asked. Of one that exists the limits change that are
+// named, and a replication factor that is higher; another difference is edge.ErrConflict.
+func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	now, there := t.catalog.Topic(op.Topic)
+	if there {
+		if err := conflict(now, op); err != nil {
+			return err
+		}
+	}
+	s, err := t.complete(spec{
+		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
+		ordered: op.Ordered != nil && *op.Ordered, explicit: true,
+		durability: meta.Durability(op.Durability),
+	})
+	if err != nil {
+		return err
+	}
+	if op.Durability != "" && t.catalog.Cluster().Level < meta.LevelDurability {
+		return fmt.Errorf("%w: a topic's durability requires feature level %d of all brokers, the cluster has %d: older ones would ignore it",
+			edge.ErrInvalid, meta.LevelDurability, t.catalog.Cluster().Level)
+	}
+	if !there {
+		if err := t.enoughBrokers(s.replicas, t.defaults.ReplicationFactor); err != nil { // the default's are awaited
+			return err
+		}
+	}
+	if op.Limits.Malformed != nil {
+		return op.Limits.Malformed
+	}
+	return t.makeAs(ctx, s, op)
+}
+
+// makeAs creates a topic, or brings the existing one to the settings of the operation.
+func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.partitions)*prepareEach)
+	defer cancel()
+	for {
+		made, err := t.create(ctx, s)
+		if err != nil {
+			return err
+		}
+		if err = t.adapt(ctx, op); err == nil {
+			err = t.setLimits(ctx, op.Topic, op.Limits, meta.Durability(op.Durability))
+		}
+		if !errors.Is(err, edge.ErrTopicNotFound) {
+			return err
+		}
+		// The one that was found here has been deleted: it is made when the catalog has that.
+		err = t.catalog.Await(ctx, func() bool { now, ok := t.catalog.Topic(op.Topic); return !ok || now.ID != made.ID })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// setLimits changes the limits of a topic, and its durability, that are given.
+func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits, d meta.Durability) error {
+	return t.changeTopic(ctx, topic, func(s meta.TopicState) (meta.TopicState, error) {
+		s.Durability = cmp.Or(d, s.Durability)
+		o := &s.Options
+		for to, value := range map[*int64]*int64{&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes} {
+			if value != nil {
+				*to = *value
+			}
+		}
+		return s, nil
+	})
+}
+
+// create returns when the catalog has the topic. The first broker that creates it wins;
+// the others find it.
+func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
+	came := time.Now()
+	unlock, err := t.locks.Lock(ctx, s.name)
+	if err != nil {
+		return meta.TopicState{}, err
+	}
+	defer unlock()
+	if state, ok := t.catalog.Topic(s.name); ok {
+		return state, nil // made while this waited: no broker is asked again
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
+	defer cancel()
+	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}
+	if time.Since(came) > txn.Retry { // another caller has tried it meanwhile
+		c.began = came
+	}
+	known := t.knownChannels(ctx, s.name)
+	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
+	for {
+		if state, ok := t.catalog.Topic(s.name); ok {
+			return state, nil
+		}
+		err := t.try(ctx, c)
+		if err == nil {
+			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(s.name); return ok })
+		}
+		if err == nil {
+			t.createKnown(ctx, s.name, known)
+		}
+		if errors.Is(err, edge.ErrInvalid) {
+			return meta.TopicState{}, err
+		}
+		if err != nil && (time.Since(c.began) >= c.hold || !sleep.Until(ctx, t.catalog.Changed(), txn.Retry)) {
+			return meta.TopicState{}, fmt.Errorf("%w: create topic %s: %w", edge.ErrUnavailable, s.name, err)
+		}
+	}
+}
+
+// knownChannels are the channels that a new topic is to have before its first
+// message, for only the first one begins with what the topic kept: those of
+// consumers that look the topic up elsewhere and have not come yet.
+func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
+	if t.defaults.KnownChannels == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
+	defer cancel()
+	return slices.DeleteFunc(t.defaults.KnownChannels(ctx, topic), func(channel string) bool {
+		return !edge.ValidName(channel) || nsqd.IsEphemeral(channel)
+	})
+}
+
+// createKnown makes them, all from the beginning: another broker may have taken
+// puts since the topic is there. One that cannot be made holds up nothing.
+func (t *Topics) createKnown(ctx context.Context, topic string, channels []string) {
+	for _, channel := range channels {
+		if err := t.channels.Create(ctx, topic, channel, "earliest", false); err != nil {
+			t.log.WithError(err).WithField("topic", topic).WithField("channel", channel).
+				Warn("cannot create a channel that lookupd knows")
+		}
+	}
+}

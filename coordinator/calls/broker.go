@@ -1,0 +1,31 @@
+package calls
+
+// The calls about brokers.
+const (
+	// Space reports whether a broker is below its disk reserve.
+	Space Method[SpaceNotice, None] = "broker.space"
+	// Hide reports that an operator hides a node from lookups of a topic.
+	Hide Method[HideNotice, None] = "broker.hide"
+	// Failed reports that the caller is to count as dead until it connects anew.
+	Failed Method[None, None] = "broker.failed"
+	// Busy reports how long the present write of a broker's journal, or pass of a core loop,
+	// has been under way.
+	Busy Method[None, BusyReply] = "broker.busy"
+	// Topics gives the statistics of the partitions that a broker leads, without clients.
+	Topics Method[None, []TopicStats] = "broker.topics"
+)
+
+// SpaceNotice reports whether a broker is below its disk reserve.
+// On the wire, by place: append only.
+type SpaceNotice struct {
+	Node string
+	Low  bool
+}
+
+// BusyReply is the longest of them; 0 if none is under way.
+// On the wire, by place: append only.
+type BusyReply struct{ Milliseconds int64 }
+
+// HideNotice names a topic and a node ("broadcast_address:http_port").
+// On the wire, by place: append only.
+type HideNotice struct{ Topic, Node string }

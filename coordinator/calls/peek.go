@@ -1,0 +1,61 @@
+package calls
+
+import (
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// PeekRequest is an edge.PeekRequest.
+// On the wire, by place: append only.
+type PeekRequest struct {
+	Topic       string
+	Partition   uint16
+	From        string
+	Limit       int
+	Node        ident.Node
+	Uncommitted bool
+}
+
+// PeekReply is an edge.Peeked.
+// On the wire, by place: append only.
+type PeekReply struct {
+	Start, End, Next ident.Sequence
+	Messages         []PeekedMessage
+}
+
+// PeekedMessage is an edge.PeekedMessage.
+// On the wire, by place: append only.
+type PeekedMessage struct {
+	ID        string
+	Partition uint16
+	Sequence  ident.Sequence
+	Time      int64
+	DeliverAt int64
+	Header    []byte
+	Body      string
+	Bytes     []byte
+}
+
+// PeekReplyOf is the answer that carries messages.
+func PeekReplyOf(p edge.Peeked) PeekReply {
+	r := PeekReply{Start: p.Start, End: p.End, Next: p.Next, Messages: make([]PeekedMessage, len(p.Messages))}
+	for i, m := range p.Messages {
+		r.Messages[i] = PeekedMessage{
+			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
+			Header: m.Header, Body: m.Body, Bytes: m.Bytes,
+		}
+	}
+	return r
+}
+
+// Edge are the messages as the edges have them.
+func (r PeekReply) Edge() edge.Peeked {
+	p := edge.Peeked{Start: r.Start, End: r.End, Next: r.Next, Messages: make([]edge.PeekedMessage, len(r.Messages))}
+	for i, m := range r.Messages {
+		p.Messages[i] = edge.PeekedMessage{
+			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
+			Header: m.Header, Body: m.Body, Bytes: m.Bytes,
+		}
+	}
+	return p
+}

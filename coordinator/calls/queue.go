@@ -1,0 +1,94 @@
+package calls
+
+import "github.com/lockstepmq/lockstep/internal/ident"
+
+// The calls about channels, each carried out by the leader of the partition.
+const (
+	// ChangeQueue carries an operation out on one partition.
+	ChangeQueue Method[QueueOp, None] = "queue.do"
+	// ChangeQueues carries it out on several.
+	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
+	// Deferred lists or finishes delayed messages of a channel.
+	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
+)
+
+// The verbs of a QueueOp.
+const (
+	ChannelCreate  = "channel.create"
+	ChannelDelete  = "channel.delete"
+	ChannelEmpty   = "channel.empty"
+	ChannelPause   = "channel.pause"
+	ChannelUnpause = "channel.unpause"
+	ChannelSeek    = "channel.seek"
+	ChannelOrder   = "channel.order"
+	ChannelPolicy  = "channel.policy"
+	TopicPause     = "topic.pause"
+	TopicUnpause   = "topic.unpause"
+	TopicEmpty     = "topic.empty"
+)
+
+// QueueOp is one operation on the channels of one partition, idempotent.
+// On the wire, by place: append only.
+type QueueOp struct {
+	Topic   uint64
+	Number  uint16
+	Verb    string
+	Channel string
+	ID      uint64 // create, delete: of the channel's key; 0 for an ephemeral channel
+	From    string
+	First   bool
+	Ordered bool
+	Paused  bool
+	Idle    bool // seek: only if the channel has no consumers
+	// Revision is that of the channel's key with the policy, or an earlier one than the key
+	// has by now.
+	Revision int64
+}
+
+// Partition names the partition.
+func (o QueueOp) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(o.Topic), Number: o.Number}
+}
+
+// QueueOps is one operation on several partitions of its topic, which the broker that is
+// asked leads.
+// On the wire, by place: append only.
+type QueueOps struct {
+	Op      QueueOp
+	Numbers []uint16
+}
+
+// QueuesDone names the partitions where the operation is done.
+// On the wire, by place: append only.
+type QueuesDone struct{ Done []uint16 }
+
+// DeferredRequest asks for at most Max delayed messages of a channel, or to finish those
+// in Cancel.
+// On the wire, by place: append only.
+type DeferredRequest struct {
+	Topic   uint64
+	Number  uint16
+	Channel string
+	Max     int
+	Cancel  []uint64
+}
+
+// Partition names the partition.
+func (r DeferredRequest) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+}
+
+// DeferredReply is the answer.
+// On the wire, by place: append only.
+type DeferredReply struct {
+	Listed    []DeferredMessage
+	Cancelled int
+}
+
+// DeferredMessage is one delayed message.
+// On the wire, by place: append only.
+type DeferredMessage struct {
+	Sequence   uint64
+	DeadlineNS int64
+	Attempts   uint16
+}

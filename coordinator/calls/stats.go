@@ -1,0 +1,104 @@
+package calls
+
+import "github.com/lockstepmq/lockstep/internal/edge"
+
+// TopicStats is an edge.TopicStats.
+// On the wire, by place: append only.
+type TopicStats struct {
+	TopicName           string
+	Channels            []ChannelStats
+	Depth, BackendDepth int64
+	MessageCount        uint64
+	MessageBytes        uint64
+	Paused              bool
+	E2E                 Latency
+}
+
+// ChannelStats is an edge.ChannelStats.
+// On the wire, by place: append only.
+type ChannelStats struct {
+	ChannelName                  string
+	Depth, BackendDepth          int64
+	InFlightCount, DeferredCount int
+	MessageCount                 uint64
+	ZoneLocalMsgCount            uint64
+	RegionLocalMsgCount          uint64
+	GlobalMsgCount               uint64
+	RequeueCount, TimeoutCount   uint64
+	ClientCount                  int
+	Clients                      []None // none: only the place is there
+	Paused                       bool
+	E2E                          Latency
+	Ordered                      bool
+}
+
+// Latency is an edge.E2ELatency.
+// On the wire, by place: append only.
+type Latency struct {
+	Count       int
+	Percentiles []Percentile
+}
+
+// Percentile is an edge.Percentile.
+// On the wire, by place: append only.
+type Percentile struct{ Quantile, Value float64 }
+
+// StatsOf are the statistics as they travel.
+func StatsOf(list []edge.TopicStats) []TopicStats {
+	out := make([]TopicStats, len(list))
+	for i, t := range list {
+		out[i] = TopicStats{
+			TopicName: t.TopicName, Channels: make([]ChannelStats, len(t.Channels)),
+			Depth: t.Depth, BackendDepth: t.BackendDepth,
+			MessageCount: t.MessageCount, MessageBytes: t.MessageBytes, Paused: t.Paused, E2E: latencyOf(t.E2E),
+		}
+		for j, c := range t.Channels {
+			out[i].Channels[j] = ChannelStats{
+				ChannelName: c.ChannelName, Depth: c.Depth, BackendDepth: c.BackendDepth,
+				InFlightCount: c.InFlightCount, DeferredCount: c.DeferredCount, MessageCount: c.MessageCount,
+				ZoneLocalMsgCount: c.ZoneLocalMsgCount, RegionLocalMsgCount: c.RegionLocalMsgCount, GlobalMsgCount: c.GlobalMsgCount,
+				RequeueCount: c.RequeueCount, TimeoutCount: c.TimeoutCount,
+				ClientCount: c.ClientCount, Paused: c.Paused, E2E: latencyOf(c.E2E), Ordered: c.Ordered,
+			}
+		}
+	}
+	return out
+}
+
+// EdgeStats are the statistics as the edges have them, without clients.
+func EdgeStats(list []TopicStats) []edge.TopicStats {
+	out := make([]edge.TopicStats, len(list))
+	for i, t := range list {
+		out[i] = edge.TopicStats{
+			TopicName: t.TopicName, Channels: make([]edge.ChannelStats, len(t.Channels)),
+			Depth: t.Depth, BackendDepth: t.BackendDepth,
+			MessageCount: t.MessageCount, MessageBytes: t.MessageBytes, Paused: t.Paused, E2E: t.E2E.edge(),
+		}
+		for j, c := range t.Channels {
+			out[i].Channels[j] = edge.ChannelStats{
+				ChannelName: c.ChannelName, Depth: c.Depth, BackendDepth: c.BackendDepth,
+				InFlightCount: c.InFlightCount, DeferredCount: c.DeferredCount, MessageCount: c.MessageCount,
+				ZoneLocalMsgCount: c.ZoneLocalMsgCount, RegionLocalMsgCount: c.RegionLocalMsgCount, GlobalMsgCount: c.GlobalMsgCount,
+				RequeueCount: c.RequeueCount, TimeoutCount: c.TimeoutCount,
+				ClientCount: c.ClientCount, Paused: c.Paused, E2E: c.E2E.edge(), Ordered: c.Ordered,
+			}
+		}
+	}
+	return out
+}
+
+func latencyOf(l edge.E2ELatency) Latency {
+	out := Latency{Count: l.Count, Percentiles: make([]Percentile, len(l.Percentiles))}
+	for i, p := range l.Percentiles {
+		out.Percentiles[i] = Percentile(p)
+	}
+	return out
+}
+
+func (l Latency) edge() edge.E2ELatency {
+	out := edge.E2ELatency{Count: l.Count, Percentiles: make([]edge.Percentile, len(l.Percentiles))}
+	for i, p := range l.Percentiles {
+		out.Percentiles[i] = edge.Percentile(p)
+	}
+	return out
+}

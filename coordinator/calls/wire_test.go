@@ -1,0 +1,122 @@
+package calls
+
+import (
+	"go/ast"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wiretest"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+func TestGoldenBytes(t *testing.T) {
+	wiretest.Check(t, wiretest.Codec{Marshal: rpc.Marshal, Unmarshal: rpc.Unmarshal}, []wiretest.Struct{
+		{Value: &None{}, Golden: "90"},
+		{Value: &SpaceNotice{}, Golden: "92a27331c3"},
+		{Value: &BusyReply{}, Golden: "9101"},
+		{Value: &HideNotice{}, Golden: "92a27331a27332"},
+		{Value: &QueueOp{}, Golden: "9b0102a27333a2733405a27336c3c3c3c30b"},
+		{Value: &QueueOps{}, Golden: "929b0102a27333a2733405a27336c3c3c3c30b910c"},
+		{Value: &QueuesDone{}, Golden: "919101"},
+		{Value: &DeferredRequest{}, Golden: "950102a27333049105"},
+		{Value: &DeferredReply{}, Golden: "92919301020304"},
+		{Value: &DeferredMessage{}, Golden: "93010203"},
+		{Value: &PrepareRequest{}, Golden: "94a27331029103a27334"},
+		{Value: &Prepared{}, Golden: "919101"},
+		{Value: &EndsReply{}, Golden: "92919501020304059196060708090a0b"},
+		{Value: &PartitionEnd{}, Golden: "950102030405"},
+		{Value: &DamagedPlace{}, Golden: "96010203040506"},
+		{Value: &BatchesRequest{}, Golden: "93010203"},
+		{Value: &BatchesReply{}, Golden: "91c40101"},
+		{Value: &TransferRequest{}, Golden: "930102a27333"},
+		{Value: &DiscardRequest{}, Golden: "93010203"},
+		{Value: &PeekRequest{}, Golden: "96a2733102a2733304a27335c3"},
+		{Value: &PeekReply{}, Golden: "940102039198a2733405060708c40109a3733130c4010b"},
+		{Value: &PeekedMessage{}, Golden: "98a2733102030405c40106a27337c40108"},
+		{Value: &DigestRequest{}, Golden: "93a273310203"},
+		{Value: &DigestReply{}, Golden: "9ba2733102a2733304050607089194090a0b0c0d0e"},
+		{Value: &BatchDigest{}, Golden: "9401020304"},
+		{Value: &TopicStats{}, Golden: "98a2733191dc0010a27332030405060708090a0b0c0d9190c3920f9192cb4030000000000000cb4031000000000000c313141516c392189192cb4039000000000000cb403a000000000000"},
+		{Value: &ChannelStats{}, Golden: "dc0010a2733102030405060708090a0b0c9190c3920e9192cb402e000000000000cb4030000000000000c3"},
+		{Value: &Latency{}, Golden: "92019192cb4000000000000000cb4008000000000000"},
+		{Value: &Percentile{}, Golden: "92cb3ff0000000000000cb4000000000000000"},
+	})
+}
+
+// A method carries marked structs of this package, and slices of them, alone: a struct of
+// internal/edge would travel with every change that an edge makes to it.
+func TestMethodsCarryMarkedStructs(t *testing.T) {
+	marked, methods := wiretest.Marked(t), 0
+	for _, f := range wiretest.Files(t) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			method, ok := spec.Type.(*ast.IndexListExpr)
+			if !ok {
+				return true
+			}
+			methods++
+			for _, arg := range method.Indices {
+				if list, ok := arg.(*ast.ArrayType); ok {
+					arg = list.Elt
+				}
+				name, ok := arg.(*ast.Ident)
+				require.True(t, ok && marked[name.Name], "%s carries %s", spec.Names[0].Name, reflect.ValueOf(arg).Elem())
+			}
+			return true
+		})
+	}
+	require.Equal(t, 16, methods)
+}
+
+// The conversions lose no field: what the edges have comes back from the wire.
+func TestConversionsKeepTheFields(t *testing.T) {
+	latency := edge.E2ELatency{Count: 20, Percentiles: []edge.Percentile{{Quantile: 21, Value: 22}}}
+	want := []edge.TopicStats{{
+		TopicName: "t", Depth: 1, BackendDepth: 2, MessageCount: 3, MessageBytes: 4, Paused: true, E2E: latency,
+		Channels: []edge.ChannelStats{{
+			ChannelName: "c", Depth: 5, BackendDepth: 6, InFlightCount: 7, DeferredCount: 8, MessageCount: 9,
+			ZoneLocalMsgCount: 10, RegionLocalMsgCount: 11, GlobalMsgCount: 12, RequeueCount: 13, TimeoutCount: 14,
+			ClientCount: 15, Paused: true, E2E: latency, Ordered: true,
+		}},
+	}}
+	wholeBut(t, want[0], "Inherited")
+	wholeBut(t, want[0].Channels[0], "Inherited", "Clients")
+	require.Equal(t, want, EdgeStats(StatsOf(want)))
+
+	p := edge.Peeked{Start: 1, End: 2, Next: 3, Messages: []edge.PeekedMessage{{
+		ID: "id", Partition: 4, Sequence: 5, Time: 6, DeliverAt: 7, Header: []byte("{}"), Body: "b", Bytes: []byte{8},
+	}}}
+	wholeBut(t, p)
+	wholeBut(t, p.Messages[0])
+	require.Equal(t, p, PeekReplyOf(p).Edge())
+
+	d := edge.Digest{
+		Node: "n", Store: 1, Role: "leader", Epoch: 2, Start: 3, Committed: 4, End: 5, Next: 6,
+		Batches: []edge.BatchDigest{{Offset: 7, Bytes: 8, Epoch: 9, CRC: 10}}, CommittedSequence: 11, EndSequence: 12,
+	}
+	wholeBut(t, d)
+	require.Equal(t, DigestReply{
+		Node: "n", Store: 1, Role: "leader", Epoch: 2, Start: 3, Committed: 4, End: 5, Next: 6,
+		Batches: []BatchDigest{{Offset: 7, Bytes: 8, Epoch: 9, CRC: 10}}, CommittedSequence: 11, EndSequence: 12,
+	}, DigestReplyOf(d))
+}
+
+// wholeBut requires that all fields are set but those that do not travel.
+func wholeBut(t *testing.T, v any, local ...string) {
+	t.Helper()
+	s := reflect.ValueOf(v)
+	for i := range s.NumField() {
+		name := s.Type().Field(i).Name
+		isLocal := false
+		for _, l := range local {
+			isLocal = isLocal || l == name
+		}
+		require.Equal(t, isLocal, s.Field(i).IsZero(), "%T.%s", v, name)
+	}
+}

@@ -1,0 +1,141 @@
+package directory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// endsTimeout bounds how long Cluster waits for the other brokers.
+const endsTimeout = 300 * time.Millisecond
+
+// Cluster is the whole of GET /v1/cluster. Right after a start, and while the
+// controller changes, it waits up to 1.5 s for one. Ends of partitions led
+// elsewhere are asked for, and left at 0 where no answer comes within 300 ms.
+func (d *Directory) Cluster() edge.ClusterView {
+	ctx, cancel := context.WithTimeout(d.o.Context, lookupWait)
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.o.Catalog.Controller() != "" }) // else it is shown as ""
+	cancel()
+	v := edge.ClusterView{
+		Cluster: d.o.Cluster, Controller: d.o.Catalog.Controller(), Self: d.o.Self.Name, Level: d.o.Catalog.Cluster().Level,
+		Counters: d.o.Counters(), MetadataUnheardMS: d.o.Unheard().Milliseconds(), Topics: []edge.TopicView{},
+	}
+	for _, n := range d.o.Catalog.Nodes() {
+		v.Brokers = append(v.Brokers, d.brokerView(n))
+	}
+	reported := d.collectEnds()
+	for _, name := range d.o.Catalog.Topics() {
+		t, ok := d.o.Catalog.Topic(name)
+		if !ok {
+			continue
+		}
+		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
+			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes, TTLMS: t.Options.TTLMS}
+		for n := range t.Partitions {
+			tv.Partitions = append(tv.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
+		}
+		v.Topics = append(v.Topics, tv)
+	}
+	return v
+}
+
+func (d *Directory) brokerView(n meta.NodeState) edge.BrokerView {
+	r, ok := d.o.Catalog.LiveNode(n.Name)
+	leaving := n.Leaving
+	if ok {
+		n = r.NodeState
+	}
+	return edge.BrokerView{
+		Leaving: leaving,
+		Name:    n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
+		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
+		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Level: n.Level,
+		LowSpace: d.o.LowSpace(n.Name),
+	}
+}
+
+func httpsAddress(n meta.NodeState) string {
+	if n.HTTPSPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPSPort))
+}
+
+func (d *Directory) partitionView(p ident.Partition, reported reports) edge.PartitionView {
+	s, _ := d.o.Catalog.Partition(p)
+	v := edge.PartitionView{Partition: int(p.Number), Epoch: s.Epoch, Replicas: s.Replicas,
+		UnderReplicated: len(s.ISR) < len(s.Replicas), MinInSync: s.MinInSync, Target: s.Target}
+	for _, m := range s.ISR {
+		v.ISR = append(v.ISR, m.Node)
+	}
+	slices.SortFunc(v.ISR, func(a, b ident.Node) int { return cmp.Compare(a, b) })
+	if l, ok := d.Leader(p); ok {
+		v.Leader = l.Node
+	}
+	v.Damaged = reported.damaged[p]
+	if e, ok := reported.ends[p]; ok {
+		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
+		v.EndOffset = ident.Offset(e.EndOffset)
+	}
+	return v
+}
+
+// reports are the answers of the live brokers about their partitions.
+type reports struct {
+	ends    map[ident.Partition]calls.PartitionEnd
+	damaged map[ident.Partition][]edge.DamageView
+}
+
+// collectEnds asks all live brokers at once. One that does not answer in time is left out.
+func (d *Directory) collectEnds() reports {
+	ctx, cancel := context.WithTimeout(d.o.Context, endsTimeout)
+	defer cancel()
+	out := reports{ends: map[ident.Partition]calls.PartitionEnd{}, damaged: map[ident.Partition][]edge.DamageView{}}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for _, r := range d.o.Catalog.LiveNodes() {
+		if !d.o.Peers.Up(r.Name) {
+			continue
+		}
+		asked.Go(func() {
+			resp, err := calls.Ends.Ask(ctx, d.o.Caller, r.Name, calls.None{})
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range resp.Partitions {
+				out.ends[e.ID()] = e
+			}
+			for _, place := range resp.Damaged {
+				out.damaged[place.ID()] = append(out.damaged[place.ID()], damageView(place, r.Name))
+			}
+		})
+	}
+	asked.Wait()
+	return out
+}
+
+func damageView(d calls.DamagedPlace, n ident.Node) edge.DamageView {
+	return edge.DamageView{
+		Node: n, From: ident.Offset(d.From), To: ident.Offset(d.To),
+		FirstSequence: ident.Sequence(d.FirstSequence), EndSequence: ident.Sequence(d.EndSequence),
+	}
+}
+
+// TopicsLedBy gives the statistics of the partitions that a broker leads, without clients,
+// over the brokers' own connections: its HTTP port may ask for certificates.
+func (d *Directory) TopicsLedBy(ctx context.Context, n ident.Node) ([]edge.TopicStats, error) {
+	list, err := calls.Topics.Ask(ctx, d.o.Caller, n, calls.None{})
+	return calls.EdgeStats(list), err
+}

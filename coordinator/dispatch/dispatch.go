@@ -1,0 +1,123 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// Transport makes calls to other brokers; *rpc.Transport does.
+type Transport interface {
+	Call(ctx context.Context, n ident.Node, method string, req, resp any) error
+}
+
+// Dispatcher is rpc.Handler and calls.Caller of one broker. Make it with New; Open gives it
+// its rooms, Close ends what waits for them.
+type Dispatcher struct {
+	self      ident.Node
+	transport Transport // set before the first call
+	table     atomic.Pointer[table]
+	opened    chan struct{} // closed by Open or Close
+	once      sync.Once
+}
+
+// New makes a dispatcher without rooms.
+func New(self ident.Node) *Dispatcher {
+	return &Dispatcher{self: self, opened: make(chan struct{})}
+}
+
+// Open lets frames and calls in, and calls out.
+func (d *Dispatcher) Open(t Transport, r Rooms) {
+	d.transport = t
+	d.table.Store(newTable(r))
+	d.once.Do(func() { close(d.opened) })
+}
+
+// Close lets go of frames and calls that wait for Open; they are dropped.
+func (d *Dispatcher) Close() { d.once.Do(func() { close(d.opened) }) }
+
+// rooms waits for Open; nil if Close came first.
+func (d *Dispatcher) rooms() *table {
+	if t := d.table.Load(); t != nil {
+		return t
+	}
+	<-d.opened
+	return d.table.Load()
+}
+
+// Frame takes a frame of a peer (rpc.Handler).
+func (d *Dispatcher) Frame(from ident.Node, inc ident.Incarnation, f rpc.Received) {
+	t := d.rooms()
+	if t == nil || int(f.Class) >= len(t.frames) || t.frames[f.Class] == nil {
+		return
+	}
+	t.frames[f.Class](from, inc, f)
+}
+
+// Drained has what frames left behind written (rpc.Handler).
+func (d *Dispatcher) Drained() {
+	if t := d.table.Load(); t != nil {
+		t.drained()
+	}
+}
+
+// Peer takes a change of a peer's connection (rpc.Handler).
+func (d *Dispatcher) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
+	if t := d.rooms(); t != nil {
+		t.peer(n, inc, up, refused)
+	}
+}
+
+// Serve answers another broker's call (rpc.Handler).
+func (d *Dispatcher) Serve(ctx context.Context, from ident.Node, method string, raw []byte) (any, error) {
+	t := d.rooms()
+	if t == nil {
+		return nil, edge.ErrExiting
+	}
+	h, ok := t.calls[method]
+	if !ok {
+		return nil, fmt.Errorf("%w: %q", rpc.ErrMethod, method)
+	}
+	return h(ctx, from, raw)
+}
+
+// Call asks a broker, this one without a detour (calls.Caller).
+func (d *Dispatcher) Call(ctx context.Context, n ident.Node, method string, req, resp any) error {
+	if n != d.self {
+		return d.transport.Call(ctx, n, method, req, resp)
+	}
+	raw, err := rpc.Marshal(req)
+	if err != nil {
+		return err
+	}
+	out, err := d.Serve(ctx, n, method, raw)
+	if err != nil || out == nil {
+		return err
+	}
+	if raw, err = rpc.Marshal(out); err != nil {
+		return err
+	}
+	return rpc.Unmarshal(raw, resp)
+}
+
+// handler answers one method.
+type handler func(ctx context.Context, from ident.Node, raw []byte) (any, error)
+
+// on adds a method to the table.
+func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.Context, ident.Node, Req) (Resp, error)) {
+	t.calls[string(m)] = func(ctx context.Context, from ident.Node, raw []byte) (any, error) {
+		var req Req
+		if _, none := any(req).(calls.None); !none {
+			if err := rpc.Unmarshal(raw, &req); err != nil {
+				return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+			}
+		}
+		return answer(ctx, from, req)
+	}
+}

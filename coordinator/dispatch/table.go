@@ -1,0 +1,103 @@
+package dispatch
+
+import (
+	"context"
+
+	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/directory"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/hosting"
+	"github.com/lockstepmq/lockstep/coordinator/inspect"
+	"github.com/lockstepmq/lockstep/coordinator/peers"
+	"github.com/lockstepmq/lockstep/coordinator/upkeep"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// Rooms are the parts of the broker that take frames and answer calls.
+type Rooms struct {
+	Engine    *engine.Engine
+	Gateway   *gateway.Gateway
+	Peers     *peers.Peers
+	Hosting   *hosting.Hosting
+	Queues    *admin.Queues
+	Inspector *inspect.Inspector
+	Directory *directory.Directory
+	Repair    *upkeep.Repair
+	Space     *upkeep.Space
+}
+
+// table is the way in: a handler for each class of frames and each method.
+type table struct {
+	peer    func(n ident.Node, inc ident.Incarnation, up, refused bool)
+	frames  [rpc.ClassBulk + 1]func(from ident.Node, inc ident.Incarnation, f rpc.Received)
+	drained func()
+	calls   map[string]handler
+}
+
+func newTable(r Rooms) *table {
+	t := &table{peer: r.Peers.Peer, drained: r.Engine.Flush, calls: map[string]handler{}}
+
+	t.frames[rpc.ClassReplica] = r.Engine.Receive
+	t.frames[rpc.ClassBulk] = r.Engine.Receive
+	t.frames[rpc.ClassForward] = r.Gateway.HandleFrame
+	t.frames[rpc.ClassRelay] = r.Gateway.HandleFrame
+
+	on(t, calls.Prepare, func(_ context.Context, _ ident.Node, req calls.PrepareRequest) (calls.Prepared, error) {
+		return r.Hosting.Prepare(req)
+	})
+	on(t, calls.Release, func(ctx context.Context, _ ident.Node, req calls.PrepareRequest) (calls.None, error) {
+		return calls.None{}, r.Hosting.Release(ctx, req)
+	})
+	on(t, calls.Transfer, func(_ context.Context, _ ident.Node, req calls.TransferRequest) (calls.None, error) {
+		return calls.None{}, r.Engine.TransferLeadership(req.ID(), ident.Node(req.To))
+	})
+	on(t, calls.ChangeQueue, func(ctx context.Context, _ ident.Node, op calls.QueueOp) (calls.None, error) {
+		return calls.None{}, r.Queues.Change(ctx, op)
+	})
+	on(t, calls.ChangeQueues, func(ctx context.Context, _ ident.Node, ops calls.QueueOps) (calls.QueuesDone, error) {
+		return r.Queues.ChangeMany(ctx, ops), nil
+	})
+	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
+		return r.Queues.Deferred(ctx, req)
+	})
+	on(t, calls.Ends, func(context.Context, ident.Node, calls.None) (calls.EndsReply, error) {
+		return r.Inspector.Ends(), nil
+	})
+	on(t, calls.Topics, func(context.Context, ident.Node, calls.None) ([]calls.TopicStats, error) {
+		return calls.StatsOf(r.Inspector.Topics("", "", false)), nil
+	})
+	on(t, calls.Digest, func(_ context.Context, _ ident.Node, req calls.DigestRequest) (calls.DigestReply, error) {
+		d, err := r.Inspector.Digest(edge.DigestRequest(req))
+		return calls.DigestReplyOf(d), err
+	})
+	on(t, calls.Peek, func(_ context.Context, _ ident.Node, req calls.PeekRequest) (calls.PeekReply, error) {
+		p, err := r.Inspector.PeekHere(edge.PeekRequest(req))
+		return calls.PeekReplyOf(p), err
+	})
+	on(t, calls.Discard, func(ctx context.Context, _ ident.Node, req calls.DiscardRequest) (calls.None, error) {
+		return calls.None{}, r.Hosting.Discard(ctx, req)
+	})
+	on(t, calls.Batches, func(_ context.Context, _ ident.Node, req calls.BatchesRequest) (calls.BatchesReply, error) {
+		return r.Repair.Batches(req)
+	})
+	on(t, calls.Space, func(_ context.Context, _ ident.Node, n calls.SpaceNotice) (calls.None, error) {
+		r.Space.Notice(n)
+		return calls.None{}, nil
+	})
+	on(t, calls.Hide, func(_ context.Context, _ ident.Node, n calls.HideNotice) (calls.None, error) {
+		r.Directory.Hide(n)
+		return calls.None{}, nil
+	})
+	on(t, calls.Failed, func(_ context.Context, from ident.Node, _ calls.None) (calls.None, error) {
+		r.Peers.Failed(from)
+		return calls.None{}, nil
+	})
+	on(t, calls.Busy, func(context.Context, ident.Node, calls.None) (calls.BusyReply, error) {
+		return r.Inspector.Busy(), nil
+	})
+	return t
+}

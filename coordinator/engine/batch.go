@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+)
+
+const (
+	// groupBytes bounds the puts of one Propose event.
+	groupBytes = 1 << 20
+	// eagerBytes of puts are proposed even while an earlier submission is being
+	// synced.
+	eagerBytes = 256 << 10
+	// gatherBytes of puts do not wait for those before them to be committed, nor
+	// do any puts longer than gatherFor.
+	gatherBytes = 16 << 10
+	gatherFor   = 10 * time.Millisecond
+)
+
+// gather takes a put into the next group of its partition, or refuses it before anything
+// is written.
+func (l *loop) gather(p *Partition, e *event) {
+	if refused := l.refusal(p, &e.draft); refused != 0 {
+		l.answer(e.done, replica.Completion{Outcome: refused})
+		return
+	}
+	if p.putBytes > 0 && p.putBytes+e.draft.Size() > groupBytes {
+		l.propose(p)
+	}
+	l.touch(p)
+	l.o.Metrics.Stage(metrics.StageQueue, l.now.Sub(e.at))
+	t := ticket{put: e.done, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
+	p.puts = append(p.puts, replica.Put{Draft: e.draft, Ticket: p.newTicket(t)})
+	p.putBytes += e.draft.Size()
+}
+
+// propose hands the puts that have gathered to the machine, as one group.
+func (l *loop) propose(p *Partition) {
+	if len(p.puts) == 0 {
+		return
+	}
+	puts := p.puts
+	p.puts, p.putBytes = nil, 0 // the machine may keep them
+	p.machine.Step(replica.Propose{Puts: puts, TimeNS: l.now.UnixNano()}, &p.out)
+}
+
+// release proposes the puts that have gathered, as far as they need not wait. Unless there
+// are many, they go on gathering
+//
+//   - while a submission of this loop is on its way to the disk, because the journal would
+//     not write them before that sync ends anyway;
+//   - while puts of their partition are in flight, because one append costs all replicas
+//     the same work whether it carries one put or fifty;
+//   - and after that for a moment, in a batch window.
+//
+// So groups grow with the load, and an uncontended put never waits.
+func (l *loop) release() {
+	syncing := len(l.unsynced) > 0
+	if !syncing {
+		for _, p := range l.awaitSync {
+			if p.awaitsSync = false; len(p.puts) > 0 {
+				l.touch(p)
+			}
+		}
+		clear(l.awaitSync)
+		l.awaitSync = l.awaitSync[:0]
+	}
+	for _, p := range l.touched {
+		committing := p.machine.Committing()
+		if p.window.inFlight > 0 && !committing {
+			p.window.end(l.now, len(p.puts))
+		}
+		switch {
+		case len(p.puts) == 0:
+		case p.putBytes >= eagerBytes || !syncing && !l.gathers(p, committing):
+			p.window.begin(l.now, len(p.puts))
+			l.propose(p)
+		case syncing && !p.awaitsSync:
+			p.awaitsSync = true
+			l.awaitSync = append(l.awaitSync, p)
+		}
+	}
+}
+
+// gathers reports whether a partition's puts wait for those in flight to be committed, or
+// in a batch window. Not for long: puts that cannot be committed now are the machine's to
+// answer.
+func (l *loop) gathers(p *Partition, committing bool) bool {
+	switch {
+	case p.putBytes >= gatherBytes:
+		return false
+	case committing:
+		return l.now.Sub(p.window.proposed) < gatherFor
+	case p.window.open(l.now, len(p.puts), p.putBytes):
+		l.openWindow(p)
+		return true
+	}
+	return false
+}
+
+// openWindow has the partition looked at again when its batch window closes, or another
+// one that opened before: at most windowMost later.
+func (l *loop) openWindow(p *Partition) {
+	if p.awaitsWindow {
+		return
+	}
+	p.awaitsWindow = true
+	l.awaitWindow = append(l.awaitWindow, p)
+	if len(l.awaitWindow) == 1 {
+		l.windows.Reset(p.window.closes.Sub(l.now))
+	}
+}
+
+// closeWindows looks at the partitions with a batch window. One that is still open is
+// opened again by release.
+func (l *loop) closeWindows() {
+	for _, p := range l.awaitWindow {
+		if p.awaitsWindow = false; len(p.puts) > 0 {
+			l.touch(p)
+		}
+	}
+	clear(l.awaitWindow)
+	l.awaitWindow = l.awaitWindow[:0]
+}

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/tasks"
+)
+
+const (
+	// stall is a gap between two ticks after which nothing that this process believes of
+	// its peers is trusted until it had time to receive from them again.
+	stall = 300 * time.Millisecond
+	// stepLeast is by how much the wall clock must be set back to be corrected for. Less
+	// is the time between reading the two clocks, on a busy machine.
+	stepLeast = 100 * time.Millisecond
+)
+
+// KeepTime drives the channels led here: due timeouts and delays, the deltas of changed
+// state, and the fence. It returns when ctx ends.
+func (e *Engine) KeepTime(ctx context.Context) {
+	last, trusted, extended := time.Now(), time.Now(), time.Time{}
+	var due []*Partition
+	tasks.Every(ctx, tickEvery, func() {
+		now := time.Now()
+		if now.Sub(last) > stall {
+			trusted = now.Add(stall)
+		}
+		if by := now.Sub(last) - wallTime(now).Sub(wallTime(last)); by > stepLeast {
+			e.setBack(by)
+		}
+		last = now
+		e.relieve()
+		if now.Sub(extended) >= e.extendEvery() {
+			extended = now
+			e.extendAll(now, now.After(trusted))
+		}
+		due = e.deadlines.take(now.Add(tickEvery).UnixNano(), due[:0])
+		for _, p := range due {
+			e.drive(p, now.UnixNano())
+		}
+		clear(due)
+	})
+}
+
+// wallTime takes the monotonic clock off: times without it differ by the wall clock.
+func wallTime(t time.Time) time.Time { return t.Round(0) }
+
+// setBack keeps fence, timeouts and deadlines, which are in wall time, from waiting for an
+// hour to pass twice when the wall clock was set back by one. Set forward, it ends them
+// early: messages are redelivered, and the fence is renewed.
+func (e *Engine) setBack(by time.Duration) {
+	e.o.Log.WithField("by", by).Warn("the clock was set back: delayed messages come later by as much")
+	if e.fence.Load() != 0 {
+		e.fence.Add(-by.Nanoseconds())
+	}
+	for _, p := range e.Partitions() {
+		p.queue.ClockSetBack(by.Nanoseconds())
+		e.deadlines.put(p, 0)
+	}
+}
+
+// drive fires the timers of a partition's channels, and notes the next deadline.
+func (e *Engine) drive(p *Partition, nowNS int64) {
+	if !p.Leading() {
+		return // Lead asks again
+	}
+	if p.queue.Due() <= nowNS {
+		p.queue.Expire(nowNS)
+	}
+	p.Flush()
+	if p.queue.DeadPending() {
+		e.o.Dead(p)
+	}
+	at := p.queue.Due()
+	if at < nowNS+tickEvery.Nanoseconds() {
+		e.near.add(p)
+	}
+	if at < math.MaxInt64 {
+		e.deadlines.put(p, at)
+	}
+}

@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+)
+
+// count records the end of a put.
+func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
+	switch o {
+	case replica.Committed:
+		now := time.Now()
+		l.o.Metrics.Stage(metrics.StageReplicate, now.Sub(t.proposed))
+		l.o.Metrics.Stage(metrics.StageCommit, now.Sub(t.at))
+		l.o.Metrics.Stored(t.messages, t.bytes)
+		p.queue.CountStored(t.bytes)
+	case replica.Duplicate:
+		l.o.Metrics.Event(metrics.EventRepeated)
+	}
+}
+
+// countEvents records the rare events between two views of a machine.
+func (l *loop) countEvents(old, now *replica.View) {
+	switch {
+	case old.Role != replica.Leader && now.Role == replica.Leader:
+		l.o.Metrics.Event(metrics.EventElected)
+	case old.Role == replica.Leader && now.Role != replica.Leader:
+		l.o.Metrics.Event(metrics.EventSteppedDown)
+	}
+	a, b := &old.Counters, &now.Counters
+	if *a == *b {
+		return
+	}
+	times := func(e metrics.Event, n uint64) {
+		for range n {
+			l.o.Metrics.Event(e)
+		}
+	}
+	times(metrics.EventRollback, b.Rollbacks-a.Rollbacks)
+	times(metrics.EventTruncated, b.Truncations-a.Truncations)
+	times(metrics.EventRemoved, b.Shrinks-a.Shrinks+b.Swaps-a.Swaps)
+	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
+	times(metrics.EventRestarted, b.Restarts-a.Restarts)
+}

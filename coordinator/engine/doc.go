@@ -1,0 +1,54 @@
+// Package engine runs the replication machines of one broker's partitions
+// (coordinator/replica) with a real disk, real sockets and real time. A put enters at
+// Propose, a message of another broker at Receive.
+//
+// It holds no protocol rule of its own: the machine decides what is committed, elected or
+// truncated. It does not know the metadata, does not open or place replicas, and does not
+// judge which brokers are alive; it is notified (Options, Post).
+//
+// # The way of a put
+//
+//	submit.go     Propose: the put becomes an event of its partition's core loop
+//	run.go        submit: an uncontended put is processed inline, any other is enqueued
+//	loop.go       pass: takes all events; handle
+//	batch.go      gather, release: puts of one partition become one group; window.go
+//	(machine)     Step(Propose) appends the group and fills in Effects
+//	effects.go    journal, deliver: one submission, frames to the followers
+//	flush.go      without syncs: the submission is written when no lock is held
+//	run.go        Synced: the journal calls back, another pass begins
+//	submit.go     Receive: so does an acknowledgement of a follower
+//	effects.go    settle: the view is published, then the put is answered
+//
+// # The parts
+//
+//	Engine      owns everything below
+//	loop        a core loop: event queue, run lock, passes; half as many as processors
+//	Partition   one replica: machine, store, channels
+//	window      adaptive batching of one partition
+//	deadlines   when a partition's channels have something to do; near deadlines
+//	fence       how long the channels led here may serve
+//	pace        how fast channels far behind may read
+//	reader      reads of the log for followers that catch up
+//	flusher     writes to the page cache, where nothing is synced
+//
+// # Invariants
+//
+//  1. A machine is stepped by the holder of its loop's run lock alone. A pass does no I/O:
+//     without syncs, the goroutine that ran the pass copies its writes to the page cache
+//     when it holds no lock (flush.go).
+//  2. Effects are carried out in their order: writes to the journal before sends, reads,
+//     compare-and-swaps and completions of the same pass.
+//  3. A Completer is called exactly once, also at Stop.
+//  4. The view is published before the answers that depend on it.
+//  5. Only role Leader serves. Channels are stopped before anything else when it ends.
+//  6. No event is left in a queue while no goroutine is on its way to it: the holder of the
+//     run lock looks again after it has released it.
+//
+// # Goroutines
+//
+//	loop    half of GOMAXPROCS, at most 4; started by New, end at Stop; own their machines
+//	        while they hold the run lock
+//	reader  2; started by New, end at Stop; answers go to the loops
+//
+// KeepTime and KeepNear run in goroutines of the caller, until their context ends.
+package engine

@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// finish carries out the effects of a pass, in their order over all machines: every write
+// is handed to the journal before anything is sent, read, proposed or answered.
+func (l *loop) finish() {
+	l.release()
+	l.journal()
+	for _, p := range l.touched {
+		l.deliver(p)
+	}
+	l.flushPeers()
+	moved := false
+	for _, p := range l.touched {
+		moved = l.settle(p) || moved
+	}
+	clear(l.touched)
+	l.touched = l.touched[:0]
+	if moved {
+		l.o.Moved()
+	}
+}
+
+// journal hands the writes of all machines to the journal as one submission. The journal
+// copies the bytes that it needs before it returns.
+func (l *loop) journal() {
+	subs := l.subs[:0]
+	var parts []machineToken
+	for _, p := range l.touched {
+		if len(p.out.Write) > 0 {
+			if slices.ContainsFunc(p.out.Write, isAppend) {
+				l.pace.put(l.now)
+			}
+			subs = append(subs, store.Submission{Partition: p.store, Writes: p.out.Write})
+			parts = append(parts, machineToken{p: p, token: p.out.Token})
+		}
+	}
+	if len(subs) == 0 {
+		return
+	}
+	l.token++
+	l.unsynced = append(l.unsynced, submission{token: l.token, at: l.now, parts: parts})
+	switch flush := l.o.Journal.Queue(subs, l, l.token); {
+	case flush && l.inline:
+		l.flusher.due.Store(true)
+	case flush:
+		l.queued = true
+	}
+	l.o.Metrics.Stage(metrics.StageWrite, time.Since(l.now))
+	clear(subs)
+	l.subs = subs
+}
+
+// isAppend distinguishes puts from changes of channels and epochs.
+func isAppend(w queue.Write) bool { return w.Kind == queue.WriteAppend }
+
+// synced steps the machines of all submissions up to token.
+func (l *loop) synced(token uint64, err error) {
+	n := 0
+	for n < len(l.unsynced) && l.unsynced[n].token <= token {
+		for _, part := range l.unsynced[n].parts {
+			if l.hosted[part.p.id] == part.p {
+				l.step(part.p, replica.Synced{Token: part.token, Err: err})
+			}
+		}
+		l.o.Metrics.Stage(metrics.StageSync, l.now.Sub(l.unsynced[n].at))
+		l.unsynced[n].parts = nil
+		n++
+	}
+	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
+	if err != nil {
+		l.o.Failed(err)
+	}
+}
+
+// deliver carries out the effects that leave the partition: messages, reads,
+// compare-and-swaps.
+func (l *loop) deliver(p *Partition) {
+	if !p.muted.Load() {
+		l.send(p)
+	}
+	for _, r := range p.out.Read {
+		l.reader.read(p, r)
+	}
+	if c := p.out.CAS; c != nil {
+		l.o.Proposer.Propose(p.id, *c)
+	}
+}
+
+// send sends the messages. A frame that cannot go now is lost like one on a broken
+// connection: the machine sends again.
+func (l *loop) send(p *Partition) {
+	for i := range p.out.Send {
+		env := &p.out.Send[i]
+		f := encodeMessage(p.id, env)
+		if !l.inline {
+			_ = l.o.Transport.Send(env.To, f)
+			continue
+		}
+		_ = l.o.Transport.Queue(env.To, f)
+		if !slices.Contains(l.queuedTo, env.To) {
+			l.queuedTo = append(l.queuedTo, env.To)
+		}
+	}
+}
+
+// settle publishes, answers, and empties the effects for the next pass. The view goes
+// out before the answers: a producer that is answered may read it.
+func (l *loop) settle(p *Partition) (moved bool) {
+	moved = p.publish()
+	for _, c := range p.out.Done {
+		p.complete(c)
+	}
+	if p.out.Alarm != nil {
+		l.alarm(p)
+	}
+	if moved {
+		v := p.view.Load()
+		l.o.Log.WithFields(p.LogFields()).WithField("epoch", v.Epoch).WithField("leader", v.Leader).
+			Infof("PARTITION is %s", v.Role)
+	}
+	clear(p.out.Write) // or the arrays would keep batches alive
+	clear(p.out.Send)
+	p.out.Reset()
+	p.touched = false
+	if !p.active && !p.machine.Idle() {
+		p.active = true
+		l.active = append(l.active, p)
+	}
+	return moved
+}
+
+// alarmAgain is how often an alarm is logged that goes on: a replica that is refused
+// is asked again five times a second, until an operator comes.
+const alarmAgain = time.Minute
+
+func (l *loop) alarm(p *Partition) {
+	l.o.Metrics.Event(metrics.EventAlarm)
+	text := p.out.Alarm.Error()
+	if text == p.alarm && l.now.Sub(p.alarmAt) < alarmAgain {
+		return
+	}
+	p.alarm, p.alarmAt = text, l.now
+	l.o.Log.WithError(p.out.Alarm).WithFields(p.LogFields()).Error("replication alarm")
+}

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/sirupsen/logrus"
+)
+
+// maxLoops bounds the core loops: each partition lives on one, and more do not help. There
+// are half as many as processors: the sockets need the others, and the work of one loop in
+// one pass would be two passes of two loops.
+const maxLoops = 4
+
+// Journal makes writes durable; *store.Store has it.
+type Journal interface {
+	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The
+	// sink's Synced is called with the token once they are durable, perhaps before Queue
+	// returns. flush reports that Flush must follow.
+	Queue(subs []store.Submission, sink store.Sink, token uint64) (flush bool)
+	// Flush writes what is queued to the page cache, and waits while that hangs.
+	Flush()
+	// Wake has another goroutine write what is queued. It waits for nothing.
+	Wake()
+}
+
+// Transport sends frames to other brokers; *rpc.Transport is one. Nothing of it blocks.
+type Transport interface {
+	// Send sends a frame, or returns why it was not sent.
+	Send(to ident.Node, f rpc.Frame) error
+	// Queue is Send of a frame that goes with the next Flush.
+	Queue(to ident.Node, f rpc.Frame) error
+	Flush(to ident.Node)
+}
+
+// Proposer carries out compare-and-swaps on partition keys. The answer comes as an event.
+type Proposer interface {
+	Propose(id ident.Partition, c replica.CAS)
+}
+
+// DiskReserve reports which brokers are below their disk reserve.
+type DiskReserve interface {
+	// Short reports whether a member of an in-sync set is. Each put asks: it must be cheap.
+	Short(isr []ident.Member) bool
+}
+
+// Reach reports how much of the cluster this broker reaches, for the fence of the
+// partitions led here.
+type Reach interface {
+	// Up reports whether a broker answers; this one does.
+	Up(n ident.Node) bool
+	// AllUp reports whether all brokers of the cluster answer.
+	AllUp() bool
+	// Named is when the metadata last named this broker's registration, as far as it was
+	// asked before now.
+	Named(now time.Time) time.Time
+}
+
+// Options of an engine. Linger, Silent and Metrics may be left out.
+type Options struct {
+	Journal   Journal
+	Transport Transport
+	Proposer  Proposer
+	Reserve   DiskReserve
+	Reach     Reach
+	// Moved is called when a leadership, or a partition's key as its machine has it, changed.
+	Moved func()
+	// Dead is called when some channel of a partition has messages that failed too often.
+	Dead func(*Partition)
+	// Failed is called, once or more, when the journal failed for good.
+	Failed func(error)
+	// Linger is the least time between two passes of a loop, so that they share more work;
+	// 0 = none.
+	Linger time.Duration
+	// Silent is how long the transport counts a peer as up without a frame of it; 0 = its
+	// default.
+	Silent  time.Duration
+	Metrics *metrics.Recorder
+	Log     logrus.FieldLogger
+}
+
+// Engine runs the partitions on this broker. Make it with New, end it with Stop.
+type Engine struct {
+	o          *Options
+	loops      []*loop
+	flusher    *flusher
+	reader     *reader
+	pace       *pace
+	partitions registry
+	deadlines  deadlines
+	near       *nearTimer
+	fence      atomic.Int64 // of all partitions led here, while every broker answers; unix ns
+}
+
+// New starts an engine without partitions.
+func New(o Options) *Engine {
+	e := &Engine{o: &o, reader: newReader(), pace: newPace(), near: newNearTimer(), flusher: &flusher{journal: o.Journal}}
+	for range min(maxLoops, (runtime.GOMAXPROCS(0)+1)/2) {
+		e.loops = append(e.loops, newLoop(&o, e.reader, e.pace))
+	}
+	e.flusher.loops = e.loops
+	for _, l := range e.loops {
+		l.flusher = e.flusher
+		go l.work()
+	}
+	return e
+}
+
+// Stop ends the engine. Every put and every change that waits is answered. The timers
+// (KeepTime, KeepNear) have ended before.
+func (e *Engine) Stop() {
+	for _, l := range e.loops {
+		l.stop()
+	}
+	e.reader.stop()
+}
+
+// loopOf is the core loop of a partition, for ever. Partitions of one topic follow each
+// other, and topic ids are random.
+func (e *Engine) loopOf(p ident.Partition) *loop {
+	return e.loops[(uint64(p.Topic)+uint64(p.Number))%uint64(len(e.loops))]
+}
+
+// Post hands an event to the machine of a partition, if it is hosted.
+func (e *Engine) Post(p ident.Partition, ev replica.Event) { e.loopOf(p).post(p, ev) }

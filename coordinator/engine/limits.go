@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// Limits are a topic's limits as they hold for one of its partitions; 0 = none.
+type Limits struct {
+	Bytes int64 // part of max_bytes
+	TTLMS int64
+}
+
+// bounds is the part of a partition that its limits set; any goroutine reads it.
+type bounds struct {
+	ceiling atomic.Int64 // end of the log beyond which puts are refused, 0 = none
+}
+
+// SetLimits brings a partition to its topic's limits.
+func (p *Partition) SetLimits(l Limits) {
+	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
+	p.queue.SetTTL(l.TTLMS)
+}
+
+// Limit works out the end beyond which puts are refused: the log from floor on, where the
+// channels are, less about the messages that they have deferred, is at most so many bytes;
+// 0 = any.
+func (p *Partition) Limit(bytes int64, floor ident.Offset) {
+	if bytes <= 0 {
+		p.ceiling.Store(0)
+		return
+	}
+	start, end := p.store.Start(), p.Committed()
+	deferred := int64(0)
+	if n := int64(end.Sequence - start.Sequence); n > 0 {
+		deferred = int64(p.queue.DeferredCount()) * int64(end.Offset-start.Offset) / n
+	}
+	p.ceiling.Store(max(1, int64(floor)+min(bytes, math.MaxInt64-int64(floor))-deferred))
+}
+
+// Limited reports whether puts beyond some end are refused.
+func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
+
+// refusal is the outcome of a put that a limit of its topic, or the disk reserve, does not
+// admit; 0 = it is admitted. Nothing is written then (AC-2).
+func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
+	switch {
+	case d.Control != 0: // of the leader itself
+		return 0
+	case p.full(p.putBytes + d.Size()):
+		return outcome.TopicFull
+	case l.o.Reserve.Short(p.view.Load().ISR):
+		return outcome.DiskFull
+	}
+	return 0
+}
+
+// full reports whether a put of so many bytes would pass that end.
+func (p *Partition) full(bytes int) bool {
+	ceiling := p.ceiling.Load()
+	return ceiling != 0 && int64(p.view.Load().End.Offset)+int64(bytes) > ceiling
+}

@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/inflight"
+	"github.com/lockstepmq/lockstep/internal/stopwatch"
+	"github.com/lockstepmq/lockstep/internal/store"
+)
+
+// tickEvery is the granularity of a machine's time.
+const tickEvery = 10 * time.Millisecond
+
+// loop is a core loop: it steps the machines of some partitions. A pass takes all events,
+// steps each machine, and carries out the effects together: one submission to the
+// journal, frames, reads, compare-and-swaps, answers, views.
+//
+// The goroutine that holds the run lock runs a pass and owns the machines: the loop's own
+// goroutine, or one that runs a pass inline (run.go). A pass waits for nothing: no disk,
+// no socket, and no lock that is held for long.
+type loop struct {
+	o       *Options // the engine's
+	reader  *reader
+	pace    *pace
+	flusher *flusher
+	began   time.Time
+	events  *eventQueue
+	puts    inflight.Count // submitted, and not answered yet
+	rested  *time.Timer    // ends Options.Linger; the loop's goroutine has it
+	quit    chan struct{}
+	ended   chan struct{}
+
+	passes   stopwatch.Stopwatch // of the pass under way
+	queued   bool                // the loop's goroutine has to flush; its own
+	flushing atomic.Bool         // it is in a flush
+	flushers atomic.Int64        // goroutines in a flush, which run a pass afterwards
+
+	run sync.Mutex // the run lock
+	runState
+}
+
+// runState is the state of a loop that its run lock guards.
+type runState struct {
+	hosted      map[ident.Partition]*Partition
+	active      []*Partition // get ticks
+	touched     []*Partition // in this pass
+	awaitSync   []*Partition // have puts that wait for a sync; see release
+	awaitWindow []*Partition // have puts in an open batch window; see release
+	windows     *time.Timer  // closes the batch windows
+	ticker      *time.Timer  // for the active partitions
+	ticking     bool         // ticker runs
+	inline      bool         // this pass is not the loop's goroutine's
+	drained     []event      // of this pass
+	queuedTo    []ident.Node // have frames of an inline pass that wait for a flush
+	now         time.Time    // of this pass
+	nowMS       int64        // the same, since the loop began
+	token       uint64       // of the last submission
+	unsynced    []submission
+	subs        []store.Submission // its array is kept between passes
+	barriers    []chan struct{}    // of this pass
+}
+
+// submission is one hand-over to the journal, with the tokens of the machines in it.
+type submission struct {
+	token uint64
+	at    time.Time
+	parts []machineToken
+}
+
+type machineToken struct {
+	p     *Partition
+	token uint64
+}
+
+// newLoop makes a loop; work starts it.
+func newLoop(o *Options, r *reader, p *pace) *loop {
+	l := &loop{o: o, reader: r, pace: p, flusher: &flusher{journal: o.Journal}, began: time.Now(), events: newEventQueue()}
+	l.quit, l.ended = make(chan struct{}), make(chan struct{})
+	l.hosted = map[ident.Partition]*Partition{}
+	l.windows, l.ticker, l.rested = time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	return l
+}
+
+// work is the loop's goroutine. It ends at stop.
+func (l *loop) work() {
+	defer close(l.ended)
+	defer l.ticker.Stop()
+	defer l.windows.Stop()
+	defer l.rested.Stop()
+	for {
+		tick, windows := false, false
+		select {
+		case <-l.events.wake:
+			runtime.Gosched() // goroutines that are ready to run enqueue first: fewer, larger passes
+			if l.lingers() {
+				continue
+			}
+		case <-l.rested.C:
+		case <-l.ticker.C:
+			tick = true
+		case <-l.windows.C:
+			windows = true
+		case <-l.quit:
+			l.run.Lock()
+			l.shut()
+			l.run.Unlock()
+			return
+		}
+		l.run.Lock()
+		l.pass(tick, windows)
+		l.run.Unlock()
+		l.flush()
+		l.lookAgain()
+	}
+}
+
+// lingers puts the next pass off until Options.Linger after the last one.
+func (l *loop) lingers() bool {
+	if l.o.Linger == 0 {
+		return false
+	}
+	l.run.Lock()
+	last := l.now
+	l.run.Unlock()
+	rest := l.o.Linger - time.Since(last)
+	if rest <= 0 {
+		return false
+	}
+	l.rested.Reset(rest)
+	return true
+}
+
+// stop ends work and waits for it; everything that waits has been answered then.
+func (l *loop) stop() {
+	close(l.quit)
+	<-l.ended
+}
+
+// pass takes all events and carries out their effects. tick: it is time for one;
+// windows: a batch window has closed. The caller holds the run lock.
+func (l *loop) pass(tick, windows bool) {
+	l.passes.Begin()
+	defer l.passes.End()
+	l.now = time.Now()
+	l.nowMS = l.now.Sub(l.began).Milliseconds()
+	l.drained = l.events.take(l.drained)
+	for i := range l.drained {
+		l.handle(&l.drained[i])
+	}
+	if tick {
+		l.ticking = false
+		l.tick()
+	}
+	if windows {
+		l.closeWindows()
+	}
+	l.finish()
+	if tick {
+		l.keepActive()
+	}
+	l.passBarriers()
+	if !l.ticking && len(l.active) > 0 {
+		l.ticker.Reset(tickEvery)
+		l.ticking = true
+	}
+}
+
+// passBarriers notifies the goroutines that wait that everything before has taken effect.
+func (l *loop) passBarriers() {
+	for _, ack := range l.barriers {
+		close(ack)
+	}
+	l.barriers = l.barriers[:0]
+}
+
+func (l *loop) handle(e *event) {
+	switch e.kind {
+	case eventSynced:
+		l.synced(e.ticket, e.err)
+		return
+	case eventAdd:
+		l.hosted[e.id] = e.partition
+		l.touch(e.partition)
+		return
+	case eventBarrier:
+		l.barriers = append(l.barriers, e.ack)
+		return
+	}
+	p := l.hosted[e.id]
+	if p == nil {
+		l.refuse(e)
+		return
+	}
+	switch e.kind {
+	case eventStep:
+		l.step(p, e.step)
+	case eventPut:
+		l.gather(p, e)
+	case eventChange:
+		l.step(p, replica.Change{Delta: e.delta, Ticket: p.changeTicket(e.ticket)})
+	case eventRetire:
+		l.retire(p)
+		close(e.ack)
+	}
+}
+
+// refuse answers an event for a partition that is not hosted here.
+func (l *loop) refuse(e *event) {
+	switch e.kind {
+	case eventPut:
+		l.answer(e.done, replica.Completion{Outcome: replica.NotLeader})
+	case eventChange:
+		if e.partition != nil && e.ticket != 0 {
+			e.partition.queue.Completed(e.ticket, false)
+		}
+	case eventRetire, eventBarrier:
+		close(e.ack)
+	}
+}
+
+// answer completes a put.
+func (l *loop) answer(to Completer, c replica.Completion) {
+	l.puts.Leave()
+	to.Complete(c)
+}
+
+func (l *loop) step(p *Partition, ev replica.Event) {
+	l.touch(p)
+	p.machine.Step(ev, &p.out)
+}
+
+// touch takes a partition into this pass, and gives its machine the time if that is
+// stale: a machine that got no ticks for an hour would find every deadline passed.
+func (l *loop) touch(p *Partition) {
+	if p.touched {
+		return
+	}
+	p.touched = true
+	l.touched = append(l.touched, p)
+	if l.nowMS-p.tickMS >= tickEvery.Milliseconds() {
+		p.tickMS = l.nowMS
+		p.machine.Step(replica.Tick{NowMS: l.nowMS}, &p.out)
+	}
+}
+
+// tick touches the partitions whose machines need the time.
+func (l *loop) tick() {
+	for _, p := range l.active {
+		if l.hosted[p.id] == p {
+			l.touch(p)
+		}
+	}
+}
+
+// keepActive drops the partitions that need no ticks, after a tick. They get new effects:
+// the arrays of ten thousand idle ones take tens of megabytes.
+func (l *loop) keepActive() {
+	kept := l.active[:0]
+	for _, p := range l.active {
+		if p.active = l.hosted[p.id] == p && !p.machine.Idle(); p.active {
+			kept = append(kept, p)
+		} else {
+			p.out = replica.Effects{}
+		}
+	}
+	clear(l.active[len(kept):])
+	l.active = kept
+}
+
+// retire ends hosting: all waiting callers are answered, the machine is dropped.
+func (l *loop) retire(p *Partition) {
+	l.finish() // effects of this pass are carried out now or never
+	l.propose(p)
+	p.abandon()
+	delete(l.hosted, p.id)
+	p.out = replica.Effects{}
+	l.o.Moved()
+}
+
+// shut answers everything at the end of the loop.
+func (l *loop) shut() {
+	for _, e := range l.events.close() {
+		if e.kind == eventAdd {
+			l.hosted[e.id] = e.partition
+			continue
+		}
+		l.refuse(&e)
+	}
+	for _, p := range l.hosted {
+		for _, put := range p.puts {
+			p.complete(replica.Completion{Ticket: put.Ticket, Outcome: replica.NotLeader})
+		}
+		p.puts = nil
+		p.abandon()
+	}
+}

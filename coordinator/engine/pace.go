@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// restTime is the pause of a channel that is far behind after each burst.
+	restTime = time.Millisecond
+	// restLate is how much later a pause may end. If it is more, threads of this
+	// broker wait for a processor, and so do its puts.
+	restLate = restTime / 2
+	// putsLately is how long after the last put there are no puts to disturb.
+	putsLately = 100 * time.Millisecond
+	// A pause that ends in time makes the bursts burstStep larger, one that ends late
+	// half as large.
+	burstLeast = 256 << 10
+	burstMost  = 4 << 20
+	burstStep  = 16 << 10
+)
+
+// pace is the paced catch-up of channels that are far behind (nsqd.Pace, docs/adr/0007).
+// While there are no puts they read as fast as they can; else as much as this machine has
+// to spare, which is found out as TCP finds the speed of a network: bursts grow a little
+// while pauses end in time, and are halved when one ends late.
+type pace struct {
+	lastPut atomic.Int64 // unix ns
+	burst   atomic.Int64 // bytes
+	mu      struct {
+		sync.Mutex
+		halved time.Time // pauses that began before do not count again
+	}
+}
+
+func newPace() *pace {
+	p := &pace{}
+	p.burst.Store(burstLeast)
+	return p
+}
+
+// put notes that a put was on its way to the journal.
+func (p *pace) put(now time.Time) { p.lastPut.Store(now.UnixNano()) }
+
+// Burst implements nsqd.Pace.
+func (p *pace) Burst() int {
+	if time.Now().UnixNano()-p.lastPut.Load() > putsLately.Nanoseconds() {
+		return 0
+	}
+	return int(p.burst.Load())
+}
+
+// Pause implements nsqd.Pace.
+func (p *pace) Pause(wake func()) {
+	began := time.Now()
+	time.AfterFunc(restTime, func() {
+		p.ended(began, time.Now())
+		wake()
+	})
+}
+
+// ended learns from a pause.
+func (p *pace) ended(began, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	burst := p.burst.Load()
+	switch {
+	case now.Sub(began) <= restTime+restLate:
+		p.burst.Store(min(burst+burstStep, burstMost))
+	case began.After(p.mu.halved):
+		p.mu.halved = now
+		p.burst.Store(max(burst/2, burstLeast))
+	}
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// Machine decides about one replica; *replica.Machine is one.
+type Machine interface {
+	Step(ev replica.Event, out *replica.Effects)
+	View() replica.View
+	// Idle reports whether it needs no ticks.
+	Idle() bool
+	// Committing reports whether puts are in flight.
+	Committing() bool
+}
+
+// Partition is one replica on this broker: its machine, its store, its channels. It is
+// nsqd.Log and nsqd.Replicator of its channels.
+type Partition struct {
+	// Set before the loop gets the partition, and never changed; any goroutine reads them.
+	id    ident.Partition
+	topic string
+	loop  *loop
+	store *store.Partition
+	queue *nsqd.Partition
+
+	shared
+	deadline deadline // deadlines.mu guards it
+	owned
+}
+
+// shared is the state of a partition that any goroutine reads.
+type shared struct {
+	view   atomic.Pointer[replica.View] // the holder of the run lock replaces it
+	bounds                              // limits.go: SetLimits and Limit write it
+	muted  atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
+}
+
+// owned is the state of a partition that the run lock of its loop guards.
+type owned struct {
+	machine  Machine
+	out      replica.Effects
+	puts     []replica.Put // gathered, not yet proposed
+	putBytes int
+	window   window
+	tickets  tickets
+	tickMS   int64 // of the last Tick
+	leads    ident.Epoch
+
+	touched      bool // in this pass
+	awaitsSync   bool // in runState.awaitSync
+	awaitsWindow bool // in runState.awaitWindow
+	active       bool // in runState.active
+
+	alarm   string // logged last
+	alarmAt time.Time
+}
+
+// ID names the partition.
+func (p *Partition) ID() ident.Partition { return p.id }
+
+// Topic is the name of its topic.
+func (p *Partition) Topic() string { return p.topic }
+
+// Queue is its channels.
+func (p *Partition) Queue() *nsqd.Partition { return p.queue }
+
+// Store is its files.
+func (p *Partition) Store() *store.Partition { return p.store }
+
+// View is the machine's last published view.
+func (p *Partition) View() *replica.View { return p.view.Load() }
+
+// Leading reports whether this broker serves the partition.
+func (p *Partition) Leading() bool { return p.view.Load().Role == replica.Leader }
+
+// LogFields are the partition in a log line.
+func (p *Partition) LogFields() map[string]any {
+	return map[string]any{"topic": p.topic, "partition": p.id.Number}
+}
+
+// Post hands an event to the machine.
+func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
+
+// Flush hands the machine the changes of the channels since the last time.
+func (p *Partition) Flush() {
+	if p.queue.Dirty() {
+		p.queue.Flush()
+	}
+}
+
+// Mute drops the messages of the machine. It returns when none is sent any more.
+func (p *Partition) Mute() {
+	p.muted.Store(true)
+	ack := make(chan struct{})
+	if p.loop.events.enqueue(event{kind: eventBarrier, ack: ack}) {
+		<-ack
+	}
+}
+
+// Unmute sends the messages of the machine again.
+func (p *Partition) Unmute() { p.muted.Store(false) }
+
+// publish shows the machine's view, if it is another, and notifies the channels of its
+// changes. It reports whether leadership or the key, as readers see it, changed.
+func (p *Partition) publish() bool {
+	now, old := p.machine.View(), p.view.Load()
+	if now.Equal(old) {
+		return false // most passes move nothing: puts that gather, heartbeats
+	}
+	v := new(replica.View)
+	*v = now
+	if old.Role == replica.Leader && (v.Role != replica.Leader || v.Epoch != p.leads) {
+		p.leads = 0
+		p.view.Store(v)
+		p.queue.Unlead()
+	}
+	p.view.Store(v)
+	if v.Committed != old.Committed {
+		p.queue.Advance(v.Committed)
+	}
+	if v.Role == replica.Leader && p.leads == 0 {
+		p.leads = v.Epoch
+		p.queue.Lead(v.Epoch)
+	}
+	p.loop.countEvents(old, v)
+	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/signal"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// Completer receives the outcome of one proposed put.
+type Completer = replica.Completer
+
+// eventKind says which fields of an event are set.
+type eventKind uint8
+
+const (
+	eventStep    eventKind = iota + 1 // step the machine
+	eventPut                          // draft, done and at
+	eventChange                       // delta and ticket
+	eventSynced                       // token and err: a submission of the loop is durable
+	eventAdd                          // host a partition
+	eventRetire                       // stop hosting it; ack is closed afterwards
+	eventBarrier                      // ack is closed when all events before it took effect
+)
+
+// event is one entry of a loop's queue. It is a struct, not an interface, so that a put
+// costs no allocation here.
+type event struct {
+	kind      eventKind
+	id        ident.Partition
+	step      replica.Event
+	draft     queue.Draft
+	done      Completer
+	at        time.Time // of a put: when it was submitted
+	delta     []byte
+	ticket    uint64 // of a change: nsqd's number; of a sync: the token
+	err       error
+	partition *Partition
+	ack       chan struct{}
+}
+
+// eventQueue is a loop's input: many writers, one reader that takes everything at once.
+// Writers never block. Its bounds are those of its writers: puts are admitted by the
+// edges, and replicas keep windows.
+type eventQueue struct {
+	wake signal.Edge // there are events
+	mu   struct {
+		sync.Mutex
+		events []event
+		closed bool
+	}
+}
+
+func newEventQueue() *eventQueue { return &eventQueue{wake: signal.NewEdge()} }
+
+// enqueue adds an event and wakes the loop's goroutine; false after close.
+func (q *eventQueue) enqueue(e event) bool {
+	first, open := q.add(e)
+	if first {
+		q.wake.Notify()
+	}
+	return open
+}
+
+// add adds an event and wakes nothing: loop.runInline must follow.
+func (q *eventQueue) add(e event) (first, open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.closed {
+		return false, false
+	}
+	q.mu.events = append(q.mu.events, e)
+	return len(q.mu.events) == 1, true
+}
+
+// pending reports whether there are events.
+func (q *eventQueue) pending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.mu.events) > 0
+}
+
+// spareEvents bounds the array that is kept for later events: when thousands of
+// partitions change at once their events take megabytes.
+const spareEvents = 4096
+
+// take swaps the events for spare, whose array is used for later ones.
+func (q *eventQueue) take(spare []event) []event {
+	clear(spare)
+	if cap(spare) > spareEvents {
+		spare = nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	events := q.mu.events
+	q.mu.events = spare[:0]
+	return events
+}
+
+// close refuses later events and returns those that are left.
+func (q *eventQueue) close() []event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.closed = true
+	events := q.mu.events
+	q.mu.events = nil
+	return events
+}

@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestQueueKeepsOrderAndLosesNothing(t *testing.T) {
+	m := newEventQueue()
+	const writers, each = 4, 1000
+	var done sync.WaitGroup
+	for w := range writers {
+		done.Go(func() {
+			for i := range each {
+				m.enqueue(event{ticket: uint64(w), delta: []byte{byte(i >> 8), byte(i)}})
+			}
+		})
+	}
+	next := make([]int, writers)
+	var events []event
+	for n := 0; n < writers*each; {
+		<-m.wake
+		events = m.take(events)
+		for _, w := range events {
+			require.Equal(t, next[w.ticket], int(w.delta[0])<<8|int(w.delta[1]))
+			next[w.ticket]++
+		}
+		n += len(events)
+	}
+	done.Wait()
+}
+
+func TestClosedQueueGivesBackItsEvents(t *testing.T) {
+	m := newEventQueue()
+	require.True(t, m.enqueue(event{ticket: 1}))
+	require.Len(t, m.close(), 1)
+	require.False(t, m.enqueue(event{ticket: 2}))
+}

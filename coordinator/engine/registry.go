@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// registry is the partitions that are hosted here.
+type registry struct {
+	sync.RWMutex
+	byID map[ident.Partition]*Partition
+	list []*Partition // sorted; replaced, never changed; nil = to be made anew
+}
+
+// Partition finds a partition that is hosted here.
+func (e *Engine) Partition(id ident.Partition) (*Partition, bool) {
+	r := &e.partitions
+	r.RLock()
+	defer r.RUnlock()
+	p, ok := r.byID[id]
+	return p, ok
+}
+
+// Partitions lists the partitions hosted here, sorted. The list is shared: it must not be
+// changed.
+func (e *Engine) Partitions() []*Partition {
+	r := &e.partitions
+	r.RLock()
+	list := r.list
+	r.RUnlock()
+	if list != nil {
+		return list
+	}
+	r.Lock()
+	defer r.Unlock()
+	if r.list == nil {
+		r.list = slices.SortedFunc(maps.Values(r.byID), func(x, y *Partition) int { return x.id.Compare(y.id) })
+	}
+	return r.list
+}
+
+// PartitionsOf lists those of a topic with n partitions that are hosted here.
+func (e *Engine) PartitionsOf(topic ident.TopicID, n int) []*Partition {
+	var list []*Partition
+	for i := range n {
+		if p, ok := e.Partition(ident.Partition{Topic: topic, Number: uint16(i)}); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// set hosts a partition, or no more if p is nil. The list is made anew when it is asked
+// for, so that its many readers need no lock while they walk it, and thousands of
+// partitions that come in a row are not sorted thousands of times.
+func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
+	r.Lock()
+	defer r.Unlock()
+	was = r.byID[id]
+	switch {
+	case p == nil:
+		delete(r.byID, id)
+	case r.byID == nil:
+		r.byID = map[ident.Partition]*Partition{id: p}
+	default:
+		r.byID[id] = p
+	}
+	r.list = nil
+	return was
+}
+
+// Config is a partition that is to be hosted.
+type Config struct {
+	ID     ident.Partition
+	Topic  string
+	Store  *store.Partition
+	Queue  nsqd.Options // Wake, Fence and Pace are filled in
+	Limits Limits
+}
+
+// NewPartition makes a partition with the channels that its store holds. It is not hosted
+// before Add.
+func (e *Engine) NewPartition(c Config) *Partition {
+	p := &Partition{id: c.ID, topic: c.Topic, loop: e.loopOf(c.ID), store: c.Store}
+	p.tickets.open = map[uint64]ticket{}
+	p.view.Store(&replica.View{})
+	q := c.Queue
+	q.Wake, q.Fence = func(atNS int64) { e.deadlines.put(p, atNS) }, &e.fence
+	q.Pace = e.pace
+	p.queue = nsqd.NewPartition(c.Topic, c.ID, p, p, q)
+	replica.Replay(p.queue, c.Store.States())
+	p.SetLimits(c.Limits)
+	return p
+}
+
+// Add hosts a partition with its machine. The core loop has both from here on.
+func (e *Engine) Add(p *Partition, m Machine) {
+	p.machine = m
+	e.partitions.set(p.id, p)
+	p.loop.events.enqueue(event{kind: eventAdd, id: p.id, partition: p})
+}
+
+// Remove stops hosting a partition; nothing of it runs when it returns. Its files stay.
+func (e *Engine) Remove(id ident.Partition) {
+	p := e.partitions.set(id, nil)
+	if p == nil {
+		return
+	}
+	ack := make(chan struct{})
+	if p.loop.events.enqueue(event{kind: eventRetire, id: id, ack: ack}) {
+		<-ack
+	}
+	e.deadlines.forget(p)
+}
+
+// Each calls f for every partition that is hosted here.
+func (e *Engine) Each(f func(ident.Partition)) {
+	for _, p := range e.Partitions() {
+		f(p.id)
+	}
+}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// inlineBytes is the size of the events that are processed inline at most: without syncs
+// the goroutine writes to the page cache after its pass, which takes long when there is much.
+const inlineBytes = 64 << 10
+
+// Propose submits a put to the partition's loop; c is completed exactly once, perhaps
+// before Propose returns. Flush follows, where the caller holds no lock any more.
+func (e *Engine) Propose(p ident.Partition, d queue.Draft, c Completer) {
+	l := e.loopOf(p)
+	if !l.submit(event{kind: eventPut, id: p, draft: d, done: c, at: time.Now()}, l.puts.Enter(), d.Size()) {
+		l.answer(c, replica.Completion{Outcome: replica.NotLeader})
+	}
+}
+
+// Receive submits a replica message of another broker (rpc.ClassReplica, rpc.ClassBulk).
+// The last of the frames that were read together is processed inline. Flush follows, as
+// with Propose.
+func (e *Engine) Receive(from ident.Node, inc ident.Incarnation, f rpc.Received) {
+	p, msg, err := decodeMessage(f)
+	if err != nil {
+		e.o.Log.WithError(err).WithField("node", from).Warn("dropped a message")
+		return
+	}
+	peer := replica.Peer{Node: from, Incarnation: inc, Store: msg.Store}
+	e.loopOf(p).submit(event{kind: eventStep, id: p, step: replica.Received{From: peer, Msg: msg}}, !f.More, len(f.Payload))
+}
+
+// submit hands an event to the loop. An uncontended small one is processed inline, unless
+// passes are to linger; any other is enqueued. false after the loop's end.
+func (l *loop) submit(e event, uncontended bool, bytes int) bool {
+	if uncontended && bytes <= inlineBytes && l.o.Linger == 0 {
+		return l.submitInline(e)
+	}
+	return l.events.enqueue(e)
+}
+
+// submitInline enqueues an event and runs a pass for it; false after the loop's end.
+func (l *loop) submitInline(e event) bool {
+	_, open := l.events.add(e)
+	if open {
+		l.runInline()
+	}
+	return open
+}
+
+// post enqueues an event for a partition's machine.
+func (l *loop) post(p ident.Partition, ev replica.Event) {
+	l.events.enqueue(event{kind: eventStep, id: p, step: ev})
+}
+
+// inlineMost bounds the passes that one caller runs: the effects of a pass may enqueue
+// more events.
+const inlineMost = 3
+
+// runInline runs a pass in the caller's goroutine, if the loop is idle. Waking the loop's
+// goroutine, and those that write to the other brokers, would cost an uncontended put more
+// than all their work for it, since each of them wakes up on a thread of its own
+// (docs/adr/0010). Events of many callers at the same time are better enqueued: the loop's
+// goroutine gathers them into one pass.
+//
+// The caller may hold anything that no pass takes: its own connection, the journal. No
+// event stays behind: a caller that does not get the run lock leaves its event to the
+// holder, which looks again after it has released the lock.
+func (l *loop) runInline() {
+	for range inlineMost {
+		if !l.events.pending() || !l.run.TryLock() {
+			return
+		}
+		l.inline = true
+		l.pass(false, false)
+		l.inline = false
+		l.run.Unlock()
+	}
+	l.lookAgain()
+}
+
+// lookAgain wakes the loop's goroutine for the events that came during a pass. It is
+// called after the run lock was released.
+func (l *loop) lookAgain() {
+	if l.events.pending() {
+		l.events.wake.Notify()
+	}
+}
+
+// Synced is called when a submission is durable: by the journal's goroutine, or without
+// syncs by a goroutine in a flush, which looks at the queue afterwards.
+func (l *loop) Synced(token uint64, err error) {
+	e := event{kind: eventSynced, ticket: token, err: err}
+	if l.flushers.Load() > 0 {
+		l.events.add(e)
+		return
+	}
+	l.submit(e, true, 0)
+}
+
+// flushPeers sends the frames that an inline pass has queued.
+func (l *loop) flushPeers() {
+	for _, n := range l.queuedTo {
+		l.o.Transport.Flush(n)
+	}
+	l.queuedTo = l.queuedTo[:0]
+}

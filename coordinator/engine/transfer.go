@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// TransferLeadership starts a planned change of leader of a partition led here:
+// rpc.ErrNotLeader if it is not.
+func (e *Engine) TransferLeadership(id ident.Partition, to ident.Node) error {
+	p, ok := e.Partition(id)
+	if !ok || !p.Leading() {
+		return rpc.ErrNotLeader
+	}
+	p.TransferLeadership(to)
+	return nil
+}
+
+// TransferLeadership starts the change of leader. The channels' changes of the last 10 ms
+// go along.
+func (p *Partition) TransferLeadership(to ident.Node) {
+	p.Flush()
+	p.Post(replica.TransferLeadership{To: to})
+}
+
+// Settle makes the channels' last changes durable, on all of the in-sync set: a requeue
+// of the last 10 ms must not be forgotten by a planned stop. It returns when that is done
+// or ctx ends; then messages are redelivered. dead: a broker is known to be gone.
+func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
+	for _, p := range e.Partitions() {
+		if p.Leading() {
+			p.Flush()
+		}
+	}
+	for _, l := range e.loops {
+		ack := make(chan struct{})
+		if l.events.enqueue(event{kind: eventBarrier, ack: ack}) {
+			select {
+			case <-ack:
+			case <-ctx.Done():
+			}
+		}
+	}
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for !e.settled(dead) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settled reports whether all in-sync replicas hold every change of the channels led
+// here, or never will because one of them has died.
+func (e *Engine) settled(dead func(ident.Node) bool) bool {
+	for _, p := range e.Partitions() {
+		v := p.View()
+		if v.Role != replica.Leader || v.StateCommitted >= v.StateIssued {
+			continue
+		}
+		if !slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return dead(m.Node) }) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// partitionSubscription is the part of a subscription in one partition. At most one of
+// local and remote is set. With neither, no leader of the partition is known here.
+// All fields are guarded by the subscription's lock.
+type partitionSubscription struct {
+	sub  *subscription
+	id   ident.Partition
+	held map[ident.Sequence]holding // deliveries that the client has
+	// backlog holds the client's finishes and requeues that no leader has received. Each
+	// was in held, which bounds it.
+	backlog []wire.Verb
+	local   *local
+	remote  *remote
+	last    uint64 // the stream opened last: the next one replaces it
+	// spare is the buffer of a stream whose connection broke. If the same leader takes
+	// the next stream, its deliveries stay valid, with their attempts.
+	spare     arrivals
+	spareFrom Leadership
+	pause     time.Duration // between attachments that fail; doubles
+	nextTry   time.Duration // no attachment before
+	missing   time.Duration // since when the leader does not have the channel; 0 = it has
+	finished  int           // by the client, since its demand was weighed
+	weight    int           // the same, of the period before
+	part      bool          // it had messages for the client then
+	place     int           // among the partitions that had
+	before    int           // the weights of the partitions before it
+	kept      int           // in flight then, if it had no part although the client holds messages of it
+}
+
+// holding is one delivery that the client holds.
+type holding struct {
+	epoch    ident.Epoch
+	attempts uint16
+	deadline time.Duration // forgotten then; 0 = never
+}
+
+// local is an attachment to a channel served by this broker.
+type local struct {
+	channel    *nsqd.Channel
+	subscriber *nsqd.Subscriber
+}
+
+// remote is a stream open at another broker.
+type remote struct {
+	stream uint64
+	to     Leadership
+	credit int
+	// buffer are the deliveries that were not pulled: in flight at the leader, and not
+	// held by the client.
+	buffer arrivals
+}
+
+// pull appends deliveries for the client. It is called without the lock.
+func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Delivery {
+	s := h.sub
+	s.mu.Lock()
+	if r := h.remote; r != nil {
+		from := len(dst)
+		full := r.buffer.bytes > waitingBytes
+		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
+		h.holdLocked(dst[from:])
+		if full {
+			h.setCreditLocked(s.creditLocked(h))
+		}
+		s.mu.Unlock()
+		return dst
+	}
+	l := h.local
+	s.mu.Unlock()
+	if l == nil {
+		return dst
+	}
+	from := len(dst)
+	dst = l.channel.Pull(l.subscriber, credit, dst)
+	if len(dst) == from {
+		return dst
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.local != l { // detached meanwhile: the present leader delivers them
+		return dst[:from]
+	}
+	h.holdLocked(dst[from:])
+	return dst
+}
+
+func (h *partitionSubscription) holdLocked(d []edge.Delivery) {
+	deadline := h.deadline()
+	for i := range d {
+		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, attempts: d[i].Message.Attempts, deadline: deadline}
+	}
+}
+
+// deadline is when a delivery that is made now is forgotten.
+func (h *partitionSubscription) deadline() time.Duration {
+	if h.sub.request.MsgTimeoutMS <= 0 {
+		return 0
+	}
+	return h.sub.g.now() + time.Duration(h.sub.request.MsgTimeoutMS)*time.Millisecond + sweepGrace
+}
+
+// handleLocked passes on the client's verb about a delivery that it holds.
+func (h *partitionSubscription) handleLocked(v wire.Verb) error {
+	held, ok := h.held[v.Sequence]
+	switch {
+	case ok:
+	case h.local != nil:
+		return h.local.channel.Refusal(h.local.subscriber, v.Sequence)
+	default:
+		return edge.ErrNotInFlight // only the leader has the present owner
+	}
+	v.Epoch = held.epoch
+	if v.Kind == wire.VerbTouch {
+		held.deadline = h.deadline()
+		h.held[v.Sequence] = held
+	} else {
+		delete(h.held, v.Sequence)
+		h.sub.finishedLocked(h)
+	}
+	switch {
+	case h.local != nil:
+		if err := apply(h.local.channel, h.local.subscriber, v); !errors.Is(err, nsqd.ErrNotLeader) {
+			return err
+		}
+		h.keepLocked(v)
+	case h.remote != nil:
+		v.Stream = h.remote.stream
+		h.sub.g.out.sendVerb(h.remote.to.Node, v)
+	default:
+		h.keepLocked(v)
+	}
+	return nil
+}
+
+// keepLocked adds a verb to the backlog for the next leader. A touch is dropped: the
+// next opening starts the timeouts again.
+func (h *partitionSubscription) keepLocked(v wire.Verb) {
+	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
+		h.backlog = append(h.backlog, v)
+	}
+}
+
+// apply carries a verb out at a channel.
+func apply(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
+	switch v.Kind {
+	case wire.VerbFinish:
+		return c.Finish(s, v.Sequence, v.Epoch)
+	case wire.VerbRequeue:
+		switch v.Argument {
+		case wire.Unseen:
+			return c.Undo(s, v.Sequence)
+		case wire.Left:
+			return c.Return(s, v.Sequence)
+		case wire.Kept:
+			return c.AwaitTimeout(s, v.Sequence)
+		}
+		return c.Requeue(s, v.Sequence, v.Argument)
+	default:
+		return c.Touch(s, v.Sequence)
+	}
+}
+
+func (h *partitionSubscription) inFlightLocked() int {
+	if h.local != nil {
+		return h.local.channel.InFlight(h.local.subscriber)
+	}
+	return len(h.held)
+}
+
+// heldLocked lists the messages that the leader must have in flight to this subscription:
+// those that the client holds, that wait here, or that the backlog names.
+func (h *partitionSubscription) heldLocked() []wire.Verb {
+	spare := h.spare.waiting()
+	out := make([]wire.Verb, 0, len(h.held)+len(h.backlog)+len(spare))
+	for i := range spare {
+		m := &spare[i].Message
+		out = append(out, wire.Verb{Kind: wire.VerbHeld, Sequence: m.Seq, Epoch: spare[i].Epoch, Argument: int64(m.Attempts)})
+	}
+	for seq, v := range h.held {
+		out = append(out, wire.Verb{Kind: wire.VerbHeld, Sequence: seq, Epoch: v.epoch, Argument: int64(v.attempts)})
+	}
+	for _, v := range h.backlog { // attempts 0: the leader has the number
+		out = append(out, wire.Verb{Kind: wire.VerbHeld, Sequence: v.Sequence, Epoch: v.Epoch})
+	}
+	slices.SortFunc(out, func(a, b wire.Verb) int { return int(a.Sequence) - int(b.Sequence) })
+	return out
+}
+
+// sweepLocked forgets the deliveries that are long past their timeout. It reports whether
+// there were any.
+func (h *partitionSubscription) sweepLocked(now time.Duration) (freed bool) {
+	for seq, v := range h.held {
+		if v.deadline > 0 && now >= v.deadline {
+			delete(h.held, seq)
+			freed = true
+		}
+	}
+	return freed
+}
+
+// refuse sends a late refusal to the client, unless too many wait already.
+func (h *partitionSubscription) refuse(v wire.Verb, err error) {
+	r := edge.Refusal{ID: nsqd.ID(h.id, v.Sequence), Verb: v.Kind.String(), Err: err}
+	select {
+	case h.sub.refused <- r:
+	default:
+	}
+}

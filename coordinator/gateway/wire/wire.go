@@ -1,0 +1,385 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// ErrFrame means that a peer's frame is not as doc.go describes it.
+var ErrFrame = errors.New("gateway: malformed frame")
+
+// The sizes of the fixed records, in bytes.
+const (
+	PutSize      = 52
+	ReplySize    = 40
+	DeliverySize = 56
+	VerbSize     = 32
+)
+
+// Bounds of what one broker sends another.
+const (
+	MaxItems = 512     // records in one frame
+	MaxBytes = 1 << 20 // bytes in one frame, but for a single item that is larger
+	MaxName  = 128     // length of a topic's or channel's name in an opening
+)
+
+// FrameKind is the kind of the records in the payload's table. The numbers are on the wire.
+type FrameKind uint8
+
+// FramePuts and FrameReplies are kinds of ClassForward, the others of ClassRelay.
+const (
+	FramePuts    FrameKind = 1
+	FrameReplies FrameKind = 2
+	FrameOpen    FrameKind = 3
+	FrameDeliver FrameKind = 4
+	FrameVerbs   FrameKind = 5
+)
+
+// Forward is the header of ClassForward; hints come with replies.
+// On the wire, by place: append only.
+type Forward struct {
+	Kind  FrameKind
+	Count int
+	Hints []Hint
+}
+
+// AppendBinary implements encoding.BinaryAppender.
+func (h Forward) AppendBinary(b []byte) ([]byte, error) {
+	b = appendHeader(b, h.Kind, h.Count)
+	if len(h.Hints) == 0 {
+		return b, nil
+	}
+	more, err := rpc.Marshal(h.Hints)
+	return append(b, more...), err
+}
+
+// Decode reads a header that a peer has sent.
+func (h *Forward) Decode(b []byte) (err error) {
+	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
+		err = rpc.Unmarshal(b, &h.Hints)
+	}
+	return err
+}
+
+// appendHeader begins every header: a byte for the kind, the count as uvarint.
+// A struct that few frames need follows as msgpack.
+func appendHeader(b []byte, k FrameKind, count int) []byte {
+	return binary.AppendUvarint(append(b, byte(k)), uint64(count))
+}
+
+func cutHeader(b []byte) (k FrameKind, count int, rest []byte, err error) {
+	if len(b) == 0 {
+		return 0, 0, nil, fmt.Errorf("%w: no header", ErrFrame)
+	}
+	n, size := binary.Uvarint(b[1:])
+	if size <= 0 || n > math.MaxInt32 {
+		return 0, 0, nil, fmt.Errorf("%w: count of kind %d", ErrFrame, b[0])
+	}
+	return FrameKind(b[0]), int(n), b[1+size:], nil
+}
+
+// Hint is the leadership of a partition that the sender of a NotLeader has.
+// On the wire, by place: append only.
+type Hint struct {
+	Topic       uint64
+	Partition   uint16
+	Node        string
+	Incarnation int64
+	Epoch       uint64
+}
+
+// Relay is the header of ClassRelay. Open is set with FrameOpen; the
+// table then lists the messages that the subscription holds.
+// On the wire, by place: append only.
+type Relay struct {
+	Kind  FrameKind
+	Count int
+	Open  *Opening
+}
+
+// AppendBinary implements encoding.BinaryAppender.
+func (h Relay) AppendBinary(b []byte) ([]byte, error) {
+	b = appendHeader(b, h.Kind, h.Count)
+	if h.Open == nil {
+		return b, nil
+	}
+	more, err := rpc.Marshal(h.Open)
+	return append(b, more...), err
+}
+
+// Decode reads a header that a peer has sent.
+func (h *Relay) Decode(b []byte) (err error) {
+	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
+		err = rpc.Unmarshal(b, &h.Open)
+	}
+	return err
+}
+
+// Opening asks a leader for a stream.
+// On the wire, by place: append only.
+type Opening struct {
+	Stream       uint64
+	Replaces     uint64 // the stream that it replaces; 0 = none
+	Topic        uint64
+	TopicName    string
+	Partition    uint16
+	Channel      string
+	MsgTimeoutMS int64
+	SampleRate   int32
+	Credit       int
+	Client       ClientStats
+	Ordered      bool // if the channel has to be made
+}
+
+// Put is one forwarded put.
+// On the wire, by place: append only.
+type Put struct {
+	Request   ident.RequestID
+	Partition ident.Partition
+	Epoch     ident.Epoch
+	Attempt   uint32
+	Count     uint32
+	CRC       uint32
+	Length    uint32
+}
+
+// AppendPut appends a record of PutSize bytes.
+func AppendPut(b []byte, r Put) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, r.Request.Producer)
+	b = le.AppendUint64(b, r.Request.N)
+	b = le.AppendUint64(b, uint64(r.Partition.Topic))
+	b = le.AppendUint64(b, uint64(r.Epoch))
+	b = le.AppendUint32(b, r.Attempt)
+	b = le.AppendUint32(b, r.Count)
+	b = le.AppendUint32(b, r.CRC)
+	b = le.AppendUint32(b, r.Length)
+	b = le.AppendUint16(b, r.Partition.Number)
+	return append(b, 0, 0)
+}
+
+// DecodePut reads a record of PutSize bytes.
+func DecodePut(b []byte) Put {
+	le := binary.LittleEndian
+	return Put{
+		Request:   ident.RequestID{Producer: le.Uint64(b), N: le.Uint64(b[8:])},
+		Partition: ident.Partition{Topic: ident.TopicID(le.Uint64(b[16:])), Number: le.Uint16(b[48:])},
+		Epoch:     ident.Epoch(le.Uint64(b[24:])),
+		Attempt:   le.Uint32(b[32:]),
+		Count:     le.Uint32(b[36:]),
+		CRC:       le.Uint32(b[40:]),
+		Length:    le.Uint32(b[44:]),
+	}
+}
+
+// Reply is the answer to one forwarded put.
+// On the wire, by place: append only.
+type Reply struct {
+	Request   ident.RequestID
+	Partition ident.Partition
+	First     ident.Sequence // or the numbers of "not enough replicas": see ResultOf
+	Attempt   uint32
+	Outcome   replica.Outcome
+}
+
+// shortageBits is where the minimum lies in the result of "not enough replicas".
+const shortageBits = 32
+
+// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of
+// "not enough replicas" the two numbers, the minimum in the upper half. Earlier builds
+// ignore the numbers, and send 0.
+func ResultOf(c replica.Completion) ident.Sequence {
+	if c.Outcome == replica.NotEnoughReplicas {
+		return ident.Sequence(uint64(c.Minimum)<<shortageBits | uint64(uint32(c.InSync)))
+	}
+	return c.First
+}
+
+// Completion is the answer of the leader's machine.
+func (r *Reply) Completion() replica.Completion {
+	if r.Outcome == replica.NotEnoughReplicas {
+		n := uint64(r.First)
+		return replica.Completion{Outcome: r.Outcome, InSync: int(uint32(n)), Minimum: int(n >> shortageBits)}
+	}
+	return replica.Completion{Outcome: r.Outcome, First: r.First}
+}
+
+// AppendReply appends a record of ReplySize bytes.
+func AppendReply(b []byte, r Reply) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, r.Request.Producer)
+	b = le.AppendUint64(b, r.Request.N)
+	b = le.AppendUint64(b, uint64(r.Partition.Topic))
+	b = le.AppendUint64(b, uint64(r.First))
+	b = le.AppendUint32(b, r.Attempt)
+	b = le.AppendUint16(b, r.Partition.Number)
+	return append(b, byte(r.Outcome), 0)
+}
+
+// DecodeReply reads a record of ReplySize bytes.
+func DecodeReply(b []byte) Reply {
+	le := binary.LittleEndian
+	return Reply{
+		Request:   ident.RequestID{Producer: le.Uint64(b), N: le.Uint64(b[8:])},
+		Partition: ident.Partition{Topic: ident.TopicID(le.Uint64(b[16:])), Number: le.Uint16(b[36:])},
+		First:     ident.Sequence(le.Uint64(b[24:])),
+		Attempt:   le.Uint32(b[32:]),
+		Outcome:   replica.Outcome(b[38]),
+	}
+}
+
+// VerbKind is the kind of a statement about one stream or one delivery. The numbers
+// are on the wire.
+type VerbKind uint8
+
+// The verbs, each with its direction and its argument.
+const (
+	VerbFinish  VerbKind = 1  // edge → leader
+	VerbRequeue VerbKind = 2  // edge → leader; argument: delay in ms, or Unseen, Left or Kept
+	VerbTouch   VerbKind = 3  // edge → leader
+	VerbHeld    VerbKind = 4  // in an opening; argument: attempts, 0: the leader has the number
+	VerbCredit  VerbKind = 5  // edge → leader; argument: the credit
+	VerbClose   VerbKind = 6  // edge → leader; argument: a Leaving
+	VerbRevoked VerbKind = 7  // leader → edge: timed out or emptied, no longer the client's
+	VerbGone    VerbKind = 8  // leader → edge: no such stream here; open it again
+	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
+	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (yet, or any more)
+	// VerbRefused is added to a finish, requeue or touch that was not possible.
+	VerbRefused VerbKind = 16
+)
+
+// Unseen is the argument of a requeue of a message that the client was not sent: the
+// delivery does not count as an attempt.
+const Unseen = -1
+
+// Left is the argument of a requeue of a message whose client has left.
+const Left = -2
+
+// Kept is likewise, and the message waits for its timeout.
+const Kept = -3
+
+// String is the verb of the protocol.
+func (k VerbKind) String() string {
+	switch k &^ VerbRefused {
+	case VerbFinish:
+		return "FIN"
+	case VerbRequeue:
+		return "REQ"
+	case VerbTouch:
+		return "TOUCH"
+	}
+	return fmt.Sprintf("verb(%d)", uint8(k))
+}
+
+// Leaving is the fate of the messages that a stream has in flight when it ends. The
+// numbers are arguments of VerbClose on the wire.
+type Leaving int64
+
+// The ends of a stream.
+const (
+	LeaveHeld      Leaving = 0 // they wait for their timeouts
+	LeaveRequeued  Leaving = 1 // they are requeued at once: the client has left
+	LeaveWithdrawn Leaving = 2 // likewise, but the client is not the cause: no attempt is counted
+)
+
+// Verb is one statement about a stream.
+// On the wire, by place: append only.
+type Verb struct {
+	Kind     VerbKind
+	Stream   uint64
+	Sequence ident.Sequence
+	Epoch    ident.Epoch
+	Argument int64
+}
+
+// AppendVerb appends a record of VerbSize bytes.
+func AppendVerb(b []byte, v Verb) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, v.Stream)
+	b = le.AppendUint64(b, uint64(v.Sequence))
+	b = le.AppendUint64(b, uint64(v.Argument))
+	b = le.AppendUint32(b, uint32(v.Epoch))
+	return append(b, byte(v.Kind), 0, 0, 0)
+}
+
+// DecodeVerb reads a record of VerbSize bytes.
+func DecodeVerb(b []byte) Verb {
+	le := binary.LittleEndian
+	return Verb{
+		Stream:   le.Uint64(b),
+		Sequence: ident.Sequence(le.Uint64(b[8:])),
+		Argument: int64(le.Uint64(b[16:])),
+		Epoch:    ident.Epoch(le.Uint32(b[24:])),
+		Kind:     VerbKind(b[28]),
+	}
+}
+
+// AppendDelivery appends a record of DeliverySize bytes. The header and the body of the
+// message are the caller's to send.
+func AppendDelivery(b []byte, stream uint64, d *edge.Delivery) []byte {
+	le, m := binary.LittleEndian, &d.Message
+	b = le.AppendUint64(b, stream)
+	b = le.AppendUint64(b, uint64(m.Seq))
+	b = le.AppendUint64(b, uint64(d.Epoch))
+	b = le.AppendUint64(b, uint64(m.Time))
+	b = le.AppendUint64(b, m.Trace)
+	b = le.AppendUint32(b, uint32(len(m.Header)))
+	b = le.AppendUint32(b, uint32(len(m.Body)))
+	b = le.AppendUint16(b, m.Attempts)
+	return append(b, 0, 0, 0, 0, 0, 0)
+}
+
+// DecodeDelivery reads one record and cuts its bytes off the front of rest.
+// The partition and the id are the stream's to fill in.
+func DecodeDelivery(b, rest []byte) (stream uint64, d edge.Delivery, after []byte, err error) {
+	le := binary.LittleEndian
+	header, body := uint64(le.Uint32(b[40:])), uint64(le.Uint32(b[44:]))
+	if header+body > uint64(len(rest)) {
+		return 0, d, nil, fmt.Errorf("%w: a delivery is cut short", ErrFrame)
+	}
+	d.Epoch = ident.Epoch(le.Uint64(b[16:]))
+	d.Message = queue.Message{
+		Seq:      ident.Sequence(le.Uint64(b[8:])),
+		Time:     int64(le.Uint64(b[24:])),
+		Trace:    le.Uint64(b[32:]),
+		Attempts: le.Uint16(b[48:]),
+		Header:   rest[:header:header],
+		Body:     rest[header : header+body : header+body],
+	}
+	if header == 0 {
+		d.Message.Header = nil
+	}
+	return le.Uint64(b), d, rest[header+body:], nil
+}
+
+// Table splits a payload into count records of the given size and the rest.
+func Table(payload []byte, count, size int) (records, rest []byte, err error) {
+	if count < 0 || count > len(payload)/size {
+		return nil, nil, fmt.Errorf("%w: %d records of %d bytes in %d", ErrFrame, count, size, len(payload))
+	}
+	return payload[:count*size], payload[count*size:], nil
+}
+
+// DecodeVerbs decodes a whole table of verbs.
+func DecodeVerbs(payload []byte, count int) ([]Verb, error) {
+	records, rest, err := Table(payload, count, VerbSize)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) != 0 {
+		return nil, fmt.Errorf("%w: %d bytes after the verbs", ErrFrame, len(rest))
+	}
+	out := make([]Verb, 0, count)
+	for ; len(records) > 0; records = records[VerbSize:] {
+		out = append(out, DecodeVerb(records))
+	}
+	return out, nil
+}

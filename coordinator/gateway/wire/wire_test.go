@@ -1,0 +1,141 @@
+package wire
+
+import (
+	"encoding/hex"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wiretest"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+var somewhere = ident.Partition{Topic: 0x0102030405060708, Number: 0x1112}
+
+// The golden bytes of doc.go: a change of them is a change of the protocol.
+func TestRecordsHaveTheirBytes(t *testing.T) {
+	p := Put{
+		Request: ident.RequestID{Producer: 0xa1, N: 0xa2}, Partition: somewhere, Epoch: 0xa3,
+		Attempt: 0xa4, Count: 0xa5, CRC: 0xa6, Length: 0xa7,
+	}
+	require.Equal(t, "a100000000000000"+"a200000000000000"+"0807060504030201"+"a300000000000000"+
+		"a4000000"+"a5000000"+"a6000000"+"a7000000"+"1211"+"0000", hex.EncodeToString(AppendPut(nil, p)))
+	require.Equal(t, p, DecodePut(AppendPut(nil, p)))
+
+	r := Reply{
+		Request: ident.RequestID{Producer: 0xa1, N: 0xa2}, Partition: somewhere, First: 0xa3,
+		Attempt: 0xa4, Outcome: replica.InDoubt,
+	}
+	require.Equal(t, "a100000000000000"+"a200000000000000"+"0807060504030201"+"a300000000000000"+
+		"a4000000"+"1211"+"06"+"00", hex.EncodeToString(AppendReply(nil, r)))
+	require.Equal(t, r, DecodeReply(AppendReply(nil, r)))
+
+	short := replica.Completion{Outcome: replica.NotEnoughReplicas, InSync: 1, Minimum: 2}
+	r.First, r.Outcome = ResultOf(short), short.Outcome
+	require.Equal(t, "a100000000000000"+"a200000000000000"+"0807060504030201"+"01000000"+"02000000"+
+		"a4000000"+"1211"+"04"+"00", hex.EncodeToString(AppendReply(nil, r)))
+	r = DecodeReply(AppendReply(nil, r))
+	require.Equal(t, short, r.Completion())
+	older := Reply{Outcome: replica.NotEnoughReplicas}
+	require.Equal(t, replica.Completion{Outcome: replica.NotEnoughReplicas}, older.Completion())
+
+	v := Verb{Kind: VerbRequeue, Stream: 0xa1, Sequence: 0xa2, Argument: 0xa3, Epoch: 0xa4}
+	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a4000000"+"02"+"000000",
+		hex.EncodeToString(AppendVerb(nil, v)))
+	require.Equal(t, v, DecodeVerb(AppendVerb(nil, v)))
+
+	d := edge.Delivery{Epoch: 0xa3, Message: queue.Message{
+		Seq: 0xa2, Time: 0xa4, Trace: 0xa5, Header: []byte("h"), Body: []byte("bo"), Attempts: 0xa6,
+	}}
+	b := AppendDelivery(nil, 0xa1, &d)
+	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a400000000000000"+
+		"a500000000000000"+"01000000"+"02000000"+"a600"+"000000000000", hex.EncodeToString(b))
+	stream, got, rest, err := DecodeDelivery(b, []byte("hbo!"))
+	require.NoError(t, err)
+	require.EqualValues(t, 0xa1, stream)
+	require.Equal(t, d, got)
+	require.Equal(t, "!", string(rest))
+	require.Len(t, b, DeliverySize)
+}
+
+const goldenClient = "dc001da27331a27332a27333a2733405060708090a0b0c0d0e0fc3c3a3733138c3a3733230a3733231a3733232a37332339192a373323419c3a3733237a3733238a3733239c3"
+
+// own is a codec of structs that encode themselves.
+func own[T any](encode func([]byte, T) []byte, decode func([]byte) T) *wiretest.Codec {
+	return &wiretest.Codec{
+		Marshal:   func(v any) ([]byte, error) { return encode(nil, *v.(*T)), nil },
+		Unmarshal: func(b []byte, v any) error { *v.(*T) = decode(b); return nil },
+	}
+}
+
+// header is the codec of a header, which package rpc encodes as any other.
+func header(decode func(b []byte, v any) error) *wiretest.Codec {
+	return &wiretest.Codec{Marshal: rpc.Marshal, Unmarshal: decode}
+}
+
+func TestGoldenBytes(t *testing.T) {
+	wiretest.Check(t, wiretest.Codec{Marshal: rpc.Marshal, Unmarshal: rpc.Unmarshal}, []wiretest.Struct{
+		{Value: &Forward{}, Golden: "010291950304a273350607", Own: header(func(b []byte, v any) error { return v.(*Forward).Decode(b) })},
+		{Value: &Relay{}, Golden: "01029b030405a2733607a27338090a0bdc001da3733132a3733133a3733134a3733135101112131415161718191ac3c3a3733239c3a3733331a3733332a3733333a37333349192a373333524c3a3733338a3733339a3733430c3c3", Own: header(func(b []byte, v any) error { return v.(*Relay).Decode(b) })},
+		{Value: &Hint{}, Golden: "950102a273330405"},
+		{Value: &Opening{}, Golden: "9b010203a2733405a27336070809dc001da3733130a3733131a3733132a37331330e0f101112131415161718c3c3a3733237c3a3733239a3733330a3733331a37333329192a373333322c3a3733336a3733337a3733338c3c3"},
+		{Value: &ClientStats{}, Golden: goldenClient},
+		{Value: &PubCount{}, Golden: "92a2733102"},
+		{Value: &Put{}, Golden: "01000000000000000200000000000000030000000000000005000000000000000600000007000000080000000900000004000000", Own: own(AppendPut, DecodePut)},
+		{Value: &Reply{}, Golden: "01000000000000000200000000000000030000000000000005000000000000000600000004000700", Own: own(AppendReply, DecodeReply)},
+		{Value: &Verb{}, Golden: "0200000000000000030000000000000005000000000000000400000001000000", Own: own(AppendVerb, DecodeVerb)},
+	})
+}
+
+// A client's description loses nothing on the wire but Relayed, which the leader sets.
+func TestClientStatsKeepTheirFields(t *testing.T) {
+	var want ClientStats
+	require.NoError(t, rpc.Unmarshal(must(hex.DecodeString(goldenClient)), &want))
+	c := want.Edge()
+	v := reflect.ValueOf(c)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		require.Equal(t, name == "Relayed", v.Field(i).IsZero(), name)
+	}
+	require.Equal(t, want, ClientStatsOf(c))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestSizesOfRecords(t *testing.T) {
+	require.Len(t, AppendPut(nil, Put{}), PutSize)
+	require.Len(t, AppendReply(nil, Reply{}), ReplySize)
+	require.Len(t, AppendVerb(nil, Verb{}), VerbSize)
+}
+
+func TestHeadersGoOverTheWireUnchanged(t *testing.T) {
+	for _, want := range []Forward{{Kind: FramePuts, Count: 300}, {Kind: FrameReplies, Count: 1, Hints: []Hint{{Node: "n2", Epoch: 3}}}} {
+		b, err := rpc.Marshal(want)
+		require.NoError(t, err)
+		var got Forward
+		require.NoError(t, got.Decode(b))
+		require.Equal(t, want, got)
+	}
+	open := Relay{Kind: FrameOpen, Open: &Opening{Stream: 1, Channel: "ch", Client: ClientStats{Hostname: "h"}}}
+	for _, want := range []Relay{{Kind: FrameVerbs, Count: 2}, open} {
+		b, err := rpc.Marshal(want)
+		require.NoError(t, err)
+		var got Relay
+		require.NoError(t, got.Decode(b))
+		require.Equal(t, want, got)
+	}
+	for _, bad := range [][]byte{nil, {1}, {1, 0x80}, append(appendHeader(nil, FrameReplies, 1), 0xc1), appendHeader(nil, FramePuts, 1<<32)} {
+		require.Error(t, new(Forward).Decode(bad), "%x", bad)
+		require.Error(t, new(Relay).Decode(bad), "%x", bad)
+	}
+}

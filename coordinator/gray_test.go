@@ -1,0 +1,159 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/require"
+)
+
+// followers are the brokers of three that do not lead.
+var followers = map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}
+
+// TestSurvivingLeaderDelivers: both followers are gone with a put under way. The metadata
+// still names the leader, so that it delivers what is committed, however long the followers
+// are away. The put is in doubt; later ones are refused.
+func TestSurvivingLeaderDelivers(t *testing.T) {
+	const messages = 40
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), hold: 3 * time.Second})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.whole("orders")
+		leader := c.leader("orders")
+		for i := range messages {
+			require.NoError(t, c.put(leader, "orders", fmt.Sprintf("m%d", i)))
+		}
+		s := c.subscribe(leader, "orders", "billing", 1)
+		epoch := c.epoch(leader, "orders")
+		c.net.loses.Store(true)
+		under := make(chan error, 1)
+		go func() { under <- c.put(leader, "orders", "under way") }()
+		c.eventually(func() bool { d := c.digest(leader, "orders"); return d.End > d.Committed }, "nothing is appended")
+		c.net.isolate("n1", "n2", "n3")
+		c.net.isolate("n2", "n3")
+		c.net.loses.Store(false)
+		slowest := time.Duration(0)
+		for range messages { // 15 s
+			asked := time.Now()
+			s.finish(s.next())
+			slowest = max(slowest, time.Since(asked))
+			time.Sleep(390 * time.Millisecond)
+		}
+		t.Logf("slowest delivery %s", slowest)
+		require.Less(t, slowest, time.Second, "it stopped delivering")
+		require.ErrorIs(t, <-under, edge.ErrInDoubt)
+		require.Equal(t, epoch, c.epoch(leader, "orders"), "a rollback could not bring a definite answer")
+		refused := c.put(leader, "orders", "refused")
+		require.ErrorIs(t, refused, edge.ErrNotEnough)
+		require.EqualError(t, refused, "not enough in-sync replicas (1 of 2), not stored")
+		c.net.heal()
+		c.whole("orders")
+		require.NoError(t, c.put(leader, "orders", "after"))
+		for last := ""; last != "after"; { // finishes that no follower had may come again, and what was in doubt
+			d := s.next()
+			s.finish(d)
+			last = string(d.Message.Body)
+		}
+	})
+}
+
+// TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to
+// 800 ms. It leaves the in-sync set within T_isr + 1 s, and the others serve meanwhile.
+func TestFlappingFollowerLeaves(t *testing.T) {
+	for _, period := range flapPeriods {
+		t.Run(period.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { flap(t, period) })
+		})
+	}
+}
+
+func flap(t *testing.T, period time.Duration) {
+	c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.whole("orders")
+	leader := c.leader("orders")
+	others := followers[leader]
+	stop := c.flapping(period, others[0], leader, others[1])
+	began, left, slowest := time.Now(), time.Duration(0), time.Duration(0)
+	for time.Since(began) < 10*time.Second {
+		asked := time.Now()
+		require.NoError(t, c.put(leader, "orders", "m"))
+		slowest = max(slowest, time.Since(asked))
+		v, _ := c.view(leader, "orders")
+		if left == 0 && len(v.Partitions[0].ISR) == 2 {
+			left = time.Since(began)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("left after %s, slowest put %s", left, slowest)
+	require.NotZero(t, left, "it stays in the in-sync set")
+	require.LessOrEqual(t, left, 2*time.Second)
+	require.LessOrEqual(t, slowest, 2*time.Second)
+	v, _ := c.view(leader, "orders")
+	require.Len(t, v.Partitions[0].ISR, 2, "it joins between two flaps")
+	stop()
+	c.whole("orders")
+}
+
+// TestFlappingLeader: the links of the leader break and come back. Whether it leads on or is
+// replaced, a put at another broker does not wait for longer than a change of leader takes.
+func TestFlappingLeader(t *testing.T) {
+	for _, period := range flapPeriods {
+		t.Run(period.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+				c.do("n1", "topic.create", "orders", "", nil)
+				c.whole("orders")
+				leader := c.leader("orders")
+				others := followers[leader]
+				stop := c.flapping(period, leader, others...)
+				began, slowest := time.Now(), time.Duration(0)
+				for time.Since(began) < 15*time.Second {
+					asked := time.Now()
+					require.NoError(t, c.put(others[0], "orders", "m"))
+					slowest = max(slowest, time.Since(asked))
+					time.Sleep(10 * time.Millisecond)
+				}
+				t.Logf("slowest put %s, led by %s, was %s", slowest, c.leader("orders"), leader)
+				require.LessOrEqual(t, slowest, 4*time.Second)
+				stop()
+				c.whole("orders")
+			})
+		})
+	}
+}
+
+// flapPeriods are how long links that flap are broken, and mended.
+var flapPeriods = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 600 * time.Millisecond, 800 * time.Millisecond}
+
+// flapping breaks and mends a broker's links to others again and again, until stop.
+func (c *cluster) flapping(period time.Duration, name string, others ...string) (stop func()) {
+	ended, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for cut := true; ; cut = !cut {
+			c.net.heal()
+			if cut {
+				c.net.isolate(name, others...)
+			}
+			select {
+			case <-ended:
+				c.net.heal()
+				return
+			case <-time.After(period):
+			}
+		}
+	}()
+	return func() { close(ended); <-gone }
+}
+
+// epoch is that of a broker's replica of partition 0.
+func (c *cluster) epoch(on, topic string) ident.Epoch {
+	c.t.Helper()
+	return c.digest(on, topic).Epoch
+}

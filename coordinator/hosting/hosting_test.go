@@ -1,0 +1,72 @@
+package hosting
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/internal/testkit/enginetest"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newHosting is a broker n1 that hosts one replica.
+func newHosting(t *testing.T) (*Hosting, *enginetest.Replica) {
+	r, m, keys := enginetest.New(t, nsqd.Options{}), meta.NewMemory(), meta.Keys{Cluster: "test"}
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return New(Options{
+		Self: "n1", Engine: r.Engine, Store: r.Store, Catalog: catalog.New(keys, r.Log), Meta: m, Keys: keys,
+		Group: tasks.NewGroup(), Log: r.Log,
+	}), r
+}
+
+// TestStoresPreparedInVainGo: not those of a partition that has a key after all, or that
+// was opened since.
+func TestStoresPreparedInVainGo(t *testing.T) {
+	h, r := newHosting(t)
+	req := calls.PrepareRequest{Name: "new", Topic: 9, Partitions: []uint16{0, 1, 2}}
+	first, err := h.Prepare(req)
+	require.NoError(t, err)
+	again, err := h.Prepare(req)
+	require.NoError(t, err)
+	require.Equal(t, first, again, "asked twice, as after a lost answer")
+
+	vain, keyed, opened := ident.Partition{Topic: 9}, ident.Partition{Topic: 9, Number: 1}, ident.Partition{Topic: 9, Number: 2}
+	ok, _, err := h.o.Meta.Txn(t.Context(), nil, []meta.Put{{Key: h.o.Keys.Partition(keyed), Value: meta.Encode(meta.PartitionState{V: meta.Version})}})
+	require.True(t, ok && err == nil)
+	st, _ := h.o.Store.Partition(opened)
+	p := r.Engine.NewPartition(engine.Config{ID: opened, Topic: "new", Store: st})
+	r.Engine.Add(p, enginetest.NewMachine())
+	require.NoError(t, h.Release(t.Context(), req))
+	require.NoError(t, h.trashUnused(opened), "its key came between two looks")
+	there := func(p ident.Partition) bool { _, ok := h.o.Store.Partition(p); return ok }
+	require.False(t, there(vain))
+	require.True(t, there(keyed))
+	require.True(t, there(opened))
+	require.NoError(t, h.Release(t.Context(), req), "asked twice")
+}
+
+// TestReplicaMovedBackStays: the watch has delivered the move, and not yet the move back.
+func TestReplicaMovedBackStays(t *testing.T) {
+	h, _ := newHosting(t)
+	key := h.o.Keys.Partition(enginetest.ID)
+	state := func(of ident.Node) []byte {
+		return meta.Encode(meta.PartitionState{V: meta.Version, Replicas: []ident.Node{of}})
+	}
+	h.o.Catalog.Apply(meta.Change{Puts: []meta.Entry{{Key: key, Value: state("n2"), Mod: 1}}})
+	for _, now := range []ident.Node{"n1", "n2"} {
+		_, _, err := h.o.Meta.Txn(t.Context(), nil, []meta.Put{{Key: key, Value: state(now)}})
+		require.NoError(t, err)
+		h.moveAway(t.Context(), enginetest.ID)
+		_, stored := h.o.Store.Partition(enginetest.ID)
+		require.Equal(t, now == "n1", stored)
+	}
+}

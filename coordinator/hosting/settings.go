@@ -1,0 +1,52 @@
+package hosting
+
+import (
+	"context"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// TopicChanged notifies replicas of new limits, and lets go of those that a tombstone names.
+func (h *Hosting) TopicChanged(name string) {
+	t, ok := h.o.Catalog.Record(name)
+	switch {
+	case !ok:
+	case t.Deleted:
+		h.drop(t)
+	default:
+		hosted := h.o.Engine.PartitionsOf(t.ID, t.Partitions)
+		for _, p := range hosted {
+			p.SetLimits(limitsOf(t))
+		}
+		if h.o.MayCache && len(hosted) > 0 && !h.allowsCache(name, t.ID) {
+			h.o.Group.Go(func(context.Context) { h.syncFor(name, t.ID) })
+		}
+	}
+}
+
+// limits are those of a topic's partitions; none while the topic is not known here.
+func (h *Hosting) limits(topic string, id ident.TopicID) engine.Limits {
+	if t, ok := h.o.Catalog.Topic(topic); ok && t.ID == id {
+		return limitsOf(t)
+	}
+	return engine.Limits{}
+}
+
+func limitsOf(t meta.TopicState) engine.Limits {
+	return engine.Limits{Bytes: t.PartitionMaxBytes(), TTLMS: t.Options.TTLMS}
+}
+
+// ChannelsChanged hands a topic's policies to the channels hosted here.
+func (h *Hosting) ChannelsChanged(t ident.TopicID) {
+	topic, _ := h.o.Catalog.Name(t)
+	state, _ := h.o.Catalog.Record(topic)
+	for _, p := range h.o.Engine.PartitionsOf(state.ID, state.Partitions) {
+		for _, name := range p.Queue().Channels() {
+			if c, ok := p.Queue().Channel(name); ok {
+				c.SetPolicy(h.o.Catalog.Policy(t, name))
+			}
+		}
+	}
+}

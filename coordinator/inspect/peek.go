@@ -1,0 +1,128 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// peekMessages and peekBytes bound one answer; the next begins at its Next.
+const (
+	peekMessages = 1000
+	peekBytes    = 4 << 20
+	// peekWait bounds the question to another broker.
+	peekWait = 5 * time.Second
+)
+
+// Peek reads messages of a replica; no channel notices (edge.Inspector). If the request
+// names no broker, and this one has no replica, it asks one that has. Errors wrap
+// edge.ErrTopicNotFound, edge.ErrInvalid and edge.ErrUnavailable.
+func (i *Inspector) Peek(ctx context.Context, req edge.PeekRequest) (edge.Peeked, error) {
+	p, known := i.replicaOf(req.Topic, req.Partition)
+	switch {
+	case !known:
+		return edge.Peeked{}, edge.ErrTopicNotFound
+	case req.Node == i.Self || req.Node == "" && p != nil:
+		return i.PeekHere(req)
+	case req.Node == "":
+		return i.peekElsewhere(ctx, req)
+	}
+	return i.ask(ctx, req.Node, req)
+}
+
+// peekElsewhere asks the brokers that have a replica, the leader first.
+func (i *Inspector) peekElsewhere(ctx context.Context, req edge.PeekRequest) (edge.Peeked, error) {
+	t, ok := i.Catalog.Topic(req.Topic)
+	if !ok || int(req.Partition) >= t.Partitions {
+		return edge.Peeked{}, fmt.Errorf("%w: no partition %d", edge.ErrTopicNotFound, req.Partition)
+	}
+	err := fmt.Errorf("%w: no broker with a replica of partition %d answers", edge.ErrUnavailable, req.Partition)
+	for _, n := range i.Holders(ident.Partition{Topic: t.ID, Number: req.Partition}) {
+		var out edge.Peeked
+		if out, err = i.ask(ctx, n, req); err == nil || errors.Is(err, edge.ErrInvalid) {
+			return out, err
+		}
+	}
+	return edge.Peeked{}, err
+}
+
+// ask reads the replica of another broker.
+func (i *Inspector) ask(ctx context.Context, n ident.Node, req edge.PeekRequest) (edge.Peeked, error) {
+	ctx, cancel := context.WithTimeout(ctx, peekWait)
+	defer cancel()
+	req.Node = n
+	out, err := calls.Peek.Ask(ctx, i.Caller, n, calls.PeekRequest(req))
+	if err != nil && !errors.Is(err, edge.ErrInvalid) && !errors.Is(err, edge.ErrTopicNotFound) {
+		err = fmt.Errorf("%w: ask %s: %w", edge.ErrUnavailable, n, err)
+	}
+	return out.Edge(), err
+}
+
+// PeekHere reads the replica on this broker (calls.Peek).
+func (i *Inspector) PeekHere(req edge.PeekRequest) (edge.Peeked, error) {
+	p, _ := i.replicaOf(req.Topic, req.Partition)
+	if p == nil {
+		return edge.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", edge.ErrTopicNotFound, req.Partition, i.Self)
+	}
+	out := edge.Peeked{Start: p.Start().Sequence, End: p.Committed().Sequence, Messages: []edge.PeekedMessage{}}
+	readNext := p.Read
+	if req.Uncommitted {
+		out.End, readNext = p.View().End.Sequence, p.ReadUncommitted
+	}
+	from, err := peekFrom(p, req.From, out)
+	if err != nil {
+		return out, err
+	}
+	out.Next = max(from, out.Start)
+	limit, bytes := min(max(req.Limit, 0), peekMessages), 0
+	for len(out.Messages) < limit && bytes < peekBytes && out.Next < out.End {
+		read, err := readNext(out.Next, limit-len(out.Messages), nil)
+		if err != nil || len(read) == 0 {
+			return out, err
+		}
+		for k := range read {
+			bytes += len(read[k].Body)
+			out.Messages = append(out.Messages, peeked(p.ID(), &read[k]))
+			out.Next = read[k].Seq + 1
+		}
+	}
+	return out, nil
+}
+
+func peekFrom(p *engine.Partition, from string, of edge.Peeked) (ident.Sequence, error) {
+	o, err := origin.Options(from, false, p.Store().Index())
+	switch {
+	case err != nil:
+		return 0, err
+	case o.Origin == nsqd.FromSequence:
+		return o.Sequence, nil
+	case o.Origin == nsqd.FromLatest && from != "":
+		return of.End, nil
+	}
+	return of.Start, nil
+}
+
+func peeked(p ident.Partition, m *queue.Message) edge.PeekedMessage {
+	id := nsqd.ID(p, m.Seq)
+	out := edge.PeekedMessage{ID: string(id[:]), Partition: p.Number, Sequence: m.Seq, Time: m.Time, DeliverAt: m.DeliverAt}
+	if json.Valid(m.Header) {
+		out.Header = m.Header
+	}
+	if utf8.Valid(m.Body) {
+		out.Body = string(m.Body)
+	} else {
+		out.Bytes = m.Body
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+)
+
+// operation is one as operators name it.
+type operation struct {
+	Verb, Topic, Channel string
+	Args                 map[string]string
+}
+
+// paths are those of the verbs that are no /topic/ or /channel/ of the same name.
+var paths = map[string]string{
+	"topic.move": "/v1/topic/move", "topic.replication": "/v1/topic/replication",
+	"broker.decommission": "/v1/broker/decommission", "cluster.balance": "/v1/cluster/balance",
+	"channel.seek": "/v1/channel/seek", "channel.policy": "/v1/channel/policy", "channel.order": "/channel/setorder",
+}
+
+// recording is a broker that keeps its last error, so that the test does not depend on the
+// text in the HTTP answer.
+type recording struct {
+	*coordinator.Broker
+	err error
+}
+
+func (r *recording) Do(ctx context.Context, op edge.Operation) error {
+	r.err = r.Broker.Do(ctx, op)
+	return r.err
+}
+
+// do carries an operation out on a broker, through its HTTP API: so its arguments are read
+// as they are for operators.
+func do(ctx context.Context, b *coordinator.Broker, o operation) error {
+	path := paths[o.Verb]
+	if path == "" {
+		path = "/" + strings.ReplaceAll(o.Verb, ".", "/")
+	}
+	q := url.Values{}
+	for name, value := range o.Args {
+		q.Set(name, value)
+	}
+	if o.Topic != "" {
+		q.Set("topic", o.Topic)
+	}
+	if o.Channel != "" {
+		q.Set("channel", o.Channel)
+	}
+	r := &recording{Broker: b}
+	answer := httptest.NewRecorder()
+	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r}).
+		ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil))
+	if r.err == nil && answer.Code != http.StatusOK {
+		return errors.Join(edge.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
+	}
+	return r.err
+}

@@ -1,0 +1,150 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/control"
+	"github.com/lockstepmq/lockstep/coordinator/directory"
+	"github.com/lockstepmq/lockstep/coordinator/dispatch"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/hosting"
+	"github.com/lockstepmq/lockstep/coordinator/inspect"
+	"github.com/lockstepmq/lockstep/coordinator/peers"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/coordinator/upkeep"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// makeEngine makes the parts on the way of a put, below the gateway. The functions that
+// they are given reach parts that are made later; none is called before those are there.
+func (b *Broker) makeEngine() {
+	b.proposer = txn.NewProposer(txn.ProposerOptions{
+		Store: b.o.Meta, Keys: b.keys, Self: b.self, Incarnation: b.session.Incarnation,
+		Registrations: b.catalog, Log: b.log,
+		Post: func(p ident.Partition, ev replica.Event) { b.engine.Post(p, ev) },
+	})
+	b.space = upkeep.NewSpace(upkeep.SpaceOptions{
+		Self: b.self, Store: b.store, Others: func() []ident.Node { return b.peers.Others() }, Caller: b.dispatch,
+		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, Log: b.log,
+	})
+	b.engine = engine.New(engine.Options{
+		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
+		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) }, Failed: b.storeFailed,
+		Linger: b.o.Linger, Silent: b.o.RPC.Silent, Metrics: b.o.Metrics, Log: b.log,
+	})
+	b.o.Metrics.Gauge("core_loop_busy_seconds", "For how long the present pass of a core loop has been under way, of the loop where that is longest; 0 if none is.", func() float64 {
+		return slices.Max(b.engine.Busy()).Seconds()
+	})
+}
+
+// reach is the reach of the broker, as the fence sees it.
+type reach struct{ b *Broker }
+
+// Up implements engine.Reach.
+func (r reach) Up(n ident.Node) bool { return r.b.peers.Up(n) }
+
+// AllUp implements engine.Reach.
+func (r reach) AllUp() bool { return r.b.peers.AllUp() }
+
+// Named implements engine.Reach.
+func (r reach) Named(now time.Time) time.Time { return r.b.contact.Named(now) }
+
+// makeRooms makes the parts around the engine.
+func (b *Broker) makeRooms() dispatch.Rooms {
+	b.peers = b.makePeers()
+	b.inspector = &inspect.Inspector{
+		Self: b.self, Engine: b.engine, Catalog: b.catalog, Store: b.store, Caller: b.dispatch, Holders: b.holders,
+	}
+	b.directory = directory.New(directory.Options{
+		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Peers: b.peers, Caller: b.dispatch,
+		Counters: b.inspector.Counters, LowSpace: b.space.Low, Unheard: b.contact.Unheard,
+		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
+	})
+	b.gateway = gateway.New(core{b, b.engine}, b.rpc, b.o.Gateway)
+	b.hosting = hosting.New(hosting.Options{
+		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
+		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Replica: b.o.Replica, Queue: b.o.Queue, MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
+	})
+	b.admin = admin.New(admin.Options{
+		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Engine: b.engine, Directory: b.directory,
+		Up: b.peers.Up, Caller: b.dispatch, Gateway: b.gateway, Group: b.tasks, Log: b.log, Defaults: b.o.topicDefaults(),
+	})
+	b.letters = upkeep.NewDeadLetters(upkeep.DeadLettersOptions{
+		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, Group: b.tasks, Log: b.log,
+	})
+	return dispatch.Rooms{
+		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Hosting: b.hosting, Queues: b.admin.Queues,
+		Inspector: b.inspector, Directory: b.directory, Space: b.space,
+		Repair: upkeep.NewRepair(upkeep.RepairOptions{
+			Engine: b.engine, Damaged: b.store.Damaged(), Replicas: b.otherReplicas, Caller: b.dispatch, Metrics: b.o.Metrics, Log: b.log,
+		}),
+	}
+}
+
+func (b *Broker) makePeers() *peers.Peers {
+	o := peers.Options{
+		Self: b.self, Machines: b.engine, Catalog: b.catalog, Store: b.o.Meta, Session: b.session, Caller: b.dispatch,
+		Lost:   func(n ident.Node) { b.gateway.PeerDown(n) },
+		Silent: time.Duration(b.o.Replica.ISRMS) * time.Millisecond, RevokeFor: b.o.SessionTTL,
+		Stopping: b.stopping.Load, Group: b.tasks, Log: b.log,
+	}
+	if b.o.Members != nil {
+		o.Members = b.o.Members
+	}
+	return peers.New(o)
+}
+
+// otherReplicas are those of a partition that answer, this broker left out.
+func (b *Broker) otherReplicas(p ident.Partition) []ident.Node {
+	s, _ := b.catalog.Partition(p)
+	return slices.DeleteFunc(slices.Clone(s.Replicas), func(n ident.Node) bool { return n == b.self || !b.peers.Up(n) })
+}
+
+// holders are the other replicas of a partition that answer, the leader's first.
+func (b *Broker) holders(p ident.Partition) []ident.Node {
+	list := b.otherReplicas(p)
+	if l, ok := b.directory.Leader(p); ok && slices.Contains(list, l.Node) {
+		rest := slices.DeleteFunc(list, func(n ident.Node) bool { return n == l.Node })
+		list = append([]ident.Node{l.Node}, rest...)
+	}
+	return list
+}
+
+// drive starts the goroutines of the broker.
+func (b *Broker) drive(repair *upkeep.Repair) {
+	b.tasks.Go(b.watch)
+	b.tasks.Go(b.keepRegistered)
+	b.tasks.Go(func(ctx context.Context) { b.session.KeepCounting(ctx, b.counting()) })
+	b.tasks.Go(func(ctx context.Context) { b.session.KeepObserving(ctx, b.changed.nodes, b.catalog.Nodes) })
+	b.tasks.Go(b.engine.KeepTime)
+	b.tasks.Go(b.engine.KeepNear)
+	b.tasks.Go(b.contact.Keep)
+	b.tasks.Go(b.peers.KeepUnreachable)
+	b.tasks.Go(watchdog{b}.keepStalled)
+	b.tasks.Go(b.hosting.KeepDurability)
+	retention := upkeep.NewRetention(upkeep.RetentionOptions{
+		Engine: b.engine, Topic: b.catalog.Topic, DeleteTopic: b.admin.Topics.DeleteAsRead, EmptyTrash: b.store.EmptyTrash,
+		Space: b.space, RepeatFor: b.o.RepeatFor, TrashGrace: b.o.TrashGrace, Log: b.log,
+	})
+	upkeep.Runner{Group: b.tasks}.Start(retention.Job(), b.letters.Job(), b.space.Job(), repair.Job())
+	b.tasks.Go(b.controller().Keep)
+}
+
+func (b *Broker) controller() *control.Control {
+	o := control.Options{
+		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Caller: b.dispatch,
+		Tombstones: upkeep.NewTombstones(upkeep.TombstoneOptions{
+			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Grace: b.o.TombstoneGrace, Group: b.tasks, Log: b.log,
+		}),
+		IdleMost: b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
+	}
+	if b.o.Members != nil {
+		o.Members = b.o.Members
+	}
+	return control.New(o)
+}

@@ -1,0 +1,75 @@
+package replica
+
+import (
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// Effects is the output of Step. The loop carries the fields out in their order.
+// Send may leave before Write is durable: Step emits a message that depends on
+// durability (an acknowledgement, the first message of an epoch) only for the
+// Synced event of the Token concerned.
+type Effects struct {
+	Write []queue.Write
+	Token uint64 // of Write; 0: there is nothing to write
+	Send  []Envelope
+	Read  []ReadRequest
+	CAS   *CAS
+	Done  []Completion
+	Alarm error // one of the errors of this package, for the operator
+}
+
+// Reset empties the effects for the next Step and keeps the arrays.
+func (e *Effects) Reset() {
+	*e = Effects{Write: e.Write[:0], Send: e.Send[:0], Read: e.Read[:0], Done: e.Done[:0]}
+}
+
+// ReadRequest asks for whole batches from From on, about Max bytes, at least one
+// batch. A Read with the same Token answers it.
+type ReadRequest struct {
+	Token uint64
+	From  ident.Offset
+	Max   int
+}
+
+// CAS asks for one transaction: put State on the partition's key if the key's
+// ModRevision is State.Revision and this node is still registered under its
+// incarnation. With LeaderGone there is one more condition: the registration of
+// that node has another incarnation, is absent, or says that the leadership is to
+// be taken from it. At most one CAS of a machine is outstanding.
+type CAS struct {
+	Token          uint64
+	State          meta.PartitionState
+	LeaderGone     *Peer // the leader to be replaced: Node and Incarnation
+	TransferTarget *Peer // the new leader, which must be registered so; nil: this node
+}
+
+// Completion answers one Ticket.
+type Completion struct {
+	Ticket  uint64
+	First   ident.Sequence // valid with Committed and Duplicate
+	Outcome Outcome
+	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and
+	// how many of them a put requires. 0 of 0: there are enough, and puts waited for
+	// something else.
+	InSync, Minimum int
+}
+
+// Completer receives the outcome of one proposed put, exactly once. Complete runs under a
+// run lock: it must not block.
+type Completer interface{ Complete(c Completion) }
+
+// Outcome is the answer to a put. DESIGN.md lists when each is given.
+type Outcome = outcome.Outcome
+
+// The outcomes that a machine gives. Package outcome says what each means.
+const (
+	Committed         = outcome.Committed
+	Duplicate         = outcome.Duplicate
+	NotLeader         = outcome.NotLeader
+	NotEnoughReplicas = outcome.NotEnoughReplicas
+	RolledBack        = outcome.RolledBack
+	InDoubt           = outcome.InDoubt
+)

@@ -1,0 +1,70 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// This file recognises leaders that live and cannot commit: a leader that does not
+// reach its followers, and a leader whose disk stalls. The loop acts on it; no machine
+// does.
+
+// BelowMinimum reports whether the ISR without some brokers is below its minimum.
+func BelowMinimum(s meta.PartitionState, without []ident.Node) bool {
+	left := 0
+	for _, m := range s.ISR {
+		if !slices.Contains(without, m.Node) {
+			left++
+		}
+	}
+	return left < s.MinInSync
+}
+
+// Partitioned reports whether a partition's living leader is to be replaced (EL-6), because
+// the brokers that it calls unreachable leave it below its minimum, while the asking
+// broker reaches a minimum without the leader (up). The asking broker then reports the
+// leader to its machines as gone, and any member may be elected: every member holds
+// what is committed.
+//
+// A replica that is no member counts if the leader calls it unreachable too. A leader
+// that loses its followers one after the other removes the first from the ISR; that
+// replica will join the ISR of the next leader, but cannot be the next leader.
+func Partitioned(s meta.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
+	if len(unreachable) == 0 || !BelowMinimum(s, unreachable) {
+		return false
+	}
+	reached := 0
+	for _, n := range s.Replicas {
+		if n != s.Leader && up(n) && (hasNode(s.ISR, n) || slices.Contains(unreachable, n)) {
+			reached++
+		}
+	}
+	return reached >= s.MinInSync
+}
+
+// syncOverdue reports whether the disk here has owed a sync for twice T_isr. Twice,
+// because a change of leader costs more than the removal of a member.
+func (m *Machine) syncOverdue() bool {
+	return len(m.log.pending) > 0 && m.nowMS-m.log.pending[0].atMS >= 2*m.o.ISRMS
+}
+
+// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other
+// members answers and has acknowledged more than is durable here.
+func (m *Machine) diskStalled() bool {
+	if !m.syncOverdue() {
+		return false
+	}
+	l, durable, able := m.lead, &m.log.durable, 0
+	for _, x := range m.state.ISR {
+		f := l.follower(x.Node)
+		if f == nil || !m.up(f) {
+			continue
+		}
+		if !l.open || f.ack.end.Offset > durable.end.Offset || f.ack.state > durable.state.in(l.epoch) {
+			able++
+		}
+	}
+	return able >= m.state.MinInSync
+}

@@ -1,0 +1,107 @@
+package replica
+
+import "github.com/lockstepmq/lockstep/internal/ident"
+
+// node is what the loop has reported of one broker.
+type node struct {
+	name        ident.Node
+	incarnation ident.Incarnation // live
+	known       bool              // live: reported at least once
+	up, dead    bool              // peerState
+	changedMS   int64             // peerState: when up last changed
+	lostMS      int64             // lost: when the present silence began, or the first one of a flapping node
+	losses      int               // lost: silences since lostMS, at most flappingLosses
+}
+
+// flappingLosses is how many silences, each less than T_isr after the one before, make a
+// node a flapping one.
+const flappingLosses = 2
+
+// lost notes that the node does not answer any more. If it had answered for less than T_isr,
+// the silence before goes on (AC-8): a node that comes back now and then would restart its
+// time again and again, and would never leave the ISR.
+func (n *node) lost(nowMS, isrMS int64) {
+	if n.losses == 0 || nowMS-n.changedMS >= isrMS {
+		n.lostMS, n.losses = nowMS, 0
+	}
+	n.losses = min(n.losses+1, flappingLosses)
+}
+
+// flaps reports whether the node answers, has been silent more than once, and has not
+// answered for T_isr on end since.
+func (n *node) flaps(nowMS, isrMS int64) bool {
+	return n.up && n.losses == flappingLosses && nowMS-n.changedMS < isrMS
+}
+
+// node finds the entry of a broker, or makes it.
+func (m *Machine) node(name ident.Node) *node {
+	for i := range m.nodes {
+		if m.nodes[i].name == name {
+			return &m.nodes[i]
+		}
+		if m.nodes[i].name > name {
+			m.nodes = append(m.nodes, node{})
+			copy(m.nodes[i+1:], m.nodes[i:])
+			m.nodes[i] = node{name: name, changedMS: m.nowMS, lostMS: m.nowMS}
+			return &m.nodes[i]
+		}
+	}
+	m.nodes = append(m.nodes, node{name: name, changedMS: m.nowMS, lostMS: m.nowMS})
+	return &m.nodes[len(m.nodes)-1]
+}
+
+// peerState notes whether a node answers. A follower that came back is probed.
+func (m *Machine) peerState(ev PeerState) {
+	n := m.node(ev.Node)
+	if n.up && !ev.Up {
+		n.lost(m.nowMS, m.o.ISRMS)
+	}
+	if n.up != ev.Up {
+		n.changedMS = m.nowMS
+	}
+	cameUp := ev.Up && !n.up
+	n.up, n.dead = ev.Up, ev.Dead && !ev.Up
+	if m.lead != nil {
+		m.lead.review = true
+		if cameUp {
+			m.probeAgain(ev.Node)
+		}
+	}
+}
+
+// live notes under which incarnation a node is registered.
+func (m *Machine) live(ev Live) {
+	n := m.node(ev.Node)
+	n.incarnation, n.known = ev.Incarnation, true
+	if ev.Node == m.self.Node && ev.Incarnation != m.self.Incarnation {
+		m.registeredAnew(ev.Incarnation)
+	}
+	switch {
+	case m.lead != nil:
+		m.lead.review = true
+		if f := m.lead.follower(ev.Node); f != nil && f.incarnation < ev.Incarnation {
+			m.probeAgain(ev.Node)
+		}
+	case m.state.Revision != 0:
+		m.takeRole()
+	}
+}
+
+// registeredAnew ends a leadership with the incarnation that won it, and goes on under
+// the next one. 0: there is none yet.
+func (m *Machine) registeredAnew(i ident.Incarnation) {
+	if m.lead != nil {
+		m.stepDown()
+	}
+	m.campaign, m.cas = nil, nil
+	if i != 0 {
+		m.self.Incarnation = i
+	}
+}
+
+// probeAgain asks a follower that came back where it stands.
+func (m *Machine) probeAgain(n ident.Node) {
+	if f := m.lead.follower(n); f != nil {
+		f.cameBack(m.nowMS)
+	}
+}

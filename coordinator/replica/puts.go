@@ -1,0 +1,166 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// pendingPut has a place in the log and waits for its commit.
+type pendingPut struct {
+	ticket uint64
+	first  ident.Sequence
+	end    ident.Offset
+	sentMS int64 // when it was appended, or its repeat arrived
+}
+
+// heldPut has no place in the log yet: its failure is definite (RB-1).
+type heldPut struct {
+	put     Put
+	sinceMS int64
+}
+
+// propose takes puts. A repeat joins its first attempt; the others are appended as
+// one group, or held while the partition cannot take them.
+func (m *Machine) propose(ev Propose) {
+	l := m.lead
+	if l == nil {
+		for _, p := range ev.Puts {
+			m.done(p.Ticket, 0, NotLeader)
+		}
+		return
+	}
+	m.log.timeNS = max(m.log.timeNS, ev.TimeNS)
+	for _, p := range ev.Puts {
+		switch {
+		case m.repeated(p):
+		case m.writable() && len(l.held) == 0:
+			m.appendPut(p)
+		case l.heldBytes+p.Draft.Size() > m.o.HeldBytes:
+			m.refuse(p.Ticket)
+		default:
+			l.held = append(l.held, heldPut{put: p, sinceMS: m.nowMS})
+			l.heldBytes += p.Draft.Size()
+		}
+	}
+}
+
+// repeated recognises a put whose request id is in the log (AC-7). It is answered with the
+// place of its first attempt, or waits for the commit of that.
+func (m *Machine) repeated(p Put) bool {
+	seen, ok := m.recent.find(p.Draft.Request)
+	if !ok {
+		return false
+	}
+	if seen.End.Offset <= m.committed.Offset && m.role == Leader {
+		m.done(p.Ticket, seen.First, Duplicate)
+		return true
+	}
+	m.await(pendingPut{ticket: p.Ticket, first: seen.First, end: seen.End.Offset, sentMS: m.nowMS})
+	return true
+}
+
+// await adds a pending put where its end belongs.
+func (m *Machine) await(p pendingPut) {
+	l := m.lead
+	i := len(l.pending)
+	for i > 0 && l.pending[i-1].end > p.end {
+		i--
+	}
+	l.pending = slices.Insert(l.pending, i, p)
+}
+
+// appendPut gives a put its place in the log. From here on its failure is not
+// definite without a rollback (RB-1).
+func (m *Machine) appendPut(p Put) {
+	b := p.Draft.Seal(m.log.end, m.lead.epoch, m.log.lastCRC, m.log.timeNS)
+	m.appendBatch(b)
+	m.extend(b)
+	m.keepInTail(b)
+	m.lead.pending = append(m.lead.pending, pendingPut{ticket: p.Ticket, first: b.At.Sequence, end: b.End.Offset, sentMS: m.nowMS})
+}
+
+// admitHeld appends the held puts in their order as soon as that is possible.
+func (m *Machine) admitHeld() {
+	l := m.lead
+	if len(l.held) == 0 || !m.writable() {
+		return
+	}
+	held := l.held
+	l.held, l.heldBytes = nil, 0
+	for _, h := range held {
+		if !m.repeated(h.put) {
+			m.appendPut(h.put)
+		}
+	}
+}
+
+// refuseHeld refuses the puts that were held for T_hold (AC-6).
+func (m *Machine) refuseHeld() {
+	l := m.lead
+	n := 0
+	for n < len(l.held) && m.nowMS-l.held[n].sinceMS > m.o.HoldMS {
+		l.heldBytes -= l.held[n].put.Draft.Size()
+		m.refuse(l.held[n].put.Ticket)
+		n++
+	}
+	l.held = append(l.held[:0], l.held[n:]...)
+}
+
+// refuse answers a put without an offset, with the numbers that the operator requires: the
+// members that answer, or those that have acknowledged the marker that puts wait for.
+func (m *Machine) refuse(ticket uint64) {
+	c := Completion{Ticket: ticket, Outcome: NotEnoughReplicas}
+	n := m.liveISR()
+	if n >= m.state.MinInSync && !m.markerCommitted() {
+		n = m.markerHolders()
+	}
+	if n < m.state.MinInSync {
+		c.InSync, c.Minimum = n, m.state.MinInSync
+	}
+	m.out.Done = append(m.out.Done, c)
+}
+
+// markerHolders counts the ISR members that hold the marker of this epoch durably.
+func (m *Machine) markerHolders() int {
+	n := 0
+	for _, x := range m.state.ISR {
+		f := m.lead.follower(x.Node)
+		if x.Node == m.self.Node || f != nil && f.ack.valid && f.ack.store == x.Store && f.ack.end.Offset >= m.lead.markerEnd.Offset {
+			n++
+		}
+	}
+	return n
+}
+
+// answerCommitted answers the pending puts that the committed end has passed.
+func (m *Machine) answerCommitted() {
+	l := m.lead
+	n := 0
+	for n < len(l.pending) && l.pending[n].end <= m.committed.Offset {
+		m.done(l.pending[n].ticket, l.pending[n].first, Committed)
+		n++
+	}
+	l.pending = append(l.pending[:0], l.pending[n:]...)
+}
+
+// overdue reports whether the oldest pending put has waited longer than ms.
+func (m *Machine) overdue(ms int64) bool {
+	p := m.lead.pending
+	return len(p) > 0 && m.nowMS-p[0].sentMS > ms
+}
+
+// giveUpOverdue answers the pending puts whose write deadline and grace time have
+// passed: in doubt. Their batches stay, and may still be committed or rolled back.
+func (m *Machine) giveUpOverdue() {
+	l := m.lead
+	keep := l.pending[:0]
+	for _, p := range l.pending {
+		if m.nowMS-p.sentMS > m.o.WriteMS+m.o.GraceMS {
+			m.inDoubt(p.ticket)
+		} else {
+			keep = append(keep, p)
+		}
+	}
+	l.pending = keep
+}

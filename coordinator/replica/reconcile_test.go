@@ -1,0 +1,219 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// TestConflictAtStart: retention went exactly to the place of the present leader's marker,
+// and the follower has an old suffix there. It must find the logs equal up to its start
+// and cut the suffix, not reject for ever.
+func TestConflictAtStart(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leader, behind := c.at(1), c.at(3)
+	c.put(leader, 1, "committed")
+	c.settle()
+	c.pass(300)
+	start := behind.m.View().Committed
+	c.at(2).cut = true
+	c.put(leader, 2, "rolled back later")
+	c.settle()
+	x := behind.m.index.(*memoryIndex)
+	kept := x.records[:0]
+	for _, r := range x.records {
+		if r.Offset >= start.Offset {
+			kept = append(kept, r)
+		}
+	}
+	x.start, x.records = start, kept
+	require.Len(t, kept, 1)
+	d := queue.Marker() // another leader's, at that place
+	other := d.Seal(start, 2, kept[0].PrevCRC, 1)
+	c.wire = nil
+	c.step(behind, Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
+		Kind: MsgAppend, Epoch: 2, To: 103, Store: 102, Prev: start, PrevCRC: kept[0].PrevCRC, Batches: []queue.Batch{other},
+	}})
+	require.Equal(t, other.End, behind.m.View().End)
+}
+
+// TestFollowerBehindManyEpochs: a replica was away for more changes of leader than
+// the epoch tables hold, and keeps less of the log than its leader does. It is
+// compared from its own beginning.
+func TestFollowerBehindManyEpochs(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	behind := c.at(3)
+	for i := range uint64(6) {
+		c.put(c.at(1), i+1, "a")
+		c.settle()
+	}
+	c.pass(300)
+	behind.cut = true
+	c.down("n3", true)
+	trimTo(behind, behind.log[3].At)
+	leads := 0
+	for range maxEpochs + 10 {
+		c.step(c.at(1+leads), TransferLeadership{To: c.at(2 - leads).name})
+		c.pass(100)
+		leads = 1 - leads
+		require.Equal(t, c.at(1+leads).name, c.state.Leader)
+	}
+	behind.cut = false
+	for n, inc := range c.live {
+		c.step(behind, Live{Node: n, Incarnation: inc})
+	}
+	c.up("n3")
+	c.pass(3000)
+	require.Equal(t, c.at(1+leads).m.View().End, behind.m.View().End)
+	require.Len(t, c.state.ISR, 3)
+}
+
+// TestRestartedReplicaTellsFewEpochs: a replica with very many changes of leader sends no
+// longer an epoch table after a restart than before: a longer one would not fit into a
+// message.
+func TestRestartedReplicaTellsFewEpochs(t *testing.T) {
+	var all []commitlog.EpochEnd
+	at := ident.Position{}
+	for e := range ident.Epoch(4 * maxEpochs) {
+		next := ident.Position{Offset: at.Offset + 100, Sequence: at.Sequence}
+		all = append(all, commitlog.EpochEnd{Epoch: e + 1, Start: at, End: next})
+		at = next
+	}
+	m := New(queue.Restored{Epoch: 4 * maxEpochs, End: at, Epochs: all}, &memoryIndex{}, &listRegister{}, options("n1", 1))
+	var out Effects
+	m.Step(Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
+		Kind: MsgAppend, Epoch: 5 * maxEpochs, To: 101, Store: 102, Prev: ident.Position{Offset: at.Offset + 50},
+	}}, &out)
+	require.Len(t, out.Send, 1)
+	told := out.Send[0].Msg.Epochs
+	require.Equal(t, maxEpochs, len(told))
+	require.Equal(t, all[len(all)-1], told[maxEpochs-1])
+}
+
+// TestReplicaWithAnotherHistoryRaisesAnAlarm: after an unclean recovery a replica that
+// holds more than the recovered one alarms its operator, also if retention has passed the
+// place at which the logs part, here or there.
+func TestReplicaWithAnotherHistoryRaisesAnAlarm(t *testing.T) {
+	for name, prev := range map[string]func(b *broker) (ident.Position, uint32){
+		"of other bytes":  func(b *broker) (ident.Position, uint32) { return b.log[3].At, 4711 },
+		"at no border":    func(b *broker) (ident.Position, uint32) { return ident.Position{Offset: b.log[3].At.Offset + 1}, 0 },
+		"trimmed here":    func(b *broker) (ident.Position, uint32) { trimTo(b, b.log[5].At); return ident.Position{}, 0 },
+		"no longer there": func(b *broker) (ident.Position, uint32) { trimTo(b, b.log[5].At); return ident.Position{Offset: 1}, 0 },
+	} {
+		c := newCluster(t, 3, 2)
+		for i := range uint64(6) {
+			c.put(c.at(1), i+1, "a")
+			c.settle()
+		}
+		c.pass(300)
+		b := c.at(2)
+		end := b.m.View().End
+		at, crc := prev(b)
+		require.Greater(t, b.m.View().Committed.Offset, at.Offset)
+		var out Effects
+		b.m.Step(Received{From: Peer{Node: "n3", Incarnation: 3, Store: 103}, Msg: Message{
+			Kind: MsgAppend, Epoch: 7, To: 102, Store: 103, Prev: at, PrevCRC: crc, Restart: at.Offset > 0,
+		}}, &out)
+		require.Error(t, out.Alarm, name)
+		require.Equal(t, end, b.m.View().End, name)
+	}
+}
+
+// TestLongSuffixBehindManyEpochs: the replica was away with an uncommitted suffix that is
+// longer than everything its successors have written since.
+func TestLongSuffixBehindManyEpochs(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	behind := c.at(1)
+	for i := range uint64(6) {
+		c.put(behind, i+1, "a")
+		c.settle()
+	}
+	c.pass(300)
+	behind.cut = true
+	for i := range uint64(2000) {
+		c.put(behind, 100+i, "never committed")
+	}
+	c.settle()
+	trimTo(behind, behind.log[3].At)
+	delete(c.live, "n1")
+	for _, b := range c.brokers[1:] {
+		c.step(b, Live{Node: "n1"})
+	}
+	c.down("n1", true)
+	c.pass(300)
+	leads := c.at(2)
+	if c.state.Leader == "n3" {
+		leads = c.at(3)
+	}
+	for range maxEpochs + 10 {
+		next := c.at(5 - slices.Index(c.brokers, leads) - 1)
+		c.step(leads, TransferLeadership{To: next.name})
+		c.pass(100)
+		leads = next
+		require.Equal(t, leads.name, c.state.Leader)
+	}
+	require.Less(t, leads.m.View().End.Offset, behind.m.View().End.Offset)
+	behind.cut = false
+	c.live["n1"] = 9
+	for n, inc := range c.live {
+		for _, b := range c.brokers {
+			c.step(b, Live{Node: n, Incarnation: inc})
+		}
+	}
+	c.tell()
+	c.up("n1")
+	c.pass(5000)
+	require.Equal(t, leads.m.View().End, behind.m.View().End)
+	require.Len(t, c.state.ISR, 3)
+}
+
+// TestConflictBelowTheCommittedEnd: a leader that would cut committed batches is refused.
+func TestConflictBelowTheCommittedEnd(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "committed")
+	c.pass(300)
+	follower := c.at(3)
+	before, end := follower.bodies(), follower.m.View().End
+	first := follower.log[0]
+	d := draft(9, "another")
+	other := d.Seal(first.End, 2, first.CRC, 1)
+	var out Effects
+	follower.m.Step(Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
+		Kind: MsgAppend, Epoch: 2, To: 103, Store: 102, Prev: first.End, PrevCRC: first.CRC, Batches: []queue.Batch{other},
+	}}, &out)
+	require.Error(t, out.Alarm)
+	for _, w := range out.Write {
+		require.NotContains(t, []queue.WriteKind{queue.WriteTruncate, queue.WriteReset, queue.WriteRestart}, w.Kind)
+	}
+	require.Equal(t, end, follower.m.View().End)
+	require.Equal(t, before, follower.bodies())
+}
+
+// TestReplicaThatBeganAfreshRaisesNoAlarm: a follower has begun its log afresh where the
+// leader's begins, and the next leader retains more. It asks from its own beginning on:
+// there is nothing here that another history could have.
+func TestReplicaThatBeganAfreshRaisesNoAlarm(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "a")
+	c.settle()
+	b := c.at(2)
+	far := b.m.View().End
+	far.Offset, far.Sequence = far.Offset+1000, far.Sequence+10
+	ask := func(leader int, e ident.Epoch, at ident.Position) (out Effects) {
+		from := Peer{Node: ident.Node(fmt.Sprintf("n%d", leader)), Incarnation: ident.Incarnation(leader), Store: ident.StoreID(100 + leader)}
+		b.m.Step(Received{From: from, Msg: Message{
+			Kind: MsgAppend, Epoch: e, To: 102, Store: from.Store, Prev: at, Restart: at.Offset > 0,
+		}}, &out)
+		return out
+	}
+	require.NoError(t, ask(3, 7, far).Alarm)
+	require.Equal(t, far, b.m.View().End)
+	require.NoError(t, ask(1, 8, ident.Position{}).Alarm)
+	require.Equal(t, far, b.m.View().End)
+}

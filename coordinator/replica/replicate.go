@@ -1,0 +1,257 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// quickParts divides RetryMS: an eighth of it, 25 ms, is how long a moved committed
+// end waits for a message that carries it anyway, and the first probe for its answer.
+const quickParts = 8
+
+// syncFollowers makes the list of followers equal to the replicas of the key, and
+// keeps the progress of those that stay.
+func (m *Machine) syncFollowers() {
+	l := m.lead
+	old := l.followers
+	l.followers = nil
+	for _, n := range m.state.Replicas {
+		if n == m.self.Node {
+			continue
+		}
+		f := newProgress(n, l.start, m.log.end.Offset, m.nowMS, m.o.RetryMS)
+		for i := range old {
+			if old[i].node == n {
+				f = old[i]
+			}
+		}
+		l.followers = append(l.followers, f)
+	}
+	slices.SortFunc(l.followers, func(a, b progress) int { return cmp.Compare(a.node, b.node) })
+}
+
+// follower gives the progress of a node; nil if the node is no other replica.
+func (l *leadership) follower(n ident.Node) *progress {
+	for i := range l.followers {
+		if l.followers[i].node == n {
+			return &l.followers[i]
+		}
+	}
+	return nil
+}
+
+// up reports whether the follower's node answers.
+func (m *Machine) up(f *progress) bool { return m.node(f.node).up }
+
+// fromPresentProcess reports whether the follower has answered a probe of this epoch
+// as the process that is registered now. An earlier process may have had another disk.
+func (m *Machine) fromPresentProcess(f *progress) bool {
+	n := m.node(f.node)
+	return !f.probing() && n.incarnation != 0 && n.incarnation == f.incarnation
+}
+
+// holdsEverything reports whether the follower has acknowledged the whole log and the
+// newest channel state.
+func (m *Machine) holdsEverything(f *progress) bool {
+	return f.ack.valid && f.ack.end.Offset == m.log.end.Offset && f.ack.state == m.lead.stateIssued
+}
+
+// caughtUp reports whether the follower has acknowledged everything, the committed end
+// included.
+func (m *Machine) caughtUp(f *progress) bool {
+	return m.holdsEverything(f) && f.committedAcked == m.committed.Offset && !f.probing()
+}
+
+// acked takes a follower's acknowledgement or rejection. An acknowledgement of another
+// epoch, or of an earlier process of the node, does not count.
+func (m *Machine) acked(from Peer, msg *Message) {
+	l := m.lead
+	if l == nil || msg.Epoch != l.epoch {
+		return
+	}
+	f := l.follower(from.Node)
+	if f == nil || from.Incarnation < f.incarnation {
+		return
+	}
+	f.heard(from, m.log.end.Offset, m.nowMS)
+	if msg.Reject {
+		m.rejected(f, msg)
+		return
+	}
+	if msg.Durable.Offset > m.log.end.Offset || msg.StateVersion > l.stateIssued {
+		m.alarm(ErrAckBeyondEnd)
+		return
+	}
+	f.acknowledged(msg, m.log.end.Offset, l.stateIssued, m.nowMS, m.o.ISRMS)
+	if !m.inISR(f.node) {
+		l.review = true
+	}
+	if msg.NeedSnapshot && f.snapshotDue(m.nowMS, m.o.RetryMS) {
+		m.sendSnapshot(f)
+	}
+}
+
+// rejected goes back to the place where the two logs join, by their epoch tables (CU-1).
+// If that place is not before the rejected append, it goes one batch back. During a probe
+// only the answer to that probe counts (CU-2): when a pipeline of appends meets a gap, the
+// follower rejects every one of them, and each would start another probe.
+func (m *Machine) rejected(f *progress, msg *Message) {
+	if f.probing() && msg.Prev.Offset != f.probedAt {
+		return
+	}
+	at := m.divergence(msg)
+	if at.Offset >= msg.Prev.Offset && msg.Prev.Offset > 0 {
+		if p, ok := m.batchAt(msg.Prev.Offset - 1); ok {
+			at = p
+		}
+	}
+	at = greatest(at, f.ack.end)
+	if first := m.index.Start(); at.Offset < first.Offset {
+		at = first
+	}
+	if again := f.refused(at, m.nowMS); !again {
+		m.sendFrom(f)
+	}
+}
+
+// replicate sends each follower what it lacks, within its window.
+func (m *Machine) replicate() {
+	l := m.lead
+	if !l.open {
+		return
+	}
+	for i := range l.followers {
+		f := &l.followers[i]
+		if m.holdsEverything(f) {
+			f.lag.restart(m.log.end.Offset, m.nowMS) // it owes nothing
+		}
+		if m.up(f) && !f.reading() {
+			m.replicateTo(f)
+		}
+	}
+}
+
+// replicateTo sends one follower what it lacks: the next batches, or the probe once
+// more when its answer is due, and the first snapshot of the channel state.
+func (m *Machine) replicateTo(f *progress) {
+	if f.probing() {
+		if m.nowMS-f.sentMS >= f.probeAgainMS(m.o.RetryMS) {
+			m.sendFrom(f)
+		}
+		return
+	}
+	for f.phase == replicate && f.next.Offset < m.log.end.Offset &&
+		int(f.next.Offset-f.ack.end.Offset) < m.o.WindowBytes {
+		m.sendFrom(f)
+	}
+	if f.stateAt() == stateUnsent {
+		m.sendSnapshot(f)
+	}
+}
+
+// probeAgainMS is how long a probe waits for its answer: as long as the follower has
+// been asked in vain. A follower that is opening its replica does not answer for some
+// milliseconds; a follower that opens ten thousand is asked ever less often.
+func (p *progress) probeAgainMS(retryMS int64) int64 {
+	return min(max(p.sentMS-p.askedMS, retryMS/quickParts), retryMS)
+}
+
+// sendFrom sends one append from f.next on, out of the tail, or asks for a read.
+func (m *Machine) sendFrom(f *progress) {
+	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
+		f.becomeProbe(first)
+	}
+	if f.asked() || f.next.Offset == m.log.end.Offset {
+		m.appendTo(f, nil, false)
+		return
+	}
+	batches := m.log.tail.from(f.next.Offset)
+	if batches == nil {
+		m.requestToken++
+		f.beginRead(m.requestToken)
+		m.out.Read = append(m.out.Read, ReadRequest{Token: f.readToken, From: f.next.Offset, Max: m.o.GroupBytes})
+		return
+	}
+	m.appendTo(f, append([]queue.Batch(nil), batches[:groupOf(batches, m.o.GroupBytes)]...), false)
+}
+
+// groupOf counts the batches that go into one append: about limit bytes, at least one.
+func groupOf(batches []queue.Batch, limit int) int {
+	n, size := 0, 0
+	for n < len(batches) && (n == 0 || size+len(batches[n].Bytes) <= limit) {
+		size += len(batches[n].Bytes)
+		n++
+	}
+	return n
+}
+
+// appendTo sends the batches that begin at f.next. Without batches the message asks
+// where the follower stands, and carries the committed end.
+func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
+	msg := Message{
+		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.ack.store, Store: m.self.Store,
+		Prev: f.next, PrevCRC: m.crcAt(f.next.Offset), Committed: m.committed, Batches: batches,
+		Restart: f.probing() && f.next == m.index.Start() && f.next.Offset > 0,
+	}
+	end := f.next
+	if n := len(batches); n > 0 {
+		msg.PrevCRC, end = batches[0].PrevCRC, batches[n-1].End
+	}
+	if f.probing() { // f.next stays: a late answer to an earlier repetition counts too
+		f.sentProbe(msg.Prev.Offset, m.nowMS)
+	} else {
+		f.sentAppend(end, m.nowMS)
+	}
+	f.committedSent = m.committed.Offset
+	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
+}
+
+// readDone goes on with a catch-up. A read that a probe has replaced meanwhile is
+// ignored.
+func (m *Machine) readDone(ev Read) {
+	if m.lead == nil {
+		return
+	}
+	for i := range m.lead.followers {
+		f := &m.lead.followers[i]
+		if f.readToken != ev.Token {
+			continue
+		}
+		if ev.Err != nil {
+			m.alarm(ev.Err)
+		}
+		n := 0 // up to the present end: the log may have been cut since the request
+		for n < len(ev.Batches) && ev.Batches[n].End.Offset <= m.log.end.Offset {
+			n++
+		}
+		if n == 0 || ev.Batches[0].At.Offset != f.next.Offset {
+			f.readFailed(m.nowMS)
+			return
+		}
+		f.endRead()
+		m.appendTo(f, ev.Batches[:n], true)
+		return
+	}
+}
+
+// followerTick repeats messages that may be lost, and sends a committed end that has
+// moved. An append without batches behind a gap makes the follower reject it with its
+// epoch table.
+func (m *Machine) followerTick(f *progress) {
+	if !m.lead.open || !m.up(f) || f.reading() {
+		return
+	}
+	quietMS := m.nowMS - f.sentMS
+	behind := f.ack.valid && f.ack.end.Offset < m.log.end.Offset || f.committedAcked != m.committed.Offset
+	repeat := behind && quietMS >= m.o.RetryMS
+	announce := f.committedSent != m.committed.Offset && quietMS >= m.o.RetryMS/quickParts
+	if !f.probing() && (repeat || announce) {
+		m.appendTo(f, nil, false)
+	}
+	if f.ack.valid && f.ack.state < m.lead.stateIssued && f.snapshotDue(m.nowMS, m.o.RetryMS) {
+		m.sendSnapshot(f)
+	}
+}

@@ -1,0 +1,89 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Role is what a machine does at present.
+type Role uint8
+
+// The roles.
+const (
+	// Idle: this node is no replica, or the machine has not seen the key yet.
+	Idle Role = iota
+	// Follower takes appends.
+	Follower
+	// Candidate has found the leader gone, and asks the other members before it
+	// proposes itself.
+	Candidate
+	// Electing leads an epoch whose marker is not committed: it serves nothing.
+	Electing
+	// Leader takes puts and delivers. After a rollback it delivers, and takes puts when
+	// its marker is committed (RB-14).
+	Leader
+	// Stopped: the store has failed. The machine acknowledges nothing any more.
+	Stopped
+)
+
+// String names the role as logs and /v1/cluster show it.
+func (r Role) String() string {
+	return [...]string{"idle", "follower", "candidate", "electing", "leader", "stopped"}[r]
+}
+
+// observe takes a newer state of the partition's key.
+func (m *Machine) observe(s meta.PartitionState) {
+	if s.Revision <= m.state.Revision {
+		return
+	}
+	m.state = s.Clone()
+	m.campaign = nil
+	if m.lead != nil {
+		m.lead.resolve(s.Revision)
+		m.lead.review = true
+	}
+	m.takeRole()
+}
+
+// takeRole takes the role that the key, as last seen, gives this machine. A leadership
+// belongs to one incarnation and one store (ID-2, ID-3): a restarted broker has another
+// incarnation, and leads nothing before it is elected in a higher epoch.
+func (m *Machine) takeRole() {
+	s := &m.state
+	mine := s.Leader == m.self.Node && m.registered() && m.holdsISRStore() && s.LeaderIncarnation == m.self.Incarnation
+	switch {
+	case mine && m.leads(s.Epoch):
+		m.syncFollowers()
+	case mine && m.lead != nil && m.lead.rollback && s.Epoch == m.lead.epoch+1:
+		m.rollBack(s.Epoch)
+	case mine && s.Epoch > m.promised:
+		m.becomeLeader(s.Epoch)
+	case m.campaign == nil:
+		m.stepDown()
+		m.becomeFollower()
+	}
+}
+
+// leads reports whether this machine leads that epoch already.
+func (m *Machine) leads(e ident.Epoch) bool { return m.lead != nil && m.lead.epoch == e }
+
+// registered reports whether the node is registered under this machine's incarnation.
+func (m *Machine) registered() bool {
+	n := m.node(m.self.Node)
+	return n.known && n.incarnation == m.self.Incarnation
+}
+
+// holdsISRStore reports whether this very store is in the ISR.
+func (m *Machine) holdsISRStore() bool {
+	return slices.Contains(m.state.ISR, ident.Member{Node: m.self.Node, Store: m.self.Store})
+}
+
+// becomeFollower follows, if the key names this node as a replica.
+func (m *Machine) becomeFollower() {
+	m.role = Idle
+	if slices.Contains(m.state.Replicas, m.self.Node) {
+		m.role = Follower
+	}
+}

@@ -1,0 +1,86 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/nodefile"
+)
+
+// boot is the boot counter, as the data path has it.
+func (s *Session) boot() int64 { return s.o.File.Record().Boot }
+
+// Restored reports whether the data path is older than the cluster's knowledge of this
+// broker, or may be: it is a copy, and not one of a broker that had stopped as planned. A
+// copy that holds the only metadata, too, is as old as these.
+func (s *Session) Restored(ctx context.Context) (bool, error) {
+	known, _, err := s.known(ctx)
+	r := s.o.File.Record()
+	copied := r.Doubted && !r.Clean && !s.o.OnlyMember
+	return r.Boot < known.Boot || copied && known.Boot > 0, err
+}
+
+// Announce writes the permanent key and raises the boot counter in it. From then on the
+// data path is the one that the cluster has on record, and not a copy.
+func (s *Session) Announce(ctx context.Context) error {
+	key := s.o.Keys.Node(s.node.Name)
+	var marks nodefile.Marks
+	if s.o.Mark != nil {
+		var err error
+		if marks, err = s.o.Mark(); err != nil {
+			return err
+		}
+	}
+	for {
+		known, revision, err := s.known(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.o.File.Update(func(r *nodefile.Record) {
+			r.Boot, r.Clean, r.Doubted, r.Marks = max(r.Boot, known.Boot)+1, false, false, marks
+			if r.Disk == "" {
+				r.Disk = nodefile.NewDisk()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		r := s.o.File.Record()
+		s.node.V, s.node.Boot, s.node.Disk, s.node.Leaving = meta.Version, r.Boot, string(r.Disk), known.Leaving
+		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
+		ok, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, put)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", key, err)
+		}
+		if ok {
+			return nil
+		}
+	}
+}
+
+// recount raises the boot counter of a broker that runs, so that a copy of its data
+// path that was taken meanwhile, such as a snapshot of its disk, is known as one.
+func (s *Session) recount(ctx context.Context) error {
+	known, revision, err := s.known(ctx)
+	if err != nil || revision == 0 || known.Boot > s.boot() {
+		return err // forgotten, or replaced: register finds out
+	}
+	before := s.boot()
+	known.V, known.Boot = meta.Version, before+1
+	raise := func(to int64) error { return s.o.File.Update(func(r *nodefile.Record) { r.Boot = to }) }
+	if err := raise(known.Boot); err != nil {
+		return err
+	}
+	key := s.o.Keys.Node(s.node.Name)
+	ok, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, []meta.Put{{Key: key, Value: meta.Encode(known)}})
+	if err == nil && !ok {
+		return raise(before) // or it would be that of a later run, too
+	}
+	return err
+}
+
+// NoteCleanStop notes on the data path that the broker stopped as planned.
+func (s *Session) NoteCleanStop() error {
+	return s.o.File.Update(func(r *nodefile.Record) { r.Clean = true })
+}

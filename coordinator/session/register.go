@@ -1,0 +1,135 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// errReplaced means that another process was started as this broker, later than
+// this one, when this one was not registered.
+var errReplaced = errors.New("coordinator: another process was started under this broker's name")
+
+// Register tries until this broker is registered, cannot be (a later run was started, the
+// cluster went back), or ctx ends.
+func (s *Session) Register(ctx context.Context) error {
+	retry := time.NewTicker(registerRetry)
+	defer retry.Stop()
+	for {
+		err := s.register(ctx)
+		if err == nil || errors.Is(err, errReplaced) || errors.Is(err, meta.ErrWentBack) {
+			return err
+		}
+		s.o.Log.WithError(err).Warn("cannot register, trying again")
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("register: %w", err)
+		case <-retry.C:
+		}
+	}
+}
+
+// register takes a lease and writes the live key under it. A registration of an earlier
+// run of this broker is revoked first: its process is gone, this one holds the data path
+// (AwaitName has seen to that). That of a later run is left alone (errReplaced).
+func (s *Session) register(ctx context.Context) error {
+	if err := s.checkReplaced(ctx); err != nil {
+		return err
+	}
+	if err := s.revokeOld(ctx); err != nil {
+		return err
+	}
+	lease, lost, err := s.lease(ctx)
+	if err != nil {
+		return fmt.Errorf("take a lease: %w", err)
+	}
+	state := s.node
+	state.V, state.Lease, state.Boot = meta.Version, lease, 0
+	key := s.o.Keys.Live(state.Name)
+	try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	ok, rev, err := s.o.Store.Txn(try, []meta.Compare{{Key: key}}, []meta.Put{{Key: key, Value: meta.Encode(state), Lease: lease}})
+	if err == nil && !ok {
+		err = txn.ErrCompare
+	}
+	if err != nil {
+		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // it would be renewed for ever
+		defer cancel()
+		_ = s.o.Store.Revoke(undo, lease)
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	s.mu.Lock()
+	s.mu.lease, s.mu.lost = lease, lost
+	s.mu.Unlock()
+	s.current.Store(rev)
+	s.newest.Store(rev)
+	return nil
+}
+
+// checkReplaced asks whether a later run of this broker was started.
+func (s *Session) checkReplaced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	known, _, err := s.known(ctx)
+	if err == nil && known.Boot > s.boot() {
+		err = fmt.Errorf("%w: %s", errReplaced, s.node.Name)
+	}
+	return err
+}
+
+// revokeOld ends the registration of an earlier run.
+func (s *Session) revokeOld(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	e, err := s.o.Store.Get(ctx, s.o.Keys.Live(s.node.Name))
+	if errors.Is(err, meta.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read own registration: %w", err)
+	}
+	if err := s.o.Store.Revoke(ctx, e.Lease); err != nil {
+		return fmt.Errorf("revoke the lease of an earlier run: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) lease(ctx context.Context) (int64, <-chan struct{}, error) {
+	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	return s.o.Store.Lease(ctx, s.ttl)
+}
+
+// PublishHandingOver notifies the others that this broker transfers its leaderships.
+func (s *Session) PublishHandingOver(ctx context.Context) error {
+	state := s.node
+	state.Transferring = true
+	return s.publish(ctx, state)
+}
+
+// PublishUnreachable notifies the others which brokers this one cannot reach.
+func (s *Session) PublishUnreachable(ctx context.Context, nodes []ident.Node) error {
+	state := s.node
+	state.Unreachable = nodes
+	return s.publish(ctx, state)
+}
+
+// publish rewrites the registration; its incarnation stays.
+func (s *Session) publish(ctx context.Context, state meta.NodeState) error {
+	state.V, state.Lease, state.Boot = meta.Version, s.LeaseID(), 0
+	key := s.o.Keys.Live(state.Name)
+	_, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: s.current.Load(), Mod: -1}},
+		[]meta.Put{{Key: key, Value: meta.Encode(state), Lease: state.Lease}})
+	return err
+}
+
+// Leave ends the registration.
+func (s *Session) Leave(ctx context.Context) error {
+	s.Drop()
+	return s.o.Store.Revoke(ctx, s.LeaseID())
+}

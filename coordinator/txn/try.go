@@ -1,0 +1,69 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+)
+
+// Try is one attempt at a transaction on keys as they were read. Its time is short (see
+// Timeout). Not ok: the keys have moved, or no answer came, then rev is 0; the caller
+// reads the keys again.
+func Try(ctx context.Context, s meta.Store, cmp []meta.Compare, puts []meta.Put) (ok bool, rev int64, err error) {
+	short, cancel := context.WithTimeout(ctx, LargeTimeout(len(puts)))
+	defer cancel()
+	ok, rev, err = s.Txn(short, cmp, puts)
+	if errors.Is(err, meta.ErrUnknown) && sleep.Until(ctx, nil, Retry) {
+		return false, 0, nil
+	}
+	return ok, rev, err
+}
+
+// LargeTimeout is the time of a transaction with so many puts.
+func LargeTimeout(puts int) time.Duration { return 2*Timeout + time.Duration(puts)*PutTimeout }
+
+// readPause is the pause before ReadUntil asks again.
+const readPause = time.Second
+
+// ReadUntil reads a key until the store answers: meta.ErrNotFound, or that ctx ended.
+func ReadUntil(ctx context.Context, s meta.Store, key string) (meta.Entry, error) {
+	for {
+		get, cancel := context.WithTimeout(ctx, RequestTimeout)
+		e, err := s.Get(get, key)
+		cancel()
+		if err == nil || errors.Is(err, meta.ErrNotFound) || !sleep.Until(ctx, nil, readPause) {
+			return e, err
+		}
+	}
+}
+
+// Absent reads a key linearizably, and reports whether the store said that it is not
+// there. An error is not absence.
+func Absent(ctx context.Context, s meta.Store, key string) bool {
+	_, err := s.Get(ctx, key)
+	return errors.Is(err, meta.ErrNotFound)
+}
+
+// DeleteAll removes all keys that begin with a prefix, as many in one transaction as the
+// store takes.
+func DeleteAll(ctx context.Context, s meta.Store, prefix string) error {
+	entries, _, err := s.List(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	for len(entries) > 0 {
+		n := min(len(entries), meta.MaxTxn)
+		var puts []meta.Put
+		for _, e := range entries[:n] {
+			puts = append(puts, meta.Put{Key: e.Key, Delete: true})
+		}
+		if _, _, err := s.Txn(ctx, nil, puts); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}

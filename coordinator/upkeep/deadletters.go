@@ -1,0 +1,152 @@
+package upkeep
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/deadletter"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/sirupsen/logrus"
+)
+
+// deadLettersEvery is how often messages that failed too often are moved.
+const deadLettersEvery = 50 * time.Millisecond
+
+// DeadLetterTopics makes dead-letter topics.
+type DeadLetterTopics interface {
+	// EnsureDeadLetters creates a topic, with the channel that keeps its messages, unless
+	// they exist.
+	EnsureDeadLetters(ctx context.Context, topic string) error
+}
+
+// Publisher publishes messages of this broker's own.
+type Publisher interface {
+	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
+}
+
+// DeadLettersOptions are all required.
+type DeadLettersOptions struct {
+	// Channels are a topic's channels by name, with their policies.
+	Channels  func(ident.TopicID) map[string]meta.ChannelState
+	Topics    DeadLetterTopics
+	Publisher Publisher
+	Group     *tasks.Group
+	Log       logrus.FieldLogger
+}
+
+// DeadLetters moves messages that failed too often from the channels led here to their
+// dead-letter topics: first the replicated put, then the finish.
+type DeadLetters struct {
+	o  DeadLettersOptions
+	mu struct {
+		sync.Mutex
+		noted  map[*engine.Partition]struct{} // have some, as their channels said
+		moving map[*engine.Partition]struct{}
+	}
+}
+
+// NewDeadLetters makes the job's state.
+func NewDeadLetters(o DeadLettersOptions) *DeadLetters {
+	d := &DeadLetters{o: o}
+	d.mu.noted, d.mu.moving = map[*engine.Partition]struct{}{}, map[*engine.Partition]struct{}{}
+	return d
+}
+
+// Note has the job look at a partition. It does not block.
+func (d *DeadLetters) Note(p *engine.Partition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.noted[p] = struct{}{}
+}
+
+// Job is the periodic work.
+func (d *DeadLetters) Job() Job { return Job{Every: deadLettersEvery, Look: d.look} }
+
+func (d *DeadLetters) look(context.Context) {
+	for _, p := range d.take() {
+		d.o.Group.Go(func(ctx context.Context) {
+			defer d.moved(p)
+			for _, name := range p.Queue().Channels() {
+				if c, ok := p.Queue().Channel(name); ok {
+					d.drain(ctx, p, c)
+				}
+			}
+		})
+	}
+}
+
+// take gives the partitions that were noted and lead. One whose messages are being moved
+// stays noted.
+func (d *DeadLetters) take() (list []*engine.Partition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p := range d.mu.noted {
+		if _, moving := d.mu.moving[p]; moving && p.Leading() {
+			continue
+		}
+		delete(d.mu.noted, p)
+		if p.Leading() {
+			d.mu.moving[p] = struct{}{}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// moved notes that the messages of a partition are not being moved any more.
+func (d *DeadLetters) moved(p *engine.Partition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.mu.moving, p)
+}
+
+// drain moves the dead messages of one channel, as far as they can be moved now.
+func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Channel) {
+	for dead := c.DeadLetters(); len(dead) > 0 && d.move(ctx, p, c, dead); {
+		dead = c.DeadLetters()
+	}
+}
+
+// move moves some dead messages together; false if not all could be.
+func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []edge.Delivery) (all bool) {
+	var failed, late []error
+	for i, err := range d.publish(ctx, p, c.Name(), dead) {
+		seq := dead[i].Message.Seq
+		if err != nil {
+			failed = append(failed, err)
+			c.ReleaseDead(seq)
+		} else if err := c.DeadMoved(seq, dead[i].Epoch); err != nil {
+			late = append(late, err)
+		}
+	}
+	log := d.o.Log.WithFields(p.LogFields()).WithField("channel", c.Name())
+	if len(failed) > 0 {
+		log.WithError(failed[0]).WithField("messages", len(failed)).Warn("cannot move dead messages yet")
+	}
+	if len(late) > 0 {
+		log.WithError(late[0]).WithField("messages", len(late)).
+			Info("dead messages were moved and come again: the channel has another leader")
+	}
+	return len(failed) == 0
+}
+
+// publish puts messages to the channel's dead-letter topic.
+func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, channel string, dead []edge.Delivery) []error {
+	to := d.o.Channels(p.ID().Topic)[channel].Policy.DeadLetterTopic
+	messages := make([]queue.Message, len(dead))
+	for i, x := range dead {
+		messages[i] = queue.Message{Body: x.Message.Body, Header: deadletter.Encode(p.Topic(), channel, x), Trace: x.Message.Trace}
+	}
+	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {
+		return slices.Repeat([]error{err}, len(dead))
+	}
+	return d.o.Publisher.PublishAll(ctx, to, nil, messages)
+}

@@ -1,0 +1,25 @@
+// Package upkeep does the periodic work on one broker's partitions: retention, dead
+// letters, the repair of damaged places, the watch on the disk, the collection of
+// tombstones. Each is a small type with a Job, and one Runner runs them all.
+//
+// It decides nothing about replication: no election, membership or truncation depends on
+// it. Its own writes to a log are proposed like any put.
+//
+// # Invariants
+//
+//  1. Retention removes whole segments that every durable channel of the replica's own
+//     state has passed, that no edge can repeat a put of, and that the topic does not keep
+//     for replay. A message that a channel needs never goes by age or size.
+//  2. A dead letter is put to its dead-letter topic first and finished then: it is never
+//     lost, and may be there twice.
+//  3. A damaged place is replaced only by batches that continue the chain of checksums
+//     (store.Partition.Repair).
+//  4. A tombstone of a topic goes only when all brokers have been here, without a break,
+//     for a while since the topic was deleted.
+//
+// # Goroutines
+//
+//	job          one for each Job, started by Runner.Start, ends with the group
+//	dead letters short ones, one for each partition that has some
+//	tombstones   a short one while some are removed
+package upkeep

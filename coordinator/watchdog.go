@@ -1,0 +1,149 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+const (
+	// stalledEvery is how often a broker looks whether its disk and its core loops go on.
+	stalledEvery = 250 * time.Millisecond
+	// busyTimeout bounds the question to another broker whether it goes on.
+	busyTimeout = 500 * time.Millisecond
+)
+
+// watchdog looks at the broker's disk and core loops from outside of them.
+type watchdog struct{ *Broker }
+
+// stall is the operation that has been under way for the longest time.
+type stall struct {
+	stage string // for the log
+	busy  time.Duration
+}
+
+// longest returns the operation that has been under way for the longest time. It takes no lock
+// that another goroutine holds while the disk hangs.
+func (b watchdog) longest() stall {
+	s := stall{"write of the journal", b.store.Busy()}
+	for _, busy := range b.engine.Busy() {
+		if busy > s.busy {
+			s = stall{"pass of a core loop", busy}
+		}
+	}
+	return s
+}
+
+// stallLimit is how long one operation may take before others are to lead: twice T_isr, as
+// for a sync that is overdue (EL-8).
+func (b watchdog) stallLimit() time.Duration {
+	return 2 * time.Duration(b.o.Replica.ISRMS) * time.Millisecond
+}
+
+// stalled reports whether an operation has taken that long.
+func (b watchdog) stalled() bool { return b.longest().busy >= b.stallLimit() }
+
+// keepStalled is the watchdog of the disk and the core loops. It lets others lead while a
+// call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no put
+// is committed without it, and a broker whose process answers keeps its registration. The
+// watchdog takes no lock that a hung disk or loop may hold. Started by drive, ends with the
+// broker.
+func (b watchdog) keepStalled(ctx context.Context) {
+	noted, renounced := stall{}, int64(0)
+	tasks.Every(ctx, stalledEvery, func() {
+		noted = b.noteStall(noted)
+		lease := b.session.LeaseID()
+		if b.stopping.Load() || b.session.Incarnation() == 0 || !b.mustRenounce(ctx) {
+			return
+		}
+		if lease != renounced {
+			b.log.Warn("DISK or core loop does not go on, those of other brokers do: this broker gives up its leaderships")
+		}
+		renounced = lease
+		b.peers.Renounce(ctx, lease)
+	})
+}
+
+// noteStall logs the beginning and the end of a stall.
+func (b watchdog) noteStall(noted stall) stall {
+	now := b.longest()
+	switch {
+	case now.busy >= b.stallLimit() && now.stage != noted.stage:
+		b.log.WithField("stage", now.stage).WithField("for", now.busy.Round(time.Millisecond)).
+			Warn("STALLED: this operation takes too long, no puts are committed here until it ends")
+	case now.busy < b.stallLimit() && noted.stage != "":
+		b.log.WithField("stage", noted.stage).Info("GOES ON after a stall")
+		return stall{}
+	case now.busy < b.stallLimit():
+		return stall{}
+	}
+	return now
+}
+
+// mustRenounce reports whether a leader here cannot commit and others can. The machines
+// detect that for an overdue sync that others have overtaken. The watchdog also covers idle
+// leaders, and machines that are not stepped.
+func (b watchdog) mustRenounce(ctx context.Context) bool {
+	return b.some(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersGoOn(ctx)
+}
+
+// othersGoOn reports whether, for a partition led here, a minimum of other in-sync members
+// answers and reports that its disk and loops work: disks that many brokers share may hang
+// for all of them, and new leaders would not help then.
+func (b watchdog) othersGoOn(ctx context.Context) bool {
+	able := map[ident.Node]*atomic.Bool{}
+	for _, p := range b.engine.Partitions() {
+		if v := p.View(); leads(v) {
+			for _, m := range v.ISR {
+				if m.Node != b.self && b.peers.Up(m.Node) {
+					able[m.Node] = &atomic.Bool{}
+				}
+			}
+		}
+	}
+	b.askBusy(ctx, able)
+	return b.some(func(v *replica.View) bool {
+		others := 0
+		for _, m := range v.ISR {
+			if a := able[m.Node]; a != nil && a.Load() {
+				others++
+			}
+		}
+		return leads(v) && others >= v.MinInSync
+	})
+}
+
+// askBusy asks brokers whether their disk and loops work. A broker of an older build does not
+// have this method: it counts as able, because it acknowledges.
+func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool) {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	for n, a := range able {
+		asked.Go(func() {
+			r, err := calls.Busy.Ask(ctx, b.dispatch, n, calls.None{})
+			a.Store(errors.Is(err, rpc.ErrMethod) || err == nil && r.Milliseconds < b.stallLimit().Milliseconds()/2)
+		})
+	}
+	asked.Wait()
+}
+
+// leads reports whether a view is that of a leader, or of one that is becoming it.
+func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == replica.Electing }
+
+// awaitDisk waits while the disk or a core loop does not go on: a broker that registers may
+// be elected.
+func (b watchdog) awaitDisk(ctx context.Context) {
+	for (b.stalled() || b.some(func(v *replica.View) bool { return v.SyncOverdue })) && sleep.For(ctx, stalledEvery) {
+		continue
+	}
+}

@@ -1,0 +1,150 @@
+package access
+
+// Kind says how an identity is known.
+type Kind uint8
+
+// The kinds of identities; see the package comment.
+const (
+	Anonymous Kind = iota
+	Named
+	Peer
+)
+
+// AnonymousUser is the user whose rights every client without credentials has.
+const AnonymousUser = "anonymous"
+
+// BootstrapUser is the administrator of --bootstrap-admin-token-file.
+const BootstrapUser = "bootstrap-admin"
+
+// Identity is one client as the decision sees it. The zero value is anonymous.
+type Identity struct {
+	Kind Kind
+	Name string // of a Named one
+	// TokenID is that of the token it came with; "" = it came with a certificate.
+	TokenID string
+}
+
+// String is the identity in the audit.
+func (i Identity) String() string {
+	switch i.Kind {
+	case Named:
+		return i.Name
+	case Peer:
+		return "peer"
+	}
+	return AnonymousUser
+}
+
+// Grant is some rights on the topics that match.
+type Grant struct {
+	Topic  Pattern
+	Rights Right
+}
+
+// User is one user with its rights. It is immutable.
+type User struct {
+	Name        string
+	Certificate bool // it logs in with a certificate of this common name
+	Hash        string
+	TokenID     string // "" = it has no token
+	Cluster     Right
+	Grants      []Grant
+	Revision    int64 // of its key
+}
+
+func (u *User) allows(r Right, topic string) bool {
+	switch {
+	case u.Cluster&AdministerCluster != 0, u.Cluster&r != 0:
+		return true
+	case r == Discover && u.Cluster&Observe != 0:
+		return true
+	}
+	for i := range u.Grants {
+		g := &u.Grants[i]
+		if (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// Policy is all users at one revision of the metadata. It is immutable.
+type Policy struct {
+	users    map[string]*User
+	enforced bool
+}
+
+// Enforced reports whether rights are checked. They are not while there is no user,
+// unless the broker is configured so.
+func (p *Policy) Enforced() bool { return p.enforced }
+
+// Administered reports whether a user of the metadata administers the cluster.
+func (p *Policy) Administered() bool {
+	for _, u := range p.users {
+		if u.Cluster&AdministerCluster != 0 && u.Name != BootstrapUser {
+			return true
+		}
+	}
+	return false
+}
+
+// User gives a user by its name, nil if there is none.
+func (p *Policy) User(name string) *User { return p.users[name] }
+
+// Allow reports whether an identity has the right: on the topic, if it is a right on
+// topics. It allocates nothing.
+func (p *Policy) Allow(id Identity, r Right, topic string) bool {
+	if !p.enforced || r == Open || id.Kind == Peer {
+		return true
+	}
+	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
+		return true
+	}
+	if id.Kind != Named {
+		return false
+	}
+	u := p.users[id.Name]
+	return u != nil && u.holds(id) && u.allows(r, topic)
+}
+
+// Holds reports whether the credentials of an identity are still those of its user.
+func (p *Policy) Holds(id Identity) bool {
+	if id.Kind != Named {
+		return true
+	}
+	u := p.users[id.Name]
+	return u != nil && u.holds(id)
+}
+
+func (u *User) holds(id Identity) bool {
+	if id.TokenID == "" {
+		return u.Certificate
+	}
+	return id.TokenID == u.TokenID
+}
+
+// Permissions counts the grants of an identity.
+func (p *Policy) Permissions(id Identity) int {
+	name := id.Name
+	if id.Kind == Anonymous {
+		name = AnonymousUser
+	}
+	u := p.users[name]
+	if u == nil {
+		return 0
+	}
+	n := len(u.Grants)
+	if u.Cluster != 0 {
+		n++
+	}
+	return n
+}
+
+// ByCertificate gives the identity of a verified certificate's common name: that user's,
+// if it logs in so, else anonymous.
+func (p *Policy) ByCertificate(commonName string) Identity {
+	if u := p.users[commonName]; u != nil && u.Certificate {
+		return Identity{Kind: Named, Name: commonName}
+	}
+	return Identity{}
+}

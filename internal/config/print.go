@@ -1,0 +1,124 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+const printIntro = `# The settings of nsqd in effect, as a file for --config. The comment behind a value is
+# its source. Secrets, and passwords in addresses, are left out.
+`
+
+// Print writes the effective settings as a TOML file. A comment behind each value names its
+// source: default, file, environment or flag. Print never writes a secret: in its place stands
+// a comment, and an address with a password is written without the password. Settings without
+// effect appear only if they were given. The error is that of Load, or of the writer.
+func Print(w io.Writer, src Source) error {
+	l, err := load(src)
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriter(w)
+	fmt.Fprint(b, printIntro)
+	if l.options.ConfigFile != "" {
+		fmt.Fprintf(b, "# The file that was read: %s\n", l.options.ConfigFile)
+	}
+	group := ""
+	for s := range settings(&l.options) {
+		_, given := l.given[s.flag]
+		if s.flagOnly || s.key == "config" || s.noop != "" && !given {
+			continue
+		}
+		if s.group != group {
+			group = s.group
+			fmt.Fprintf(b, "\n# %s\n\n", group)
+		}
+		if s.envOnly {
+			if given {
+				fmt.Fprintf(b, "# the environment has %s, which is never printed\n", s.env)
+			}
+			continue
+		}
+		line, err := s.line()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "%s # %s\n", line, l.sourceOf(s))
+	}
+	return b.Flush()
+}
+
+// sourceOf returns the source of the effective value.
+func (l *loader) sourceOf(s setting) string {
+	from, ok := l.origin[s.flag]
+	switch {
+	case ok:
+		return from.source
+	case strings.HasPrefix(s.shown, "$"):
+		return "default (from this host's name)"
+	}
+	return "default"
+}
+
+// line returns the setting as a line of the file.
+func (s setting) line() (string, error) {
+	var value any
+	switch v := s.value.Interface().(type) {
+	case time.Duration:
+		value = v.String()
+	case TLSRequired:
+		value = string(v)
+	case []string:
+		list := make([]string, len(v)) // [] rather than nothing for an empty list
+		for i, item := range v {
+			list[i] = withoutPassword(item)
+		}
+		value = list
+	case string:
+		value = withoutPassword(v)
+	default:
+		value = v
+		if list := s.value; list.Kind() == reflect.Slice && list.IsNil() {
+			value = reflect.MakeSlice(list.Type(), 0, 0).Interface()
+		}
+	}
+	text, err := toml.Marshal(map[string]any{s.key: value})
+	return strings.TrimSuffix(string(text), "\n"), err
+}
+
+// withoutPassword removes the password from an address such as http://user:pass@host.
+func withoutPassword(text string) string {
+	before, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	u, err := url.Parse(text)
+	if err == nil {
+		if u.User == nil {
+			return text
+		}
+		return u.Redacted()
+	}
+	if at := strings.LastIndex(rest, "@"); at >= 0 { // an invalid URL may contain a password too
+		return before + "://…@" + rest[at+1:]
+	}
+	return text
+}
+
+// limits returns the permitted values of a number or duration.
+func (s setting) limits() string {
+	switch {
+	case s.min != "" && s.max != "":
+		return fmt.Sprintf(" (%s to %s)", s.min, s.max)
+	case s.min != "" && s.min != "0" && s.min != "0s":
+		return fmt.Sprintf(" (at least %s)", s.min)
+	}
+	return ""
+}

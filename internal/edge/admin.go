@@ -1,0 +1,261 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Admin carries out administrative operations, each the same on every broker. It returns
+// after the change is replicated. Errors wrap ErrTopicNotFound, ErrChannelNotFound,
+// ErrInvalid, ErrConflict, ErrUnavailable.
+type Admin interface {
+	Do(ctx context.Context, op Operation) error
+}
+
+// Operation is one administrative operation: a value of one of the types below. It is
+// idempotent.
+//
+// The error of an argument that the edge could not read stands in the field Malformed.
+// Validate returns it where that argument is checked: a topic that does not exist is
+// reported before its arguments.
+type Operation interface {
+	// Target is the topic and the channel of the operation; "" = none.
+	Target() (topic, channel string)
+	// Validate reports the first argument that is wrong, whatever the cluster is like.
+	Validate() error
+}
+
+// CreateTopic makes a topic; 0 takes the broker's default, as nil does. Of a topic that
+// exists the limits change that are given, and a replication factor that is higher; any
+// other difference is ErrConflict.
+type CreateTopic struct {
+	Topic                                    string
+	Partitions, ReplicationFactor, MinInSync int
+	Ordered                                  *bool
+	Durability                               string // "sync", "replicated"; "": the default, or as it is
+	Malformed                                error
+	Limits                                   TopicLimits // with an error of its own
+}
+
+// TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.
+type TopicLimits struct {
+	RetentionMS, TTLMS, RetentionBytes, MaxBytes *int64
+	Malformed                                    error
+}
+
+// DeleteTopic deletes a topic with all its messages.
+type DeleteTopic struct{ Topic string }
+
+// EmptyTopic drops the messages that no channel has been given.
+type EmptyTopic struct{ Topic string }
+
+// PauseTopic keeps later messages from the channels of a topic, or ends that.
+type PauseTopic struct {
+	Topic  string
+	Paused bool
+}
+
+// MoveReplica moves a replica of a partition from one broker to another.
+type MoveReplica struct {
+	Topic     string
+	Partition int // −1: it could not be read
+	From, To  ident.Node
+}
+
+// SetReplication changes how many replicas a topic has, and how many of them must be in
+// sync for its puts; 0 = as it is.
+type SetReplication struct {
+	Topic                        string
+	ReplicationFactor, MinInSync int
+	Malformed                    error
+}
+
+// Balance spreads replicas and leaders over the brokers.
+type Balance struct{}
+
+// Decommission moves all replicas of a broker away, or cancels that.
+type Decommission struct {
+	Node      ident.Node
+	Cancel    bool
+	Malformed error
+}
+
+// CreateChannel makes a channel. One that exists with another From or Ordered, if these
+// are given, is ErrConflict.
+type CreateChannel struct {
+	Topic, Channel string
+	From           string // "" = by the rules; earliest | latest | <time> | <sequence>
+	Ordered        *bool  // nil = as the topic
+	Malformed      error
+}
+
+// DeleteChannel deletes a channel.
+type DeleteChannel struct{ Topic, Channel string }
+
+// EmptyChannel finishes all messages of a channel.
+type EmptyChannel struct{ Topic, Channel string }
+
+// PauseChannel stops the deliveries of a channel, or lets it deliver again.
+type PauseChannel struct {
+	Topic, Channel string
+	Paused         bool
+}
+
+// SeekChannel moves a channel in one partition, or in all.
+type SeekChannel struct {
+	Topic, Channel string
+	To             string // earliest | latest | <time> | <sequence>
+	Partition      int    // −1 = all
+	Malformed      error
+}
+
+// OrderChannel makes a channel ordered, or unordered.
+type OrderChannel struct {
+	Topic, Channel string
+	Ordered        bool
+	Malformed      error
+}
+
+// SetPolicy changes the treatment of messages that fail; nil = as it is.
+type SetPolicy struct {
+	Topic, Channel  string
+	MaxAttempts     *uint16
+	DeadLetterTopic *string
+	Backoff         *Backoff
+	Malformed       error
+}
+
+// Backoff is the delay of a message that failed: the base, times the factor at each
+// further attempt, at most the maximum, more or less by the jitter. Zero = none.
+type Backoff struct {
+	BaseMS, MaxMS  int64
+	Factor, Jitter float64
+}
+
+// maxBackoff bounds the times of a backoff.
+const maxBackoff = 30 * 24 * time.Hour
+
+// ErrBackoff is the error of a backoff that cannot be read or is out of bounds.
+func ErrBackoff() error {
+	return fmt.Errorf("%w: retry_backoff must be base[,factor[,max[,jitter]]], such as 1s,2,5m,0.2", ErrInvalid)
+}
+
+// Validate refuses the numbers of a backoff that are out of bounds.
+func (b Backoff) Validate() error {
+	limit := maxBackoff.Milliseconds()
+	if b.BaseMS < 0 || b.BaseMS > limit || b.MaxMS < 0 || b.MaxMS > limit ||
+		!(b.Factor >= 1 && b.Factor <= 100) || !(b.Jitter >= 0 && b.Jitter <= 1) {
+		return ErrBackoff()
+	}
+	return nil
+}
+
+// Target implements Operation.
+func (o CreateTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (o DeleteTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (o EmptyTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (o PauseTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (o MoveReplica) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (o SetReplication) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (Balance) Target() (topic, channel string) { return "", "" }
+
+// Target implements Operation.
+func (Decommission) Target() (topic, channel string) { return "", "" }
+
+// Target implements Operation.
+func (o CreateChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Target implements Operation.
+func (o DeleteChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Target implements Operation.
+func (o EmptyChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Target implements Operation.
+func (o PauseChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Target implements Operation.
+func (o SeekChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Target implements Operation.
+func (o OrderChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Target implements Operation.
+func (o SetPolicy) Target() (topic, channel string) { return o.Topic, o.Channel }
+
+// Validate implements Operation. The limits are checked later (Limits.Malformed), as is
+// all that depends on the defaults.
+func (o CreateTopic) Validate() error { return o.Malformed }
+
+// Validate implements Operation.
+func (DeleteTopic) Validate() error { return nil }
+
+// Validate implements Operation.
+func (EmptyTopic) Validate() error { return nil }
+
+// Validate implements Operation.
+func (PauseTopic) Validate() error { return nil }
+
+// Validate implements Operation: the number of partitions is the topic's.
+func (MoveReplica) Validate() error { return nil }
+
+// Validate implements Operation.
+func (o SetReplication) Validate() error {
+	if o.Malformed == nil && o.ReplicationFactor == 0 && o.MinInSync == 0 {
+		return fmt.Errorf("%w: name replication_factor, min_in_sync, or both", ErrInvalid)
+	}
+	return o.Malformed
+}
+
+// Validate implements Operation.
+func (Balance) Validate() error { return nil }
+
+// Validate implements Operation.
+func (o Decommission) Validate() error { return o.Malformed }
+
+// Validate implements Operation. From is checked where channels of subscriptions are, too.
+func (o CreateChannel) Validate() error { return o.Malformed }
+
+// Validate implements Operation.
+func (DeleteChannel) Validate() error { return nil }
+
+// Validate implements Operation.
+func (EmptyChannel) Validate() error { return nil }
+
+// Validate implements Operation.
+func (PauseChannel) Validate() error { return nil }
+
+// Validate implements Operation.
+func (o SeekChannel) Validate() error {
+	if o.To == "" {
+		return fmt.Errorf("%w: to must be earliest, latest, a time or a sequence", ErrInvalid)
+	}
+	return o.Malformed
+}
+
+// Validate implements Operation.
+func (o OrderChannel) Validate() error { return o.Malformed }
+
+// Validate implements Operation. The policy as a whole is checked with the parts that
+// stay (package admin).
+func (o SetPolicy) Validate() error {
+	if o.Malformed == nil && o.MaxAttempts == nil && o.DeadLetterTopic == nil && o.Backoff == nil {
+		return fmt.Errorf("%w: name max_attempts, dead_letter_topic, retry_backoff, or more of them", ErrInvalid)
+	}
+	return o.Malformed
+}

@@ -1,0 +1,137 @@
+package etcdserver
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// reportPath is the path of this member's report.
+	reportPath = "/lockstep/member"
+	// headerTimeout bounds the head of a request at the peer port.
+	headerTimeout = 5 * time.Second
+	// maxSocketPath is a length of a Unix socket's path that every system accepts.
+	maxSocketPath = 100
+	// etcdConnections is how many connections stay open between the port and etcd.
+	etcdConnections = 16
+)
+
+// front is the member's peer port. It opens before the decision how the member starts and
+// closes after etcd has stopped, so that starting members can query each other in every state.
+// It forwards all requests except reports to etcd, which listens on a Unix socket; while etcd
+// does not run, the port answers that there are no members.
+type front struct {
+	server *http.Server
+	report func(from string) reportMessage
+	etcd   atomic.Pointer[httputil.ReverseProxy] // nil while etcd does not run
+	dir    string                                // of the socket; "" if it is in the member's directory
+	socket string
+	done   chan struct{} // closed when the port is closed
+}
+
+// listenPeers opens the peer port.
+func (o Options) listenPeers(report func(from string) reportMessage) (*front, error) {
+	l, err := net.Listen("tcp", o.PeerAddress)
+	if err != nil {
+		return nil, fmt.Errorf("etcdserver: listen for other members: %w", err)
+	}
+	if o.TLS != (TLS{}) {
+		c, err := o.TLS.transport().ServerConfig()
+		if err != nil {
+			_ = l.Close()
+			return nil, fmt.Errorf("etcdserver: TLS files: %w", err)
+		}
+		l = tls.NewListener(l, c)
+	}
+	f := &front{report: report, done: make(chan struct{})}
+	if err := f.placeSocket(o.Dir); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+reportPath, f.serveReport)
+	mux.HandleFunc("/", f.forward)
+	f.server = &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout}
+	go func() { _ = f.server.Serve(l); close(f.done) }() // ends with close
+	return f, nil
+}
+
+// placeSocket chooses the path of etcd's socket: in the member's directory, unless the path
+// would be too long.
+func (f *front) placeSocket(dir string) (err error) {
+	if f.socket = filepath.Join(dir, "peer.sock"); len(f.socket) <= maxSocketPath {
+		return nil
+	}
+	if f.dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
+		return fmt.Errorf("etcdserver: a directory for etcd's socket: %w", err)
+	}
+	f.socket = filepath.Join(f.dir, "peer.sock")
+	return nil
+}
+
+// listenURL returns the URL at which etcd listens for its peers.
+func (f *front) listenURL() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
+
+// started begins to forward requests to etcd.
+func (f *front) started() {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", f.socket)
+		},
+		MaxIdleConnsPerHost: etcdConnections, DisableCompression: true,
+	}
+	f.etcd.Store(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "etcd" },
+		Transport:     transport,
+		FlushInterval: -1, // raft's streams never end
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) },
+		ErrorLog:      log.New(io.Discard, "", 0),
+	})
+}
+
+func (f *front) forward(w http.ResponseWriter, r *http.Request) {
+	switch etcd := f.etcd.Load(); {
+	case etcd != nil:
+		etcd.ServeHTTP(w, r)
+	case r.URL.Path == membersPath:
+		_, _ = w.Write([]byte("[]")) // builds without reports take this as: no directory yet
+	default:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+func (f *front) serveReport(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(f.report(r.URL.Query().Get("from"))) // the other member may be gone
+}
+
+// stopped ends the forwarding to etcd.
+func (f *front) stopped() {
+	if etcd := f.etcd.Swap(nil); etcd != nil {
+		etcd.Transport.(*http.Transport).CloseIdleConnections()
+	}
+}
+
+// close closes the port and all its connections.
+func (f *front) close() {
+	err := f.server.Close()
+	<-f.done
+	f.stopped()
+	if f.dir != "" {
+		err = errors.Join(err, os.RemoveAll(f.dir))
+	}
+	_ = err // a port that fails to close is closed
+}

@@ -1,0 +1,72 @@
+package etcdserver_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+// TestNotifyDeathOfTheLeader: members that are notified of the leader's death do not wait for
+// the election timeout. The death of another member has no effect.
+func TestNotifyDeathOfTheLeader(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("members with long timeouts take seconds to start")
+	}
+	const election = 2 * time.Second
+	members, servers := startThree(t, func(o *etcdserver.Options) { o.Election = election })
+	leader, rest := leaderOf(t, servers)
+	name := func(s *etcdserver.Server) string { return members[slices.Index(servers, s)].Name }
+	require.NoError(t, rest[0].NotifyDeath(t.Context(), name(rest[1])))
+	require.NoError(t, rest[0].NotifyDeath(t.Context(), "unknown"))
+	require.NoError(t, leader.NotifyDeath(t.Context(), name(leader)), "itself")
+	require.True(t, leader.Leads())
+
+	began := time.Now()
+	leader.Crash()
+	var notified sync.WaitGroup
+	for _, s := range rest {
+		notified.Go(func() { require.NoError(t, s.NotifyDeath(t.Context(), name(leader))) })
+	}
+	notified.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	_, err := client(t, rest[0]).Put(ctx, "k", "v")
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), election*3/4)
+}
+
+// TestLearnerDoesNotSucceed: the first possible successor by id is a learner. It has no vote
+// and cannot stand for election, so the voter behind it stands. The leader still runs here: a
+// wrong notification costs only its leadership, and the test needs no timeout.
+func TestLearnerDoesNotSucceed(t *testing.T) {
+	t.Parallel()
+	members, servers := startAll(t, several(t, 2))
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	leader, rest := leaderOf(t, servers)
+	rest[0].AddLearner(1, "http://"+freeAddress(t))
+	list, err := client(t, rest[0]).MemberList(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, list.Members[0].ID)
+	require.True(t, list.Members[0].IsLearner)
+
+	require.NoError(t, rest[0].NotifyDeath(ctx, members[slices.Index(servers, leader)].Name))
+	require.Eventually(t, rest[0].Leads, deadline, pollEvery)
+	crashAll(servers...)
+}
+
+// crashAll ends members in parallel: each of them takes a second.
+func crashAll(servers ...*etcdserver.Server) {
+	var ends sync.WaitGroup
+	for _, s := range servers {
+		ends.Go(func() { s.Crash(); s.Stop() })
+	}
+	ends.Wait()
+}

@@ -1,0 +1,70 @@
+package etcdserver_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+)
+
+// TestRemovedMemberDoesNotCount: one of three members has stopped and is removed; then the
+// remaining two are the whole cluster.
+func TestRemovedMemberDoesNotCount(t *testing.T) {
+	t.Parallel()
+	members, servers := startThree(t)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	require.NoError(t, servers[0].RemoveMember(ctx, "unknown"))
+	require.Error(t, servers[0].RemoveMember(ctx, members[0].Name), "itself")
+	servers[2].Stop()
+	require.Eventually(t, func() bool { return servers[0].RemoveMember(ctx, members[2].Name) == nil }, deadline, pollEvery)
+	list, err := client(t, servers[1]).MemberList(ctx)
+	require.NoError(t, err)
+	require.Len(t, list.Members, 2)
+	require.NoError(t, servers[0].RemoveMember(ctx, members[2].Name), "again")
+
+	removed := start(t, members[2])
+	require.ErrorIs(t, removed.Wait(ctx), etcdserver.ErrRemoved)
+	require.ErrorIs(t, <-removed.Err(), etcdserver.ErrRemoved, "not that its listeners fail")
+}
+
+// TestForceNewCluster: two of three directories are lost for good. The third goes on with its
+// data, and the others join it as new members.
+func TestForceNewCluster(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("etcd lets a member in only after five quiet seconds")
+	}
+	members, servers := startThree(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
+	defer cancel()
+	_, err := client(t, servers[0]).Put(ctx, "k", "v")
+	require.NoError(t, err)
+	for i, s := range servers {
+		s.Stop()
+		if i > 0 {
+			require.NoError(t, os.RemoveAll(members[i].Dir))
+		}
+	}
+	o := members[0]
+	o.PeerAddress, o.ClientAddress = freeAddress(t), freeAddress(t)
+	lone, err := etcdserver.ForceNewCluster(ctx, o)
+	require.NoError(t, err)
+	r, err := client(t, lone).Get(ctx, "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", string(r.Kvs[0].Value))
+	lone.Stop()
+
+	first := start(t, members[0])
+	wait(t, first)
+	again := open(t, members[1])
+	wait(t, again)
+	require.NoError(t, again.Promote(ctx))
+
+	o.Dir = t.TempDir()
+	_, err = etcdserver.ForceNewCluster(ctx, o)
+	require.ErrorIs(t, err, etcdserver.ErrOptions, "no member there")
+}

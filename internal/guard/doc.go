@@ -1,0 +1,24 @@
+// Package guard authorizes the requests of clients: it finds the identity of a client, checks
+// its rights, delays repeated bad logins, refuses requests that pages of other origins cause,
+// and records every administrative action.
+//
+// The decisions are elsewhere: internal/access decides for the users of the cluster, an auth
+// service (internal/auth) for its own clients. The package has no routes and no commands:
+// internal/httpapi and internal/protocol name the right that each of theirs requires.
+//
+// # Order of a decision
+//
+//  1. While neither users nor an auth service nor a bootstrap token exist, all is allowed.
+//  2. Every client has the rights of the user "anonymous".
+//  3. A user of the cluster, by token or by the name in its verified certificate, may what
+//     its rights say.
+//  4. Any other secret is asked of the auth service, if there is one. Its answer knows
+//     publish and subscribe alone: it never opens an administrative door.
+//
+// # Invariants
+//
+//  1. A secret stands in no log line, no error and no audit entry.
+//  2. An address whose logins fail is refused without a check for a time that doubles with
+//     each failure. A secret that was verified before, and is cached, is not delayed.
+//  3. Every map has a limit.
+package guard

@@ -1,0 +1,319 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+var (
+	// ErrLogin means that the right takes credentials, and none were given.
+	ErrLogin = errors.New("guard: credentials are required")
+	// ErrBadLogin means that no user has these credentials.
+	ErrBadLogin = errors.New("guard: no user has these credentials")
+	// ErrDenied means that the identity has not got the right.
+	ErrDenied = errors.New("guard: the right is not granted")
+	// ErrTooManyFailures means that logins of this address failed too often; the secret was
+	// not compared.
+	ErrTooManyFailures = errors.New("guard: too many logins of this address failed")
+	// ErrAuthService means that the auth service gave no answer.
+	ErrAuthService = errors.New("guard: the auth service gave no answer")
+	// ErrNoAuthorizations means that the auth service knows the client, which may do nothing.
+	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
+	// ErrDisabled means that there is neither a user nor an auth service.
+	ErrDisabled = errors.New("guard: there are no users, and no auth service")
+)
+
+// Querier asks an auth service; *auth.Client is one.
+type Querier interface {
+	Query(ctx context.Context, r auth.Request) (*auth.State, error)
+}
+
+// maxSecret bounds a secret in bytes. A longer one is not even hashed.
+const maxSecret = 8 << 10
+
+// Options of a Guard.
+type Options struct {
+	Users    *access.Registry // nil = there are none
+	External Querier          // nil = no auth service
+	// NotReady gives the reason why the users are not known yet; nil = the users' own.
+	NotReady func() string
+	Log      logrus.FieldLogger
+}
+
+// Guard serves all doors of a broker. Its methods may be called by any goroutine.
+type Guard struct {
+	o       Options
+	backoff *backoff
+	answers *answers
+	// Audit keeps the last administrative actions.
+	Audit *Audit
+}
+
+// New makes a guard.
+func New(o Options) *Guard {
+	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), Audit: newAudit(o.Log)}
+}
+
+// Credentials are those that a client showed.
+type Credentials struct {
+	Address string // host:port; "" of a unix socket
+	TLS     bool
+	// CommonName is the name in the certificate that the client showed.
+	CommonName string
+	// Verified: an authority of --tls-root-ca-file signed the certificate.
+	Verified bool
+	Secret   string
+}
+
+func (c *Credentials) host() string {
+	host, _, _ := net.SplitHostPort(c.Address) // a unix socket has none
+	return host
+}
+
+func (c *Credentials) request() auth.Request {
+	return auth.Request{RemoteIP: c.host(), TLS: c.TLS, CommonName: c.CommonName, Secret: c.Secret}
+}
+
+// Session is one client that was let in. Its methods may be called by any goroutine.
+type Session struct {
+	guard *Guard
+	creds Credentials
+	id    access.Identity
+	state atomic.Pointer[auth.State] // nil unless the auth service knows the client
+}
+
+// Enforced reports whether rights are asked for, as far as is known: while the users are not
+// known it is true only if rights are asked for also without any. Allow never goes by it.
+func (g *Guard) Enforced() bool {
+	p, _ := g.policy()
+	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
+}
+
+// Ready is nil when the users are known.
+func (g *Guard) Ready() error {
+	_, err := g.policy()
+	return err
+}
+
+// policy is nil where there are no users at all.
+func (g *Guard) policy() (*access.Policy, error) {
+	if g.o.Users == nil {
+		return nil, nil
+	}
+	if p := g.o.Users.Policy(); p != nil {
+		return p, nil
+	}
+	why := access.ErrNotReady.Error()
+	if g.o.NotReady != nil {
+		why = g.o.NotReady()
+	}
+	return nil, &notReadyError{why}
+}
+
+// notReadyError says why the users are not known yet.
+type notReadyError struct{ why string }
+
+func (e *notReadyError) Error() string { return edge.ErrNotReady.Error() + ": " + e.why }
+
+func (e *notReadyError) Unwrap() error { return edge.ErrNotReady }
+
+// NotStored is the error of a put that was not admitted because the users are not known.
+func NotStored(err error) error {
+	if waiting, ok := errors.AsType[*notReadyError](err); ok {
+		return fmt.Errorf("%w, not stored: %s", edge.ErrNotReady, waiting.why)
+	}
+	return err
+}
+
+// Changed is closed when rights may have changed; nil, for ever silent, without users.
+func (g *Guard) Changed() <-chan struct{} {
+	if g.o.Users == nil {
+		return nil
+	}
+	return g.o.Users.Changed()
+}
+
+// Begin gives the session of a client that has sent no secret: anonymous, or the user
+// that its verified certificate names.
+func (g *Guard) Begin(c Credentials) *Session {
+	s := &Session{guard: g, creds: c}
+	if p, err := g.policy(); err == nil && p != nil && c.Verified {
+		s.id = p.ByCertificate(c.CommonName)
+	}
+	return s
+}
+
+// Login gives the session of a client that has sent a secret. Errors wrap ErrBadLogin,
+// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready; ErrNoAuthorizations.
+func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
+	p, err := g.policy()
+	switch {
+	case err != nil:
+		return nil, err
+	case g.o.External == nil && (p == nil || !p.Enforced()):
+		return nil, ErrDisabled
+	}
+	if len(c.Secret) > maxSecret {
+		return nil, ErrBadLogin
+	}
+	s := &Session{guard: g, creds: c}
+	if g.remembers(c) {
+		return s, s.login(ctx, p)
+	}
+	if !g.backoff.begin(c.host(), time.Now()) {
+		return nil, ErrTooManyFailures
+	}
+	err = s.login(ctx, p)
+	g.backoff.end(c.host(), time.Now(), outcomeOf(err))
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// outcomeOf judges a login for the next one of the address. An auth service refuses a secret
+// with a status that is none of its answers; one that cannot be reached says nothing of it.
+func outcomeOf(err error) outcome {
+	switch {
+	case err == nil:
+		return loginGood
+	case errors.Is(err, ErrBadLogin), errors.Is(err, ErrNoAuthorizations), errors.Is(err, auth.ErrInvalidAnswer):
+		return loginBad
+	}
+	return loginUnjudged
+}
+
+// remembers reports whether the answer costs neither a hash nor a query.
+func (g *Guard) remembers(c Credentials) bool {
+	if g.o.Users != nil && g.o.Users.Remembers(c.Secret) {
+		return true
+	}
+	return g.o.External != nil && g.answers.find(c.request(), time.Now()) != nil
+}
+
+func (s *Session) login(ctx context.Context, p *access.Policy) error {
+	g := s.guard
+	if p != nil {
+		id, err := g.o.Users.Verify(ctx, s.creds.Secret)
+		switch {
+		case err == nil:
+			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
+			return nil
+		case !errors.Is(err, access.ErrBadToken):
+			return err
+		}
+	}
+	if g.o.External == nil {
+		return ErrBadLogin
+	}
+	return s.ask(ctx)
+}
+
+// ask has the auth service judge the client, or takes its last answer while that holds.
+func (s *Session) ask(ctx context.Context) error {
+	g, r := s.guard, s.creds.request()
+	if state := g.answers.find(r, time.Now()); state != nil {
+		s.state.Store(state)
+		return nil
+	}
+	state, err := g.o.External.Query(ctx, r)
+	if err != nil {
+		g.o.Log.WithError(err).WithField("client", s.creds.Address).Warn("authorization query failed")
+		return fmt.Errorf("%w: %w", ErrAuthService, err)
+	}
+	if len(state.Authorizations) == 0 {
+		s.state.Store(state)
+		return ErrNoAuthorizations
+	}
+	g.answers.keep(r, state)
+	s.state.Store(state)
+	return nil
+}
+
+// External is the auth service's answer about the client; nil without a query.
+func (s *Session) External() *auth.State { return s.state.Load() }
+
+// Identity is the name of the client in the audit and in /stats.
+func (s *Session) Identity() string {
+	if state := s.state.Load(); state != nil {
+		return "auth-service:" + state.Identity
+	}
+	return s.id.String()
+}
+
+// LoggedIn reports whether the client has shown credentials.
+func (s *Session) LoggedIn() bool { return s.state.Load() != nil || s.id.Kind == access.Named }
+
+// Permissions is how many grants the client has.
+func (s *Session) Permissions() int {
+	if state := s.state.Load(); state != nil {
+		return len(state.Authorizations)
+	}
+	if p, err := s.guard.policy(); err == nil && p != nil {
+		return p.Permissions(s.id)
+	}
+	return 0
+}
+
+// Need is a right, with the object that it is needed for.
+type Need struct {
+	Right access.Right
+	Topic string
+	// Channel is asked of the auth service for Consume.
+	Channel string
+}
+
+// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,
+// ErrAuthService, or that of Ready. It asks the auth service again when its answer is too
+// old; otherwise it neither waits nor allocates.
+func (s *Session) Allow(ctx context.Context, n Need) error {
+	p, err := s.guard.policy()
+	switch {
+	case err != nil:
+		return err
+	case n.Right == access.Open, s.guard.o.External == nil && (p == nil || !p.Enforced()):
+		return nil
+	case p != nil && p.Enforced() && p.Allow(s.id, n.Right, n.Topic):
+		return nil
+	}
+	state := s.state.Load()
+	if state == nil {
+		if s.id.Kind == access.Named {
+			return ErrDenied
+		}
+		return ErrLogin
+	}
+	if state.Expired(time.Now()) {
+		if err := s.ask(ctx); err != nil {
+			return err
+		}
+		state = s.state.Load()
+	}
+	if !external(state, n) {
+		return ErrDenied
+	}
+	return nil
+}
+
+// external judges a need by the answer of an auth service.
+func external(state *auth.State, n Need) bool {
+	switch n.Right {
+	case access.Publish:
+		return state.Allows(n.Topic, "")
+	case access.Consume:
+		return n.Channel != "" && state.Allows(n.Topic, n.Channel)
+	case access.Discover:
+		return state.Knows(n.Topic)
+	}
+	return false
+}

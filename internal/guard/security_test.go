@@ -1,0 +1,241 @@
+package guard_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the tables of docs/SECURITY.md")
+
+const (
+	document = "../../docs/SECURITY.md"
+	begin    = "<!-- generated: go test ./internal/guard -run TestTables -rewrite -->\n"
+	end      = "<!-- end of what is generated -->\n"
+)
+
+// identity is one column of the tables.
+type identity struct{ name, token string }
+
+// identities makes one user for each right, on the topic t, and a client of the auth service
+// that may publish and subscribe.
+func identities(t *testing.T) (*guard.Guard, *access.Registry, []identity) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("secret") != "external" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, `{"ttl":600,"identity":"me","authorizations":[{"topic":"^t$","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
+	}))
+	t.Cleanup(service.Close)
+	r, root := users(t)
+	columns := []identity{{"anonymous", ""}, {"auth service", "external"}}
+	for _, u := range []struct {
+		name  string
+		right access.Right
+	}{{"publish", access.Publish}, {"consume", access.Consume}, {"administer", access.Administer}, {"observe", access.Observe}} {
+		token, err := r.Create(t.Context(), access.NewUser{Name: u.name})
+		require.NoError(t, err)
+		if u.right == access.Observe {
+			require.NoError(t, r.GrantCluster(t.Context(), u.name, u.right))
+		} else {
+			require.NoError(t, r.GrantTopic(t.Context(), u.name, "t", u.right))
+		}
+		columns = append(columns, identity{u.name, token})
+	}
+	columns = append(columns, identity{"administrator", root})
+	g := guard.New(guard.Options{Users: r, Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: patience, RequestTimeout: patience})})
+	return g, r, columns
+}
+
+// everything is a backend whose parts panic when they are used: an admitted request is
+// answered with an error then, but none of the guard.
+type everything struct {
+	edge.Channels
+	edge.Inspector
+	edge.Recovery
+}
+
+// table tries every route with every identity.
+func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
+	var b strings.Builder
+	head(&b, "endpoint", columns)
+	for _, rule := range rules {
+		fmt.Fprintf(&b, "| `%s %s` | %s |", rule.Method, rule.Path, right(rule.Right))
+		path := strings.Replace(rule.Path, ":opt", "log_level", 1)
+		for _, c := range columns {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			r := httptest.NewRequest(rule.Method, path+"?topic=t&channel=c&seconds=0&rate=0&name=made-by-"+strings.ReplaceAll(c.name, " ", "-"), strings.NewReader("m"))
+			r = r.WithContext(ctx)
+			if rule.Path == "/debug/pprof/profile" {
+				cancel() // it would take its time
+			}
+			if c.token != "" {
+				r.Header.Set("Authorization", "Bearer "+c.token)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			cancel()
+			require.NotContains(t, w.Body.String(), "NOT_ALLOWED", "%s %s is served", rule.Method, rule.Path)
+			require.NotEqual(t, `{"message":"NOT_FOUND"}`, w.Body.String(), "%s %s is served", rule.Method, rule.Path)
+			require.NotContains(t, []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, w.Code, "%s %s", rule.Method, rule.Path)
+			switch w.Code {
+			case http.StatusUnauthorized:
+				require.Empty(t, c.token)
+				b.WriteString(" 401 |")
+			case http.StatusForbidden:
+				b.WriteString(" 403 |")
+			default:
+				b.WriteString(" yes |")
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func head(b *strings.Builder, what string, columns []identity) {
+	fmt.Fprintf(b, "| %s | right |", what)
+	for _, c := range columns {
+		fmt.Fprintf(b, " %s |", c.name)
+	}
+	fmt.Fprintf(b, "\n|---|---|%s\n", strings.Repeat("---|", len(columns)))
+}
+
+func right(r access.Right) string {
+	switch r {
+	case access.AdministerCluster:
+		return "administer the cluster"
+	case access.Administer:
+		return "administer the topic"
+	}
+	return r.String()
+}
+
+// commands asks for every command with every identity.
+func commands(t *testing.T, g *guard.Guard, columns []identity) string {
+	var b strings.Builder
+	head(&b, "command", columns)
+	for _, rule := range protocol.Rules() {
+		fmt.Fprintf(&b, "| `%s` | %s |", rule.Command, right(rule.Right))
+		for _, c := range columns {
+			s := g.Begin(from("192.0.2.1", ""))
+			if c.token != "" {
+				var err error
+				s, err = g.Login(t.Context(), from("192.0.2.1", c.token))
+				require.NoError(t, err)
+			}
+			need := guard.Need{Right: rule.Right, Topic: "t"}
+			if rule.Right == access.Consume {
+				need.Channel = "c"
+			}
+			if s.Allow(t.Context(), need) == nil {
+				b.WriteString(" yes |")
+			} else {
+				b.WriteString(" no |")
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// TestAPolicyNeedsTheRightToItsDeadLetterTopic: otherwise a channel's administrator could
+// write to any topic.
+func TestAPolicyNeedsTheRightToItsDeadLetterTopic(t *testing.T) {
+	g, r, columns := identities(t)
+	cluster := edgetest.New()
+	defer cluster.Close()
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
+	status := func(query string) int {
+		q := httptest.NewRequest("POST", "/v1/channel/policy?topic=t&channel=c&"+query, nil)
+		q.Header.Set("Authorization", "Bearer "+columns[4].token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, q)
+		return w.Code
+	}
+	require.Equal(t, "administer", columns[4].name)
+	require.NotEqual(t, http.StatusForbidden, status("max_attempts=3"))
+	require.Equal(t, http.StatusForbidden, status("dead_letter_topic=u"))
+	require.NoError(t, r.GrantTopic(t.Context(), "administer", "u", access.Publish))
+	require.NotEqual(t, http.StatusForbidden, status("dead_letter_topic=u"))
+}
+
+// TestTables compares docs/SECURITY.md with the behaviour of the doors: each route is tried
+// with each identity.
+func TestTables(t *testing.T) {
+	g, r, columns := identities(t)
+	cluster := edgetest.New()
+	defer cluster.Close()
+	b := httpapi.Backend{
+		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
+		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Metrics: http.NotFoundHandler(),
+		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
+		Users:  r, Guard: g,
+	}
+	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
+	text := "### HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
+		"\n### The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +
+		"\n### TCP\n\n" + commands(t, g, columns)
+
+	content, err := os.ReadFile(document)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(content), begin)
+	require.True(t, found)
+	stands, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	if *rewrite {
+		require.NoError(t, os.WriteFile(document, []byte(before+begin+text+end+after), 0o644))
+		return
+	}
+	require.Equal(t, text, stands, "go test ./internal/guard -run TestTables -rewrite")
+}
+
+// TestStatementsHaveTests: each statement of the threat model names a test that exists.
+func TestStatementsHaveTests(t *testing.T) {
+	content, err := os.ReadFile(document)
+	require.NoError(t, err)
+	tests := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+			tests[m[1]] = true
+		}
+		return err
+	}))
+	_, statements, found := strings.Cut(string(content), "## What is defended\n")
+	require.True(t, found)
+	statements, _, found = strings.Cut(statements, "\n## ")
+	require.True(t, found)
+	bullets := strings.Split(statements, "\n- ")[1:]
+	require.NotEmpty(t, bullets)
+	for _, bullet := range bullets {
+		named := regexp.MustCompile(`Test\w+`).FindAllString(bullet, -1)
+		require.NotEmpty(t, named, "no test: %s", bullet)
+		for _, name := range named {
+			require.True(t, tests[name], "there is no %s", name)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
+)
+
+// loginTimeout bounds what a request waits for its secret to be judged.
+const loginTimeout = 10 * time.Second
+
+// door is a router whose routes all have a right. The router inside is not reachable, so
+// that no route passes by.
+type door struct {
+	api    *api
+	inner  *httprouter.Router
+	rules  map[string]Rule
+	served map[string]bool
+}
+
+func (a *api) door(rules []Rule) *door {
+	d := &door{api: a, inner: a.router(), rules: map[string]Rule{}, served: map[string]bool{}}
+	for _, rule := range rules {
+		d.rules[rule.Method+" "+rule.Path] = rule
+	}
+	return d
+}
+
+// HandlerFunc adds a route. It panics if the route has no rule.
+func (d *door) HandlerFunc(method, path string, h http.HandlerFunc) { d.Handler(method, path, h) }
+
+// Handler adds a route. It panics if the route has no rule.
+func (d *door) Handler(method, path string, h http.Handler) {
+	rule, ok := d.rules[method+" "+path]
+	if !ok {
+		panic("httpapi: " + method + " " + path + " has no right: add a rule to rights.go")
+	}
+	d.served[method+" "+path] = true
+	d.inner.Handler(method, path, d.api.guarded(rule, h))
+}
+
+// ServeHTTP keeps foreign pages out before a route is looked for.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if b := d.api.b.Browsers; b != nil {
+		if code := b.Refusal(r); code != "" {
+			d.api.refuse(w, r, fail(http.StatusForbidden, code))
+			return
+		}
+	}
+	d.inner.ServeHTTP(w, r)
+}
+
+type identityKey struct{}
+
+// identityOf is the client of a request that a door let in.
+func identityOf(r *http.Request) *guard.Session {
+	s, _ := r.Context().Value(identityKey{}).(*guard.Session)
+	return s
+}
+
+// guarded serves a route to those who have its rights, and notes what is audited.
+func (a *api) guarded(rule Rule, h http.Handler) http.Handler {
+	if a.b.Guard == nil || rule.Right == access.Open {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := a.admit(r, rule)
+		if s != nil {
+			r = r.WithContext(context.WithValue(r.Context(), identityKey{}, s))
+		}
+		if !rule.Audited {
+			if err != nil {
+				a.turnAway(w, r, err)
+				return
+			}
+			h.ServeHTTP(w, r)
+			return
+		}
+		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		if err != nil {
+			a.turnAway(seen, r, err)
+		} else {
+			h.ServeHTTP(seen, r)
+		}
+		a.note(r, s, seen.status, err)
+	})
+}
+
+// admit finds the client of a request, and asks for the rights of the route. The session
+// is nil if the login failed.
+func (a *api) admit(r *http.Request, rule Rule) (*guard.Session, error) {
+	s, err := a.session(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, need := range rule.needs(r) {
+		if err := s.Allow(r.Context(), need); err != nil {
+			if rule.first && a.mayBegin(r) {
+				return s, nil
+			}
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// session logs the client of a request in. While rights are not enforced, a secret is not
+// looked at: clients may have one already before the first user is made.
+func (a *api) session(r *http.Request) (*guard.Session, error) {
+	c := guard.Credentials{Address: r.RemoteAddr, TLS: r.TLS != nil}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		c.CommonName, c.Verified = r.TLS.PeerCertificates[0].Subject.CommonName, len(r.TLS.VerifiedChains) > 0
+	}
+	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") || secret == "" || !a.b.Guard.Enforced() {
+		return a.b.Guard.Begin(c), nil
+	}
+	c.Secret = strings.TrimSpace(secret)
+	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
+	defer cancel()
+	return a.b.Guard.Login(ctx, c)
+}
+
+// turnAway answers a request that may not pass.
+func (a *api) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, guard.ErrLogin), errors.Is(err, guard.ErrBadLogin), errors.Is(err, guard.ErrNoAuthorizations), errors.Is(err, auth.ErrInvalidAnswer):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="lockstep"`)
+		err = fail(http.StatusUnauthorized, "UNAUTHORIZED")
+	case errors.Is(err, guard.ErrDenied):
+		err = fail(http.StatusForbidden, "FORBIDDEN")
+	case errors.Is(err, guard.ErrTooManyFailures):
+		err = &failure{status: http.StatusTooManyRequests, message: "TOO_MANY_BAD_LOGINS", retryAfter: true}
+	case errors.Is(err, guard.ErrAuthService), errors.Is(err, edge.ErrNotReady), errors.Is(err, context.DeadlineExceeded):
+		err = &failure{status: http.StatusServiceUnavailable, message: "AUTH_UNAVAILABLE", retryAfter: true}
+	}
+	a.refuse(w, r, err)
+}
+
+// note writes the audit of one request. Bodies and headers are left out: they may be
+// secrets or messages. Arguments are no secrets.
+func (a *api) note(r *http.Request, s *guard.Session, status int, refused error) {
+	e := guard.Entry{
+		Time: time.Now(), Remote: r.RemoteAddr, Action: r.Method + " " + r.URL.Path, Detail: r.URL.RawQuery, Status: status,
+		Identity: "unknown", Result: guard.ResultOK,
+	}
+	if s != nil {
+		e.Identity = s.Identity()
+	}
+	switch {
+	case refused != nil:
+		e.Result = guard.ResultRefused
+	case status >= http.StatusBadRequest:
+		e.Result = guard.ResultFailed
+	}
+	a.b.Guard.Audit.Note(e)
+}
+
+// statusWriter remembers the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

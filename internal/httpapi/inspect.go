@@ -1,0 +1,93 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// defaultPeeked is the number of messages of a peek without ?limit=.
+const defaultPeeked = 100
+
+// peek: GET /v1/topic/peek?topic=&partition=&from=&limit=. With node= and uncommitted=true it
+// includes the messages of a replica beyond its committed end.
+func (a *api) peek(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if err := refuseUnknown(q, peekArguments); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
+		return
+	}
+	partition, err := strconv.ParseUint(orZero(q.Get("partition")), 10, 16)
+	limit, err2 := defaultPeeked, error(nil)
+	if text := q.Get("limit"); text != "" {
+		limit, err2 = strconv.Atoi(text)
+	}
+	node := ident.Node(q.Get("node"))
+	uncommitted, err3 := strconv.ParseBool(orZero(q.Get("uncommitted")))
+	if err = errors.Join(err, err2, err3); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
+		return
+	}
+	if uncommitted && node == "" {
+		answer(w, http.StatusBadRequest, map[string]string{"message": "uncommitted=true requires node=: each replica has its own end"})
+		return
+	}
+	p, err := a.b.Inspector.Peek(r.Context(), edge.PeekRequest{
+		Topic: q.Get("topic"), Partition: uint16(partition), From: q.Get("from"), Limit: limit, Node: node, Uncommitted: uncommitted,
+	})
+	switch {
+	case errors.Is(err, edge.ErrTopicNotFound):
+		answer(w, http.StatusNotFound, map[string]string{"message": err.Error()})
+	case errors.Is(err, edge.ErrInvalid):
+		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
+	case errors.Is(err, edge.ErrUnavailable):
+		answer(w, http.StatusServiceUnavailable, map[string]string{"message": err.Error()})
+	case err != nil:
+		answer(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+	default:
+		answer(w, http.StatusOK, p)
+	}
+}
+
+// digest: GET /v1/partition/digest?topic=&partition=&from=.
+func (a *api) digest(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if err := refuseUnknown(q, digestArguments); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
+		return
+	}
+	partition, err := strconv.ParseUint(q.Get("partition"), 10, 16)
+	from, err2 := strconv.ParseInt(orZero(q.Get("from")), 10, 64)
+	if err = errors.Join(err, err2); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
+		return
+	}
+	d, err := a.b.Inspector.Digest(edge.DigestRequest{Topic: q.Get("topic"), Partition: uint16(partition), From: from})
+	switch {
+	case errors.Is(err, edge.ErrTopicNotFound):
+		answer(w, http.StatusNotFound, map[string]string{"message": "TOPIC_NOT_FOUND"})
+	case err != nil:
+		answer(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+	default:
+		answer(w, http.StatusOK, d)
+	}
+}
+
+func orZero(s string) string {
+	if s == "" {
+		return "0"
+	}
+	return s
+}
+
+// answer writes JSON and a newline, without the API's header, for the endpoints that NSQ does
+// not have and that only nsqctl uses.
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may have left
+}

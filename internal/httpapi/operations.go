@@ -1,0 +1,224 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// arguments reads the arguments of an operation. A missing or empty argument leaves its target
+// unchanged. err keeps the first argument that cannot be read.
+type arguments struct {
+	url.Values
+	err error
+}
+
+func (a *arguments) fail(format string, args ...any) {
+	if a.err == nil {
+		a.err = fmt.Errorf("%w: "+format, append([]any{edge.ErrInvalid}, args...)...)
+	}
+}
+
+// boolean reads true or false.
+func (a *arguments) boolean(name string, to *bool) {
+	var v *bool
+	if a.choice(name, &v); v != nil {
+		*to = *v
+	}
+}
+
+// choice reads true or false; without the argument it leaves nil.
+func (a *arguments) choice(name string, to **bool) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		a.fail("%s must be true or false", name)
+	}
+	*to = &v
+}
+
+// positive reads a number above 0.
+func (a *arguments) positive(name string, to *int) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		a.fail("%s must be a positive number", name)
+		return
+	}
+	*to = n
+}
+
+// duration reads a duration as milliseconds.
+func (a *arguments) duration(name string, to **int64) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		a.fail("%s must be a duration such as 24h", name)
+		return
+	}
+	ms := d.Milliseconds()
+	*to = &ms
+}
+
+// bytes reads a number of bytes.
+func (a *arguments) bytes(name string, to **int64) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		a.fail("%s must be a number of bytes", name)
+		return
+	}
+	*to = &n
+}
+
+func readCreateTopic(topic string, values url.Values) edge.Operation {
+	o := edge.CreateTopic{Topic: topic, Limits: readLimits(values)}
+	a := arguments{Values: values}
+	a.choice("ordered", &o.Ordered)
+	a.positive("partitions", &o.Partitions)
+	a.positive("replication_factor", &o.ReplicationFactor)
+	a.positive("min_in_sync", &o.MinInSync)
+	o.Durability = a.Get("durability")
+	o.Malformed = a.err
+	return o
+}
+
+func readLimits(values url.Values) (l edge.TopicLimits) {
+	a := arguments{Values: values}
+	a.duration("retention_time", &l.RetentionMS)
+	a.duration("message_ttl", &l.TTLMS)
+	a.bytes("retention_bytes", &l.RetentionBytes)
+	a.bytes("max_bytes", &l.MaxBytes)
+	l.Malformed = a.err
+	return l
+}
+
+func readMove(topic string, values url.Values) edge.Operation {
+	o := edge.MoveReplica{Topic: topic, From: ident.Node(values.Get("from")), To: ident.Node(values.Get("to"))}
+	var err error
+	if o.Partition, err = strconv.Atoi(values.Get("partition")); err != nil {
+		o.Partition = -1
+	}
+	return o
+}
+
+func readReplication(topic string, values url.Values) edge.Operation {
+	o := edge.SetReplication{Topic: topic}
+	a := arguments{Values: values}
+	a.positive("replication_factor", &o.ReplicationFactor)
+	a.positive("min_in_sync", &o.MinInSync)
+	o.Malformed = a.err
+	return o
+}
+
+func readDecommission(values url.Values) edge.Operation {
+	o := edge.Decommission{Node: ident.Node(values.Get("node"))}
+	a := arguments{Values: values}
+	a.boolean("cancel", &o.Cancel)
+	o.Malformed = a.err
+	return o
+}
+
+func readCreateChannel(n names) edge.Operation {
+	o := edge.CreateChannel{Topic: n.topic, Channel: n.channel, From: n.values.Get("from")}
+	a := arguments{Values: n.values}
+	a.choice("ordered", &o.Ordered)
+	o.Malformed = a.err
+	return o
+}
+
+func readPause(paused bool) func(names) edge.Operation {
+	return func(n names) edge.Operation {
+		return edge.PauseChannel{Topic: n.topic, Channel: n.channel, Paused: paused}
+	}
+}
+
+func readSeek(n names) edge.Operation {
+	o := edge.SeekChannel{Topic: n.topic, Channel: n.channel, To: n.values.Get("to"), Partition: -1}
+	if text := n.values.Get("partition"); text != "" {
+		p, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			o.Malformed = fmt.Errorf("%w: partition must be a number", edge.ErrInvalid)
+		}
+		o.Partition = int(p)
+	}
+	return o
+}
+
+func readOrder(n names) edge.Operation {
+	ordered, err := strconv.ParseBool(n.values.Get("order"))
+	if err != nil {
+		err = fmt.Errorf("%w: order must be true or false", edge.ErrInvalid)
+	}
+	return edge.OrderChannel{Topic: n.topic, Channel: n.channel, Ordered: ordered, Malformed: err}
+}
+
+// readPolicy reads max_attempts, dead_letter_topic and retry_backoff. An empty argument
+// clears its part.
+func readPolicy(n names) edge.Operation {
+	o := edge.SetPolicy{Topic: n.topic, Channel: n.channel}
+	a := arguments{Values: n.values}
+	if a.Has("max_attempts") {
+		v, err := strconv.ParseUint("0"+a.Get("max_attempts"), 10, 16)
+		if err != nil {
+			a.fail("max_attempts must be 0 to 65535")
+		}
+		attempts := uint16(v)
+		o.MaxAttempts = &attempts
+	}
+	if a.Has("dead_letter_topic") {
+		name := a.Get("dead_letter_topic")
+		o.DeadLetterTopic = &name
+	}
+	if a.Has("retry_backoff") {
+		b, err := readBackoff(a.Get("retry_backoff"))
+		if err != nil && a.err == nil {
+			a.err = err
+		}
+		o.Backoff = &b
+	}
+	o.Malformed = a.err
+	return o
+}
+
+// readBackoff reads "base[,factor[,max[,jitter]]]", such as 1s,2,5m,0.2; "" = no backoff.
+func readBackoff(text string) (b edge.Backoff, err error) {
+	if text == "" {
+		return edge.Backoff{}, nil
+	}
+	parts := append(strings.Split(text, ","), "", "", "")
+	base, err := time.ParseDuration(parts[0])
+	b.BaseMS, b.Factor = base.Milliseconds(), 2
+	if err == nil && parts[1] != "" {
+		b.Factor, err = strconv.ParseFloat(parts[1], 64)
+	}
+	if err == nil && parts[2] != "" {
+		var most time.Duration
+		most, err = time.ParseDuration(parts[2])
+		b.MaxMS = most.Milliseconds()
+	}
+	if err == nil && parts[3] != "" {
+		b.Jitter, err = strconv.ParseFloat(parts[3], 64)
+	}
+	if err != nil || len(parts) > 7 {
+		return edge.Backoff{}, edge.ErrBackoff()
+	}
+	return b, b.Validate()
+}

@@ -1,0 +1,143 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+)
+
+// asked records the last operation and returns the result of its validation.
+type asked struct{ op edge.Operation }
+
+func (a *asked) Do(_ context.Context, op edge.Operation) error {
+	a.op = op
+	return op.Validate()
+}
+
+func to[T any](v T) *T { return &v }
+
+// TestOperationsAreRead: missing and empty arguments leave the default; endpoints of
+// NSQ alone ignore unknown ones.
+func TestOperationsAreRead(t *testing.T) {
+	a := &asked{}
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
+	for target, want := range map[string]edge.Operation{
+		"/topic/create?topic=t&partitions=": edge.CreateTopic{Topic: "t"},
+		"/topic/create?topic=t&partitions=2&replication_factor=3&min_in_sync=1&ordered=true&retention_time=1s&message_ttl=0&max_bytes=7&durability=replicated": edge.CreateTopic{
+			Topic: "t", Durability: "replicated", Partitions: 2, ReplicationFactor: 3, MinInSync: 1, Ordered: to(true),
+			Limits: edge.TopicLimits{RetentionMS: to(int64(1000)), TTLMS: to(int64(0)), MaxBytes: to(int64(7))},
+		},
+		"/topic/delete?topic=t":                               edge.DeleteTopic{Topic: "t"},
+		"/topic/empty?topic=t":                                edge.EmptyTopic{Topic: "t"},
+		"/topic/pause?topic=t&channel=c":                      edge.PauseTopic{Topic: "t", Paused: true},
+		"/topic/unpause?topic=t":                              edge.PauseTopic{Topic: "t"},
+		"/v1/topic/move?topic=t&partition=2&from=n1&to=n2":    edge.MoveReplica{Topic: "t", Partition: 2, From: "n1", To: "n2"},
+		"/v1/topic/move?topic=t":                              edge.MoveReplica{Topic: "t", Partition: -1},
+		"/v1/topic/replication?topic=t&min_in_sync=2":         edge.SetReplication{Topic: "t", MinInSync: 2},
+		"/v1/cluster/balance":                                 edge.Balance{},
+		"/v1/broker/decommission?node=n1&cancel=1":            edge.Decommission{Node: "n1", Cancel: true},
+		"/channel/create?topic=t&channel=c&from=latest":       edge.CreateChannel{Topic: "t", Channel: "c", From: "latest"},
+		"/channel/delete?topic=t&channel=c":                   edge.DeleteChannel{Topic: "t", Channel: "c"},
+		"/channel/empty?topic=t&channel=c":                    edge.EmptyChannel{Topic: "t", Channel: "c"},
+		"/channel/pause?topic=t&channel=c":                    edge.PauseChannel{Topic: "t", Channel: "c", Paused: true},
+		"/channel/unpause?topic=t&channel=c":                  edge.PauseChannel{Topic: "t", Channel: "c"},
+		"/channel/setorder?topic=t&channel=c&order=true":      edge.OrderChannel{Topic: "t", Channel: "c", Ordered: true},
+		"/v1/channel/seek?topic=t&channel=c&to=7":             edge.SeekChannel{Topic: "t", Channel: "c", To: "7", Partition: -1},
+		"/v1/channel/seek?topic=t&channel=c&to=7&partition=3": edge.SeekChannel{Topic: "t", Channel: "c", To: "7", Partition: 3},
+		"/v1/channel/policy?topic=t&channel=c&max_attempts=&dead_letter_topic=&retry_backoff=": edge.SetPolicy{
+			Topic: "t", Channel: "c", MaxAttempts: to(uint16(0)), DeadLetterTopic: to(""), Backoff: &edge.Backoff{}},
+		"/v1/channel/policy?topic=t&channel=c&max_attempts=3&retry_backoff=1s,3,5m,0.5": edge.SetPolicy{
+			Topic: "t", Channel: "c", MaxAttempts: to(uint16(3)), Backoff: &edge.Backoff{BaseMS: 1000, Factor: 3, MaxMS: 300_000, Jitter: 0.5}},
+	} {
+		answer := do(h, "POST", target, "")
+		require.Equal(t, 200, answer.StatusCode, target)
+		require.Equal(t, want, a.op, target)
+	}
+}
+
+// TestMalformedArguments: the operation carries the error of a malformed argument to its
+// validation.
+func TestMalformedArguments(t *testing.T) {
+	a := &asked{}
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
+	for target, want := range map[string]string{
+		"/topic/create?topic=t&partitions=0":                                  "partitions must be a positive number",
+		"/topic/create?topic=t&ordered=perhaps&partitions=0":                  "ordered must be true or false",
+		"/v1/topic/replication?topic=t":                                       "name replication_factor, min_in_sync, or both",
+		"/v1/topic/replication?topic=t&min_in_sync=x":                         "min_in_sync must be a positive number",
+		"/v1/broker/decommission?node=n1&cancel=x":                            "cancel must be true or false",
+		"/channel/create?topic=t&channel=c&ordered=x":                         "ordered must be true or false",
+		"/channel/setorder?topic=t&channel=c":                                 "order must be true or false",
+		"/v1/channel/seek?topic=t&channel=c&partition=x":                      "to must be earliest, latest, a time or a sequence",
+		"/v1/channel/seek?topic=t&channel=c&to=7&partition=x":                 "partition must be a number",
+		"/v1/channel/seek?topic=t&channel=c&to=7&partition=65536":             "partition must be a number",
+		"/v1/channel/policy?topic=t&channel=c&max_attempts=-1":                "max_attempts must be 0 to 65535",
+		"/v1/channel/policy?topic=t&channel=c&max_attempts=x&retry_backoff=x": "max_attempts must be 0 to 65535",
+		"/v1/channel/policy?topic=t&channel=c":                                "name max_attempts, dead_letter_topic, retry_backoff, or more of them",
+		"/v1/channel/policy?topic=t&channel=c&retry_backoff=1s,0.5":           "retry_backoff must be base[,factor[,max[,jitter]]], such as 1s,2,5m,0.2",
+		"/v1/channel/policy?topic=t&channel=c&retry_backoff=0s,0":             "retry_backoff must be base[,factor[,max[,jitter]]], such as 1s,2,5m,0.2",
+		"/v1/channel/policy?topic=t&channel=c&retry_backoff=1s,2,5m,0.2,1":    "retry_backoff must be base[,factor[,max[,jitter]]], such as 1s,2,5m,0.2",
+	} {
+		answer := do(h, "POST", target, "")
+		require.Equal(t, 400, answer.StatusCode, target)
+		require.Equal(t, fmt.Sprintf(`{"message":"invalid argument: %s"}`, want), text(t, answer), target)
+	}
+	for target, want := range map[string]string{
+		"/topic/create?topic=t&retention_time=-1s": "retention_time must be a duration such as 24h",
+		"/topic/create?topic=t&max_bytes=1e3":      "max_bytes must be a number of bytes",
+	} {
+		do(h, "POST", target, "")
+		require.NoError(t, a.op.Validate())
+		require.EqualError(t, a.op.(edge.CreateTopic).Limits.Malformed, "invalid argument: "+want)
+	}
+}
+
+// TestUnknownArgumentsAreRefused: an endpoint beyond NSQ refuses a mistyped argument
+// and has no effect.
+func TestUnknownArgumentsAreRefused(t *testing.T) {
+	a := &asked{}
+	r := &replicas{}
+	cluster := edgetest.New()
+	t.Cleanup(cluster.Close)
+	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}, httpapi.Backend{
+		Admin: a, Inspector: r, Recovery: r, Publisher: cluster, Directory: cluster.Directory(), Channels: &askedChannels{},
+	})
+	lookup := httpapi.Lookup(httpapi.Options{}, httpapi.Backend{Admin: a, Directory: cluster.Directory()})
+	for target, takes := range map[string]string{
+		"POST /pub?topic=t&tll=5":                                  "topic, defer, key, ttl",
+		"POST /mpub?topic=t&ttl_ms=5":                              "topic, binary, defer, key, ttl",
+		"POST /topic/create?topic=t&partition=2":                   "topic, partitions, replication_factor, min_in_sync, ordered, durability, retention_time, retention_bytes, max_bytes, message_ttl",
+		"POST /channel/create?topic=t&channel=c&form=earliest":     "topic, channel, from, ordered",
+		"POST /channel/setorder?topic=t&channel=c&ordered=true":    "topic, channel, order",
+		"POST /v1/topic/move?topic=t&partitions=1":                 "topic, partition, from, to",
+		"POST /v1/topic/replication?topic=t&min_isr=2":             "topic, replication_factor, min_in_sync",
+		"POST /v1/cluster/balance?node=n1":                         "none",
+		"POST /v1/broker/decommission?node=n1&cancle=true":         "node, cancel",
+		"POST /v1/channel/seek?topic=t&channel=c&to=1&partitions=": "topic, channel, to, partition",
+		"POST /v1/channel/policy?topic=t&channel=c&max_attempt=2":  "topic, channel, max_attempts, dead_letter_topic, retry_backoff",
+		"POST /v1/channel/redrive?topic=t&channel=c&max=2":         "topic, channel, limit",
+		"GET /v1/topic/peek?topic=t&sequence=2":                    "topic, partition, from, limit, node, uncommitted",
+		"GET /v1/partition/digest?topic=t&partition=0&to=2":        "topic, partition, from",
+		"POST /v1/topic/recover?topic=t&form=n1&confirm=t/0":       "topic, partition, from, discard, confirm",
+		"GET /v1/cluster?topic=t":                                  "none",
+	} {
+		a.op, r.asked = nil, ""
+		method, path, _ := strings.Cut(target, " ")
+		answer := do(h, method, path, "body")
+		require.Equal(t, 400, answer.StatusCode, target)
+		body := text(t, answer)
+		require.Contains(t, body, "there is no argument", target)
+		require.Contains(t, body, "but: "+takes, target)
+		require.Nil(t, a.op, target)
+		require.Empty(t, r.asked, target)
+	}
+	require.Equal(t, 400, do(lookup, "POST", "/topic/create?topic=t&partition=2", "").StatusCode)
+	require.Empty(t, cluster.Directory().Topics(), "something was published")
+}

@@ -1,0 +1,215 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/guard"
+)
+
+// usersTimeout bounds a change of the users.
+const usersTimeout = 5 * time.Second
+
+// userRules are the routes of `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
+var userRules = []Rule{
+	{Method: "POST", Path: "/v1/user/create", Right: access.AdministerCluster, Audited: true, first: true},
+	{Method: "POST", Path: "/v1/user/rotate", Right: access.AdministerCluster, Audited: true},
+	{Method: "POST", Path: "/v1/user/delete", Right: access.AdministerCluster, Audited: true},
+	{Method: "GET", Path: "/v1/user/list", Right: access.AdministerCluster},
+	{Method: "POST", Path: "/v1/acl/grant", Right: access.AdministerCluster, Audited: true},
+	{Method: "POST", Path: "/v1/acl/revoke", Right: access.AdministerCluster, Audited: true},
+	{Method: "GET", Path: "/v1/audit", Right: access.AdministerCluster},
+}
+
+// usersOnly adds the endpoints of users and rights.
+func (a *api) usersOnly(get, post func(string, endpoint)) {
+	if a.b.Users == nil || a.b.Guard == nil {
+		return
+	}
+	post("/v1/user/create", a.inTime(a.createUser))
+	post("/v1/user/rotate", a.inTime(a.rotateUser))
+	post("/v1/user/delete", a.inTime(a.deleteUser))
+	get("/v1/user/list", a.listUsers)
+	post("/v1/acl/grant", a.inTime(a.changeRights(change{a.b.Users.GrantTopic, a.b.Users.GrantCluster})))
+	post("/v1/acl/revoke", a.inTime(a.changeRights(change{a.b.Users.RevokeTopic, a.b.Users.RevokeCluster})))
+	get("/v1/audit", a.audit)
+}
+
+// inTime bounds an endpoint, and gives the errors of the users their answers.
+func (a *api) inTime(e endpoint) endpoint {
+	return func(r *http.Request) (any, error) {
+		ctx, cancel := context.WithTimeout(r.Context(), usersTimeout)
+		defer cancel()
+		reply, err := e(r.WithContext(ctx))
+		switch {
+		case errors.Is(err, access.ErrInvalid):
+			err = fail(http.StatusBadRequest, err.Error())
+		case errors.Is(err, access.ErrNoUser):
+			err = fail(http.StatusNotFound, "USER_NOT_FOUND")
+		case errors.Is(err, access.ErrExists):
+			err = fail(http.StatusConflict, "USER_EXISTS")
+		case errors.Is(err, access.ErrLastAdministrator), errors.Is(err, access.ErrConflict):
+			err = fail(http.StatusConflict, err.Error())
+		}
+		return reply, err
+	}
+}
+
+// NewToken is the answer of /v1/user/create and /v1/user/rotate. The token is told once.
+type NewToken struct {
+	Name  string `json:"name"`
+	Token string `json:"token,omitempty"`
+}
+
+// createUser: POST /v1/user/create?name=&admin=&certificate=.
+func (a *api) createUser(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	n := access.NewUser{Name: values.Get("name"), Admin: flag(values, "admin", false), Certificate: flag(values, "certificate", false)}
+	if s := identityOf(r); !a.administered() && (s == nil || !s.LoggedIn()) && !local(r) {
+		return nil, fail(http.StatusForbidden, "FIRST_ADMINISTRATOR_FROM_LOOPBACK_ONLY")
+	}
+	token, err := a.b.Users.Create(r.Context(), n)
+	return NewToken{Name: n.Name, Token: token}, err
+}
+
+func (a *api) administered() bool {
+	p := a.b.Users.Policy()
+	return p != nil && p.Administered()
+}
+
+// mayBegin reports whether the request may make the first administrator without having any
+// right: from this machine, while there is neither an administrator nor a bootstrap token.
+func (a *api) mayBegin(r *http.Request) bool {
+	p := a.b.Users.Policy()
+	return p != nil && !p.Administered() && p.User(access.BootstrapUser) == nil && local(r)
+}
+
+// local reports whether a request comes from this machine, and not through a proxy on it.
+func local(r *http.Request) bool {
+	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if r.Header.Get(forwarded) != "" {
+			return false
+		}
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr == "" || r.RemoteAddr == "@" // a unix socket
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// rotateUser: POST /v1/user/rotate?name=.
+func (a *api) rotateUser(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	token, err := a.b.Users.Rotate(r.Context(), values.Get("name"))
+	return NewToken{Name: values.Get("name"), Token: token}, err
+}
+
+// deleteUser: POST /v1/user/delete?name=.
+func (a *api) deleteUser(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.b.Users.Delete(r.Context(), values.Get("name"))
+}
+
+// UserView is one user of /v1/user/list.
+type UserView struct {
+	Name    string      `json:"name"`
+	Login   string      `json:"login"` // token, certificate or none
+	Cluster string      `json:"cluster,omitempty"`
+	Topics  []GrantView `json:"topics"`
+}
+
+// GrantView is the rights of a user on the topics of a pattern.
+type GrantView struct {
+	Topic  string `json:"topic"`
+	Rights string `json:"rights"`
+}
+
+// listUsers: GET /v1/user/list. No hash is told.
+func (a *api) listUsers(*http.Request) (any, error) {
+	users, err := a.b.Users.Users()
+	if err != nil {
+		return nil, err
+	}
+	views := []UserView{}
+	for _, u := range users {
+		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}}
+		switch {
+		case u.Certificate:
+			v.Login = "certificate"
+		case u.TokenID != "":
+			v.Login = "token"
+		}
+		if u.Cluster != 0 {
+			v.Cluster = u.Cluster.String()
+		}
+		for _, g := range u.Grants {
+			v.Topics = append(v.Topics, GrantView{string(g.Topic), g.Rights.String()})
+		}
+		views = append(views, v)
+	}
+	return map[string]any{"users": views}, nil
+}
+
+// change is what /v1/acl/grant or /v1/acl/revoke does.
+type change struct {
+	topic   func(ctx context.Context, name string, topic access.Pattern, rights access.Right) error
+	cluster func(ctx context.Context, name string, rights access.Right) error
+}
+
+// changeRights: POST /v1/acl/{grant,revoke}?user= with topic=PATTERN&rights=publish,consume,
+// or with cluster=observe.
+func (a *api) changeRights(by change) endpoint {
+	return func(r *http.Request) (any, error) {
+		values, err := query(r)
+		if err != nil {
+			return nil, err
+		}
+		return nil, by.apply(r.Context(), values)
+	}
+}
+
+func (c change) apply(ctx context.Context, values url.Values) error {
+	name := values.Get("user")
+	if values.Has("cluster") == values.Has("topic") {
+		return fail(http.StatusBadRequest, "EITHER_TOPIC_OR_CLUSTER")
+	}
+	if values.Has("cluster") {
+		rights, err := access.ParseClusterRights(values.Get("cluster"))
+		if err != nil {
+			return err
+		}
+		return c.cluster(ctx, name, rights)
+	}
+	rights, err := access.ParseTopicRights(values.Get("rights"))
+	if err != nil {
+		return err
+	}
+	return c.topic(ctx, name, access.Pattern(values.Get("topic")), rights)
+}
+
+// AuditView is the answer of /v1/audit.
+type AuditView struct {
+	Entries []guard.Entry `json:"entries"`
+}
+
+// audit: GET /v1/audit, the last actions on this broker, oldest first.
+func (a *api) audit(*http.Request) (any, error) {
+	return AuditView{Entries: a.b.Guard.Audit.Entries()}, nil
+}

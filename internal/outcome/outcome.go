@@ -1,0 +1,149 @@
+package outcome
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to
+// forwarded puts. 0 is none.
+type Outcome uint8
+
+// Code is the stable number of an error in the calls between brokers. 0 is none.
+type Code uint16
+
+// CodeUnknown is the code of an error that has no row.
+const CodeUnknown Code = 1
+
+// Class is the remedy for an error. The numbers are on the wire.
+type Class uint8
+
+// The classes of errors.
+const (
+	// ClassRetryHere: nothing happened; the same broker may do it later.
+	ClassRetryHere Class = iota + 1
+	// ClassRetryElsewhere: nothing happened; the present leader is to be asked.
+	ClassRetryElsewhere
+	// ClassLeaveISR: the replica cannot go on in the in-sync set.
+	ClassLeaveISR
+	// ClassDefinite: nothing happened, and repeating it will not help.
+	ClassDefinite
+	// ClassInDoubt: it may have happened, or may yet.
+	ClassInDoubt
+	// ClassRolledBack: it happened and was rolled back for good.
+	ClassRolledBack
+)
+
+// String names the class.
+func (c Class) String() string {
+	if c < ClassRetryHere || c > ClassRolledBack {
+		return fmt.Sprintf("class(%d)", uint8(c))
+	}
+	return [...]string{"retry here", "retry elsewhere", "leave isr", "definite", "in doubt", "rolled back"}[c-1]
+}
+
+// Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge
+// that has an earlier attempt in doubt takes a definite outcome for Again.
+type Effect uint8
+
+// The effects of an Outcome.
+const (
+	// Commits: the put is stored.
+	Commits Effect = iota + 1
+	// Again: nothing was written; the edge tries again until the put limit.
+	Again
+	// AgainWhileHeld is Again while puts are held (T_hold), then definite.
+	AgainWhileHeld
+	// Refuses: the put is not stored, for good.
+	Refuses
+	// Doubts: the put may be stored; the edge tries again under the same request id.
+	Doubts
+)
+
+// Uses is the set of operations that an error may be the answer to.
+type Uses uint8
+
+// The operations.
+const (
+	OfPuts     Uses = 1 << iota // the answer to a put
+	OfFinishes                  // … to FIN, REQ or TOUCH
+	OfRequests                  // … to any other request of the HTTP API
+	OfBrokers                   // … to another broker only
+)
+
+// HTTP is an error's answer over HTTP; a zero Status is none: the error is internal there.
+type HTTP struct {
+	Status     int
+	Message    string // "": the error's text
+	RetryAfter bool
+}
+
+// Row is one outcome with all its properties.
+type Row struct {
+	Outcome Outcome // 0: no proposal ends so
+	Effect  Effect  // of the Outcome
+	Level   int     // the feature level of the first builds that have the Outcome; 0: all have
+	Before  Outcome // the answer to brokers of a cluster below Level
+
+	Err   error  // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error
+	Code  Code   // of Err
+	Class Class  // of Err
+	Uses  Uses   // the operations that Err answers
+	HTTP  HTTP   // of Err
+	Label string // of the answer in puts_total; "": it is never the answer to a client's put
+}
+
+// At is the Outcome in answers to brokers of a cluster with this feature level.
+func (r Row) At(level int) Outcome {
+	if level < r.Level {
+		return r.Before
+	}
+	return r.Outcome
+}
+
+// Rows are all rows, in the order in which Find tries them.
+func Rows() []Row { return slices.Clone(rows) }
+
+// byOutcome are the rows of the Outcomes; it never changes.
+var byOutcome = func() (by [lastOutcome + 1]Row) {
+	for _, r := range rows {
+		if r.Outcome != 0 {
+			by[r.Outcome] = r
+		}
+	}
+	return by
+}()
+
+// Known reports whether the number is an Outcome of this build.
+func (o Outcome) Known() bool { return 0 < o && o <= lastOutcome }
+
+// Row is the row of an Outcome, the zero Row if it is not Known.
+func (o Outcome) Row() Row {
+	if !o.Known() {
+		return Row{}
+	}
+	return byOutcome[o]
+}
+
+// Find returns the row of an error among those of some uses: the first whose sentinel the
+// error wraps; false if there is none.
+func Find(err error, uses Uses) (Row, bool) {
+	for _, r := range rows {
+		if r.Err != nil && r.Uses&uses != 0 && errors.Is(err, r.Err) {
+			return r, true
+		}
+	}
+	return Row{}, false
+}
+
+// LabelOf is the label that counts the answer to a put.
+func LabelOf(err error) string {
+	if err == nil {
+		return Committed.Row().Label
+	}
+	if r, ok := Find(err, OfPuts); ok {
+		return r.Label
+	}
+	return LabelRefused
+}

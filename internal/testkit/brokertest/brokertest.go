@@ -1,0 +1,40 @@
+// Package brokertest serves the NSQ protocol over TCP for the duration of a test: package
+// protocol before the fake broker of edgetest. It has no TLS, no HTTP and no cluster.
+package brokertest
+
+import (
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+)
+
+// Start serves a fake broker at a free port of the loopback address. The end of the test
+// stops it; its connections must have ended by then.
+func Start(t *testing.T, o protocol.Options) (address string, cluster *edgetest.Cluster) {
+	t.Helper()
+	cluster = edgetest.New()
+	h := protocol.New(o, protocol.Backend{Publisher: cluster, Subscribers: cluster})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { h.Serve(t.Context(), conn.(*net.TCPConn)) })
+		}
+	})
+	t.Cleanup(func() {
+		require.NoError(t, l.Close())
+		serving.Wait()
+		cluster.Close()
+	})
+	return l.Addr().String(), cluster
+}

@@ -1,0 +1,242 @@
+package edgetest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// channel is a queue with consumers; Cluster.mu guards all of its state.
+type channel struct {
+	topic, name string
+	queue       []*message
+	deferred    map[*message]*time.Timer
+	consumers   []*subscription
+	paused      bool
+	messages    uint64
+	requeued    uint64
+	timedOut    uint64
+}
+
+// delivery is a message in flight to a consumer.
+type delivery struct {
+	message *message
+	since   time.Time
+	timer   *time.Timer
+}
+
+func newChannel(topic, name string) *channel {
+	return &channel{topic: topic, name: name, deferred: map[*message]*time.Timer{}}
+}
+
+func (ch *channel) putLocked(c *Cluster, m *message) {
+	ch.messages++
+	if delay := time.Duration(m.deliverAt - time.Now().UnixNano()); m.deliverAt != 0 && delay > 0 {
+		ch.deferLocked(c, m, delay)
+		return
+	}
+	ch.queueLocked(m)
+}
+
+func (ch *channel) queueLocked(m *message) {
+	ch.queue = append(ch.queue, m)
+	ch.wakeLocked()
+}
+
+func (ch *channel) deferLocked(c *Cluster, m *message, delay time.Duration) {
+	ch.deferred[m] = time.AfterFunc(delay, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, ok := ch.deferred[m]; ok && !c.mu.closed {
+			delete(ch.deferred, m)
+			ch.queueLocked(m)
+		}
+	})
+}
+
+func (ch *channel) wakeLocked() {
+	for _, s := range ch.consumers {
+		s.signal()
+	}
+}
+
+// emptyLocked drops every message, including those in flight and deferred.
+func (ch *channel) emptyLocked() {
+	ch.queue = nil
+	for m, timer := range ch.deferred {
+		timer.Stop()
+		delete(ch.deferred, m)
+	}
+	for _, s := range ch.consumers {
+		s.forgetLocked()
+		s.signal()
+	}
+}
+
+func (ch *channel) stopLocked() { ch.emptyLocked() }
+
+// subscription implements edge.Subscription.
+type subscription struct {
+	c        *Cluster
+	ch       *channel
+	request  edge.SubscribeRequest
+	wake     chan struct{}
+	closed   chan struct{}
+	refused  chan edge.Refusal
+	inFlight map[edge.MessageID]*delivery
+	ready    int
+	gone     bool
+}
+
+func newSubscription(c *Cluster, ch *channel, r edge.SubscribeRequest) *subscription {
+	return &subscription{
+		c: c, ch: ch, request: r,
+		wake: make(chan struct{}, 1), closed: make(chan struct{}), refused: make(chan edge.Refusal, 1),
+		inFlight: map[edge.MessageID]*delivery{},
+	}
+}
+
+func (s *subscription) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *subscription) Wake() <-chan struct{}        { return s.wake }
+func (s *subscription) Closed() <-chan struct{}      { return s.closed }
+func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
+func (s *subscription) InFlight() int                { s.c.mu.Lock(); defer s.c.mu.Unlock(); return len(s.inFlight) }
+func (s *subscription) SetReady(n int)               { s.c.mu.Lock(); s.ready = n; s.c.mu.Unlock() }
+func (s *subscription) sampledOut() bool {
+	return s.request.SampleRate > 0 && rand.Int32N(100) > s.request.SampleRate
+}
+
+func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.gone || s.ch.paused {
+		return dst
+	}
+	for ; credit > 0 && len(s.ch.queue) > 0; credit-- {
+		m := s.ch.queue[0]
+		s.ch.queue = s.ch.queue[1:]
+		if s.sampledOut() {
+			credit++
+			continue
+		}
+		m.attempts++
+		f := &delivery{message: m, since: time.Now()}
+		s.inFlight[m.id] = f
+		s.armLocked(f, time.Duration(s.request.MsgTimeoutMS)*time.Millisecond)
+		dst = append(dst, edge.Delivery{ID: m.id, Epoch: 1, Message: queue.Message{
+			Time: m.timeNS, Attempts: m.attempts, Trace: m.trace, Header: m.header, Body: m.body,
+		}})
+	}
+	return dst
+}
+
+func (s *subscription) armLocked(f *delivery, timeout time.Duration) {
+	f.timer = time.AfterFunc(timeout, func() {
+		s.c.mu.Lock()
+		defer s.c.mu.Unlock()
+		if s.inFlight[f.message.id] == f && !s.c.mu.closed {
+			delete(s.inFlight, f.message.id)
+			s.ch.timedOut++
+			s.ch.queueLocked(f.message)
+		}
+	})
+}
+
+// takeLocked removes a message from those in flight.
+func (s *subscription) takeLocked(id edge.MessageID) (*message, error) {
+	f := s.inFlight[id]
+	if f == nil {
+		for _, other := range s.ch.consumers {
+			if other.inFlight[id] != nil {
+				return nil, edge.ErrNotOwner
+			}
+		}
+		return nil, edge.ErrNotInFlight
+	}
+	f.timer.Stop()
+	delete(s.inFlight, id)
+	return f.message, nil
+}
+
+func (s *subscription) Finish(id edge.MessageID) error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	_, err := s.takeLocked(id)
+	return err
+}
+
+func (s *subscription) Requeue(id edge.MessageID, delayMS int64) error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	m, err := s.takeLocked(id)
+	if err != nil {
+		return err
+	}
+	s.ch.requeued++
+	if delayMS > 0 {
+		s.ch.deferLocked(s.c, m, time.Duration(delayMS)*time.Millisecond)
+	} else {
+		s.ch.queueLocked(m)
+	}
+	return nil
+}
+
+func (s *subscription) Touch(id edge.MessageID) error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	f := s.inFlight[id]
+	if f == nil {
+		_, err := s.takeLocked(id)
+		return err
+	}
+	f.timer.Stop()
+	left := time.Until(f.since.Add(s.c.MaxMsgTimeout))
+	s.armLocked(f, min(left, time.Duration(s.request.MsgTimeoutMS)*time.Millisecond))
+	return nil
+}
+
+func (s *subscription) forgetLocked() {
+	for id, f := range s.inFlight {
+		f.timer.Stop()
+		delete(s.inFlight, id)
+	}
+}
+
+// Withdraw implements edge.Subscription.
+func (s *subscription) Withdraw() {
+	s.c.mu.Lock()
+	for _, f := range s.inFlight {
+		f.message.attempts--
+	}
+	s.c.mu.Unlock()
+	s.Close(true)
+}
+
+func (s *subscription) Close(requeue bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.gone = true
+	s.ch.consumers = slices.DeleteFunc(s.ch.consumers, func(o *subscription) bool { return o == s })
+	if requeue {
+		for _, f := range s.inFlight {
+			s.ch.queueLocked(f.message)
+		}
+		s.forgetLocked()
+	}
+	if len(s.ch.consumers) == 0 && strings.HasSuffix(s.ch.name, "#ephemeral") {
+		if t := s.c.mu.topics[s.ch.topic]; t != nil {
+			delete(t.channels, s.ch.name)
+		}
+		s.ch.emptyLocked()
+	}
+}

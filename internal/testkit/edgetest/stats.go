@@ -1,0 +1,154 @@
+package edgetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// Health implements edge.Stats.
+func (c *Cluster) Health() error { c.mu.Lock(); defer c.mu.Unlock(); return c.mu.health }
+
+// Topics implements edge.Stats.
+func (c *Cluster) Topics(topic, channel string, includeClients bool) []edge.TopicStats {
+	stats, clients := c.topics(topic, channel)
+	if !includeClients {
+		return stats
+	}
+	// Client acquires other locks: it is called without c.mu.
+	for i := range stats {
+		for j := range stats[i].Channels {
+			ch := &stats[i].Channels[j]
+			for _, client := range clients[ch.ChannelName+"\x00"+stats[i].TopicName] {
+				ch.Clients = append(ch.Clients, client())
+			}
+		}
+	}
+	return stats
+}
+
+func (c *Cluster) topics(topic, channel string) ([]edge.TopicStats, map[string][]func() edge.ClientStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := []edge.TopicStats{}
+	clients := map[string][]func() edge.ClientStats{}
+	for _, name := range slices.Sorted(maps.Keys(c.mu.topics)) {
+		if topic != "" && topic != name {
+			continue
+		}
+		t := c.mu.topics[name]
+		ts := edge.TopicStats{
+			TopicName: name, Channels: []edge.ChannelStats{}, Depth: int64(len(t.backlog)),
+			MessageCount: t.messages, MessageBytes: t.bytes, Paused: t.paused,
+		}
+		for _, chName := range slices.Sorted(maps.Keys(t.channels)) {
+			if channel != "" && channel != chName {
+				continue
+			}
+			ch := t.channels[chName]
+			ts.Channels = append(ts.Channels, ch.statsLocked())
+			for _, s := range ch.consumers {
+				key := chName + "\x00" + name
+				clients[key] = append(clients[key], s.request.Client)
+			}
+		}
+		out = append(out, ts)
+	}
+	return out, clients
+}
+
+func (ch *channel) statsLocked() edge.ChannelStats {
+	s := edge.ChannelStats{
+		ChannelName: ch.name, Depth: int64(len(ch.queue)), DeferredCount: len(ch.deferred),
+		MessageCount: ch.messages, RequeueCount: ch.requeued, TimeoutCount: ch.timedOut,
+		ClientCount: len(ch.consumers), Paused: ch.paused,
+	}
+	for _, consumer := range ch.consumers {
+		s.InFlightCount += len(consumer.inFlight)
+	}
+	return s
+}
+
+// Directory is the lookup API's view of the cluster: one node that leads all topics.
+type Directory struct{ c *Cluster }
+
+// Directory returns the cluster's directory.
+func (c *Cluster) Directory() Directory { return Directory{c} }
+
+func (d Directory) producer() edge.Producer {
+	return edge.Producer{
+		RemoteAddress: "127.0.0.1:1", Hostname: "host", BroadcastAddress: "127.0.0.1",
+		TCPPort: 4150, HTTPPort: 4151, Version: "1.3.0",
+	}
+}
+
+// Lookup implements edge.Directory.
+func (d Directory) Lookup(_ context.Context, topic string) ([]string, []edge.Producer, error) {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	t := d.c.mu.topics[topic]
+	if t == nil {
+		return nil, nil, edge.ErrTopicNotFound
+	}
+	var producers []edge.Producer
+	if !d.c.mu.tombs[topic] {
+		producers = append(producers, d.producer())
+	}
+	return slices.Sorted(maps.Keys(t.channels)), producers, nil
+}
+
+// Topics implements edge.Directory.
+func (d Directory) Topics() []string {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.c.mu.topics))
+}
+
+// Channels implements edge.Directory.
+func (d Directory) Channels(topic string) []string {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	t := d.c.mu.topics[topic]
+	if t == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(t.channels))
+}
+
+// Nodes implements edge.Directory.
+func (d Directory) Nodes() []edge.NodeEntry {
+	topics := d.Topics()
+	tombs := make([]bool, len(topics))
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	for i, t := range topics {
+		tombs[i] = d.c.mu.tombs[t]
+	}
+	return []edge.NodeEntry{{Producer: d.producer(), Tombstones: tombs, Topics: topics}}
+}
+
+// Tombstone implements edge.Directory.
+func (d Directory) Tombstone(topic, _ string) error {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	d.c.mu.tombs[topic] = true
+	return nil
+}
+
+// TopicSettings implements edge.Directory.
+func (d Directory) TopicSettings(topic string) (edge.TopicSettings, bool) {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	_, ok := d.c.mu.topics[topic]
+	return edge.TopicSettings{Topic: topic, Partitions: 1, ReplicationFactor: 1, MinInSync: 1}, ok
+}
+
+// Cluster implements edge.Directory.
+func (d Directory) Cluster() edge.ClusterView {
+	return edge.ClusterView{Cluster: "test", Self: "n1", Controller: "n1"}
+}
+
+// Ready implements edge.Directory.
+func (d Directory) Ready() error { return d.c.Health() }

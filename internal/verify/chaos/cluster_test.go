@@ -1,0 +1,350 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+)
+
+const (
+	readyLimit = 60 * time.Second // a broker that was started takes puts
+	wholeLimit = 60 * time.Second // all replicas are in sync after the last fault is healed
+	pollEvery  = 20 * time.Millisecond
+	topic      = "events"
+)
+
+// broker is one process in one host. Only the test's own goroutine starts and
+// ends it.
+type broker struct {
+	name    string
+	host    *host
+	command []string
+	dir     string // its data path
+	log     string
+	process *exec.Cmd     // nil: it does not run
+	gone    chan struct{} // closed when the process has ended
+	stopped bool          // by SIGSTOP
+	full    bool          // its disk is, or was: then it may end by itself
+}
+
+func (b *broker) number() int  { return b.host.number }
+func (b *broker) tcp() string  { return address(rpcLane, b.number()) + ":4150" }
+func (b *broker) http() string { return address(rpcLane, b.number()) + ":4151" }
+
+// cluster is the brokers of a round.
+type cluster struct {
+	t       *testing.T
+	dir     string
+	net     *network
+	brokers []*broker
+	etcd    *broker // the external one; nil: every broker embeds a member
+	small   *broker // the one with a disk of smallDisk bytes
+	client  *http.Client
+	watch   *watcher
+	moves   atomic.Int64 // of replicas, accepted
+}
+
+// newCluster starts brokers and waits until all of them take puts.
+func newCluster(t *testing.T, brokers int, external bool) *cluster {
+	c := prepared(t, brokers, external)
+	c.begin()
+	return c
+}
+
+// prepared is a cluster whose brokers have not been started.
+func prepared(t *testing.T, brokers int, external bool) *cluster {
+	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}}
+	hosts := brokers
+	if external {
+		hosts++
+	}
+	c.net = newNetwork(t, hosts)
+	t.Cleanup(c.end)
+	if external {
+		c.etcd = c.layOutEtcd(c.net.hosts[brokers])
+		c.start(c.etcd)
+	}
+	for _, h := range c.net.hosts[:brokers] {
+		c.brokers = append(c.brokers, c.layOut(h, c.metadata(h, brokers)))
+	}
+	c.small = c.brokers[brokers-1]
+	c.small.shrinkDisk(t)
+	return c
+}
+
+func (c *cluster) begin() {
+	for _, b := range c.brokers {
+		c.start(b)
+	}
+	for _, b := range c.brokers {
+		c.ready(b)
+	}
+	c.watch = watchCounters(c)
+}
+
+// metadata are a broker's flags about etcd.
+func (c *cluster) metadata(h *host, brokers int) []string {
+	at := func(port int) string { return fmt.Sprintf("%s:%d", address(etcdLane, h.number), port) }
+	if c.etcd != nil {
+		return []string{"--etcd-endpoints=http://" + address(etcdLane, c.etcd.number()) + ":4154", "--replication-factor=3"}
+	}
+	var members []string
+	for i := 1; i <= brokers; i++ {
+		members = append(members, fmt.Sprintf("n%d=http://%s:4155", i, address(etcdLane, i)))
+	}
+	return []string{"--etcd-client-address=" + at(4154), "--etcd-peer-address=" + at(4155),
+		"--etcd-initial-cluster=" + strings.Join(members, ",")}
+}
+
+// layOut prepares a broker.
+func (c *cluster) layOut(h *host, metadata []string) *broker {
+	name := fmt.Sprintf("n%d", h.number)
+	b := &broker{name: name, host: h, dir: filepath.Join(c.dir, name), log: filepath.Join(c.dir, name+".log")}
+	require.NoError(c.t, os.MkdirAll(b.dir, 0o755))
+	b.command = append(h.enter(), binary("nsqd"), "--insecure", "--node-name="+name, "--data-path="+b.dir,
+		"--broadcast-address="+address(rpcLane, h.number), "--tcp-address="+b.tcp(), "--http-address="+b.http(),
+		fmt.Sprintf("--rpc-address=%s:4153", address(rpcLane, h.number)))
+	b.command = append(b.command, metadata...)
+	return b
+}
+
+// layOutEtcd prepares an etcd of its own: this binary, see runEtcd.
+func (c *cluster) layOutEtcd(h *host) *broker {
+	b := &broker{name: "etcd", host: h, dir: filepath.Join(c.dir, "etcd"), log: filepath.Join(c.dir, "etcd.log")}
+	b.command = append(h.enter(), "env", etcdEnv+"="+address(etcdLane, h.number), etcdDirEnv+"="+b.dir, os.Args[0])
+	return b
+}
+
+// logged reports whether a broker has said something.
+func (b *broker) logged(text string) bool {
+	log, err := os.ReadFile(b.log)
+	return err == nil && strings.Contains(string(log), text)
+}
+
+// directory holds the logs and the disks; it stays if the test fails.
+func directory(t *testing.T) string {
+	dir, err := os.MkdirTemp(os.Getenv("LOCKSTEP_KEEP"), "chaos-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("logs and data: " + dir)
+		} else {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	return dir
+}
+
+func (c *cluster) start(b *broker) {
+	c.t.Helper()
+	if b.process != nil {
+		return
+	}
+	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(c.t, err)
+	defer log.Close()
+	b.process = exec.Command(b.command[0], b.command[1:]...)
+	b.process.Stdout, b.process.Stderr = log, log
+	b.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	require.NoError(c.t, b.process.Start())
+	process, gone := b.process, make(chan struct{})
+	b.gone = gone
+	go func() { _ = process.Wait(); close(gone) }() // ends with the process
+}
+
+// revive starts a broker again that ended by itself, which is a failure of the test.
+func (c *cluster) revive(b *broker) {
+	if b.process == nil {
+		return
+	}
+	select {
+	case <-b.gone:
+		if !b.full {
+			c.t.Errorf("%s ended by itself: %s", b.name, b.process.ProcessState)
+		}
+		b.process = nil
+		c.start(b)
+	default:
+	}
+}
+
+// kill ends a broker with SIGKILL; one that does not run stays so.
+func (c *cluster) kill(brokers ...*broker) {
+	for _, b := range brokers {
+		c.signal(b, syscall.SIGKILL)
+	}
+	for _, b := range brokers {
+		if b.process != nil {
+			<-b.gone
+			b.process, b.stopped = nil, false
+		}
+	}
+}
+
+// stop ends a broker as planned.
+func (c *cluster) stop(b *broker) {
+	if b.process == nil {
+		return
+	}
+	c.resume(b)
+	c.signal(b, syscall.SIGTERM)
+	impatient := time.AfterFunc(20*time.Second, func() { c.signal(b, syscall.SIGKILL) })
+	defer impatient.Stop()
+	<-b.gone
+	b.process = nil
+}
+
+func (c *cluster) pause(b *broker) {
+	c.signal(b, syscall.SIGSTOP)
+	b.stopped = b.process != nil
+}
+
+func (c *cluster) resume(b *broker) {
+	c.signal(b, syscall.SIGCONT)
+	b.stopped = false
+}
+
+func (c *cluster) signal(b *broker, sig syscall.Signal) {
+	if b.process != nil {
+		_ = b.process.Process.Signal(sig)
+	}
+}
+
+func (c *cluster) ready(b *broker) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	defer cancel()
+	require.NoError(c.t, devcluster.WaitReady(ctx, b.http()), "%s is not ready; see %s", b.name, b.log)
+}
+
+// end kills what runs, and looks for what the Go runtime says of a wrong program.
+func (c *cluster) end() {
+	if c.watch != nil {
+		c.watch.stop()
+	}
+	c.kill(c.brokers...)
+	if c.etcd != nil {
+		c.kill(c.etcd)
+	}
+	c.client.CloseIdleConnections()
+	for _, b := range c.brokers {
+		if crash := clusters.Crash(b.log); crash != "" {
+			c.t.Errorf("%s: %s", b.log, crash)
+		}
+	}
+}
+
+// get asks one broker for JSON.
+func (c *cluster) get(b *broker, path string, into any) error {
+	return clusters.Get(c.client, b.http(), path, into)
+}
+
+func (c *cluster) post(path string, q url.Values) { c.send(path, q, "") }
+
+// send posts a body to the first broker.
+func (c *cluster) send(path string, q url.Values, body string) {
+	c.t.Helper()
+	resp, err := c.client.Post("http://"+c.brokers[0].http()+path+"?"+q.Encode(), "", strings.NewReader(body))
+	require.NoError(c.t, err)
+	_ = resp.Body.Close()
+	require.Equal(c.t, http.StatusOK, resp.StatusCode, path)
+}
+
+// view is the topic as the first broker that answers shows it.
+func (c *cluster) view() (edge.TopicView, bool) {
+	for _, b := range c.brokers {
+		if v, ok := c.viewOf(b); ok {
+			return v, true
+		}
+	}
+	return edge.TopicView{}, false
+}
+
+func (c *cluster) viewOf(b *broker) (edge.TopicView, bool) {
+	if b.process == nil || b.stopped {
+		return edge.TopicView{}, false
+	}
+	return c.topicAt(b)
+}
+
+// topicAt is the topic as a broker shows it that may be dead.
+func (c *cluster) topicAt(b *broker) (edge.TopicView, bool) {
+	var v edge.ClusterView
+	if c.get(b, "/v1/cluster", &v) != nil {
+		return edge.TopicView{}, false
+	}
+	for _, t := range v.Topics {
+		if t.Topic == topic {
+			return t, true
+		}
+	}
+	return edge.TopicView{}, false
+}
+
+// whole reports whether every broker sees every replica in sync.
+func (c *cluster) whole() bool {
+	for _, b := range c.brokers {
+		c.revive(b)
+	}
+	for _, b := range c.brokers {
+		v, ok := c.viewOf(b)
+		moving := slices.ContainsFunc(v.Partitions, func(p edge.PartitionView) bool { return len(p.Target) > 0 })
+		if !ok || moving || !clusters.InSync(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// within waits for a condition and says how long it took; false at the limit.
+func within(limit time.Duration, condition func() bool) (time.Duration, bool) {
+	began := time.Now()
+	for !condition() {
+		if time.Since(began) > limit {
+			return time.Since(began), false
+		}
+		pause(pollEvery)
+	}
+	return time.Since(began), true
+}
+
+// pause is the time between two looks at a condition.
+func pause(d time.Duration) { <-time.After(d) }
+
+// left is what a channel still has to deliver, over all brokers.
+func (c *cluster) left(channel string) (n int64, known bool) {
+	for _, b := range c.brokers {
+		var s struct{ Topics []edge.TopicStats }
+		if c.get(b, "/stats?format=json&topic="+topic, &s) != nil {
+			return 0, false
+		}
+		here, ok := clusters.Left(s.Topics, channel)
+		n, known = n+here, known || ok
+	}
+	return n, known
+}
+
+// check runs `nsqctl check`: the replicas are equal, batch by batch.
+func (c *cluster) check() error {
+	out, err := exec.Command(binary("nsqctl"), "check", topic, "--wait", "20s", "--nsqd-http-address", c.brokers[0].http()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("nsqctl check: %w: %s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/verify/e2e/history"
+)
+
+// TestDamagedDisks: while all brokers are down a bit decays on each of their
+// disks, in another old message each. The leader fetches each unreadable message
+// from another broker and serves everything. The next leader does the same. In the
+// end all replicas are equal and report no damage.
+func TestDamagedDisks(t *testing.T) {
+	c := start(t, 3)
+	c.create(topic, channel, 1)
+	old := numbered("old", 2000)
+	puts := multiPut(t, c.Brokers[0], topic, old, 20)
+	c.whole(topic)
+	require.NoError(t, c.StopAll(startLimit)) // by then everything is in the segments
+	for i, name := range names(c) {
+		c.decay(name, old[300+500*i])
+	}
+	require.NoError(t, c.StartAll())
+	c.ready()
+
+	s := c.consume(topic, channel)
+	s.waitDistinct(len(old))
+	// The leadership may go back to the preferred broker meanwhile.
+	limits := history.Limits{Redelivered: anyNumber}
+	require.Empty(t, history.Check(history.History{Puts: puts, Deliveries: s.all()}, limits).Faults)
+	first := c.leader(topic)
+
+	c.kill(first)
+	second := c.leader(topic)
+	b, err := c.Broker(second)
+	require.NoError(t, err)
+	c.post(*b, "/channel/create", url.Values{"topic": {topic}, "channel": {"replay"}, "from": {"earliest"}})
+	replay := c.consume(topic, "replay")
+	replay.waitDistinct(len(old))
+	require.Equal(t, checksum(old), replay.checksum())
+
+	c.restart(first)
+	c.whole(topic)
+	c.check(topic) // reads all of every replica: the third one is repaired, too
+	for _, name := range names(c) {
+		require.Contains(t, c.logged(name), "DAMAGED")
+		require.Contains(t, c.logged(name), "MENDED")
+	}
+	v, _ := c.topic(topic)
+	require.Empty(t, v.Partitions[0].Damaged)
+}
+
+// TestDamagedEverywhere: the same message has decayed on all disks. It is named,
+// never served, and a channel that is moved past it gets the rest.
+func TestDamagedEverywhere(t *testing.T) {
+	c := start(t, 3)
+	c.create(topic, channel, 1)
+	old := numbered("old", 200)
+	multiPut(t, c.Brokers[0], topic, old, 20)
+	c.whole(topic)
+	require.NoError(t, c.StopAll(startLimit))
+	for _, name := range names(c) {
+		c.decay(name, old[110])
+	}
+	require.NoError(t, c.StartAll())
+	c.ready()
+	s := c.consume(topic, channel)
+	s.waitDistinct(100)
+	c.until("the damage to be told", func() bool {
+		v, _ := c.topic(topic)
+		return len(v.Partitions) == 1 && len(v.Partitions[0].Damaged) > 0
+	})
+	v, _ := c.topic(topic)
+	d := v.Partitions[0].Damaged[0]
+	require.EqualValues(t, 100, d.FirstSequence)
+	require.EqualValues(t, 120, d.EndSequence)
+	out, err := c.nsqctl("cluster", "status")
+	require.NoError(t, err)
+	require.Contains(t, out, "sequences 100 to 120")
+	out, err = c.nsqctl("check", topic, "--wait", "100ms")
+	require.Error(t, err)
+	require.Contains(t, out, "damaged")
+	require.Equal(t, 100, s.distinct())
+	out, err = c.nsqctl("channel", "seek", topic, channel, "120")
+	require.NoError(t, err, out)
+	s.waitDistinct(180)
+	for _, x := range s.all() {
+		require.False(t, x.Body >= old[100] && x.Body < old[120], "a damaged message was served: %s", x.Body)
+	}
+}
+
+// decay flips one bit of a message in a segment of a broker that is down.
+func (c *cluster) decay(name, body string) {
+	c.t.Helper()
+	b, err := c.Broker(name)
+	require.NoError(c.t, err)
+	files, err := filepath.Glob(filepath.Join(b.DataDir, "topics", "*", "*", "*.seg"))
+	require.NoError(c.t, err)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(c.t, err)
+		if at := bytes.Index(content, []byte(body)); at >= 0 {
+			content[at] ^= 1
+			require.NoError(c.t, os.WriteFile(file, content, 0o600))
+			return
+		}
+	}
+	require.FailNow(c.t, "no segment holds the message", "%s, %s: %s", name, body, strings.Join(files, " "))
+}
+
+// logged is what a broker has written to its log.
+func (c *cluster) logged(name string) string {
+	c.t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir, name+".log"))
+	require.NoError(c.t, err)
+	return string(text)
+}

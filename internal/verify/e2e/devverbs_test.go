@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/verify/e2e/history"
+)
+
+// dev runs `nsqctl dev` on the cluster's directory.
+func (c *cluster) dev(args ...string) (string, error) {
+	cmd := exec.Command(built.path("nsqctl"), append(append([]string{"dev"}, args...), "--data-dir", c.dir)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestStartAfterAllDied: one broker of three is no majority. `dev start` says so and ends;
+// the broker waits, and serves when another one is there.
+func TestStartAfterAllDied(t *testing.T) {
+	c := start(t, 3)
+	t.Cleanup(func() { _ = c.StopAll(stopLimit) }) // those that `dev` has started
+	c.create(topic, channel, 1)
+	out, err := c.dev("kill", "--all")
+	require.NoError(t, err, out)
+	began := time.Now()
+	out, err = c.dev("start", "n1")
+	require.NoError(t, err, out)
+	require.Less(t, time.Since(began), slack(5*time.Second))
+	require.Contains(t, out, "n1 runs, pid ")
+	require.Contains(t, out, "1 of 3 members of the metadata run; start n2 or n3\n")
+	require.Contains(t, out, "n1 is not ready: waiting for n2, n3: 1 of 3 members of the metadata run, 2 are needed")
+	out, err = c.dev("start", "n1", "--wait=1s")
+	require.Error(t, err)
+	require.Contains(t, out, "n1 runs already")
+
+	out, err = c.dev("start", "--all", "--wait")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "n2 runs, pid ")
+	require.True(t, strings.HasSuffix(out, "ready\n"), out)
+	c.whole(topic)
+	out, err = c.dev("start", "--all")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "all brokers are running")
+
+	out, err = c.dev("restart", "n1", "n2")
+	require.NoError(t, err, out)
+	require.Equal(t, 2, strings.Count(out, " ready, pid "), out)
+	out, err = c.dev("stop", "n2", "n3")
+	require.NoError(t, err, out)
+	again, err := devcluster.Load(c.dir)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"n2", "n3"}, again.Dead())
+	require.Contains(t, c.logged("n3"), "stopped")
+	out, err = c.dev("start", "n2", "n3", "--wait=60s")
+	require.NoError(t, err, out)
+	require.Equal(t, history.OK, putOnce(c.Brokers[0], topic, "x"))
+
+	out, err = c.dev("logs", "n1", "n2", "-n", "1")
+	require.NoError(t, err, out)
+	require.Regexp(t, `(?s)^n1\| .*\nn2\| .*\n$`, out)
+}
+
+// TestStartSaysWhyABrokerEnded: in the words of its log.
+func TestStartSaysWhyABrokerEnded(t *testing.T) {
+	processes(t)
+	c := layOut(t, freePorts(t, 1), 1, "--durability=never")
+	out, err := c.dev("start", "n1")
+	require.Error(t, err)
+	require.Contains(t, out, "ended right after its start")
+	require.Contains(t, out, "durability")
+}
+
+// TestFollowedLogs: later lines are printed too, until Ctrl-C.
+func TestFollowedLogs(t *testing.T) {
+	c := start(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, built.path("nsqctl"), "dev", "logs", "-f", "-n", "0", "--data-dir", c.dir)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	c.bounce("n1")
+	text := make([]byte, 1)
+	_, err = io.ReadFull(out, text)
+	require.NoError(t, err)
+	cancel()
+	_ = cmd.Wait() // killed
+}
+
+// bounce stops and starts a broker.
+func (c *cluster) bounce(name string) {
+	c.t.Helper()
+	require.NoError(c.t, c.Stop(name, stopLimit))
+	c.restart(name)
+}

@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// channel is the one that every partition has.
+const channel = "c"
+
+// newQueue makes the real channels of a partition. Without a node it only folds
+// versions of their state.
+func newQueue(h *host, log nsqd.Log, rep nsqd.Replicator) *nsqd.Partition {
+	o, id := nsqd.Options{}, ident.Partition{}
+	if h != nil {
+		o.Now, o.MsgTimeoutMS = h.n.wallNS, int64(2*h.n.w.times.isr/millisecond)
+		id = h.n.w.partition(h.part)
+	}
+	return nsqd.NewPartition("t", id, log, rep, o)
+}
+
+// publish shows the machine's view, and notifies the channels of the change.
+func (h *host) publish() {
+	old := h.view
+	h.view = h.state
+	v := &h.view
+	if h.leads != 0 && (v.Role != replica.Leader || v.Epoch != h.leads) {
+		h.leads, h.finishes = 0, nil
+		h.queue.Unlead()
+	}
+	if v.Committed != old.Committed {
+		h.queue.Advance(v.Committed)
+	}
+	if v.Role == replica.Leader && h.leads == 0 {
+		h.leads = v.Epoch
+		h.queue.Lead(v.Epoch)
+	}
+}
+
+// drive is the broker's timer for the channels: it fires their timers, and proposes
+// the delta of their changes.
+func (h *host) drive() {
+	if h.leads == 0 {
+		return
+	}
+	if now := h.n.wallNS(); h.queue.Due() <= now {
+		h.queue.Expire(now)
+	}
+	if h.queue.Dirty() {
+		h.changing = true
+		h.queue.Flush()
+		h.changing = false
+	}
+}
+
+// Change implements nsqd.Replicator: the delta is posted, and what it finishes
+// is known to all in-sync replicas when it is confirmed.
+func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
+	var finishes []ident.Sequence
+	epoch := h.view.Epoch
+	if h.changing {
+		finishes, h.finishes = h.finishes, nil
+	}
+	if h.gone {
+		h.queue.Completed(number, false)
+		return
+	}
+	h.ticket++
+	t, next := h.ticket, h.next
+	h.next = nil
+	h.tickets[t] = func(c replica.Completion) {
+		if c.Outcome == replica.Committed && next != nil {
+			defer next()
+		}
+		if c.Outcome == replica.Committed {
+			h.n.w.check.finished(h, epoch, finishes)
+		}
+		if number != 0 {
+			h.queue.Completed(number, c.Outcome == replica.Committed)
+		}
+	}
+	h.step(replica.Change{Delta: delta, Ticket: t})
+}
+
+// Committed implements nsqd.Log.
+func (h *host) Committed() ident.Position { return h.view.Committed }
+
+// Start implements nsqd.Log.
+func (h *host) Start() ident.Position { return h.index.Start() }
+
+// Read implements nsqd.Log.
+func (h *host) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
+	end := h.Committed()
+	if from >= end.Sequence || most <= 0 {
+		return dst, nil
+	}
+	img, want := &h.store.volatile, len(dst)+most
+	batches, err := img.read(img.atSequence(from), 1<<12)
+	for i := range batches {
+		if batches[i].End.Offset > end.Offset || len(dst) >= want {
+			break
+		}
+		dst = batches[i].Messages(from, want-len(dst), dst)
+	}
+	if len(dst) > want-most {
+		return dst, nil
+	}
+	h.noteDamage(err)
+	return dst, err
+}
+
+// ReadRelocated implements nsqd.Log.
+func (h *host) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
+	batches, err := h.store.volatile.read(at, 1)
+	h.noteDamage(err)
+	if len(batches) == 0 || batches[0].At.Offset != at || batches[0].End.Offset > h.Committed().Offset {
+		return queue.Message{}, false, err
+	}
+	for _, m := range batches[0].Relocated(nil) {
+		if m.Seq == seq {
+			return m, true, nil
+		}
+	}
+	return queue.Message{}, false, nil
+}

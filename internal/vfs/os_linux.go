@@ -1,0 +1,55 @@
+//go:build linux && !portable
+
+package vfs
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sync replaces os.File.Sync, which is an fsync: times of access and change need not be durable.
+func (f osFile) Sync() error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if err == unix.EINTR { // the call did not begin, so the sync did not fail
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}
+
+func (f osFile) StartWriteback(off, n int64) {
+	// A hint: without support of the kernel or the file system nothing is lost.
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+}
+
+func (f osFile) DropCache() {
+	// A hint: without support of the file system, reads come from the page cache. The range is the
+	// whole file, because the kernel keeps pages that reach beyond a range, and those may be
+	// megabytes.
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
+// Direct implements File. The page cache stays in use if the kernel or the file system does not
+// report its alignment, or requires more than sectors.
+func (f osFile) Direct() bool {
+	fd := int(f.Fd())
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 || !sectors(st.Dio_offset_align) || !sectors(st.Dio_mem_align) {
+		return false
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags|unix.O_DIRECT)
+	}
+	return err == nil
+}
+
+// sectors reports whether a multiple of SectorBytes satisfies an alignment; 0 means that direct I/O
+// is not supported.
+func sectors(align uint32) bool { return align > 0 && SectorBytes%align == 0 }

@@ -1,0 +1,41 @@
+package vfs
+
+import (
+	"errors"
+	"io"
+)
+
+// ReadDisk reads n bytes of a file as the disk returns them now: past the page cache if the file
+// system supports that, else after it asked the kernel to drop the file from its cache. Unsynced
+// bytes are written first, or may be read from memory. The cache of the disk itself, and of a
+// controller or a host below it, is out of reach. Error: io.ErrUnexpectedEOF if the file is
+// shorter, or an error of the file system.
+//
+// It opens the file separately, because a handle that reads past the page cache also writes past
+// it.
+func ReadDisk(on FS, name string, off, n int64) ([]byte, error) {
+	f, err := on.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readDisk(f, off, n)
+	return b, errors.Join(err, f.Close())
+}
+
+func readDisk(f File, off, n int64) ([]byte, error) {
+	from, to := off, off+n
+	if f.Direct() {
+		from, to = off/SectorBytes*SectorBytes, (to+SectorBytes-1)/SectorBytes*SectorBytes
+	} else {
+		f.DropCache()
+	}
+	b := alignedBuffer(int(to - from))
+	read, err := f.ReadAt(b, from)
+	if read = min(read-int(off-from), int(n)); read == int(n) {
+		return b[off-from:][:n:n], nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, err
+}

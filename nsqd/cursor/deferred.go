@@ -1,0 +1,357 @@
+package cursor
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Deferred messages are settled for the cursor, so that one delayed or failing message does not
+// hold it: DPUBs that are not due, requeued messages, and messages that timed out. DeferredSet
+// keeps their deadlines and attempts, which are not in the log. A deferred message either waits for
+// its deadline, or is active: ready to be delivered, or delivered again and not finished yet.
+
+// Entry is the replicated state of one deferred message. It has the 16 bytes of the encoded form,
+// so that a state with a million entries is encoded at the speed of a copy: a core loop does that.
+type Entry struct {
+	Deadline int64  // unix ns; 0 or in the past: due
+	Packed   uint64 // sequence << 16 | attempts
+}
+
+// NewEntry returns the entry of one message. The deadline is in unix ns.
+func NewEntry(seq ident.Sequence, deadline int64, attempts uint16) Entry {
+	return Entry{Deadline: deadline, Packed: uint64(seq)<<16 | uint64(attempts)}
+}
+
+// Seq is the sequence of the message.
+func (e Entry) Seq() ident.Sequence { return ident.Sequence(e.Packed >> 16) }
+
+// Attempts is the number of deliveries of the message so far.
+func (e Entry) Attempts() uint16 { return uint16(e.Packed) }
+
+// before orders the heap by deadline. The sequence breaks ties, so that messages with one deadline
+// come in the order of the log.
+func (e Entry) before(o Entry) bool {
+	return e.Deadline < o.Deadline || e.Deadline == o.Deadline && e.Packed < o.Packed
+}
+
+// active is a deferred message that is due.
+type active struct {
+	ready    bool // false: it is in flight
+	attempts uint16
+}
+
+// DeferredSet is a heap of the messages that wait, with the place of each in it, a map of the
+// active messages, and a queue of the ready ones. A waiting message takes at most 64 bytes.
+type DeferredSet struct {
+	heap   []Entry
+	places map[ident.Sequence]int32
+	active map[ident.Sequence]active
+	ready  seqQueue
+	// BySeq: ready messages come by sequence, as on an ordered channel, instead of in the order in
+	// which they became ready.
+	BySeq    bool
+	unsorted bool // the queue may have to be sorted for BySeq
+	// due counts the active messages that are ready. The queue may hold more entries: Peek skips a
+	// message that left the set another way.
+	due int
+}
+
+// grow allocates room for n waiting messages in an empty set.
+func (a *DeferredSet) grow(n int) {
+	if n > 0 && a.Len() == 0 {
+		a.places = make(map[ident.Sequence]int32, n)
+		a.heap = make([]Entry, 0, n)
+	}
+}
+
+// Len is the number of messages in the set.
+func (a *DeferredSet) Len() int { return len(a.heap) + len(a.active) }
+
+// Schedule lets a message wait for its deadline. It replaces an earlier entry of the message.
+func (a *DeferredSet) Schedule(e Entry) {
+	a.drop(e.Seq())
+	a.push(e)
+}
+
+// push adds a message that is not in the set to the heap.
+func (a *DeferredSet) push(e Entry) {
+	if a.places == nil {
+		a.places = make(map[ident.Sequence]int32)
+	}
+	a.heap = append(a.heap, Entry{})
+	a.up(len(a.heap)-1, e)
+}
+
+// makeReady appends seq to the ready queue.
+func (a *DeferredSet) makeReady(seq ident.Sequence, attempts uint16) {
+	a.drop(seq)
+	a.activate(seq, active{ready: true, attempts: attempts})
+	a.enqueue(seq)
+}
+
+// enqueue appends seq, which is active, to the ready queue.
+func (a *DeferredSet) enqueue(seq ident.Sequence) {
+	a.unsorted = a.unsorted || a.ready.len() > 0 && seq < a.ready.last()
+	a.ready.push(seq)
+	a.due++
+}
+
+func (a *DeferredSet) activate(seq ident.Sequence, x active) {
+	if a.active == nil {
+		a.active = make(map[ident.Sequence]active)
+	}
+	a.active[seq] = x
+}
+
+// Peek returns the first ready message.
+func (a *DeferredSet) Peek() (ident.Sequence, bool) {
+	if a.BySeq && a.unsorted {
+		slices.Sort(a.ready.items[a.ready.head:])
+		a.unsorted = false
+	}
+	for a.ready.len() > 0 {
+		seq := a.ready.front()
+		if a.IsReady(seq) {
+			return seq, true
+		}
+		a.ready.pop()
+	}
+	return 0, false
+}
+
+// Front lists the first ready messages: the one that Peek has found, and further ones below a
+// limit, at most `most` in all.
+func (a *DeferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
+	seqs := []ident.Sequence{a.ready.front()}
+	for _, seq := range a.ready.items[a.ready.head+1:] {
+		if len(seqs) >= most {
+			break
+		}
+		if seq < limit && a.IsReady(seq) {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
+}
+
+// SkipFront removes the first entry of the ready queue. The message stays ready until the caller
+// calls MarkInFlight.
+func (a *DeferredSet) SkipFront() { a.ready.pop() }
+
+// Deliver moves seq, which is the first ready message, into flight. It returns the attempts before
+// this delivery.
+func (a *DeferredSet) Deliver(seq ident.Sequence) uint16 {
+	a.ready.pop()
+	attempts := a.active[seq].attempts
+	a.active[seq] = active{attempts: attempts}
+	a.due--
+	return attempts
+}
+
+// MarkInFlight notes that seq is in flight, with the attempts before this delivery.
+func (a *DeferredSet) MarkInFlight(seq ident.Sequence, attempts uint16) {
+	a.drop(seq)
+	a.activate(seq, active{attempts: attempts})
+}
+
+// drop removes seq from the set. False: it was not there.
+func (a *DeferredSet) drop(seq ident.Sequence) bool {
+	x, isActive := a.active[seq]
+	place, waits := a.places[seq]
+	switch {
+	case isActive:
+		if x.ready {
+			a.due--
+		}
+		delete(a.active, seq)
+	case waits:
+		a.removeAt(int(place))
+	default:
+		return false
+	}
+	if a.Len() == 0 {
+		a.reset()
+	}
+	return true
+}
+
+// reset empties the set. Large maps and slices are released, because they never shrink; small ones
+// are kept for the next message.
+func (a *DeferredSet) reset() {
+	if cap(a.heap)+cap(a.ready.items) > 1024 {
+		*a = DeferredSet{BySeq: a.BySeq}
+		return
+	}
+	clear(a.places)
+	clear(a.active)
+	a.heap, a.ready, a.due = a.heap[:0], seqQueue{items: a.ready.items[:0]}, 0
+}
+
+// Has reports whether seq is in the set.
+func (a *DeferredSet) Has(seq ident.Sequence) bool {
+	_, ok := a.Get(seq)
+	return ok
+}
+
+// Waits reports whether seq waits for its deadline.
+func (a *DeferredSet) Waits(seq ident.Sequence) bool {
+	_, ok := a.places[seq]
+	return ok
+}
+
+// Get returns the entry of seq. Its deadline is 0 unless the message waits.
+func (a *DeferredSet) Get(seq ident.Sequence) (e Entry, ok bool) {
+	if x, ok := a.active[seq]; ok {
+		return NewEntry(seq, 0, x.attempts), true
+	}
+	place, ok := a.places[seq]
+	if !ok {
+		return Entry{}, false
+	}
+	return a.heap[place], true
+}
+
+// entries lists the set: the waiting messages in the order of the heap, then the active ones by
+// sequence, so that equal histories encode to equal bytes.
+func (a *DeferredSet) entries() []Entry {
+	all := append(make([]Entry, 0, a.Len()), a.heap...)
+	return append(all, a.listActive()...)
+}
+
+// listActive lists, by sequence, the messages that are ready or in flight, with deadline 0.
+func (a *DeferredSet) listActive() []Entry {
+	all := make([]Entry, 0, len(a.active))
+	for seq, x := range a.active {
+		all = append(all, NewEntry(seq, 0, x.attempts))
+	}
+	slices.SortFunc(all, func(x, y Entry) int { return cmp.Compare(x.Packed, y.Packed) })
+	return all
+}
+
+// Waiting lists the messages that wait for their deadlines, in no order. The caller does not change
+// the list. It is valid until the next change of the set.
+func (a *DeferredSet) Waiting() []Entry { return a.heap }
+
+// Ready counts the messages that are due and not in flight.
+func (a *DeferredSet) Ready() int { return a.due }
+
+// InFlight counts the messages that are delivered again and not finished.
+func (a *DeferredSet) InFlight() int { return len(a.active) - a.due }
+
+// IsReady reports whether seq is due and not in flight.
+func (a *DeferredSet) IsReady(seq ident.Sequence) bool { return a.active[seq].ready }
+
+// Next is the earliest deadline, or math.MaxInt64 if no message waits.
+func (a *DeferredSet) Next() int64 {
+	if len(a.heap) == 0 {
+		return math.MaxInt64
+	}
+	return a.heap[0].Deadline
+}
+
+// Expire makes at most `most` of the messages that are due at now ready and returns how many.
+func (a *DeferredSet) Expire(now int64, most int) (n int) {
+	for n < most && len(a.heap) > 0 && a.heap[0].Deadline <= now {
+		e := a.heap[0]
+		a.removeAt(0)
+		a.activate(e.Seq(), active{ready: true, attempts: e.Attempts()})
+		a.enqueue(e.Seq())
+		n++
+	}
+	return n
+}
+
+// Deactivate moves the active messages to the heap, due at once. A message that is ready or in
+// flight on a leader is simply unfinished on a follower.
+func (a *DeferredSet) Deactivate() {
+	all := a.listActive()
+	a.active, a.ready, a.due = nil, seqQueue{}, 0
+	for _, e := range all {
+		a.push(e)
+	}
+}
+
+// Low is the least sequence that waits or is ready and that pass does not exclude, or `or` if that
+// is less.
+func (a *DeferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
+	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
+		if e.Seq() < or && !pass(e.Seq()) {
+			or = e.Seq()
+		}
+	}
+	for _, seq := range a.ready.items[a.ready.head:] {
+		if seq < or && a.IsReady(seq) && !pass(seq) {
+			or = seq
+		}
+	}
+	return or
+}
+
+// All yields every sequence of the set, in no order.
+func (a *DeferredSet) All(yield func(ident.Sequence) bool) {
+	for _, e := range a.heap {
+		if !yield(e.Seq()) {
+			return
+		}
+	}
+	for seq := range a.active {
+		if !yield(seq) {
+			return
+		}
+	}
+}
+
+func (a *DeferredSet) set(i int, e Entry) {
+	a.heap[i] = e
+	a.places[e.Seq()] = int32(i)
+}
+
+// removeAt removes the message at place i from the heap.
+func (a *DeferredSet) removeAt(i int) {
+	delete(a.places, a.heap[i].Seq())
+	last := len(a.heap) - 1
+	moved := a.heap[last]
+	a.heap = a.heap[:last]
+	if i == last {
+		return
+	}
+	if i > 0 && moved.before(a.heap[(i-1)/2]) {
+		a.up(i, moved)
+	} else {
+		a.down(i, moved)
+	}
+}
+
+// up and down find the place for e, starting at place i, which is free.
+func (a *DeferredSet) up(i int, e Entry) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !e.before(a.heap[parent]) {
+			break
+		}
+		a.set(i, a.heap[parent])
+		i = parent
+	}
+	a.set(i, e)
+}
+
+func (a *DeferredSet) down(i int, e Entry) {
+	for {
+		child := 2*i + 1
+		if child >= len(a.heap) {
+			break
+		}
+		if child+1 < len(a.heap) && a.heap[child+1].before(a.heap[child]) {
+			child++
+		}
+		if !a.heap[child].before(e) {
+			break
+		}
+		a.set(i, a.heap[child])
+		i = child
+	}
+	a.set(i, e)
+}

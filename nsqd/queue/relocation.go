@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// RelocationBuilder encodes a relocation batch. It copies messages that retention would remove and
+// some channel still needs to the end of the log, with their sequences and times. The batch itself
+// takes no sequence.
+type RelocationBuilder struct{ draft DraftBuilder }
+
+// relocationHeadSize is the size of the sequence and the time in front of each message.
+const relocationHeadSize = 16
+
+// NewRelocation starts a relocation batch.
+func NewRelocation() *RelocationBuilder {
+	return &RelocationBuilder{DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+4096)}}
+}
+
+// Add appends a message as it was read. Errors as DraftBuilder.AddMessage.
+func (b *RelocationBuilder) Add(m Message) error {
+	at := len(b.draft.bytes)
+	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Seq))
+	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Time))
+	if err := b.draft.AddMessage(m); err != nil {
+		b.draft.bytes = b.draft.bytes[:at]
+		return err
+	}
+	return nil
+}
+
+// Count is the number of messages added so far.
+func (b *RelocationBuilder) Count() int { return b.draft.Count() }
+
+// Size is the length of the batch so far in bytes.
+func (b *RelocationBuilder) Size() int { return b.draft.Size() }
+
+// Draft completes the batch. The builder must not be used afterwards.
+func (b *RelocationBuilder) Draft() Draft {
+	return Draft{Bytes: b.draft.bytes, PayloadCRC: Checksum(b.draft.bytes[HeaderSize:]), Control: ControlRelocation}
+}
+
+// NewFile returns the batch at which every replica begins a new segment file: a relocation batch
+// without messages. Without it, retention could not remove the newest file of a log that no channel
+// needs any more.
+func NewFile() Draft { return NewRelocation().Draft() }
+
+// BeginsFile reports whether NewFile made the batch.
+func (b *Batch) BeginsFile() bool {
+	return b.Control == ControlRelocation && len(b.Bytes) == HeaderSize
+}
+
+// Relocated appends the messages of a relocation batch to dst, with their original sequences and
+// times. Any other batch has none.
+func (b *Batch) Relocated(dst []Message) []Message {
+	if b.Control != ControlRelocation {
+		return dst
+	}
+	for p := b.Bytes[HeaderSize:]; len(p) > 0; {
+		n := binary.LittleEndian.Uint32(p[relocationHeadSize:])
+		m, _ := decodeMessage(p[relocationHeadSize+4 : relocationHeadSize+4+n])
+		m.Seq, m.Time = ident.Sequence(binary.LittleEndian.Uint64(p)), int64(binary.LittleEndian.Uint64(p[8:]))
+		dst = append(dst, m)
+		p = p[relocationHeadSize+4+n:]
+	}
+	return dst
+}
+
+// checkRelocated walks the payload once, so that Relocated cannot run past its end.
+func checkRelocated(b Batch) error {
+	for p := b.Bytes[HeaderSize:]; len(p) > 0; {
+		if len(p) < relocationHeadSize+messageMinSize {
+			return fmt.Errorf("%w: a relocated message is cut short", ErrCorrupt)
+		}
+		n := uint64(binary.LittleEndian.Uint32(p[relocationHeadSize:]))
+		if n < 1 || n+4+relocationHeadSize > uint64(len(p)) {
+			return fmt.Errorf("%w: a relocated message has length %d", ErrCorrupt, n)
+		}
+		if _, ok := decodeMessage(p[relocationHeadSize+4 : relocationHeadSize+4+n]); !ok {
+			return fmt.Errorf("%w: a relocated message is malformed", ErrCorrupt)
+		}
+		p = p[relocationHeadSize+4+n:]
+	}
+	return nil
+}

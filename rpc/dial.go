@@ -1,0 +1,170 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"syscall"
+	"time"
+)
+
+// keepConnected dials one peer, reads the connection until it ends, and dials again.
+// Started by SetPeers, ends when the peer is removed or the Transport closes.
+func (p *peer) keepConnected(ctx context.Context) {
+	pause := backoff{min: p.t.o.Times.BackoffMin, max: p.t.o.Times.BackoffMax}
+	for ctx.Err() == nil {
+		switch lasted := p.connect(ctx); {
+		case lasted >= p.t.o.Times.Dead:
+			pause.reset() // the connection was good: dial again at once
+		case lasted > 0:
+			pause.shorten() // the peer answered: its death is to be noticed soon
+		}
+		p.rest(ctx, pause.next())
+	}
+}
+
+// connect makes one connection and reads it to its end. It returns how long it lasted,
+// 0 if there was none.
+func (p *peer) connect(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	address := p.mu.address
+	p.mu.Unlock()
+	c, err := p.dial(ctx, address)
+	if err != nil {
+		p.failed(ctx, address, err)
+		return 0
+	}
+	p.t.counts.connects.Add(1)
+	began := time.Now()
+	cause := c.run(ctx, p)
+	p.complain(ctx, "connection to peer ended", cause)
+	return time.Since(began)
+}
+
+// dial connects and shakes hands.
+func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
+	raw, err := p.t.dialTCP(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	c := p.t.newConn(raw, true)
+	c.address = address
+	if p.t.o.TLS != nil {
+		c.nc = tls.Client(raw, p.t.clientTLS(address))
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	defer stop()
+	c.peer, err = c.shake(func(h handshake) (Hello, error) { return h.dial(p.node) })
+	if err != nil {
+		c.close(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (t *Transport) dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.o.Times.Dial)
+	defer cancel()
+	nc, err := t.o.Dial(ctx, address)
+	if err == nil {
+		tune(nc)
+	}
+	return nc, err
+}
+
+// clientTLS names the server after its address, for the check of its
+// certificate, unless the options name it.
+func (t *Transport) clientTLS(address string) *tls.Config {
+	cfg := t.o.TLS.Clone()
+	if cfg.ServerName == "" {
+		cfg.ServerName = address
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			cfg.ServerName = host
+		}
+	}
+	return cfg
+}
+
+// shake runs one side of the handshake within its time and size.
+func (c *conn) shake(side func(handshake) (Hello, error)) (Hello, error) {
+	if err := c.raw.SetDeadline(time.Now().Add(c.t.o.Times.Handshake)); err != nil {
+		return Hello{}, err
+	}
+	if s, ok := c.nc.(*tls.Conn); ok {
+		if err := s.Handshake(); err != nil {
+			return Hello{}, fmt.Errorf("%w: TLS: %w", errRefused, err)
+		}
+	}
+	c.in = newFrameReader(c)
+	c.in.limit = handshakeFrameBytes
+	peer, err := side(handshake{nc: c.nc, in: c.in, self: c.self, token: c.t.o.Token})
+	if err != nil {
+		return peer, err
+	}
+	c.in.limit = MaxHeader + MaxPayload
+	c.peer = peer
+	c.in.checked = c.checked()
+	return peer, c.raw.SetDeadline(time.Time{})
+}
+
+// failed notes a refusal. It proves that the process is dead only at the address where
+// the peer was last connected, and only while it is the latest answer.
+func (p *peer) failed(ctx context.Context, address string, err error) {
+	p.mu.Lock()
+	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && address == p.mu.reached && address == p.mu.address
+	p.updateLocked()
+	p.mu.Unlock()
+	p.complain(ctx, "cannot connect to peer", err)
+}
+
+// complain logs a reason, unless it was the last one and is recent.
+func (p *peer) complain(ctx context.Context, what string, err error) {
+	p.mu.Lock()
+	last := p.mu.complaints[what]
+	fresh := last.fresh(reason(err))
+	p.mu.complaints[what] = last
+	p.mu.Unlock()
+	if fresh && ctx.Err() == nil {
+		p.log.WithError(err).Warn(what)
+	}
+}
+
+// rest waits before the next dial.
+func (p *peer) rest(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.kick:
+	case <-ctx.Done():
+	}
+}
+
+// backoff gives the pauses between dials: none, then min, doubled up to max, each
+// with jitter so that brokers do not dial in step.
+type backoff struct {
+	min, max time.Duration
+	pause    time.Duration
+	again    bool
+}
+
+func (b *backoff) reset() { b.pause, b.again = 0, false }
+
+// shorten makes the next pause the shortest. Without a pause, two brokers that refuse each
+// other would dial all the time.
+func (b *backoff) shorten() { b.pause = 0 }
+
+func (b *backoff) next() time.Duration {
+	if !b.again {
+		b.again = true
+		return 0
+	}
+	b.pause = min(max(2*b.pause, b.min), b.max)
+	return b.pause/2 + rand.N(b.pause/2+1)
+}
