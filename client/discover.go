@@ -14,8 +14,11 @@ import (
 	"time"
 )
 
-// errNoRight: the token is good, but its user may not list the brokers.
-var errNoRight = errors.New("the right to list the brokers is missing")
+var (
+	// errNoRight: the token is good, but its user may not list the brokers.
+	errNoRight  = errors.New("the right to list the brokers is missing")
+	errNotFound = errors.New("not found")
+)
 
 // maxAnswer bounds the answer of a broker to discovery, in bytes.
 const maxAnswer = 16 << 20
@@ -50,7 +53,10 @@ func (c *Client) discover(ctx context.Context, topic string) error {
 		found, err := c.list(ctx, base+"/nodes")
 		all := err == nil
 		if errors.Is(err, errNoRight) && topic != "" {
-			found, err = c.list(ctx, base+"/lookup?topic="+url.QueryEscape(topic))
+			if found, err = c.list(ctx, base+"/lookup?topic="+url.QueryEscape(topic)); errors.Is(err, errNotFound) {
+				err = &Error{Op: "discover", Topic: topic, Broker: base, kinds: []error{ErrUnreachable},
+					Text: "the topic does not exist, and the token may not list the brokers: give the address of a TCP port"}
+			}
 		}
 		if err == nil && len(found) > 0 {
 			c.learn(found, all)
@@ -86,6 +92,8 @@ func (c *Client) list(ctx context.Context, from string) ([]string, error) {
 		return nil, fail(ErrUnreachable, "", err)
 	case resp.StatusCode == http.StatusForbidden:
 		return nil, fail(ErrUnauthorized, "", errNoRight)
+	case resp.StatusCode == http.StatusNotFound:
+		return nil, fail(ErrUnreachable, resp.Status, errNotFound)
 	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusTooManyRequests:
 		return nil, fail(ErrUnauthorized, resp.Status, nil)
 	case resp.StatusCode != http.StatusOK:
