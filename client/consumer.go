@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -97,7 +98,9 @@ type consumer struct {
 	o              ConsumeOptions
 	handle         Handler
 	handlers       sync.WaitGroup
-	moved          bool // From was applied
+	leaving        sync.WaitGroup // connections to brokers that stop
+	undrained      atomic.Bool    // one of them lost leases at the end
+	moved          bool           // From was applied
 
 	mu struct {
 		sync.Mutex
@@ -124,6 +127,10 @@ func (c *Client) Consume(ctx context.Context, topic, channel string, o ConsumeOp
 	r := &consumer{c: c, topic: topic, channel: channel, o: o, handle: h}
 	err = r.run(ctx)
 	r.handlers.Wait()
+	r.leaving.Wait()
+	if err == nil && r.undrained.Load() {
+		err = &Error{Op: "consume", Topic: topic, kinds: []error{ErrNotDrained}}
+	}
 	return err
 }
 
@@ -138,6 +145,7 @@ func (r *consumer) run(ctx context.Context) error {
 			err = s.serve(ctx)
 			if r.o.Ordered {
 				r.handlers.Wait() // of each partition one handler runs at a time
+				r.leaving.Wait()  // and its outcome is known
 			}
 		}
 		switch {

@@ -213,6 +213,51 @@ func TestDrainEnds(t *testing.T) {
 	require.Empty(t, f.commands("FIN"))
 }
 
+// TestAPlannedStop: a broker that stops gets the outcomes of its messages, while the consumer
+// goes on at another one. An ordered consumer goes on behind them.
+func TestAPlannedStop(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		stops, other := fake(t), fake(t)
+		c := open(t, Options{}, stops)
+		release, started := make(chan struct{}), make(chan struct{}, 10)
+		var mu sync.Mutex
+		var order []string
+		r := consume(t, c, ConsumeOptions{Ordered: ordered}, func(ctx context.Context, d *Delivery) error {
+			started <- struct{}{}
+			if string(d.Body) == "slow" {
+				<-release
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, string(d.Body))
+			return ctx.Err()
+		})
+		stops.publish("t", "", "slow")
+		other.publish("t", "", "next")
+		<-started
+		c.learn([]string{other.addr()}, false)
+		stops.announce()
+		if ordered {
+			time.Sleep(100 * time.Millisecond)
+			require.Empty(t, other.commands("SUB"))
+			close(release)
+		}
+		eventually(t, "the other broker", func() bool { return len(other.commands("FIN")) == 1 })
+		if !ordered {
+			require.Empty(t, stops.commands("FIN"))
+			close(release)
+		}
+		eventually(t, "the outcome", func() bool { return len(stops.commands("FIN")) == 1 })
+		require.NoError(t, r.stop())
+		want := []string{"next", "slow"}
+		if ordered {
+			want = []string{"slow", "next"}
+		}
+		require.Equal(t, want, order)
+		require.Empty(t, stops.commands("CLS"))
+	}
+}
+
 // TestFromAppliesOnce: a connection that breaks does not move the channel again.
 func TestFromAppliesOnce(t *testing.T) {
 	for want, from := range map[string]Position{"msgcount:0": FromSequence(0), "special:-1": Latest(), "timestamp:5": FromTime(time.Unix(5, 9))} {

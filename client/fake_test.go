@@ -129,6 +129,19 @@ func (f *fakeBroker) freeze() {
 	}
 }
 
+// announce asks the consumers to leave, as a broker that stops does.
+func (f *fakeBroker) announce() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.mu.conns {
+		if c.topic != "" {
+			c.ready = 0
+			c.sendLocked(frameResponse, []byte("CLOSE_WAIT"))
+		}
+	}
+	_ = f.l.Close()
+}
+
 // commands returns the command lines that begin with a prefix.
 func (f *fakeBroker) commands(prefix string) (found []string) {
 	f.mu.Lock()

@@ -16,7 +16,9 @@ type subscription struct {
 	base   context.Context // of the handlers: the values of Consume's
 	lease  time.Duration   // a message is delivered again so long after its delivery or TOUCH
 	most   time.Duration   // TOUCH extends a lease up to it, since the delivery
-	strays int             // handlers of earlier connections that still run; of the consumer's lock
+	gone   sync.WaitGroup
+	leaves chan struct{} // closed when the broker asks its consumers to leave
+	strays int           // handlers of earlier connections that still run; of the consumer's lock
 
 	mu struct {
 		sync.Mutex
@@ -35,7 +37,7 @@ type leased struct {
 }
 
 func newSubscription(ctx context.Context, r *consumer, n *conn) *subscription {
-	s := &subscription{r: r, conn: n, base: context.WithoutCancel(ctx), lease: time.Duration(n.limits.MsgTimeout) * time.Millisecond, most: time.Duration(n.limits.MaxMsgTimeout) * time.Millisecond}
+	s := &subscription{r: r, conn: n, base: context.WithoutCancel(ctx), leaves: make(chan struct{}), lease: time.Duration(n.limits.MsgTimeout) * time.Millisecond, most: time.Duration(n.limits.MaxMsgTimeout) * time.Millisecond}
 	s.mu.held = map[string]*leased{}
 	if s.lease <= 0 {
 		s.lease = time.Minute
@@ -43,15 +45,18 @@ func newSubscription(ctx context.Context, r *consumer, n *conn) *subscription {
 	return s
 }
 
-// serve delivers messages until ctx ends or the connection does. After the end of ctx nil means
-// that the outcomes of all messages were sent; else the error is ErrNotDrained.
+// errLeaves: the broker stops, and no message comes from it any more.
+var errLeaves = errors.New("the broker asks its consumers to leave")
+
+// serve delivers messages until ctx ends, the connection does, or the broker stops. After the end
+// of ctx nil means that the outcomes of all messages were sent; else the error is
+// ErrNotDrained.
 func (s *subscription) serve(ctx context.Context) error {
 	r, n := s.r, s.conn
-	var gone sync.WaitGroup
-	gone.Go(func() { n.writeLoop(0, 0) })
-	gone.Go(s.keepLeases)
+	s.gone.Go(func() { n.writeLoop(0, 0) })
+	s.gone.Go(s.keepLeases)
 	read := make(chan error, 1)
-	gone.Go(func() { read <- s.read() })
+	s.gone.Go(func() { read <- s.read() })
 
 	r.mu.Lock()
 	r.mu.current, s.strays = s, r.mu.running
@@ -61,18 +66,22 @@ func (s *subscription) serve(ctx context.Context) error {
 	var err error
 	select {
 	case err = <-read:
+	case <-s.leaves:
+		if err = errLeaves; ctx.Err() != nil {
+			err = s.drain(read)
+		}
 	case <-ctx.Done():
 		err = s.drain(read)
 	}
 	r.mu.Lock()
 	r.mu.current = nil
 	r.mu.Unlock()
-	if err == nil {
-		err = errRetired
+	if err == errLeaves {
+		r.c.failed(n.addr, err)
+		r.leaving.Go(func() { s.leave(ctx, read) })
+		return err
 	}
-	n.fail(err)
-	lost := s.loseAll()
-	gone.Wait()
+	lost := s.close(err)
 	switch {
 	case ctx.Err() != nil && lost > 0:
 		return &Error{Op: "consume", Topic: r.topic, Broker: n.addr, kinds: []error{ErrNotDrained}, cause: err}
@@ -81,6 +90,25 @@ func (s *subscription) serve(ctx context.Context) error {
 	}
 	r.c.failed(n.addr, err)
 	return r.failure(n.addr, err)
+}
+
+// leave keeps the leases at a broker that stops until their handlers have returned. The
+// consumer goes on at another broker meanwhile.
+func (s *subscription) leave(ctx context.Context, read <-chan error) {
+	if lost := s.close(s.settled(read)); lost > 0 && ctx.Err() != nil {
+		s.r.undrained.Store(true)
+	}
+}
+
+// close ends the connection and the leases that are left, and returns their number.
+func (s *subscription) close(err error) (lost int) {
+	if err == nil {
+		err = errRetired
+	}
+	s.conn.fail(err)
+	lost = s.loseAll()
+	s.gone.Wait()
+	return lost
 }
 
 // grant tells the broker how many messages may be under way.
@@ -112,6 +140,9 @@ func (s *subscription) read() error {
 			}
 		case kind == frameResponse && string(data) == "CLOSE_WAIT":
 			s.mu.Lock()
+			if !s.mu.quiet && s.mu.drained == nil { // not the answer to CLS
+				close(s.leaves)
+			}
 			s.mu.quiet = true
 			s.settleLocked()
 			s.mu.Unlock()
@@ -293,14 +324,27 @@ func (s *subscription) extend(now time.Time, margin time.Duration) {
 }
 
 // drain takes no more messages and waits for the handlers. Behind CLOSE_WAIT the broker sends no
-// message. The connection is closed in order: the broker has read the outcomes when it closes
-// its side.
+// message.
 func (s *subscription) drain(read <-chan error) error {
-	s.grant(0)
-	s.conn.queue([]byte("CLS\n"), false)
-	drained := make(chan struct{})
 	s.mu.Lock()
-	s.mu.drained = drained
+	quiet := s.mu.quiet
+	s.mu.drained = make(chan struct{})
+	s.mu.Unlock()
+	if !quiet {
+		s.grant(0)
+		s.conn.queue([]byte("CLS\n"), false)
+	}
+	return s.settled(read)
+}
+
+// settled waits until the handlers have returned, and closes the connection in order: the
+// broker has read the outcomes when it closes its side.
+func (s *subscription) settled(read <-chan error) error {
+	s.mu.Lock()
+	if s.mu.drained == nil {
+		s.mu.drained = make(chan struct{})
+	}
+	drained := s.mu.drained
 	s.settleLocked()
 	s.mu.Unlock()
 	limit := time.NewTimer(s.r.o.DrainTimeout)

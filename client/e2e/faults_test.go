@@ -334,3 +334,66 @@ func TestPartitionedFromAClient(t *testing.T) {
 		return true
 	})
 }
+
+// lastBroker notes the broker of the newest connection.
+type lastBroker struct {
+	client.NoObserver
+	at atomic.Pointer[string]
+}
+
+func (l *lastBroker) Connected(broker string) { l.at.Store(&broker) }
+
+// TestPlannedStopOfAConsumersBroker: the broker that a consumer is connected to stops, and leads
+// nothing. Handlers keep their leases, their outcomes arrive, and no message comes twice.
+func TestPlannedStopOfAConsumersBroker(t *testing.T) {
+	c := start(t)
+	c.create(topic, 1)
+	leader := c.leader(topic)
+	var others []string
+	names := map[string]string{}
+	for _, b := range c.Brokers {
+		if names[b.TCP] = b.Name; b.Name != leader {
+			others = append(others, b.TCP)
+		}
+	}
+	const messages = 300
+	p := c.open(client.Options{}).Producer(client.ProducerOptions{})
+	var batch []client.Message
+	for i := range messages {
+		batch = append(batch, client.Message{Body: fmt.Append(nil, i)})
+	}
+	require.NoError(t, p.PublishAll(t.Context(), topic, batch...))
+
+	last := &lastBroker{}
+	x := c.open(client.Options{Observer: last}, others...)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	handled := 0
+	done := make(chan error, 1)
+	go func() {
+		done <- x.Consume(ctx, topic, channel, client.ConsumeOptions{MaxInFlight: 30}, func(ctx context.Context, d *client.Delivery) error {
+			mu.Lock()
+			seen[d.ID] += d.Attempts
+			mu.Unlock()
+			time.Sleep(200 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			handled++
+			return ctx.Err()
+		})
+	}() // ends with ctx
+	c.until("the first messages", func() bool { mu.Lock(); defer mu.Unlock(); return handled > 40 })
+	stopped := *last.at.Load()
+	require.NoError(t, c.Stop(names[stopped], waitLimit))
+	c.until("all messages", func() bool { mu.Lock(); defer mu.Unlock(); return handled >= messages })
+	time.Sleep(100 * time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	require.NotEqual(t, stopped, *last.at.Load())
+	require.Len(t, seen, messages)
+	for id, attempts := range seen {
+		require.Equal(t, 1, attempts, id)
+	}
+}
