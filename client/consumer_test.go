@@ -278,7 +278,7 @@ func TestOrdered(t *testing.T) {
 	var mu sync.Mutex
 	running := 0
 	first := make(chan struct{})
-	r := consume(t, open(t, Options{}, f), ConsumeOptions{Ordered: true, MaxInFlight: 1}, func(ctx context.Context, d *Delivery) error {
+	r := consume(t, open(t, Options{}, f), ConsumeOptions{Ordered: true}, func(ctx context.Context, d *Delivery) error {
 		mu.Lock()
 		running++
 		require.Equal(t, 1, running)

@@ -58,13 +58,13 @@ func TestMain(m *testing.M) {
 // cluster is three brokers of one test.
 type cluster struct {
 	*devcluster.Cluster
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	http *http.Client
 }
 
 // start runs three brokers and waits until they take puts.
-func start(t *testing.T, flags ...string) *cluster {
+func start(t testing.TB, flags ...string) *cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts broker processes; left out with -short")
@@ -80,7 +80,7 @@ func start(t *testing.T, flags ...string) *cluster {
 }
 
 // freePorts finds a base port with the ports of three brokers free.
-func freePorts(t *testing.T) int {
+func freePorts(t testing.TB) int {
 	t.Helper()
 	free := func(base int) bool {
 		for i := range 3 {
