@@ -233,6 +233,7 @@ func (p *Producer) send(ctx context.Context, topic string, messages int, cmd com
 func (p *Producer) admit(ctx context.Context, u *put) error {
 	for {
 		if err := ctx.Err(); err != nil {
+			signal(p.room) // this one may have taken the signal of the next one
 			return &Error{Op: "publish", Topic: u.topic, kinds: []error{ErrNotStored}, cause: err}
 		}
 		p.mu.Lock()

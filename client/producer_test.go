@@ -240,6 +240,48 @@ func TestMaxInFlight(t *testing.T) {
 	}
 }
 
+// TestRoomIsNotLostWithAContext: a Send whose context ends as it is woken wakes the next one.
+func TestRoomIsNotLostWithAContext(t *testing.T) {
+	p := open(t, Options{}, fake(t)).Producer(ProducerOptions{MaxInFlight: 1})
+	for range 300 {
+		p.mu.Lock()
+		p.mu.count = 1
+		p.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		in := make(chan error, 2)
+		for _, c := range []context.Context{ctx, ctx, t.Context()} {
+			ended.Go(func() {
+				err := p.admit(c, &put{})
+				if c != ctx {
+					in <- err
+				} else if err == nil { // it got the room, and frees it
+					p.mu.Lock()
+					p.mu.count--
+					p.mu.Unlock()
+					signal(p.room)
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		p.mu.Lock()
+		p.mu.count = 0
+		p.mu.Unlock()
+		signal(p.room)
+		cancel()
+		select {
+		case err := <-in:
+			require.NoError(t, err)
+		case <-time.After(5 * time.Second):
+			t.Fatal("the last Send was not woken")
+		}
+		ended.Wait()
+	}
+	p.mu.Lock()
+	p.mu.count = 0
+	p.mu.Unlock()
+}
+
 // TestASilentBrokerIsLeft: neither a frozen connection nor a put without an answer holds the
 // producer for ever.
 func TestASilentBrokerIsLeft(t *testing.T) {

@@ -78,7 +78,7 @@ func (s *stock) close() {
 
 // measured is one row of the table.
 type measured struct {
-	puts, failed, repeats      int64
+	puts, failed               int64
 	stored, twice, redelivered int
 	perSecond                  float64
 	longest                    time.Duration
