@@ -114,7 +114,7 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
-	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: os.Stderr}
+	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: progressTo(os.Stderr)}
 	if len(o.compare) > 0 {
 		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
 		turns.Subjects = append(turns.Subjects, peer)
@@ -197,4 +197,12 @@ func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error
 	}
 	o.dataDir = dir
 	return stop, nil
+}
+
+// progressTo returns the writer of a progress bar: none but a terminal shows one.
+func progressTo(w io.Writer) io.Writer {
+	if isTerminal(w) {
+		return w
+	}
+	return io.Discard
 }

@@ -132,16 +132,16 @@ func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 				Channels []edge.ChannelView `json:"channels"`
 			}{x, channels.Channels})
 		}
-		return printTopic(cmd.OutOrStdout(), x, channels.Channels)
+		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.wide)
 	}
-	return fmt.Errorf("no topic %q", topic)
+	return notFound("topic", topic)
 }
 
-func printTopic(out io.Writer, x edge.TopicView, channels []edge.ChannelView) error {
+func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []edge.ChannelView, wide bool) error {
 	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s\n",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), mark(x.Ordered, ", ordered"))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printTopics(w, []edge.TopicView{x})
+	printTopics(w, v, []edge.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {
 		return err
 	}

@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/ident", "internal/outcome", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/nodefile", "internal/lint", "internal/sleep", "internal/signal", "internal/tasks", "internal/datapath", "internal/nonblock", "internal/inflight", "internal/stopwatch", "internal/testkit"},
 	{"commitlog", "internal/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state"},
 	{"internal/store", "internal/edge", "coordinator/meta", "internal/access"},
-	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement", "coordinator/calls", "coordinator/origin", "coordinator/deadletter", "coordinator/gateway/wire"},
+	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement", "coordinator/calls", "coordinator/origin", "coordinator/deadletter", "coordinator/gateway/wire", "internal/health"},
 	{"coordinator/catalog", "coordinator/controller"},
 	{"coordinator/txn"},
 	{"coordinator/engine", "coordinator/session", "coordinator/peers"},
