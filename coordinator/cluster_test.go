@@ -56,7 +56,7 @@ type cluster struct {
 	net            *network                // between the brokers; nil = of sockets
 	mu             *sync.Mutex             // of sessions
 
-	limits admin.Limits                                         // of topics, partitions and channels
+	limits admin.Limits                                       // of topics, partitions and channels
 	note   func(who edge.Requester, detail string, err error) // nil = nothing is noted
 
 	wrap func(name string, s meta.Store) meta.Store // the metadata as a broker sees it; nil = as it is

@@ -49,11 +49,11 @@ type process struct {
 	guard    *guard.Guard
 	// auditFile is nil without --audit-file.
 	auditFile *guard.AuditFile
-	sockets  *server.Server
-	peers    *net.TCPListener // port for other brokers
-	node     meta.NodeState
-	etcd     *etcdserver.Server // nil with an external one
-	meta     *meta.Etcd
+	sockets   *server.Server
+	peers     *net.TCPListener // port for other brokers
+	node      meta.NodeState
+	etcd      *etcdserver.Server // nil with an external one
+	meta      *meta.Etcd
 	// metaConfig is the configuration of meta without the password.
 	metaConfig meta.Config
 	metrics    *metrics.Recorder

@@ -67,7 +67,7 @@ type Options struct {
 	// nil = it is not recorded.
 	Note  func(who edge.Requester, detail string, err error)
 	Group *tasks.Group
-	Log      logrus.FieldLogger
+	Log   logrus.FieldLogger
 }
 
 // Admin carries out operations (edge.Admin).

@@ -29,7 +29,7 @@ type Entry struct {
 	Action   string    `json:"action"` // method and path, or a command
 	Detail   string    `json:"detail,omitempty"`
 	Status   int       `json:"status,omitempty"` // of HTTP
-	Result   string    `json:"result"` // ok, refused or failed
+	Result   string    `json:"result"`           // ok, refused or failed
 	// Implied: a put or a subscription created it.
 	Implied bool `json:"implied,omitempty"`
 	// Omitted counts refused attempts since the entry before that were not noted.

@@ -43,7 +43,7 @@ type conn struct {
 	verb        string // of the last command that was authorized, for the audit
 	vouched     bool   // a command of the client was allowed; see expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
-	unsignalled bool  // credit was given since the last wake-up of the writer
+	unsignalled bool   // credit was given since the last wake-up of the writer
 	sub         edge.Subscription
 
 	// The reader and the writer share these.

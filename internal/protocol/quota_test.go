@@ -27,9 +27,9 @@ func TestRateLimitedPuts(t *testing.T) {
 	c.send("MPUB t\n" + multi("1", "2", "3"))
 	c.response("OK")
 	for send, want := range map[string]string{
-		"PUB t\n" + sized("m"):            "E_PUB_FAILED PUB failed rate limited, not stored",
-		"MPUB t\n" + multi("m", "n"):      "E_MPUB_FAILED MPUB failed rate limited, not stored",
-		"DPUB t 1\n" + sized("m"):         "E_DPUB_FAILED DPUB failed rate limited, not stored",
+		"PUB t\n" + sized("m"):              "E_PUB_FAILED PUB failed rate limited, not stored",
+		"MPUB t\n" + multi("m", "n"):        "E_MPUB_FAILED MPUB failed rate limited, not stored",
+		"DPUB t 1\n" + sized("m"):           "E_DPUB_FAILED DPUB failed rate limited, not stored",
 		"PUB_EXT t\n" + sized(ext("", "m")): "E_PUB_FAILED PUB failed rate limited, not stored",
 	} {
 		c.send(send)
