@@ -191,7 +191,7 @@ vulnerabilities: ## look the dependencies up in the Go vulnerability database (D
 	.ci/vulnerabilities
 
 outdated: ## direct dependencies that have a newer version (information)
-	$(GO) list -m -u -f '{{if and .Update (not .Indirect)}}{{.Path}} {{.Version}} -> {{.Update.Version}}{{end}}' all
+	$(GO) list -m -u -e -f '{{if and .Update (not .Indirect)}}{{.Path}} {{.Version}} -> {{.Update.Version}}{{end}}' all
 
 sbom: build ## bills of materials of bin/nsqd and bin/nsqctl, CycloneDX (DIST); make release has them, too
 	mkdir -p $(DIST)
