@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -136,7 +137,7 @@ func TestABrokerNamesItsBuild(t *testing.T) {
 	_, text := b.get("/info")
 	require.Contains(t, text, `"version":"1.3.0",`)
 	require.Contains(t, text, fmt.Sprintf(`,"lockstep_version":%q,"commit":%q,"feature_level":3}`, own.Version, own.Commit))
-	require.Contains(t, b.logged(), own.Describe(2)+", speaks NSQ 1.3.0, durability replicated\n")
+	require.Contains(t, b.logged(), own.Describe(meta.Level)+", speaks NSQ 1.3.0, durability replicated\n")
 }
 
 func TestDataPathOfStockNSQD(t *testing.T) {
