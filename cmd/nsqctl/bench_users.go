@@ -12,7 +12,7 @@ import (
 
 const (
 	// usersPorts separates the ports of the two clusters of --users.
-	usersPorts = 1000
+	usersPorts = 500
 	// otherUsers are users beside the measured one, so that the policy is not a single entry.
 	otherUsers = 9
 )
