@@ -77,6 +77,19 @@ func over(there, n, limit int, of, whose string) error {
 // caller at a time creates a topic of a name (Topics.locks).
 func (q *quotas) topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := edge.RequesterOf(ctx)
+	if err := q.addTopic(who, name, partitions); err != nil {
+		q.refused(who, "create topic "+name, err)
+		return nil, err
+	}
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.mu.topics, name)
+	}, nil
+}
+
+// addTopic counts a new topic, unless a quota refuses it.
+func (q *quotas) addTopic(who edge.Requester, name string, partitions int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, own := q.catalog.Usage(who.User)
@@ -97,16 +110,11 @@ func (q *quotas) topic(ctx context.Context, name string, partitions int) (done f
 		over(own.Partitions, partitions, who.Partitions, "partitions", user),
 	} {
 		if err != nil {
-			q.refused(who, "create topic "+name, err)
-			return nil, err
+			return err
 		}
 	}
 	q.mu.topics[name] = pendingTopic{who.User, partitions}
-	return func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		delete(q.mu.topics, name)
-	}, nil
+	return nil
 }
 
 // channel admits a durable channel until done is called, or gives the quota that refuses it.
@@ -121,19 +129,27 @@ func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(
 		return func() {}, false, nil
 	}
 	who, key := edge.RequesterOf(ctx), pendingKey{topic, channel}
+	if first, err = q.addChannel(who, key, t, known); err != nil {
+		q.refused(who, "create channel "+topic+"/"+channel, err)
+		return nil, false, err
+	}
+	return func() { q.doneChannel(key) }, first, nil
+}
+
+// addChannel counts a new channel, unless a quota refuses it.
+func (q *quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState, known map[string]meta.ChannelState) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, shared := q.mu.channels[key]
 	if !shared {
-		if err := q.roomLocked(who, topic, t, known); err != nil {
-			q.refused(who, "create channel "+topic+"/"+channel, err)
-			return nil, false, err
+		if err := q.roomLocked(who, key.topic, t, known); err != nil {
+			return false, err
 		}
 		p.owner = who.User
 	}
 	p.callers++
 	q.mu.channels[key] = p
-	return func() { q.doneChannel(key) }, !shared, nil
+	return !shared, nil
 }
 
 func (q *quotas) doneChannel(key pendingKey) {
