@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
@@ -71,6 +72,10 @@ type Options struct {
 	Durability        meta.Durability
 	TopicOptions      meta.TopicOptions // likewise: retention and limits
 	NoAutoCreate      bool
+	Limits            admin.Limits // of topics, partitions and channels
+	// NoteCreation records what a client's put or subscription created, or would have created
+	// (err); nil = it is not recorded.
+	NoteCreation func(who edge.Requester, detail string, err error)
 	// KnownChannels reports which channels lookupd has of a topic that is new here;
 	// nil = there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string

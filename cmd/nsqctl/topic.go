@@ -44,11 +44,13 @@ func newTopicCreate(t *target) *cobra.Command {
 	for _, s := range settings {
 		f.Int(s, 0, "0 = the cluster's default")
 	}
-	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl"}
+	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate"}
 	f.String(limits[0], "", "keep finished messages for replay for this time, such as 24h; also changes an existing topic")
 	f.String(limits[1], "", "keep this many bytes of finished messages for replay; also changes an existing topic")
 	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also changes an existing topic")
 	f.String(limits[3], "", "finish older messages instead of delivering them; 0s = no limit; also changes an existing topic")
+	f.String(limits[4], "", "refuse puts beyond this many messages a second, at each broker; 0 = no limit; also changes an existing topic")
+	f.String(limits[5], "", "refuse puts beyond this many bytes a second, at each broker; 0 = no limit; also changes an existing topic")
 	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

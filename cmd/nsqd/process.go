@@ -47,11 +47,13 @@ type process struct {
 	authTLS  *tls.Config // for auth services
 	users    *access.Registry
 	guard    *guard.Guard
-	sockets  *server.Server
-	peers    *net.TCPListener // port for other brokers
-	node     meta.NodeState
-	etcd     *etcdserver.Server // nil with an external one
-	meta     *meta.Etcd
+	// auditFile is nil without --audit-file.
+	auditFile *guard.AuditFile
+	sockets   *server.Server
+	peers     *net.TCPListener // port for other brokers
+	node      meta.NodeState
+	etcd      *etcdserver.Server // nil with an external one
+	meta      *meta.Etcd
 	// metaConfig is the configuration of meta without the password.
 	metaConfig meta.Config
 	metrics    *metrics.Recorder
@@ -95,6 +97,11 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	}
 	if err := p.openUsers(); err != nil {
 		return err
+	}
+	if p.o.AuditFile != "" {
+		if err := p.openAudit(); err != nil {
+			return err
+		}
 	}
 	// 2. Sockets before anything changes, so that a port in use is found early. They answer
 	// from here on, at first only with the reason why the broker does not serve yet.
@@ -264,9 +271,17 @@ func (p *process) stop() {
 		p.leaveEtcd()
 		p.etcd.Stop()
 	}
+	if p.auditFile != nil {
+		_ = p.auditFile.Close() // every line was written
+	}
 	if p.lock != nil {
 		_ = p.lock.Unlock()
 	}
+}
+
+func (p *process) openAudit() (err error) {
+	p.auditFile, err = guard.OpenAuditFile(p.o.AuditFile)
+	return err
 }
 
 // leaveEtcd removes the member of a decommissioned broker.
