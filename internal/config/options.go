@@ -55,7 +55,7 @@ type Options struct {
 	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that is to join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is more than *"`
 	ClusterTokenFile string   `flag:"cluster-token-file" default:"" help:"file with the secret shared by all brokers of the cluster"`
 	ClusterToken     Secret   `flag:"cluster-token" source:"environment" default:"" help:"the secret itself, in place of --cluster-token-file"`
-	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: whoever reaches these ports can read and change everything"`
+	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: any host that reaches these ports can read and change everything"`
 	EtcdEndpoints    []string `flag:"etcd-endpoints" default:"" help:"address of the external etcd (repeat, or with commas); empty: run an embedded etcd"`
 	EtcdUsername     string   `flag:"etcd-username" default:"" help:"user name for the external etcd"`
 	EtcdPasswordFile string   `flag:"etcd-password-file" default:"" help:"file with the password of --etcd-username"`

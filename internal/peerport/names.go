@@ -61,10 +61,16 @@ func (n *Names) Of(node string) string { return n.prefix + node + n.suffix }
 
 // Check returns ErrName unless the certificate belongs to the node.
 func (n *Names) Check(cert *x509.Certificate, node string) error {
-	if !slices.Contains(cert.DNSNames, n.Of(node)) {
+	if !slices.Contains(cert.DNSNames, n.Of(node)) && !n.isAll(cert) {
 		return fmt.Errorf("%w: %s lacks the DNS name %q of broker %q", ErrName, describe(cert), n.Of(node), node)
 	}
 	return bothEnds(cert)
+}
+
+// isAll reports whether the certificate belongs to all brokers: it has the pattern itself as a
+// wildcard name.
+func (n *Names) isAll(cert *x509.Certificate) bool {
+	return n.prefix == "" && strings.HasPrefix(n.suffix, ".") && slices.Contains(cert.DNSNames, n.Of(anyNode))
 }
 
 // CheckAny returns ErrName unless the certificate belongs to a broker, whichever that is.

@@ -41,6 +41,8 @@ func TestACertificateBelongsToABroker(t *testing.T) {
 		"of the pattern":          {pattern: "*.brokers.example", cert: cert(both, "n2.brokers.example"), isN2: true, isAny: true},
 		"a later broker's":        {pattern: "*.brokers.example", cert: cert(both, "n9.brokers.example"), isAny: true, says: "n2.brokers.example"},
 		"outside the pattern":     {pattern: "*.brokers.example", known: []string{"n2"}, cert: cert(both, "n2"), says: "n2.brokers.example"},
+		"of all brokers":          {pattern: "*.brokers.example", cert: cert(both, "*.brokers.example"), isN2: true, isAny: true},
+		"of a wider wildcard":     {pattern: "*.brokers.example", cert: cert(both, "*.example"), says: "n2.brokers.example"},
 		"the bare suffix":         {pattern: "*.brokers.example", cert: cert(both, ".brokers.example"), says: "n2.brokers.example"},
 		"around the star":         {pattern: "broker-*.example", cert: cert(both, "broker-n2.example"), isN2: true, isAny: true},
 	} {
