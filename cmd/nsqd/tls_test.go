@@ -4,13 +4,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
@@ -219,4 +222,27 @@ func TestPeerAuthorityIsRenewed(t *testing.T) {
 		b.eventually("trusts the new authority", func() bool { return trusts(port) })
 	}
 	require.Zero(t, b.metric("lockstep_rpc_handshakes"))
+}
+
+// TestBrokersThatJoinAreAllowed: SIGHUP reads --rpc-tls-allow again, so that the running brokers
+// admit a further one.
+func TestBrokersThatJoinAreAllowed(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("n1")
+	ca.Issue("n4")
+	file := filepath.Join(t.TempDir(), "nsqd.toml")
+	require.NoError(t, os.WriteFile(file, []byte("rpc_tls_allow = []"), 0o600))
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	p := &process{log: log, args: []string{"--node-name=n1", "--config=" + file, "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"}}
+	o, _, err := settings(p.args)
+	require.NoError(t, err)
+	_, p.names, err = loadPeerIdentity(o, log)
+	require.NoError(t, err)
+	n4, err := tls.LoadX509KeyPair(ca.File("n4.pem"), ca.File("n4.key"))
+	require.NoError(t, err)
+	require.ErrorContains(t, p.names.CheckAny(n4.Leaf), `["n1" "n2"]`)
+	require.NoError(t, os.WriteFile(file, []byte(`rpc_tls_allow = ["n4"]`), 0o600))
+	p.reload()
+	require.NoError(t, p.names.CheckAny(n4.Leaf))
 }
