@@ -8,7 +8,10 @@ import (
 // The parts of the limit of open files.
 const (
 	storeFilesMax = store.DefaultOpenFiles
-	ownFiles      = 64 // etcd's files, journal, checkpoints, connections with other brokers
+	// etcd's files, journal, checkpoints, and the connections that this broker makes: to each
+	// other one, some eight of etcd and one of RPC
+	ownFilesMin = 64
+	ownFilesMax = 512
 	// The part of the ports for other brokers is at least 32 handshakes at the RPC port, and
 	// at each of the two of etcd 16 handshakes and 32 connections, which take three files each.
 	rpcWaitingMin   = 32
@@ -31,6 +34,9 @@ type files struct {
 	rpc, etcd peerport.Limits
 }
 
+// ownFiles is the part of the limit for files that no other process makes this one open.
+func ownFiles(limit int) int { return min(max(limit/16, ownFilesMin), ownFilesMax) }
+
 // divideFiles divides the limit. HTTP has its own part, so that the probes of a supervisor are
 // answered when consumers use all connections, and the ports for other brokers have theirs, so
 // that a flood of one port takes the files of no other. handshakes, if it is not 0, bounds the
@@ -39,7 +45,7 @@ func divideFiles(limit uint64, handshakes int) files {
 	n := int(min(limit, filesMax))
 	ours := min(n/8, storeFilesMax)
 	peers := min(max(n/8, min(n/4, peerFilesMin)), peerFilesMax)
-	clients := n - ours - ownFiles - peers
+	clients := n - ours - ownFiles(n) - peers
 	http := max(1, clients/4)
 	share := func(of int) int { return max(1, of*peers/peerFilesMin) }
 	f := files{

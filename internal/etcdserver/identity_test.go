@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"testing"
@@ -176,6 +177,8 @@ func TestAFloodOfSilentConnections(t *testing.T) {
 			if secure {
 				security = ca.Client("n1")
 			}
+			ask := keptOpen(t, o, security)
+			ask()
 			for i := range 200 {
 				for _, address := range []string{o.ClientAddress, o.PeerAddress} {
 					nc, err := net.Dial("tcp", address)
@@ -190,6 +193,7 @@ func TestAFloodOfSilentConnections(t *testing.T) {
 				clients, peers := s.Connections()
 				return clients.Displaced > 100 && peers.Displaced > 100 && clients.Waiting <= 16 && peers.Waiting <= 16
 			}, deadline, pollEvery)
+			require.True(t, ask(), "the connection of a member was displaced")
 			for endpoint, config := range map[string]*tls.Config{s.Local(): nil, o.ClientAddress: security} {
 				c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config, Logger: zap.NewNop()})
 				require.NoError(t, err)
@@ -201,6 +205,30 @@ func TestAFloodOfSilentConnections(t *testing.T) {
 			s.Stop()
 			require.Less(t, time.Since(began), 10*time.Second)
 		})
+	}
+}
+
+// keptOpen returns a function that sends a request to the peer port, and reports whether it went
+// over the connection of the request before.
+func keptOpen(t *testing.T, o etcdserver.Options, security *tls.Config) func() (again bool) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: security}
+	t.Cleanup(transport.CloseIdleConnections)
+	url := "http://" + o.PeerAddress + "/members"
+	if security != nil {
+		url = "https://" + o.PeerAddress + "/members"
+	}
+	return func() (again bool) {
+		t.Helper()
+		ctx := httptrace.WithClientTrace(within(t, deadline), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { again = c.Reused }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return again
 	}
 }
 
