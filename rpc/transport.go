@@ -233,8 +233,8 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peerport.Seat
 		})
 	})
 	if err != nil {
-		c.close(err)
 		t.logRefused(c, err)
+		c.close(err)
 		return
 	}
 	cause := c.run(ctx, p)
