@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -53,8 +53,10 @@ type Options struct {
 
 	Meta   meta.Store   // owned by the caller, closed after the broker
 	Listen net.Listener // for other brokers; owned by the broker from Start on
-	TLS    *tls.Config  // both ways; nil = plain
-	Token  []byte       // of the cluster
+	TLS    rpc.Identity // nil = plain
+	// Connections bounds those that other brokers make; the zero value is rpc's default.
+	Connections peerport.Limits
+	Token       []byte // of the cluster
 
 	// Members are those of the metadata store that the brokers embed; nil = there
 	// are none.

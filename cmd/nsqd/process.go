@@ -26,6 +26,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -49,6 +50,8 @@ type process struct {
 	guard    *guard.Guard
 	// auditFile is nil without --audit-file.
 	auditFile *guard.AuditFile
+	identity  *peerport.Identity // towards other brokers; nil without TLS
+	names     *peerport.Names
 	sockets   *server.Server
 	peers     *net.TCPListener // port for other brokers
 	node      meta.NodeState
@@ -102,6 +105,10 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 		if err := p.openAudit(); err != nil {
 			return err
 		}
+	}
+	var err error
+	if p.identity, p.names, err = loadPeerIdentity(p.o, p.log); err != nil {
+		return err
 	}
 	// 2. Sockets before anything changes, so that a port in use is found early. They answer
 	// from here on, at first only with the reason why the broker does not serve yet.
@@ -212,14 +219,17 @@ func (p *process) reloads(asked <-chan os.Signal) {
 	}
 }
 
-// reload (SIGHUP) reads the certificates and the log level again, the level from the file if
-// there is one.
+// reload (SIGHUP) reads the certificates for clients, the log level and --rpc-tls-allow again,
+// the latter two from the file if there is one.
 func (p *process) reload() {
 	if o, _, err := settings(p.args); err != nil {
 		p.log.WithError(err).Error("cannot reload the settings, the old ones remain in effect")
-	} else if level, err := parseLevel(o.LogLevel); err == nil {
-		p.log.SetLevel(level)
-		p.log.WithField("level", o.LogLevel).Info("log level reloaded")
+	} else {
+		p.names.SetNodes(knownBrokers(o))
+		if level, err := parseLevel(o.LogLevel); err == nil {
+			p.log.SetLevel(level)
+			p.log.WithField("level", o.LogLevel).Info("log level reloaded")
+		}
 	}
 	if p.tls == nil {
 		return

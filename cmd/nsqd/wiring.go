@@ -82,10 +82,6 @@ func (p *process) serverOptions() server.Options {
 func (p *process) brokerOptions() (coordinator.Options, error) {
 	o := p.o
 	size := o.ClusterSize()
-	peerTLS, err := loadTLS(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA)
-	if err != nil {
-		return coordinator.Options{}, err
-	}
 	token, err := secret(o.ClusterToken, o.ClusterTokenFile)
 	if err != nil {
 		return coordinator.Options{}, err
@@ -96,7 +92,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		Linger:       o.Linger,
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
-		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: peerTLS, Token: token,
+		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
 		TopicOptions: meta.TopicOptions{

@@ -29,6 +29,7 @@ var elsewhere = map[string]string{
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
 	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/verify/e2e",
+	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
 	"etcd_found_without": "internal/etcdserver",
 	"etcd_heartbeat":     "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }

@@ -51,9 +51,11 @@ type Options struct {
 	RPCTLSCert       string   `flag:"rpc-tls-cert" default:"" help:"certificate of this broker for connections between brokers, and of the embedded etcd"`
 	RPCTLSKey        string   `flag:"rpc-tls-key" default:"" help:"private key of --rpc-tls-cert"`
 	RPCTLSCA         string   `flag:"rpc-tls-ca" default:"" help:"certificate authority of the brokers' certificates"`
+	RPCTLSName       string   `flag:"rpc-tls-name" default:"*" help:"DNS name in the certificate of a broker, with * for its --node-name, such as *.brokers.example; each broker refuses another one without it (every broker the same)"`
+	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that is to join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is more than *"`
 	ClusterTokenFile string   `flag:"cluster-token-file" default:"" help:"file with the secret shared by all brokers of the cluster"`
 	ClusterToken     Secret   `flag:"cluster-token" source:"environment" default:"" help:"the secret itself, in place of --cluster-token-file"`
-	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS or token"`
+	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: any host that reaches these ports can read and change everything"`
 	EtcdEndpoints    []string `flag:"etcd-endpoints" default:"" help:"address of the external etcd (repeat, or with commas); empty: run an embedded etcd"`
 	EtcdUsername     string   `flag:"etcd-username" default:"" help:"user name for the external etcd"`
 	EtcdPasswordFile string   `flag:"etcd-password-file" default:"" help:"file with the password of --etcd-username"`
@@ -66,6 +68,7 @@ type Options struct {
 	EtcdPeerAddress    string   `flag:"etcd-peer-address" default:"127.0.0.1:4155" help:"peer address of the embedded etcd, for its other members"`
 	EtcdInitialCluster string   `flag:"etcd-initial-cluster" default:"" help:"all members of the embedded etcd of a new cluster: n1=http://host:4155,n2=…; empty: this broker is the only one"`
 	EtcdFoundWithout   []string `flag:"etcd-found-without" default:"" help:"found a new cluster without these members of --etcd-initial-cluster; set it on all other brokers, and only if the named members have never run in the cluster"`
+	PeerMaxHandshakes  int      `flag:"peer-max-handshakes" default:"0" min:"0" max:"65536" help:"connections at each port for other brokers that have not proved to come from one; the oldest are closed when there are more; 0: from the limit of open files"`
 
 	_ struct{} `group:"Replication"`
 
