@@ -115,7 +115,7 @@ func (b *Broker) start(ctx context.Context) error {
 		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.Incarnation()},
 		Listen: b.o.Listen, Handler: b.dispatch, TLS: b.o.TLS, Token: b.o.Token, Times: b.o.RPC, Dial: b.o.Dial, Log: b.log,
 	})
-	b.o.Metrics.Counter("rpc_corrupt_connections_total", "Connections of other brokers closed because a checksum did not hold.", func() float64 {
+	b.o.Metrics.Counter("rpc_corrupt_connections_total", func() float64 {
 		return float64(b.rpc.Counters().Corrupt)
 	})
 	b.makeEngine()
@@ -123,14 +123,18 @@ func (b *Broker) start(ctx context.Context) error {
 	b.dispatch.Open(b.rpc, rooms)
 	// 5. The goroutines that drive them.
 	b.drive(rooms.Repair)
-	return b.awaitCatalog(ctx)
+	if err := b.awaitCatalog(ctx); err != nil {
+		return err
+	}
+	b.report()
+	return nil
 }
 
 // register takes an incarnation. The metadata has answered from here on: a leader that
 // never reaches its replicas has a fence too.
 func (b *Broker) register(ctx context.Context) error {
 	b.contact = session.NewContact(b.session)
-	b.o.Metrics.Gauge("metadata_unheard_seconds", "How long the metadata has not answered; 0 if for less than --session-ttl.", func() float64 {
+	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 {
 		return b.contact.Unheard().Seconds()
 	})
 	if err := b.session.Register(ctx); err != nil {

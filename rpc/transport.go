@@ -251,7 +251,7 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn) {
 func (t *Transport) admit(h Hello) (*peer, error) {
 	p := (*t.peers.Load())[h.Node]
 	if p == nil {
-		return nil, fmt.Errorf("node %q is not in the address book yet", h.Node)
+		return nil, fmt.Errorf("node %q %s", h.Node, notYet)
 	}
 	return p, p.admits(h)
 }
@@ -265,7 +265,7 @@ func (t *Transport) logRefused(c *conn, err error) {
 	t.refusals.Unlock()
 	if fresh {
 		t.log.WithError(err).WithFields(logrus.Fields{"remote": c.raw.RemoteAddr(), "node": c.peer.Node}).
-			Warn("connection refused")
+			Log(levelOf(err), "connection refused")
 	}
 }
 

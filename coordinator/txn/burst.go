@@ -113,7 +113,7 @@ func (p *Proposer) leaderGone(old replica.Peer) (meta.Compare, error) {
 // answer posts the outcome of a transaction to the machines of a burst.
 func (p *Proposer) answer(burst []proposal, err error) {
 	if err != nil {
-		p.o.Log.WithError(err).WithField("partitions", len(burst)).Debug("proposal failed")
+		p.o.Log.WithError(err).WithField("count", len(burst)).Debug("proposal failed")
 	}
 	for _, b := range burst {
 		switch {
