@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
@@ -24,7 +26,7 @@ const (
 	alertRules = "../../../contrib/prometheus/alerts.yml"
 	// scrapeEvery is the time between two scrapes of the test. The rules see them scrapeShown apart,
 	// as Prometheus would make them: an alert that fires after five minutes needs 20 scrapes.
-	scrapeEvery = 400 * time.Millisecond
+	scrapeEvery = 300 * time.Millisecond
 	scrapeShown = 15 * time.Second
 )
 
@@ -36,7 +38,7 @@ func TestAlertsFire(t *testing.T) {
 	if err != nil {
 		env.Missing(t, "promtool (package prometheus)", err)
 	}
-	c := start(t, 3)
+	c := start(t, 3, "--leader-hold=1s", "--put-hold=2s")
 	c.create("orders", "billing", 3)
 	c.post(c.Brokers[0], "/topic/create", url.Values{"topic": {"single"}, "partitions": {"3"}, "replication_factor": {"1"}, "min_in_sync": {"1"}})
 	c.whole("single")
@@ -48,27 +50,19 @@ func TestAlertsFire(t *testing.T) {
 	s.scrape(25)
 	s.expect("LockstepBrokerDown", "LockstepNotScraped", "LockstepPartitionsLeaderless", "LockstepReplicaBehind", "LockstepUnderReplicated")
 	c.kill("n2")
-	refused := make(chan int, 1)
-	go func() {
-		status := 0
-		for range 3 { // one put a while: a rate needs two scrapes
-			resp, err := c.http.Post("http://"+c.Brokers[0].HTTP+"/pub?topic=orders", "", strings.NewReader("x"))
-			if err == nil {
-				status = resp.StatusCode
-				_ = resp.Body.Close()
-			}
-		}
-		refused <- status
-	}()
-	s.scrape(30)
+	var puts sync.WaitGroup
+	for range 22 {
+		puts.Go(func() { s.refusedPut(c.Brokers[0].HTTP) })
+		s.scrape(1)
+	}
 	s.expect("LockstepMessagesUnsafe", "LockstepPutsWouldBeRefused", "LockstepMetadataSilent", "LockstepPutsFail", "LockstepBrokerNotReady")
-	require.NotEqual(t, http.StatusOK, <-refused)
+	puts.Wait()
 	require.NoError(t, c.Start("n2"))
 	require.NoError(t, c.Start("n3"))
 	c.readyAgain("n2")
 	c.readyAgain("n3")
 	c.whole("orders")
-	s.scrape(12)
+	s.scrape(10)
 	s.expect("quiet", "LockstepBrokerDown", "LockstepPartitionsLeaderless", "LockstepMessagesUnsafe", "LockstepPutsWouldBeRefused",
 		"LockstepMetadataSilent", "LockstepBrokerNotReady", "LockstepNotScraped", "LockstepReplicaBehind", "LockstepUnderReplicated")
 	s.judge(promtool)
@@ -123,6 +117,16 @@ func (s *scrapes) scrape(n int) {
 		s.taken++
 		pause(time.Until(began.Add(scrapeEvery)))
 	}
+}
+
+// refusedPut publishes to a broker that cannot store.
+func (s *scrapes) refusedPut(address string) {
+	resp, err := s.c.http.Post("http://"+address+"/pub?topic=orders", "", strings.NewReader("x"))
+	if err != nil {
+		return // the put is counted when its time is over
+	}
+	_ = resp.Body.Close()
+	assert.NotEqual(s.c.t, http.StatusOK, resp.StatusCode)
 }
 
 func (s *scrapes) get(address string) (string, error) {
