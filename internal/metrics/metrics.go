@@ -79,7 +79,7 @@ type Recorder struct {
 	ok         prometheus.Counter            // puts that were answered OK
 	refused    map[string]prometheus.Counter // the other answers to puts, by label; never changes
 	event      [events]prometheus.Counter
-	wait       prometheus.Observer
+	wait       *waits
 	delivery   prometheus.Observer
 	delivered  prometheus.Counter
 	forwarded  prometheus.Counter
@@ -102,7 +102,7 @@ func New(maxSeries int) *Recorder {
 	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries), partitions: newPartitions(DefaultMaxPartitions)}
 	r.registry.MustRegister(r.queues, r.partitions, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registerPuts()
-	r.wait = r.histogram("message_wait_seconds", waitBuckets)
+	r.wait = newWaits(r.registry)
 	r.delivery = r.histogram("delivery_seconds", buckets)
 	r.delivered = r.counter("messages_delivered_total")
 	r.forwarded = r.counter("puts_forwarded_total")
@@ -211,13 +211,6 @@ func (r *Recorder) Delivered(messages int, took time.Duration) {
 	if r != nil {
 		r.delivered.Add(float64(messages))
 		r.delivery.Observe(took.Seconds())
-	}
-}
-
-// Waited records the time between a put and the first delivery of its message.
-func (r *Recorder) Waited(d time.Duration) {
-	if r != nil {
-		r.wait.Observe(max(d, 0).Seconds()) // clocks of brokers differ
 	}
 }
 

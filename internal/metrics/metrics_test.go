@@ -26,7 +26,7 @@ func TestRecorded(t *testing.T) {
 	r.Answered(nil)
 	r.Answered(fmt.Errorf("wrapped: %w", outcome.ErrInDoubt))
 	r.Delivered(5, time.Millisecond)
-	r.Waited(-time.Second)
+	r.Wait("t", "c").Waited(-time.Second)
 	r.Event(metrics.EventRollback)
 	r.Gauge("disk_free_bytes", func() float64 { return 7 })
 	r.Counter("journal_syncs_total", func() float64 { return 8 })
@@ -48,7 +48,7 @@ func TestRecorded(t *testing.T) {
 		`lockstep_put_stage_seconds_bucket{stage="sync",le="0.0002"} 1`,
 		`lockstep_puts_total{answer="ok"} 1`, `lockstep_puts_total{answer="in_doubt"} 1`, `lockstep_puts_total{answer="rolled_back"} 0`,
 		`lockstep_messages_put_total 3`, `lockstep_bytes_put_total 300`, `lockstep_messages_delivered_total 5`,
-		`lockstep_message_wait_seconds_sum 0`, `lockstep_events_total{event="rollback"} 1`,
+		`lockstep_message_wait_seconds_sum{channel="c",topic="t"} 0`, `lockstep_events_total{event="rollback"} 1`,
 		`lockstep_disk_free_bytes 7`, `lockstep_journal_syncs_total 8`, `lockstep_rpc_up{node="n2"} 1`,
 		`lockstep_rpc_sent_bytes_total{node="n2"} 9`, `lockstep_rpc_sent_bytes_total{node="n3"} 10`,
 		`lockstep_puts_forwarded_total 2`, `lockstep_messages_relayed_total 4`,
@@ -66,7 +66,7 @@ func TestNilRecorderDoesNothing(t *testing.T) {
 	r.Stored(1, 1)
 	r.Answered(nil)
 	r.Delivered(1, 1)
-	r.Waited(1)
+	r.Wait("t", "c").Waited(1)
 	r.Event(metrics.EventAlarm)
 	r.Gauge("ready", nil)
 	r.Counter("journal_syncs_total", nil)
@@ -105,6 +105,7 @@ func TestSeriesAreBounded(t *testing.T) {
 
 func TestRecordingAllocatesNothing(t *testing.T) {
 	r := metrics.New(1)
+	wait := r.Wait("t", "c")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		r.Stage(metrics.StageQueue, time.Millisecond)
 		r.Stored(1, 1)
@@ -114,6 +115,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		r.JournalSynced(time.Millisecond)
 		r.Forwarded(1)
 		r.Relayed(1)
+		wait.Waited(time.Second)
 	}))
 }
 
@@ -235,4 +237,18 @@ func manyTopics(n int) func() []metrics.Topic {
 		}
 		return all
 	}
+}
+
+// Channels beyond the limit share one histogram.
+func TestWaitsAreBounded(t *testing.T) {
+	r := metrics.New(1)
+	for i := range 1000 {
+		r.Wait("t", fmt.Sprint("c", i)).Waited(time.Second)
+		r.Wait("t", "c0").Waited(time.Second)
+	}
+	out := scrape(r)
+	require.Equal(t, 201, strings.Count(out, "\nlockstep_message_wait_seconds_count{"))
+	require.Contains(t, out, `lockstep_message_wait_seconds_count{channel="_other",topic="_other"} 800`+"\n")
+	require.Contains(t, out, `lockstep_message_wait_seconds_count{channel="c0",topic="t"} 1001`+"\n")
+	require.Contains(t, out, `lockstep_message_wait_seconds_bucket{channel="c1",topic="t",le="1"} 1`+"\n")
 }

@@ -56,7 +56,7 @@ var table = []Section{
 		{"messages_delivered_total", KindCounter, nil, "Messages written to clients of this broker."},
 		{"messages_relayed_total", KindCounter, nil, "Messages that came from another broker, which leads their partition, for consumers of this broker."},
 		{"delivery_seconds", KindHistogram, nil, "Time from pulling a burst of messages from a channel to the end of its write to the client."},
-		{"message_wait_seconds", KindHistogram, nil, "Time from a put, or from the end of its delay, to the delivery, for the first message of each burst."},
+		{"message_wait_seconds", KindHistogram, byChannel, "Time from a put, or from the end of its delay, to the first delivery, for the first message of each burst to a client of this broker. The first 200 channels that are consumed here have a name; the others are _other."},
 	}},
 	{"Topics and channels", []Definition{
 		{"topic_depth", KindGauge, byTopic, "Messages in the partitions led by this broker that no channel has received: of a topic without channels, or while the topic is paused."},
