@@ -56,6 +56,7 @@ type Broker struct {
 	letters   *upkeep.DeadLetters
 
 	changed  changes
+	delayed  watchDelay
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 }

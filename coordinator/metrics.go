@@ -16,6 +16,7 @@ func (b *Broker) report() {
 	b.reportCluster()
 	b.reportDisk()
 	b.reportPeers()
+	m.Gauge("metadata_watch_delay_seconds", func() float64 { return b.delayed.delay().Seconds() })
 	m.Gauge("ready", func() float64 { return one(b.Ready() == nil) })
 }
 

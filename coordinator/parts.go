@@ -24,7 +24,7 @@ import (
 // they are given reach parts that are made later; none is called before those are there.
 func (b *Broker) makeEngine() {
 	b.proposer = txn.NewProposer(txn.ProposerOptions{
-		Store: b.o.Meta, Keys: b.keys, Self: b.self, Incarnation: b.session.Incarnation,
+		Store: b.o.Meta, Keys: b.keys, Self: b.self, Incarnation: b.session.Incarnation, Wrote: b.delayed.wrote,
 		Registrations: b.catalog, Log: b.log,
 		Post: func(p ident.Partition, ev replica.Event) { b.engine.Post(p, ev) },
 	})

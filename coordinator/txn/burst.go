@@ -71,6 +71,9 @@ func (p *Proposer) try(burst []proposal) error {
 	if !ok {
 		return ErrCompare
 	}
+	if p.o.Wrote != nil {
+		p.o.Wrote(rev)
+	}
 	for i := range burst {
 		burst[i].cas.State.V, burst[i].cas.State.Revision = meta.Version, rev
 	}

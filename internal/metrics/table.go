@@ -118,6 +118,7 @@ var table = []Section{
 	}},
 	{"Metadata", []Definition{
 		{"metadata_unheard_seconds", KindGauge, nil, "For how long the metadata store (etcd) has not answered this broker; 0 if for less than --session-ttl."},
+		{"metadata_watch_delay_seconds", KindGauge, nil, "How long this broker's last change of the metadata took to come back by its watch after it was made, or for how long one has been awaited: this broker's copy of the metadata is as old."},
 		{"etcd_leader", KindGauge, nil, "1 if this broker's member leads the embedded etcd."},
 		{"etcd_has_leader", KindGauge, nil, "1 if this broker's member of the embedded etcd has a leader; 0: its members have no majority."},
 		{"etcd_database_bytes", KindGauge, nil, "Size of the embedded etcd's database file."},
