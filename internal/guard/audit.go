@@ -2,10 +2,13 @@ package guard
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 const (
@@ -14,8 +17,8 @@ const (
 	// refusalsPerSecond bounds the entries of all refused attempts together: an attacker
 	// must neither fill the disk with log lines nor push the actions out of the list.
 	refusalsPerSecond = 10
-	// maxDetail bounds the text of an entry in bytes.
-	maxDetail = 512
+	// maxText bounds each text of an entry in bytes: a stranger chooses a part of them.
+	maxText = 512
 )
 
 // Entry is one administrative action, executed or refused.
@@ -55,9 +58,7 @@ func newAudit(log logrus.FieldLogger) *Audit { return &Audit{log: log} }
 
 // Note keeps and logs an action. Refused ones beyond the limit of a second are counted.
 func (a *Audit) Note(e Entry) {
-	if len(e.Detail) > maxDetail {
-		e.Detail = e.Detail[:maxDetail]
-	}
+	e.Identity, e.Action, e.Detail = clip(e.Identity), clip(e.Action), clip(e.Detail)
 	e.Time = e.Time.UTC()
 	if !a.keep(&e) {
 		return
@@ -96,4 +97,10 @@ func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append(append([]Entry{}, a.mu.ring[a.mu.next:]...), a.mu.ring[:a.mu.next]...)
+}
+
+// clip makes a text of a stranger short, and harmless for a terminal. The copy lets go of the
+// request's bytes.
+func clip(text string) string {
+	return edge.Printable(strings.Clone(text[:min(len(text), maxText)]))
 }
