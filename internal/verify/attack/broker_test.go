@@ -182,7 +182,7 @@ func (b *broker) ready() {
 		if b.ended() {
 			b.t.Fatalf("nsqd ended: %s", tail(b.logged(), 2<<10))
 		}
-		return b.isReady() && strings.Contains(b.logged(), "READY, ")
+		return b.isReady()
 	})
 }
 
