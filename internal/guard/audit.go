@@ -2,13 +2,10 @@ package guard
 
 import (
 	"encoding/json"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
-
-	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 const (
@@ -97,10 +94,4 @@ func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append(append([]Entry{}, a.mu.ring[a.mu.next:]...), a.mu.ring[:a.mu.next]...)
-}
-
-// clip makes a text of a stranger short, and harmless for a terminal. The copy lets go of the
-// request's bytes.
-func clip(text string) string {
-	return edge.Printable(strings.Clone(text[:min(len(text), maxText)]))
 }
