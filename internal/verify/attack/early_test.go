@@ -144,7 +144,7 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 	lines = strings.Count(b.logged(), "\n") - lines
 	t.Logf("%d connections of strangers: %d lines at the level debug", opened, lines)
 	require.Greater(t, opened, int64(500))
-	require.Less(t, lines, 300)
+	require.Less(t, lines, 300, "lines of strangers")
 }
 
 // TestTheLogHasNoForeignBytes: bytes of a stranger reach a terminal neither as control
