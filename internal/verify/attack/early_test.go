@@ -50,6 +50,9 @@ func TestSilentConnections(t *testing.T) {
 					hold(at, "")
 				}
 				for _, say := range []string{at.opening, at.opening[:1], "\x16\x03\x01\x02\x00\x01"} {
+					if at.port == etcdPort && !tls && say == at.opening {
+						continue // in plain text, which is for loopback, the first words of HTTP/2 are a broker's
+					}
 					hold(at, say)
 				}
 			}
@@ -128,7 +131,7 @@ func TestIdleCompression(t *testing.T) {
 
 // TestTheLogIsNotFlooded is finding 9: strangers that knock at every port write few lines.
 func TestTheLogIsNotFlooded(t *testing.T) {
-	b := start(t, options{tls: true, level: "debug"})
+	b := start(t, options{tls: true})
 	lines := strings.Count(b.logged(), "\n")
 	seconds := 2.0
 	var all []*attacker
@@ -142,9 +145,9 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 	}
 	pause(notYet)
 	lines = strings.Count(b.logged(), "\n") - lines
-	t.Logf("%d connections of strangers: %d lines at the level debug", opened, lines)
+	t.Logf("%d connections of strangers: %d lines", opened, lines)
 	require.Greater(t, opened, int64(500))
-	require.Less(t, lines, 300, "lines of strangers")
+	require.Less(t, lines, 150, "lines of strangers")
 }
 
 // TestTheLogHasNoForeignBytes: bytes of a stranger reach a terminal neither as control

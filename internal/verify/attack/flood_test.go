@@ -19,7 +19,7 @@ const (
 	// wait during it.
 	maxTimes = 3
 	// leastP99 is the least percentile that is compared: below it the machine's other work decides.
-	leastP99 = 10 * time.Millisecond
+	leastP99 = 20 * time.Millisecond
 	tries    = 3
 	// maxGrowth bounds the memory that a flood of one port takes.
 	maxGrowth = 256 << 20
@@ -61,7 +61,7 @@ type pace struct {
 // paces are those of a short run, and of `make attack`.
 func paces() (usual []pace, seconds time.Duration) {
 	if !env.Long() {
-		return []pace{{rate: 1500, seconds: 1.5, hold: 3000, files: floodedFiles, from: sources(1)}}, 1500 * time.Millisecond
+		return []pace{{rate: 1000, seconds: 1.2, hold: 3000, files: floodedFiles, from: sources(1)}}, time.Second
 	}
 	return []pace{
 		{rate: 1500, seconds: 10, hold: 10_000, files: floodedFiles, from: sources(1)},
