@@ -260,9 +260,13 @@ func TestLookupdAddresses(t *testing.T) {
 	lookupd := falseLookupd(t, web.Listener.Addr().(*net.TCPAddr).Port)
 	require.Equal(t, 200, b.ask(bootstrap, "PUT", "/config/nsqlookupd_tcp_addresses", fmt.Sprintf("[%q]", lookupd.address)).status)
 	b.until("the broker has registered", func() bool { return lookupd.identified.Load() > 0 })
+	for i := 0; asked.Load() == 0 && i < 100; i++ { // the broker reads the daemon's answer meanwhile
+		b.create(fmt.Sprint("early-", i))
+	}
+	before := asked.Load()
 	b.create("redirected")
 	b.create("flooded")
-	require.GreaterOrEqual(t, asked.Load(), int32(2), "the broker asks the daemon")
+	require.GreaterOrEqual(t, asked.Load(), before+2, "the broker asks the daemon")
 	pause(notYet)
 	require.Zero(t, lured.Load(), "the broker follows a redirection")
 	var s struct {

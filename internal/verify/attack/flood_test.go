@@ -61,7 +61,7 @@ type pace struct {
 // paces are those of a short run, and of `make attack`.
 func paces() (usual []pace, seconds time.Duration) {
 	if !env.Long() {
-		return []pace{{rate: 1000, seconds: 1.2, hold: 3000, files: floodedFiles, from: sources(1)}}, time.Second
+		return []pace{{rate: 1000, seconds: 1.1, hold: 3000, files: floodedFiles, from: sources(1)}}, 800 * time.Millisecond
 	}
 	return []pace{
 		{rate: 1500, seconds: 10, hold: 10_000, files: floodedFiles, from: sources(1)},
