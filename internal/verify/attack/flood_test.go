@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,8 +67,17 @@ func paces() (usual []pace, seconds time.Duration) {
 	return []pace{
 		{rate: 1500, seconds: 10, hold: 10_000, files: floodedFiles, from: sources(1)},
 		{rate: 1500, seconds: 10, hold: 10_000, files: floodedFiles, from: sources(100)},
-		{rate: 10_000, seconds: 30, hold: 20_000, files: 65_536, from: sources(100)},
+		{rate: 10_000, seconds: 30, hold: min(20_000, mostFiles()-200), files: min(65_536, mostFiles()), from: sources(100)},
 	}, 5 * time.Second
+}
+
+// mostFiles is the limit of open files of this process, and so the highest one of its children.
+func mostFiles() int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return floodedFiles
+	}
+	return int(min(files.Cur, 1<<20))
 }
 
 // sources are addresses of this machine that no other client has.
