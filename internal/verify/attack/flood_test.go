@@ -26,6 +26,9 @@ const (
 	// file that the broker may open.
 	maxGrowth = 256 << 20
 	perFile   = 32 << 10
+	// boundedRate is the highest rate at which the attacker counts as bounded. Faster ones take
+	// as much of the machine as the broker: their figures are printed alone.
+	boundedRate = 1500
 	// probeLimit bounds the answer to a probe during a flood.
 	probeLimit = 3 * time.Second
 	// floodedFiles is the broker's limit of open files: a usual one, which a flood reaches.
@@ -140,7 +143,9 @@ func (b *broker) endures(t *testing.T, at target, p pace, quiet time.Duration, n
 		require.Positive(t, s.Opened, "%s: the flood reached the port", at.name)
 		require.Less(t, files, p.files, at.name)
 		require.Less(t, grown, max(maxGrowth, int64(perFile*p.files)), "%s: memory", at.name)
-		require.Less(t, probe, env.Within(t, probeLimit), "%s: a probe during the flood", at.name)
+		if p.rate <= boundedRate {
+			require.Less(t, probe, env.Within(t, probeLimit), "%s: a probe during the flood", at.name)
+		}
 		if len(p.from) == 1 { // many addresses together may take all seats
 			newcomer := b.client(t, bootstrap)
 			require.NoError(t, newcomer.put("victims", "of a newcomer"), at.name)
@@ -155,14 +160,22 @@ func (b *broker) endures(t *testing.T, at target, p pace, quiet time.Duration, n
 		if during.p99() <= env.Within(t, bound) {
 			return row
 		}
-		if env.Long() && p.rate > 1500 { // its attacker takes as much of the machine as the broker
+		if p.rate > boundedRate {
 			return row
 		}
 		require.Less(t, try, tries, "%s: other clients wait %s where they waited %s", at.name, during.p99(), before.p99())
 	}
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
+// unanswered is the time of a probe that failed.
+const unanswered = time.Hour
+
+func ms(d time.Duration) string {
+	if d >= unanswered {
+		return "refused"
+	}
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
 
 // endsUnderAttack sends SIGTERM while connections of all ports are held.
 func (b *broker) endsUnderAttack(t *testing.T, p pace, name string) {
@@ -247,7 +260,7 @@ func (b *broker) watchProbes() (end func() (files int, slowest time.Duration)) {
 				_ = resp.Body.Close()
 			}
 			if err != nil || resp.StatusCode != 200 {
-				took = time.Hour // as good as none
+				took = unanswered
 			}
 			slowest.Store(max(slowest.Load(), int64(took)))
 			most.Store(max(most.Load(), int64(b.openFiles())))
