@@ -64,9 +64,9 @@ test-short:
 # Tests of real processes and of wall-clock promises run last and alone: beside the
 # simulator on two cores they would measure the simulator. Their results never come
 # from the cache, which does not include the sources of the brokers that they build.
-PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./cmd/nsqd ./coordinator
+PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack ./cmd/nsqd ./coordinator
 test: build tools ## all tests of a change, including clusters of real processes
-	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|cmd/nsqd|coordinator)$$')
+	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
 	$(MAKE) client-test
 	$(MAKE) fuzz FUZZTIME=3s
@@ -79,7 +79,7 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl && command -v promtool; } >/dev/null || .ci/tools || echo "no nft, ip, curl or promtool: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool or chromium: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.
@@ -94,8 +94,8 @@ test-race-meet: build ## the same under the race detector
 	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -run LeaderKills ./internal/verify/e2e
 
 test-race: build tools ## everything under the race detector: an hour
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e|chaos)$$')
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e ./internal/verify/chaos
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e|chaos|attack)$$')
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack
 
 test-long: ## hours: all long runs below, one after the other
 	$(MAKE) test-race
@@ -104,6 +104,7 @@ test-long: ## hours: all long runs below, one after the other
 	$(MAKE) model
 	$(MAKE) mutants
 	$(MAKE) fuzz FUZZTIME=10m
+	$(MAKE) attack
 	$(MAKE) conformance
 	$(MAKE) bench-check
 	$(MAKE) chaos
@@ -167,6 +168,10 @@ mutants-fast: ## each rule of the protocol removed once: check that its fastest 
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
 	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+
+.PHONY: attack
+attack: tools ## floods, bad logins and scans at every port of real brokers, with figures (a quarter of an hour)
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/verify/attack
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
@@ -124,7 +125,7 @@ Each broker keeps its own; all of them are in the brokers' logs too (audit=true)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, e := range v.Entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), e.Identity, e.Remote, e.Action, e.Detail, e.Status, e.Result)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), edge.Printable(e.Identity), e.Remote, edge.Printable(e.Action), edge.Printable(e.Detail), e.Status, e.Result)
 			}
 			return w.Flush()
 		},

@@ -12,9 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// formats are the values of --output. table is another name of text.
-var formats = []string{"text", "table", "wide", "json", "yaml"}
-
 // chooseOutput turns the value of --output into text or json, and the rest into flags: commands
 // print text or JSON, and YAML is made of the JSON.
 func (t *target) chooseOutput() error {

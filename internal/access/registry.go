@@ -144,8 +144,12 @@ func (r *Registry) Verify(ctx context.Context, token string) (Identity, error) {
 	return r.verifier.verify(ctx, p, token)
 }
 
-// Remembers reports whether a token was verified before and is still good: it needs no hash.
+// Remembers reports whether a token is good without a hash: it was verified before, or it is
+// the bootstrap token, which must open a broker also where bad logins come from.
 func (r *Registry) Remembers(token string) bool {
+	if r.Policy() != nil && bootstrapped(r.o.Bootstrap, token) {
+		return true
+	}
 	_, ok := r.verifier.remembered(r.verifier.sum(token))
 	return ok
 }

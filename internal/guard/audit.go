@@ -17,8 +17,8 @@ const (
 	// refusalsPerSecond bounds the entries of all refused attempts together: an attacker
 	// must neither fill the disk with log lines nor push the actions out of the list.
 	refusalsPerSecond = 10
-	// maxDetail bounds the text of an entry in bytes.
-	maxDetail = 512
+	// maxText bounds each text of an entry in bytes: a stranger chooses a part of them.
+	maxText = 512
 )
 
 // Entry is one administrative action, executed or refused.
@@ -62,9 +62,7 @@ func newAudit(log logrus.FieldLogger, file *AuditFile) *Audit { return &Audit{lo
 
 // Note keeps and logs an action. Refused ones beyond the limit of a second are counted.
 func (a *Audit) Note(e Entry) {
-	if len(e.Detail) > maxDetail {
-		e.Detail = e.Detail[:maxDetail]
-	}
+	e.Identity, e.Action, e.Detail = clip(e.Identity), clip(e.Action), clip(e.Detail)
 	e.Time = e.Time.UTC()
 	if !a.keep(&e) {
 		return

@@ -38,11 +38,12 @@ func (b *Browsers) Refusal(r *http.Request) string {
 	return ""
 }
 
-// foreignRead reports whether a foreign page embeds an answer, without going there. It could
-// not read it, but a profile costs processor time.
+// foreignRead reports whether a foreign page embeds an answer, also in a frame, without going
+// there. It could not read it, but a profile costs processor time.
 func foreignRead(r *http.Request) bool {
-	site, mode := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode")
-	return (site == "cross-site" || site == "same-site") && mode != "navigate"
+	site, mode, destination := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
+	linked := mode == "navigate" && (destination == "document" || destination == "")
+	return (site == "cross-site" || site == "same-site") && !linked
 }
 
 // knows reports whether the request names this broker in a way that the owner of a foreign

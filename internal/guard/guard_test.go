@@ -88,6 +88,33 @@ func TestBadLoginsAreSlowedDown(t *testing.T) {
 	require.NoError(t, err, "nor is another address")
 }
 
+// TestTheBootstrapTokenDoesNotWait: it opens a broker also where bad logins come from, such as
+// the broker's own machine.
+func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
+	store := meta.NewMemory()
+	token := strings.Repeat("t", 32)
+	r := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Bootstrap: []byte(token), Log: quiet()})
+	g := guard.New(guard.Options{Users: r, Log: quiet()})
+	_, err := g.Login(t.Context(), from("192.0.2.1", token))
+	require.ErrorIs(t, err, edge.ErrNotReady, "the users are unknown")
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { r.Watch(ctx, store) })
+	t.Cleanup(func() {
+		cancel()
+		watch.Wait()
+		_ = store.Close()
+	})
+	require.Eventually(t, func() bool { return r.Policy() != nil }, patience, time.Millisecond)
+	for i := range 100 {
+		_, err = g.Login(t.Context(), from("192.0.2.1", fmt.Sprint("bad", i)))
+		require.Error(t, err)
+	}
+	require.ErrorIs(t, err, guard.ErrTooManyFailures)
+	_, err = g.Login(t.Context(), from("192.0.2.1", token))
+	require.NoError(t, err)
+}
+
 // TestAServiceThatIsDownSlowsNobodyDown: only a secret that was judged counts.
 func TestAServiceThatIsDownSlowsNobodyDown(t *testing.T) {
 	service := httptest.NewServer(nil)
@@ -207,6 +234,20 @@ func TestAuditKeepsTheLastThousand(t *testing.T) {
 	require.Equal(t, 1500, strings.Count(log.String(), "audit=true"))
 }
 
+// TestAnEntryIsShort: the path and the arguments of a refused request are a stranger's.
+func TestAnEntryIsShort(t *testing.T) {
+	var log bytes.Buffer
+	logger := logrus.New()
+	logger.SetOutput(&log)
+	g := guard.New(guard.Options{Log: logger})
+	long := strings.Repeat("x", 64<<10)
+	g.Audit.Note(guard.Entry{Identity: long, Action: "PUT /config/\x1b[2J\u009b" + long, Detail: long, Result: guard.ResultRefused})
+	kept := g.Audit.Entries()[0]
+	require.Less(t, len(kept.Identity)+len(kept.Action)+len(kept.Detail), 1600)
+	require.True(t, strings.HasPrefix(kept.Action, `PUT /config/\x1b[2J\u009bxx`), kept.Action)
+	require.Less(t, log.Len(), 2500)
+}
+
 // TestRefusedAttemptsDoNotFloodTheAudit: a stranger neither fills the disk nor pushes the
 // actions out.
 func TestRefusedAttemptsDoNotFloodTheAudit(t *testing.T) {
@@ -251,6 +292,8 @@ func TestBrowsers(t *testing.T) {
 		{what: "a sandboxed frame", method: "DELETE", host: "127.0.0.1:4151", header: map[string]string{"Origin": "null"}, want: "CROSS_ORIGIN"},
 		{what: "its own page", method: "POST", host: "127.0.0.1:4151", header: map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:4151"}, want: ""},
 		{what: "a foreign page embeds a profile", method: "GET", host: "127.0.0.1:4151", header: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, want: "CROSS_ORIGIN"},
+		{what: "a foreign page frames a profile", method: "GET", host: "127.0.0.1:4151", header: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, want: "CROSS_ORIGIN"},
+		{what: "a link with its destination", method: "GET", host: "127.0.0.1:4151", header: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, want: ""},
 		{what: "a link on a foreign page", method: "GET", host: "127.0.0.1:4151", header: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, want: ""},
 	} {
 		path := row.path

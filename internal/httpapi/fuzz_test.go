@@ -1,45 +1,197 @@
 package httpapi_test
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
 
-// FuzzRequests sends any query to every endpoint that changes or stores something: the handler
-// does not panic, and no answer reports an internal error.
-func FuzzRequests(f *testing.F) {
-	for _, query := range []string{
-		"topic=t", "topic=t&defer=1", "topic=t&binary=true", "topic=t&channel=c", "topic=t&channel=c%23ephemeral", "topic=%zz", "a;b",
+// queries and bodies are the seeds of both targets.
+var (
+	queries = []string{
+		"", "topic=t", "topic=t&defer=1", "topic=t&binary=true", "topic=t&channel=c", "topic=t&channel=c%23ephemeral", "topic=%zz", "a;b",
 		"topic=t&partitions=3&ordered=true&max_bytes=-1", "topic=t&key=k&ttl=5", "topic=t&channel=c&to=earliest", "topic=&channel=", "format=json&include_clients=0",
-	} {
-		for _, body := range []string{"", "one\ntwo\n", "\x00\x00\x00\x01\x00\x00\x00\x01x", "\xff\xff\xff\xff"} {
-			f.Add(query, []byte(body))
+		"topic=t&channel=c&max_attempts=3&dead_letter_topic=d&retry_backoff=1s,2,1m,0.1", "topic=t&partition=0&from=n1&confirm=t/0&discard=1", "node=n1&cancel=true",
+		"name=u&admin=true", "user=u&topic=*&rights=publish,consume", "user=u&cluster=observe", "topic=t&partition=1&limit=9&node=n1&uncommitted=true",
+		"topic=t&channel=c&id=0123456789abcdef", "topic=t&replication_factor=3&min_in_sync=2", "topic=t&partition=0&from=n1&to=n2", "topic=t&channel=c&order=true",
+	}
+	bodies = []string{"", "one\ntwo\n", "\x00\x00\x00\x01\x00\x00\x00\x01x", "\xff\xff\xff\xff", `["127.0.0.1:1"]`, "debug"}
+)
+
+// inspected answers the endpoints for the content of replicas and for recovery.
+type inspected struct{}
+
+func (inspected) Digest(edge.DigestRequest) (edge.Digest, error) {
+	return edge.Digest{}, edge.ErrTopicNotFound
+}
+
+func (inspected) Peek(context.Context, edge.PeekRequest) (edge.Peeked, error) {
+	return edge.Peeked{}, edge.ErrTopicNotFound
+}
+
+func (inspected) Remains(context.Context, string, int) (edge.Remains, error) {
+	return edge.Remains{}, edge.ErrTopicNotFound
+}
+
+func (inspected) Recover(context.Context, string, int, ident.Node) (edge.Remains, error) {
+	return edge.Remains{}, edge.ErrTopicNotFound
+}
+
+func (inspected) Discard(context.Context, string, int, ident.Node) error {
+	return edge.ErrTopicNotFound
+}
+
+// fuzzed holds the handlers of a broker that has users, for all executions of a target.
+type fuzzed struct {
+	users   *access.Registry
+	root    string // the administrator's token
+	cluster *edgetest.Cluster
+	doors   [2]http.Handler
+	rules   [2][]httpapi.Rule
+	served  int
+}
+
+// keptCluster is the number of requests after which the cluster is replaced by an empty one.
+const keptCluster = 2048
+
+func newFuzzed(f *testing.F) *fuzzed {
+	s := &fuzzed{rules: [2][]httpapi.Rule{httpapi.NSQDRules(), httpapi.LookupRules()}}
+	s.users, s.root = fuzzedUsers(f)
+	s.renew()
+	f.Cleanup(func() { s.cluster.Close() })
+	return s
+}
+
+// renew makes an empty cluster with its handlers.
+func (s *fuzzed) renew() {
+	if s.cluster != nil {
+		s.cluster.Close()
+	}
+	s.cluster = edgetest.New()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	b := httpapi.Backend{
+		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
+		Inspector: inspected{}, Recovery: inspected{}, Config: &config{level: "info"}, Log: log,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
+		Users:   s.users, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
+	}
+	o := httpapi.Options{Version: "1.3.0", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0)}
+	s.doors = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
+}
+
+// fuzzedUsers has one administrator, whose name no mutation finds.
+func fuzzedUsers(f *testing.F) (users *access.Registry, root string) {
+	store := meta.NewMemory()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	users = access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { users.Watch(ctx, store) })
+	f.Cleanup(func() {
+		cancel()
+		watch.Wait()
+		_ = store.Close()
+	})
+	require.Eventually(f, func() bool { return users.Policy() != nil }, 10*time.Second, time.Millisecond)
+	root, err := users.Create(f.Context(), access.NewUser{Name: "an-administrator-with-a-long-name", Admin: true})
+	require.NoError(f, err)
+	return users, root
+}
+
+// route is a rule with the handler that serves it.
+type route struct {
+	httpapi.Rule
+	door http.Handler
+}
+
+// route gives the route with a number.
+func (s *fuzzed) route(number uint16) route {
+	if s.served++; s.served%keptCluster == 0 {
+		s.renew()
+	}
+	door := int(number) % len(s.doors)
+	rules := s.rules[door]
+	return route{rules[int(number/2)%len(rules)], s.doors[door]}
+}
+
+// send makes one request.
+func (r route) send(query, authorization, remote string, body []byte) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(r.Method, "/", strings.NewReader(string(body)))
+	req.URL = &url.URL{Path: strings.Replace(r.Path, ":opt", "log_level", 1), RawQuery: query}
+	req.RemoteAddr = remote
+	if authorization != "" {
+		req.Header["Authorization"] = []string{authorization}
+	}
+	w := httptest.NewRecorder()
+	r.door.ServeHTTP(w, req)
+	return w
+}
+
+// FuzzRequests sends any arguments and any body to every route, as an administrator: the
+// handler does not panic, and no answer reports an internal error. Profiles, which take
+// seconds, are left out.
+func FuzzRequests(f *testing.F) {
+	s := newFuzzed(f)
+	for i, query := range queries {
+		for j, body := range bodies {
+			f.Add(uint16(31*i+7*j), query, []byte(body))
 		}
 	}
-	paths := []string{"/pub", "/mpub", "/topic/create", "/topic/pause", "/topic/empty", "/channel/create", "/channel/pause", "/v1/channel/seek", "/v1/channel/policy"}
-	f.Fuzz(func(t *testing.T, query string, body []byte) {
-		s := newSite(t)
-		for _, path := range paths {
-			s.survive(http.MethodPost, path, query, body)
+	f.Fuzz(func(t *testing.T, number uint16, query string, body []byte) {
+		r := s.route(number)
+		if strings.HasPrefix(r.Path, "/debug/") {
+			return
 		}
-		for _, path := range []string{"/stats", "/lookup", "/channels", "/config/log_level"} {
-			s.survive(http.MethodGet, path, query, nil)
+		if r.Path == "/v1/user/create" {
+			query = "certificate=true&" + query // a token would be hashed for 50 ms
+		}
+		if w := r.send(query, "Bearer "+s.root, "127.0.0.1:1", body); w.Code == http.StatusInternalServerError || w.Code == http.StatusUnauthorized {
+			t.Fatalf("%s %s?%s: %d %s", r.Method, r.Path, query, w.Code, w.Body)
 		}
 	})
 }
 
-func (s *site) survive(method, path, query string, body []byte) {
-	s.t.Helper()
-	for _, handler := range []http.Handler{s.nsqd, s.lookup} {
-		r := httptest.NewRequest(method, path, strings.NewReader(string(body)))
-		r.URL = &url.URL{Path: path, RawQuery: query}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if w.Code == http.StatusInternalServerError {
-			s.t.Fatalf("%s %s?%s: %d %s", method, path, query, w.Code, w.Body)
+// FuzzStrangers sends any arguments, any credentials and any body to every route, from any
+// address: only the open routes do anything.
+func FuzzStrangers(f *testing.F) {
+	s := newFuzzed(f)
+	for i, query := range queries {
+		for j, authorization := range []string{"", "Bearer x", "bearer an-administrator.x", "Basic cm9vdDpyb290", "Bearer  ", "Bearer anonymous", "\x00", "Bearer a b"} {
+			f.Add(uint16(31*i+7*j), query, authorization, byte(j), []byte(bodies[(i+j)%len(bodies)]))
 		}
 	}
+	remotes := []string{"127.0.0.1:1", "[::1]:1", "192.0.2.1:9", "@", "", "[fe80::1%eth0]:1", "x"}
+	f.Fuzz(func(t *testing.T, number uint16, query, authorization string, remote byte, body []byte) {
+		r := s.route(number)
+		w := r.send(query, authorization, remotes[int(remote)%len(remotes)], body)
+		if r.Right == access.Open {
+			return
+		}
+		switch w.Code {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusNotFound, http.StatusMethodNotAllowed:
+		default:
+			t.Fatalf("%s %s?%s with %q: %d %s", r.Method, r.Path, query, authorization, w.Code, w.Body)
+		}
+		require.Empty(t, s.cluster.Puts())
+		require.Empty(t, s.cluster.Ops())
+	})
 }

@@ -14,15 +14,20 @@ func decimal(b []byte) (n uint64, ok bool) {
 	return n, true
 }
 
+// maxParams is more than any command has. Further parts of a line stay in the last one: a
+// line of spaces would cost 24 bytes for each of them, for as long as the connection stays.
+const maxParams = 16
+
 // splitParams splits a line at every single space and appends the parts to dst: two
 // consecutive spaces make an empty parameter.
 func splitParams(line []byte, dst [][]byte) [][]byte {
-	for {
+	for len(dst) < maxParams {
 		i := bytes.IndexByte(line, ' ')
 		if i < 0 {
-			return append(dst, line)
+			break
 		}
 		dst = append(dst, line[:i:i])
 		line = line[i+1:]
 	}
+	return append(dst, line)
 }

@@ -1,0 +1,45 @@
+package attack
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+)
+
+// built is the directory of the binaries, set before any test runs.
+var built string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(attackerEnv) != "" {
+		os.Exit(attackerMain())
+	}
+	flag.Parse()
+	if testing.Short() {
+		os.Exit(m.Run())
+	}
+	if built = os.Getenv(clusters.BinariesEnv); built != "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	dir, err := os.MkdirTemp("", "lockstep-attack-")
+	if err == nil {
+		built = dir
+		err = clusters.Build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "attack: build the binaries:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+func program(name string) string { return filepath.Join(built, name) }
