@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -50,17 +51,20 @@ func (h *host) enter() []string {
 	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", h.holder.Process.Pid)}
 }
 
-// network is a bridge with hosts 1…n; the test itself is host 254.
+// network is a bridge with hosts 1…n; the test itself is host 254. Any goroutine may add and
+// mend cuts.
 type network struct {
-	t     *testing.T
-	hosts []*host
-	cuts  []cut
+	t      *testing.T
+	health *health
+	hosts  []*host
+	mu     sync.Mutex
+	cuts   []cut // under mu
 	// slowWays counts them, for their names.
 	slowWays int
 }
 
 func newNetwork(t *testing.T, hosts int) *network {
-	n := &network{t: t}
+	n := &network{t: t, health: newHealth()}
 	n.script("link set lo up", "link add lockstep type bridge", "addr add 10.77.0.254/24 dev lockstep",
 		"addr add 10.77.1.254/24 dev lockstep", "link set lockstep up")
 	t.Cleanup(n.remove)
@@ -113,6 +117,11 @@ func (n *network) remove() {
 // add brings more cuts into force.
 func (n *network) add(cuts ...cut) {
 	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range cuts {
+		n.health.between(c.from, c.to, 1)
+	}
 	n.cuts = append(n.cuts, cuts...)
 	n.apply()
 }
@@ -120,10 +129,13 @@ func (n *network) add(cuts ...cut) {
 // mend removes cuts, each as often as it is named.
 func (n *network) mend(cuts ...cut) {
 	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, c := range cuts {
 		for i := range n.cuts {
 			if n.cuts[i] == c {
 				n.cuts = append(n.cuts[:i:i], n.cuts[i+1:]...)
+				defer n.health.between(c.from, c.to, -1) // once it is mended
 				break
 			}
 		}
@@ -131,7 +143,7 @@ func (n *network) mend(cuts ...cut) {
 	n.apply()
 }
 
-// apply replaces each host's rules as a whole.
+// apply replaces each host's rules as a whole. Its caller holds mu.
 func (n *network) apply() {
 	n.t.Helper()
 	for _, h := range n.hosts {

@@ -33,6 +33,8 @@ type memberSince struct {
 //   - A leader that has served goes on delivering as long as the metadata names it and
 //     it reaches the metadata.
 //   - A machine stops only because of its disk.
+//   - A delivery that its consumer does not answer is in flight for no longer than its timeout, by
+//     the right clock, whatever the broker's clock says.
 type lively struct {
 	w     *world
 	nodes []micros   // since when each broker is well
@@ -70,6 +72,28 @@ func (l *lively) look() {
 		if w.etcd.parts[p].Revision != 0 {
 			l.partition(p, &w.etcd.parts[p])
 		}
+	}
+	for _, c := range w.consumers {
+		l.timesOut(c)
+	}
+}
+
+// tickSlack is what a broker's timers take besides.
+const tickSlack = 50 * millisecond
+
+// timesOut checks the deliveries to a consumer.
+func (l *lively) timesOut(c *consumer) {
+	h, now := c.at, l.w.now
+	if h == nil || h.gone || h.leads == 0 || h.n.paused || now-h.n.wokeAt < tickSlack || c.ch.Err(c.sub) != nil {
+		return
+	}
+	for seq, at := range c.out {
+		if now-at > l.w.times.msgTimeout()+tickSlack {
+			delete(c.out, seq)
+		}
+	}
+	if held := c.ch.InFlight(c.sub); held > len(c.out) {
+		l.w.failf("liveness", c.part, "%s holds %d deliveries in flight, %d of them for longer than their timeout", h.n.name, held, held-len(c.out))
 	}
 }
 
