@@ -79,5 +79,5 @@
 //     the metadata, puts are served within the times of coordinator/replica/DESIGN.md and one T_isr, which
 //     stands for a second. A leader that has served delivers as long as the metadata
 //     names it. A machine stops only because of its disk. A delivery is in flight for no longer
-//     than its timeout by the right clock (liveness.go).
+//     than twice its timeout by the right clock (liveness.go).
 package sim
