@@ -107,12 +107,12 @@ func (o *operator) draw() command {
 			return !slices.ContainsFunc(all, func(v edge.ChannelView) bool { return v.Channel == c }), err
 		}, func() { delete(o.channels, c) }}
 	case kind < 6:
-		most := 1 + o.random.IntN(100)
-		q.Set("max_attempts", strconv.Itoa(most))
+		backoff := int64(1 + o.random.IntN(1000))
+		q.Set("retry_backoff", fmt.Sprintf("%dms", backoff))
 		return command{"/v1/channel/policy", q, func(b *broker) (bool, error) {
 			var p edge.ChannelPolicy
 			err := o.get(b, "/v1/channel/policy?"+url.Values{"topic": {t}, "channel": {c}}.Encode(), &p)
-			return int(p.MaxAttempts) == most, err
+			return p.BackoffMS == backoff, err
 		}, func() {}}
 	case paused:
 		return command{"/channel/unpause", q, func(b *broker) (bool, error) { return o.hasChannel(b, t, c, false) },

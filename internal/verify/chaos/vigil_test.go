@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -51,8 +52,9 @@ type vigil struct {
 	delivered map[string]*deliveries // channel
 	leaders   map[int]*leaderWatch   // partition
 	faults    []string
-	slowest   time.Duration // the longest time without service, in which service was due
-	paused    time.Duration // the machine did not run
+	slowest   time.Duration    // the longest time without service, in which service was due
+	paused    time.Duration    // the machine did not run
+	judged    [2]time.Duration // how long puts were due, and deliveries
 	looked    time.Time
 	ended     bool
 }
@@ -155,7 +157,8 @@ func (v *vigil) look(now time.Time) {
 	views := v.watch.views(now.Add(-viewAge))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if late := now.Sub(v.looked) - 2*vigilEvery; late > 0 {
+	passed := now.Sub(v.looked)
+	if late := passed - 2*vigilEvery; late > 0 {
 		v.paused += late
 		v.forgive(late)
 	}
@@ -163,7 +166,13 @@ func (v *vigil) look(now time.Time) {
 	v.followCommits(now, views)
 	v.followLeaders(now, views)
 	v.puts(now, views)
-	v.deliveriesGoOn(now, views)
+	v.deliveriesGoOn(now)
+	if len(v.able) > 0 {
+		v.judged[0] += passed
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Values(v.leaders)), func(l *leaderWatch) bool { return !l.served.IsZero() }) {
+		v.judged[1] += passed
+	}
 }
 
 // forgive moves all times on by what the machine did not run.
@@ -418,7 +427,7 @@ func (v *vigil) named(p int, views map[string]edge.ClusterView) (name ident.Node
 }
 
 // deliveriesGoOn checks that each partition with a leader delivers what is committed.
-func (v *vigil) deliveriesGoOn(now time.Time, views map[string]edge.ClusterView) {
+func (v *vigil) deliveriesGoOn(now time.Time) {
 	for channel, d := range v.delivered {
 		for p, w := range v.commits {
 			m, l, n := d.marks[uint16(p)], v.leaders[p], len(d.seen[uint16(p)])
@@ -450,5 +459,6 @@ func (v *vigil) deliveriesGoOn(now time.Time, views map[string]edge.ClusterView)
 func (v *vigil) String() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return fmt.Sprintf("service due came after at most %s, the machine stood still for %s", v.slowest.Round(time.Millisecond), v.paused.Round(time.Millisecond))
+	return fmt.Sprintf("puts were due for %s and came after at most %s, deliveries for %s; the machine stood still for %s",
+		v.judged[0].Round(time.Second), v.slowest.Round(time.Millisecond), v.judged[1].Round(time.Second), v.paused.Round(time.Millisecond))
 }
