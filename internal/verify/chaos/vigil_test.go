@@ -346,29 +346,34 @@ func (v *vigil) minimum(set int, views map[string]edge.ClusterView) bool {
 // serves checks one set that has had to serve for some time.
 func (v *vigil) serves(now time.Time, set int, since time.Time, limit time.Duration) {
 	for p, w := range v.commits {
-		v.late(now.Sub(later(since, w.moved)), limit, set, func() string {
+		if v.late(now.Sub(later(since, w.moved)), limit, set, func() string {
 			return fmt.Sprintf("partition %d commits nothing since %s (sequence %d)", p, w.moved.Format(stamp), w.end)
-		})
+		}) {
+			return
+		}
 	}
 	if v.halfCut(set) {
 		return
 	}
 	for i, b := range v.brokers {
 		if from := v.failing[b.name]; set>>i&1 == 1 && !from.IsZero() {
-			v.late(now.Sub(later(since, from)), limit, set, func() string {
+			if v.late(now.Sub(later(since, from)), limit, set, func() string {
 				return fmt.Sprintf("no put at %s is answered OK since %s", b.name, from.Format(stamp))
-			})
+			}) {
+				return
+			}
 		}
 	}
 }
 
 const stamp = "15:04:05.000"
 
-// late notes for how long service that was due did not come, and a fault beyond the limit.
-func (v *vigil) late(by, limit time.Duration, set int, what func() string) {
+// late notes for how long service that was due did not come. Beyond the limit it notes a fault and
+// returns true.
+func (v *vigil) late(by, limit time.Duration, set int, what func() string) bool {
 	v.slowest = max(v.slowest, by)
 	if by <= limit || v.ended {
-		return
+		return false
 	}
 	var names []string
 	for i, b := range v.brokers {
@@ -381,6 +386,7 @@ func (v *vigil) late(by, limit time.Duration, set int, what func() string) {
 	for s := range v.able { // one fault for each cause
 		v.able[s] = time.Now()
 	}
+	return true
 }
 
 // fault notes a broken promise.
@@ -442,8 +448,8 @@ func (v *vigil) deliveriesGoOn(now time.Time) {
 				continue
 			}
 			from := later(m.at, later(l.well, l.served))
-			// What is under way to clients of a broker that is hurt comes later; what was
-			// committed after the mark does not.
+			// Messages under way to clients of a broker that is hurt come later. Those that were
+			// committed after the mark do not.
 			none := w.end > m.end && now.Sub(later(from, m.got)) > servesWithin
 			if none || now.Sub(from) > silentClients+servesWithin {
 				v.fault(fmt.Sprintf("channel %s, partition %d: %s leads by the metadata and is well since %s; %d of %d messages committed before %s are delivered, the last at %s",
