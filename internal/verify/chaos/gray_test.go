@@ -97,7 +97,9 @@ func (r *round) flappingLink(all bool) func() {
 		others = r.numbers(rest[r.IntN(len(rest))])
 	}
 	lanes := [][]lane{bothLanes, {rpcLane}}[r.IntN(2)]
-	cuts := between(r.numbers(b), others, lanes, []damage{drop, reset}[r.IntN(2)])
+	cuts := [][]cut{
+		between(r.numbers(b), others, lanes, drop), between(r.numbers(b), others, lanes, reset), down(r.numbers(b), others, lanes),
+	}[r.IntN(3)]
 	period := r.span(flapShortest, flapLongest)
 	for _, c := range cuts { // hurt from the first break to the end
 		r.health.between(c.from, c.to, 1)

@@ -31,6 +31,9 @@ const (
 	drop  damage = "drop"
 	reset damage = "reject with tcp reset"
 	lossy damage = "numgen random mod 100 < 8 drop"
+	// noRoute lets connects fail as over a link that is down. A refused connect, as of reset, looks
+	// like a process that has ended.
+	noRoute damage = "tcp flags & (syn | ack) == syn reject with icmp type host-unreachable"
 )
 
 // cut damages what one host sends to another on a lane.
@@ -165,6 +168,11 @@ func (n *network) apply() {
 // between are the cuts in both directions between two groups.
 func between(a, b []int, lanes []lane, d damage) (cuts []cut) {
 	return append(oneWay(a, b, lanes, d), oneWay(b, a, lanes, d)...)
+}
+
+// down are the cuts of a link that is down: connections break at once, and new ones find no route.
+func down(a, b []int, lanes []lane) []cut {
+	return append(between(a, b, lanes, noRoute), between(a, b, lanes, reset)...)
 }
 
 // oneWay are the cuts of what one group sends to another.
