@@ -207,10 +207,11 @@ func (c *conn) dismiss() {
 	c.stop()
 }
 
-// announceClose sends CLOSE_WAIT to a go-nsq consumer. Such a consumer finishes its messages
-// and closes the connection. It returns false for all other clients.
+// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer
+// finishes its messages and closes the connection. It returns false for all other clients.
 func (c *conn) announceClose() bool {
-	if !strings.HasPrefix(c.about.Load().userAgent, "go-nsq/") ||
+	agent := c.about.Load().userAgent
+	if !strings.HasPrefix(agent, "go-nsq/") && !strings.HasPrefix(agent, "lockstep-go/") ||
 		!c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return false
 	}
