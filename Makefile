@@ -2,6 +2,7 @@
 
 GO ?= go
 BENCHSTAT ?= $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+SBOM ?= $(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 STATICCHECK ?= $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DATA ?= data
 BASE_PORT ?= 4150
@@ -26,7 +27,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -198,6 +199,22 @@ test-packages: ## releases, packages, images and manifests, installed and run (r
 	$(GO) test -count=1 -tags portable ./internal/vfs
 	$(GO) vet -C packaging ./...
 	$(GO) test -C packaging -count=1 -timeout 1h ./...
+
+supply-chain: ## modules of the daemon, licences, known vulnerabilities; for information newer versions
+	$(GO) test -count=1 -run 'Modules|Licences' ./internal/lint
+	.ci/vulnerabilities
+	$(MAKE) outdated
+
+vulnerabilities: ## look the dependencies up in the Go vulnerability database (DB: a copy, file:///…); fails if it is not reachable
+	.ci/vulnerabilities
+
+outdated: ## direct dependencies that have a newer version (information)
+	$(GO) list -m -u -e -f '{{if and .Update (not .Indirect)}}{{.Path}} {{.Version}} -> {{.Update.Version}}{{end}}' all
+
+sbom: build ## bills of materials of bin/nsqd and bin/nsqctl, CycloneDX (DIST); make release has them, too
+	mkdir -p $(DIST)
+	$(SBOM) bin -json -std -output $(DIST)/nsqd.cdx.json bin/nsqd
+	$(SBOM) bin -json -std -output $(DIST)/nsqctl.cdx.json bin/nsqctl
 
 clean: ## remove built files (data remains)
 	rm -rf bin dist

@@ -196,7 +196,7 @@ type forgotten struct {
 }
 
 // remember is for a second recovery, which may go on with a history that the first one gave
-// up. What was delivered of it then need not come again, for its finish may be in the log, too.
+// up. A message of it that was delivered then need not come again: its finish may be in the log.
 func (l *ledger) remember(img *image, from ident.Sequence) {
 	for _, b := range img.batches[img.index(l.from.Offset):] {
 		for _, m := range b.Messages(from, math.MaxInt, nil) {
