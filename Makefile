@@ -17,6 +17,8 @@ BENCHTIME ?= 1s
 COUNT ?= 6
 BASE ?= .ci/microbench.txt
 OUT ?= .
+BEFORE ?= 4b75fd6
+TIMES ?= 5
 ARCH ?= $(shell $(GO) env GOARCH)
 DIST ?= dist
 
@@ -25,7 +27,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -167,7 +169,10 @@ mutants-fast: ## each rule of the protocol removed once: check that its fastest 
 	$(GO) run ./internal/verify/mutants/cmd/mutants fast
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
-	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+	LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+
+figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
+	.ci/figures $(BEFORE) $(TIMES)
 
 .PHONY: attack
 attack: tools ## floods, bad logins and scans at every port of real brokers, with figures (a quarter of an hour)

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,66 @@ func TestFlappingLeader(t *testing.T) {
 				c.whole("orders")
 			})
 		})
+	}
+}
+
+// TestBothLinksOfAPartitionedLeaderHeal: a leader reaches the metadata alone, and its links heal at
+// any moment before, while and after it says so and is replaced (EL-6). Whether it leads on or not,
+// puts at all brokers are answered within the times of a change of leader, and when the race is
+// over nobody is replaced again.
+func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
+	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 40 * time.Millisecond {
+		for _, both := range []bool{true, false} { // or one of the links 60 ms after the other
+			t.Run(fmt.Sprintf("after %s, both at once %v", after, both), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { healedLinks(t, after, both) })
+			})
+		}
+	}
+}
+
+func healedLinks(t *testing.T, after time.Duration, both bool) {
+	c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.whole("orders")
+	leader := c.leader("orders")
+	others := followers[leader]
+	before := c.epoch(leader, "orders")
+	c.net.isolate(leader, others...)
+	var puts sync.WaitGroup
+	for _, at := range all {
+		puts.Go(func() {
+			for range 20 {
+				asked := time.Now()
+				err := c.put(at, "orders", "m")
+				if took := time.Since(asked); err != nil || took > 4*time.Second {
+					t.Errorf("put at %s after %s: %v", at, took, err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(after)
+	c.net.heal()
+	if !both {
+		c.net.isolate(leader, others[1])
+		time.Sleep(60 * time.Millisecond)
+		c.net.heal()
+	}
+	puts.Wait()
+	c.whole("orders")
+	settled := c.leader("orders")
+	epoch := c.epoch(settled, "orders")
+	require.LessOrEqual(t, epoch, before+3, "more than one replacement, and the return to the preferred leader")
+	for range 50 {
+		asked := time.Now()
+		require.NoError(t, c.put(leader, "orders", "after"))
+		require.Less(t, time.Since(asked), time.Second)
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.LessOrEqual(t, c.epoch(c.leader("orders"), "orders"), epoch+1, "its leaders are replaced again and again")
+	for _, at := range all {
+		r, _ := c.registration(at)
+		require.Empty(t, r.Unreachable, at)
 	}
 }
 

@@ -29,7 +29,9 @@ func (c *Channel) setBack(now, byNS int64) {
 	c.stalled = min(c.stalled, now)
 	for _, f := range c.inFlight.bySeq {
 		f.start = min(f.start, now)
-		c.inFlight.setDeadline(f, min(f.deadline, now+c.timeoutNS(f.sub)))
+		if most := now + c.timeoutNS(f.sub); f.deadline > most { // from before, so it keeps its distance
+			c.inFlight.setDeadline(f, min(f.deadline-byNS, most))
+		}
 	}
 	for _, seq := range c.retrying {
 		if e, waits := c.cursor.Deferred.Get(seq); waits && e.Deadline != 0 {

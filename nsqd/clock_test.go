@@ -28,6 +28,26 @@ func TestTimeoutAfterTheClockWasSetBack(t *testing.T) {
 	require.Zero(t, c.InFlight(s))
 }
 
+// The clock is set back again and again, by steps and by an hour. A message in flight comes again
+// when its timeout has passed, not its timeout after the last step.
+func TestTimeoutWhileTheClockIsSetBack(t *testing.T) {
+	r := newRig(Options{})
+	r.clock.add(9 * hourNS)
+	c := r.channel(t, "c", ChannelOptions{})
+	s := &Subscriber{MsgTimeoutMS: 100}
+	require.NoError(t, c.Attach(s))
+	r.publish("a")
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	for range 4 {
+		r.tick(20)
+		require.Equal(t, 1, c.InFlight(s))
+		r.clock.add(-hourNS)
+		r.ClockSetBack(hourNS)
+	}
+	r.tick(21)
+	require.Zero(t, c.InFlight(s))
+}
+
 // A leader without contact to its replicas stops delivering at the same moment, even if its clock
 // is set back.
 func TestFenceAfterTheClockWasSetBack(t *testing.T) {

@@ -192,7 +192,9 @@ func (c *Control) forget(ctx context.Context, fence meta.Compare, n ident.Node) 
 	return err
 }
 
-// snapshot is the cluster as a plan is made for it.
+// snapshot is the cluster as a plan is made for it. A broker that publishes that it cannot reach
+// others (EL-6) gets neither replicas nor leaderships until it withdraws that: its followers would
+// replace it at once, and the next plan would transfer the leadership to it again.
 func (c *Control) snapshot() controller.Snapshot {
 	s := controller.Snapshot{NowMS: time.Now().UnixMilli()}
 	for _, name := range c.o.Catalog.Records() {
@@ -215,7 +217,7 @@ func (c *Control) snapshot() controller.Snapshot {
 		}
 	}
 	for _, b := range c.o.Catalog.Candidates(0) {
-		if c.o.Up(b.Node) {
+		if r, _ := c.o.Catalog.LiveNode(b.Node); c.o.Up(b.Node) && len(r.Unreachable) == 0 {
 			s.Live = append(s.Live, b)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 func (m *Machine) Canonical(b []byte) []byte {
 	c := canon{b: b, nowMS: m.nowMS, o: &m.o}
 	c.num(uint64(m.role), uint64(m.self.Incarnation), uint64(m.self.Store), uint64(m.promised), uint64(m.committedWritten), uint64(m.log.timeNS))
+	c.age(m.committedMS, committedEveryMS)
 	c.pos(m.log.end, m.committed, m.follow.verified)
 	c.node(m.follow.leader)
 	c.num(uint64(m.log.lastCRC))

@@ -63,6 +63,8 @@ type broker struct {
 	done    []Completion
 
 	snapshots, deltas, mostDeltas int // of the channels: given to the store; since the last snapshot
+
+	committed []ident.Position // the committed ends given to the store
 }
 
 // cluster joins brokers by a queue of messages, and is their metadata store.
@@ -143,6 +145,8 @@ func (c *cluster) step(b *broker, ev Event) {
 				b.snapshots, b.deltas = b.snapshots+1, 0
 			}
 			b.mostDeltas = max(b.mostDeltas, b.deltas)
+		case queue.WriteCommitted:
+			b.committed = append(b.committed, w.At)
 		}
 		b.log = append(b.log, w.Batches...)
 	}

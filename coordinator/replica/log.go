@@ -201,9 +201,29 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 		return
 	}
 	m.committed = p
-	if m.wrote() && m.committedWritten < p.Offset {
-		m.write(queue.Write{Kind: queue.WriteCommitted, At: p})
-		m.committedWritten = p.Offset
+	if m.wrote() {
+		m.writeCommitted()
+	}
+}
+
+// committedEveryMS is how often a leader's submissions carry the committed end at most.
+const committedEveryMS = 100
+
+// keepCommitted lets the committed end ride on a submission of the leader. A put commits in a
+// Step that writes nothing, so that advanceCommitted finds no submission there; the next append, or
+// the next version of the channel state, carries the end. An old disk then tells how far its
+// leader had committed. At most one submission in committedEveryMS has it: puts pay nothing.
+func (m *Machine) keepCommitted() {
+	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {
+		m.writeCommitted()
+	}
+}
+
+// writeCommitted adds the committed end to this Step's submission, if the journal has a lower one.
+func (m *Machine) writeCommitted() {
+	if m.committedWritten < m.committed.Offset {
+		m.write(queue.Write{Kind: queue.WriteCommitted, At: m.committed})
+		m.committedWritten, m.committedMS = m.committed.Offset, m.nowMS
 	}
 }
 

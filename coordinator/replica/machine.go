@@ -21,7 +21,8 @@ type Machine struct {
 	log              log            // log.go
 	recent           recent         // log.go: the request ids in the log
 	committed        ident.Position // advanceCommitted, restartAt
-	committedWritten ident.Offset   // advanceCommitted: the committed end in the journal
+	committedWritten ident.Offset   // writeCommitted: the committed end in the journal
+	committedMS      int64          // writeCommitted: when it got there
 	promised         ident.Epoch    // promise, openEpoch: no lower epoch is answered
 	channels         channelState   // writeState
 
@@ -139,6 +140,7 @@ func (m *Machine) advance() {
 // when its token is.
 func (m *Machine) endStep() {
 	if m.out.Token != 0 {
+		m.keepCommitted()
 		m.log.closeToken(m.out.Token, m.nowMS, m.promised, m.channels.version)
 	}
 	m.out = nil

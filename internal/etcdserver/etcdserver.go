@@ -323,11 +323,12 @@ func (s *Server) Stop() {
 			s.log.WithError(err).Info("cannot transfer the leadership of the metadata: its members elect a leader")
 		}
 		s.etcd.Server.HardStop()
-		s.clients.stop()
+		// The ports first: gRPC's stop would wait for connections without a word.
 		if s.options.front != nil {
 			s.options.front.close()
 		}
 		s.port.close()
+		s.clients.stop()
 		s.closeEtcd()
 		<-s.done
 	})

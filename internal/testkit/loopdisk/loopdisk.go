@@ -1,29 +1,42 @@
 //go:build linux
 
-// Package loopdisk gives tests a small disk that fails under a running process: a file with
-// an ext4 file system, mounted through a loop device. It needs root. Only tests import it.
+// Package loopdisk gives tests a small disk that fails or hangs under a running process: a file
+// with an ext4 file system, mounted through a loop device. It needs root. Only tests import it.
 //
-// It does not tear, flip or delay writes: vfs.Memory and vfs.Faulty do, within one process.
+// A disk in a disk hangs in two ways. While the inner one hangs, a write to a file does not
+// return. While the outer one hangs, writes of the inner one fill the page cache, and syncs do
+// not return.
+//
+// It does not tear or flip writes: vfs.Memory and vfs.Faulty do, within one process.
 //
 // # Invariants
 //
 //  1. After Break every write and every sync of the disk fails with EIO, and data that was
 //     not synced is lost, as when a disk controller dies.
 //  2. After Repair the directory holds the data that was synced before Break.
+//  3. A disk that hangs goes on after the time that Hang was told, also if the test has ended.
+//
+// # Goroutines
+//
+// Hang starts one that ends when the disk goes on.
 package loopdisk
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Disk is a file system in a file, mounted on a directory.
 type Disk struct {
-	file, dir string
+	file, dir, options string
 }
 
 const (
@@ -33,10 +46,10 @@ const (
 	noLogFlush = 2
 )
 
-// Mount makes a disk of a size in bytes in file and mounts it on dir. It replaces file and
-// creates dir.
-func Mount(file, dir string, bytes int64) (*Disk, error) {
-	d := &Disk{file: file, dir: dir}
+// Mount makes a disk of a size in bytes in file and mounts it on dir, with further options of
+// mount(8). It replaces file and creates dir.
+func Mount(file, dir string, bytes int64, options ...string) (*Disk, error) {
+	d := &Disk{file: file, dir: dir, options: strings.Join(append([]string{"loop"}, options...), ",")}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("loopdisk: %w", err)
 	}
@@ -53,7 +66,33 @@ func Mount(file, dir string, bytes int64) (*Disk, error) {
 	return d, d.mount()
 }
 
-func (d *Disk) mount() error { return run("mount", "-o", "loop", d.file, d.dir) }
+func (d *Disk) mount() error { return run("mount", "-o", d.options, d.file, d.dir) }
+
+// hang freezes a file system, says so, and thaws it after a time.
+const hang = `fsfreeze -f "$1" && echo frozen && sleep "$2"; fsfreeze -u "$1"`
+
+// Hang lets no write to the disk return until the time is over. The channel is closed then. A
+// process of its own ends the hang, because a test that is killed would leave processes that
+// nobody can end.
+func (d *Disk) Hang(lasts time.Duration) (over <-chan struct{}, err error) {
+	cmd := exec.Command("sh", "-c", hang, "sh", d.dir, fmt.Sprintf("%.3f", lasts.Seconds()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loopdisk: hang: %w", err)
+	}
+	said, _ := bufio.NewReader(out).ReadString('\n')
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	if said == "" {
+		<-ended
+		return nil, fmt.Errorf("loopdisk: fsfreeze %s: %s", d.dir, cmd.ProcessState)
+	}
+	return ended, nil
+}
 
 // Break makes the disk fail until Repair.
 func (d *Disk) Break() error {

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,31 +31,21 @@ func TestChaos(t *testing.T) {
 	inside(t)
 	rounds := env.Number(t, "LOCKSTEP_ROUNDS", 1)
 	first := env.Number(t, "LOCKSTEP_SEED", uint64(time.Now().Unix()))
-	var sum edge.CounterTotals
-	var lines []string
-	void := 0
+	var s series
 	for i := range uint64(rounds) {
 		p := newPlan(first+i, rounds > 1)
 		t.Run(p.String(), func(t *testing.T) {
 			o := p.run(t)
 			t.Log(o)
-			sum = plus(sum, o.counters)
-			if o.void {
-				void++
-			}
-			lines = append(lines, fmt.Sprintf("%s: %s", p, o))
+			o.failed = t.Failed()
+			s.add(p, o)
 			fmt.Fprintf(os.Stderr, "%s %s: %s\n", time.Now().Format("15:04:05"), p, o)
 		})
 	}
-	t.Logf("%d rounds, %d void; %+v\n%s", rounds, void, sum, strings.Join(lines, "\n"))
+	t.Log(s.String())
+	fmt.Fprintln(os.Stderr, s.String())
 	if rounds >= longSeries {
-		require.Less(t, void, rounds/2+1, "too many rounds are void")
-		for what, n := range map[string]uint64{
-			"election": sum.Elections, "rollback": sum.Rollbacks, "put in doubt": sum.InDoubt,
-			"truncation": sum.Truncations, "swap": sum.Swaps,
-		} {
-			require.NotZero(t, n, "a series without a single %s", what)
-		}
+		s.requireRough(t)
 	}
 }
 
@@ -71,6 +60,11 @@ type outcome struct {
 	whole     time.Duration // from a heal to all replicas in sync, the longest
 	drained   time.Duration // from the last put to empty channels
 	counters  edge.CounterTotals
+	due       time.Duration // service that was due during faults came after this at most
+	commands  int           // of the operator
+	refused   int           // of these
+	watched   string        // what the checks during faults say
+	failed    bool
 }
 
 // String prints the outcome.
@@ -82,28 +76,39 @@ func (o outcome) String() string {
 	r := o.report
 	return fmt.Sprintf("%s%.0f/s before; %d acked, %d in doubt, %d definite failures, %d stored twice, %d came again; slowest put %s, "+
 		"in sync after %s, drained after %s; elections %d, rollbacks %d, in doubt %d, truncations %d, shrinks %d, swaps %d, moves %d; "+
-		"%d faults; %v",
+		"%s; %d faults; %v",
 		void, o.perSecond, r.Acknowledged, r.InDoubt, r.Definite, r.Copies, r.Redelivered, o.slowest.Round(time.Millisecond),
 		o.whole.Round(time.Millisecond), o.drained.Round(time.Millisecond), o.counters.Elections, o.counters.Rollbacks,
 		o.counters.InDoubt, o.counters.Truncations, o.counters.Shrinks, o.counters.Swaps, o.moves,
-		len(r.Faults), o.pairs)
+		o.watched, len(r.Faults), o.pairs)
 }
 
 // run is a round.
 func (p *plan) run(t *testing.T) (o outcome) {
-	c := newCluster(t, p.brokers, p.external)
+	c := prepared(t, p.brokers, p.external)
+	for _, b := range c.brokers {
+		b.command = append(b.command, "--durability="+p.durability())
+	}
+	c.prepareGray()
+	if p.short {
+		c.hangsAtMost = shortHang
+	}
+	c.begin()
 	c.post("/topic/create", url.Values{"topic": {topic}, "partitions": {strconv.Itoa(p.partitions)}})
+	v := c.keepVigil("channel0", "channel1")
 	sinks := make([]*sink, 2)
 	for i := range sinks {
 		name := fmt.Sprintf("channel%d", i)
 		c.post("/channel/create", url.Values{"topic": {topic}, "channel": {name}, "from": {"earliest"}})
-		sinks[i] = consume(t, c.brokers, name)
+		sinks[i] = consumeWatched(t, c.brokers, name, v)
 	}
 	order := p.watchOrder(t, c)
 	_, ok := within(wholeLimit, c.whole)
 	require.True(t, ok, "the new topic is not whole")
-	l := startLoad(t, c.brokers, 4, nominal)
+	l := startLoad(t, c.brokers, 4, nominal, v)
+	op := c.operate(p.seed)
 	o.faults(c, p, l)
+	o.watches(t, v, op)
 	o.finish(t, c, l, sinks)
 	order.requireKept(t)
 	return o
@@ -115,11 +120,13 @@ func (o *outcome) faults(c *cluster, p *plan, l *load) {
 	began, enough := time.Now(), time.Duration(env.Number(c.t, "LOCKSTEP_SECONDS", 0))*time.Second
 	o.perSecond = nominal
 	for i, two := range p.pairs {
-		if i > 0 && time.Since(began) >= enough {
+		if i > 0 && !p.short && time.Since(began) >= enough {
 			return
 		}
-		perSecond, ok := l.warmUp()
-		o.perSecond, o.void = min(o.perSecond, perSecond), o.void || !ok
+		if i == 0 || !p.short {
+			perSecond, ok := l.warmUp()
+			o.perSecond, o.void = min(o.perSecond, perSecond), o.void || !ok
+		}
 		o.pairs = append(o.pairs, two)
 		two.suffer(&round{c, p.random})
 		took, whole := within(wholeLimit, c.whole)
@@ -172,6 +179,28 @@ func (p pair) suffer(r *round) {
 		r.resume(b)
 		r.start(b)
 	}
+}
+
+// watches ends the checks that go on during faults. In a void round the machine was too slow for
+// their times.
+func (o *outcome) watches(t *testing.T, v *vigil, op *operator) {
+	late, silent := v.stop(), op.stop()
+	o.due, o.commands = v.slowest, op.given
+	for _, n := range op.refused {
+		o.refused += n
+	}
+	o.watched = fmt.Sprintf("%s; %s", v, op)
+	for _, fault := range late {
+		if o.void {
+			t.Log("void round: " + fault)
+		} else {
+			t.Error(fault)
+		}
+	}
+	for _, fault := range silent {
+		t.Error(fault)
+	}
+	t.Logf("commands refused: %v", op.refused)
 }
 
 // finish is what must happen after the last fault is healed.

@@ -28,6 +28,7 @@ func config() *nsq.Config {
 // puts one body at a time at a steady pace and retries at the next broker.
 type load struct {
 	t       *testing.T
+	vigil   *vigil // nil: nothing watches the answers
 	brokers []*broker
 	pace    time.Duration // between two puts of one producer
 	quit    chan struct{} // no new bodies
@@ -37,13 +38,14 @@ type load struct {
 	mu      sync.Mutex
 	puts    []history.Put
 	slowest time.Duration // from the first attempt to OK
+	failed  []time.Time   // when attempts failed
 	ending  sync.Once
 }
 
-func startLoad(t *testing.T, brokers []*broker, perBroker int, perSecond float64) *load {
+func startLoad(t *testing.T, brokers []*broker, perBroker int, perSecond float64, v *vigil) *load {
 	n := perBroker * len(brokers)
 	l := &load{
-		t: t, brokers: brokers, pace: time.Duration(float64(n) / perSecond * float64(time.Second)),
+		t: t, vigil: v, brokers: brokers, pace: time.Duration(float64(n) / perSecond * float64(time.Second)),
 		quit: make(chan struct{}), cancel: make(chan struct{}),
 	}
 	for i := range n {
@@ -97,8 +99,15 @@ func (p *producer) put(body string) history.Put {
 	put := history.Put{Producer: p.number, Body: body}
 	for try := 0; ; try++ {
 		b := p.brokers[(p.number+try)%len(p.brokers)]
+		if p.vigil != nil {
+			p.vigil.tries(b)
+		}
 		err := p.conns.At(b.tcp()).Publish(topic, []byte(body))
 		put.Answers = append(put.Answers, clusters.Classify(err))
+		p.noteFailure(put.Answers[len(put.Answers)-1])
+		if p.vigil != nil {
+			p.vigil.answered(b, put.Answers[len(put.Answers)-1])
+		}
 		if err == nil {
 			p.acked.Add(1)
 			return put
@@ -115,6 +124,7 @@ func (p *producer) put(body string) history.Put {
 // sink is a consumer of one channel at all brokers that finishes every message.
 type sink struct {
 	channel    string
+	vigil      *vigil // nil: nothing watches the deliveries
 	consumer   *nsq.Consumer
 	mu         sync.Mutex
 	deliveries []history.Delivery
@@ -122,9 +132,15 @@ type sink struct {
 
 func consume(t *testing.T, brokers []*broker, channel string) *sink {
 	t.Helper()
+	return consumeWatched(t, brokers, channel, nil)
+}
+
+// consumeWatched also notes the deliveries for the checks of liveness.
+func consumeWatched(t *testing.T, brokers []*broker, channel string, v *vigil) *sink {
+	t.Helper()
 	consumer, err := nsq.NewConsumer(topic, channel, config())
 	require.NoError(t, err)
-	s := &sink{channel: channel, consumer: consumer}
+	s := &sink{channel: channel, vigil: v, consumer: consumer}
 	consumer.SetLogger(clusters.Silent(), nsq.LogLevelError)
 	consumer.AddConcurrentHandlers(nsq.HandlerFunc(s.handle), 4)
 	for _, b := range brokers {
@@ -138,6 +154,9 @@ func consume(t *testing.T, brokers []*broker, channel string) *sink {
 }
 
 func (s *sink) handle(m *nsq.Message) error {
+	if s.vigil != nil {
+		s.vigil.took(s.channel, string(m.ID[:]))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deliveries = append(s.deliveries, history.Delivery{

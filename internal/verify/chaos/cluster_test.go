@@ -20,6 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+	"github.com/lockstepmq/lockstep/internal/testkit/skew"
 )
 
 const (
@@ -39,8 +40,12 @@ type broker struct {
 	log     string
 	process *exec.Cmd     // nil: it does not run
 	gone    chan struct{} // closed when the process has ended
+	ended   bool          // since it was started last
 	stopped bool          // by SIGSTOP
 	full    bool          // its disk is, or was: then it may end by itself
+	clock   *skew.Clock   // its wall clock; nil: the machine's
+	env     []string
+	disk    *hangingDisk // nil: it cannot hang
 }
 
 func (b *broker) number() int  { return b.host.number }
@@ -57,7 +62,10 @@ type cluster struct {
 	small   *broker // the one with a disk of smallDisk bytes
 	client  *http.Client
 	watch   *watcher
+	health  *health
 	moves   atomic.Int64 // of replicas, accepted
+	// hangsAtMost is the longest hang of a disk.
+	hangsAtMost time.Duration
 }
 
 // newCluster starts brokers and waits until all of them take puts.
@@ -69,12 +77,13 @@ func newCluster(t *testing.T, brokers int, external bool) *cluster {
 
 // prepared is a cluster whose brokers have not been started.
 func prepared(t *testing.T, brokers int, external bool) *cluster {
-	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}}
+	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}, hangsAtMost: longHang}
 	hosts := brokers
 	if external {
 		hosts++
 	}
 	c.net = newNetwork(t, hosts)
+	c.health = c.net.health
 	t.Cleanup(c.end)
 	if external {
 		c.etcd = c.layOutEtcd(c.net.hosts[brokers])
@@ -161,11 +170,42 @@ func (c *cluster) start(b *broker) {
 	defer log.Close()
 	b.process = exec.Command(b.command[0], b.command[1:]...)
 	b.process.Stdout, b.process.Stderr = log, log
+	b.process.Env = append(os.Environ(), b.env...)
 	b.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	require.NoError(c.t, b.process.Start())
 	process, gone := b.process, make(chan struct{})
 	b.gone = gone
 	go func() { _ = process.Wait(); close(gone) }() // ends with the process
+	if b.ended {
+		b.ended = false
+		go c.recovers(b, gone) // ends when it answers, or with the process
+	}
+}
+
+// recovers counts a broker that was started again as well as soon as it answers.
+func (c *cluster) recovers(b *broker, gone chan struct{}) {
+	client := &http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	defer c.health.hit(b.name, -1)
+	for {
+		var v edge.ClusterView
+		if b == c.etcd || clusters.Get(client, b.http(), "/v1/cluster", &v) == nil {
+			return
+		}
+		select {
+		case <-gone:
+			return
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// fell counts a broker that does not run as hurt until it answers again.
+func (c *cluster) fell(b *broker) {
+	if !b.ended {
+		b.ended = true
+		c.health.hit(b.name, 1)
+	}
 }
 
 // revive starts a broker again that ended by itself, which is a failure of the test.
@@ -179,6 +219,7 @@ func (c *cluster) revive(b *broker) {
 			c.t.Errorf("%s ended by itself: %s", b.name, b.process.ProcessState)
 		}
 		b.process = nil
+		c.fell(b)
 		c.start(b)
 	default:
 	}
@@ -187,12 +228,16 @@ func (c *cluster) revive(b *broker) {
 // kill ends a broker with SIGKILL; one that does not run stays so.
 func (c *cluster) kill(brokers ...*broker) {
 	for _, b := range brokers {
+		if b.process != nil {
+			c.fell(b)
+		}
 		c.signal(b, syscall.SIGKILL)
 	}
 	for _, b := range brokers {
 		if b.process != nil {
 			<-b.gone
-			b.process, b.stopped = nil, false
+			c.wakes(b)
+			b.process = nil
 		}
 	}
 }
@@ -203,6 +248,7 @@ func (c *cluster) stop(b *broker) {
 		return
 	}
 	c.resume(b)
+	c.fell(b)
 	c.signal(b, syscall.SIGTERM)
 	impatient := time.AfterFunc(20*time.Second, func() { c.signal(b, syscall.SIGKILL) })
 	defer impatient.Stop()
@@ -211,13 +257,24 @@ func (c *cluster) stop(b *broker) {
 }
 
 func (c *cluster) pause(b *broker) {
+	if b.process != nil && !b.stopped {
+		b.stopped = true
+		c.health.hit(b.name, 1)
+	}
 	c.signal(b, syscall.SIGSTOP)
-	b.stopped = b.process != nil
 }
 
 func (c *cluster) resume(b *broker) {
 	c.signal(b, syscall.SIGCONT)
-	b.stopped = false
+	c.wakes(b)
+}
+
+// wakes notes that a broker is not stopped any more.
+func (c *cluster) wakes(b *broker) {
+	if b.stopped {
+		b.stopped = false
+		c.health.hit(b.name, -1)
+	}
 }
 
 func (c *cluster) signal(b *broker, sig syscall.Signal) {

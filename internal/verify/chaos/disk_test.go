@@ -28,7 +28,7 @@ func (b *broker) shrinkDisk(t *testing.T) {
 
 // fill leaves so many bytes on the small disk; the filler's removal heals it.
 func (r *round) fill(leave uint64) func() {
-	b, path := r.small, filepath.Join(r.small.dir, filler)
+	b, path, end := r.small, filepath.Join(r.small.dir, filler), r.harm(r.small)
 	var fs syscall.Statfs_t
 	require.NoError(r.t, syscall.Statfs(b.dir, &fs))
 	if free := fs.Bavail * uint64(fs.Bsize); free > leave {
@@ -40,7 +40,10 @@ func (r *round) fill(leave uint64) func() {
 		}
 		require.NoError(r.t, f.Close())
 	}
-	return func() { _ = os.Remove(path) }
+	return func() {
+		_ = os.Remove(path)
+		end()
+	}
 }
 
 // diskFull leaves no space: a broker that cannot write may end, and is started again.

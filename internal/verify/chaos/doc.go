@@ -8,26 +8,37 @@
 // over. Then every put must be answered, every channel drain, the replicas be
 // equal and internal/verify/e2e/history find no fault.
 //
+// While faults go on, two judges look on. The vigil (vigil_test.go): if a minimum of in-sync members
+// of each partition is well, and these reach each other and the metadata, puts are committed and
+// answered within the times table of coordinator/replica/DESIGN.md and a second; and a leader that has
+// served and is well delivers what is committed as long as the metadata names it. The operator
+// (operator_test.go): a command to a broker that is well succeeds with an effect that is seen, or is
+// refused with a reason, in time. Both excuse only what the harness has broken itself
+// (health_test.go). No broker ends by itself.
+//
 // The test binary starts itself again inside new network and mount namespaces,
 // so nothing of the network or of the small disks is left when it ends, however
 // it ends. It needs Linux, ip (iproute2), nft (nftables), nsenter and /dev/net/tun, and the
-// right to make namespaces; where one of them is missing the tests are skipped.
+// right to make namespaces; where one of them is missing the tests are skipped. The nemeses of disks
+// that hang take root, loop devices and ext4 besides, those of wall clocks LOCKSTEP_CLOCKS=1
+// (internal/testkit/skew), as in `make chaos`.
 //
 // Beside the rounds there are traces of internal/verify/model, each of which one rule
 // alone keeps from a loss, played step by step: all that brokers say to each other
 // passes through the test, which holds back what replicas say for as long as the
 // trace needs (wire_test.go).
 //
-// Limits: it cuts no power (internal/verify/powercut does). Its processes share the
-// machine's clock (internal/verify/sim has one for each broker). A seed repeats a plan,
-// not a schedule.
+// Limits: it cuts no power (internal/verify/powercut does). A seed repeats a plan, not a schedule.
+// A topic with eight partitions is judged by each partition's committed end; if one of them lacks its
+// minimum, none is judged.
 //
 // Invariants:
 //
 //  1. A round counts only if producers put at least half of the nominal load
 //     before each pair of faults; otherwise it is void and reported so.
-//  2. A long series is void unless it saw an election, a rollback, a put in
-//     doubt, a truncation and a swap.
+//  2. A long series is void unless it saw an election, a put in doubt, a truncation, a swap,
+//     and, where disks can hang, a rollback: a leader begins one only while every member
+//     answers (RB-2), and one nemesis lets a member answer whose disk hangs.
 //  3. Clients reach every broker at all times: cuts are between brokers only.
 //  4. At most one broker loses its disk in a round.
 package chaos

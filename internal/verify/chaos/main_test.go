@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/skew"
 )
 
 // The test binary runs itself again inside new namespaces; these variables mark that run.
@@ -80,6 +81,16 @@ func again() (code int, err error) {
 			return 1, err
 		}
 		defer os.RemoveAll(dir)
+		if os.Getenv(clocksEnv) != "" {
+			overlay, err := skew.Overlay(dir, os.Getenv(clusters.OverlayEnv))
+			if err != nil {
+				return 1, err
+			}
+			if err := os.Setenv(clusters.OverlayEnv, overlay); err != nil {
+				return 1, err
+			}
+			env = append(env, clocksBuiltEnv+"=1")
+		}
 		if err := clusters.Build(dir); err != nil {
 			return 1, fmt.Errorf("build the brokers: %w", err)
 		}

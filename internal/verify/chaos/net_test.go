@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -30,6 +31,9 @@ const (
 	drop  damage = "drop"
 	reset damage = "reject with tcp reset"
 	lossy damage = "numgen random mod 100 < 8 drop"
+	// noRoute lets connects fail as over a link that is down. A refused connect, as of reset, looks
+	// like a process that has ended.
+	noRoute damage = "tcp flags & (syn | ack) == syn reject with icmp type host-unreachable"
 )
 
 // cut damages what one host sends to another on a lane.
@@ -50,17 +54,20 @@ func (h *host) enter() []string {
 	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", h.holder.Process.Pid)}
 }
 
-// network is a bridge with hosts 1…n; the test itself is host 254.
+// network is a bridge with hosts 1…n; the test itself is host 254. Any goroutine may add and
+// mend cuts.
 type network struct {
-	t     *testing.T
-	hosts []*host
-	cuts  []cut
+	t      *testing.T
+	health *health
+	hosts  []*host
+	mu     sync.Mutex
+	cuts   []cut // under mu
 	// slowWays counts them, for their names.
 	slowWays int
 }
 
 func newNetwork(t *testing.T, hosts int) *network {
-	n := &network{t: t}
+	n := &network{t: t, health: newHealth()}
 	n.script("link set lo up", "link add lockstep type bridge", "addr add 10.77.0.254/24 dev lockstep",
 		"addr add 10.77.1.254/24 dev lockstep", "link set lockstep up")
 	t.Cleanup(n.remove)
@@ -113,6 +120,11 @@ func (n *network) remove() {
 // add brings more cuts into force.
 func (n *network) add(cuts ...cut) {
 	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range cuts {
+		n.health.between(c.from, c.to, 1)
+	}
 	n.cuts = append(n.cuts, cuts...)
 	n.apply()
 }
@@ -120,10 +132,13 @@ func (n *network) add(cuts ...cut) {
 // mend removes cuts, each as often as it is named.
 func (n *network) mend(cuts ...cut) {
 	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, c := range cuts {
 		for i := range n.cuts {
 			if n.cuts[i] == c {
 				n.cuts = append(n.cuts[:i:i], n.cuts[i+1:]...)
+				defer n.health.between(c.from, c.to, -1) // once it is mended
 				break
 			}
 		}
@@ -131,7 +146,7 @@ func (n *network) mend(cuts ...cut) {
 	n.apply()
 }
 
-// apply replaces each host's rules as a whole.
+// apply replaces each host's rules as a whole. Its caller holds mu.
 func (n *network) apply() {
 	n.t.Helper()
 	for _, h := range n.hosts {
@@ -153,6 +168,11 @@ func (n *network) apply() {
 // between are the cuts in both directions between two groups.
 func between(a, b []int, lanes []lane, d damage) (cuts []cut) {
 	return append(oneWay(a, b, lanes, d), oneWay(b, a, lanes, d)...)
+}
+
+// down are the cuts of a link that is down: connections break at once, and new ones find no route.
+func down(a, b []int, lanes []lane) []cut {
+	return append(between(a, b, lanes, noRoute), between(a, b, lanes, reset)...)
 }
 
 // oneWay are the cuts of what one group sends to another.

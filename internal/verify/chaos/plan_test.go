@@ -29,12 +29,14 @@ type plan struct {
 	brokers    int
 	partitions int
 	external   bool // etcd
+	replicated bool // the durability
+	short      bool // all pairs one after the other, however long that takes; the load is measured once
 	pairs      []pair
 }
 
 func newPlan(seed uint64, large bool) *plan {
 	p := &plan{seed: seed, random: rand.New(rand.NewPCG(seed, 0)), brokers: 3, partitions: 1}
-	all := slices.Clone(nemeses)
+	all := slices.Concat(nemeses, grayHere())
 	if p.random.IntN(3) == 0 && large {
 		p.brokers = 5
 		all = append(all, replicaMoves)
@@ -43,6 +45,7 @@ func newPlan(seed uint64, large bool) *plan {
 		p.partitions = 8
 	}
 	p.external = p.random.IntN(3) == 0
+	p.replicated = p.random.IntN(3) == 0
 	p.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if wanted := os.Getenv("LOCKSTEP_NEMESIS"); wanted != "" {
 		n := named(all, wanted)
@@ -78,5 +81,12 @@ func (p *plan) String() string {
 	if p.external {
 		etcd = "external"
 	}
-	return fmt.Sprintf("seed %d %d brokers %d partitions %s etcd", p.seed, p.brokers, p.partitions, etcd)
+	return fmt.Sprintf("seed %d %d brokers %d partitions %s etcd %s", p.seed, p.brokers, p.partitions, etcd, p.durability())
+}
+
+func (p *plan) durability() string {
+	if p.replicated {
+		return "replicated"
+	}
+	return "sync"
 }

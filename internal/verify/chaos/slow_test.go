@@ -56,8 +56,18 @@ func (n *network) slow(a, b []int, lanes []lane, delay time.Duration) (heal func
 	for _, end := range w.ends {
 		w.wg.Go(func() { w.take(end) }) // ends when its interface is closed
 	}
-	n.t.Cleanup(w.close)
-	return w.close
+	pairs := between(a, b, lanes, "")
+	for _, c := range pairs {
+		n.health.between(c.from, c.to, 1)
+	}
+	heal = sync.OnceFunc(func() {
+		w.close()
+		for _, c := range pairs {
+			n.health.between(c.from, c.to, -1)
+		}
+	})
+	n.t.Cleanup(heal)
+	return heal
 }
 
 // close ends it: the routes go with the interfaces, and these with their files.

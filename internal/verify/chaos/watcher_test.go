@@ -18,12 +18,19 @@ type watcher struct {
 	mu     sync.Mutex
 	past   edge.CounterTotals            // of lives that have ended
 	last   map[string]edge.CounterTotals // broker → of its present life
+	seen   map[string]sight
+}
+
+// sight is the last view of a broker, and when it was asked for.
+type sight struct {
+	at   time.Time
+	view edge.ClusterView
 }
 
 // watchCounters looks at every broker until stopped.
 func watchCounters(c *cluster) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watcher{cancel: cancel, last: map[string]edge.CounterTotals{}}
+	w := &watcher{cancel: cancel, last: map[string]edge.CounterTotals{}, seen: map[string]sight{}}
 	for _, b := range c.brokers {
 		w.wg.Go(func() { w.watch(ctx, b.name, b.http()) }) // ends at stop
 	}
@@ -43,6 +50,7 @@ func (w *watcher) watch(ctx context.Context, name, address string) {
 }
 
 func (w *watcher) look(client *http.Client, name, address string) {
+	asked := time.Now()
 	resp, err := client.Get("http://" + address + "/v1/cluster")
 	if err != nil {
 		return
@@ -58,6 +66,20 @@ func (w *watcher) look(client *http.Client, name, address string) {
 		w.past = plus(w.past, before)
 	}
 	w.last[name] = v.Counters
+	w.seen[name] = sight{asked, v}
+}
+
+// views are those that were asked for since a moment.
+func (w *watcher) views(since time.Time) map[string]edge.ClusterView {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fresh := map[string]edge.ClusterView{}
+	for name, s := range w.seen {
+		if s.at.After(since) {
+			fresh[name] = s.view
+		}
+	}
+	return fresh
 }
 
 // restarted reports whether a counter went back.

@@ -10,12 +10,15 @@ import (
 // channel is the one that every partition has.
 const channel = "c"
 
+// msgTimeout is that of a delivery which the consumer does not answer.
+func (t times) msgTimeout() micros { return 2 * t.isr }
+
 // newQueue makes the real channels of a partition. Without a node it only folds
 // versions of their state.
 func newQueue(h *host, log nsqd.Log, rep nsqd.Replicator) *nsqd.Partition {
 	o, id := nsqd.Options{}, ident.Partition{}
 	if h != nil {
-		o.Now, o.MsgTimeoutMS = h.n.wallNS, int64(2*h.n.w.times.isr/millisecond)
+		o.Now, o.MsgTimeoutMS = h.n.wallNS, int64(h.n.w.times.msgTimeout()/millisecond)
 		id = h.n.w.partition(h.part)
 	}
 	return nsqd.NewPartition("t", id, log, rep, o)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -19,6 +20,7 @@ type consumer struct {
 	at  *host
 	ch  *nsqd.Channel
 	sub *nsqd.Subscriber
+	out map[ident.Sequence]micros // deliveries to sub, and when they came
 }
 
 func (c *consumer) next() {
@@ -66,7 +68,7 @@ func (c *consumer) attach(h *host) bool {
 		c.at = nil
 		return false
 	}
-	c.at, c.ch, c.sub = h, ch, sub
+	c.at, c.ch, c.sub, c.out = h, ch, sub, map[ident.Sequence]micros{}
 	return true
 }
 
@@ -74,9 +76,10 @@ func (c *consumer) attach(h *host) bool {
 func (c *consumer) pull() {
 	for _, d := range c.ch.Pull(c.sub, 1+c.rand.IntN(64), nil) {
 		c.w.check.delivered(c.at, d)
-		at, ch, sub, d := c.at, c.ch, c.sub, d
+		at, ch, sub, out, d := c.at, c.ch, c.sub, c.out, d
+		out[d.Message.Seq] = c.w.now
 		work := micros(c.rand.Int64N(int64(c.pause())))
-		fate := func() { at.finish(ch, sub, d) }
+		fate := func() { delete(out, d.Message.Seq); at.finish(ch, sub, d) }
 		switch chance := c.rand.IntN(100); {
 		case c.drain || chance < 85:
 		case chance < 96:
@@ -87,7 +90,10 @@ func (c *consumer) pull() {
 			case chance >= 94: // retention will come to it first
 				delay *= 12
 			}
-			fate = func() { _ = ch.Requeue(sub, d.Message.Seq, delay) } // timed out meanwhile: no matter
+			fate = func() { // timed out meanwhile: no matter
+				delete(out, d.Message.Seq)
+				_ = ch.Requeue(sub, d.Message.Seq, delay)
+			}
 		default:
 			continue // forgotten: it times out
 		}

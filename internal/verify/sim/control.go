@@ -48,7 +48,7 @@ func (n *node) snapshot() controller.Snapshot {
 		}
 	}
 	for i, r := range n.live {
-		if r.incarnation != 0 && !r.handingOver {
+		if r.incarnation != 0 && !r.handingOver && len(r.unreachable) == 0 {
 			load[i].Node = n.w.nodes[i].name
 			s.Live = append(s.Live, load[i])
 		}

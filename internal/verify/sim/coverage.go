@@ -53,6 +53,7 @@ const (
 	StateDeferred
 	StatePowerLost
 	StateRecovered
+	StateClockSetBack
 	stateCount
 )
 
@@ -68,7 +69,7 @@ func (s State) String() string {
 		"quarantine", "repaired from a peer", "refused short of space", "disk full", "metadata compacted",
 		"minimum changed", "leader replaced though it lives",
 		"passed by retention", "compared beyond the tables", "deferred message seen", "power lost unsynced",
-		"recovered uncleanly",
+		"recovered uncleanly", "wall clock set back",
 	}[s]
 }
 

@@ -43,7 +43,7 @@ func (c *checker) delivered(h *host, d edge.Delivery) {
 	}
 	if at := d.Message.DeliverAt; at != 0 {
 		c.w.cover[StateDeferred]++
-		if now := epochNS + int64(c.w.now)*1000; at > now {
+		if now := c.w.latest(); at > now {
 			c.w.failf("early", h.part, "%s delivers sequence %d %d ms before it is due", h.n.name, seq, (at-now)/1e6)
 		}
 	}
@@ -58,6 +58,16 @@ func (c *checker) delivered(h *host, d edge.Delivery) {
 	}
 	l.delivered = append(l.delivered, seq)
 	l.deliveries = append(l.deliveries, history.Delivery{ID: string(d.ID[:]), Body: string(d.Message.Body), Attempts: d.Message.Attempts})
+}
+
+// latest is the latest time that is right, or that some clock has shown. A message is due when the
+// clock of its leader says so.
+func (w *world) latest() int64 {
+	now := w.trueNS()
+	for _, n := range w.nodes {
+		now = max(now, n.clock.latest)
+	}
+	return now
 }
 
 // inOrder: on an ordered channel a message comes when the one before it is

@@ -38,8 +38,11 @@
 //
 // One seed of six is gray (gray.go): it has no plan of faults, but one broker at a time
 // that is half alive: its links flap every 0.1 to 0.8 T_isr, its disk hangs for 0.5 to 32
-// T_isr, its process stands still, it reaches only the metadata or only the brokers, or
-// it labels puts with a time that jumps within an hour of the right one.
+// T_isr, its process stands still, it reaches only the metadata or only the brokers, or its wall
+// clock jumps within an hour of the right time and keeps a difference. A quarter of these seeds
+// has OK from the page cache, and some have delayed messages. A delayed message is due when the
+// clock of its leader says so: with clocks that differ by an hour it may come an hour late, and the
+// healed clocks agree on a time that none of them has passed.
 //
 // A healed network still loses a message now and then, but repeats it within
 // T_lag: there and back is within the write deadline, so every put commits.
@@ -70,10 +73,11 @@
 //     is under way, their states are equal.
 //  13. The history of all clients passes internal/verify/e2e/history, the judge of the tests
 //     with real processes, which has to flag 19 corrupted histories.
-//  14. No message is delivered before it is due, and at the end a consumer has tried to
-//     finish each one that its channel is done with.
+//  14. No message is delivered before it is due by the latest of the clocks, and at the end a
+//     consumer has tried to finish each one that its channel is done with.
 //  15. While faults go on: if a minimum of members is well, and these reach each other and
 //     the metadata, puts are served within the times of coordinator/replica/DESIGN.md and one T_isr, which
 //     stands for a second. A leader that has served delivers as long as the metadata
-//     names it. A machine stops only because of its disk (liveness.go).
+//     names it. A machine stops only because of its disk. A delivery is in flight for no longer
+//     than twice its timeout by the right clock (liveness.go).
 package sim

@@ -9,13 +9,13 @@ package sim
 type gray int
 
 const (
-	flapAll   gray = iota // all its links break and come back
-	flapPair              // those to one other broker do
-	hangDisk              // no sync ends for a while, again and again
-	hangStill             // its process stands still
-	loseAll               // it reaches no broker, but the metadata
-	loseMeta              // it does not reach the metadata
-	hourAhead             // it labels puts with a time that jumps within an hour of the right one
+	flapAll    gray = iota // all its links break and come back
+	flapPair               // those to one other broker do
+	hangDisk               // no sync ends for a while, again and again
+	hangStill              // its process stands still
+	loseAll                // it reaches no broker, but the metadata
+	loseMeta               // it does not reach the metadata
+	clockJumps             // its wall clock jumps within an hour of the right time
 	grayCount
 )
 
@@ -62,6 +62,17 @@ func drawGray(seed uint64, s *scenario) (ills []illness) {
 	return ills
 }
 
+// grayMore is what a gray seed has besides: OK from the page cache in a quarter of the seeds, and
+// messages that are to be delivered later in some.
+func grayMore(seed uint64, s *scenario, ills []illness) more {
+	r := stream(seed, 8)
+	m := more{ills: ills, cached: r.IntN(4) == 0}
+	if r.IntN(2) == 0 && !s.ordered {
+		m.deferred = 1 + r.IntN(30)
+	}
+	return m
+}
+
 // beIll makes a broker ill.
 func (w *world) beIll(i illness) {
 	n := w.victim(i.fault)
@@ -88,8 +99,8 @@ func (w *world) beIll(i illness) {
 	case loseMeta:
 		w.faults++
 		w.cutFromEtcd(i.fault, n)
-	case hourAhead:
-		w.mislabel(n, i.period, end)
+	case clockJumps:
+		w.jump(n, i.period, end)
 	}
 }
 
@@ -134,13 +145,17 @@ func (w *world) hang(n *node, period, end micros) {
 	w.after(2*period, func() { w.hang(n, period, end) })
 }
 
-// mislabel has a broker label puts with another time, within an hour, until the end.
-func (w *world) mislabel(n *node, period, end micros) {
-	n.clock.label = 0
-	if w.healed || w.now >= end {
+// jump lets the wall clock of a broker jump within an hour of the right time, again and again,
+// until the end. Half of the clocks keep the difference then.
+func (w *world) jump(n *node, period, end micros) {
+	if w.healed {
 		return
 	}
 	w.faults++
-	n.clock.label = hourNS - w.spare.Int64N(2*hourNS)
-	w.after(period, func() { w.mislabel(n, period, end) })
+	n.clock.wall = hourNS - w.spare.Int64N(2*hourNS)
+	if w.now >= end {
+		n.clock.wall *= w.spare.Int64N(2)
+		return
+	}
+	w.after(period, func() { w.jump(n, period, end) })
 }

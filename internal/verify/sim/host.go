@@ -254,7 +254,7 @@ func (h *host) propose(d queue.Draft, done func(replica.Completion)) {
 		h.n.post(boot, func() {
 			puts := h.waiting
 			h.waiting = nil
-			h.step(replica.Propose{Puts: puts, TimeNS: h.n.wallNS() + h.n.clock.label})
+			h.step(replica.Propose{Puts: puts, TimeNS: h.n.wallNS()})
 		})
 	})
 }

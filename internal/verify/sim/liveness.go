@@ -33,6 +33,9 @@ type memberSince struct {
 //   - A leader that has served goes on delivering as long as the metadata names it and
 //     it reaches the metadata.
 //   - A machine stops only because of its disk.
+//   - A delivery that its consumer does not answer is in flight for no longer than twice its timeout,
+//     by the right clock, whatever the broker's clock says. Twice, because a clock that is set back
+//     by less than a timeout cannot be told from a delivery that has just begun.
 type lively struct {
 	w     *world
 	nodes []micros   // since when each broker is well
@@ -70,6 +73,28 @@ func (l *lively) look() {
 		if w.etcd.parts[p].Revision != 0 {
 			l.partition(p, &w.etcd.parts[p])
 		}
+	}
+	for _, c := range w.consumers {
+		l.timesOut(c)
+	}
+}
+
+// tickSlack is what a broker's timers take besides.
+const tickSlack = 50 * millisecond
+
+// timesOut checks the deliveries to a consumer.
+func (l *lively) timesOut(c *consumer) {
+	h, now := c.at, l.w.now
+	if h == nil || h.gone || h.leads == 0 || h.n.paused || now-h.n.wokeAt < tickSlack || c.ch.Err(c.sub) != nil {
+		return
+	}
+	for seq, at := range c.out {
+		if now-at > 2*l.w.times.msgTimeout()+tickSlack {
+			delete(c.out, seq)
+		}
+	}
+	if held := c.ch.InFlight(c.sub); held > len(c.out) {
+		l.w.failf("liveness", c.part, "%s holds %d deliveries in flight, %d of them for longer than twice their timeout", h.n.name, held, held-len(c.out))
 	}
 }
 

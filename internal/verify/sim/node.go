@@ -20,6 +20,7 @@ type node struct {
 	up     bool
 	boot   int // raised at each start; events scheduled for an older process are void
 	paused bool
+	wokeAt micros   // when it went on last
 	inbox  []func() // what happens to a stopped process happens when it goes on
 
 	letters []letter // for the core loop
@@ -55,9 +56,10 @@ type clock struct {
 	rate float64
 	jump micros
 	wall int64 // ns
-	// label is what the time of a put is off besides, in ns: it orders nothing and is
-	// compared with nothing.
-	label int64
+	// wallBefore and trueBefore are the times at the last tick of the process, in ns.
+	wallBefore, trueBefore int64
+	// latest is the latest time that the wall clock has shown, in ns.
+	latest int64
 }
 
 func (n *node) nowMS() int64 {
@@ -65,7 +67,29 @@ func (n *node) nowMS() int64 {
 }
 
 func (n *node) wallNS() int64 {
-	return epochNS + int64(n.w.now)*1000 + n.clock.wall
+	now := n.w.trueNS() + n.clock.wall
+	n.clock.latest = max(n.clock.latest, now)
+	return now
+}
+
+// trueNS is the right time.
+func (w *world) trueNS() int64 { return epochNS + int64(w.now)*1000 }
+
+// keepTime notifies the channels of a wall clock that was set back, as the broker's clock does
+// (coordinator/engine/clock.go).
+func (n *node) keepTime() {
+	wall, now := n.wallNS(), n.w.trueNS()
+	by := now - n.clock.trueBefore - (wall - n.clock.wallBefore)
+	n.clock.wallBefore, n.clock.trueBefore = wall, now
+	if by <= int64(n.w.times.isr)*1000/10 { // 100 ms of the daemon, whose T_isr is a second
+		return
+	}
+	n.w.cover[StateClockSetBack]++
+	for _, h := range n.hosts {
+		if h != nil {
+			h.queue.ClockSetBack(by)
+		}
+	}
 }
 
 // hourNS is an hour of wall time.
@@ -97,6 +121,7 @@ func (n *node) start() {
 	n.letters, n.passing = nil, false
 	clear(n.keys)
 	clear(n.live)
+	n.clock.wallBefore, n.clock.trueBefore = n.wallNS(), n.w.trueNS()
 	for i := range n.peers {
 		n.peers[i], n.heard[i] = peerView{since: n.w.now}, -second*1000
 	}
@@ -129,7 +154,7 @@ func (n *node) resume() {
 		return
 	}
 	n.w.note(string(n.name), -1, "goes on")
-	n.paused = false
+	n.paused, n.wokeAt = false, n.w.now
 	waiting, boot := n.inbox, n.boot
 	n.inbox = nil
 	for _, do := range waiting {
@@ -143,6 +168,7 @@ func (n *node) tick(boot int) {
 	if n.boot != boot || !n.up || n.paused {
 		return
 	}
+	n.keepTime()
 	n.lookAtPeers()
 	n.publishUnreachable()
 	n.renew()

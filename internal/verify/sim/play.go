@@ -101,10 +101,16 @@ func (w *world) heal() {
 	e.down, e.loseP, e.lateP = false, 0, 0
 	clear(e.cut)
 	clear(e.lag)
+	// All clocks agree from now on. They agree on a time that none of them has passed, so that
+	// no message waits for a date that only one of them has seen.
+	ahead := int64(0)
+	for _, n := range w.nodes {
+		ahead = max(ahead, n.clock.latest-w.trueNS())
+	}
 	for _, n := range w.nodes {
 		n.resume()
 		n.crashIn = 0
-		n.clock.wall, n.clock.label = 0, 0
+		n.clock.wall = ahead
 		n.disk.slowUntil, n.disk.stallUntil, n.disk.fullUntil, n.disk.shortUntil = 0, 0, 0, 0
 		if n.disk.failed || n.stopping {
 			n.crash()

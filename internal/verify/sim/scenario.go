@@ -89,7 +89,7 @@ func draw(seed uint64) scenario {
 	s.faults = drawFaults(r, &s)
 	s.more = drawMore(seed, &s)
 	if ills := drawGray(seed, &s); ills != nil {
-		s.more, s.faults = more{ills: ills}, nil
+		s.more, s.faults = grayMore(seed, &s, ills), nil
 	}
 	s.options.Epochs = s.epochs
 	return s
