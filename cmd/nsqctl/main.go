@@ -52,7 +52,7 @@ a broker at the default ports.`,
 	f.StringSliceVar(&t.Addresses, "nsqd-http-address", []string{httpAddress}, "HTTP address of any broker, with TLS its HTTPS address ("+httpsAddress+"); may be repeated, the next is asked when one does not answer")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	t.security.flags(f)
-	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newMan())
+	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t), newMigrate(t), newImportNSQD(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newMan())
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
 	for _, group := range root.Commands() {
 		if !group.Runnable() {
