@@ -48,8 +48,8 @@ func (r importReport) published() (n int64) {
 	return n
 }
 
-// nsqctl runs a command with this cluster's addresses.
-func (c *cluster) nsqctl(args ...string) (stdout, stderr string, err error) {
+// ctl runs nsqctl with the addresses of all brokers.
+func (c *cluster) ctl(args ...string) (stdout, stderr string, err error) {
 	var out, problems strings.Builder
 	cmd := exec.CommandContext(c.t.Context(), built.path("nsqctl"), append(args, c.addresses()...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &problems, c.t.TempDir()
@@ -69,7 +69,7 @@ func (c *cluster) addresses() []string {
 // importNSQD imports a data path.
 func (c *cluster) importNSQD(dir string) importReport {
 	c.t.Helper()
-	out, problems, err := c.nsqctl("import-nsqd", dir, "-o=json")
+	out, problems, err := c.ctl("import-nsqd", dir, "-o=json")
 	require.NoError(c.t, err, "%s%s", out, problems)
 	var r importReport
 	require.NoError(c.t, json.Unmarshal([]byte(out), &r), out)
@@ -224,13 +224,13 @@ func TestImportNSQD(t *testing.T) {
 	n := stock.NSQD(t, dir, stockFlags...)
 	published, finished := fill(t, n.HTTP, n.TCP, 0, 1500)
 	c := start(t, 3)
-	_, problems, err := c.nsqctl("import-nsqd", dir)
+	_, problems, err := c.ctl("import-nsqd", dir)
 	require.Error(t, err)
 	require.Contains(t, problems, "a running nsqd uses it")
 	n.Stop()
 
 	before := snapshot(t, dir)
-	out, problems, err := c.nsqctl("import-nsqd", dir, "--dry-run", "-o=json")
+	out, problems, err := c.ctl("import-nsqd", dir, "--dry-run", "-o=json")
 	require.NoError(t, err, problems)
 	require.Equal(t, before, snapshot(t, dir), "a dry run writes nothing")
 	var dry importReport
@@ -266,7 +266,7 @@ func TestImportNSQD(t *testing.T) {
 	n = stock.NSQD(t, dir, stockFlags...) // one that runs again changes the queues
 	finishSome(t, n.TCP, 100)
 	n.Stop()
-	_, problems, err = c.nsqctl("import-nsqd", dir)
+	_, problems, err = c.ctl("import-nsqd", dir)
 	require.Error(t, err)
 	require.Contains(t, problems, "an nsqd has changed the queue")
 }

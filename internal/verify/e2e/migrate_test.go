@@ -384,10 +384,10 @@ func (m *migration) verdict(began time.Time, each int) {
 // TestMigrateRefuses: the status for programs, and what migrate refuses.
 func TestMigrateRefuses(t *testing.T) {
 	c := start(t, 1)
-	_, problems, err := c.nsqctl("migrate", "run", "--from-nsqd-http-address="+c.Brokers[0].HTTP)
+	_, problems, err := c.ctl("migrate", "run", "--from-nsqd-http-address="+c.Brokers[0].HTTP)
 	require.Error(t, err)
 	require.Contains(t, problems, "broker of Lockstep")
-	_, problems, err = c.nsqctl("migrate", "run", "--from-lookupd-http-address="+c.Brokers[0].HTTP)
+	_, problems, err = c.ctl("migrate", "run", "--from-lookupd-http-address="+c.Brokers[0].HTTP)
 	require.Error(t, err)
 	require.Contains(t, problems, "broker of Lockstep")
 	stock := stocknsq.Build(t)
@@ -397,7 +397,7 @@ func TestMigrateRefuses(t *testing.T) {
 	require.NoError(t, err)
 	_ = resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	out, problems, err := c.nsqctl("migrate", "status", "--from-nsqd-http-address="+n.HTTP, "-o=json")
+	out, problems, err := c.ctl("migrate", "status", "--from-nsqd-http-address="+n.HTTP, "-o=json")
 	require.NoError(t, err, problems)
 	var status struct {
 		Left  int
@@ -406,7 +406,7 @@ func TestMigrateRefuses(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &status))
 	require.Equal(t, 1, status.Left)
 	require.Contains(t, status.Notes[0], "topic unread has no channel")
-	out, problems, err = c.nsqctl("migrate", "run", "--from-nsqd-http-address="+n.HTTP, "--unread", "--until-drained", "--poll=200ms")
+	out, problems, err = c.ctl("migrate", "run", "--from-nsqd-http-address="+n.HTTP, "--unread", "--until-drained", "--poll=200ms")
 	require.NoError(t, err, problems)
 	require.Contains(t, out, "1 messages moved")
 	require.Equal(t, map[string]int{"hello": 1}, drainAll(t, c.Brokers[0].TCP, "unread", "first", func(total int) bool { return total == 1 }))

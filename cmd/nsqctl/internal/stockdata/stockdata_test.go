@@ -60,15 +60,19 @@ func readAll(t require.TestingT, q *Queue) (numbers []int, damage []Damage) {
 	}
 }
 
-// delivered returns the messages that a stock nsqd delivers from the files.
-func delivered(t require.TestingT, dir, name string) (numbers []int) {
+// silence is how long a queue has delivered nothing when it has no more.
+const silence = 30 * time.Millisecond
+
+// delivered returns the messages that a stock nsqd delivers from the files. A message behind them would show the
+// end at once, but go-diskqueue fills the lost end of a torn file with zeros then.
+func delivered(t require.TestingT, dir, name string, torn bool) (numbers []int) {
 	q := stock(dir, name)
 	defer q.Close()
 	const end = 1 << 40
-	for silent := 0; ; {
-		if silent == 0 {
-			require.NoError(t, q.Put(record(end, 1)))
-		}
+	if !torn {
+		require.NoError(t, q.Put(record(end, 1)))
+	}
+	for {
 		select {
 		case b := <-q.ReadChan():
 			var n int
@@ -78,9 +82,11 @@ func delivered(t require.TestingT, dir, name string) (numbers []int) {
 				return numbers
 			}
 			numbers = append(numbers, n)
-			silent = 1
-		case <-time.After(100 * time.Millisecond):
-			silent = 0 // the queue has skipped the file with the end
+		case <-time.After(silence):
+			if torn {
+				return numbers
+			}
+			require.NoError(t, q.Put(record(end, 1))) // it has skipped the file with the end
 		}
 	}
 }
@@ -92,7 +98,7 @@ func copyFiles(t require.TestingT, from string) string {
 	return to
 }
 
-// isPrefixFree reports whether all of part are in whole, in this order.
+// within reports whether all of part are in whole, in this order.
 func within(whole, part []int) bool {
 	for _, n := range whole {
 		if len(part) > 0 && part[0] == n {
@@ -112,14 +118,14 @@ func TestReadsWhatNSQDDelivers(t *testing.T) {
 		defer os.RemoveAll(dir)
 		describe(t, dir, `{"version":"1.3.0","topics":[{"name":"orders","channels":[{"name":"billing"}]}]}`)
 		const name = "orders:billing"
-		written, exact := 0, true
+		written, exact, cut := 0, true, false
 		for range rapid.IntRange(1, 3).Draw(t, "lives") {
 			q := stock(dir, name)
 			for range rapid.IntRange(0, 60).Draw(t, "steps") {
 				if q.Depth() > 0 && rapid.IntRange(0, 2).Draw(t, "what") == 0 {
 					select {
 					case <-q.ReadChan():
-					case <-time.After(100 * time.Millisecond): // nothing but damage was left
+					case <-time.After(silence): // nothing but damage was left
 					}
 					continue
 				}
@@ -149,13 +155,13 @@ func TestReadsWhatNSQDDelivers(t *testing.T) {
 			require.NoError(t, err)
 			q = p.Topics[0].Channels[0].Queue
 			torn++
-			exact = false
+			exact, cut = false, true
 		}
 		defer p.Close()
 		got, damage := readAll(t, q)
 		other := copyFiles(t, dir)
 		defer os.RemoveAll(other)
-		want := delivered(t, other, name)
+		want := delivered(t, other, name, cut)
 		require.True(t, within(got, want), "nsqd delivers %v, read were %v (%v)", want, got, damage)
 		for i, n := range got {
 			require.Less(t, n, written)
@@ -247,14 +253,15 @@ func TestTopicsAndChannels(t *testing.T) {
 	defer p.Close()
 	var names []string
 	for _, topic := range p.Topics {
-		names = append(names, fmt.Sprint(topic.Name, topic.Paused, topic.Unlisted))
+		names = append(names, fmt.Sprintln(topic.Name, topic.Paused, topic.Unlisted))
 		for _, c := range topic.Channels {
 			depth, _ := c.Queue.Depth()
-			names = append(names, fmt.Sprint(":", c.Name, c.Paused, c.Unlisted, depth))
+			names = append(names, fmt.Sprintln(":", c.Name, c.Paused, c.Unlisted, depth))
 		}
 	}
 	require.Equal(t, []string{
-		"a.diskqueue.bfalsetrue", ": cfalsetrue1", "newfalsetrue", "orderstruefalse", ": afalsefalse0", ": btruefalse0", ": latefalsetrue1",
+		"a.diskqueue.b false true\n", ": c false true 1\n", "new false true\n", "orders true false\n",
+		": a false false 0\n", ": b true false 0\n", ": late false true 1\n",
 	}, names)
 }
 
