@@ -12,6 +12,7 @@ SEQUENCES ?= 200000
 STATES ?= 4000000
 ROUNDS ?= 50
 ROUND_SECONDS ?= 120
+MESSAGES ?= 1000000
 BENCHTIME ?= 1s
 COUNT ?= 6
 BASE ?= .ci/microbench.txt
@@ -24,7 +25,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz conformance release deb container-root container test-packages clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos migrate model mutants mutants-fast storage-faults fuzz conformance release deb container-root container test-packages clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +92,7 @@ test-long: ## hours: all long runs below, one after the other
 	$(MAKE) mutants
 	$(MAKE) fuzz FUZZTIME=10m
 	$(MAKE) conformance
+	$(MAKE) migrate
 	$(MAKE) bench-check
 	$(MAKE) chaos
 
@@ -153,6 +155,9 @@ mutants-fast: ## each rule of the protocol removed once: check that its fastest 
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
 	LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+
+migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
+	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

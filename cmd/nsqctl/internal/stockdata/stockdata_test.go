@@ -133,6 +133,7 @@ func TestReadsWhatNSQDDelivers(t *testing.T) {
 				written++
 			}
 			if rapid.Bool().Draw(t, "kill") {
+				q.Depth() // its goroutine writes no file now
 				killed := copyFiles(t, dir)
 				require.NoError(t, q.Close())
 				require.NoError(t, os.RemoveAll(dir))
