@@ -179,16 +179,35 @@ func (o *importing) prepare(ctx context.Context) error {
 			}
 		}
 	}
-	var v edge.ClusterView
-	if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+	if err := o.begin(ctx); err != nil {
 		return err
 	}
-	for _, topic := range o.path.Topics {
-		if err := o.state.begin(topic.Name, v); err != nil {
+	return o.state.save()
+}
+
+// begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
+func (o *importing) begin(ctx context.Context) error {
+	for deadline := time.Now().Add(growthWait); ; {
+		var v edge.ClusterView
+		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+			return err
+		}
+		var err error
+		for _, topic := range o.path.Topics {
+			err = errors.Join(err, o.state.begin(topic.Name, v))
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errNotListed) || time.Now().After(deadline) {
 			return fmt.Errorf("%s: %w", o.stateFile, err)
 		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return o.state.save()
 }
 
 // pauseOnce pauses what the stock nsqd has paused: once, for an operator may unpause it meanwhile.

@@ -14,6 +14,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
+// errNotListed means that a broker does not know a topic that was created.
+var errNotListed = errors.New("the cluster does not list a topic that was created")
+
 // importProgress is the content of the state file of an import.
 type importProgress struct {
 	Version int                      `json:"v"`
@@ -125,7 +128,7 @@ func (s *importProgress) begin(topic string, v edge.ClusterView) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("the cluster does not list topic %s, which was created", topic)
+	return fmt.Errorf("%w: %s", errNotListed, topic)
 }
 
 // growth is the number of messages that a topic has received since the import began.

@@ -138,6 +138,12 @@ func readMigration(ctx context.Context, t *target, source *stockcluster.Source) 
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), strings.Compare(a.Channel, b.Channel))
 	})
 	s.Channels = slices.DeleteFunc(s.Channels, func(ch migrationChannel) bool { return ch.Channel == unreadChannel && ch.Left == 0 })
+	s.sum()
+	return s, nil
+}
+
+// sum fills in the fields that follow from the channels.
+func (s *migrationStatus) sum() {
 	for _, ch := range s.Channels {
 		s.Left += ch.Left
 		s.Consumers += ch.Consumers
@@ -146,7 +152,6 @@ func readMigration(ctx context.Context, t *target, source *stockcluster.Source) 
 		}
 	}
 	s.Next = s.next()
-	return s, nil
 }
 
 // row returns the row of a channel.

@@ -72,6 +72,7 @@ func (l *Log) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
+// String returns the output up to now.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

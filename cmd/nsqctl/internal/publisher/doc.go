@@ -1,7 +1,7 @@
 // Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol:
 // it keeps a window of unanswered puts over one connection, with TLS and AUTH, and goes on at
-// the next address when a broker fails. go-nsq waits for each answer before the next put, and continues in
-// clear text at a port without TLS.
+// the next address when a broker fails. go-nsq waits for each answer before the next put, and
+// continues in clear text at a port without TLS.
 //
 // It chooses no partition, subscribes to nothing and uses no HTTP. It prints nothing: the
 // caller receives the reports of problems, the progress and the totals.
@@ -18,7 +18,7 @@
 //
 // # Goroutines
 //
-// One goroutine calls Run or Send and owns the publisher and the writing side of the connection. One
-// reads the input ahead, and one for each connection reads the answers; both pass on values
-// by channels.
+// One goroutine calls Run or Send and owns the publisher and the writing side of the
+// connection. One reads the input of Run ahead, and one for each connection reads the answers;
+// both pass on values by channels.
 package publisher

@@ -14,5 +14,5 @@
 //     restart, in the same order: it begins at the read position of the metadata, reads on
 //     beyond its write position to the end of the file, and goes on with the next file behind a
 //     record that cannot be read.
-//  3. What cannot be read is reported with its file and offset.
+//  3. Bytes that cannot be read are reported with their file and offset.
 package stockdata

@@ -56,6 +56,7 @@ type Damage struct {
 	Why    string
 }
 
+// String names the file, the offset and the reason.
 func (d Damage) String() string {
 	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
 }
