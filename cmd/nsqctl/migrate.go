@@ -23,7 +23,7 @@ import (
 const unreadChannel = "lockstep-migrate"
 
 func newMigrate(t *target) *cobra.Command {
-	source := &stockcluster.Source{HTTP: &http.Client{Timeout: apiTimeout}} // without the credentials of the target
+	source := &stockSide{}
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "move a running stock NSQ cluster to Lockstep",
@@ -42,12 +42,30 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 	f := cmd.PersistentFlags()
 	f.StringSliceVar(&source.Lookupds, "from-lookupd-http-address", nil, "HTTP address of an nsqlookupd of the stock cluster; may be repeated")
 	f.StringSliceVar(&source.NSQDs, "from-nsqd-http-address", nil, "HTTP address of an nsqd of the stock cluster; may be repeated, instead of nsqlookupds")
+	f.BoolVar(&source.enabled, "from-tls", false, "use TLS for TCP connections to the nsqds; each of the other --from-tls flags implies it")
+	f.StringVar(&source.rootCA, "from-tls-root-ca-file", "", "certificate authorities of the stock cluster; empty: the system's")
+	f.StringVar(&source.cert, "from-tls-cert", "", "client certificate for the stock cluster")
+	f.StringVar(&source.key, "from-tls-key", "", "private key of --from-tls-cert")
+	f.BoolVar(&source.insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the stock cluster")
+	f.StringVar(&source.secret, "from-auth-secret", "", "secret for nsqds with an authorization server")
 	cmd.AddCommand(newMigrateStatus(t, source), newMigrateRun(t, source))
 	return cmd
 }
 
-// checkSource refuses a command line without a source, or with both kinds.
-func checkSource(s *stockcluster.Source) error {
+// stockSide has the addresses and the credentials of the stock cluster. Those of Lockstep are not sent there.
+type stockSide struct {
+	stockcluster.Source
+	security // without its flags and its token
+}
+
+// prepare reads the certificates. It refuses a command line without a source, or with both kinds.
+func (s *stockSide) prepare() error {
+	if err := s.loadTLS(); err != nil {
+		return fmt.Errorf("the stock cluster (--from-tls…): %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = s.config
+	s.HTTP = &http.Client{Timeout: apiTimeout, Transport: transport}
 	switch {
 	case len(s.Lookupds) == 0 && len(s.NSQDs) == 0:
 		return errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")
@@ -57,7 +75,7 @@ func checkSource(s *stockcluster.Source) error {
 	return nil
 }
 
-func newMigrateStatus(t *target, source *stockcluster.Source) *cobra.Command {
+func newMigrateStatus(t *target, source *stockSide) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "show what a stock NSQ cluster has, and what is left to move",
@@ -71,7 +89,7 @@ It changes nothing. NEXT names the next step of the migration.`,
   nsqctl migrate status --from-nsqd-http-address nsq1:4151,nsq2:4151 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkSource(source); err != nil {
+			if err := source.prepare(); err != nil {
 				return err
 			}
 			s, err := readMigration(cmd.Context(), t, source)
@@ -110,7 +128,7 @@ type migrationChannel struct {
 }
 
 // readMigration reads both clusters.
-func readMigration(ctx context.Context, t *target, source *stockcluster.Source) (*migrationStatus, error) {
+func readMigration(ctx context.Context, t *target, source *stockSide) (*migrationStatus, error) {
 	c, err := source.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -252,7 +270,7 @@ func (s *migrationStatus) print(out io.Writer) error {
 	return err
 }
 
-func newMigrateRun(t *target, source *stockcluster.Source) *cobra.Command {
+func newMigrateRun(t *target, source *stockSide) *cobra.Command {
 	o := migrating{t: t, source: source}
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -270,8 +288,7 @@ If Lockstep does not answer, run waits for it, and the messages wait at the nsqd
 with an error if Lockstep refuses a message for good, such as one above its --max-msg-size.
 
 Messages keep their body. Not kept: message ids, times of publication, counts of attempts. A
-deferred message is moved when it is due. The connections to the stock cluster use
-neither TLS nor AUTH.
+deferred message is moved when it is due. An address of --from-… may begin with https://.
 
 A topic without a channel keeps its messages at the nsqds. With --unread run drains
 such topics by a channel of its own, ` + unreadChannel + `, for all channels that the topic
@@ -280,7 +297,7 @@ will have in Lockstep: use it when no consumer will create a channel at NSQ any 
   nsqctl migrate run --from-nsqd-http-address nsq1:4151 --until-drained     # at the end: returns when nothing is left`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkSource(source); err != nil {
+			if err := source.prepare(); err != nil {
 				return err
 			}
 			if o.inFlight < 1 || o.inFlight > 2500 || o.poll <= 0 {

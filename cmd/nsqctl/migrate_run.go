@@ -29,7 +29,7 @@ const (
 // migrating is one run of the bridges. One goroutine owns it.
 type migrating struct {
 	t                    *target
-	source               *stockcluster.Source
+	source               *stockSide
 	inFlight             int
 	poll                 time.Duration
 	untilDrained, unread bool
@@ -153,13 +153,18 @@ func (o *migrating) look(ctx context.Context) error {
 	var left int64
 	var received uint64
 	for _, n := range c.Nodes {
+		unsafe := secured{security: &o.source.security}.check(ctx, n.TCP) // go-nsq would go on in clear text
 		for _, t := range n.Topics {
 			left += t.Depth
 			received += t.MessageCount
 			for _, ch := range t.Channels {
 				left += leftIn(ch)
 			}
-			if err := o.connect(ctx, c, n, t); err != nil {
+			err := unsafe
+			if err == nil {
+				err = o.connect(ctx, c, n, t)
+			}
+			if err != nil {
 				failed = append(failed, fmt.Errorf("nsqd %s: topic %s: %w", n.HTTP, t.TopicName, err))
 			}
 		}
@@ -253,7 +258,7 @@ func (o *migrating) bridge(key bridgeKey) (*bridge.Bridge, error) {
 	if only == unreadChannel {
 		only = "" // for all channels
 	}
-	b, err := bridge.Start(bridge.Options{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), MaxInFlight: o.inFlight, Publisher: publish})
+	b, err := bridge.Start(bridge.Options{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.nsq(), Report: o.say.report, MaxInFlight: o.inFlight, Publisher: publish})
 	if err == nil {
 		o.bridges[key] = b
 	}

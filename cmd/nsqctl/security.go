@@ -64,11 +64,16 @@ func (s *security) loadToken() error {
 	return nil
 }
 
-// load reads the files.
+// load reads the token and the certificates.
 func (s *security) load() error {
 	if err := s.loadToken(); err != nil {
 		return err
 	}
+	return s.loadTLS()
+}
+
+// loadTLS reads the certificates.
+func (s *security) loadTLS() error {
 	if !s.enabled && s.rootCA == "" && s.cert == "" && s.key == "" && !s.insecure {
 		return nil
 	}

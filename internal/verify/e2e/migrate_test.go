@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/testkit/stocknsq"
@@ -383,7 +385,7 @@ func (m *migration) verdict(began time.Time, each int) {
 	require.LessOrEqual(m.t, twice, channels*500)
 }
 
-// TestMigrateRefuses: the status for programs, and what migrate refuses.
+// TestMigrateRefuses: brokers of Lockstep as the source, an nsqd that requires TLS; and topics without a channel.
 func TestMigrateRefuses(t *testing.T) {
 	c := start(t, 1)
 	_, problems, err := c.ctl("migrate", "run", "--from-nsqd-http-address="+c.Brokers[0].HTTP)
@@ -392,8 +394,10 @@ func TestMigrateRefuses(t *testing.T) {
 	_, problems, err = c.ctl("migrate", "run", "--from-lookupd-http-address="+c.Brokers[0].HTTP)
 	require.Error(t, err)
 	require.Contains(t, problems, "broker of Lockstep")
+	ca := certs.New(t)
+	ca.Issue("stock")
 	stock := stocknsq.Build(t)
-	n := stock.NSQD(t, t.TempDir())
+	n := stock.NSQD(t, t.TempDir(), "--tls-cert="+ca.File("stock.pem"), "--tls-key="+ca.File("stock.key"), "--tls-required=tcp-https")
 	postStock(t, n.HTTP, "/topic/create?topic=unread")
 	resp, err := passing.Post("http://"+n.HTTP+"/pub?topic=unread", "", strings.NewReader("hello"))
 	require.NoError(t, err)
@@ -408,7 +412,12 @@ func TestMigrateRefuses(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &status))
 	require.Equal(t, 1, status.Left)
 	require.Contains(t, status.Notes[0], "topic unread has no channel")
-	out, problems, err = c.ctl("migrate", "run", "--from-nsqd-http-address="+n.HTTP, "--unread", "--until-drained", "--poll=200ms")
+	in, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	clear := exec.CommandContext(in, built.path("nsqctl"), append([]string{"migrate", "run", "--from-nsqd-http-address=" + n.HTTP, "--unread", "--poll=200ms"}, c.addresses()...)...)
+	said, _ := clear.CombinedOutput() // it goes on until it is killed
+	require.Contains(t, string(said), "unread/lockstep-migrate", "the reason why nothing moves")
+	out, problems, err = c.ctl("migrate", "run", "--from-nsqd-http-address="+n.HTTP, "--from-tls-root-ca-file="+ca.File("ca.pem"), "--unread", "--until-drained", "--poll=200ms")
 	require.NoError(t, err, problems)
 	require.Contains(t, out, "1 messages moved")
 	require.Equal(t, map[string]int{"hello": 1}, drainAll(t, c.Brokers[0].TCP, "unread", "first", func(total int) bool { return total == 1 }))

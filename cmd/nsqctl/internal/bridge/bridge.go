@@ -19,8 +19,8 @@ package bridge
 import (
 	"context"
 	"errors"
-	"io"
 	"log"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,9 +38,22 @@ const lastAnswers = 5 * time.Second
 // Options are the settings of a bridge.
 type Options struct {
 	Topic, Channel string
-	Header         []byte // of the published messages
+	Header         []byte            // of the published messages
+	Consumer       *nsq.Config       // TLS and AUTH of the stock side; Start sets the rest
+	Report         func(line string) // receives the problems of the connections to the nsqds
 	MaxInFlight    int
 	Publisher      publisher.Options
+}
+
+// lines passes the log of go-nsq on. Answers to a message that timed out meanwhile are no problem.
+type lines func(string)
+
+// Write implements io.Writer.
+func (f lines) Write(b []byte) (int, error) {
+	if text := strings.TrimSpace(string(b)); !strings.Contains(text, "E_FIN_FAILED") && !strings.Contains(text, "E_REQ_FAILED") {
+		f(text)
+	}
+	return len(b), nil
 }
 
 // Counts are those of a bridge since its start.
@@ -73,7 +86,7 @@ type id struct {
 // Start starts a bridge without a connection to an nsqd. It ends by itself only after a refusal
 // that every broker of Lockstep would repeat (Ended).
 func Start(o Options) (*Bridge, error) {
-	cfg := nsq.NewConfig()
+	cfg := o.Consumer
 	cfg.UserAgent = UserAgent
 	cfg.MaxInFlight = o.MaxInFlight
 	cfg.MaxAttempts = 0                   // a message is never given up
@@ -83,7 +96,7 @@ func Start(o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	consumer.SetLogger(log.New(io.Discard, "", 0), nsq.LogLevelError)
+	consumer.SetLogger(log.New(lines(o.Report), "", 0), nsq.LogLevelError)
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Bridge{
 		o: o, consumer: consumer, out: make(chan publisher.Message), stopping: make(chan struct{}),

@@ -33,7 +33,7 @@ func newDelegate() delegate {
 
 func start(t *testing.T, address string) *Bridge {
 	t.Helper()
-	b, err := Start(Options{Topic: "orders", Channel: "billing", MaxInFlight: 10, Publisher: publisher.Options{
+	b, err := Start(Options{Topic: "orders", Channel: "billing", MaxInFlight: 10, Consumer: nsq.NewConfig(), Report: func(string) {}, Publisher: publisher.Options{
 		Addresses: []string{address}, Dialer: publisher.Dialer{Timeout: time.Second}, Batch: 1, Window: 10,
 		Retry: publisher.Forever, Timeout: 15 * time.Second, Report: func(string) {}, Progress: func(int) {},
 	}})
