@@ -292,7 +292,7 @@ func TestImportNSQDAfterKill(t *testing.T) {
 	processes(t)
 	stock := stocknsq.Build(t)
 	c := start(t, 1)
-	for round := range rounds(2, 20) {
+	for round := range rounds(1, 20) {
 		dir, restarted := t.TempDir(), filepath.Join(t.TempDir(), "copy")
 		n := stock.NSQD(t, dir, stockFlags...)
 		published, _ := fill(t, n.HTTP, n.TCP, round*10_000, 1000)

@@ -173,7 +173,7 @@ func newMigration(t *testing.T, topics, each int) *migration {
 	stock, commands := stocknsq.Build(t), guideCommands(t)
 	m := &migration{t: t, lookupd: stock.Lookupd(t), limit: waitLimit + time.Duration(topics*each)*time.Millisecond}
 	for range 3 {
-		m.nsqds = append(m.nsqds, stock.NSQD(t, t.TempDir(), "--mem-queue-size=1000", "--msg-timeout=10s", "--lookupd-tcp-address="+m.lookupd.TCP))
+		m.nsqds = append(m.nsqds, stock.NSQD(t, t.TempDir(), "--mem-queue-size=1000", "--msg-timeout=5s", "--lookupd-tcp-address="+m.lookupd.TCP))
 	}
 	m.c = start(t, 3)
 	here := []string{"lookup1.example:4161", m.lookupd.HTTP, "lookup2.example:4161", m.lookupd.HTTP, "nsqctl ", built.path("nsqctl") + " "}
