@@ -95,19 +95,17 @@ func (p *Path) read() error {
 	if fork(p.Dir) {
 		return ErrFork
 	}
-	text, err := os.ReadFile(filepath.Join(p.Dir, "nsqd.dat"))
-	if errors.Is(err, fs.ErrNotExist) {
+	name := filepath.Join(p.Dir, "nsqd.dat")
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
 		return ErrNoData
-	}
-	if err != nil {
-		return err
 	}
 	if err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return ErrInUse
 	} else if err != nil {
 		return fmt.Errorf("lock the directory: %w", err)
 	}
-	if text, err = os.ReadFile(filepath.Join(p.Dir, "nsqd.dat")); err != nil { // now no process changes it
+	text, err := os.ReadFile(name) // no process changes it now
+	if err != nil {
 		return err
 	}
 	var m metadata
@@ -162,10 +160,10 @@ func (p *Path) add(m metadata) {
 	}
 }
 
-// name is a valid name of a topic or channel.
-var name = regexp.MustCompile(`^[.a-zA-Z0-9_-]+(#ephemeral)?$`)
+// valid is a valid name of a topic or channel.
+var valid = regexp.MustCompile(`^[.a-zA-Z0-9_-]+(#ephemeral)?$`)
 
-func validName(s string) bool { return len(s) <= 64 && name.MatchString(s) }
+func validName(s string) bool { return len(s) <= 64 && valid.MatchString(s) }
 
 // topic returns the topic with a name. A new one counts as unlisted.
 func (p *Path) topic(name string) *Topic {
