@@ -320,6 +320,10 @@ func TestImportNSQDAfterKill(t *testing.T) {
 		n.Kill()
 
 		c.interruptImport(dir)
+		script := strings.NewReplacer("/var/lib/nsqd", dir, "ls1.example:4150", c.Brokers[0].TCP, "ls1.example:4151", c.Brokers[0].HTTP, "nsqctl ", built.path("nsqctl")+" ").Replace(guideCommands(t)["import"])
+		out, err := exec.Command("sh", "-euc", script).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Regexp(t, `total +[1-9][0-9]* +0\n(?s:.*)total +[1-9][0-9]* +[1-9]`, string(out), "a dry run, then the import")
 		r := c.importNSQD(dir)
 		for _, x := range r.Topics {
 			// A put without an answer at the end is repeated: at most the window of one queue.
