@@ -47,7 +47,7 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 	f.StringVar(&source.cert, "from-tls-cert", "", "client certificate for the stock cluster")
 	f.StringVar(&source.key, "from-tls-key", "", "private key of --from-tls-cert")
 	f.BoolVar(&source.insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the stock cluster")
-	f.StringVar(&source.secret, "from-auth-secret", "", "secret for nsqds with an authorization server")
+	f.StringVar(&source.secretFile, "from-auth-secret-file", "", "file with the secret for nsqds with an authorization server")
 	cmd.AddCommand(newMigrateStatus(t, source), newMigrateRun(t, source))
 	return cmd
 }
@@ -60,8 +60,8 @@ type stockSide struct {
 
 // prepare reads the certificates. It refuses a command line without a source, or with both kinds.
 func (s *stockSide) prepare() error {
-	if err := s.loadTLS(); err != nil {
-		return fmt.Errorf("the stock cluster (--from-tls…): %w", err)
+	if err := errors.Join(s.loadTLS(), s.loadSecret()); err != nil {
+		return fmt.Errorf("the stock cluster (--from-…): %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = s.config
