@@ -80,7 +80,7 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl; } >/dev/null || .ci/tools || echo "no nft, ip or curl: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@{ command -v nft && command -v ip && command -v curl && command -v promtool; } >/dev/null || .ci/tools || echo "no nft, ip, curl or promtool: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.

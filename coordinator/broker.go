@@ -57,6 +57,7 @@ type Broker struct {
 	letters   *upkeep.DeadLetters
 
 	changed  changes
+	delayed  watchDelay
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 }
@@ -120,17 +121,17 @@ func (b *Broker) start(ctx context.Context) error {
 			return r.Incarnation
 		},
 	})
-	b.o.Metrics.Gauge("rpc_connections", "Connections that other brokers have made.", func() float64 {
+	b.o.Metrics.Gauge("rpc_connections", func() float64 {
 		return float64(b.rpc.Counters().Accepted.Admitted)
 	})
-	b.o.Metrics.Gauge("rpc_handshakes", "Connections at the port for other brokers whose other side has not proved that it is one.", func() float64 {
+	b.o.Metrics.Gauge("rpc_handshakes", func() float64 {
 		return float64(b.rpc.Counters().Accepted.Waiting)
 	})
-	b.o.Metrics.Counter("rpc_refused_connections_total", "Connections at the port for other brokers that were closed because of its limits.", func() float64 {
+	b.o.Metrics.Counter("rpc_refused_connections_total", func() float64 {
 		c := b.rpc.Counters().Accepted
 		return float64(c.Displaced + c.Refused)
 	})
-	b.o.Metrics.Counter("rpc_corrupt_connections_total", "Connections of other brokers closed because a checksum did not hold.", func() float64 {
+	b.o.Metrics.Counter("rpc_corrupt_connections_total", func() float64 {
 		return float64(b.rpc.Counters().Corrupt)
 	})
 	b.makeEngine()
@@ -138,14 +139,18 @@ func (b *Broker) start(ctx context.Context) error {
 	b.dispatch.Open(b.rpc, rooms)
 	// 5. The goroutines that drive them.
 	b.drive(rooms.Repair)
-	return b.awaitCatalog(ctx)
+	if err := b.awaitCatalog(ctx); err != nil {
+		return err
+	}
+	b.report()
+	return nil
 }
 
 // register takes an incarnation. The metadata has answered from here on: a leader that
 // never reaches its replicas has a fence too.
 func (b *Broker) register(ctx context.Context) error {
 	b.contact = session.NewContact(b.session)
-	b.o.Metrics.Gauge("metadata_unheard_seconds", "How long the metadata has not answered; 0 if for less than --session-ttl.", func() float64 {
+	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 {
 		return b.contact.Unheard().Seconds()
 	})
 	if err := b.session.Register(ctx); err != nil {

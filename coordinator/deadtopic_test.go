@@ -75,6 +75,6 @@ func TestDeadLettersThatCannotGoAreLoggedOnce(t *testing.T) {
 	}
 	c.eventually(func() bool { return len(lines()) > 0 }, "nothing is said")
 	require.Less(t, len(lines()), messages/2)
-	require.Equal(t, messages, lines()[0].Data["messages"])
+	require.Equal(t, messages, lines()[0].Data["count"])
 	require.ErrorIs(t, lines()[0].Data[logrus.ErrorKey].(error), edge.ErrTopicFull)
 }

@@ -94,6 +94,9 @@ type Options struct {
 	Gateway gateway.Options
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
+	// Slow is the time from which on puts and syncs of the journal are logged with their stage; 0 =
+	// none is.
+	Slow    time.Duration
 	Metrics *metrics.Recorder // nil = nothing is recorded
 }
 

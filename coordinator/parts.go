@@ -24,7 +24,7 @@ import (
 // they are given reach parts that are made later; none is called before those are there.
 func (b *Broker) makeEngine() {
 	b.proposer = txn.NewProposer(txn.ProposerOptions{
-		Store: b.o.Meta, Keys: b.keys, Self: b.self, Incarnation: b.session.Incarnation,
+		Store: b.o.Meta, Keys: b.keys, Self: b.self, Incarnation: b.session.Incarnation, Wrote: b.delayed.wrote,
 		Registrations: b.catalog, Log: b.log,
 		Post: func(p ident.Partition, ev replica.Event) { b.engine.Post(p, ev) },
 	})
@@ -35,9 +35,9 @@ func (b *Broker) makeEngine() {
 	b.engine = engine.New(engine.Options{
 		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
 		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) }, Failed: b.storeFailed,
-		Linger: b.o.Linger, Silent: b.o.RPC.Silent, Metrics: b.o.Metrics, Log: b.log,
+		Linger: b.o.Linger, Slow: b.o.Slow, Silent: b.o.RPC.Silent, Metrics: b.o.Metrics, Log: b.log,
 	})
-	b.o.Metrics.Gauge("core_loop_busy_seconds", "For how long the present pass of a core loop has been under way, of the loop where that is longest; 0 if none is.", func() float64 {
+	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
 		return slices.Max(b.engine.Busy()).Seconds()
 	})
 }

@@ -20,23 +20,24 @@ func (b *Broker) openStore(restored bool) error {
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
 		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles, RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: hosting.Compact, Doubt: doubt,
+		JournalSynced: b.journalSynced(), Checkpointed: b.o.Metrics.Checkpointed,
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	b.store = s
-	b.o.Metrics.Counter("journal_syncs_total", "Groups of puts made durable by one fdatasync each.", func() float64 {
+	b.o.Metrics.Counter("journal_syncs_total", func() float64 {
 		syncs, _ := s.Journalled()
 		return float64(syncs)
 	})
-	b.o.Metrics.Counter("journal_bytes_total", "Bytes written to the journal.", func() float64 {
+	b.o.Metrics.Counter("journal_bytes_total", func() float64 {
 		_, bytes := s.Journalled()
 		return float64(bytes)
 	})
-	b.o.Metrics.Gauge("journal_busy_seconds", "For how long the present write or sync of the journal has been under way; 0 if none is.", func() float64 {
+	b.o.Metrics.Gauge("journal_busy_seconds", func() float64 {
 		return s.Busy().Seconds()
 	})
-	b.o.Metrics.Gauge("damaged_places", "Damaged places of the replicas here that are not repaired yet.", func() float64 {
+	b.o.Metrics.Gauge("damaged_places", func() float64 {
 		places := 0
 		for _, p := range s.Partitions() {
 			places += len(p.Damaged())
@@ -44,4 +45,18 @@ func (b *Broker) openStore(restored bool) error {
 		return float64(places)
 	})
 	return nil
+}
+
+// journalSynced returns the function that receives the duration of each sync: it logs a slow one,
+// at most one a second. The journal calls it once at a time.
+func (b *Broker) journalSynced() func(time.Duration) {
+	var last time.Time
+	return func(took time.Duration) {
+		b.o.Metrics.JournalSynced(took)
+		if b.o.Slow == 0 || took < b.o.Slow || time.Since(last) < time.Second {
+			return
+		}
+		last = time.Now()
+		b.log.WithField("stage", "sync").WithField("took", took).Info("SLOW disk: a sync of the journal took long, every put waits for it")
+	}
 }

@@ -29,6 +29,7 @@ func (b *Broker) watch(ctx context.Context) {
 
 func (b *Broker) metadataChanged(ch meta.Change) {
 	touched := b.catalog.Apply(ch)
+	b.delayed.came(ch.Revision)
 	if touched.Nodes {
 		b.changed.nodes.Notify()
 	}

@@ -60,8 +60,7 @@ type Channel struct {
 	offeredDirect  int
 	offeredAt      int64
 
-	requeues uint64
-	timeouts uint64
+	verbs *verbCounts // shared by all Channels of this name and partition, one after the other
 	// inherited is the number of messages published to the channel before this broker led.
 	inherited uint64
 	latency   *latency // nil: not measured
@@ -80,6 +79,7 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 		cursor:  cursor.New(at),
 		subs:    make(map[*Subscriber]struct{}),
 		latency: newLatency(p.o),
+		verbs:   p.work.of(name),
 	}
 	c.cursor.Unreplicated, c.cursor.Deferred.BySeq = c.ephemeral, ordered
 	if p.o.Policy != nil {

@@ -267,7 +267,7 @@ func TestManyTimeoutsReleaseTheLock(t *testing.T) {
 	now := r.clock.add(1000 * nsPerMS)
 	for i := range 3 {
 		require.True(t, c.fireTimers(now))
-		require.EqualValues(t, (i+1)*dueBatch, c.timeouts)
+		require.EqualValues(t, (i+1)*dueBatch, c.verbs.timeouts.Load())
 	}
 	require.False(t, c.fireTimers(now))
 	require.Equal(t, n, c.cursor.Deferred.Ready())

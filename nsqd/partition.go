@@ -51,9 +51,11 @@ type Partition struct {
 	barrier     ident.Sequence // with paused
 	keep        ident.Sequence // first sequence that the topic keeps while it has no channels
 	hadChannels bool           // a channel existed since this broker began to lead
+	led         uint64         // messages committed in earlier leaderships of this process
 
 	pendingChanges pendingChanges
 	relocations    relocations // has its own lock
+	work           work        // has its own lock
 }
 
 // NewPartition returns a follower without channels.
@@ -162,12 +164,13 @@ func (p *Partition) openOrdered() {
 func (p *Partition) Unlead() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leading = false
+	p.led, p.leading = p.ledLocked(), false
 	p.pendingChanges.close()
 	for name, c := range p.channels {
 		c.unlead(ErrNotLeader)
 		if c.ephemeral {
 			delete(p.channels, name)
+			p.work.forget(name)
 		}
 	}
 	p.dirty.Store(false)
@@ -301,7 +304,7 @@ func (c *Channel) timeOutLocked(f *delivery, now int64) {
 		c.retryDeadMoveLocked(f, now)
 		return
 	}
-	c.timeouts++
+	c.verbs.timeouts.Add(1)
 	f.sub.revoke(f.seq)
 	c.retryLocked(f, 0, now)
 }

@@ -105,6 +105,7 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 		return
 	}
 	delete(p.channels, name)
+	p.work.forget(name)
 	c.unlead(ErrDeleted)
 	for _, other := range p.channels {
 		if !other.ephemeral {

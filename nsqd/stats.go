@@ -86,12 +86,14 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		DeferredCount: len(c.cursor.Deferred.Waiting()),
 		MessageCount:  c.publishedLocked(),
 		Inherited:     c.inherited,
-		RequeueCount:  c.requeues,
-		TimeoutCount:  c.timeouts,
+		RequeueCount:  c.verbs.requeues.Load(),
+		TimeoutCount:  c.verbs.timeouts.Load(),
 		ClientCount:   len(c.subs),
 		Paused:        c.paused,
 		E2E:           own.result(),
 		Ordered:       c.ordered,
+		Lags:          c.cursor.Confirmed() < c.limit,
+		Oldest:        c.cursor.Confirmed(),
 	}, ask
 }
 

@@ -22,6 +22,7 @@ type conn struct {
 	self    Hello  // as the hello to the peer had it
 	peer    Hello
 	heard   atomic.Int64 // nanoseconds on the transport's clock; written by the reader
+	traffic *traffic     // the peer's; nil until run
 
 	calls calls         // dialled: requests that wait for their response
 	slots chan struct{} // accepted: requests being served
@@ -48,6 +49,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.nc.Read(b)
 	if n > 0 {
 		c.heard.Store(c.t.now())
+		if c.traffic != nil {
+			c.traffic.received.Add(uint64(n))
+		}
 	}
 	return n, err
 }
@@ -80,6 +84,7 @@ func (c *conn) checked() bool { return c.self.Features&c.peer.Features&featurePa
 func (c *conn) run(ctx context.Context, p *peer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
+	c.traffic, c.wr.bytes = &p.traffic, &p.traffic.sent
 	c.wr.open(c.nc, c.checked())
 	own.Go(c.write)
 	p.attach(c)

@@ -1,8 +1,11 @@
 package rpc
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/peerport"
 )
 
@@ -30,4 +33,40 @@ func (t *Transport) Counters() Counters {
 		c.Sent[i], c.Dropped[i] = t.counts.sent[i].Load(), t.counts.dropped[i].Load()
 	}
 	return c
+}
+
+// traffic counts the bytes of one peer's connections.
+type traffic struct{ sent, received atomic.Uint64 }
+
+// PeerTraffic is the traffic with one peer.
+type PeerTraffic struct {
+	Node           ident.Node
+	Up             bool
+	Queued         int    // bytes that wait to be sent
+	Sent, Received uint64 // bytes since the Transport was made
+}
+
+// Traffic lists the peers of the address book, sorted. It takes no lock that a Handler may hold.
+func (t *Transport) Traffic() []PeerTraffic {
+	book := *t.peers.Load()
+	out := make([]PeerTraffic, 0, len(book))
+	for n, p := range book {
+		row := PeerTraffic{Node: n, Up: p.isUp.Load(), Sent: p.traffic.sent.Load(), Received: p.traffic.received.Load()}
+		if c := p.sender.Load(); c != nil {
+			row.Queued = c.out.queuedBytes()
+		}
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b PeerTraffic) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// queuedBytes is the number of bytes that wait.
+func (o *outbox) queuedBytes() (bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.mu.queued {
+		bytes += n
+	}
+	return bytes
 }

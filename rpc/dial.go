@@ -146,7 +146,7 @@ func (p *peer) complain(ctx context.Context, what string, err error) {
 	p.mu.complaints[what] = last
 	p.mu.Unlock()
 	if fresh && ctx.Err() == nil {
-		p.log.WithError(err).Warn(what)
+		p.log.WithError(err).Log(levelOf(err), what)
 	}
 }
 

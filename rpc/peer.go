@@ -32,10 +32,11 @@ type peer struct {
 	node ident.Node
 	log  logrus.FieldLogger
 
-	sender atomic.Pointer[conn] // mu.out, for Send
-	isUp   atomic.Bool          // mu.up, for Up
-	kick   chan struct{}        // capacity 1: dial now
-	stop   context.CancelFunc   // ends keepConnected
+	sender  atomic.Pointer[conn] // mu.out, for Send
+	isUp    atomic.Bool          // mu.up, for Up
+	traffic traffic              // of all its connections
+	kick    chan struct{}        // capacity 1: dial now
+	stop    context.CancelFunc   // ends keepConnected
 
 	mu struct {
 		sync.Mutex

@@ -247,7 +247,7 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peerport.Seat
 func (t *Transport) admit(h Hello) (*peer, error) {
 	p := (*t.peers.Load())[h.Node]
 	if p == nil {
-		return nil, fmt.Errorf("node %q is not in the address book yet", h.Node)
+		return nil, fmt.Errorf("node %q %s", h.Node, notYet)
 	}
 	if now := t.o.Registered(h.Node); h.Incarnation < now {
 		return nil, fmt.Errorf("incarnation %d is over, %d is registered", h.Incarnation, now)
@@ -259,9 +259,12 @@ func (t *Transport) logRefused(c *conn, err error) {
 	if t.closed.Load() || errors.Is(err, io.EOF) {
 		return // a probe of the port without a byte
 	}
-	t.refusals.Warn(string(c.peer.Node)+reason(err), logrus.Fields{
-		logrus.ErrorKey: err, "remote": c.raw.RemoteAddr(), "node": clip(string(c.peer.Node)),
-	}, "connection refused")
+	fields := logrus.Fields{logrus.ErrorKey: err, "remote": c.raw.RemoteAddr(), "node": clip(string(c.peer.Node))}
+	if levelOf(err) == logrus.DebugLevel {
+		t.log.WithFields(fields).Debug("connection refused")
+		return
+	}
+	t.refusals.Warn(string(c.peer.Node)+reason(err), fields, "connection refused")
 }
 
 // tls returns the configuration of the next connection.

@@ -28,6 +28,7 @@ type writing struct {
 	buf   *bufio.Writer    // under TLS, which has no writev, small slices share a record
 	now   *nonblock.Writer // nil = a flush cannot write here
 	sent  atomic.Bool      // since the last tick of the heartbeat
+	bytes *atomic.Uint64   // counts what is taken; nil = it is not counted
 }
 
 // Flush sends the frames that are queued for a peer, on this goroutine as far as the socket
@@ -51,6 +52,9 @@ func (w *writing) open(nc net.Conn, checked bool) {
 // take fills the burst from the outbox.
 func (w *writing) take(o *outbox) bool {
 	some := o.take(&w.burst)
+	if some && w.bytes != nil {
+		w.bytes.Add(uint64(w.burst.total))
+	}
 	w.burst.sum()
 	return some
 }

@@ -395,7 +395,7 @@ func TestMetricsAreFed(t *testing.T) {
 	require.Equal(t, 1.0, b.metric(`lockstep_events_total{event="elected"}`))
 	require.Equal(t, 20.0, b.metric("lockstep_messages_delivered_total"))
 	require.Greater(t, b.metric("lockstep_delivery_seconds_count"), 0.0)
-	require.Greater(t, b.metric("lockstep_message_wait_seconds_count"), 0.0)
+	require.Greater(t, b.metric(`lockstep_message_wait_seconds_count{channel="ch",topic="orders"}`), 0.0)
 	b.eventually("counts the finishes", func() bool {
 		return b.metric(`lockstep_channel_in_flight{channel="ch",topic="orders"}`) == 10
 	})

@@ -71,13 +71,13 @@ func (p *process) countPeers() {
 			clients, peers := p.etcd.Connections()
 			return []peerport.Counts{clients, peers}[i]
 		}
-		p.metrics.Gauge("etcd_"+port+"_connections", "Connections of brokers at the "+port+" port of the embedded etcd.", func() float64 {
+		p.metrics.Gauge("etcd_"+port+"_connections", func() float64 {
 			return float64(counts().Admitted)
 		})
-		p.metrics.Gauge("etcd_"+port+"_handshakes", "Connections at that port that have not proved to come from a broker.", func() float64 {
+		p.metrics.Gauge("etcd_"+port+"_handshakes", func() float64 {
 			return float64(counts().Waiting)
 		})
-		p.metrics.Counter("etcd_"+port+"_refused_connections_total", "Connections at that port that were closed because of its limits.", func() float64 {
+		p.metrics.Counter("etcd_"+port+"_refused_connections_total", func() float64 {
 			c := counts()
 			return float64(c.Displaced + c.Refused)
 		})

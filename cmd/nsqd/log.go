@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/sirupsen/logrus"
@@ -19,6 +21,9 @@ const timeLayout = "2006/01/02 15:04:05.000000"
 func newLog(o config.Options) *logrus.Logger {
 	log := logrus.New()
 	log.SetFormatter(lineFormat{prefix: o.LogPrefix})
+	if o.LogFormat == "json" {
+		log.SetFormatter(newJSONFormat(o.NodeName))
+	}
 	level, err := parseLevel(o.LogLevel)
 	if err != nil {
 		level = logrus.InfoLevel // Load has checked the name
@@ -80,6 +85,31 @@ func (f lineFormat) Format(e *logrus.Entry) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// jsonFormat writes one JSON object a line: time, level, msg, broker, and the fields of the line.
+type jsonFormat struct {
+	broker string
+	to     logrus.JSONFormatter
+}
+
+func newJSONFormat(broker string) jsonFormat {
+	return jsonFormat{broker: broker, to: logrus.JSONFormatter{TimestampFormat: time.RFC3339Nano, DisableHTMLEscape: true}}
+}
+
+// Format implements logrus.Formatter. Durations and addresses are texts, as in the other format.
+func (f jsonFormat) Format(e *logrus.Entry) ([]byte, error) {
+	fields := make(logrus.Fields, len(e.Data)+1)
+	for k, v := range e.Data {
+		if s, ok := v.(fmt.Stringer); ok {
+			v = s.String()
+		}
+		fields[k] = v
+	}
+	fields["broker"] = f.broker
+	line := *e
+	line.Data = fields
+	return f.to.Format(&line)
+}
+
 func levelName(l logrus.Level) string {
 	return strings.ToUpper(l.String())
 }
@@ -89,4 +119,13 @@ func quoted(v any) any {
 		return fmt.Sprintf("%q", s)
 	}
 	return v
+}
+
+// logSettings writes the settings that differ from the defaults, without secrets, and the data path.
+func logSettings(log logrus.FieldLogger, o config.Options) {
+	dir, err := filepath.Abs(o.DataPath)
+	if err != nil {
+		dir = o.DataPath // for the log only
+	}
+	log.WithField("data_path", dir).Infof("SETTINGS that differ from the defaults: %s", strings.Join(o.Changed(), "; "))
 }

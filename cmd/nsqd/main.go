@@ -61,6 +61,7 @@ func run(args []string) int {
 		log.Warn(w)
 	}
 	log.Info(startLine(o))
+	logSettings(log, o)
 
 	// 2. Signals: the first one stops the broker as planned, the second at once; SIGHUP
 	// reloads.

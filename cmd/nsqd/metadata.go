@@ -124,15 +124,7 @@ func (p *process) warnOfCertificate(certFile, host string) {
 
 // judgeCertificate returns nil if a certificate is valid now for this host.
 func judgeCertificate(certFile, host string, now time.Time) error {
-	content, err := os.ReadFile(certFile)
-	if err != nil {
-		return err
-	}
-	block, _ := pem.Decode(content)
-	if block == nil {
-		return errors.New("the file has no certificate")
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
+	c, err := readCertificate(certFile)
 	switch {
 	case err != nil:
 		return err
@@ -162,4 +154,17 @@ func secret(given config.Secret, file string) ([]byte, error) {
 		return nil, errors.New(from + " is empty")
 	}
 	return []byte(text), nil
+}
+
+// readCertificate reads the first certificate of a file.
+func readCertificate(file string) (*x509.Certificate, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, errors.New("the file has no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
 }

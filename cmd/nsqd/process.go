@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,6 +111,8 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if p.identity, p.names, err = loadPeerIdentity(p.o, p.log); err != nil {
 		return err
 	}
+	p.metrics = metrics.New(p.o.MetricsMaxSeries)
+	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
 	// 2. Sockets before anything changes, so that a port in use is found early. They answer
 	// from here on, at first only with the reason why the broker does not serve yet.
 	if err := p.listen(); err != nil {
@@ -118,7 +121,6 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if host, _, err := net.SplitHostPort(p.peerAddress()); err == nil {
 		p.warnOfCertificate(p.o.RPCTLSCert, host)
 	}
-	p.metrics = metrics.New(p.o.MetricsMaxSeries)
 	p.answer()
 	p.watch(p.sockets.Failed())
 	p.watches.Go(func() { p.reloads(reload) })
@@ -144,9 +146,18 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	p.serve()
 	p.report()
 	p.watch(p.broker.Failed())
-	p.log.WithFields(logrus.Fields{"node": p.broker.Self(), "incarnation": p.broker.Incarnation()}).
-		Infof("READY, TCP on %s, HTTP on %s", addr(p.sockets.TCPAddr()), addr(p.sockets.HTTPAddr()))
+	p.log.WithFields(logrus.Fields{"node": p.broker.Self(), "incarnation": p.broker.Incarnation(), "rpc": p.peerAddress(), "etcd": strings.Join(p.etcdAddresses(), ",")}).
+		Infof("READY, TCP on %s, HTTP on %s, HTTPS on %s, lookup on %s", addr(p.sockets.TCPAddr()), addr(p.sockets.HTTPAddr()), addr(p.sockets.HTTPSAddr()), addr(p.sockets.LookupAddr()))
 	return nil
+}
+
+// etcdAddresses returns where the metadata is, for the log: the embedded member's ports, or the
+// external addresses.
+func (p *process) etcdAddresses() []string {
+	if p.etcd == nil {
+		return p.o.EtcdEndpoints
+	}
+	return []string{p.o.EtcdClientAddress, p.o.EtcdPeerAddress}
 }
 
 // wait returns when the process is stopped on request, or has to stop.

@@ -7,21 +7,19 @@ import (
 	"reflect"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/lookup"
-	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/statsd"
 	"github.com/sirupsen/logrus"
 )
 
 // report starts the goroutines that report the broker's state: to external nsqlookupds
-// whenever leaderships move, to statsd, and the metrics of queues. They end with quiet.
+// whenever leaderships move, and to statsd. They end with quiet.
 func (p *process) report() {
 	ctx, quiet := context.WithCancel(context.Background())
 	p.quiet = quiet
-	p.metrics.Queues(p.queues)
+	p.measure()
 	p.reports.Go(func() {
 		for {
 			select {
@@ -57,26 +55,6 @@ func heap() ([]statsd.Gauge, uint64) {
 		{Name: "gc_pause_usec_100", Value: m.GCPauseUsec100}, {Name: "gc_pause_usec_99", Value: m.GCPauseUsec99},
 		{Name: "gc_pause_usec_95", Value: m.GCPauseUsec95}, {Name: "next_gc_bytes", Value: m.NextGCBytes},
 	}, uint64(m.GCTotalRuns)
-}
-
-// queues returns the state of the topics that this broker leads for a scrape of /metrics.
-func (p *process) queues() []metrics.Topic {
-	var out []metrics.Topic
-	for _, t := range p.broker.Stats().Topics("", "", false) {
-		m := metrics.Topic{Name: t.TopicName, Depth: t.Depth, Messages: t.MessageCount, Bytes: t.MessageBytes}
-		for _, c := range t.Channels {
-			m.Channels = append(m.Channels, channelMetrics(c))
-		}
-		out = append(out, m)
-	}
-	return out
-}
-
-func channelMetrics(c edge.ChannelStats) metrics.Channel {
-	return metrics.Channel{
-		Name: c.ChannelName, Depth: c.Depth, InFlight: int64(c.InFlightCount), Deferred: int64(c.DeferredCount),
-		Requeued: c.RequeueCount, TimedOut: c.TimeoutCount, Clients: c.ClientCount,
-	}
 }
 
 // liveConfig implements /config/:opt.

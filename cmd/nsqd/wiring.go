@@ -74,7 +74,7 @@ func clientTLS(o config.Options) server.TLSOptions {
 func (p *process) serverOptions() server.Options {
 	return server.Options{
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
-		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: p.files.tcp, MaxHTTP: p.files.http, Log: p.log,
+		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: p.files.tcp, MaxHTTP: p.files.http, Refused: p.refused, Log: p.log,
 	}
 }
 
@@ -112,9 +112,9 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Metrics: p.metrics, Log: p.log},
-		Metrics: p.metrics,
-		RPC:     rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
-		Log:     p.log,
+		Metrics: p.metrics, Slow: o.LogSlow,
+		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
+		Log: p.log,
 	}, nil
 }
 

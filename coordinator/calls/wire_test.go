@@ -86,7 +86,7 @@ func TestConversionsKeepTheFields(t *testing.T) {
 		}},
 	}}
 	wholeBut(t, want[0], "Inherited")
-	wholeBut(t, want[0].Channels[0], "Inherited", "Clients")
+	wholeBut(t, want[0].Channels[0], "Inherited", "Clients", "Lags", "Oldest")
 	require.Equal(t, want, EdgeStats(StatsOf(want)))
 
 	p := edge.Peeked{Start: 1, End: 2, Next: 3, Messages: []edge.PeekedMessage{{

@@ -32,6 +32,7 @@ func (e *Engine) KeepTime(ctx context.Context) {
 		}
 		last = now
 		e.relieve()
+		e.changes.log(e.o.Log, now)
 		if now.Sub(extended) >= e.extendEvery() {
 			extended = now
 			e.extendAll(now, now.After(trusted))

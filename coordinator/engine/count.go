@@ -15,6 +15,7 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 		l.o.Metrics.Stage(metrics.StageReplicate, now.Sub(t.proposed))
 		l.o.Metrics.Stage(metrics.StageCommit, now.Sub(t.at))
 		l.o.Metrics.Stored(t.messages, t.bytes)
+		l.noteSlow(p, t, now)
 		p.queue.CountStored(t.bytes)
 	case replica.Duplicate:
 		l.o.Metrics.Event(metrics.EventRepeated)
@@ -22,10 +23,16 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 }
 
 // countEvents records the rare events between two views of a machine.
-func (l *loop) countEvents(old, now *replica.View) {
+func (l *loop) countEvents(p *Partition, old, now *replica.View) {
+	if campaigns(now.Role) && !campaigns(old.Role) {
+		p.electing = l.now
+	}
 	switch {
 	case old.Role != replica.Leader && now.Role == replica.Leader:
 		l.o.Metrics.Event(metrics.EventElected)
+		if campaigns(old.Role) {
+			l.o.Metrics.Elected(l.now.Sub(p.electing))
+		}
 	case old.Role == replica.Leader && now.Role != replica.Leader:
 		l.o.Metrics.Event(metrics.EventSteppedDown)
 	}
@@ -43,4 +50,8 @@ func (l *loop) countEvents(old, now *replica.View) {
 	times(metrics.EventRemoved, b.Shrinks-a.Shrinks+b.Swaps-a.Swaps)
 	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
 	times(metrics.EventRestarted, b.Restarts-a.Restarts)
+	l.o.Metrics.Undone(b.RolledBack-a.RolledBack, b.InDoubt-a.InDoubt)
 }
+
+// campaigns reports whether a replica in this role is on its way to lead.
+func campaigns(r replica.Role) bool { return r == replica.Candidate || r == replica.Electing }

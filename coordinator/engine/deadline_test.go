@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 func TestDeadlinesAreTakenOnce(t *testing.T) {
@@ -37,6 +39,7 @@ func TestDeadlinesAreTakenOnce(t *testing.T) {
 func TestRemovedPartitionLeavesNoDeadline(t *testing.T) {
 	r, _ := gathering()
 	e := newEngine(r.loop)
+	r.host.queue = nsqd.NewPartition("orders", r.host.id, nil, nil, nsqd.Options{})
 	e.host(r.host)
 	go r.loop.work()
 	defer r.loop.stop()

@@ -72,7 +72,8 @@ func (l *loop) synced(token uint64, err error) {
 				l.step(part.p, replica.Synced{Token: part.token, Err: err})
 			}
 		}
-		l.o.Metrics.Stage(metrics.StageSync, l.now.Sub(l.unsynced[n].at))
+		l.slow.synced = l.now.Sub(l.unsynced[n].at)
+		l.o.Metrics.Stage(metrics.StageSync, l.slow.synced)
 		l.unsynced[n].parts = nil
 		n++
 	}
@@ -126,7 +127,7 @@ func (l *loop) settle(p *Partition) (moved bool) {
 	if moved {
 		v := p.view.Load()
 		l.o.Log.WithFields(p.LogFields()).WithField("epoch", v.Epoch).WithField("leader", v.Leader).
-			Infof("PARTITION is %s", v.Role)
+			Debugf("PARTITION is %s", v.Role)
 	}
 	clear(p.out.Write) // or the arrays would keep batches alive
 	clear(p.out.Send)

@@ -78,6 +78,8 @@ type Options struct {
 	// Linger is the least time between two passes of a loop, so that they share more work;
 	// 0 = none.
 	Linger time.Duration
+	// Slow is the time from which on a put is logged with the stage that took it; 0 = none is.
+	Slow time.Duration
 	// Silent is how long the transport counts a peer as up without a frame of it; 0 = its
 	// default.
 	Silent  time.Duration
@@ -95,18 +97,19 @@ type Engine struct {
 	partitions registry
 	deadlines  deadlines
 	near       *nearTimer
+	changes    *changes
 	fence      atomic.Int64 // of all partitions led here, while every broker answers; unix ns
 }
 
 // New starts an engine without partitions.
 func New(o Options) *Engine {
-	e := &Engine{o: &o, reader: newReader(), pace: newPace(), near: newNearTimer(), flusher: &flusher{journal: o.Journal}}
+	e := &Engine{o: &o, reader: newReader(), pace: newPace(), near: newNearTimer(), changes: &changes{}, flusher: &flusher{journal: o.Journal}}
 	for range min(maxLoops, (runtime.GOMAXPROCS(0)+1)/2) {
 		e.loops = append(e.loops, newLoop(&o, e.reader, e.pace))
 	}
 	e.flusher.loops = e.loops
 	for _, l := range e.loops {
-		l.flusher = e.flusher
+		l.flusher, l.changes = e.flusher, e.changes
 		go l.work()
 	}
 	return e
@@ -118,6 +121,7 @@ func (e *Engine) Stop() {
 	for _, l := range e.loops {
 		l.stop()
 	}
+	e.changes.log(e.o.Log, time.Now().Add(changesMost))
 	e.reader.stop()
 }
 

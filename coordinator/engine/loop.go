@@ -28,6 +28,8 @@ type loop struct {
 	reader  *reader
 	pace    *pace
 	flusher *flusher
+	changes *changes
+	slow    slowPuts
 	began   time.Time
 	events  *eventQueue
 	puts    inflight.Count // submitted, and not answered yet
@@ -79,7 +81,7 @@ type machineToken struct {
 
 // newLoop makes a loop; work starts it.
 func newLoop(o *Options, r *reader, p *pace) *loop {
-	l := &loop{o: o, reader: r, pace: p, flusher: &flusher{journal: o.Journal}, began: time.Now(), events: newEventQueue()}
+	l := &loop{o: o, reader: r, pace: p, flusher: &flusher{journal: o.Journal}, changes: &changes{}, began: time.Now(), events: newEventQueue()}
 	l.quit, l.ended = make(chan struct{}), make(chan struct{})
 	l.hosted = map[ident.Partition]*Partition{}
 	l.windows, l.ticker, l.rested = time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
@@ -203,6 +205,11 @@ func (l *loop) handle(e *event) {
 		l.gather(p, e)
 	case eventChange:
 		l.step(p, replica.Change{Delta: e.delta, Ticket: p.changeTicket(e.ticket)})
+	case eventFollowers:
+		if m, ok := p.machine.(leading); ok {
+			list := m.Followers(l.nowMS, nil)
+			p.followers.Store(&list)
+		}
 	case eventRetire:
 		l.retire(p)
 		close(e.ack)

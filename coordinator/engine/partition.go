@@ -40,6 +40,8 @@ type shared struct {
 	view   atomic.Pointer[replica.View] // the holder of the run lock replaces it
 	bounds                              // limits.go: SetLimits and Limit write it
 	muted  atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
+	// followers are those of the last eventFollowers; the holder of the run lock replaces them.
+	followers atomic.Pointer[[]replica.FollowerView]
 }
 
 // owned is the state of a partition that the run lock of its loop guards.
@@ -58,8 +60,9 @@ type owned struct {
 	awaitsWindow bool // in runState.awaitWindow
 	active       bool // in runState.active
 
-	alarm   string // logged last
-	alarmAt time.Time
+	electing time.Time // when it found the leader gone, or won the epoch that it is about to lead
+	alarm    string    // logged last
+	alarmAt  time.Time
 }
 
 // ID names the partition.
@@ -129,6 +132,7 @@ func (p *Partition) publish() bool {
 		p.leads = v.Epoch
 		p.queue.Lead(v.Epoch)
 	}
-	p.loop.countEvents(old, v)
+	p.loop.countEvents(p, old, v)
+	p.loop.changes.note(p, old, v)
 	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
 }

@@ -17,13 +17,14 @@ type Completer = replica.Completer
 type eventKind uint8
 
 const (
-	eventStep    eventKind = iota + 1 // step the machine
-	eventPut                          // draft, done and at
-	eventChange                       // delta and ticket
-	eventSynced                       // token and err: a submission of the loop is durable
-	eventAdd                          // host a partition
-	eventRetire                       // stop hosting it; ack is closed afterwards
-	eventBarrier                      // ack is closed when all events before it took effect
+	eventStep      eventKind = iota + 1 // step the machine
+	eventPut                            // draft, done and at
+	eventChange                         // delta and ticket
+	eventSynced                         // token and err: a submission of the loop is durable
+	eventAdd                            // host a partition
+	eventRetire                         // stop hosting it; ack is closed afterwards
+	eventBarrier                        // ack is closed when all events before it took effect
+	eventFollowers                      // refresh Partition.followers
 )
 
 // event is one entry of a loop's queue. It is a struct, not an interface, so that a put

@@ -15,7 +15,8 @@ import (
 type registry struct {
 	sync.RWMutex
 	byID map[ident.Partition]*Partition
-	list []*Partition // sorted; replaced, never changed; nil = to be made anew
+	list []*Partition         // sorted; replaced, never changed; nil = to be made anew
+	past map[string]nsqd.Work // by topic: of partitions that were hosted here
 }
 
 // Partition finds a partition that is hosted here.
@@ -117,6 +118,34 @@ func (e *Engine) Remove(id ident.Partition) {
 		<-ack
 	}
 	e.deadlines.forget(p)
+	e.partitions.keepWork(p)
+}
+
+// keepWork adds the work of a partition that is no longer hosted to that of its topic.
+func (r *registry) keepWork(p *Partition) {
+	done := p.queue.Work()
+	if done.Messages == 0 && len(done.Channels) == 0 {
+		return
+	}
+	r.Lock()
+	defer r.Unlock()
+	if r.past == nil {
+		r.past = map[string]nsqd.Work{}
+	}
+	var sum nsqd.Work // anew: readers have the old one
+	sum.Add(r.past[p.topic])
+	sum.Add(done)
+	r.past[p.topic] = sum
+}
+
+// PastWork is, by topic, the work of the partitions that were hosted here and no longer are. Topics
+// that are gone are forgotten.
+func (e *Engine) PastWork(there func(topic string) bool) map[string]nsqd.Work {
+	r := &e.partitions
+	r.Lock()
+	defer r.Unlock()
+	maps.DeleteFunc(r.past, func(topic string, _ nsqd.Work) bool { return !there(topic) })
+	return maps.Clone(r.past)
 }
 
 // Each calls f for every partition that is hosted here.

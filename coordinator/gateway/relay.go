@@ -19,6 +19,7 @@ func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 	}
 	switch h.Kind {
 	case wire.FrameDeliver:
+		g.o.Metrics.Relayed(h.Count)
 		return g.subs.deliver(f.Payload, h.Count)
 	case wire.FrameOpen:
 		held, err := wire.DecodeVerbs(f.Payload, h.Count)

@@ -66,7 +66,9 @@ func (s *sender) forward(a attempt) {
 		_, frame := s.putFrame([]attempt{a})
 		if err := s.now(a.target.Node, frame); err != nil {
 			s.unsent([]attempt{a})
+			return
 		}
+		s.g.o.Metrics.Forwarded(1)
 		return
 	}
 	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
@@ -197,6 +199,7 @@ func (s *sender) sendPuts(to ident.Node, puts []attempt) {
 			s.unsent(puts)
 			return
 		}
+		s.g.o.Metrics.Forwarded(n)
 		puts = puts[n:]
 	}
 }

@@ -64,6 +64,33 @@ func (m *Machine) View() View {
 	return v
 }
 
+// FollowerView is another replica as the leader sees it.
+type FollowerView struct {
+	Node   ident.Node
+	InSync bool
+	// Behind is the number of bytes that the replica has not acknowledged.
+	Behind int64
+	// OwesMS is for how long the replica has owed an acknowledgement; 0 if it owes none.
+	OwesMS int64
+}
+
+// Followers appends the other replicas to dst; none unless this machine leads. nowMS is the time in
+// the terms of Tick.
+func (m *Machine) Followers(nowMS int64, dst []FollowerView) []FollowerView {
+	if m.lead == nil {
+		return dst
+	}
+	for i := range m.lead.followers {
+		f := &m.lead.followers[i]
+		out := FollowerView{Node: f.node, InSync: m.inISR(f.node), Behind: int64(m.log.end.Offset - f.ack.end.Offset)}
+		if out.Behind > 0 {
+			out.OwesMS = max(nowMS-f.lag.sinceMS, 0)
+		}
+		dst = append(dst, out)
+	}
+	return dst
+}
+
 // visible is the end up to which channels may deliver: nothing that is not committed.
 func (m *Machine) visible() ident.Position {
 	return m.committed

@@ -71,6 +71,9 @@ func (p *Proposer) try(burst []proposal) error {
 	if !ok {
 		return ErrCompare
 	}
+	if p.o.Wrote != nil {
+		p.o.Wrote(rev)
+	}
 	for i := range burst {
 		burst[i].cas.State.V, burst[i].cas.State.Revision = meta.Version, rev
 	}
@@ -113,7 +116,7 @@ func (p *Proposer) leaderGone(old replica.Peer) (meta.Compare, error) {
 // answer posts the outcome of a transaction to the machines of a burst.
 func (p *Proposer) answer(burst []proposal, err error) {
 	if err != nil {
-		p.o.Log.WithError(err).WithField("partitions", len(burst)).Debug("proposal failed")
+		p.o.Log.WithError(err).WithField("count", len(burst)).Debug("proposal failed")
 	}
 	for _, b := range burst {
 		switch {

@@ -28,6 +28,8 @@ type Registrations interface {
 
 // ProposerOptions are all required.
 type ProposerOptions struct {
+	// Wrote, if not nil, receives the revision of each change that was made. It must not block.
+	Wrote         func(revision int64)
 	Store         meta.Store
 	Keys          meta.Keys
 	Self          ident.Node

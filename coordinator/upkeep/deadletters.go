@@ -129,10 +129,10 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 	}
 	log := d.o.Log.WithFields(p.LogFields()).WithField("channel", c.Name())
 	if len(failed) > 0 {
-		log.WithError(failed[0]).WithField("messages", len(failed)).Warn("cannot move dead messages yet")
+		log.WithError(failed[0]).WithField("count", len(failed)).Warn("cannot move dead messages yet")
 	}
 	if len(late) > 0 {
-		log.WithError(late[0]).WithField("messages", len(late)).
+		log.WithError(late[0]).WithField("count", len(late)).
 			Info("dead messages were moved and come again: the channel has another leader")
 	}
 	return len(failed) == 0

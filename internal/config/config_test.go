@@ -91,7 +91,7 @@ func TestStockSpellings(t *testing.T) {
 // another returns a valid value other than the default, and the settings that it requires.
 func another(key string, value any) (text string, with []string) {
 	special := map[string][]string{
-		"config": {"f.toml"}, "log_level": {"debug"}, "durability": {"replicated"}, "linger": {"5ms"}, "tls_min_version": {"tls1.2"}, "auth_http_request_method": {"post"},
+		"config": {"f.toml"}, "log_level": {"debug"}, "log_format": {"json"}, "durability": {"replicated"}, "linger": {"5ms"}, "tls_min_version": {"tls1.2"}, "auth_http_request_method": {"post"},
 		"tls_client_auth_policy": {"require", "--tls-cert=c", "--tls-key=k", "--tls-required=true"},
 		"tls_required":           {"tcp-https", "--tls-cert=c", "--tls-key=k"},
 		"tls_cert":               {"c", "--tls-key=k"}, "tls_key": {"k", "--tls-cert=c"},

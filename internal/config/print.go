@@ -55,6 +55,30 @@ func Print(w io.Writer, src Source) error {
 	return b.Flush()
 }
 
+// Changed lists the settings that differ from their defaults, as lines of the file, without secrets
+// and passwords.
+func (o Options) Changed() []string {
+	var lines []string
+	defaults := Defaults()
+	before := map[string]reflect.Value{}
+	for s := range settings(&defaults) {
+		before[s.flag] = s.value
+	}
+	for s := range settings(&o) {
+		if s.flagOnly || reflect.DeepEqual(s.value.Interface(), before[s.flag].Interface()) || s.isList() && s.value.Len() == 0 {
+			continue
+		}
+		if s.envOnly {
+			lines = append(lines, s.env+" = (secret)")
+			continue
+		}
+		if line, err := s.line(); err == nil {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // sourceOf returns the source of the effective value.
 func (l *loader) sourceOf(s setting) string {
 	from, ok := l.origin[s.flag]

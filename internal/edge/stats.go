@@ -1,5 +1,7 @@
 package edge
 
+import "github.com/lockstepmq/lockstep/internal/ident"
+
 // TopicStats is one topic of /stats?format=json, in NSQ's field order.
 // MessageCount counts since the topic was made. MessageBytes are the bodies that this
 // broker committed since its start.
@@ -36,6 +38,10 @@ type ChannelStats struct {
 	Ordered             bool          `json:"ordered,omitempty"` // beyond NSQ
 	// Inherited is as that of a topic.
 	Inherited uint64 `json:"-"`
+	// Lags: the channel has messages that are neither finished nor deferred. Oldest is the first of
+	// them. Both are of one partition.
+	Lags   bool           `json:"-"`
+	Oldest ident.Sequence `json:"-"`
 }
 
 // E2ELatency is never omitted: nsqadmin dereferences it.

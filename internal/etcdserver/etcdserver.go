@@ -265,6 +265,23 @@ func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 // Leads reports whether this member is the leader of the metadata cluster.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
+// Status is the state of this member and its database.
+type Status struct {
+	Leads, HasLeader          bool
+	DatabaseBytes, InUseBytes int64
+	QuotaBytes                int64 // at this size the database refuses all writes
+}
+
+// Status asks this member alone.
+func (s *Server) Status() Status {
+	e := s.etcd.Server
+	st := Status{Leads: s.Leads(), HasLeader: e.Leader() != 0, QuotaBytes: s.options.quota}
+	if b := e.Backend(); b != nil {
+		st.DatabaseBytes, st.InUseBytes = b.Size(), b.SizeInUse()
+	}
+	return st
+}
+
 // TransferLeadership transfers the leadership of the metadata cluster to another member, if
 // this one is the leader and there is another. It returns when the other one leads, or after
 // two election timeouts. Only the first call in a member's life has an effect. Requests in

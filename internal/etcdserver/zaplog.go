@@ -19,6 +19,9 @@ func zapLogger(log logrus.FieldLogger) *zap.Logger {
 // Err returns that too.
 const listenerEnded = "setting up serving from embedded etcd failed."
 
+// storageVersion is etcd's message at its first start: it tries again.
+const storageVersion = "failed to update storage version"
+
 // logrusCore is a zapcore.Core on a logrus logger.
 type logrusCore struct{ log logrus.FieldLogger }
 
@@ -43,7 +46,7 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
 	switch {
-	case e.Level == zapcore.ErrorLevel && e.Message != listenerEnded && !strings.Contains(e.Message, "%!"):
+	case e.Level == zapcore.ErrorLevel && e.Message != listenerEnded && e.Message != storageVersion && !strings.Contains(e.Message, "%!"):
 		log.Warn(e.Message)
 	default:
 		log.Debug(e.Message)

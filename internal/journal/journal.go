@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/stopwatch"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -43,6 +44,8 @@ type Options struct {
 	FileBytes int64 // size of one file, a multiple of 4096
 	NoSync    bool  // leave the sync to the kernel: --durability=replicated
 	Mixed     bool  // SetSync may be called
+	// Synced, if not nil, receives the duration of each sync of a group. It must not block.
+	Synced func(took time.Duration)
 }
 
 // Journal is an open journal. Start starts its goroutines, Close ends them.
@@ -448,7 +451,7 @@ func (j *Journal) writeGroup(buf []byte) error {
 		return fmt.Errorf("journal: write group %d: %w", j.next, err)
 	}
 	if !j.noSync.Load() {
-		if err := j.file.Sync(); err != nil {
+		if err := j.sync(); err != nil {
 			return fmt.Errorf("journal: sync group %d: %w", j.next, err)
 		}
 		j.synced = j.next
@@ -457,6 +460,16 @@ func (j *Journal) writeGroup(buf []byte) error {
 	j.crc = crc
 	j.noteGroup(int64(len(buf)))
 	return nil
+}
+
+func (j *Journal) sync() error {
+	if j.o.Synced == nil {
+		return j.file.Sync()
+	}
+	began := time.Now()
+	err := j.file.Sync()
+	j.o.Synced(time.Since(began))
+	return err
 }
 
 func (j *Journal) noteGroup(bytes int64) {

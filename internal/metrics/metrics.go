@@ -1,18 +1,3 @@
-// Package metrics is the broker's Prometheus metrics: how long each stage of a put and of a
-// delivery takes, the outcomes of puts, the events of replicas, and the fill of topics,
-// channels and queues.
-//
-// It measures nothing itself and imports of Lockstep the table of outcomes alone. Events are
-// reported to a Recorder. States (depths, fill levels) are read at each scrape, so they cost
-// nothing in between.
-//
-// # Invariants
-//
-//  1. A nil *Recorder is a Recorder that does nothing.
-//  2. Recording allocates nothing, takes no lock that a scrape holds for long, and never
-//     blocks.
-//  3. The number of series is bounded: topics and channels beyond the limit are summed
-//     under one name, and every other label has a closed set of values.
 package metrics
 
 import (
@@ -34,6 +19,11 @@ const namespace = "lockstep"
 var buckets = []float64{
 	50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 750e-6, 1e-3, 2e-3, 3.5e-3, 5e-3, 7.5e-3,
 	10e-3, 20e-3, 35e-3, 50e-3, 100e-3, 200e-3, 350e-3, 500e-3, 1, 2, 5, 10,
+}
+
+// waitBuckets reach from a consumer that waits for messages to one that was away for days.
+var waitBuckets = []float64{
+	1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 }
 
 // Stage is one part of the processing of a put, in its order.
@@ -82,39 +72,70 @@ func (e Event) String() string {
 // Recorder records events. All methods are safe for concurrent use and do nothing on a nil
 // Recorder.
 type Recorder struct {
-	registry  *prometheus.Registry
-	queues    *queues
-	stage     [stages]prometheus.Observer
-	ok        prometheus.Counter            // puts that were answered OK
-	refused   map[string]prometheus.Counter // the other answers to puts, by label; never changes
-	event     [events]prometheus.Counter
-	wait      prometheus.Observer
-	delivery  prometheus.Observer
-	delivered prometheus.Counter
-	put       struct{ messages, bytes prometheus.Counter }
+	registry   *prometheus.Registry
+	queues     *queues
+	partitions *partitions
+	stage      [stages]prometheus.Observer
+	ok         prometheus.Counter            // puts that were answered OK
+	refused    map[string]prometheus.Counter // the other answers to puts, by label; never changes
+	event      [events]prometheus.Counter
+	wait       *waits
+	delivery   prometheus.Observer
+	delivered  prometheus.Counter
+	forwarded  prometheus.Counter
+	relayed    prometheus.Counter
+	put        struct{ messages, bytes prometheus.Counter }
+	replica    struct{ rolledBack, inDoubt prometheus.Counter }
+	sync       prometheus.Observer
+	checkpoint prometheus.Observer
+	election   prometheus.Observer
+	rejected   *prometheus.CounterVec // connections of clients
 }
+
+// DefaultMaxPartitions is the number of partitions with series of their own, unless
+// LimitPartitions changes it.
+const DefaultMaxPartitions = 1000
 
 // New returns a Recorder with its own registry. At most maxSeries topics and channels appear
 // by name.
 func New(maxSeries int) *Recorder {
-	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries)}
-	r.registry.MustRegister(r.queues, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries), partitions: newPartitions(DefaultMaxPartitions)}
+	r.registry.MustRegister(r.queues, r.partitions, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registerPuts()
-	r.wait = r.histogram("message_wait_seconds", "Time from a put, or from the end of its delay, to the first delivery, for the first message of each burst.")
-	r.delivery = r.histogram("delivery_seconds", "Time from pulling a burst of messages from a channel to the end of its write to the client.")
-	r.delivered = r.counter("messages_delivered_total", "Messages written to clients.")
-	happened := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "events_total", Help: "Events of partitions and of this broker."}, []string{"event"})
-	r.registry.MustRegister(happened)
+	r.wait = newWaits(r.registry)
+	r.delivery = r.histogram("delivery_seconds", buckets)
+	r.delivered = r.counter("messages_delivered_total")
+	r.forwarded = r.counter("puts_forwarded_total")
+	r.relayed = r.counter("messages_relayed_total")
+	r.sync = r.histogram("journal_sync_seconds", buckets)
+	r.checkpoint = r.histogram("checkpoint_seconds", waitBuckets)
+	r.election = r.histogram("election_seconds", buckets)
+	r.replica.rolledBack = r.counter("replica_puts_rolled_back_total")
+	r.replica.inDoubt = r.counter("replica_puts_in_doubt_total")
+	happened := r.counters("events_total")
 	for e := range events {
 		r.event[e] = happened.WithLabelValues(e.String())
+	}
+	r.rejected = r.counters("connections_refused_total")
+	for _, port := range []string{PortTCP, PortHTTP} {
+		r.rejected.WithLabelValues(port, ReasonFileLimit)
 	}
 	return r
 }
 
+// LimitPartitions sets the number of partitions led here that have series of their own. It is
+// called before the first scrape.
+func (r *Recorder) LimitPartitions(n int) {
+	if r != nil {
+		r.partitions.limit = n
+	}
+}
+
 func (r *Recorder) registerPuts() {
-	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "put_stage_seconds", Help: "Time that a put spends in each stage.", Buckets: buckets}, []string{"stage"})
-	puts := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "puts_total", Help: "Puts of this broker's clients, by their answer."}, []string{"answer"})
-	r.registry.MustRegister(stage, puts)
+	d := define("put_stage_seconds", KindHistogram)
+	stage := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.FullName(), Help: d.Help, Buckets: buckets}, d.Labels)
+	r.registry.MustRegister(stage)
+	puts := r.counters("puts_total")
 	for s := range stages {
 		r.stage[s] = stage.WithLabelValues(s.String())
 	}
@@ -125,18 +146,27 @@ func (r *Recorder) registerPuts() {
 			r.refused[row.Label] = puts.WithLabelValues(row.Label)
 		}
 	}
-	r.put.messages = r.counter("messages_put_total", "Messages committed by partitions that this broker leads.")
-	r.put.bytes = r.counter("bytes_put_total", "Bytes of the bodies of these messages.")
+	r.put.messages = r.counter("messages_put_total")
+	r.put.bytes = r.counter("bytes_put_total")
 }
 
-func (r *Recorder) histogram(name, help string) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
+func (r *Recorder) histogram(name string, buckets []float64) prometheus.Histogram {
+	d := define(name, KindHistogram)
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.FullName(), Help: d.Help, Buckets: buckets})
 	r.registry.MustRegister(h)
 	return h
 }
 
-func (r *Recorder) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
+func (r *Recorder) counter(name string) prometheus.Counter {
+	d := define(name, KindCounter)
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: d.FullName(), Help: d.Help})
+	r.registry.MustRegister(c)
+	return c
+}
+
+func (r *Recorder) counters(name string) *prometheus.CounterVec {
+	d := define(name, KindCounter)
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.FullName(), Help: d.Help}, d.Labels)
 	r.registry.MustRegister(c)
 	return c
 }
@@ -184,13 +214,6 @@ func (r *Recorder) Delivered(messages int, took time.Duration) {
 	}
 }
 
-// Waited records the time between a put and the first delivery of its message.
-func (r *Recorder) Waited(d time.Duration) {
-	if r != nil {
-		r.wait.Observe(max(d, 0).Seconds()) // clocks of brokers differ
-	}
-}
-
 // Event counts one event.
 func (r *Recorder) Event(e Event) {
 	if r != nil {
@@ -198,20 +221,92 @@ func (r *Recorder) Event(e Event) {
 	}
 }
 
-// Gauge adds a value that is read at each scrape, such as the fill of a bounded queue. The
-// name has no namespace; f must not block. A later Gauge of the same name replaces it: its
-// owner was restarted.
-func (r *Recorder) Gauge(name, help string, f func() float64) {
+// Forwarded records puts that were sent to the broker that leads their partition.
+func (r *Recorder) Forwarded(puts int) {
 	if r != nil {
-		r.replace(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
+		r.forwarded.Add(float64(puts))
 	}
+}
+
+// Relayed records messages that came from another broker for consumers of this one.
+func (r *Recorder) Relayed(messages int) {
+	if r != nil {
+		r.relayed.Add(float64(messages))
+	}
+}
+
+// Undone records puts that this broker, as a leader, rolled back or left in doubt.
+func (r *Recorder) Undone(rolledBack, inDoubt uint64) {
+	if r != nil {
+		r.replica.rolledBack.Add(float64(rolledBack))
+		r.replica.inDoubt.Add(float64(inDoubt))
+	}
+}
+
+// JournalSynced records one sync of the journal.
+func (r *Recorder) JournalSynced(took time.Duration) {
+	if r != nil {
+		r.sync.Observe(took.Seconds())
+	}
+}
+
+// Checkpointed records one checkpoint of the store.
+func (r *Recorder) Checkpointed(took time.Duration) {
+	if r != nil {
+		r.checkpoint.Observe(took.Seconds())
+	}
+}
+
+// Elected records the time between a candidacy of this broker and its leadership.
+func (r *Recorder) Elected(took time.Duration) {
+	if r != nil {
+		r.election.Observe(took.Seconds())
+	}
+}
+
+// The ports of connections, and the reasons for which they are refused.
+const (
+	PortTCP         = "tcp"
+	PortHTTP        = "http"
+	ReasonFileLimit = "file_limit"
+)
+
+// ConnectionRefused records a connection of a client that was closed at once. Port and reason
+// are from closed sets.
+func (r *Recorder) ConnectionRefused(port, reason string) {
+	if r != nil {
+		r.rejected.WithLabelValues(port, reason).Inc()
+	}
+}
+
+// Gauge adds a value that is read at each scrape, such as the fill of a bounded queue; f must
+// not block. A later Gauge of the same name replaces it: its owner was restarted.
+func (r *Recorder) Gauge(name string, f func() float64) {
+	r.add([]Definition{define(name, KindGauge)}, func(emit Emit) { emit(name, f()) })
 }
 
 // Counter adds a count that is read at each scrape and never decreases. A later Counter of the
 // same name replaces it, as with Gauge.
-func (r *Recorder) Counter(name, help string, f func() float64) {
+func (r *Recorder) Counter(name string, f func() float64) {
+	r.add([]Definition{define(name, KindCounter)}, func(emit Emit) { emit(name, f()) })
+}
+
+// Emit reports one series of a Source: its value, and the values of its labels.
+type Emit func(name string, value float64, labels ...string)
+
+// Source adds gauges and counters that are read together at each scrape; f must not block for
+// long, and reports each series at most once. A later Source of the same names replaces it.
+func (r *Recorder) Source(names []string, f func(Emit)) {
+	var all []Definition
+	for _, name := range names {
+		all = append(all, define(name, definitions[name].Kind))
+	}
+	r.add(all, f)
+}
+
+func (r *Recorder) add(all []Definition, f func(Emit)) {
 	if r != nil {
-		r.replace(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
+		r.replace(newSource(all, f))
 	}
 }
 
@@ -224,4 +319,38 @@ func (r *Recorder) replace(c prometheus.Collector) {
 	if err != nil {
 		panic(err) // two different metrics with one name
 	}
+}
+
+// source is the collector of a Source.
+type source struct {
+	descs map[string]described
+	f     func(Emit)
+}
+
+type described struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func newSource(all []Definition, f func(Emit)) *source {
+	s := &source{descs: map[string]described{}, f: f}
+	for _, d := range all {
+		s.descs[d.Name] = described{d.desc(), d.valueType()}
+	}
+	return s
+}
+
+// Describe implements prometheus.Collector.
+func (s *source) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range s.descs {
+		out <- d.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *source) Collect(out chan<- prometheus.Metric) {
+	s.f(func(name string, value float64, labels ...string) {
+		d := s.descs[name]
+		out <- prometheus.MustNewConstMetric(d.desc, d.kind, value, labels...)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -11,12 +12,13 @@ import (
 // Other is the topic that sums up all topics beyond the limit.
 const Other = "_other"
 
-// Topic is the state of one topic at a scrape: of its partitions that this broker leads.
+// Topic is the state of one topic at a scrape: the depth of its partitions that this broker leads,
+// and the counts of all partitions that it has led.
 type Topic struct {
 	Name     string
-	Depth    int64 // messages that the slowest channel has not finished; without a channel all messages
-	Messages uint64
-	Bytes    uint64
+	Depth    int64  // messages that no channel has received
+	Messages uint64 // committed by this process
+	Bytes    uint64 // of their bodies
 	Channels []Channel
 }
 
@@ -24,8 +26,10 @@ type Topic struct {
 type Channel struct {
 	Name                      string
 	Depth, InFlight, Deferred int64
-	Requeued, TimedOut        uint64
+	Requeued, TimedOut        uint64 // by this process
 	Clients                   int
+	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
+	Paused                    bool
 }
 
 // Queues sets the source of the topics. Each scrape calls it on the scrape's goroutine; it may
@@ -44,6 +48,7 @@ type queues struct {
 	limit    int
 	topics   []column[Topic]
 	channels []column[Channel]
+	other    other
 	mu       struct {
 		sync.Mutex
 		source func() []Topic
@@ -52,33 +57,40 @@ type queues struct {
 
 // column is one metric of a row.
 type column[Row any] struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
+	described
 	value func(Row) float64
 }
 
 func newQueues(limit int) *queues {
-	byTopic, byChannel := []string{"topic"}, []string{"topic", "channel"}
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	return &queues{limit: limit,
-		topics: []column[Topic]{
-			{desc("topic_depth", "Messages that the slowest channel of the topic has not finished.", byTopic), gauge, func(t Topic) float64 { return float64(t.Depth) }},
-			{desc("topic_messages_total", "Messages put to the topic.", byTopic), counter, func(t Topic) float64 { return float64(t.Messages) }},
-			{desc("topic_bytes_total", "Bytes put to the topic.", byTopic), counter, func(t Topic) float64 { return float64(t.Bytes) }},
-		},
-		channels: []column[Channel]{
-			{desc("channel_depth", "Messages that the channel has not delivered.", byChannel), gauge, func(c Channel) float64 { return float64(c.Depth) }},
-			{desc("channel_in_flight", "Messages in flight to consumers.", byChannel), gauge, func(c Channel) float64 { return float64(c.InFlight) }},
-			{desc("channel_deferred", "Messages that are deferred.", byChannel), gauge, func(c Channel) float64 { return float64(c.Deferred) }},
-			{desc("channel_clients", "Connected consumers.", byChannel), gauge, func(c Channel) float64 { return float64(c.Clients) }},
-			{desc("channel_requeued_total", "Messages requeued by consumers.", byChannel), counter, func(c Channel) float64 { return float64(c.Requeued) }},
-			{desc("channel_timed_out_total", "Messages whose message timeout expired.", byChannel), counter, func(c Channel) float64 { return float64(c.TimedOut) }},
-		},
+	q := &queues{limit: limit}
+	q.topics = []column[Topic]{
+		columnOf("topic_depth", func(t Topic) float64 { return float64(t.Depth) }),
+		columnOf("topic_messages_total", func(t Topic) float64 { return float64(t.Messages) }),
+		columnOf("topic_bytes_total", func(t Topic) float64 { return float64(t.Bytes) }),
 	}
+	q.channels = []column[Channel]{
+		columnOf("channel_depth", func(c Channel) float64 { return float64(c.Depth) }),
+		columnOf("channel_in_flight", func(c Channel) float64 { return float64(c.InFlight) }),
+		columnOf("channel_deferred", func(c Channel) float64 { return float64(c.Deferred) }),
+		columnOf("channel_lag_seconds", func(c Channel) float64 { return c.Lag.Seconds() }),
+		columnOf("channel_clients", func(c Channel) float64 { return float64(c.Clients) }),
+		columnOf("channel_paused", func(c Channel) float64 { return one(c.Paused) }),
+		columnOf("channel_requeued_total", func(c Channel) float64 { return float64(c.Requeued) }),
+		columnOf("channel_timed_out_total", func(c Channel) float64 { return float64(c.TimedOut) }),
+	}
+	return q
 }
 
-func desc(name, help string, labels []string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+func columnOf[Row any](name string, value func(Row) float64) column[Row] {
+	d := definitions[name]
+	return column[Row]{described{define(name, d.Kind).desc(), d.valueType()}, value}
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // Describe implements prometheus.Collector.
@@ -94,12 +106,15 @@ func (q *queues) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (q *queues) Collect(out chan<- prometheus.Metric) {
 	q.mu.Lock()
-	source := q.mu.source
-	q.mu.Unlock()
-	if source == nil {
+	defer q.mu.Unlock()
+	if q.mu.source == nil {
 		return
 	}
-	for _, t := range limited(source(), q.limit) {
+	rows, rest := limited(q.mu.source(), q.limit)
+	if len(rest) > 0 || q.other.last != nil {
+		rows = append(rows, q.other.sum(rest))
+	}
+	for _, t := range rows {
 		for _, c := range q.topics {
 			out <- prometheus.MustNewConstMetric(c.desc, c.kind, c.value(t), t.Name)
 		}
@@ -113,37 +128,70 @@ func (q *queues) Collect(out chan<- prometheus.Metric) {
 
 // limited keeps at most limit topics and channels by name and sums up the rest. It keeps the
 // first ones in the alphabet, so that every scrape has the same ones.
-func limited(topics []Topic, limit int) []Topic {
+func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 	slices.SortFunc(topics, func(a, b Topic) int { return cmp.Compare(a.Name, b.Name) })
-	var kept []Topic
-	other := Topic{Name: Other, Channels: []Channel{{Name: Other}}}
-	summed := false
 	for _, t := range topics {
 		if n := 1 + len(t.Channels); n <= limit && t.Name != Other {
 			limit -= n
 			kept = append(kept, t)
 			continue
 		}
-		summed = true
-		other.add(t)
+		rest = append(rest, t)
 	}
-	if summed {
-		kept = append(kept, other)
-	}
-	return kept
+	return kept, rest
 }
 
-func (t *Topic) add(o Topic) {
-	t.Depth += o.Depth
-	t.Messages += o.Messages
-	t.Bytes += o.Bytes
-	for _, c := range o.Channels {
-		s := &t.Channels[0]
-		s.Depth += c.Depth
-		s.InFlight += c.InFlight
-		s.Deferred += c.Deferred
-		s.Requeued += c.Requeued
-		s.TimedOut += c.TimedOut
-		s.Clients += c.Clients
+// counted are the counters of one topic, its channels' summed up.
+type counted struct{ messages, bytes, requeued, timedOut uint64 }
+
+// other sums up the topics beyond the limit. Their counters are those since the topic is beyond the
+// limit, so that the sum does not fall when a topic goes, or gets series of its own.
+type other struct {
+	last  map[string]counted // of the scrape before
+	total counted
+}
+
+// sum is the row of the topics beyond the limit.
+func (o *other) sum(topics []Topic) Topic {
+	row := Topic{Name: Other, Channels: []Channel{{Name: Other}}}
+	now := make(map[string]counted, len(topics))
+	for _, t := range topics {
+		c := row.add(t)
+		now[t.Name] = c
+		before := o.last[t.Name]
+		o.total.messages += rise(before.messages, c.messages)
+		o.total.bytes += rise(before.bytes, c.bytes)
+		o.total.requeued += rise(before.requeued, c.requeued)
+		o.total.timedOut += rise(before.timedOut, c.timedOut)
 	}
+	o.last = now
+	row.Messages, row.Bytes = o.total.messages, o.total.bytes
+	row.Channels[0].Requeued, row.Channels[0].TimedOut = o.total.requeued, o.total.timedOut
+	return row
+}
+
+// rise is how much a counter has grown. A counter that fell began anew.
+func rise(from, to uint64) uint64 {
+	if to < from {
+		return to
+	}
+	return to - from
+}
+
+// add adds the gauges of a topic, and returns its counters.
+func (t *Topic) add(o Topic) counted {
+	t.Depth += o.Depth
+	c := counted{messages: o.Messages, bytes: o.Bytes}
+	for _, ch := range o.Channels {
+		s := &t.Channels[0]
+		s.Depth += ch.Depth
+		s.InFlight += ch.InFlight
+		s.Deferred += ch.Deferred
+		s.Clients += ch.Clients
+		s.Lag = max(s.Lag, ch.Lag)
+		s.Paused = s.Paused || ch.Paused
+		c.requeued += ch.Requeued
+		c.timedOut += ch.TimedOut
+	}
+	return c
 }

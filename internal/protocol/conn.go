@@ -163,15 +163,27 @@ func (c *conn) read(ctx context.Context) error {
 			return nil // closed, or silent for too long: no error frame
 		}
 		c.params = splitParams(line, c.params[:0])
-		err = c.command(ctx)
-		if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
-			err = c.fifo.add(ctx, answer{kind: frameError, text: []byte(cmd.text)})
+		if err = c.command(ctx); err != nil {
+			err = c.refuse(ctx, err)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// refuse answers a command that failed, if its connection goes on; else it returns the error.
+func (c *conn) refuse(ctx context.Context, err error) error {
+	cmd := (*commandError)(nil)
+	if !errors.As(err, &cmd) {
+		return err
+	}
+	c.logRefusal(cmd)
+	if cmd.open {
+		return c.fifo.add(ctx, answer{kind: frameError, text: []byte(cmd.text)})
+	}
+	return err
 }
 
 // arm sets the read deadline of the next command. The deadline includes the time of a partial

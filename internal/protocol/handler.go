@@ -62,7 +62,9 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 		return
 	}
 	defer h.remove(c)
+	c.log().Info("CLIENT connected")
 	c.serve(ctx)
+	c.logEnd()
 }
 
 // checkMagic reads the four bytes that select the protocol.
@@ -73,6 +75,9 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 	}
 	if string(magic[:]) == magicV2 {
 		return true
+	}
+	if h.backend.Log != nil {
+		h.backend.Log.WithField("client", raw.RemoteAddr().String()).Info("CLIENT refused: its first bytes are not those of the NSQ protocol")
 	}
 	o := newOutput(raw, maxClientTimeout/2, &h.buffers)
 	if o.frameLocked(frameError, []byte("E_BAD_PROTOCOL")) == nil && o.flushLocked() == nil {
@@ -114,6 +119,22 @@ func (h *Handler) Connections() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.mu.conns)
+}
+
+// Clients counts the clients by what they do: those that have subscribed, of the others those that
+// have published, and the rest.
+func (h *Handler) Clients() (consumers, producers, idle int) {
+	for _, c := range h.snapshot() {
+		switch {
+		case c.attached.Load() != nil:
+			consumers++
+		case c.published.Load() != nil:
+			producers++
+		default:
+			idle++
+		}
+	}
+	return consumers, producers, idle
 }
 
 // Producers describes, for /stats, the connections that have published.

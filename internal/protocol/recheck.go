@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
 // recheckEvery separates the checks of live subscriptions where no change of the users
@@ -14,7 +15,10 @@ import (
 const recheckEvery = 5 * time.Second
 
 // subscribed names what a connection consumes.
-type subscribed struct{ topic, channel string }
+type subscribed struct {
+	topic, channel string
+	wait           *metrics.Wait
+}
 
 // Recheck ends the subscriptions of clients that have lost their right: at once when the
 // users change, and within recheckEvery of the end of an auth service's answer. It runs

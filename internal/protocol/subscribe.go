@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
@@ -48,8 +50,10 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 	}
 	c.sub = sub
 	c.attached.Store(&c.sub)
-	c.consumes.Store(&subscribed{topic, channel})
+	c.consumes.Store(&subscribed{topic, channel, c.h.backend.Metrics.Wait(topic, channel)})
 	c.state.Store(stateSubscribed)
+	c.log().WithFields(logrus.Fields{"topic": topic, "channel": channel, "user_agent": c.about.Load().userAgent, "hostname": c.about.Load().hostname}).
+		Info("CLIENT subscribed")
 	return c.fifo.add(ctx, answer{text: responseOK, start: sub})
 }
 

@@ -188,8 +188,8 @@ func (w *writer) record(began time.Time) {
 	}
 	now, first := time.Now(), &w.deliveries[0].Message
 	w.c.h.backend.Metrics.Delivered(len(w.deliveries), now.Sub(began))
-	if first.Attempts == 1 {
-		w.c.h.backend.Metrics.Waited(now.Sub(time.Unix(0, max(first.Time, first.DeliverAt))))
+	if of := w.c.consumes.Load(); first.Attempts == 1 && of != nil {
+		of.wait.Waited(now.Sub(time.Unix(0, max(first.Time, first.DeliverAt))))
 	}
 }
 

@@ -16,6 +16,7 @@ type connLimit struct {
 	open    atomic.Int64
 	lastLog atomic.Int64 // Unix second of the last warning
 	log     logrus.FieldLogger
+	refused func() // counts a refused connection
 }
 
 // acquire counts a new connection and reports whether it is within the limit. The caller
@@ -24,8 +25,11 @@ func (s *connLimit) acquire(conn net.Conn) bool {
 	if s.open.Add(1) <= s.max || s.max == 0 {
 		return true
 	}
+	if s.refused != nil {
+		s.refused()
+	}
 	if now := time.Now().Unix(); s.lastLog.Swap(now) != now {
-		s.log.WithFields(logrus.Fields{"limit": s.max, "remote": conn.RemoteAddr()}).
+		s.log.WithFields(logrus.Fields{"limit": s.max, "client": conn.RemoteAddr()}).
 			Warn("refused a client: the limit of open files of this process leaves no room; raise it (ulimit -n, LimitNOFILE)")
 	}
 	return false

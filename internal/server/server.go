@@ -33,7 +33,9 @@ type Options struct {
 	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports
 	// together. 0: no limit.
 	MaxTCP, MaxHTTP int
-	Log             logrus.FieldLogger
+	// Refused, if not nil, is called for each connection above a limit.
+	Refused func(http bool)
+	Log     logrus.FieldLogger
 }
 
 // TCPHandler serves the connections of the TCP port. *protocol.Handler implements it.
@@ -67,6 +69,10 @@ func Listen(o Options) (*Server, error) {
 	s := &Server{opts: o, failed: make(chan error, 1), cancel: func() {}}
 	s.tcpLimit.max, s.tcpLimit.log = int64(o.MaxTCP), o.Log
 	s.httpLimit.max, s.httpLimit.log = int64(o.MaxHTTP), o.Log
+	if o.Refused != nil {
+		s.tcpLimit.refused = func() { o.Refused(false) }
+		s.httpLimit.refused = func() { o.Refused(true) }
+	}
 	for _, port := range []struct {
 		listener *net.Listener
 		name     string
@@ -106,6 +112,9 @@ func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
 
 // HTTPSAddr returns the bound address of the HTTPS port.
 func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
+
+// LookupAddr returns the bound address of the additional port of the lookup API.
+func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
 
 func address(l net.Listener) net.Addr {
 	if l == nil {
@@ -161,6 +170,11 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 			s.fail(fmt.Errorf("server: serve HTTP on %s: %w", l.Addr(), err))
 		}
 	})
+}
+
+// Connections returns the open connections at the TCP port, and at all HTTP ports together.
+func (s *Server) Connections() (tcp, http int) {
+	return int(s.tcpLimit.open.Load()), int(s.httpLimit.open.Load())
 }
 
 // Stop closes the listeners, waits for pending requests and puts, and closes the remaining

@@ -58,6 +58,7 @@ type Pusher struct {
 	memory Memory
 	prefix string
 	last   map[string]uint64
+	since  map[string]uint64 // of counts that go on when the broker leads a topic again; entries stay
 }
 
 // New makes a pusher. memory may be nil.
@@ -67,7 +68,7 @@ func New(o Options, s edge.Stats, memory Memory) *Pusher {
 	if prefix != "" && !strings.HasSuffix(prefix, ".") {
 		prefix += "."
 	}
-	return &Pusher{opts: o, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}}
+	return &Pusher{opts: o, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}, since: map[string]uint64{}}
 }
 
 // Run pushes every interval until ctx ends.
@@ -135,7 +136,7 @@ func pack(lines []string, size int) [][]byte {
 
 // lines returns the lines of one push.
 func (p *Pusher) lines() []string {
-	l := &lines{prefix: p.prefix, last: p.last, next: map[string]uint64{}}
+	l := &lines{prefix: p.prefix, last: p.last, next: map[string]uint64{}, since: p.since}
 	for _, t := range p.stats.Topics("", "", false) {
 		if !p.excluded(t.TopicName) {
 			p.topic(l, &t)
@@ -159,7 +160,7 @@ func (p *Pusher) excluded(name string) bool {
 func (p *Pusher) topic(l *lines, t *edge.TopicStats) {
 	key := "topic." + t.TopicName + "."
 	l.counter(key+"message_count", own(t.MessageCount, t.Inherited))
-	l.counter(key+"message_bytes", t.MessageBytes)
+	l.lifetime(key+"message_bytes", t.MessageBytes)
 	l.gauge(key+"depth", uint64(t.Depth))
 	l.gauge(key+"backend_depth", uint64(t.BackendDepth))
 	l.latencies(key, t.E2E)
@@ -176,8 +177,8 @@ func channel(l *lines, key string, c *edge.ChannelStats) {
 	l.gauge(key+"backend_depth", uint64(c.BackendDepth))
 	l.gauge(key+"in_flight_count", uint64(c.InFlightCount))
 	l.gauge(key+"deferred_count", uint64(c.DeferredCount))
-	l.counter(key+"requeue_count", c.RequeueCount)
-	l.counter(key+"timeout_count", c.TimeoutCount)
+	l.lifetime(key+"requeue_count", c.RequeueCount)
+	l.lifetime(key+"timeout_count", c.TimeoutCount)
 	l.gauge(key+"clients", uint64(c.ClientCount))
 	l.latencies(key, c.E2E)
 }
@@ -190,6 +191,7 @@ func own(count, inherited uint64) uint64 { return max(count, inherited) - inheri
 type lines struct {
 	prefix     string
 	last, next map[string]uint64
+	since      map[string]uint64 // of the counts that a process keeps; entries stay
 	out        []string
 }
 
@@ -204,6 +206,15 @@ func (l *lines) counter(name string, total uint64) {
 		added = total - before
 	}
 	l.out = append(l.out, fmt.Sprintf("%s%s:%d|c", l.prefix, name, added))
+}
+
+// lifetime is a counter of the process: it goes on where it was when the broker leads a topic again.
+func (l *lines) lifetime(name string, total uint64) {
+	if before, ok := l.since[name]; ok {
+		l.last[name] = before
+	}
+	l.counter(name, total)
+	l.since[name] = total
 }
 
 // latencies adds gauges in nanoseconds, named by the percentile: 0.99 is

@@ -141,3 +141,20 @@ func TestMessagesOfOthersAreNotPushed(t *testing.T) {
 	stats[0].MessageCount = 1_000_007
 	require.Contains(t, strings.Join(p.lines(), "\n"), "topic.t.message_count:2|c")
 }
+
+// TestCountsGoOnAfterAnotherLeader: the counts that a process keeps are pushed once, although the
+// broker reports nothing of the topic while another one leads.
+func TestCountsGoOnAfterAnotherLeader(t *testing.T) {
+	stats := example()
+	stats[0].MessageBytes, stats[0].Channels[0].RequeueCount = 100, 7
+	p := pusher(stats)
+	require.Contains(t, strings.Join(p.lines(), "\n"), "topic.t.message_bytes:100|c")
+	led := p.stats
+	p.stats = fixed(nil)
+	require.NotContains(t, strings.Join(p.lines(), "\n"), "topic.t")
+	p.stats = led
+	stats[0].MessageBytes, stats[0].Channels[0].RequeueCount = 130, 9
+	lines := strings.Join(p.lines(), "\n")
+	require.Contains(t, lines, "topic.t.message_bytes:30|c")
+	require.Contains(t, lines, "channel.c.requeue_count:2|c")
+}

@@ -116,7 +116,7 @@ func (r *storeRecovery) run() error {
 	} else if len(r.order) > 0 {
 		r.doubt = fmt.Errorf("%w: the checkpoint is lost", ErrCorrupt)
 	}
-	o := journal.Options{FS: r.s.o.FS, Dir: r.s.journalDir(), FileBytes: (r.s.o.JournalBytes + 4095) &^ 4095, NoSync: r.s.o.NoSync, Mixed: r.s.o.Mixed}
+	o := journal.Options{FS: r.s.o.FS, Dir: r.s.journalDir(), FileBytes: (r.s.o.JournalBytes + 4095) &^ 4095, NoSync: r.s.o.NoSync, Mixed: r.s.o.Mixed, Synced: r.s.o.JournalSynced}
 	j, found, err := journal.Open(o, mark, r.group)
 	if err != nil {
 		return err

@@ -56,6 +56,9 @@ type Options struct {
 	Mixed           bool          // SetSync may be called: durability is the topics'
 	RepeatFor       time.Duration // time within which an edge may repeat a put
 	Log             logrus.FieldLogger
+	// JournalSynced and Checkpointed, if not nil, receive the durations of the journal's syncs and of
+	// the checkpoints. They must not block.
+	JournalSynced, Checkpointed func(took time.Duration)
 	// Doubt, if not nil, is a reason why the directory may lack data that was acknowledged from it
 	// (it was restored from a copy). Every partition then gets a new store id.
 	Doubt error

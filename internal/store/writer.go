@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/journal"
@@ -319,7 +320,7 @@ func reason(close, requested bool) occasion {
 // syncs more at once as needed to end before the journal has grown by half of CheckpointBytes.
 func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	s := w.s
-	written := s.journal.Written()
+	began, written := time.Now(), s.journal.Written()
 	c := &checkpoint{
 		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: why == closing,
 		entries: map[uint64]entry{}, versions: map[uint64]version{},
@@ -359,6 +360,9 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 		return err
 	}
 	w.written = written
+	if s.o.Checkpointed != nil {
+		s.o.Checkpointed(time.Since(began))
+	}
 	return s.journal.Release(mark.Group)
 }
 

@@ -1,0 +1,25 @@
+package catalog
+
+// Census counts what the metadata says of the whole cluster.
+type Census struct {
+	Brokers, Registered int
+	Partitions          int
+	Leaderless          int // of these, the leader's registration has ended
+	UnderReplicated     int // of these, some replica is not in the in-sync set
+}
+
+// Census counts at one moment.
+func (c *Catalog) Census() Census {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := Census{Brokers: len(c.mu.nodes), Registered: len(c.mu.live), Partitions: len(c.mu.partitions)}
+	for _, s := range c.mu.partitions {
+		if r, live := c.mu.live[s.Leader]; !live || r.Incarnation != s.LeaderIncarnation {
+			n.Leaderless++
+		}
+		if len(s.ISR) < len(s.Replicas) {
+			n.UnderReplicated++
+		}
+	}
+	return n
+}

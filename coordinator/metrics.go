@@ -1,0 +1,114 @@
+package coordinator
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/inspect"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+)
+
+// report adds the metrics that are read at each scrape. Its functions run on the scrape's goroutine.
+func (b *Broker) report() {
+	m := b.o.Metrics
+	m.Queues(b.inspector.TopicMetrics)
+	b.reportReplication()
+	b.reportCluster()
+	b.reportDisk()
+	b.reportPeers()
+	m.Gauge("metadata_watch_delay_seconds", func() float64 { return b.delayed.delay().Seconds() })
+	m.Gauge("ready", func() float64 { return one(b.Ready() == nil) })
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// sameScrape is how long one look at the partitions serves: the collectors of one scrape share it.
+const sameScrape = 50 * time.Millisecond
+
+// reportReplication shares one look at all partitions between the two collectors that need it.
+func (b *Broker) reportReplication() {
+	var mu sync.Mutex
+	var last inspect.Replication
+	var at time.Time
+	look := func() inspect.Replication {
+		mu.Lock()
+		defer mu.Unlock()
+		if at.IsZero() || time.Since(at) > sameScrape {
+			last, at = b.inspector.Replication(b.peers.Up), time.Now()
+		}
+		return last
+	}
+	b.o.Metrics.Partitions(func() []metrics.Partition { return look().Partitions })
+	b.o.Metrics.Source([]string{
+		"replicas", "partitions_led", "partitions_under_replicated", "partitions_below_min_in_sync", "partitions_single_copy",
+		"puts_pending_bytes", "follower_lag_bytes", "follower_lag_seconds",
+	}, func(emit metrics.Emit) {
+		r := look()
+		emit("replicas", float64(r.Hosted))
+		emit("partitions_led", float64(r.Led))
+		emit("partitions_under_replicated", float64(r.UnderReplicated))
+		emit("partitions_below_min_in_sync", float64(r.BelowMin))
+		emit("partitions_single_copy", float64(r.SingleCopy))
+		emit("puts_pending_bytes", float64(r.PendingBytes))
+		for n, bytes := range r.Behind {
+			emit("follower_lag_bytes", float64(bytes), string(n))
+			emit("follower_lag_seconds", r.Owes[n].Seconds(), string(n))
+		}
+	})
+}
+
+// reportCluster reports this broker's copy of the metadata.
+func (b *Broker) reportCluster() {
+	b.o.Metrics.Source([]string{
+		"cluster_brokers", "cluster_brokers_registered", "cluster_partitions", "cluster_partitions_leaderless",
+		"cluster_partitions_under_replicated", "cluster_controller", "cluster_feature_level",
+	}, func(emit metrics.Emit) {
+		c := b.catalog.Census()
+		emit("cluster_brokers", float64(c.Brokers))
+		emit("cluster_brokers_registered", float64(c.Registered))
+		emit("cluster_partitions", float64(c.Partitions))
+		emit("cluster_partitions_leaderless", float64(c.Leaderless))
+		emit("cluster_partitions_under_replicated", float64(c.UnderReplicated))
+		emit("cluster_feature_level", float64(b.catalog.Cluster().Level))
+		if n := b.catalog.Controller(); n != "" {
+			emit("cluster_controller", 1, string(n))
+		}
+	})
+}
+
+func (b *Broker) reportDisk() {
+	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached"}, func(emit metrics.Emit) {
+		if free, err := b.store.FreeBytes(); err == nil {
+			emit("disk_free_bytes", float64(free))
+		}
+		data := int64(0)
+		for _, p := range b.store.Partitions() {
+			data += p.DiskBytes()
+		}
+		emit("disk_data_bytes", float64(data))
+		emit("disk_reserve_bytes", float64(b.o.MinFreeBytes))
+		emit("disk_reserve_reached", one(b.space.Low(b.self)))
+	})
+}
+
+func (b *Broker) reportPeers() {
+	b.o.Metrics.Source([]string{"rpc_up", "rpc_queue_bytes", "rpc_sent_bytes_total", "rpc_received_bytes_total", "rpc_frames_refused_total"}, func(emit metrics.Emit) {
+		for _, p := range b.rpc.Traffic() {
+			n := string(p.Node)
+			emit("rpc_up", one(p.Up), n)
+			emit("rpc_queue_bytes", float64(p.Queued), n)
+			emit("rpc_sent_bytes_total", float64(p.Sent), n)
+			emit("rpc_received_bytes_total", float64(p.Received), n)
+		}
+		dropped := uint64(0)
+		for _, d := range b.rpc.Counters().Dropped {
+			dropped += d
+		}
+		emit("rpc_frames_refused_total", float64(dropped))
+	})
+}

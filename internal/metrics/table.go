@@ -1,0 +1,186 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Kind is the type of a metric.
+type Kind string
+
+// The kinds.
+const (
+	KindGauge     Kind = "gauge"
+	KindCounter   Kind = "counter"
+	KindHistogram Kind = "histogram"
+)
+
+// Definition is one metric.
+type Definition struct {
+	Name   string // without the namespace
+	Kind   Kind
+	Labels []string
+	Help   string // stands alone: one or more whole sentences
+}
+
+// FullName is the name in /metrics.
+func (d Definition) FullName() string { return namespace + "_" + d.Name }
+
+// Section is a group of the table, as docs/metrics.md has it.
+type Section struct {
+	Title   string
+	Metrics []Definition
+}
+
+// Sections is the table of all metrics, in the order of docs/metrics.md.
+func Sections() []Section { return slices.Clone(table) }
+
+var (
+	byTopic     = []string{"topic"}
+	byChannel   = []string{"topic", "channel"}
+	byPartition = []string{"topic", "partition", "leader"}
+	byNode      = []string{"node"}
+)
+
+var table = []Section{
+	{"Puts", []Definition{
+		{"puts_total", KindCounter, []string{"answer"}, "Puts of this broker's clients, by the answer that they got after all retries: ok, in_doubt, and the definite refusals."},
+		{"put_stage_seconds", KindHistogram, []string{"stage"}, "Time that a put spends in one stage at its leader: queue (waiting for the core loop), write (sealing and submitting to the journal), sync (until this broker's disk has it), replicate (until all in-sync replicas have it), commit (from its arrival at the leader to its answer)."},
+		{"messages_put_total", KindCounter, nil, "Messages that this broker committed as the leader of their partitions."},
+		{"bytes_put_total", KindCounter, nil, "Bytes of the bodies of the messages that this broker committed as the leader of their partitions."},
+		{"puts_forwarded_total", KindCounter, nil, "Puts of this broker's clients that it sent to another broker, because that one leads the partition; a put that is tried again counts again."},
+	}},
+	{"Deliveries", []Definition{
+		{"messages_delivered_total", KindCounter, nil, "Messages written to clients of this broker."},
+		{"messages_relayed_total", KindCounter, nil, "Messages that came from another broker, which leads their partition, for consumers of this broker."},
+		{"delivery_seconds", KindHistogram, nil, "Time from pulling a burst of messages from a channel to the end of its write to the client."},
+		{"message_wait_seconds", KindHistogram, byChannel, "Time from a put, or from the end of its delay, to the first delivery, for the first message of each burst to a client of this broker. The first 200 channels that are consumed here have a name; the others are _other."},
+	}},
+	{"Topics and channels", []Definition{
+		{"topic_depth", KindGauge, byTopic, "Messages in the partitions led by this broker that no channel has received: of a topic without channels, or while the topic is paused."},
+		{"topic_messages_total", KindCounter, byTopic, "Messages that this broker committed as the leader of partitions of the topic. The sum over all brokers is the rate of the topic, also over changes of leaders."},
+		{"topic_bytes_total", KindCounter, byTopic, "Bytes of the bodies of the messages that this broker committed as the leader of partitions of the topic."},
+		{"channel_depth", KindGauge, byChannel, "Messages that wait for delivery in the partitions led by this broker: neither in flight, nor deferred, nor finished."},
+		{"channel_in_flight", KindGauge, byChannel, "Messages that were delivered and not finished, requeued or timed out yet, in the partitions led by this broker."},
+		{"channel_deferred", KindGauge, byChannel, "Messages that wait for the end of a delay, in the partitions led by this broker."},
+		{"channel_lag_seconds", KindGauge, byChannel, "Age of the oldest message that the channel has neither finished nor deferred, in the partitions led by this broker; 0 if there is none. It grows while a consumer is stuck, and without any consumer."},
+		{"channel_clients", KindGauge, byChannel, "Connected consumers; each broker that leads a partition of the topic counts them, so the largest value is the number."},
+		{"channel_paused", KindGauge, byChannel, "1 if the channel is paused, so that it delivers nothing."},
+		{"channel_requeued_total", KindCounter, byChannel, "Messages that consumers requeued (REQ) in partitions led by this broker."},
+		{"channel_timed_out_total", KindCounter, byChannel, "Deliveries that were not answered within the message timeout, in partitions led by this broker."},
+	}},
+	{"Partitions led by this broker", []Definition{
+		{"replicas", KindGauge, nil, "Replicas of partitions on this broker."},
+		{"partitions_led", KindGauge, nil, "Partitions that this broker leads."},
+		{"partitions_under_replicated", KindGauge, nil, "Partitions led by this broker of which some replica is not in sync."},
+		{"partitions_below_min_in_sync", KindGauge, nil, "Partitions led by this broker of which fewer in-sync replicas answer than the minimum: puts to them are refused."},
+		{"partitions_single_copy", KindGauge, nil, "Partitions led by this broker that have several replicas, of which no other in-sync replica answers: acknowledged messages may be on this broker's disk alone."},
+		{"puts_pending_bytes", KindGauge, nil, "Bytes of puts to partitions led by this broker that are not committed yet."},
+		{"follower_lag_bytes", KindGauge, byNode, "Bytes that a replica on the named broker lacks, summed over the partitions led by this broker."},
+		{"follower_lag_seconds", KindGauge, byNode, "For how long a replica on the named broker has owed an acknowledgement, the longest over the partitions led by this broker; 0 if it owes none."},
+		{"partition_epoch", KindGauge, byPartition, "Epoch of the partition: it rises with each election. Reported by the leader alone, as far as --metrics-max-partitions allows."},
+		{"partition_replicas", KindGauge, byPartition, "Replicas of the partition. Reported by the leader alone, as far as --metrics-max-partitions allows."},
+		{"partition_in_sync_replicas", KindGauge, byPartition, "Size of the partition's in-sync set. Reported by the leader alone, as far as --metrics-max-partitions allows."},
+		{"partition_end_sequence", KindGauge, byPartition, "Messages committed in the partition since its creation, by whatever leaders. Reported by the leader alone, as far as --metrics-max-partitions allows."},
+		{"partition_lag_bytes", KindGauge, byPartition, "Bytes that the slowest replica of the partition lacks. Reported by the leader alone, as far as --metrics-max-partitions allows."},
+		{"partition_lag_seconds", KindGauge, byPartition, "For how long the slowest replica of the partition has owed an acknowledgement; 0 if none does. Reported by the leader alone, as far as --metrics-max-partitions allows."},
+		{"partitions_not_listed", KindGauge, nil, "Partitions led by this broker without series of their own, because of --metrics-max-partitions."},
+	}},
+	{"The cluster, in this broker's copy of the metadata", []Definition{
+		{"cluster_brokers", KindGauge, nil, "Brokers that belong to the cluster, whether they run or not."},
+		{"cluster_brokers_registered", KindGauge, nil, "Brokers with a live registration."},
+		{"cluster_partitions", KindGauge, nil, "Partitions of all topics of the cluster."},
+		{"cluster_partitions_leaderless", KindGauge, nil, "Partitions of the cluster whose leader has no live registration: nothing can be published to them or consumed from them."},
+		{"cluster_partitions_under_replicated", KindGauge, nil, "Partitions of the cluster of which some replica is not in the in-sync set."},
+		{"cluster_controller", KindGauge, byNode, "1 for the broker that is the controller of the cluster."},
+		{"cluster_feature_level", KindGauge, nil, "Feature level of the cluster: the newest formats that all its brokers understand."},
+	}},
+	{"Replication and elections", []Definition{
+		{"events_total", KindCounter, []string{"event"}, "Events of replicas on this broker, and of the broker itself: elected, stepped_down, isr_removed, isr_joined, rollback, truncated, restarted (a replica began anew behind the first retained message), registered, registration_lost, alarm (a replica refused a message that violates the protocol), put_repeated (a put was stored before; a retry was recognised), mended (a damaged place was repaired)."},
+		{"election_seconds", KindHistogram, nil, "Time from when this broker found the leader of a partition gone to when it leads the partition itself: the votes, the metadata, and the commit of the epoch's marker."},
+		{"replica_puts_rolled_back_total", KindCounter, nil, "Uncommitted puts that this broker rolled back as a leader."},
+		{"replica_puts_in_doubt_total", KindCounter, nil, "Puts that this broker left in doubt as a leader."},
+	}},
+	{"Disk", []Definition{
+		{"journal_sync_seconds", KindHistogram, nil, "Duration of one sync (fdatasync) of the journal on this broker's disk."},
+		{"journal_syncs_total", KindCounter, nil, "Groups of puts that the journal made durable, by one sync each."},
+		{"journal_bytes_total", KindCounter, nil, "Bytes written to the journal."},
+		{"journal_busy_seconds", KindGauge, nil, "For how long the present write or sync of the journal has been under way; 0 if none is."},
+		{"checkpoint_seconds", KindHistogram, nil, "Duration of one checkpoint: all segment files are synced, so that the journal's files can be used again."},
+		{"core_loop_busy_seconds", KindGauge, nil, "For how long the present pass of a core loop has been under way, of the loop where that is longest; 0 if none is."},
+		{"disk_free_bytes", KindGauge, nil, "Free bytes of the file system of the data path."},
+		{"disk_data_bytes", KindGauge, nil, "Bytes of the segment files of all replicas on this broker."},
+		{"disk_reserve_bytes", KindGauge, nil, "Free bytes below which puts are refused (--min-free-disk-bytes)."},
+		{"disk_reserve_reached", KindGauge, nil, "1 while this broker is short of disk space: puts to all partitions with a replica here are refused."},
+		{"damaged_places", KindGauge, nil, "Damaged places of the replicas here that are in quarantine and not repaired yet."},
+	}},
+	{"Metadata", []Definition{
+		{"metadata_unheard_seconds", KindGauge, nil, "For how long the metadata store (etcd) has not answered this broker; 0 if for less than --session-ttl."},
+		{"metadata_watch_delay_seconds", KindGauge, nil, "How long this broker's last change of the metadata took to come back by its watch after it was made, or for how long one has been awaited: this broker's copy of the metadata is as old."},
+		{"etcd_leader", KindGauge, nil, "1 if this broker's member leads the embedded etcd."},
+		{"etcd_has_leader", KindGauge, nil, "1 if this broker's member of the embedded etcd has a leader; 0: its members have no majority."},
+		{"etcd_database_bytes", KindGauge, nil, "Size of the embedded etcd's database file."},
+		{"etcd_database_in_use_bytes", KindGauge, nil, "Bytes in use of the embedded etcd's database file."},
+		{"etcd_quota_bytes", KindGauge, nil, "Size of the embedded etcd's database at which it refuses all writes."},
+	}},
+	{"Connections of clients", []Definition{
+		{"connections", KindGauge, []string{"port"}, "Open connections of clients, by port: tcp (the NSQ protocol) and http (all HTTP ports together)."},
+		{"connections_refused_total", KindCounter, []string{"port", "reason"}, "Connections of clients that were refused, by port and reason; file_limit: the limit of open files leaves no room."},
+		{"clients", KindGauge, []string{"state"}, "Clients at the TCP port: consumer (has subscribed), producer (has published), idle (neither)."},
+	}},
+	{"Connections between brokers", []Definition{
+		{"rpc_up", KindGauge, byNode, "1 if the named broker is connected both ways and not silent."},
+		{"rpc_queue_bytes", KindGauge, byNode, "Bytes that wait to be sent to the named broker."},
+		{"rpc_sent_bytes_total", KindCounter, byNode, "Bytes sent to the named broker."},
+		{"rpc_received_bytes_total", KindCounter, byNode, "Bytes received from the named broker."},
+		{"rpc_frames_refused_total", KindCounter, nil, "Frames to other brokers that were not sent, because there was no connection or its window was full. They are sent again later."},
+		{"rpc_connections", KindGauge, nil, "Connections that other brokers have made."},
+		{"rpc_handshakes", KindGauge, nil, "Connections at the port for other brokers whose other side has not proved that it is one."},
+		{"rpc_refused_connections_total", KindCounter, nil, "Connections at the port for other brokers that were closed because of its limits: a flood, or a scan. The log has the addresses."},
+		{"etcd_client_connections", KindGauge, nil, "Connections of brokers at the client port of the embedded etcd."},
+		{"etcd_client_handshakes", KindGauge, nil, "Connections at the client port of the embedded etcd that have not proved to come from a broker."},
+		{"etcd_client_refused_connections_total", KindCounter, nil, "Connections at the client port of the embedded etcd that were closed because of its limits: a flood, or a scan."},
+		{"etcd_peer_connections", KindGauge, nil, "Connections of brokers at the peer port of the embedded etcd."},
+		{"etcd_peer_handshakes", KindGauge, nil, "Connections at the peer port of the embedded etcd that have not proved to come from a broker."},
+		{"etcd_peer_refused_connections_total", KindCounter, nil, "Connections at the peer port of the embedded etcd that were closed because of its limits: a flood, or a scan."},
+		{"rpc_corrupt_connections_total", KindCounter, nil, "Connections of other brokers that were closed because a checksum did not hold: the network, a card or a memory changes bytes."},
+	}},
+	{"This process", []Definition{
+		{"ready", KindGauge, nil, "1 while the broker is registered, serves, and reaches another broker, as /readyz says it; 0 otherwise."},
+		{"certificate_expiry_timestamp_seconds", KindGauge, []string{"use"}, "End of the validity of this broker's certificate, as a Unix time: client (--tls-cert) and rpc (--rpc-tls-cert)."},
+		{"build_info", KindGauge, []string{"version", "commit", "feature_level", "nsq_version", "node"}, "1; the labels name the build of this broker and the broker."},
+	}},
+}
+
+// definitions is the table by name.
+var definitions = func() map[string]Definition {
+	all := map[string]Definition{}
+	for _, s := range table {
+		for _, d := range s.Metrics {
+			all[d.Name] = d
+		}
+	}
+	return all
+}()
+
+// define finds a metric in the table. A metric that is not there is a bug.
+func define(name string, kind Kind) Definition {
+	d, ok := definitions[name]
+	if !ok || d.Kind != kind {
+		panic(fmt.Sprintf("metrics: %s %q is not in the table", kind, name))
+	}
+	return d
+}
+
+func (d Definition) desc() *prometheus.Desc {
+	return prometheus.NewDesc(d.FullName(), d.Help, d.Labels, nil)
+}
+
+func (d Definition) valueType() prometheus.ValueType {
+	if d.Kind == KindCounter {
+		return prometheus.CounterValue
+	}
+	return prometheus.GaugeValue
+}

@@ -1,0 +1,55 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// maxWaits is the number of channels with a histogram of their own: each is about 25 series.
+const maxWaits = 200
+
+// waits are the histograms of the time that messages wait, by channel.
+type waits struct {
+	vec *prometheus.HistogramVec
+	mu  sync.Mutex
+	of  map[[2]string]*Wait
+}
+
+// Wait is the histogram of one channel. A nil Wait records nothing.
+type Wait struct{ to prometheus.Observer }
+
+func newWaits(registry *prometheus.Registry) *waits {
+	d := define("message_wait_seconds", KindHistogram)
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.FullName(), Help: d.Help, Buckets: waitBuckets}, d.Labels)
+	registry.MustRegister(vec)
+	others := [2]string{Other, Other}
+	return &waits{vec: vec, of: map[[2]string]*Wait{others: {vec.WithLabelValues(Other, Other)}}}
+}
+
+// Wait returns the histogram of a channel: its own for the first channels that were asked for, and
+// one for all others.
+func (r *Recorder) Wait(topic, channel string) *Wait {
+	if r == nil {
+		return nil
+	}
+	w := r.wait
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := [2]string{topic, channel}
+	if w.of[name] == nil && len(w.of) > maxWaits {
+		name = [2]string{Other, Other}
+	}
+	if w.of[name] == nil {
+		w.of[name] = &Wait{w.vec.WithLabelValues(name[0], name[1])}
+	}
+	return w.of[name]
+}
+
+// Waited records the time between a put and the first delivery of its message.
+func (w *Wait) Waited(d time.Duration) {
+	if w != nil {
+		w.to.Observe(max(d, 0).Seconds()) // clocks of brokers differ
+	}
+}
