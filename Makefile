@@ -13,6 +13,7 @@ SEQUENCES ?= 200000
 STATES ?= 4000000
 ROUNDS ?= 50
 ROUND_SECONDS ?= 120
+MESSAGES ?= 1000000
 BENCHTIME ?= 1s
 COUNT ?= 6
 BASE ?= .ci/microbench.txt
@@ -27,7 +28,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +109,7 @@ test-long: ## hours: all long runs below, one after the other
 	$(MAKE) fuzz FUZZTIME=10m
 	$(MAKE) attack
 	$(MAKE) conformance
+	$(MAKE) migrate
 	$(MAKE) bench-check
 	$(MAKE) chaos
 
@@ -174,9 +176,11 @@ chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)
 
-.PHONY: attack
 attack: tools ## floods, bad logins and scans at every port of real brokers, with figures (a quarter of an hour)
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/verify/attack
+
+migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
+	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

@@ -19,6 +19,9 @@ type pubOptions struct {
 	quiet bool
 }
 
+// pubLinger is how long a line waits for others of its batch.
+const pubLinger = 100 * time.Millisecond
+
 func newPub(t *target) *cobra.Command {
 	var o pubOptions
 	cmd := &cobra.Command{
@@ -84,7 +87,7 @@ func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int
 	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowBytes(true),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetVisibility(!o.quiet && isTerminal(os.Stderr)),
 		progressbar.OptionClearOnFinish())
-	o.Addresses, o.Dialer = t.tcp, t.security.dialer()
+	o.Addresses, o.Dialer, o.Linger = t.tcp, t.security.dialer(), pubLinger
 	o.Progress = func(bytes int) { _ = bar.Add(bytes) }
 	o.Report = func(line string) {
 		_ = bar.Clear()

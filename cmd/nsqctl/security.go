@@ -69,11 +69,19 @@ func (s *security) loadToken() error {
 	return nil
 }
 
-// load reads the files.
+// load reads the token and the certificates.
 func (s *security) load() error {
 	if err := s.loadToken(); err != nil {
 		return err
 	}
+	if err := s.loadSecret(); err != nil {
+		return err
+	}
+	return s.loadTLS()
+}
+
+// loadSecret reads the secret from its file.
+func (s *security) loadSecret() error {
 	if s.secret != "" {
 		to := s.warnings
 		if to == nil {
@@ -93,6 +101,11 @@ func (s *security) load() error {
 			return fmt.Errorf("--auth-secret-file: %s is empty", s.secretFile)
 		}
 	}
+	return nil
+}
+
+// loadTLS reads the certificates.
+func (s *security) loadTLS() error {
 	if !s.enabled && s.rootCA == "" && s.cert == "" && s.key == "" && !s.insecure {
 		return nil
 	}

@@ -342,7 +342,7 @@ func stockData(dir string) error {
 		return nil
 	}
 	return fmt.Errorf("data path %s holds the queues of a stock nsqd (nsqd.dat): choose another --data-path; to bring the "+
-		"messages over, let that nsqd run and drain it with nsq_to_nsq or `nsqctl tail | nsqctl pub`", dir)
+		"messages over, start the broker there and run `nsqctl import-nsqd %s`", dir, dir)
 }
 
 // openNodeFile reads the broker's record in the data path, and checks whether the data path is

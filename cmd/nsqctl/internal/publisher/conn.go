@@ -171,22 +171,31 @@ func (c *conn) body(b []byte) {
 	_, _ = c.w.Write(b) // Flush returns the error
 }
 
-// publish writes one PUB, or an MPUB of several messages.
-func (c *conn) publish(topic string, bodies [][]byte) {
-	if len(bodies) == 1 {
-		_, _ = c.w.WriteString("PUB " + topic + "\n")
-		c.body(bodies[0])
-		return
+// publish writes one PUB, or an MPUB of several messages; with a header PUB_EXT and MPUB_EXT.
+func (c *conn) publish(topic string, header []byte, bodies [][]byte) {
+	verb, extra := "PUB", 0
+	if len(bodies) > 1 {
+		verb = "MPUB"
 	}
-	_, _ = c.w.WriteString("MPUB " + topic + "\n")
-	total := 4
-	for _, b := range bodies {
-		total += 4 + len(b)
+	if header != nil {
+		verb, extra = verb+"_EXT", 2+len(header)
 	}
-	c.size(total)
-	c.size(len(bodies))
+	_, _ = c.w.WriteString(verb + " " + topic + "\n")
+	if len(bodies) > 1 {
+		total := 4
+		for _, b := range bodies {
+			total += 4 + extra + len(b)
+		}
+		c.size(total)
+		c.size(len(bodies))
+	}
 	for _, b := range bodies {
-		c.body(b)
+		c.size(extra + len(b))
+		if header != nil {
+			_, _ = c.w.Write(binary.BigEndian.AppendUint16(nil, uint16(len(header))))
+			_, _ = c.w.Write(header)
+		}
+		_, _ = c.w.Write(b)
 	}
 }
 

@@ -1,15 +1,15 @@
-// Package publisher publishes lines to a broker over the NSQ protocol: it keeps a window of
-// unanswered puts over one connection, with TLS and AUTH, and goes on at the next address
-// when a broker fails. go-nsq waits for each answer before the next put, and continues in
-// clear text at a port without TLS.
+// Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol:
+// it keeps a window of unanswered puts over one connection, with TLS and AUTH, and goes on at
+// the next address when a broker fails. go-nsq waits for each answer before the next put, and
+// continues in clear text at a port without TLS.
 //
 // It chooses no partition, subscribes to nothing and uses no HTTP. It prints nothing: the
 // caller receives the reports of problems, the progress and the totals.
 //
 // # Invariants
 //
-//  1. A line counts as published only when the broker has answered OK. Answers come in the
-//     order of the puts.
+//  1. A message counts as published, and its Stored is called, only when the broker has answered
+//     OK. Answers come in the order of the puts.
 //  2. A put without an answer, and one that a broker refuses for now, is retried until
 //     Options.Retry has passed since its first attempt. A put that every broker would refuse
 //     is not.
@@ -18,7 +18,7 @@
 //
 // # Goroutines
 //
-// One goroutine calls Run and owns the publisher and the writing side of the connection. One
-// reads the input ahead, and one for each connection reads the answers; both pass on values
-// by channels.
+// One goroutine calls Run or Send and owns the publisher and the writing side of the
+// connection. One reads the input of Run ahead, and one for each connection reads the answers;
+// both pass on values by channels.
 package publisher

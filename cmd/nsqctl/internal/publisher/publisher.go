@@ -2,11 +2,13 @@ package publisher
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +21,6 @@ const (
 	retryEvery = 50 * time.Millisecond
 	// connectEvery is the pause between connection attempts.
 	connectEvery = 250 * time.Millisecond
-	// batchWait is how long lines wait for others of their batch.
-	batchWait = 100 * time.Millisecond
 	// maxBatchBytes bounds a batch: the default limit of a broker is 5 MiB.
 	maxBatchBytes = 4 << 20
 	// lastAnswers is how long the publisher waits for answers after Ctrl-C.
@@ -33,12 +33,17 @@ const (
 	maxLine = 1 << 20
 )
 
+// Forever is the Options.Retry of a run that ends only with its context, its input, or a refusal
+// that every broker would repeat.
+const Forever time.Duration = math.MaxInt64
+
 // Options are the settings of a run.
 type Options struct {
-	Topic     string
+	Topic     string   // of the lines of Run; Send takes the topics of the messages
 	Addresses []string // of brokers, at least one: the next one is used when one fails
 	Dialer    Dialer
-	Batch     int           // lines of a put, at least 1
+	Batch     int           // messages of a put, at least 1
+	Linger    time.Duration // how long a message waits for others of its batch; 0: only for those at hand
 	Window    int           // largest number of unanswered puts, at least 1
 	Retry     time.Duration // how long a failing put or connection is retried
 	// Timeout is the longest wait for an answer. A broker answers within its --put-hold, 9 s.
@@ -56,9 +61,23 @@ type Totals struct {
 	InDoubt  int64 // puts that were in doubt when they were retried: they may be stored twice
 }
 
-// put is one unanswered PUB or MPUB.
+// Message is one message of Send.
+type Message struct {
+	Topic  string
+	Header []byte // a JSON object: the message goes with PUB_EXT; nil: without a header
+	Body   []byte
+	// Stored is called by the goroutine of Send when the broker has answered OK; it must not
+	// block. nil: nothing is called.
+	Stored func()
+}
+
+// put is one unanswered PUB, MPUB, PUB_EXT or MPUB_EXT. Its messages have the same topic and the
+// same header.
 type put struct {
+	topic  string
+	header []byte
 	bodies [][]byte
+	stored []func()
 	bytes  int
 	since  time.Time // first attempt
 	tried  time.Time // last attempt
@@ -75,7 +94,7 @@ type publisher struct {
 	answers chan answer // of conn
 	sent    []*put      // in the order of their answers
 	again   []*put      // to be retried, not before their time
-	next    *put        // collects the lines of a batch
+	next    *put        // collects the messages of a batch
 	gather  time.Time   // deadline of next
 	said    map[string]time.Time
 	totals  Totals
@@ -93,33 +112,43 @@ type answer struct {
 // are valid in each case. A goroutine that waits for in may stay until the process ends.
 func Run(ctx context.Context, in io.Reader, o Options) (Totals, error) {
 	p := &publisher{o: o, said: map[string]time.Time{}}
-	err := p.run(ctx, in)
+	lines, failed := readLines(ctx, o.Topic, in)
+	err := p.run(ctx, lines)
+	if err == nil {
+		err = <-failed
+	}
 	return p.totals, err
 }
 
-// run publishes all lines and waits for the answers. It returns at once when ctx ends.
-func (p *publisher) run(ctx context.Context, in io.Reader) error {
+// Send publishes the messages of a channel until it is closed, and returns as Run does.
+func Send(ctx context.Context, messages <-chan Message, o Options) (Totals, error) {
+	p := &publisher{o: o, said: map[string]time.Time{}}
+	err := p.run(ctx, messages)
+	return p.totals, err
+}
+
+// run publishes all messages and waits for the answers. It returns at once when ctx ends.
+func (p *publisher) run(ctx context.Context, in <-chan Message) error {
 	defer p.disconnect()
-	lines, readErr := readLines(ctx, in)
 	if err := p.connect(ctx, time.Now()); ctx.Err() != nil {
 		return p.interrupted()
 	} else if err != nil {
 		return err
 	}
-	for lines != nil || p.next != nil || p.underway() > 0 {
-		if err := p.step(ctx, &lines); ctx.Err() != nil {
+	for in != nil || p.next != nil || p.underway() > 0 {
+		if err := p.step(ctx, &in); ctx.Err() != nil {
 			return p.interrupted()
 		} else if err != nil {
 			return err
 		}
 	}
-	return <-readErr
+	return nil
 }
 
 // readLines reads the input ahead. Its goroutine ends with the input; if it waits for a
 // terminal it ends with the process.
-func readLines(ctx context.Context, in io.Reader) (lines chan []byte, failed chan error) {
-	lines, failed = make(chan []byte, linesAhead), make(chan error, 1)
+func readLines(ctx context.Context, topic string, in io.Reader) (lines chan Message, failed chan error) {
+	lines, failed = make(chan Message, linesAhead), make(chan error, 1)
 	go func() {
 		defer close(lines)
 		scan := bufio.NewScanner(in)
@@ -129,7 +158,7 @@ func readLines(ctx context.Context, in io.Reader) (lines chan []byte, failed cha
 				continue
 			}
 			select {
-			case lines <- slices.Clone(scan.Bytes()):
+			case lines <- Message{Topic: topic, Body: slices.Clone(scan.Bytes())}:
 			case <-ctx.Done():
 				return
 			}
@@ -147,19 +176,19 @@ func readLines(ctx context.Context, in io.Reader) (lines chan []byte, failed cha
 func (p *publisher) underway() int { return len(p.sent) + len(p.again) }
 
 // step sends the puts that are due, and waits for the next event.
-func (p *publisher) step(ctx context.Context, lines *chan []byte) error {
+func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	p.sendAgain()
-	room := *lines
+	room := *in
 	if p.underway() >= p.o.Window {
 		room = nil
 	}
-	select { // lines that are already read are sent together
-	case line, open := <-room:
-		p.line(lines, line, open)
+	select { // messages that are at hand are sent together
+	case m, open := <-room:
+		p.add(in, m, open)
 		return nil
 	default:
 	}
-	if p.next != nil && (*lines == nil || !time.Now().Before(p.gather)) {
+	if p.next != nil && (*in == nil || !time.Now().Before(p.gather)) {
 		p.sendNext()
 	}
 	if p.writing(); ctx.Err() != nil {
@@ -173,8 +202,8 @@ func (p *publisher) step(ctx context.Context, lines *chan []byte) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case line, open := <-room:
-		p.line(lines, line, open)
+	case m, open := <-room:
+		p.add(in, m, open)
 	case a := <-p.answers:
 		return p.answered(ctx, a)
 	case <-timer.C:
@@ -210,23 +239,32 @@ func (p *publisher) silent() bool {
 	return len(p.sent) > 0 && time.Since(p.sent[0].tried) >= p.o.Timeout
 }
 
-// line adds a line of the input, or handles its end.
-func (p *publisher) line(lines *chan []byte, line []byte, open bool) {
+// add adds a message of the input to the batch, or handles the end of the input.
+func (p *publisher) add(in *<-chan Message, m Message, open bool) {
 	if !open {
-		*lines = nil
+		*in = nil
 		return
 	}
-	if p.next != nil && p.next.bytes+len(line) > maxBatchBytes {
+	if p.next != nil && !p.next.takes(m) {
 		p.sendNext()
 	}
 	if p.next == nil {
-		p.next, p.gather = &put{}, time.Now().Add(batchWait)
+		p.next, p.gather = &put{topic: m.Topic, header: m.Header}, time.Now().Add(p.o.Linger)
 	}
-	p.next.bodies = append(p.next.bodies, line)
-	p.next.bytes += len(line) + 1
+	p.next.bodies = append(p.next.bodies, m.Body)
+	p.next.bytes += len(m.Body) + 1
+	if m.Stored != nil {
+		p.next.stored = append(p.next.stored, m.Stored)
+	}
 	if len(p.next.bodies) >= p.o.Batch {
 		p.sendNext()
 	}
+}
+
+// takes reports whether a message may join the put.
+func (x *put) takes(m Message) bool {
+	size := (len(x.bodies)+1)*(len(x.header)+4) + x.bytes + len(m.Body)
+	return x.topic == m.Topic && bytes.Equal(x.header, m.Header) && size <= maxBatchBytes
 }
 
 func (p *publisher) sendNext() {
@@ -240,7 +278,7 @@ func (p *publisher) send(x *put) {
 	x.tries++
 	x.tried = time.Now()
 	p.writing()
-	p.conn.publish(p.o.Topic, x.bodies)
+	p.conn.publish(x.topic, x.header, x.bodies)
 	p.sent = append(p.sent, x)
 }
 
@@ -270,7 +308,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 	x := p.sent[0]
 	p.sent = p.sent[1:]
 	if a.kind == frameResponse {
-		p.totals.Messages += int64(len(x.bodies))
+		p.stored(x)
 		p.o.Progress(x.bytes)
 		return nil
 	}
@@ -283,13 +321,29 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		p.say("%s: publishing the put again, so it may be stored twice", a.text)
 	} else {
 		p.totals.Retried++
-		p.say("%s: retrying for up to %s", a.text, p.o.Retry)
+		p.say("%s: %s", a.text, p.retrying())
 	}
 	p.again = append(p.again, x)
 	if strings.Contains(a.text, edge.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
 		return p.nextBroker(ctx, x.since)
 	}
 	return nil
+}
+
+// stored counts a put that was answered OK.
+func (p *publisher) stored(x *put) {
+	p.totals.Messages += int64(len(x.bodies))
+	for _, f := range x.stored {
+		f()
+	}
+}
+
+// retrying is the text for a failure that is not the last one.
+func (p *publisher) retrying() string {
+	if p.o.Retry == Forever {
+		return "retrying"
+	}
+	return fmt.Sprintf("retrying for up to %s", p.o.Retry)
 }
 
 // over reports whether the retries of a put have used up --retry.
@@ -369,7 +423,7 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 		case time.Since(since) > p.o.Retry:
 			return fmt.Errorf("given up after %s, last: %s: %w", p.o.Retry, address, err)
 		}
-		p.say("%s: %v; retrying for up to %s", address, err, p.o.Retry)
+		p.say("%s: %v; %s", address, err, p.retrying())
 		p.at++
 		select {
 		case <-time.After(connectEvery):
@@ -425,7 +479,7 @@ func (p *publisher) lastAnswers() {
 			case a.kind == frameResponse && a.text == heartbeat:
 				continue
 			case a.kind == frameResponse:
-				p.totals.Messages += int64(len(p.sent[0].bodies))
+				p.stored(p.sent[0])
 			default:
 				p.again = append(p.again, p.sent[0])
 			}

@@ -35,7 +35,7 @@ type running struct {
 func defaults(addresses ...string) Options {
 	return Options{
 		Topic: "orders", Addresses: addresses, Dialer: Dialer{Timeout: 3 * time.Second},
-		Batch: 1, Window: 500, Retry: 30 * time.Second, Timeout: 15 * time.Second,
+		Batch: 1, Linger: 100 * time.Millisecond, Window: 500, Retry: 30 * time.Second, Timeout: 15 * time.Second,
 		Report: func(string) {}, Progress: func(int) {},
 	}
 }

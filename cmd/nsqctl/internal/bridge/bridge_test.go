@@ -1,0 +1,96 @@
+package bridge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+)
+
+// delegate counts the answers of messages.
+type delegate struct{ finished, requeued chan string }
+
+func (d delegate) OnFinish(m *nsq.Message)                           { d.finished <- string(m.Body) }
+func (d delegate) OnRequeue(m *nsq.Message, _ time.Duration, _ bool) { d.requeued <- string(m.Body) }
+func (d delegate) OnTouch(*nsq.Message)                              {}
+
+// message is a delivery of the stock side.
+func (d delegate) message(nsqd, body string) *nsq.Message {
+	m := nsq.NewMessage(nsq.MessageID{'1'}, []byte(body))
+	m.NSQDAddress, m.Delegate = nsqd, d
+	return m
+}
+
+func newDelegate() delegate {
+	return delegate{finished: make(chan string, 10), requeued: make(chan string, 10)}
+}
+
+func start(t *testing.T, address string) *Bridge {
+	t.Helper()
+	b, err := Start(Options{Topic: "orders", Channel: "billing", MaxInFlight: 10, Consumer: nsq.NewConfig(), Report: func(string) {}, Publisher: publisher.Options{
+		Addresses: []string{address}, Dialer: publisher.Dialer{Timeout: time.Second}, Batch: 1, Window: 10,
+		Retry: publisher.Forever, Timeout: 15 * time.Second, Report: func(string) {}, Progress: func(int) {},
+	}})
+	require.NoError(t, err)
+	return b
+}
+
+// TestFinishesAfterTheOK: not before; and a message that comes again before it is published once.
+func TestFinishesAfterTheOK(t *testing.T) {
+	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	cluster.Hold()
+	b, d := start(t, address), newDelegate()
+	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one")))
+	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one, again")))
+	require.NoError(t, b.HandleMessage(d.message("nsqd2", "another with the same id")))
+	stored := func() (n int) { // the broker joins puts
+		for _, count := range cluster.Puts() {
+			n += count
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return stored() == 2 }, 10*time.Second, time.Millisecond)
+	require.Empty(t, d.finished)
+	cluster.Release()
+	got := []string{<-d.finished, <-d.finished, <-d.finished}
+	require.ElementsMatch(t, []string{"one, again", "one", "another with the same id"}, got)
+	require.Equal(t, Counts{Moved: 2, Repeated: 1}, b.Counts())
+	require.Equal(t, 2, stored())
+	require.Zero(t, b.Stop())
+	require.Empty(t, d.requeued)
+}
+
+// TestGivesBack: messages whose puts are not answered go back to the stock nsqd when the bridge stops.
+func TestGivesBack(t *testing.T) {
+	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	cluster.FailPuts(edge.ErrNotEnough)
+	b, d := start(t, address), newDelegate()
+	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one")))
+	require.NoError(t, b.HandleMessage(d.message("nsqd2", "two")))
+	require.Equal(t, 2, b.Stop())
+	require.ElementsMatch(t, []string{"one", "two"}, []string{<-d.requeued, <-d.requeued})
+	require.Empty(t, d.finished)
+	require.Equal(t, Counts{}, b.Counts())
+}
+
+// TestEndsWithARefusalForGood: a message that every broker refuses ends the bridge, and stays at the nsqd.
+func TestEndsWithARefusalForGood(t *testing.T) {
+	small := protocol.DefaultOptions()
+	small.MaxMsgSize = 5
+	address, _ := brokertest.Start(t, small)
+	b, d := start(t, address), newDelegate()
+	require.NoError(t, b.HandleMessage(d.message("nsqd1", "too long for it")))
+	<-b.Ended()
+	require.ErrorContains(t, b.Err(), "E_BAD_MESSAGE")
+	require.NoError(t, b.HandleMessage(d.message("nsqd2", "later")))
+	require.Equal(t, "later", <-d.requeued)
+	require.Equal(t, 1, b.Stop())
+	require.Equal(t, "too long for it", <-d.requeued)
+	require.Empty(t, d.finished)
+}

@@ -1,0 +1,90 @@
+package publisher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+)
+
+// TestSend publishes messages of several topics and headers: each put has those of one topic and one header, and
+// every message is reported once, after its OK.
+func TestSend(t *testing.T) {
+	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	for _, topic := range []string{"a", "b"} {
+		require.NoError(t, cluster.Do(t.Context(), edge.CreateTopic{Topic: topic}))
+		require.NoError(t, cluster.Do(t.Context(), edge.CreateChannel{Topic: topic, Channel: "ch"}))
+	}
+	messages, stored := make(chan Message, 100), 0
+	for i := range 12 {
+		m := Message{Topic: "a", Body: fmt.Appendf(nil, "%d", i), Stored: func() { stored++ }}
+		if i >= 4 {
+			m.Header = []byte(`{"##only_channel":"ch"}`)
+		}
+		if i >= 8 {
+			m.Topic = "b"
+		}
+		messages <- m
+	}
+	close(messages)
+	o := defaults(address)
+	o.Batch = 3
+	totals, err := Send(t.Context(), messages, o)
+	require.NoError(t, err)
+	require.Equal(t, Totals{Messages: 12}, totals)
+	require.Equal(t, 12, stored)
+	require.Equal(t, []int{3, 1, 3, 1, 3, 1}, cluster.Puts())
+	require.Equal(t, "0 1 2 3 4 5 6 7 ", consume(t, address, "a", 8))
+	require.Equal(t, "8 9 10 11 ", consume(t, address, "b", 4))
+}
+
+// consume returns the bodies of a channel.
+func consume(t *testing.T, address, topic string, count int) (bodies string) {
+	t.Helper()
+	c, err := nsq.NewConsumer(topic, "ch", nsq.NewConfig())
+	require.NoError(t, err)
+	c.SetLoggerLevel(nsq.LogLevelError)
+	got := make(chan string, count)
+	c.AddHandler(nsq.HandlerFunc(func(m *nsq.Message) error { got <- string(m.Body); return nil }))
+	require.NoError(t, c.ConnectToNSQD(address))
+	for range count {
+		select {
+		case body := <-got:
+			bodies += body + " "
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "no message", bodies)
+		}
+	}
+	c.Stop()
+	<-c.StopChan
+	return bodies
+}
+
+// TestStoredMeansOK: a message that a broker refuses for now is not reported before the retry that is answered OK.
+func TestStoredMeansOK(t *testing.T) {
+	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	cluster.FailPuts(edge.ErrNotEnough)
+	messages, stored, ended := make(chan Message, 1), make(chan struct{}, 2), make(chan error, 1)
+	messages <- Message{Topic: "a", Body: []byte("one"), Stored: func() { stored <- struct{}{} }}
+	o := defaults(address)
+	o.Linger, o.Retry = 0, Forever
+	reported := make(chan string, 100)
+	o.Report = func(line string) { reported <- line }
+	go func() { // ends with the input
+		_, err := Send(t.Context(), messages, o)
+		ended <- err
+	}()
+	require.Contains(t, <-reported, "retrying")
+	require.Empty(t, stored)
+	cluster.FailPuts(nil)
+	<-stored
+	close(messages)
+	require.NoError(t, <-ended)
+	require.Empty(t, stored)
+}

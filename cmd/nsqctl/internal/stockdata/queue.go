@@ -1,0 +1,274 @@
+package stockdata
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// minRecord is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
+const minRecord = 8 + 2 + 16
+
+// Queue is a disk queue: files of records, each with its size before it.
+type Queue struct {
+	dir, name string
+	meta      *meta           // nil: the queue has no metadata, or it cannot be read
+	files     map[int64]int64 // sizes in bytes by number
+}
+
+// meta is the content of NAME.diskqueue.meta.dat. A stock nsqd writes it every 2,500 messages or
+// 2 s, and when it stops: after a kill it is behind the files.
+type meta struct {
+	depth       int64
+	read, write Position
+}
+
+// Position is a place between two records of a queue.
+type Position struct {
+	File   int64 `json:"file"`
+	Offset int64 `json:"offset"`
+}
+
+// Before reports whether p is a place before another one.
+func (p Position) Before(o Position) bool {
+	return p.File < o.File || p.File == o.File && p.Offset < o.Offset
+}
+
+// Message is one record.
+type Message struct {
+	ID       [16]byte
+	Time     int64 // when it was published, unix ns
+	Attempts uint16
+	Body     []byte
+}
+
+// Damage is a part of a file that holds no readable record.
+type Damage struct {
+	File   string // without its directory
+	Offset int64
+	Bytes  int64 // that were left out
+	Why    string
+}
+
+// String names the file, the offset and the reason.
+func (d Damage) String() string {
+	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
+}
+
+func newQueue(dir, name string) *Queue {
+	return &Queue{dir: dir, name: name, files: map[int64]int64{}}
+}
+
+// Depth is the number of messages according to the metadata, false without metadata. It is exact
+// if the nsqd was stopped, and not killed.
+func (q *Queue) Depth() (int64, bool) {
+	if q.meta == nil {
+		return 0, len(q.files) == 0
+	}
+	return q.meta.depth, true
+}
+
+// Overwritten reports whether a stock nsqd would overwrite the files instead of delivering their
+// messages: without metadata it begins anew.
+func (q *Queue) Overwritten() bool { return q.meta == nil && len(q.files) > 0 }
+
+// Fingerprint changes when an nsqd writes to the queue or reads from it.
+func (q *Queue) Fingerprint() string {
+	text := "no metadata"
+	if m := q.meta; m != nil {
+		text = fmt.Sprint(m.depth, m.read, m.write)
+	}
+	for _, n := range slices.Sorted(maps.Keys(q.files)) {
+		text += fmt.Sprintf(" %d:%d", n, q.files[n])
+	}
+	return text
+}
+
+func (q *Queue) file(number int64) string {
+	return fmt.Sprintf("%s.diskqueue.%06d.dat", q.name, number)
+}
+
+// readMeta reads the metadata. Metadata that cannot be parsed counts as none.
+func (q *Queue) readMeta() error {
+	text, err := os.ReadFile(filepath.Join(q.dir, q.name+".diskqueue.meta.dat"))
+	if err != nil {
+		return err
+	}
+	var m meta
+	if _, err := fmt.Sscanf(string(text), "%d\n%d,%d\n%d,%d\n", &m.depth, &m.read.File, &m.read.Offset, &m.write.File, &m.write.Offset); err == nil {
+		q.meta = &m
+	}
+	return nil
+}
+
+// Start is the place of the first message: the read position of the metadata, or else the
+// beginning of the oldest file.
+func (q *Queue) Start() Position {
+	switch {
+	case q.meta != nil:
+		return q.meta.read
+	case len(q.files) > 0:
+		return Position{File: slices.Min(slices.Collect(maps.Keys(q.files)))}
+	}
+	return Position{}
+}
+
+// last is the number of the newest file.
+func (q *Queue) last() int64 {
+	last := int64(-1)
+	for n := range q.files {
+		last = max(last, n)
+	}
+	return last
+}
+
+// Reader returns the messages of a queue in their order. One goroutine uses it.
+type Reader struct {
+	Damage []Damage // what was left out so far
+	q      *Queue
+	at     Position
+	f      *os.File
+	in     *bufio.Reader
+}
+
+// Read begins at a position: Start, or one that Reader.Position has returned.
+func (q *Queue) Read(from Position) *Reader {
+	r := &Reader{q: q, at: from}
+	if m := q.meta; m != nil && from == m.read {
+		r.checkEnd(m)
+	}
+	return r
+}
+
+// checkEnd reports bytes that the metadata counts, and that the files do not have: the machine
+// lost them.
+func (r *Reader) checkEnd(m *meta) {
+	size, there := r.q.files[m.write.File]
+	if m.read.Before(m.write) && size < m.write.Offset {
+		why := "the file ends before the position of the metadata"
+		if !there {
+			why = "the file is missing"
+		}
+		r.Damage = append(r.Damage, Damage{r.q.file(m.write.File), size, m.write.Offset - size, why})
+	}
+}
+
+// Position is the place behind the last message.
+func (r *Reader) Position() Position { return r.at }
+
+// Close closes the open file.
+func (r *Reader) Close() {
+	if r.f != nil {
+		_ = r.f.Close()
+		r.f = nil
+	}
+}
+
+// Next returns the next message; io.EOF behind the last one. Other errors are those of the disk.
+func (r *Reader) Next() (Message, error) {
+	for {
+		if r.f == nil {
+			if err := r.open(); err != nil {
+				return Message{}, err
+			}
+		}
+		left := r.q.files[r.at.File] - r.at.Offset
+		if left <= 0 {
+			r.nextFile()
+			continue
+		}
+		record, why, err := r.record(left)
+		if err != nil {
+			return Message{}, fmt.Errorf("%s, offset %d: %w", r.q.file(r.at.File), r.at.Offset, err)
+		}
+		if why != "" {
+			r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), r.at.Offset, left, why})
+			r.nextFile()
+			continue
+		}
+		r.at.Offset += 4 + int64(len(record))
+		if len(record) == minRecord {
+			r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), r.at.Offset - 4 - minRecord, 4 + minRecord, "a message without a body"})
+			continue
+		}
+		return decode(record), nil
+	}
+}
+
+// open opens the file of the position, or a later one.
+func (r *Reader) open() error {
+	last := r.q.last()
+	for ; r.at.File <= last; r.nextFile() {
+		if _, there := r.q.files[r.at.File]; !there {
+			r.missing()
+			continue
+		}
+		f, err := os.Open(filepath.Join(r.q.dir, r.q.file(r.at.File)))
+		if err != nil {
+			return err
+		}
+		if _, err := f.Seek(r.at.Offset, io.SeekStart); err != nil {
+			_ = f.Close()
+			return err
+		}
+		r.f, r.in = f, bufio.NewReaderSize(f, 256<<10)
+		return nil
+	}
+	return io.EOF
+}
+
+// missing reports a file that is not there. The file of the read position may be missing: a stock
+// nsqd deletes a file that it has read before it writes the metadata.
+func (r *Reader) missing() {
+	if m := r.q.meta; m != nil && r.at.File == m.read.File {
+		return
+	}
+	r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), 0, 0, "the file is missing"})
+}
+
+func (r *Reader) nextFile() {
+	r.Close()
+	r.at = Position{File: r.at.File + 1}
+}
+
+// record reads one record of a file with the given number of bytes left. The reason is not empty
+// if no record can begin here.
+func (r *Reader) record(left int64) (record []byte, why string, err error) {
+	if left < 4 {
+		return nil, "the record is cut off", nil
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(r.in, head[:]); err != nil {
+		return nil, "", noEnd(err)
+	}
+	size := int64(int32(binary.BigEndian.Uint32(head[:])))
+	switch {
+	case size < minRecord:
+		return nil, fmt.Sprintf("a record of %d bytes cannot be", size), nil
+	case size > left-4:
+		return nil, fmt.Sprintf("the record of %d bytes is cut off", size), nil
+	}
+	record = make([]byte, size)
+	_, err = io.ReadFull(r.in, record)
+	return record, "", noEnd(err)
+}
+
+// noEnd makes an unexpected end an error of its own, for Next uses io.EOF.
+func noEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the file has become shorter while it was read")
+	}
+	return err
+}
+
+func decode(record []byte) Message {
+	m := Message{Time: int64(binary.BigEndian.Uint64(record)), Attempts: binary.BigEndian.Uint16(record[8:]), Body: record[minRecord:]}
+	copy(m.ID[:], record[10:])
+	return m
+}

@@ -1,0 +1,140 @@
+// Package stocknsq builds the nsqd and the nsqlookupd of stock NSQ from their module, and runs
+// them for a test.
+package stocknsq
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
+)
+
+// Version is the release that the promises of a migration are about.
+const Version = "v1.3.0"
+
+// startLimit bounds the start of a process: a busy machine takes seconds.
+const startLimit = 60 * time.Second
+
+// Binaries is a directory with nsqd and nsqlookupd.
+type Binaries string
+
+// Build compiles both. A machine without the module skips the test (env.Missing).
+func Build(t testing.TB) Binaries {
+	t.Helper()
+	dir := t.TempDir()
+	download := exec.Command("go", "mod", "download", "-json", "github.com/nsqio/nsq@"+Version)
+	download.Dir = dir // without a go.mod: the module of the test does not have it
+	out, err := download.Output()
+	var module struct{ Dir, Error string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		module.Error = err.Error()
+	}
+	if err != nil || module.Dir == "" {
+		env.Missing(t, "the module of NSQ "+Version, fmt.Sprint(err, " ", module.Error))
+	}
+	build := exec.Command("go", "build", "-C", module.Dir, "-o", dir+string(filepath.Separator), "./apps/nsqd", "./apps/nsqlookupd")
+	if out, err := build.CombinedOutput(); err != nil {
+		env.Missing(t, "a build of NSQ "+Version, fmt.Sprintf("%v: %s", err, out))
+	}
+	return Binaries(dir)
+}
+
+// Process is a running nsqd or nsqlookupd. It ends with the test.
+type Process struct {
+	TCP, HTTP string
+	Log       *Log
+	t         testing.TB
+	cmd       *exec.Cmd
+	ended     chan struct{}
+}
+
+// Log collects the output of a process.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String returns the output up to now.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// NSQD starts an nsqd on a data path, at free ports of loopback.
+func (b Binaries) NSQD(t testing.TB, dataPath string, flags ...string) *Process {
+	t.Helper()
+	return b.start(t, "nsqd", append([]string{"--data-path=" + dataPath, "--broadcast-address=127.0.0.1"}, flags...))
+}
+
+// Lookupd starts an nsqlookupd at free ports of loopback.
+func (b Binaries) Lookupd(t testing.TB) *Process {
+	t.Helper()
+	return b.start(t, "nsqlookupd", []string{"--broadcast-address=127.0.0.1"})
+}
+
+var listening = regexp.MustCompile(`(TCP|HTTP): listening on (\S+)`)
+
+func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
+	t.Helper()
+	p := &Process{t: t, Log: &Log{}, ended: make(chan struct{})}
+	p.cmd = exec.Command(filepath.Join(string(b), name), append(flags, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")...)
+	p.cmd.Stdout, p.cmd.Stderr = p.Log, p.Log
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(p.Kill)
+	for deadline := time.Now().Add(startLimit); p.TCP == "" || p.HTTP == ""; {
+		for _, m := range listening.FindAllStringSubmatch(p.Log.String(), -1) {
+			if m[1] == "TCP" {
+				p.TCP = m[2]
+			} else {
+				p.HTTP = m[2]
+			}
+		}
+		select {
+		case <-p.ended:
+			require.FailNow(t, name+" ended", p.Log.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+		require.True(t, time.Now().Before(deadline), "%s does not listen: %s", name, p.Log)
+	}
+	return p
+}
+
+// Kill ends the process with SIGKILL; one that has ended stays so.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// Stop ends the process with SIGTERM, and waits for it: an nsqd writes its messages to disk.
+func (p *Process) Stop() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(os.Signal(syscall.SIGTERM)))
+	select {
+	case <-p.ended:
+	case <-time.After(startLimit):
+		require.FailNow(p.t, "it does not stop", p.Log.String())
+	}
+}
