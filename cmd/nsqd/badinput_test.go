@@ -347,8 +347,9 @@ func TestMoreClientsThanFiles(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		_, err = conn.Write([]byte("  V2NOP\nPUB t0\n\x00\x00\x00\x01x"))
 		require.NoError(t, err)
-		n, _ := io.ReadFull(conn, make([]byte, 10)) // empty if it was refused
-		return n == 10
+		answer := make([]byte, 10)
+		n, _ := io.ReadFull(conn, answer) // an error frame if it was refused
+		return n == 10 && string(answer[8:]) == "OK"
 	})
 	b.quiet()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/datapath"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
@@ -47,6 +48,7 @@ type process struct {
 	authTLS  *tls.Config // for auth services
 	users    *access.Registry
 	guard    *guard.Guard
+	bodies   *budget.Budget // for bodies that clients are sending
 	sockets  *server.Server
 	peers    *net.TCPListener // port for other brokers
 	node     meta.NodeState
@@ -96,6 +98,9 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if err := p.openUsers(); err != nil {
 		return err
 	}
+	p.metrics = metrics.New(p.o.MetricsMaxSeries)
+	p.bodies = newBodies(p.o)
+	p.metrics.Gauge("receiving_bytes", "Memory reserved for large bodies that clients are sending.", func() float64 { return float64(p.bodies.Used()) })
 	// 2. Sockets before anything changes, so that a port in use is found early. They answer
 	// from here on, at first only with the reason why the broker does not serve yet.
 	if err := p.listen(); err != nil {
@@ -104,7 +109,6 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if host, _, err := net.SplitHostPort(p.peerAddress()); err == nil {
 		p.warnOfCertificate(p.o.RPCTLSCert, host)
 	}
-	p.metrics = metrics.New(p.o.MetricsMaxSeries)
 	p.answer()
 	p.watch(p.sockets.Failed())
 	p.watches.Go(func() { p.reloads(reload) })
@@ -297,7 +301,7 @@ func (p *process) lockDataPath() error {
 	if p.lock, err = datapath.Lock(p.dir); err != nil {
 		return fmt.Errorf("lock data path %s: %w", p.dir, err)
 	}
-	return nil
+	return p.tightenDataPath()
 }
 
 // stockData refuses the data path of a stock nsqd.

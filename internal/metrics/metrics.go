@@ -88,6 +88,7 @@ type Recorder struct {
 	ok        prometheus.Counter            // puts that were answered OK
 	refused   map[string]prometheus.Counter // the other answers to puts, by label; never changes
 	event     [events]prometheus.Counter
+	limit     [refusals]prometheus.Counter
 	wait      prometheus.Observer
 	delivery  prometheus.Observer
 	delivered prometheus.Counter
@@ -100,6 +101,7 @@ func New(maxSeries int) *Recorder {
 	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries)}
 	r.registry.MustRegister(r.queues, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registerPuts()
+	r.registerRefusals()
 	r.wait = r.histogram("message_wait_seconds", "Time from a put, or from the end of its delay, to the first delivery, for the first message of each burst.")
 	r.delivery = r.histogram("delivery_seconds", "Time from pulling a burst of messages from a channel to the end of its write to the client.")
 	r.delivered = r.counter("messages_delivered_total", "Messages written to clients.")

@@ -70,6 +70,9 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	if err != nil {
 		return fatal(codeAuthError, "AUTH error %s", err)
 	}
+	if session.LoggedIn() && !c.h.seat(c, session.Identity()) {
+		return errTooManyOfUser
+	}
 	c.authed = true
 	c.session.Store(session)
 	c.describe(func(a *about) { a.auth = &who })
@@ -100,10 +103,12 @@ func (c *conn) credentials() guard.Credentials {
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
 	c.unjudged = nil
 	if c.h.backend.Guard == nil {
+		c.in.most = maxInput
 		return nil
 	}
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
+		c.in.most = maxInput
 		return nil
 	case errors.Is(err, guard.ErrLogin):
 		return fatal(codeAuthFirst, "AUTH required before %s", verb)

@@ -42,6 +42,8 @@ type conn struct {
 	authed      bool  // AUTH was answered
 	unjudged    error // why the current command could not be judged; nil = it is allowed
 	unsignalled bool  // credit was given since the last wake-up of the writer
+	settled     bool  // the client needs no login any more, see armLogin
+	late        bool  // the read deadline is that of the login
 	sub         edge.Subscription
 
 	// The reader and the writer share these.
@@ -60,6 +62,7 @@ type conn struct {
 
 	// The reader and /stats share these.
 	since     time.Time // never changes
+	user      string    // counted in Handler.mu.users, which guards it; "" = none
 	about     atomic.Pointer[about]
 	published atomic.Pointer[pubCount]
 	messages  atomic.Uint64
@@ -157,7 +160,7 @@ func (c *conn) read(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			return nil // closed, or silent for too long: no error frame
+			return c.tooLate(err) // nil if closed, or silent for too long: no error frame
 		}
 		c.params = splitParams(line, c.params[:0])
 		err = c.command(ctx)
@@ -175,6 +178,12 @@ func (c *conn) read(ctx context.Context) error {
 // command. While commands are pipelined arm renews it rarely, because each renewal is a system
 // call.
 func (c *conn) arm() {
+	if !c.settled && c.armLogin() {
+		if c.stopping.Load() || c.revoked.Load() {
+			c.interrupt()
+		}
+		return
+	}
 	if len(c.in.buffered()) > 0 && time.Since(c.armed) < c.heartbeat/8 {
 		return
 	}

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,14 +14,18 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
-// Limits of an HTTP client, beside bodyTimeout. NSQ has none; without them a client that sends
-// half a request would hold a connection for ever.
+// Limits of an HTTP client, beside those of Options and bodyTimeout. NSQ has none; without them
+// a client that sends half a request would hold a connection for ever.
 const (
-	readHeaderTimeout = 30 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
+	defaultLoginTimeout = 10 * time.Second
+	idleTimeout         = 2 * time.Minute
+	maxHeaderBytes      = 64 << 10
+	// maxFarewells bounds the refused TCP clients that still read the reason.
+	maxFarewells = 16
 )
 
 // Options say where to listen. An empty address opens no port; an address that is not
@@ -33,13 +39,23 @@ type Options struct {
 	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports
 	// together. 0: no limit.
 	MaxTCP, MaxHTTP int
-	Log             logrus.FieldLogger
+	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
+	MaxTCPPerAddress, MaxHTTPPerAddress int
+	// SpareHTTP is how many connections above MaxHTTP and MaxHTTPPerAddress may ask for a
+	// probe.
+	SpareHTTP int
+	// LoginTimeout bounds a TLS handshake and the headers of a request; 0: 10 s.
+	LoginTimeout time.Duration
+	Metrics      *metrics.Recorder // nil = nothing is counted
+	Log          logrus.FieldLogger
 }
 
 // TCPHandler serves the connections of the TCP port. *protocol.Handler implements it.
 type TCPHandler interface {
 	// Serve handles one client until the client closes or ctx ends, and closes conn.
 	Serve(ctx context.Context, conn net.Conn)
+	// Refuse tells one client why it is not served, and closes conn.
+	Refuse(ctx context.Context, conn net.Conn, why string)
 	// Stop ends all connections in order; it returns at the end of ctx at the latest.
 	Stop(ctx context.Context)
 }
@@ -56,7 +72,9 @@ type Server struct {
 	tcp, http, https, lookup net.Listener
 	tcpHandler               TCPHandler
 	httpServers              []*http.Server
-	tcpLimit, httpLimit      connLimit
+	tcpSeats                 *seats
+	httpSeats                *httpSeats
+	farewells                chan struct{} // a seat for each refused TCP client that reads the reason
 	failed                   chan error
 	wg                       sync.WaitGroup
 	cancel                   context.CancelFunc // closes the TCP connections at once
@@ -64,9 +82,11 @@ type Server struct {
 
 // Listen binds the addresses.
 func Listen(o Options) (*Server, error) {
-	s := &Server{opts: o, failed: make(chan error, 1), cancel: func() {}}
-	s.tcpLimit.max, s.tcpLimit.log = int64(o.MaxTCP), o.Log
-	s.httpLimit.max, s.httpLimit.log = int64(o.MaxHTTP), o.Log
+	s := &Server{
+		opts: o, failed: make(chan error, 1), cancel: func() {},
+		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress), farewells: make(chan struct{}, maxFarewells),
+		httpSeats: &httpSeats{seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress), spare: o.SpareHTTP, metrics: o.Metrics, above: list.New()},
+	}
 	for _, port := range []struct {
 		listener *net.Listener
 		name     string
@@ -129,10 +149,21 @@ func (s *Server) Start(h Handlers) {
 	if s.tcp != nil {
 		s.wg.Go(func() { s.acceptTCP(ctx) })
 	}
-	s.startHTTP(s.http, h.HTTP)
-	s.startHTTP(s.lookup, h.Lookup)
-	if s.https != nil {
-		s.startHTTP(tls.NewListener(s.https, s.opts.TLS.Config()), h.HTTPS)
+	s.opts.Metrics.Gauge("tcp_connections", "Open connections at the TCP port.", func() float64 { return float64(s.tcpSeats.count()) })
+	s.opts.Metrics.Gauge("http_connections", "Open connections at the HTTP, HTTPS and lookup ports.", func() float64 { return float64(s.httpSeats.count()) })
+	for _, port := range []struct {
+		listener net.Listener
+		handler  http.Handler
+		tls      bool
+	}{{s.http, h.HTTP, false}, {s.lookup, h.Lookup, false}, {s.https, h.HTTPS, true}} {
+		if port.listener == nil {
+			continue
+		}
+		var l net.Listener = seated{port.listener, s.httpSeats}
+		if port.tls {
+			l = tls.NewListener(l, s.opts.TLS.Config())
+		}
+		s.startHTTP(l, port.handler)
 	}
 }
 
@@ -148,12 +179,9 @@ func (s *Server) fail(err error) {
 
 // startHTTP serves one HTTP port.
 func (s *Server) startHTTP(l net.Listener, h http.Handler) {
-	if l == nil {
-		return
-	}
 	server := &http.Server{
-		Handler: limitSilence(h), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnState: s.httpLimit.track,
+		Handler: refuseGuests(limitSilence(h)), ReadHeaderTimeout: cmp.Or(s.opts.LoginTimeout, defaultLoginTimeout), IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnContext: connContext,
 	}
 	s.httpServers = append(s.httpServers, server)
 	s.wg.Go(func() {
