@@ -87,7 +87,7 @@ func TestLoginHasATime(t *testing.T) {
 	time.Sleep(limit)
 	welcome.publish("t", "still here")
 
-	// What everybody may do needs no login.
+	// A right of everybody needs no login.
 	_, err := r.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
 	require.NoError(t, err)
 	require.NoError(t, r.GrantTopic(t.Context(), access.AnonymousUser, "t", access.Publish))

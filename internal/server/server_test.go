@@ -126,7 +126,7 @@ func speak(t *testing.T, from string, to net.Addr, say string) (net.Conn, string
 	return conn, string(b[:n])
 }
 
-// What a client says at each port, and hears when it is served and when it is not.
+// The first bytes of a client at each port.
 const (
 	hello   = "  V2IDENTIFY\n\x00\x00\x00\x02{}"
 	askInfo = "GET /info HTTP/1.1\r\nHost: b\r\n\r\n"
