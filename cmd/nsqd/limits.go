@@ -8,6 +8,8 @@ import (
 const (
 	// spareSeats are the seats of probes at the HTTP ports: connections above the limits.
 	spareSeats = 32
+	// maxFarewells bounds the refused TCP clients that still read the reason.
+	maxFarewells = 16
 	// addressShare is the part of all connections that one address, or one user, may have: the
 	// others are for others.
 	addressShare = 0.9
@@ -17,6 +19,7 @@ const (
 type clientLimits struct {
 	tcp, tcpPerAddress, perUser int
 	http, httpPerAddress, spare int
+	farewells                   int
 }
 
 // limitClients divides the files for clients. A limit in the settings that is above what the
@@ -24,7 +27,8 @@ type clientLimits struct {
 func limitClients(f files, o config.Options) clientLimits {
 	l := clientLimits{tcp: least(f.tcp, o.MaxConnections)}
 	l.spare = min(spareSeats, f.http/4)
-	l.http = least(f.http-l.spare, o.MaxHTTPConnections)
+	l.farewells = min(maxFarewells, f.http/8)
+	l.http = least(f.http-l.spare-l.farewells, o.MaxHTTPConnections)
 	l.tcpPerAddress = share(l.tcp, o.MaxConnectionsPerAddress)
 	l.httpPerAddress = share(l.http, o.MaxConnectionsPerAddress)
 	l.perUser = share(l.tcp, o.MaxConnectionsPerUser)

@@ -75,7 +75,7 @@ func (p *process) serverOptions() server.Options {
 	return server.Options{
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
 		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
-		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare,
+		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
 		LoginTimeout: p.o.LoginTimeout, Metrics: p.metrics, Log: p.log,
 	}
 }

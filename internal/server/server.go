@@ -24,8 +24,6 @@ const (
 	defaultLoginTimeout = 10 * time.Second
 	idleTimeout         = 2 * time.Minute
 	maxHeaderBytes      = 64 << 10
-	// maxFarewells bounds the refused TCP clients that still read the reason.
-	maxFarewells = 16
 )
 
 // Options say where to listen. An empty address opens no port; an address that is not
@@ -41,6 +39,9 @@ type Options struct {
 	MaxTCP, MaxHTTP int
 	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
 	MaxTCPPerAddress, MaxHTTPPerAddress int
+	// Farewells is how many refused TCP clients may read the reason at the same time; the others
+	// are closed without one.
+	Farewells int
 	// SpareHTTP is how many connections above MaxHTTP and MaxHTTPPerAddress may ask for a
 	// probe.
 	SpareHTTP int
@@ -84,7 +85,7 @@ type Server struct {
 func Listen(o Options) (*Server, error) {
 	s := &Server{
 		opts: o, failed: make(chan error, 1), cancel: func() {},
-		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress), farewells: make(chan struct{}, maxFarewells),
+		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress), farewells: make(chan struct{}, o.Farewells),
 		httpSeats: &httpSeats{seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress), spare: o.SpareHTTP, metrics: o.Metrics, above: list.New()},
 	}
 	for _, port := range []struct {

@@ -58,6 +58,7 @@ func startWith(t *testing.T, o server.Options) *broker {
 	var err error
 	b.tls, err = server.LoadTLS(b.files)
 	require.NoError(t, err)
+	o.Farewells = 16
 	const any = "127.0.0.1:0"
 	o.TCPAddress, o.HTTPAddress, o.HTTPSAddress, o.LookupHTTPAddress, o.TLS, o.Log, o.Metrics = any, any, any, any, b.tls, log, b.metrics
 	b.Server, err = server.Listen(o)
