@@ -287,3 +287,55 @@ func TestTheTableOfLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentConnectionsLockNobodyOut: as many silent connections of one address as were enough to
+// lock all clients out, and to fail the probes. Others connect, log in and publish, memory stays
+// bounded, and the silent ones are gone soon.
+func TestSilentConnectionsLockNobodyOut(t *testing.T) {
+	b := prepare(t)
+	b.ulimit = 1024
+	b.run("--require-users", "--login-timeout=3s")
+	b.ready()
+	_, answer := b.post("/v1/user/create?name=root&admin=true", "")
+	root := regexp.MustCompile(`root\.[A-Za-z0-9_-]{43}`).FindString(answer)
+	b.http.CloseIdleConnections()
+	login := func() *client {
+		c := b.dial()
+		c.identify(map[string]any{})
+		c.command(root, "AUTH")
+		_, answer := c.next()
+		require.Contains(t, answer, `"identity":"root"`)
+		return c
+	}
+	c := login()
+	alone := putTimes(c, 100)
+	before := b.memory()
+	var crowd []net.Conn
+	flood := func(port, count int, say string) {
+		for range count {
+			conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", b.address(port))
+			require.NoError(t, err)
+			crowd = append(crowd, conn)
+			_, _ = io.WriteString(conn, say) // it may be closed already
+		}
+	}
+	began := time.Now()
+	half := "  V2IDENTIFY\n\x00\x00\xff\xff{" + strings.Repeat(" ", 1000)
+	flood(0, 900, half)
+	flood(1, 400, "GET /healthz HTTP/1.1\r\n")
+	beside := putTimes(login(), 100)
+	for range 5 {
+		status, _ := b.get("/healthz")
+		require.Equal(t, http.StatusOK, status)
+	}
+	t.Logf("%d silent connections in %v: %d KiB more memory, %d files; puts alone p50 %v, p99 %v; beside %v, %v", len(crowd), time.Since(began),
+		(b.memory()-before)>>10, b.files(), quantile(alone, 0.5), quantile(alone, 0.99), quantile(beside, 0.5), quantile(beside, 0.99))
+	require.Less(t, b.memory()-before, memoryFactor*64<<20)
+	b.eventually("the silent ones are gone", func() bool { return b.files() < 100 })
+	status, _ := b.get("/readyz")
+	require.Equal(t, http.StatusOK, status)
+	for _, conn := range crowd {
+		_ = conn.Close()
+	}
+	b.quiet()
+}

@@ -215,6 +215,14 @@ func TestProbesHaveSeats(t *testing.T) {
 		require.NoError(t, err)
 		crowd = append(crowd, conn)
 	}
+	var open int
+	for _, conn := range crowd {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	require.LessOrEqual(t, open, 18+4, "all others have given way")
 	for range 20 {
 		status, body := get(t, "http://"+b.HTTPAddr().String()+"/healthz")
 		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
