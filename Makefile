@@ -2,6 +2,7 @@
 
 GO ?= go
 BENCHSTAT ?= $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+SBOM ?= $(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 STATICCHECK ?= $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DATA ?= data
 BASE_PORT ?= 4150
@@ -24,7 +25,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz conformance release deb container-root container test-packages clean
+.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,9 +44,13 @@ fmt-check:
 
 vet:
 	$(GO) vet $(PACKAGES)
+	$(GO) vet -C client ./...
+	$(GO) vet -C client/e2e ./...
 
 staticcheck:
 	$(STATICCHECK) $(PACKAGES)
+	cd client && $(STATICCHECK) ./...
+	cd client/e2e && $(STATICCHECK) ./...
 
 lint: # layers, package comments, forbidden constructs
 	$(GO) test -count=1 ./internal/lint
@@ -54,6 +59,7 @@ lint: # layers, package comments, forbidden constructs
 # are processors runs at a time.
 test-short:
 	$(GO) test -short -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 170s $(PACKAGES)
+	$(GO) test -C client -short -timeout 170s ./...
 
 # Tests of real processes and of wall-clock promises run last and alone: beside the
 # simulator on two cores they would measure the simulator. Their results never come
@@ -62,7 +68,15 @@ PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./cmd/nsqd ./coordinat
 test: build tools ## all tests of a change, including clusters of real processes
 	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
+	$(MAKE) client-test
 	$(MAKE) fuzz FUZZTIME=3s
+
+client-test: build ## the modules of the Go client, alone and with brokers that are killed
+	$(GO) test -C client -timeout 10m ./...
+	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -count=1 -timeout 10m ./...
+
+client-compare: build ## the Go client and go-nsq in turn while brokers are killed: docs/results/client.md
+	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
 	@{ command -v nft && command -v ip && command -v curl; } >/dev/null || .ci/tools || echo "no nft, ip or curl: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
@@ -180,6 +194,22 @@ test-packages: ## releases, packages, images and manifests, installed and run (r
 	$(GO) test -count=1 -tags portable ./internal/vfs
 	$(GO) vet -C packaging ./...
 	$(GO) test -C packaging -count=1 -timeout 1h ./...
+
+supply-chain: ## modules of the daemon, licences, known vulnerabilities; for information newer versions
+	$(GO) test -count=1 -run 'Modules|Licences' ./internal/lint
+	.ci/vulnerabilities
+	$(MAKE) outdated
+
+vulnerabilities: ## look the dependencies up in the Go vulnerability database (DB: a copy, file:///…); fails if it is not reachable
+	.ci/vulnerabilities
+
+outdated: ## direct dependencies that have a newer version (information)
+	$(GO) list -m -u -e -f '{{if and .Update (not .Indirect)}}{{.Path}} {{.Version}} -> {{.Update.Version}}{{end}}' all
+
+sbom: build ## bills of materials of bin/nsqd and bin/nsqctl, CycloneDX (DIST); make release has them, too
+	mkdir -p $(DIST)
+	$(SBOM) bin -json -std -output $(DIST)/nsqd.cdx.json bin/nsqd
+	$(SBOM) bin -json -std -output $(DIST)/nsqctl.cdx.json bin/nsqctl
 
 clean: ## remove built files (data remains)
 	rm -rf bin dist

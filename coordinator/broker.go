@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/directory"
 	"github.com/lockstepmq/lockstep/coordinator/dispatch"
@@ -114,6 +115,20 @@ func (b *Broker) start(ctx context.Context) error {
 	b.rpc = rpc.New(rpc.Options{
 		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.Incarnation()},
 		Listen: b.o.Listen, Handler: b.dispatch, TLS: b.o.TLS, Token: b.o.Token, Times: b.o.RPC, Dial: b.o.Dial, Log: b.log,
+		Connections: b.o.Connections, Limits: calls.Limits, Registered: func(n ident.Node) ident.Incarnation {
+			r, _ := b.catalog.LiveNode(n)
+			return r.Incarnation
+		},
+	})
+	b.o.Metrics.Gauge("rpc_connections", "Connections that other brokers have made.", func() float64 {
+		return float64(b.rpc.Counters().Accepted.Admitted)
+	})
+	b.o.Metrics.Gauge("rpc_handshakes", "Connections at the port for other brokers whose other side has not proved that it is one.", func() float64 {
+		return float64(b.rpc.Counters().Accepted.Waiting)
+	})
+	b.o.Metrics.Counter("rpc_refused_connections_total", "Connections at the port for other brokers that were closed because of its limits.", func() float64 {
+		c := b.rpc.Counters().Accepted
+		return float64(c.Displaced + c.Refused)
 	})
 	b.o.Metrics.Counter("rpc_corrupt_connections_total", "Connections of other brokers closed because a checksum did not hold.", func() float64 {
 		return float64(b.rpc.Counters().Corrupt)

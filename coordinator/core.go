@@ -7,6 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/ratelimit"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -35,7 +36,10 @@ func (b core) Topic(name string) (gateway.Topic, bool) {
 }
 
 func topicOf(name string, t meta.TopicState) gateway.Topic {
-	return gateway.Topic{Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered}
+	return gateway.Topic{
+		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered,
+		Rate: ratelimit.Limit{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate},
+	}
 }
 
 // EnsureTopic finds a topic, or makes it with the defaults if that is allowed.

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -12,9 +11,11 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -52,8 +53,10 @@ type Options struct {
 
 	Meta   meta.Store   // owned by the caller, closed after the broker
 	Listen net.Listener // for other brokers; owned by the broker from Start on
-	TLS    *tls.Config  // both ways; nil = plain
-	Token  []byte       // of the cluster
+	TLS    rpc.Identity // nil = plain
+	// Connections bounds those that other brokers make; the zero value is rpc's default.
+	Connections peerport.Limits
+	Token       []byte // of the cluster
 
 	// Members are those of the metadata store that the brokers embed; nil = there
 	// are none.
@@ -71,6 +74,10 @@ type Options struct {
 	Durability        meta.Durability
 	TopicOptions      meta.TopicOptions // likewise: retention and limits
 	NoAutoCreate      bool
+	Limits            admin.Limits // of topics, partitions and channels
+	// NoteCreation records what a client's put or subscription created, or would have created
+	// (err); nil = it is not recorded.
+	NoteCreation func(who edge.Requester, detail string, err error)
 	// KnownChannels reports which channels lookupd has of a topic that is new here;
 	// nil = there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string

@@ -73,6 +73,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	b.admin = admin.New(admin.Options{
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Engine: b.engine, Directory: b.directory,
 		Up: b.peers.Up, Caller: b.dispatch, Gateway: b.gateway, Group: b.tasks, Log: b.log, Defaults: b.o.topicDefaults(),
+		Limits: b.o.Limits, Note: b.o.NoteCreation,
 	})
 	b.letters = upkeep.NewDeadLetters(upkeep.DeadLettersOptions{
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, Group: b.tasks, Log: b.log,

@@ -81,7 +81,9 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
-		b.rpc.SetIncarnation(b.Incarnation())
+		if now := b.Incarnation(); now != 0 { // 0: lost again already
+			b.rpc.SetIncarnation(now)
+		}
 		b.log.WithField("incarnation", b.Incarnation()).Info("REGISTERED anew")
 	}
 }

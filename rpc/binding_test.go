@@ -69,9 +69,9 @@ func carry(ctx context.Context, near net.Conn, to string, security *tls.Config) 
 // connection alone is none.
 func TestProofHoldsForOneTLSConnection(t *testing.T) {
 	ca := certs.New(t)
-	ca.Issue("broker")
-	ca.Issue("other")
-	set := func(o *Options) { o.TLS, o.Token = ca.Mutual("broker"), []byte("secret") }
+	ca.Issue("broker", "a", "b")
+	ca.Issue("other", "a", "b") // the names alone would let it in
+	set := func(o *Options) { o.TLS, o.Token = authority{ca, t}.with("broker"), []byte("secret") }
 	behind := func(security *tls.Config) (a, b *broker) {
 		a, b = newBroker(t, "a", set), newBroker(t, "b", set)
 		toA, toB := middleman(t, a.address, security), middleman(t, b.address, security)

@@ -98,11 +98,12 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 	if c == nil {
 		return ErrDown
 	}
+	limits := t.o.Limits(method)
 	id, ch := c.calls.open()
 	defer c.calls.forget(id)
 	deadline, _ := ctx.Deadline()
 	header := requestHeader{id, method, max(1, time.Until(deadline).Milliseconds())}
-	if err := c.sendMessage(kindRequest, header, req); err != nil {
+	if err := c.sendMessage(kindRequest, header, req, limits.Request); err != nil {
 		return err
 	}
 	r, err := c.await(ctx, ch)
@@ -114,6 +115,9 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 	}
 	if resp == nil {
 		return nil
+	}
+	if len(r.payload) > limits.Response { // decoded, it could take a multiple
+		return fmt.Errorf("%w: response of %d bytes, at most %d are allowed", ErrTooLarge, len(r.payload), limits.Response)
 	}
 	return Unmarshal(r.payload, resp)
 }
@@ -137,11 +141,31 @@ func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 	}
 }
 
-// sendMessage queues a request or a response: header and body, both encoded.
-func (c *conn) sendMessage(k kind, header, body any) error {
+// bound is frameReader.bound of a connection. A request beyond the limit of its method ends the
+// connection: its sender refuses to send it. Responses are limited before they are decoded.
+func (c *conn) bound(k kind, header []byte, whole int) error {
+	if k != kindRequest {
+		return nil
+	}
+	var q requestHeader
+	if err := Unmarshal(header, &q); err != nil {
+		return malformed("request: %v", err)
+	}
+	if limit := c.t.o.Limits(q.Method).Request; whole > limit {
+		return malformed("request %q of %d bytes, at most %d are allowed", clip(q.Method), whole, limit)
+	}
+	return nil
+}
+
+// sendMessage queues a request or a response: header and body, both encoded. A body of more
+// than limit bytes is ErrTooLarge.
+func (c *conn) sendMessage(k kind, header, body any, limit int) error {
 	payload, err := Marshal(body)
 	if err != nil {
 		return err
+	}
+	if len(payload) > limit {
+		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(payload), limit)
 	}
 	f := newOutFrame(k, ClassControl, [][]byte{payload})
 	if f.header, err = appendMarshal(f.header, header); err != nil {
@@ -158,10 +182,18 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	if err := Unmarshal(a.header, &q); err != nil {
 		return malformed("request: %v", err)
 	}
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		if err := c.respond(q.ID, nil, outcome.ErrBusy); !errors.Is(err, ErrWindow) {
+	refused := outcome.ErrBusy
+	if limit := c.t.o.Limits(q.Method).Request; len(a.payload) > limit {
+		refused = fmt.Errorf("%w: request of %d bytes, at most %d are allowed", ErrTooLarge, len(a.payload), limit)
+	} else {
+		select {
+		case c.slots <- struct{}{}:
+			refused = nil
+		default:
+		}
+	}
+	if refused != nil {
+		if err := c.respond(q, nil, refused); !errors.Is(err, ErrWindow) {
 			return err
 		}
 		return nil // the peer does not read its responses: its call times out
@@ -183,7 +215,7 @@ func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 	defer cancel()
 	resp, failure := c.t.o.Handler.Serve(ctx, c.peer.Node, q.Method, req)
 	for {
-		err := c.respond(q.ID, resp, failure)
+		err := c.respond(q, resp, failure)
 		if !errors.Is(err, ErrWindow) {
 			return err
 		}
@@ -196,13 +228,13 @@ func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 }
 
 // respond queues a response.
-func (c *conn) respond(id uint64, resp any, failure error) error {
+func (c *conn) respond(q requestHeader, resp any, failure error) error {
 	if failure == nil {
-		err := c.sendMessage(kindResponse, responseHeader{ID: id}, resp)
+		err := c.sendMessage(kindResponse, responseHeader{ID: q.ID}, resp, c.t.o.Limits(q.Method).Response)
 		if ClassOf(err) != outcome.ClassDefinite && ClassOf(err) != outcome.ClassInDoubt {
 			return err
 		}
 		failure = err // too large or not encodable: the caller gets the error
 	}
-	return c.sendMessage(kindResponse, responseHeader{id, *FromError(failure)}, nil)
+	return c.sendMessage(kindResponse, responseHeader{q.ID, *FromError(failure)}, nil, MaxPayload)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -114,7 +116,7 @@ func TestResponseIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLonePeer(t)
 		c := l.conn(false, 1)
-		require.NoError(t, c.respond(7, unencodable{}, nil))
+		require.NoError(t, c.respond(requestHeader{ID: 7}, unencodable{}, nil))
 		var r responseHeader
 		sent(t, c, &r)
 		require.EqualValues(t, 7, r.ID)
@@ -123,7 +125,7 @@ func TestResponseIsOwed(t *testing.T) {
 		l.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) { return nil, nil })
 		l.peer.t.o.Windows.Control = 1
 		c = l.conn(false, 1)
-		require.NoError(t, c.respond(1, nil, nil))
+		require.NoError(t, c.respond(requestHeader{ID: 1}, nil, nil))
 		header, err := Marshal(requestHeader{ID: 2, WaitMS: 50})
 		require.NoError(t, err)
 		var own sync.WaitGroup
@@ -154,4 +156,57 @@ func TestKindsBelongToADirection(t *testing.T) {
 		require.ErrorIs(t, c.read(t.Context(), l.peer, &own), errMalformed, "%+v", tt)
 		own.Wait()
 	}
+}
+
+// TestCallsAreLimitedByTheirMethod: a request or a response beyond the limit is refused as too
+// large, and the connection stays.
+func TestCallsAreLimitedByTheirMethod(t *testing.T) {
+	limits := func(method string) CallLimits {
+		if method == "large" {
+			return CallLimits{Request: 1 << 20, Response: 1 << 20}
+		}
+		return CallLimits{Request: 1 << 10, Response: 1 << 10}
+	}
+	a, b := pair(t, func(o *Options) { o.Limits = limits })
+	b.answerWith(func(_ context.Context, _ ident.Node, _ string, req []byte) (any, error) {
+		var n note
+		err := Unmarshal(req, &n)
+		return note{Text: strings.Repeat("y", n.N)}, err
+	})
+	ask := func(method string, request, response int) error {
+		return a.Call(t.Context(), "b", method, note{N: response, Text: strings.Repeat("x", request)}, &note{})
+	}
+	require.NoError(t, ask("small", 500, 500))
+	require.NoError(t, ask("large", 900_000, 900_000))
+	require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge)
+	require.ErrorIs(t, ask("small", 1, 2000), ErrTooLarge)
+	require.ErrorIs(t, ask("large", 2<<20, 1), ErrTooLarge)
+
+	// A broker that does not know these limits sends and answers anyway.
+	a.o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: 1 << 10} }
+	require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge, "refused by the other side")
+	require.ErrorIs(t, ask("large", 1, 900_000), ErrTooLarge, "refused before it is decoded")
+	require.NoError(t, ask("small", 500, 500))
+	require.EqualValues(t, 1, a.Counters().Connects)
+	require.Error(t, ask("large", 2<<20, 1))
+	require.Eventually(t, func() bool { return a.Counters().Connects > 1 }, patience, time.Millisecond, "the connection is made anew")
+}
+
+// TestALongRequestTakesNoMemory: a request beyond its limit is refused when its header is there,
+// before its payload is read. Of 64 MiB, 2.3 GiB were taken.
+func TestALongRequestTakesNoMemory(t *testing.T) {
+	l := newLonePeer(t)
+	l.peer.t.o.Limits = func(string) CallLimits { return CallLimits{Request: 1 << 20} }
+	header, err := Marshal(requestHeader{ID: 1, Method: "queue.deferred", WaitMS: 1000})
+	require.NoError(t, err)
+	wire := appendPiece(nil, prelude{kind: kindRequest, class: ClassControl, whole: 64 << 20, here: pieceBytes}, header)
+	in := newFrameReader(bytes.NewReader(append(wire, make([]byte, pieceBytes)...)))
+	in.bound = l.conn(false, 1).bound
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = in.next()
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, errMalformed)
+	require.ErrorContains(t, err, "queue.deferred")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }

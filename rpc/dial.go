@@ -9,6 +9,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // keepConnected dials one peer, reads the connection until it ends, and dials again.
@@ -78,7 +80,7 @@ func (t *Transport) dialTCP(ctx context.Context, address string) (net.Conn, erro
 // clientTLS names the server after its address, for the check of its
 // certificate, unless the options name it.
 func (t *Transport) clientTLS(address string) *tls.Config {
-	cfg := t.o.TLS.Clone()
+	cfg := t.tls()
 	if cfg.ServerName == "" {
 		cfg.ServerName = address
 		if host, _, err := net.SplitHostPort(address); err == nil {
@@ -100,14 +102,30 @@ func (c *conn) shake(side func(handshake) (Hello, error)) (Hello, error) {
 	}
 	c.in = newFrameReader(c)
 	c.in.limit = handshakeFrameBytes
-	peer, err := side(handshake{nc: c.nc, in: c.in, self: c.self, token: c.t.o.Token})
+	peer, err := side(handshake{nc: c.nc, in: c.in, self: c.self, token: c.t.o.Token, certified: c.certified})
 	if err != nil {
 		return peer, err
 	}
 	c.in.limit = MaxHeader + MaxPayload
 	c.peer = peer
-	c.in.checked = c.checked()
+	c.in.checked, c.in.bound = c.checked(), c.bound
 	return peer, c.raw.SetDeadline(time.Time{})
+}
+
+// certified returns an error if the other side's certificate does not belong to the node.
+func (c *conn) certified(node ident.Node) error {
+	s, ok := c.nc.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	shown := s.ConnectionState().PeerCertificates
+	if len(shown) == 0 {
+		return fmt.Errorf("%w: broker %q shows no certificate", errRefused, clip(string(node)))
+	}
+	if err := c.t.o.TLS.Check(shown[0], string(node)); err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return nil
 }
 
 // failed notes a refusal. It proves that the process is dead only at the address where

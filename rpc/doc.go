@@ -28,8 +28,11 @@
 //     to, when both connections have ended and its address refuses the redial.
 //  6. Nothing a peer sends can make this process panic or take memory without
 //     bound: the handshake takes frames of 4 KiB, a connection one unfinished
-//     frame per priority.
-//  7. Between two brokers of this build no changed byte is delivered: a piece that does
+//     frame per priority. A request beyond the limit of its method is refused before memory
+//     is allocated for it, and a response before it is decoded.
+//  7. A connection in its handshake is closed when too many are, the oldest first; it never
+//     displaces one of a broker. Refusals write a bounded number of log lines.
+//  8. Between two brokers of this build no changed byte is delivered: a piece that does
 //     not match its checksum breaks the connection, which is counted and logged.
 //     Batches carry checksums of their own, which are checked again before they
 //     are stored; headers, finishes, outcomes, calls and their results do not.
@@ -83,7 +86,9 @@
 // A proof is HMAC-SHA-256 under the cluster token over the side's name, both
 // hello headers and, under TLS, a value exported from the TLS session: the token
 // never travels, a proof fits one conversation only, and neither side can claim
-// another identity than the one it proves. Versions that differ by at most 1
+// another identity than the one it proves. Under TLS both sides check that the other's
+// certificate belongs to the node of its hello (Identity), and each side refuses a broker that
+// is not registered, or that is registered anew since. Versions that differ by at most 1
 // work together. Hellos are padded to be longer than a packet, so that a path on
 // which large ones are lost counts as none. Without TLS, the handshake proves the
 // identities and neither hides nor seals the later bytes.

@@ -39,6 +39,9 @@ type handshake struct {
 	in    *frameReader
 	self  Hello
 	token []byte
+	// certified checks that the other side's certificate belongs to a node; without TLS it
+	// accepts every node.
+	certified func(ident.Node) error
 }
 
 // dial is the dialler's side; to is the node that it dials.
@@ -54,6 +57,9 @@ func (h handshake) dial(to ident.Node) (Hello, error) {
 	err = compatible(h.self, peer.Hello)
 	if err == nil && peer.Hello.Node != to {
 		err = fmt.Errorf("%w: dialled %q, found %q", errRefused, to, peer.Hello.Node)
+	}
+	if err == nil {
+		err = h.certified(to)
 	}
 	if err != nil {
 		return Hello{}, h.refuse(err)
@@ -74,6 +80,9 @@ func (h handshake) accept(admit func(Hello) error) (Hello, error) {
 	if err == nil && peer.To != h.self.Node {
 		err = fmt.Errorf("%w: this is %q, not %q", errRefused, h.self.Node, peer.To)
 	}
+	if err == nil {
+		err = h.certified(peer.Hello.Node)
+	}
 	if err != nil {
 		return peer.Hello, h.refuse(err)
 	}
@@ -90,14 +99,17 @@ func (h handshake) accept(admit func(Hello) error) (Hello, error) {
 	return peer.Hello, h.sendProof("acceptor", theirs, mine)
 }
 
-// compatible checks that the clusters are the same and the versions differ by at most 1.
+// compatible checks that the clusters are the same, the versions differ by at most 1, and the
+// peer is registered.
 func compatible(self, peer Hello) error {
 	apart := int(self.Version) - int(peer.Version)
 	switch {
 	case peer.Cluster != self.Cluster:
-		return fmt.Errorf("%w: cluster %q against %q", errRefused, peer.Cluster, self.Cluster)
+		return fmt.Errorf("%w: cluster %q against %q", errRefused, clip(peer.Cluster), self.Cluster)
 	case apart < -1 || apart > 1:
 		return fmt.Errorf("%w: protocol version %d against %d", errRefused, peer.Version, self.Version)
+	case peer.Incarnation == 0:
+		return fmt.Errorf("%w: broker %q is not registered (incarnation 0)", errRefused, clip(string(peer.Node)))
 	}
 	return nil
 }

@@ -1,15 +1,21 @@
 package rpc
 
 import (
-	"crypto/tls"
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
@@ -82,23 +88,217 @@ func TestStrangersAreDropped(t *testing.T) {
 }
 
 func TestMutualTLS(t *testing.T) {
-	cfg := newMutualTLS(t)
-	a, b := pair(t, func(o *Options) { o.TLS = cfg; o.Token = []byte("secret") })
+	ca := newAuthority(t)
+	a, b := pair(t, func(o *Options) { o.TLS = ca.identity(string(o.Self.Node)); o.Token = []byte("secret") })
 	require.NoError(t, a.Send("b", Frame{ClassBulk, "h", [][]byte{[]byte("x"), make([]byte, 1<<20)}}))
 	require.Len(t, b.waitFrames(1)[0].f.Payload, 1<<20+1)
 
 	plain := newBroker(t, "c")
 	plain.SetPeers(map[ident.Node]string{"a": a.address})
-	stranger := newBroker(t, "d", func(o *Options) { o.TLS = newMutualTLS(t) })
+	stranger := newBroker(t, "d", func(o *Options) { o.TLS = newAuthority(t).identity("d") })
 	stranger.SetPeers(map[ident.Node]string{"a": a.address})
 	require.Eventually(t, func() bool { return logged(stranger, "TLS") && logged(a, "TLS") }, patience, time.Millisecond)
 	require.False(t, plain.Up("a") || stranger.Up("a"))
 }
 
-// newMutualTLS is of an authority of its own, and asks both sides for its certificate.
-func newMutualTLS(t *testing.T) *tls.Config {
-	t.Helper()
-	ca := certs.New(t)
-	ca.Issue("lockstep")
-	return ca.Mutual("lockstep")
+// authority issues certificates of brokers.
+type authority struct {
+	*certs.Authority
+	t *testing.T
 }
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	return authority{certs.New(t), t}
+}
+
+// identity is that of the broker of this name.
+func (a authority) identity(name string) Identity {
+	a.t.Helper()
+	a.Issue(name)
+	return a.with(name)
+}
+
+// with is an identity with the certificate in this file.
+func (a authority) with(file string) Identity {
+	a.t.Helper()
+	names, err := peerport.NewNames("")
+	require.NoError(a.t, err)
+	i, err := peerport.Load(peerport.Files{Cert: a.File(file + ".pem"), Key: a.File(file + ".key"), CA: a.File("ca.pem")}, names, nil)
+	require.NoError(a.t, err)
+	return i
+}
+
+// TestTheCertificateNamesTheBroker: neither side accepts a certificate of its authority that
+// belongs to another broker, to no broker, or to a client; both log the certificate and the
+// name that they expected.
+func TestTheCertificateNamesTheBroker(t *testing.T) {
+	for name, issue := range map[string]func(a authority){
+		"another broker's":      func(a authority) { a.Issue("shown", "c") },
+		"a service's":           func(a authority) { a.Issue("shown", "shop.example") },
+		"a client's":            func(a authority) { a.IssueClient("shown") },
+		"a client's with names": func(a authority) { a.IssueClient("shown", "b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ca := newAuthority(t)
+			issue(ca)
+			a := newBroker(t, "a", func(o *Options) { o.TLS = ca.identity("a") })
+			b := newBroker(t, "b", func(o *Options) { o.TLS = ca.with("shown") })
+			b.SetPeers(map[ident.Node]string{"a": a.address})
+			a.SetPeers(map[ident.Node]string{"b": "127.0.0.1:1"}) // a accepts
+			require.Eventually(t, func() bool {
+				return logged(a, peerport.ErrName.Error()) && logged(a, "shown") && logged(a, `"b"`) && logged(b, peerport.ErrName.Error())
+			}, patience, time.Millisecond)
+			a.SetPeers(map[ident.Node]string{"b": b.address}) // a dials
+			require.Eventually(t, func() bool { return saidBy(a, "cannot connect to peer", "certificate") }, patience, time.Millisecond)
+			require.False(t, a.Up("b"))
+			require.Empty(t, a.calls())
+			require.Empty(t, b.calls())
+		})
+	}
+}
+
+// TestTheDiallerChecksTheCertificate: a server that has a certificate for the address of a
+// broker is not that broker.
+func TestTheDiallerChecksTheCertificate(t *testing.T) {
+	ca := newAuthority(t)
+	ca.Issue("shown", "shop.example")
+	a := newBroker(t, "a", func(o *Options) { o.TLS = ca.identity("a") })
+	// b does not check, and does not dial.
+	b := newBroker(t, "b", func(o *Options) { o.TLS = credulous{ca.with("shown")} })
+	b.SetPeers(map[ident.Node]string{"a": "127.0.0.1:1"})
+	a.SetPeers(map[ident.Node]string{"b": b.address})
+	require.Eventually(t, func() bool { return saidBy(a, "cannot connect to peer", `lacks the DNS name "b"`) }, patience, time.Millisecond)
+	require.Empty(t, a.calls())
+}
+
+// saidBy reports whether a broker has logged a message with an error that has this text.
+func saidBy(b *broker, message, text string) bool {
+	for _, e := range b.logs.AllEntries() {
+		if err, ok := e.Data[logrus.ErrorKey].(error); ok && e.Message == message && contains(err, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// credulous is an identity that accepts any name.
+type credulous struct{ Identity }
+
+func (credulous) Check(*x509.Certificate, string) error { return nil }
+
+// TestBrokersThatAreNotRegistered: incarnation 0, and one that is over by the metadata, are
+// refused.
+func TestBrokersThatAreNotRegistered(t *testing.T) {
+	var registered atomic.Int64
+	a := newBroker(t, "a", func(o *Options) {
+		o.Registered = func(ident.Node) ident.Incarnation { return ident.Incarnation(registered.Load()) }
+	})
+	b := newBroker(t, "b", func(o *Options) { o.Self.Incarnation = 0 })
+	introduce(a, b)
+	require.Eventually(t, func() bool { return logged(a, `broker "b" is not registered`) }, patience, time.Millisecond)
+	require.Empty(t, a.calls())
+	registered.Store(8)
+	b.SetIncarnation(7)
+	require.Eventually(t, func() bool { return logged(a, "incarnation 7 is over, 8 is registered") }, patience, time.Millisecond)
+	require.Empty(t, a.calls())
+	b.SetIncarnation(8)
+	a.waitPeer("b", 8, true, false)
+	registered.Store(0)
+	b.SetIncarnation(9) // the metadata of a is behind
+	a.waitPeer("b", 9, true, false)
+}
+
+// TestAFloodKeepsNoBrokerOut: silent connections are displaced, and a broker gets in beside
+// them; those of brokers stay.
+func TestAFloodKeepsNoBrokerOut(t *testing.T) {
+	few := func(o *Options) {
+		o.Connections = peerport.Limits{Admitted: 4, Waiting: 8}
+		o.Times.Handshake = time.Minute
+	}
+	a, b := pair(t, few)
+	for range 200 {
+		nc, err := net.Dial("tcp", a.address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = nc.Close() })
+	}
+	require.Eventually(t, func() bool { return a.Counters().Accepted.Displaced >= 150 }, patience, time.Millisecond)
+	require.LessOrEqual(t, a.Counters().Accepted.Waiting, 8)
+	require.True(t, a.Up("b"))
+	c := newBroker(t, "c")
+	a.SetPeers(map[ident.Node]string{"b": b.address, "c": c.address})
+	c.SetPeers(map[ident.Node]string{"a": a.address})
+	waitUp(a, c)
+	require.Equal(t, 2, a.Counters().Accepted.Admitted)
+	require.NoError(t, a.Close())
+	require.Equal(t, 0, a.Counters().Accepted.Waiting+a.Counters().Accepted.Admitted)
+}
+
+// TestAFloodOfBadHandshakesWritesFewLines: each of them gives another reason.
+func TestAFloodOfBadHandshakesWritesFewLines(t *testing.T) {
+	a := newBroker(t, "a")
+	began := time.Now()
+	for i := range 500 {
+		nc, err := net.Dial("tcp", a.address)
+		require.NoError(t, err)
+		header, err := Marshal(helloHeader{Hello{Cluster: fmt.Sprint("cluster", i), Node: "x", Incarnation: 1, Version: Version}, "a", make([]byte, nonceBytes), nil})
+		require.NoError(t, err)
+		_, err = nc.Write(appendPiece(nil, prelude{kind: kindHello}, header))
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, nc) // until it is closed; it may be reset
+		_ = err
+		require.NoError(t, nc.Close())
+	}
+	seconds := int(time.Since(began)/time.Second) + 1
+	require.NoError(t, a.Close())
+	lines := 0
+	for _, e := range a.logs.AllEntries() {
+		if e.Message == "connection refused" {
+			lines++
+		}
+	}
+	require.NotZero(t, lines)
+	require.LessOrEqual(t, lines, 5*seconds+5)
+	last := a.logs.LastEntry()
+	require.Equal(t, 500-lines, last.Data["omitted"])
+}
+
+// FuzzHandshake: whatever a stranger sends, a port without TLS answers with a hello at most,
+// ends the handshake, and never admits it.
+func FuzzHandshake(f *testing.F) {
+	hello := func(h Hello, to ident.Node) []byte {
+		header, _ := Marshal(helloHeader{h, to, make([]byte, nonceBytes), nil})
+		return appendPiece(nil, prelude{kind: kindHello}, header)
+	}
+	valid := hello(Hello{Cluster: "c", Node: "n", Incarnation: 3, Version: Version}, "m")
+	f.Add(valid, false)
+	f.Add(append(valid, appendPiece(nil, prelude{kind: kindProof}, make([]byte, 32))...), true)
+	f.Add(hello(Hello{Cluster: "other"}, ""), true)
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), false)
+	f.Fuzz(func(t *testing.T, b []byte, sealed bool) {
+		if sealed {
+			b = reseal(bytes.Clone(b))
+		}
+		conn := &scripted{Reader: bytes.NewReader(b)}
+		in := newFrameReader(conn)
+		in.limit = handshakeFrameBytes
+		h := handshake{
+			nc: conn, in: in, self: Hello{Cluster: "c", Node: "m", Incarnation: 1, Version: Version}, token: []byte("secret"),
+			certified: func(ident.Node) error { return nil },
+		}
+		_, err := h.accept(func(Hello) error { t.Error("a stranger was admitted"); return nil })
+		require.Error(t, err)
+		require.LessOrEqual(t, conn.wrote, 2*handshakeFrameBytes)
+	})
+}
+
+// scripted is a connection whose other side has sent all that it ever sends.
+type scripted struct {
+	net.Conn
+	*bytes.Reader
+	wrote int
+}
+
+func (s *scripted) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+
+func (s *scripted) Write(b []byte) (int, error) { s.wrote += len(b); return len(b), nil }

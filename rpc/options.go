@@ -3,10 +3,12 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/sirupsen/logrus"
 )
 
@@ -19,7 +21,7 @@ const Version = 1
 type Hello struct {
 	Cluster     string
 	Node        ident.Node
-	Incarnation ident.Incarnation // 0 = not registered yet
+	Incarnation ident.Incarnation // 0 = not registered: refused
 	Version     uint16            // 0 in Options = Version
 	Features    uint64            // bits; those of this package are added to those of Options
 }
@@ -32,16 +34,34 @@ type Options struct {
 	Self     Hello
 	Listen   net.Listener // owned by the Transport from New on
 	Handler  Handler
-	TLS      *tls.Config // used both ways; nil = plain TCP. For mutual TLS it asks for client certificates.
-	Token    []byte      // cluster token; empty = none
+	TLS      Identity // nil = plain TCP
+	Token    []byte   // cluster token; empty = none
 	Log      logrus.FieldLogger
 	Windows  Windows
 	Times    Times
 	MaxServe int // requests served at once per connection, 64; more are answered ErrBusy
-	MaxConns int // accepted connections, 1024
+	// Connections bounds the accepted ones: 1024 of brokers, 256 in their handshake.
+	Connections peerport.Limits
+	// Registered returns the incarnation under which a broker is registered, 0 if it is not;
+	// an earlier one is refused. nil = no check.
+	Registered func(ident.Node) ident.Incarnation
+	// Limits returns the limits of a method; nil = MaxPayload for all.
+	Limits func(method string) CallLimits
 	// Dial opens connections; nil = net.Dialer.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
+
+// Identity is this broker's certificate, with the check of the others'.
+type Identity interface {
+	// Config returns the configuration of the next connection, for either end. For mutual TLS
+	// it asks for client certificates.
+	Config() *tls.Config
+	// Check returns an error unless the certificate belongs to the broker of this name.
+	Check(cert *x509.Certificate, node string) error
+}
+
+// CallLimits bound the encoded request and response of a method, in bytes.
+type CallLimits struct{ Request, Response int }
 
 // Windows bounds the bytes queued for one peer, per class; a frame beyond is
 // refused with ErrWindow. A frame always fits an empty queue.
@@ -87,7 +107,13 @@ func (o Options) withDefaults() Options {
 	def(&o.Self.Version, Version)
 	o.Self.Features |= featurePayloadCRC
 	def(&o.MaxServe, 64)
-	def(&o.MaxConns, 1024)
+	def(&o.Connections, peerport.Limits{Admitted: 1024, Waiting: 256})
+	if o.Registered == nil {
+		o.Registered = func(ident.Node) ident.Incarnation { return 0 }
+	}
+	if o.Limits == nil {
+		o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: MaxPayload} }
+	}
 	def(&o.Windows.Replica, 64<<20)
 	def(&o.Windows.Forward, 64<<20)
 	def(&o.Windows.Relay, 32<<20)

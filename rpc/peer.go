@@ -70,7 +70,7 @@ func newPeer(t *Transport, node ident.Node, address string, stop context.CancelF
 func (p *peer) admits(h Hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if in := p.mu.in; in != nil && h.Incarnation != 0 && h.Incarnation < in.peer.Incarnation {
+	if in := p.mu.in; in != nil && h.Incarnation < in.peer.Incarnation {
 		return fmt.Errorf("incarnation %d is over, %d is connected", h.Incarnation, in.peer.Incarnation)
 	}
 	return nil

@@ -23,6 +23,9 @@ type frameReader struct {
 	open    [levels]unfinished
 	limit   int  // bytes of header and payload together
 	checked bool // the peer sends checksums of all payloads
+	// bound returns an error if a frame with this header may not have so many payload bytes;
+	// nil: MaxPayload holds for all.
+	bound func(k kind, header []byte, whole int) error
 }
 
 // unfinished is a frame of which only the first pieces have come.
@@ -106,6 +109,11 @@ func (f *frameReader) first(p prelude, sum []byte) error {
 	}
 	if err := checkHeader(&f.prelude, p, sum, a.header); err != nil {
 		return err
+	}
+	if f.bound != nil {
+		if err := f.bound(p.kind, a.header, p.whole); err != nil {
+			return err
+		}
 	}
 	a.payload = make([]byte, p.whole)
 	f.open[p.class.level()] = unfinished{a, p.here}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/sirupsen/logrus"
 )
@@ -24,13 +25,10 @@ type Transport struct {
 	self  atomic.Pointer[Hello]
 	peers atomic.Pointer[map[ident.Node]*peer] // immutable maps; replaced under book
 	book  sync.Mutex
-	slots chan struct{} // accepted connections
+	gate  *peerport.Gate // accepted connections
 
-	refusals struct { // of connections, to be logged once
-		sync.Mutex
-		complaint
-	}
-	resumed atomic.Int64 // when the watch last found that this process had been stopped
+	refusals *peerport.Refusals
+	resumed  atomic.Int64 // when the watch last found that this process had been stopped
 
 	counts counts
 	closed atomic.Bool        // set by Close, first of all
@@ -41,16 +39,13 @@ type Transport struct {
 // New starts a Transport on o.Listen. It dials no peer before SetPeers.
 func New(o Options) *Transport {
 	o = o.withDefaults()
-	t := &Transport{o: o, log: o.Log, start: time.Now(), slots: make(chan struct{}, o.MaxConns)}
+	t := &Transport{o: o, log: o.Log, start: time.Now(), gate: peerport.NewGate(o.Connections)}
 	if t.log == nil {
 		quiet := logrus.New()
 		quiet.SetOutput(io.Discard)
 		t.log = quiet
 	}
-	if o.TLS != nil && o.TLS.MinVersion == 0 {
-		t.o.TLS = o.TLS.Clone()
-		t.o.TLS.MinVersion = tls.VersionTLS13 // the proof needs its exporter
-	}
+	t.refusals = peerport.NewRefusals(t.log)
 	t.self.Store(&o.Self)
 	t.peers.Store(&map[ident.Node]*peer{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -188,6 +183,7 @@ func (t *Transport) Close() error {
 	}
 	t.book.Unlock()
 	t.own.Wait()
+	t.refusals.Close()
 	return err
 }
 
@@ -206,25 +202,23 @@ func (t *Transport) accept(ctx context.Context) {
 			sleep.For(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
 			continue
 		}
-		select {
-		case t.slots <- struct{}{}:
-			t.own.Go(func() {
-				defer func() { <-t.slots }()
-				t.serve(ctx, raw)
-			})
-		default:
-			_ = raw.Close()
-			t.log.WithField("remote", raw.RemoteAddr()).Warn("too many connections, one refused")
-		}
+		seat := t.gate.Enter(raw)
+		t.own.Go(func() {
+			defer seat.Leave()
+			t.serve(ctx, raw, seat)
+		})
 	}
 }
 
+// errFull refuses a broker beyond the limit.
+var errFull = errors.New("too many connections of brokers")
+
 // serve makes the handshake of an accepted connection and reads it to its end.
-func (t *Transport) serve(ctx context.Context, raw net.Conn) {
+func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peerport.Seat) {
 	tune(raw)
 	c := t.newConn(raw, false)
 	if t.o.TLS != nil {
-		c.nc = tls.Server(raw, t.o.TLS)
+		c.nc = tls.Server(raw, t.tls())
 	}
 	stop := context.AfterFunc(ctx, func() { c.close(errClosed) })
 	defer stop()
@@ -232,13 +226,15 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn) {
 	var err error
 	c.peer, err = c.shake(func(h handshake) (Hello, error) {
 		return h.accept(func(peer Hello) (err error) {
-			p, err = t.admit(peer)
+			if p, err = t.admit(peer); err == nil && !seat.Admit() {
+				err = errFull
+			}
 			return err
 		})
 	})
 	if err != nil {
-		c.close(err)
 		t.logRefused(c, err)
+		c.close(err)
 		return
 	}
 	cause := c.run(ctx, p)
@@ -253,6 +249,9 @@ func (t *Transport) admit(h Hello) (*peer, error) {
 	if p == nil {
 		return nil, fmt.Errorf("node %q is not in the address book yet", h.Node)
 	}
+	if now := t.o.Registered(h.Node); h.Incarnation < now {
+		return nil, fmt.Errorf("incarnation %d is over, %d is registered", h.Incarnation, now)
+	}
 	return p, p.admits(h)
 }
 
@@ -260,13 +259,16 @@ func (t *Transport) logRefused(c *conn, err error) {
 	if t.closed.Load() || errors.Is(err, io.EOF) {
 		return // a probe of the port without a byte
 	}
-	t.refusals.Lock()
-	fresh := t.refusals.fresh(string(c.peer.Node) + err.Error())
-	t.refusals.Unlock()
-	if fresh {
-		t.log.WithError(err).WithFields(logrus.Fields{"remote": c.raw.RemoteAddr(), "node": c.peer.Node}).
-			Warn("connection refused")
-	}
+	t.refusals.Warn(string(c.peer.Node)+reason(err), logrus.Fields{
+		logrus.ErrorKey: err, "remote": c.raw.RemoteAddr(), "node": clip(string(c.peer.Node)),
+	}, "connection refused")
+}
+
+// tls returns the configuration of the next connection.
+func (t *Transport) tls() *tls.Config {
+	c := t.o.TLS.Config().Clone()
+	c.MinVersion = tls.VersionTLS13 // the proof needs its exporter
+	return c
 }
 
 // watch checks all peers often enough to notice a silence in time. Started by

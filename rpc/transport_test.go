@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -397,7 +398,7 @@ func TestRemovedPeerIsRefused(t *testing.T) {
 }
 
 func TestConnectionsThatEndMakeRoom(t *testing.T) {
-	a := newBroker(t, "a", func(o *Options) { o.MaxConns = 1 })
+	a := newBroker(t, "a", func(o *Options) { o.Connections = peerport.Limits{Admitted: 1, Waiting: 1} })
 	for range 3 {
 		stranger, err := net.Dial("tcp", a.address)
 		require.NoError(t, err)
@@ -413,7 +414,7 @@ func TestCloseWaitsForNoHandshake(t *testing.T) {
 	stranger, err := net.Dial("tcp", a.address)
 	require.NoError(t, err)
 	defer stranger.Close()
-	require.Eventually(t, func() bool { return len(a.slots) == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return a.Counters().Accepted.Waiting == 1 }, patience, time.Millisecond)
 	require.NoError(t, a.Close())
 }
 

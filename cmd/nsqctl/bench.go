@@ -26,6 +26,7 @@ type benchOptions struct {
 	pids      []int
 	dataDir   string
 	cluster   bool
+	users     bool // in turn with a cluster that has users
 	basePort  int
 	brokers   []string // flags of the brokers that --cluster starts
 	compare   []string // addresses of one other broker or cluster
@@ -54,6 +55,9 @@ data.
 --compare runs each workload in turn against another broker, such as a stock
 nsqd, and prints the ratios.
 
+--cluster --users runs each workload in turn against a second new cluster, whose brokers
+check the rights of a user with four grants: the ratio is the cost of the checks.
+
 --sweep measures one workload in several sizes, in about two minutes:
 ` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. Its --svg
 is a curve.`,
@@ -61,6 +65,7 @@ is a curve.`,
   nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5
   nsqctl bench --nsqd-tcp-address 127.0.0.1:4150 --pids 4711
   nsqctl bench --cluster --compare 127.0.0.1:4150 --compare-pids 4711
+  nsqctl bench --cluster --users --workloads pub-64 --repeat 9 --max-steal 2
   nsqctl bench --cluster --sweep connections --svg connections.svg
   nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
 		Args: flagsBehindDashes,
@@ -80,12 +85,14 @@ is a curve.`,
 	f.IntSliceVar(&o.pids, "pids", nil, "processes of the servers, for CPU and memory")
 	f.StringVar(&o.dataDir, "data-dir", "", "directory of a dev cluster, to read addresses and pids")
 	f.BoolVar(&o.cluster, "cluster", false, "start a fresh cluster of three brokers for this run")
+	f.BoolVar(&o.users, "users", false, "with --cluster: measure in turn with a second cluster that has users and checks their rights")
 	f.IntVar(&o.basePort, "base-port", 14150, "first port of --cluster")
 	f.StringSliceVar(&o.compare, "compare", nil, "TCP addresses of another broker or cluster to measure in turn")
 	f.StringVar(&o.peerName, "compare-name", "", "name of the compared broker in the report; default: its addresses")
 	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "processes of the compared broker, for CPU and memory")
 	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
 	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
+	cmd.MarkFlagsMutuallyExclusive("users", "compare")
 	return cmd
 }
 
@@ -103,6 +110,9 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if o.bounds.Limit >= o.bounds.Timeout {
 		return fmt.Errorf("--limit %s must be less than --timeout %s, after which a repeat fails", o.bounds.Limit, o.bounds.Timeout)
 	}
+	if o.users && !o.cluster {
+		return errors.New("--users needs --cluster: it creates users in a cluster of its own")
+	}
 	if o.cluster {
 		stop, err := o.startCluster(cmd.Context())
 		if err != nil {
@@ -114,9 +124,17 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
-	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: os.Stderr}
+	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: progressTo(os.Stderr)}
 	if len(o.compare) > 0 {
 		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
+		turns.Subjects = append(turns.Subjects, peer)
+	}
+	if o.users {
+		peer, stop, err := o.startWithUsers(cmd.Context(), t)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		turns.Subjects = append(turns.Subjects, peer)
 	}
 	name, _, _ := strings.Cut(o.sweep, "=")
@@ -143,7 +161,7 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 		}
 		if o.bounds.Limit == 0 {
 			subjects := 1
-			if len(o.compare) > 0 {
+			if len(o.compare) > 0 || o.users {
 				subjects = 2
 			}
 			o.bounds.Limit = sweep.Limit(o.repeat * subjects)
@@ -197,4 +215,12 @@ func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error
 	}
 	o.dataDir = dir
 	return stop, nil
+}
+
+// progressTo returns the writer of a progress bar: none but a terminal shows one.
+func progressTo(w io.Writer) io.Writer {
+	if isTerminal(w) {
+		return w
+	}
+	return io.Discard
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -171,7 +172,7 @@ func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, 
 
 func (s *subject) isLockstep(ctx context.Context) error {
 	if len(s.http) == 0 {
-		return errSilent
+		return errors.New("a stock nsqd has no such address")
 	}
 	var v edge.ClusterView
 	return s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v)

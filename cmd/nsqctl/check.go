@@ -46,7 +46,7 @@ func newCheck(t *target) *cobra.Command {
 		Short: "compare the replicas of a topic batch by batch",
 		Long: `check reads every live replica, batch by batch, up to the least committed
 end, and prints the first difference. Exit code 0: all replicas are present and
-equal; 1: a difference, or a replica that is missing or behind.`,
+equal; 6: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
 		Args: cobra.ExactArgs(1),
@@ -97,7 +97,7 @@ func reportFindings(cmd *cobra.Command, t *target, found []finding, good bool) e
 		}
 	}
 	if !good {
-		return errSilent
+		return endSilently(exitDiffers)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func compareTopic(ctx context.Context, t *target, topic string) ([]finding, erro
 		}
 		return found, nil
 	}
-	return nil, fmt.Errorf("no topic %q", topic)
+	return nil, notFound("topic", topic)
 }
 
 // comparePartition reads all replicas in step. Each batch's checksum covers the one before it,

@@ -30,10 +30,10 @@ func newCluster(t *target) *cobra.Command {
 			if t.output == "json" {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
-			return printStatus(cmd.OutOrStdout(), v)
+			return printStatus(cmd.OutOrStdout(), v, t.wide)
 		},
 	})
-	cmd.AddCommand(newDecommission(t), newBalance(t))
+	cmd.AddCommand(newClusterHealth(t), newSafeToStop(t), newDecommission(t), newBalance(t))
 	return cmd
 }
 
@@ -84,13 +84,13 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 	return cmd
 }
 
-func printStatus(out io.Writer, v edge.ClusterView) error {
+func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
 	if unheard := time.Duration(v.MetadataUnheardMS) * time.Millisecond; unheard > 0 {
 		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t")
+	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t"+mark(wide, "HTTPS\tLEVEL\tINCARNATION\t"))
 	for _, b := range v.Brokers {
 		note := ""
 		if b.Leaving {
@@ -99,17 +99,27 @@ func printStatus(out io.Writer, v edge.ClusterView) error {
 		if b.LowSpace {
 			note += "short of disk"
 		}
-		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, note)
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
 	}
 	fmt.Fprintln(w)
-	printTopics(w, v.Topics)
+	printTopics(w, v, v.Topics, wide)
 	return w.Flush()
 }
 
-func printTopics(w io.Writer, topics []edge.TopicView) {
-	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t")
+// printTopics prints a line for each partition. The ends are unknown while its leader is dead:
+// only a leader reports them.
+func printTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
+	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+mark(wide, "MIN IN SYNC\tTARGET\t"))
+	alive := map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		alive[b.Name] = b.Alive
+	}
 	for _, t := range topics {
 		for _, p := range t.Partitions {
+			leader, committed, end := string(p.Leader), fmt.Sprintf("%d (%d)", p.CommittedSequence, p.CommittedOffset), fmt.Sprint(p.EndOffset)
+			if !alive[p.Leader] {
+				leader, committed, end = cmp.Or(mark(leader != "", leader+" (dead)"), "none"), "unknown", "unknown"
+			}
 			note := ""
 			if p.UnderReplicated {
 				note = "under-replicated"
@@ -117,8 +127,8 @@ func printTopics(w io.Writer, topics []edge.TopicView) {
 			for _, d := range p.Damaged {
 				note += fmt.Sprintf(" damaged on %s: offsets %d to %d, sequences %d to %d", d.Node, d.From, d.To, d.FirstSequence, d.EndSequence)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%d (%d)\t%d\t%s\n", t.Topic, p.Partition, cmp.Or(p.Leader, "none"), p.Epoch,
-				names(p.Replicas), names(p.ISR), p.CommittedSequence, p.CommittedOffset, p.EndOffset, note)
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Topic, p.Partition, leader, p.Epoch,
+				names(p.Replicas), names(p.ISR), committed, end, mark(wide, fmt.Sprintf("%d\t%s\t", p.MinInSync, names(p.Target)))+note)
 		}
 	}
 }

@@ -28,17 +28,17 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 
 func TestErrorsNameTheFault(t *testing.T) {
 	for want, args := range map[string][]string{
-		`--output is text or json, not "xml"`:      {"topic", "list", "-o", "xml"},
-		`unknown command "topics"`:                 {"topics"},
-		`required flag(s) "topic" not set`:         {"pub"},
-		"accepts 2 arg(s), received 1":             {"channel", "pause", "orders"},
-		"open nothing.jsonl: no such file":         {"pub", "--topic", "orders", "nothing.jsonl"},
-		"127.0.0.1:1: connect: connection refused": {"topic", "list", "--nsqd-http-address", "127.0.0.1:1"},
-		"--tls-cert, --tls-key: open nothing.pem":  {"topic", "list", "--tls-cert", "nothing.pem"},
-		"--tls-root-ca-file: no certificate in":    {"topic", "list", "--tls-root-ca-file", "help_test.go"},
-		"--limit 1m0s must be less than --timeout": {"bench", "--limit", "1m"},
-		"--max-steal 101: a percentage":            {"bench", "--max-steal", "101"},
-		"unknown flag: --tpic":                     {"pub", "--tpic", "orders"},
+		`--output is text, table, wide, json or yaml, not "xml"`: {"topic", "list", "-o", "xml"},
+		`unknown command "topics"`:                               {"topics"},
+		`required flag(s) "topic" not set`:                       {"pub"},
+		"accepts 2 arg(s), received 1":                           {"channel", "pause", "orders"},
+		"open nothing.jsonl: no such file":                       {"pub", "--topic", "orders", "nothing.jsonl"},
+		"127.0.0.1:1: connect: connection refused":               {"topic", "list", "--nsqd-http-address", "127.0.0.1:1"},
+		"--tls-cert, --tls-key: open nothing.pem":                {"topic", "list", "--tls-cert", "nothing.pem"},
+		"--tls-root-ca-file: no certificate in":                  {"topic", "list", "--tls-root-ca-file", "help_test.go"},
+		"--limit 1m0s must be less than --timeout":               {"bench", "--limit", "1m"},
+		"--max-steal 101: a percentage":                          {"bench", "--max-steal", "101"},
+		"unknown flag: --tpic":                                   {"pub", "--tpic", "orders"},
 	} {
 		_, err := run(t, time.Minute, args...)
 		require.ErrorContains(t, err, want)

@@ -17,16 +17,14 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := newRoot().ExecuteContext(ctx); err != nil {
-		if !errors.Is(err, errSilent) {
+	if err := asUsage(newRoot().ExecuteContext(ctx)); err != nil {
+		var e ended
+		if !errors.As(err, &e) || !e.silent {
 			fmt.Fprintln(os.Stderr, "nsqctl:", err)
 		}
-		os.Exit(1)
+		os.Exit(exitCode(ctx, err))
 	}
 }
-
-// errSilent ends with exit code 1 and no further text: the command has printed the reason.
-var errSilent = errors.New("failed")
 
 func newRoot() *cobra.Command {
 	t := &target{}
@@ -36,7 +34,10 @@ func newRoot() *cobra.Command {
 		Long: `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the
 brokers of ./data/cluster.json, which "make run" and "nsqctl dev" write, or else
-a broker at the default ports.`,
+a broker at the default ports. Each global flag has an environment variable
+(--token-file: $LOCKSTEP_TOKEN_FILE), and "nsqctl profile" keeps them under names.
+
+` + exitCodes,
 		Example: `  nsqctl dev --nodes 3 --data-dir ./data          # a cluster on loopback
   nsqctl pub --topic records records.jsonl        # one message a line
   nsqctl tail --topic records -n 10
@@ -50,9 +51,10 @@ a broker at the default ports.`,
 	f := root.PersistentFlags()
 	f.StringSliceVar(&t.tcp, "nsqd-tcp-address", []string{tcpAddress}, "TCP address of a broker; may be repeated, the next is used when one fails")
 	f.StringSliceVar(&t.Addresses, "nsqd-http-address", []string{httpAddress}, "HTTP address of any broker, with TLS its HTTPS address ("+httpsAddress+"); may be repeated, the next is asked when one does not answer")
-	f.StringVarP(&t.output, "output", "o", "text", "text or json")
+	f.StringVarP(&t.output, "output", "o", "text", "text (or table), wide, json or yaml")
+	f.String("profile", "", "settings that \"nsqctl profile\" keeps; empty: those of \"profile use\"")
 	t.security.flags(f)
-	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(), newCheck(t), newRecover(t), newBench(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newMan())
+	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(t), newCheck(t), newRecover(t), newBench(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newProfile(t), newMan())
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
 	for _, group := range root.Commands() {
 		if !group.Runnable() {
@@ -60,5 +62,8 @@ a broker at the default ports.`,
 			group.Args, group.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
+	markUsage(root)
+	t.formatOutput(root)
+	t.completeNames(root)
 	return root
 }

@@ -99,7 +99,7 @@ func (p peeking) run(cmd *cobra.Command, t *target) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("no topic %q, or no such partition of it", p.topic)
+		return fmt.Errorf("%w, or no such partition of it", notFound("topic", p.topic))
 	}
 	return out.Flush()
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -32,9 +34,11 @@ type security struct {
 	enabled           bool // TLS without one of the files
 	rootCA, cert, key string
 	insecure          bool
-	secret            string
+	secret            string // valid after load
+	secretFile        string
 	tokenFile         string
 	token             string      // valid after load
+	warnings          io.Writer   // nil: stderr
 	config            *tls.Config // nil: plain text; valid after load
 }
 
@@ -44,7 +48,8 @@ func (s *security) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.cert, "tls-cert", "", "client certificate, for brokers that require one")
 	f.StringVar(&s.key, "tls-key", "", "private key of --tls-cert")
 	f.BoolVar(&s.insecure, "tls-insecure-skip-verify", false, "accept any certificate of a broker")
-	f.StringVar(&s.secret, "auth-secret", "", "secret for brokers with an authorization server; it is visible in the list of processes: --token-file is not")
+	f.StringVar(&s.secret, "auth-secret", "", "the secret of --auth-secret-file itself, which every user of this machine can read in the list of processes")
+	f.StringVar(&s.secretFile, "auth-secret-file", "", "file with the secret for brokers with an authorization server; empty: the token")
 	f.StringVar(&s.tokenFile, "token-file", "", "file with the token of a user of the cluster (nsqctl user create); empty: $"+api.TokenVariable)
 }
 
@@ -68,6 +73,25 @@ func (s *security) loadToken() error {
 func (s *security) load() error {
 	if err := s.loadToken(); err != nil {
 		return err
+	}
+	if s.secret != "" {
+		to := s.warnings
+		if to == nil {
+			to = os.Stderr
+		}
+		fmt.Fprintln(to, "nsqctl: warning: every user of this machine can read --auth-secret in the list of processes; use --auth-secret-file")
+	}
+	if s.secretFile != "" {
+		text, err := os.ReadFile(s.secretFile)
+		if err != nil {
+			return fmt.Errorf("--auth-secret-file: %w", err)
+		}
+		if s.secret != "" {
+			return errors.New("--auth-secret and --auth-secret-file exclude each other")
+		}
+		if s.secret = strings.TrimSpace(string(text)); s.secret == "" {
+			return fmt.Errorf("--auth-secret-file: %s is empty", s.secretFile)
+		}
 	}
 	if !s.enabled && s.rootCA == "" && s.cert == "" && s.key == "" && !s.insecure {
 		return nil

@@ -1,17 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 func newStats(t *target) *cobra.Command {
@@ -33,9 +39,11 @@ func newStats(t *target) *cobra.Command {
 				return err
 			}
 			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), topics)
+				err = printJSON(cmd.OutOrStdout(), topics)
+			} else {
+				err = printStats(cmd.OutOrStdout(), topics, nil)
 			}
-			return printStats(cmd.OutOrStdout(), topics, nil)
+			return cmp.Or(err, incomplete(topics))
 		},
 	}
 	cmd.Flags().StringVar(&topic, "topic", "", "only this topic")
@@ -124,6 +132,10 @@ func printStats(out io.Writer, topics []brokerTopic, rate map[string]float64) er
 		if n, ok := rate[x.key()]; ok {
 			perSecond = fmt.Sprintf("%.0f", n)
 		}
+		if x.Unknown != "" {
+			fmt.Fprintf(w, "%s\t\tunknown\t\t\t\t\tunknown\t\t\t%s\n", x.TopicName, x.Unknown)
+			continue
+		}
 		fmt.Fprintf(w, "%s%s\t\t%d\t\t\t\t\t%d\t\t%s\t%s\n", x.TopicName, pausedMark(x.Paused), x.Depth, x.MessageCount, perSecond, x.Broker)
 		for _, c := range x.Channels {
 			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, pausedMark(c.Paused), c.Depth, c.InFlightCount,
@@ -146,29 +158,75 @@ func (x brokerTopic) key() string { return x.Broker + "/" + x.TopicName }
 type brokerTopic struct {
 	Broker string `json:"broker"`
 	edge.TopicStats
+	// Unknown is why the numbers of some partitions are not there: "n2 is dead (2 partitions)".
+	// The numbers of this entry mean nothing then.
+	Unknown string `json:"unknown,omitempty"`
 }
 
-// clusterStats queries every live broker: only leaders report a topic's queues.
+// incomplete returns an error if the numbers of some partitions are unknown.
+func incomplete(topics []brokerTopic) error {
+	if !slices.ContainsFunc(topics, func(x brokerTopic) bool { return x.Unknown != "" }) {
+		return nil
+	}
+	return errors.New("incomplete: partitions without a leader that answers are not in these numbers")
+}
+
+// clusterStats queries every live broker: only leaders report a topic's queues. A topic has
+// one more entry for each leader that does not report.
 func clusterStats(cmd *cobra.Command, t *target, topic, channel string) ([]brokerTopic, error) {
 	var v edge.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
 	var all []brokerTopic
+	silent := map[ident.Node]string{"": "no leader"} // leaders that do not report, with the reason
 	q := url.Values{"format": {"json"}, "include_clients": {"false"}, "topic": {topic}, "channel": {channel}}
 	for _, b := range v.Brokers {
 		if !b.Alive {
+			silent[b.Name] = string(b.Name) + " is dead"
 			continue
 		}
 		var s struct {
 			Topics []edge.TopicStats `json:"topics"`
 		}
 		if err := t.Get(cmd.Context(), t.Address(b), "/stats", q, &s); err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Name, err)
+			if api.Status(err) != 0 {
+				return nil, fmt.Errorf("%s: %w", b.Name, err)
+			}
+			silent[b.Name] = fmt.Sprintf("%s: %v", b.Name, err)
+			continue
 		}
 		for _, x := range s.Topics {
 			all = append(all, brokerTopic{Broker: string(b.Name), TopicStats: x})
 		}
 	}
-	return all, nil
+	return append(all, unknownTopics(v, silent, topic)...), nil
+}
+
+// unknownTopics returns an entry for each topic and leader that does not report.
+func unknownTopics(v edge.ClusterView, silent map[ident.Node]string, only string) (out []brokerTopic) {
+	registered := map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		registered[b.Name] = true
+	}
+	for _, x := range v.Topics {
+		if only != "" && x.Topic != only {
+			continue
+		}
+		led := map[string]int{} // reason → partitions
+		for _, p := range x.Partitions {
+			reason, ok := silent[p.Leader]
+			if !ok && !registered[p.Leader] {
+				reason, ok = string(p.Leader)+" is dead", true
+			}
+			if ok {
+				led[reason]++
+			}
+		}
+		for _, reason := range slices.Sorted(maps.Keys(led)) {
+			out = append(out, brokerTopic{TopicStats: edge.TopicStats{TopicName: x.Topic},
+				Unknown: fmt.Sprintf("%s (partitions: %d)", reason, led[reason])})
+		}
+	}
+	return out
 }

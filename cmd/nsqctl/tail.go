@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/cobra"
@@ -31,7 +33,8 @@ func newTail(t *target) *cobra.Command {
 		Short:   "print the messages of a topic, one per line",
 		Long: `tail consumes a channel and prints each body on its own line. Without --channel
 it creates an ephemeral one, which receives the messages from now on; with
---channel it shares the messages with the other consumers of that channel.`,
+--channel it shares the messages with the other consumers of that channel. With
+-o json a line has the id, the attempts and the time as well.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +50,7 @@ it creates an ephemeral one, which receives the messages from now on; with
 				return err
 			}
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
-			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{})}
+			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{}), json: t.output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
 			safe := secured{security: &t.security, out: cmd.ErrOrStderr()}
@@ -134,6 +137,31 @@ type printer struct {
 	n     int
 	limit int
 	done  chan struct{}
+	json  bool
+}
+
+// tailed is a message as a line of JSON.
+type tailed struct {
+	ID        string `json:"id"`
+	Attempts  uint16 `json:"attempts"`
+	Timestamp int64  `json:"timestamp"` // Unix time in ns
+	Broker    string `json:"broker"`
+	Body      string `json:"body,omitempty"`
+	Bytes     []byte `json:"body_base64,omitempty"` // a body that is not UTF-8
+}
+
+// line returns what is printed of a message, without the end of the line.
+func (p *printer) line(m *nsq.Message) ([]byte, error) {
+	if !p.json {
+		return m.Body, nil
+	}
+	x := tailed{ID: string(m.ID[:]), Attempts: m.Attempts, Timestamp: m.Timestamp, Broker: m.NSQDAddress}
+	if utf8.Valid(m.Body) {
+		x.Body = string(m.Body)
+	} else {
+		x.Bytes = m.Body
+	}
+	return json.Marshal(x)
 }
 
 // HandleMessage prints one message; an error requeues it.
@@ -145,7 +173,11 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		m.RequeueWithoutBackoff(0)
 		return nil
 	}
-	_, _ = p.out.Write(m.Body)
+	line, err := p.line(m)
+	if err != nil {
+		return err
+	}
+	_, _ = p.out.Write(line)
 	if err := p.out.WriteByte('\n'); err != nil { // the writer keeps its first error
 		return err
 	}

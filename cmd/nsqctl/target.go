@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,8 @@ import (
 type target struct {
 	api.Client // valid while a command runs
 	tcp        []string
-	output     string
+	output     string // text or json; valid while a command runs
+	wide, yaml bool   // more columns; JSON is printed as YAML
 	security   security
 }
 
@@ -30,8 +30,11 @@ const (
 
 // prepare combines the flags.
 func (t *target) prepare(cmd *cobra.Command) error {
-	if t.output != "text" && t.output != "json" {
-		return fmt.Errorf("--output is text or json, not %q", t.output)
+	if err := defaults(cmd); err != nil {
+		return err
+	}
+	if err := t.chooseOutput(); err != nil {
+		return err
 	}
 	if err := t.security.load(); err != nil {
 		return err

@@ -44,11 +44,13 @@ func newTopicCreate(t *target) *cobra.Command {
 	for _, s := range settings {
 		f.Int(s, 0, "0 = the cluster's default")
 	}
-	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl"}
+	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate"}
 	f.String(limits[0], "", "keep finished messages for replay for this time, such as 24h; also changes an existing topic")
 	f.String(limits[1], "", "keep this many bytes of finished messages for replay; also changes an existing topic")
 	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also changes an existing topic")
 	f.String(limits[3], "", "finish older messages instead of delivering them; 0s = no limit; also changes an existing topic")
+	f.String(limits[4], "", "refuse puts beyond this many messages a second, at each broker; 0 = no limit; also changes an existing topic")
+	f.String(limits[5], "", "refuse puts beyond this many bytes a second, at each broker; 0 = no limit; also changes an existing topic")
 	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -132,16 +134,16 @@ func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 				Channels []edge.ChannelView `json:"channels"`
 			}{x, channels.Channels})
 		}
-		return printTopic(cmd.OutOrStdout(), x, channels.Channels)
+		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.wide)
 	}
-	return fmt.Errorf("no topic %q", topic)
+	return notFound("topic", topic)
 }
 
-func printTopic(out io.Writer, x edge.TopicView, channels []edge.ChannelView) error {
+func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []edge.ChannelView, wide bool) error {
 	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s\n",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), mark(x.Ordered, ", ordered"))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printTopics(w, []edge.TopicView{x})
+	printTopics(w, v, []edge.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {
 		return err
 	}

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
@@ -29,7 +31,7 @@ nsqctl reads it from --token-file or $LOCKSTEP_TOKEN.
 The user "anonymous" stands for every client without credentials: create it to
 grant something to all of them, such as metrics to a Prometheus without a token.`,
 	}
-	cmd.AddCommand(newUserCreate(t), newUserList(t), newUserRotate(t), newUserDelete(t))
+	cmd.AddCommand(newUserCreate(t), newUserList(t), newUserRotate(t), newUserQuota(t), newUserDelete(t))
 	return cmd
 }
 
@@ -79,6 +81,40 @@ subscriptions of clients that logged in with it end.`,
 	cmd.Flags().StringVar(&file, "write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return tellToken(cmd, t, "/v1/user/rotate", url.Values{"name": args}, file)
+	}
+	return cmd
+}
+
+func newUserQuota(t *target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "quota NAME",
+		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
+		Long: `quota changes the numbers that are given; 0 is no limit. Topics, partitions and
+durable channels are those that the user created and that are still there. A creation
+beyond them is refused ("quota reached"); nothing that is there goes.
+
+The rates are those of a user's clients at one broker: three brokers admit three times as
+much. A put beyond them is refused ("rate limited, not stored"; HTTP 429).
+
+The user "anonymous" has one quota for all clients without credentials together.`,
+		Example: `  nsqctl user quota shop-writer --topics 20 --partitions 100 --channels 50
+  nsqctl user quota shop-writer --put-rate 5000 --put-bytes-rate 10000000`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := cmd.Flags()
+	numbers := []string{"topics", "partitions", "channels", "put-rate", "put-bytes-rate"}
+	for i, of := range []string{"topics", "partitions of all its topics", "durable channels", "messages a second, at each broker", "bytes a second, at each broker"} {
+		f.Int64(numbers[i], 0, of+"; 0 = no limit")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := url.Values{"name": args}
+		for _, n := range numbers {
+			if f.Changed(n) {
+				q.Set(underscored(n), f.Lookup(n).Value.String())
+			}
+		}
+		_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/quota", q)
+		return err
 	}
 	return cmd
 }
@@ -145,13 +181,27 @@ func newUserList(t *target) *cobra.Command {
 				return orPrint(cmd, users, err)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS")
+			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
 			for _, u := range users {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", u.Name, u.Login, dash(u.Cluster), len(u.Topics))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, dash(u.Cluster), len(u.Topics), quotaText(u.Quota))
 			}
 			return w.Flush()
 		},
 	}
+}
+
+// quotaText lists the limits of a quota.
+func quotaText(q access.Quota) string {
+	var parts []string
+	for _, l := range []struct {
+		n  int64
+		of string
+	}{{int64(q.Topics), "topics"}, {int64(q.Partitions), "partitions"}, {int64(q.Channels), "channels"}, {q.PutRate, "messages/s"}, {q.PutBytesRate, "bytes/s"}} {
+		if l.n > 0 {
+			parts = append(parts, fmt.Sprint(l.n, " ", l.of))
+		}
+	}
+	return dash(strings.Join(parts, ", "))
 }
 
 // users asks for all of them.

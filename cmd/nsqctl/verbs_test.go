@@ -81,7 +81,7 @@ func TestStatusNamesFaults(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, printStatus(&out, edge.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []edge.TopicView{
 		{Topic: "orders", Partitions: []edge.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
-	}}))
+	}}, false))
 	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
 	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
 }

@@ -45,14 +45,14 @@ func fileFaults(o config.Options) (faults []string) {
 		_, err := clientTLS(o).Client()
 		note("--tls-root-ca-file", err)
 	}
-	_, err := loadTLS(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA)
+	_, _, err := loadPeerIdentity(o, nil)
 	note("--rpc-tls-cert, --rpc-tls-key, --rpc-tls-ca", err)
 	_, err = secret(o.ClusterToken, o.ClusterTokenFile)
 	note("--cluster-token-file", err)
 	_, err = bootstrapToken(o)
 	note("--bootstrap-admin-token-file", err)
 	if !o.EmbedsEtcd() {
-		_, err = loadTLS(o.EtcdTLSCert, o.EtcdTLSKey, o.EtcdTLSCA)
+		_, err = externalTLS(o, nil)
 		note("--etcd-tls-cert, --etcd-tls-key, --etcd-tls-ca", err)
 		_, err = secret(o.EtcdPassword, o.EtcdPasswordFile)
 		note("--etcd-password-file", err)

@@ -27,6 +27,7 @@ func (p *process) startEtcd(ctx context.Context) (err error) {
 		return err
 	}
 	p.watch(p.etcd.Err())
+	p.countPeers()
 	p.standby.step("waiting for a majority of the metadata's members")
 	if err := p.etcd.Wait(ctx); err != nil {
 		return err
@@ -48,7 +49,8 @@ func (p *process) etcdOptions() etcdserver.Options {
 		AdvertiseClientAddress: reachable(p.o.EtcdClientAddress, p.o.BroadcastAddress),
 		InitialCluster:         p.o.EtcdInitialCluster, ClusterToken: p.o.ClusterName,
 		Node: p.nodeFile, Absent: p.o.EtcdFoundWithout, NameTaken: p.nameTaken, Waiting: p.standby.sayIfLong,
-		TLS:       etcdserver.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
+		TLS:   etcdserver.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
+		Names: p.names, Connections: p.files.etcd,
 		Heartbeat: p.o.EtcdHeartbeat, Election: p.o.EtcdElectionTimeout, Log: p.log,
 	}
 }

@@ -1,26 +1,60 @@
 package main
 
-import "github.com/lockstepmq/lockstep/internal/store"
+import (
+	"github.com/lockstepmq/lockstep/internal/peerport"
+	"github.com/lockstepmq/lockstep/internal/store"
+)
 
 // The parts of the limit of open files.
 const (
-	storeFilesMax  = store.DefaultOpenFiles
-	brokerFilesMin = 64 // etcd, journal, checkpoints, other brokers
-	brokerFilesMax = 1536
-	filesMax       = 1 << 24 // a higher limit counts as none
+	storeFilesMax = store.DefaultOpenFiles
+	// etcd's files, journal, checkpoints, and the connections that this broker makes: to each
+	// other one, some eight of etcd and one of RPC
+	ownFilesMin = 64
+	ownFilesMax = 512
+	// The part of the ports for other brokers is at least 32 handshakes at the RPC port, and
+	// at each of the two of etcd 16 handshakes and 32 connections, which take three files each.
+	rpcWaitingMin   = 32
+	etcdWaitingMin  = 16
+	etcdAdmittedMin = 32
+	peerFilesMin    = rpcWaitingMin + 2*(etcdWaitingMin+3*etcdAdmittedMin)
+	peerFilesMax    = 1536
+	filesMax        = 1 << 24 // a higher limit counts as none
+	// rpcConnections is the limit for brokers that have proved to be one: each has a single
+	// connection to this one.
+	rpcConnections = 1024
 )
 
 // files is the limit of open files for each part of the broker. A refused client connects to
 // another broker or retries; the store and the embedded etcd would have to stop. So there are
 // fewer connections than files.
-type files struct{ store, tcp, http int }
+type files struct {
+	store, tcp, http int
+
+	rpc, etcd peerport.Limits
+}
+
+// ownFiles is the part of the limit for files that no other process makes this one open.
+func ownFiles(limit int) int { return min(max(limit/16, ownFilesMin), ownFilesMax) }
 
 // divideFiles divides the limit. HTTP has its own part, so that the probes of a supervisor are
-// answered when consumers use all connections.
-func divideFiles(limit uint64) files {
+// answered when consumers use all connections, and the ports for other brokers have theirs, so
+// that a flood of one port takes the files of no other. handshakes, if it is not 0, bounds the
+// connections at each of the latter that have not proved to come from a broker.
+func divideFiles(limit uint64, handshakes int) files {
 	n := int(min(limit, filesMax))
 	ours := min(n/8, storeFilesMax)
-	clients := n - ours - min(max(n/8, brokerFilesMin), brokerFilesMax)
+	peers := min(max(n/8, min(n/4, peerFilesMin)), peerFilesMax)
+	clients := n - ours - ownFiles(n) - peers
 	http := max(1, clients/4)
-	return files{store: ours, tcp: max(1, clients-http), http: http}
+	share := func(of int) int { return max(1, of*peers/peerFilesMin) }
+	f := files{
+		store: ours, tcp: max(1, clients-http), http: http,
+		rpc:  peerport.Limits{Admitted: rpcConnections, Waiting: share(rpcWaitingMin)},
+		etcd: peerport.Limits{Admitted: max(etcdAdmittedMin, share(etcdAdmittedMin)), Waiting: share(etcdWaitingMin)},
+	}
+	if handshakes > 0 {
+		f.rpc.Waiting, f.etcd.Waiting = handshakes, handshakes
+	}
+	return f
 }

@@ -250,7 +250,7 @@ func TestTheTableOfLimits(t *testing.T) {
 	require.NoError(t, err)
 	_, section, ok := strings.Cut(string(text), "\n## Limits\n")
 	require.True(t, ok)
-	section, _, _ = strings.Cut(section, "\n## ")
+	section, _, _ = strings.Cut(section, "\n##") // the ports for brokers have a table of their own
 	code := regexp.MustCompile("`([^`]+)`")
 	first := func(cell string) string {
 		if m := code.FindStringSubmatch(cell); m != nil {

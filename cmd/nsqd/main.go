@@ -70,7 +70,7 @@ func run(args []string) int {
 	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit())}
+	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit(), o.PeerMaxHandshakes)}
 	err = p.start(ctx, reload)
 	if err == nil {
 		err = p.wait(ctx)

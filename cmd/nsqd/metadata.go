@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -38,12 +36,8 @@ func (p *process) openMeta(ctx context.Context) error {
 		if err = p.startEtcd(ctx); err != nil {
 			return err
 		}
-		c.Endpoints = p.etcd.Endpoints()
-		c.TLS, err = loadTLS(p.o.RPCTLSCert, p.o.RPCTLSKey, p.o.RPCTLSCA)
-	} else {
-		c.TLS, err = loadTLS(p.o.EtcdTLSCert, p.o.EtcdTLSKey, p.o.EtcdTLSCA)
-	}
-	if err != nil {
+		c.Endpoints = []string{p.etcd.Local()}
+	} else if c.TLS, err = externalTLS(p.o, p.log); err != nil {
 		return err
 	}
 	p.metaConfig = c
@@ -116,44 +110,6 @@ func withoutOwnPorts(err error) string {
 }
 
 var ownPort = regexp.MustCompile(`[0-9.]+:[0-9]+->|\[[0-9a-f:]+\]:[0-9]+->`)
-
-// loadTLS returns a configuration for both ends of a connection; nil without files.
-func loadTLS(certFile, keyFile, caFile string) (*tls.Config, error) {
-	if certFile == "" && caFile == "" {
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if certFile != "" {
-		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("load certificate: %w", err)
-		}
-		var last atomic.Pointer[tls.Certificate]
-		last.Store(&cert)
-		// The files are read for each handshake, as the embedded etcd does: connections
-		// between brokers are few. Unusable files change nothing.
-		renewed := func() *tls.Certificate {
-			if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
-				last.Store(&cert)
-			}
-			return last.Load()
-		}
-		c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return renewed(), nil }
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return renewed(), nil }
-	}
-	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, fmt.Errorf("load authority: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("load authority %s: no certificate in it", caFile)
-		}
-		c.RootCAs, c.ClientCAs, c.ClientAuth = pool, pool, tls.RequireAndVerifyClientCert
-	}
-	return c, nil
-}
 
 // warnOfCertificate logs why others will refuse a certificate: they close the connection
 // without a reason, and this broker would only wait for them.

@@ -27,6 +27,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -49,11 +50,15 @@ type process struct {
 	users    *access.Registry
 	guard    *guard.Guard
 	bodies   *budget.Budget // for bodies that clients are sending
-	sockets  *server.Server
-	peers    *net.TCPListener // port for other brokers
-	node     meta.NodeState
-	etcd     *etcdserver.Server // nil with an external one
-	meta     *meta.Etcd
+	// auditFile is nil without --audit-file.
+	auditFile *guard.AuditFile
+	identity  *peerport.Identity // towards other brokers; nil without TLS
+	names     *peerport.Names
+	sockets   *server.Server
+	peers     *net.TCPListener // port for other brokers
+	node      meta.NodeState
+	etcd      *etcdserver.Server // nil with an external one
+	meta      *meta.Etcd
 	// metaConfig is the configuration of meta without the password.
 	metaConfig meta.Config
 	metrics    *metrics.Recorder
@@ -101,6 +106,15 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	p.metrics = metrics.New(p.o.MetricsMaxSeries)
 	p.bodies = newBodies(p.o)
 	p.metrics.Gauge("receiving_bytes", "Memory reserved for large bodies that clients are sending.", func() float64 { return float64(p.bodies.Used()) })
+	if p.o.AuditFile != "" {
+		if err := p.openAudit(); err != nil {
+			return err
+		}
+	}
+	var err error
+	if p.identity, p.names, err = loadPeerIdentity(p.o, p.log); err != nil {
+		return err
+	}
 	// 2. Sockets before anything changes, so that a port in use is found early. They answer
 	// from here on, at first only with the reason why the broker does not serve yet.
 	if err := p.listen(); err != nil {
@@ -209,14 +223,17 @@ func (p *process) reloads(asked <-chan os.Signal) {
 	}
 }
 
-// reload (SIGHUP) reads the certificates and the log level again, the level from the file if
-// there is one.
+// reload (SIGHUP) reads the certificates for clients, the log level and --rpc-tls-allow again,
+// the latter two from the file if there is one.
 func (p *process) reload() {
 	if o, _, err := settings(p.args); err != nil {
 		p.log.WithError(err).Error("cannot reload the settings, the old ones remain in effect")
-	} else if level, err := parseLevel(o.LogLevel); err == nil {
-		p.log.SetLevel(level)
-		p.log.WithField("level", o.LogLevel).Info("log level reloaded")
+	} else {
+		p.names.SetNodes(knownBrokers(o))
+		if level, err := parseLevel(o.LogLevel); err == nil {
+			p.log.SetLevel(level)
+			p.log.WithField("level", o.LogLevel).Info("log level reloaded")
+		}
 	}
 	if p.tls == nil {
 		return
@@ -268,9 +285,17 @@ func (p *process) stop() {
 		p.leaveEtcd()
 		p.etcd.Stop()
 	}
+	if p.auditFile != nil {
+		_ = p.auditFile.Close() // every line was written
+	}
 	if p.lock != nil {
 		_ = p.lock.Unlock()
 	}
+}
+
+func (p *process) openAudit() (err error) {
+	p.auditFile, err = guard.OpenAuditFile(p.o.AuditFile)
+	return err
 }
 
 // leaveEtcd removes the member of a decommissioned broker.

@@ -2,14 +2,18 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
@@ -135,7 +139,7 @@ func TestHangUpTakesNewPeerCertificates(t *testing.T) {
 	ca := certs.New(t)
 	ca.Issue("server")
 	ca.Issue("client")
-	b := startSecured(t, "--rpc-tls-cert="+ca.File("server.pem"), "--rpc-tls-key="+ca.File("server.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
+	b := startSecured(t, "--node-name=server", "--rpc-tls-cert="+ca.File("server.pem"), "--rpc-tls-key="+ca.File("server.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
 	serial := func() string {
 		conn, err := tls.Dial("tcp", b.address(3), ca.Mutual("client"))
 		require.NoError(t, err)
@@ -161,7 +165,84 @@ func TestCertificateThatOthersRefuse(t *testing.T) {
 	require.ErrorIs(t, judgeCertificate(ca.File("n2.pem"), "127.0.0.1", now), os.ErrNotExist)
 
 	b := prepare(t)
-	b.run("--broadcast-address=localhost", fmt.Sprintf("--rpc-address=0.0.0.0:%d", b.base+3),
+	b.run("--node-name=n1", "--broadcast-address=localhost", fmt.Sprintf("--rpc-address=0.0.0.0:%d", b.base+3),
 		"--rpc-tls-cert="+file, "--rpc-tls-key="+ca.File("n1.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
 	b.says("other brokers will refuse this one's certificate")
+}
+
+// TestCertificateWithoutTheBrokersName: a broker whose certificate the others would refuse does
+// not start, and explains what the certificate must have.
+func TestCertificateWithoutTheBrokersName(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("n2")
+	ca.IssueClient("n1", "n1")
+	ca.Issue("n1.brokers.example")
+	files := func(name string) []string {
+		return []string{"--node-name=n1", "--rpc-tls-cert=" + ca.File(name+".pem"), "--rpc-tls-key=" + ca.File(name+".key"), "--rpc-tls-ca=" + ca.File("ca.pem")}
+	}
+	for name, want := range map[string]string{"n2": "subjectAltName=DNS:n1 ", "n1": "lacks the extended key usage serverAuth"} {
+		b := prepare(t)
+		b.run(files(name)...)
+		require.Equal(t, 1, b.wait())
+		require.Contains(t, b.logged(), want)
+		code, _, stderr := refused(t, append(files(name), "--check-config")...)
+		require.Equal(t, 2, code)
+		require.Contains(t, stderr, want)
+	}
+	startSecured(t, append(files("n1.brokers.example"), "--rpc-tls-name=*.brokers.example")...)
+}
+
+// TestPeerAuthorityIsRenewed: a broker trusts a new authority at its internal ports without a
+// restart, and without a signal.
+func TestPeerAuthorityIsRenewed(t *testing.T) {
+	ca, next := certs.New(t), certs.New(t)
+	ca.Issue("n1")
+	next.Issue("n1")
+	b := startSecured(t, "--node-name=n1", "--rpc-tls-cert="+ca.File("n1.pem"), "--rpc-tls-key="+ca.File("n1.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
+	trusts := func(port int) bool {
+		conn, err := tls.Dial("tcp", b.address(port), next.Client("n1"))
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		_, err = conn.Read(make([]byte, 1))
+		return errors.Is(err, os.ErrDeadlineExceeded) // not refused
+	}
+	ports := []int{3, 4, 5}
+	for _, port := range ports {
+		require.False(t, trusts(port))
+	}
+	for _, file := range []string{"n1.key", "n1.pem", "ca.pem"} {
+		content, err := os.ReadFile(next.File(file))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(ca.File(file), content, 0o600))
+	}
+	for _, port := range ports {
+		b.eventually("trusts the new authority", func() bool { return trusts(port) })
+	}
+	require.Zero(t, b.metric("lockstep_rpc_handshakes"))
+}
+
+// TestBrokersThatJoinAreAllowed: SIGHUP reads --rpc-tls-allow again, so that the running brokers
+// admit a further one.
+func TestBrokersThatJoinAreAllowed(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("n1")
+	ca.Issue("n4")
+	file := filepath.Join(t.TempDir(), "nsqd.toml")
+	require.NoError(t, os.WriteFile(file, []byte("rpc_tls_allow = []"), 0o600))
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	p := &process{log: log, args: []string{"--node-name=n1", "--config=" + file, "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"}}
+	o, _, err := settings(p.args)
+	require.NoError(t, err)
+	_, p.names, err = loadPeerIdentity(o, log)
+	require.NoError(t, err)
+	n4, err := tls.LoadX509KeyPair(ca.File("n4.pem"), ca.File("n4.key"))
+	require.NoError(t, err)
+	require.ErrorContains(t, p.names.CheckAny(n4.Leaf), `["n1" "n2"]`)
+	require.NoError(t, os.WriteFile(file, []byte(`rpc_tls_allow = ["n4"]`), 0o600))
+	p.reload()
+	require.NoError(t, p.names.CheckAny(n4.Leaf))
 }

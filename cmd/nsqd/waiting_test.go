@@ -240,8 +240,8 @@ func TestFaultsThatEndTheProcess(t *testing.T) {
 // error, in /readyz and once in the log.
 func TestCertificatesThatDiffer(t *testing.T) {
 	ca, stranger := certs.New(t), certs.New(t)
-	ca.Issue("n")
-	stranger.Issue("n")
+	ca.Issue("n", "n1", "n2", "n3")
+	stranger.Issue("n", "n1", "n2", "n3")
 	identity := func(a *certs.Authority) []string {
 		return []string{"--rpc-tls-cert=" + a.File("n.pem"), "--rpc-tls-key=" + a.File("n.key"), "--rpc-tls-ca=" + a.File("ca.pem")}
 	}

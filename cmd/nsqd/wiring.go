@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -84,10 +85,6 @@ func (p *process) serverOptions() server.Options {
 func (p *process) brokerOptions() (coordinator.Options, error) {
 	o := p.o
 	size := o.ClusterSize()
-	peerTLS, err := loadTLS(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA)
-	if err != nil {
-		return coordinator.Options{}, err
-	}
 	token, err := secret(o.ClusterToken, o.ClusterTokenFile)
 	if err != nil {
 		return coordinator.Options{}, err
@@ -98,13 +95,16 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		Linger:       o.Linger,
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
-		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: peerTLS, Token: token,
+		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
 		TopicOptions: meta.TopicOptions{
 			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
+			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes,
 		},
-		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
+		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
+		Limits: admin.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
+		Hold: o.LeaderHold,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace.Milliseconds(),
@@ -157,7 +157,7 @@ func bootID() string {
 func (p *process) answer() {
 	p.standby = newStandby(p.log, p.metrics)
 	p.standby.step("reading the data path")
-	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Log: p.log})
+	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
 		Publisher: p.standby, Subscribers: p.standby, Guard: p.guard, Metrics: p.metrics, Bodies: p.bodies, Log: p.log,
 	})

@@ -19,7 +19,7 @@ import (
 // elsewhere lists the settings that are no field of another package's options, with the test
 // that checks their effect.
 var elsewhere = map[string]string{
-	"version": "TestRefusals", "check_config": "TestCheckConfig", "http_allowed_host": "TestForeignPages", "bootstrap_admin_token_file": "TestBootstrapToken", "print_config": "TestPrintConfig", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
+	"version": "TestRefusals", "check_config": "TestCheckConfig", "http_allowed_host": "TestForeignPages", "audit_file": "TestAuditFile", "bootstrap_admin_token_file": "TestBootstrapToken", "print_config": "TestPrintConfig", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
 	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow",
 	"min_in_sync": "TestBrokersTrustEachOther", "node_name": "TestFlagsShow", "insecure": "TestExposedPorts",
 	"nsqlookupd_tcp_addresses": "TestRegistersWithLookupd", "rpc_address": "TestExposedPorts",
@@ -29,9 +29,11 @@ var elsewhere = map[string]string{
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
 	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/verify/e2e",
-	"etcd_found_without": "internal/etcdserver", "require_users": "TestRequireUsers", "max_receiving_bytes": "TestLimitsAtThePorts",
+	"require_users": "TestRequireUsers", "max_receiving_bytes": "TestLimitsAtThePorts",
 	"insecure_clients": "TestExposedClientPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
-	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
+	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
+	"etcd_found_without": "internal/etcdserver",
+	"etcd_heartbeat":     "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
 // image is the text of all options that the settings become.

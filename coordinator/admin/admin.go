@@ -49,7 +49,7 @@ type Defaults struct {
 	KnownChannels func(ctx context.Context, topic string) []string
 }
 
-// Options are all required.
+// Options are all required, but for Limits and Note.
 type Options struct {
 	Self      ident.Node
 	Store     meta.Store
@@ -62,8 +62,12 @@ type Options struct {
 	Caller   calls.Caller
 	Gateway  Gateway
 	Defaults Defaults
-	Group    *tasks.Group
-	Log      logrus.FieldLogger
+	Limits   Limits
+	// Note records what a client's put or subscription created, or would have created (err);
+	// nil = it is not recorded.
+	Note  func(who edge.Requester, detail string, err error)
+	Group *tasks.Group
+	Log   logrus.FieldLogger
 }
 
 // Admin carries out operations (edge.Admin).
@@ -84,18 +88,18 @@ type Admin struct {
 func New(o Options) *Admin {
 	r := &records{store: o.Store, keys: o.Keys, catalog: o.Catalog}
 	l := &leaders{directory: o.Directory, caller: o.Caller, catalog: o.Catalog, slots: make(chan struct{}, askers)}
-	locks := txn.NewKeyedLock()
+	locks, q := txn.NewKeyedLock(), newQuotas(o.Limits, o.Catalog, o.Note)
 	a := &Admin{records: r, directory: o.Directory, log: o.Log}
-	a.Channels = &Channels{records: r, leaders: l, locks: locks, pending: newPendingChannels(), created: newCreatedChannels()}
+	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
 	a.Topics = &Topics{
 		records: r, caller: o.Caller, up: o.Up, defaults: o.Defaults, channels: a.Channels,
-		locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
+		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
 	}
 	a.Channels.topics = a.Topics
 	a.Moves = &Moves{records: r}
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
 	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
-	a.Queues = &Queues{engine: o.Engine, records: r, locks: locks}
+	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}
 	return a
 }
 

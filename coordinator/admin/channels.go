@@ -23,6 +23,7 @@ type Channels struct {
 	leaders *leaders
 	topics  *Topics
 	locks   *txn.KeyedLock
+	quotas  *quotas
 	pending *pendingChannels
 	created *createdChannels
 }
@@ -124,10 +125,19 @@ func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 // ensureKey finds or writes the channel's key. One that is being deleted is deleted first,
 // whichever broker began that.
 func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
+	done, first, err := c.quotas.channel(ctx, topic, channel)
+	if err != nil {
+		return meta.TopicState{}, state, err
+	}
+	defer done()
+	state.Owner = c.quotas.owner(edge.RequesterOf(ctx))
 	defer c.pending.add(topic, channel, state)()
 	for {
 		t, known, ok, err := c.known(topic, channel)
 		if err != nil || ok && !known.Deleting {
+			if first && err == nil {
+				c.quotas.created(ctx, "created channel "+topic+"/"+channel)
+			}
 			return t, known, err
 		}
 		if ok {

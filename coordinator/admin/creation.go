@@ -183,7 +183,10 @@ func byNode(places [][]ident.Node) map[ident.Node][]uint16 {
 func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
 	s := c.spec
 	state := meta.TopicState{V: meta.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
-		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.Options}
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.Options, Owner: s.owner}
+	if t.catalog.Cluster().Level < meta.LevelQuotas { // an older broker would lose them, at some time
+		state.Options.MaxPutRate, state.Options.MaxPutBytesRate = 0, 0
+	}
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}

@@ -14,6 +14,7 @@
 //	Redriver   moves dead letters back
 //	Recovery   goes on without the in-sync set
 //	Queues     the other end: operations on the channels of partitions led here
+//	quotas     refuses creations beyond the limits of the cluster, a topic or a user
 //	records    compare-and-swap changes of single keys
 //	leaders    asks the leaders of partitions
 //

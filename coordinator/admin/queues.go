@@ -21,6 +21,7 @@ import (
 type Queues struct {
 	engine  *engine.Engine
 	records *records
+	quotas  *quotas
 	locks   *txn.KeyedLock
 }
 
@@ -191,6 +192,8 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 		if !there || s.ID != op.ID || s.Deleting {
 			return edge.ErrChannelNotFound
 		}
+	} else if err := q.quotas.ephemeral(p.Queue().Channels(), op.Channel); err != nil {
+		return err
 	}
 	o, err := channelOptions(p, op)
 	if err != nil {

@@ -34,6 +34,7 @@ type Topics struct {
 	up       func(ident.Node) bool
 	defaults Defaults
 	channels *Channels
+	quotas   *quotas
 	locks    *txn.KeyedLock // by name, while a topic is created
 	slots    chan struct{}  // a place for each topic that is being made
 	group    *tasks.Group
@@ -47,6 +48,7 @@ type spec struct {
 	ordered                         bool
 	explicit                        bool // asked for by name, not by a put
 	durability                      meta.Durability
+	owner                           string // whose quota counts it
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
@@ -126,9 +128,15 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 	if err != nil {
 		return err
 	}
-	if op.Durability != "" && t.catalog.Cluster().Level < meta.LevelDurability {
-		return fmt.Errorf("%w: a topic's durability requires feature level %d of all brokers, the cluster has %d: older ones would ignore it",
-			edge.ErrInvalid, meta.LevelDurability, t.catalog.Cluster().Level)
+	if op.Durability != "" {
+		if err := t.requireLevel("a topic's durability", meta.LevelDurability); err != nil {
+			return err
+		}
+	}
+	if l := op.Limits; l.MaxPutRate != nil || l.MaxPutBytesRate != nil {
+		if err := t.requireLevel("a publish rate", meta.LevelQuotas); err != nil {
+			return err
+		}
 	}
 	if !there {
 		if err := t.enoughBrokers(s.replicas, t.defaults.ReplicationFactor); err != nil { // the default's are awaited
@@ -169,7 +177,10 @@ func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits
 	return t.changeTopic(ctx, topic, func(s meta.TopicState) (meta.TopicState, error) {
 		s.Durability = cmp.Or(d, s.Durability)
 		o := &s.Options
-		for to, value := range map[*int64]*int64{&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes} {
+		for to, value := range map[*int64]*int64{
+			&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
+			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate,
+		} {
 			if value != nil {
 				*to = *value
 			}
@@ -190,6 +201,12 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 	if state, ok := t.catalog.Topic(s.name); ok {
 		return state, nil // made while this waited: no broker is asked again
 	}
+	done, err := t.quotas.topic(ctx, s.name, s.partitions)
+	if err != nil {
+		return meta.TopicState{}, err
+	}
+	defer done()
+	s.owner = t.quotas.owner(edge.RequesterOf(ctx))
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}
@@ -207,6 +224,7 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(s.name); return ok })
 		}
 		if err == nil {
+			t.quotas.created(ctx, "created topic "+s.name)
 			t.createKnown(ctx, s.name, known)
 		}
 		if errors.Is(err, edge.ErrInvalid) {

@@ -76,6 +76,36 @@ func (c *Catalog) Channels(id ident.TopicID) map[string]meta.ChannelState {
 	return c.mu.channels[id]
 }
 
+// Usage is what quotas count.
+type Usage struct{ Topics, Partitions, Channels int }
+
+// Usage counts what is there in the cluster, without channels, and what the user created.
+// Its time grows with the number of topics, and for a user with that of channels.
+func (c *Catalog) Usage(user string) (all, own Usage) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, t := range c.mu.topics {
+		if t.Deleted {
+			continue
+		}
+		all.Topics, all.Partitions = all.Topics+1, all.Partitions+t.Partitions
+		if user != "" && t.Owner == user {
+			own.Topics, own.Partitions = own.Topics+1, own.Partitions+t.Partitions
+		}
+	}
+	if user == "" {
+		return all, own
+	}
+	for _, channels := range c.mu.channels {
+		for _, s := range channels {
+			if s.Owner == user {
+				own.Channels++
+			}
+		}
+	}
+	return all, own
+}
+
 // HadChannel reports whether a topic has a channel, or had it less than lately ago.
 func (c *Catalog) HadChannel(id ident.TopicID, name string, lately time.Duration) bool {
 	c.mu.RLock()

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/inflight"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/ratelimit"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -62,6 +63,7 @@ type Topic struct {
 	Partitions int
 	Paused     bool
 	Ordered    bool
+	Rate       ratelimit.Limit // of puts of this broker's clients
 }
 
 // Partition names one of the topic's partitions.
@@ -145,6 +147,7 @@ type Gateway struct {
 	proposed inflight.Count // puts of other brokers' clients that are proposed here
 	asleep   atomic.Bool    // the keeper: a put wakes it
 	budget   *budget
+	rates    ratelimit.Set[ident.TopicID]
 	ensuring singleFlight
 	out      *sender
 	subs     *subscriptions

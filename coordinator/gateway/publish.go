@@ -45,24 +45,42 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 
 // Publish takes one put; see edge.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a edge.Answerer) {
-	g.PublishTo(topic, anyPartition, key, d, a)
+	err := edge.ErrNoLeader
+	switch t, ok := g.core.Topic(topic); {
+	case !ok:
+	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
+		err = edge.ErrRateLimited
+	default:
+		err = g.publish(t, anyPartition, key, d, a)
+	}
+	g.refuse(err, a)
 }
 
-// anyPartition leaves the choice of a partition to the key, or to the gateway.
-const anyPartition = -1
-
-// PublishTo is Publish to the partition with this number, if the topic has it.
-func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) {
-	if err := g.publish(topic, number, key, d, a); err != nil {
+// refuse answers a put that was not taken; nil = it was.
+func (g *Gateway) refuse(err error, a edge.Answerer) {
+	if err != nil {
 		g.o.Metrics.Answered(err)
 		a.Answer(edge.PutResult{Err: err})
 	}
 }
 
+// anyPartition leaves the choice of a partition to the key, or to the gateway.
+const anyPartition = -1
+
+// PublishTo publishes a put of this broker's own to the partition with this number, if the
+// topic has it. The topic's publish rate does not bound it: dead letters must not stay
+// behind because of a busy producer.
+func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) {
+	err := edge.ErrNoLeader
+	if t, ok := g.core.Topic(topic); ok {
+		err = g.publish(t, number, key, d, a)
+	}
+	g.refuse(err, a)
+}
+
 // publish returns an error only if the put was not taken: nothing was stored.
-func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) error {
-	t, ok := g.core.Topic(topic)
-	if !ok || t.Partitions == 0 {
+func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a edge.Answerer) error {
+	if t.Partitions == 0 {
 		return edge.ErrNoLeader
 	}
 	size := int64(d.Size())

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,12 +21,12 @@ import (
 
 // Config has the endpoints of an etcd and the credentials for it.
 type Config struct {
-	Endpoints   []string      // host:port or URL of the members' client addresses
-	TLS         *tls.Config   // nil: plain text
-	Username    string        // "" = no authentication
-	Password    string        //
-	DialTimeout time.Duration // of one connection attempt, and of the log-in; 0 = 2 s
-	Namespace   string        // put in front of every key; "" = none
+	Endpoints   []string           // host:port or URL of the members' client addresses
+	TLS         func() *tls.Config // called for each connection; nil: plain text
+	Username    string             // "" = no authentication
+	Password    string             //
+	DialTimeout time.Duration      // of one connection attempt, and of the log-in; 0 = 2 s
+	Namespace   string             // put in front of every key; "" = none
 }
 
 const (
@@ -66,15 +67,23 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	if timeout <= 0 {
 		timeout = defaultDialTimeout
 	}
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+		MinConnectTimeout: timeout,
+	})}
+	var security *tls.Config
+	if c.TLS != nil {
+		security = c.TLS()
+		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // there the client speaks plain text
+			options = append(options, grpc.WithTransportCredentials(renewed{c.TLS}))
+		}
+	}
 	done, stop := context.WithCancel(context.Background())
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: c.Endpoints, TLS: c.TLS, Username: c.Username, Password: c.Password,
+		Endpoints: c.Endpoints, TLS: security, Username: c.Username, Password: c.Password,
 		DialTimeout: timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
 		Context: done, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-			MinConnectTimeout: timeout,
-		})},
+		DialOptions: options,
 	})
 	if err != nil {
 		stop()

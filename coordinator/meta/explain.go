@@ -18,8 +18,12 @@ const explainTimeout = time.Second
 // The error of the client itself is only that its time ran out.
 func (c Config) Explain(ctx context.Context) error {
 	var reasons []error
+	var security *tls.Config
+	if c.TLS != nil {
+		security = c.TLS()
+	}
 	for _, endpoint := range c.Endpoints {
-		err := reach(ctx, endpoint, c.TLS)
+		err := reach(ctx, endpoint, security)
 		if err == nil {
 			return nil
 		}

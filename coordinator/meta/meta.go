@@ -206,7 +206,10 @@ type TopicState struct {
 	DeletedAtMS       int64         `json:"deleted_at_ms,omitempty"`
 	FirstChannel      string        `json:"first_channel,omitempty"`
 	Options           TopicOptions  `json:"options,omitzero"`
-	Revision          int64         `json:"-"`
+	// Owner is the user who created the topic and whose quota counts it; "": none.
+	Owner string `json:"owner,omitempty"`
+
+	Revision int64 `json:"-"`
 }
 
 // PartitionMaxBytes is the part of max_bytes that one partition may hold; 0 = no limit.
@@ -223,6 +226,9 @@ type TopicOptions struct {
 	RetentionBytes int64 `json:"retention_bytes,omitempty"`
 	MaxBytes       int64 `json:"max_bytes,omitempty"`
 	TTLMS          int64 `json:"ttl_ms,omitempty"`
+	// The publish rate that each broker admits from its own clients, per second.
+	MaxPutRate      int64 `json:"max_put_rate,omitempty"`       // messages
+	MaxPutBytesRate int64 `json:"max_put_bytes_rate,omitempty"` // bytes
 }
 
 // ChannelState is the value of a channel's key (version 1).
@@ -238,6 +244,9 @@ type ChannelState struct {
 	Deleting bool `json:"deleting,omitempty"`
 
 	Policy ChannelPolicy `json:"policy,omitzero"`
+
+	// Owner is the user who created the channel and whose quota counts it; "": none.
+	Owner string `json:"owner,omitempty"`
 
 	Revision int64 `json:"-"`
 }
@@ -290,11 +299,16 @@ type NodeState struct {
 // Level is the feature level of this build: it rises by one with each change of a
 // format or message that older builds cannot read. Such a change is used
 // only when the cluster's level has reached it.
-const Level = LevelDurability
+const Level = LevelQuotas
 
 // LevelDurability is the first feature level whose brokers honour the durability in a
 // topic's key.
 const LevelDurability = 2
+
+// LevelQuotas is the first feature level whose brokers keep the owner of a topic or channel
+// and the publish rates in its key, and the quota in a user's key. An older broker that
+// rewrites such a key loses them.
+const LevelQuotas = 3
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

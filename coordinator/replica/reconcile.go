@@ -29,11 +29,17 @@ func join(a, b []commitlog.EpochEnd) (ident.Position, bool) {
 // than a table holds. Then the leader asks at the follower's end, or at its own if that
 // comes first, and with each rejection one batch further back: only of a position that
 // the follower has can it say that the logs are equal there. A start from the beginning
-// would ask a follower whose retention has moved for positions that it has not.
+// would ask a follower whose retention has moved for positions that it has not. The end is that
+// of the follower's table: its durable end may lie before the start of a log that has just begun
+// afresh and is not synced yet.
 func (m *Machine) divergence(rejection *Message) ident.Position {
 	if at, ok := join(m.log.epochs, rejection.Epochs); ok {
 		return at
 	}
-	at, _ := m.batchAt(min(rejection.Durable.Offset, m.log.end.Offset-1))
+	end := rejection.Durable
+	if n := len(rejection.Epochs); n > 0 {
+		end = rejection.Epochs[n-1].End
+	}
+	at, _ := m.batchAt(min(end.Offset, m.log.end.Offset-1))
 	return at
 }

@@ -217,3 +217,19 @@ func TestReplicaThatBeganAfreshRaisesNoAlarm(t *testing.T) {
 	require.NoError(t, ask(1, 8, ident.Position{}).Alarm)
 	require.Equal(t, far, b.m.View().End)
 }
+
+// TestDivergenceBeyondTheTables: without a common epoch the leader asks at the end of the
+// follower's table. Its durable end says nothing: a log that has just begun afresh, and is not
+// synced, has its start behind that.
+func TestDivergenceBeyondTheTables(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leads := c.at(1)
+	for i := range 4 {
+		c.put(leads, uint64(i+1), "a message")
+	}
+	c.settle()
+	border := leads.log[2].End
+	rejection := &Message{Epochs: []commitlog.EpochEnd{{Epoch: 99, Start: leads.log[1].End, End: border}}}
+	require.Equal(t, border, leads.m.divergence(rejection), "the end of the follower's log")
+	require.Equal(t, leads.log[0].At, leads.m.divergence(&Message{}), "an empty log")
+}

@@ -287,3 +287,42 @@ func TestANameCannotBeGuessedByTime(t *testing.T) {
 		require.Less(t, took, 3*known, "%s: %v, and a user's %v", name, took, known)
 	}
 }
+
+// TestQuotaOfAUser: a change sets the numbers that it names, survives the metadata, and holds
+// for the user alone.
+func TestQuotaOfAUser(t *testing.T) {
+	r, store := registry(t, access.Options{})
+	ctx := t.Context()
+	_, err := r.Create(ctx, access.NewUser{Name: "root", Admin: true})
+	require.NoError(t, err)
+	token, err := r.Create(ctx, access.NewUser{Name: "shop"})
+	require.NoError(t, err)
+	_, err = r.Create(ctx, access.NewUser{Name: access.AnonymousUser})
+	require.NoError(t, err)
+	topics, channels, rate := 3, 5, int64(700)
+	require.ErrorIs(t, r.SetQuota(ctx, "nobody", access.QuotaChange{Topics: &topics}), access.ErrNoUser)
+	require.NoError(t, r.SetQuota(ctx, "shop", access.QuotaChange{Topics: &topics, PutRate: &rate}))
+	require.NoError(t, r.SetQuota(ctx, "shop", access.QuotaChange{Channels: &channels}))
+	require.NoError(t, r.SetQuota(ctx, access.AnonymousUser, access.QuotaChange{Topics: &channels}))
+	require.NoError(t, r.GrantTopic(ctx, "shop", "t", access.Publish), "another change keeps it")
+	id, err := r.Verify(ctx, token)
+	require.NoError(t, err)
+	want := access.Quota{Topics: 3, Channels: 5, PutRate: 700}
+	require.Equal(t, want, r.Policy().Quota(id))
+	require.Equal(t, access.Quota{Topics: 5}, r.Policy().Quota(access.Identity{}))
+	require.Zero(t, r.Policy().Quota(access.Identity{Kind: access.Named, Name: "root"}))
+	e, err := store.Get(ctx, keys.User("shop"))
+	require.NoError(t, err)
+	require.Contains(t, string(e.Value), `"quota":{"topics":3,"channels":5,"put_rate":700}`)
+	none := 0
+	require.NoError(t, r.SetQuota(ctx, "shop", access.QuotaChange{Topics: &none}))
+	require.Equal(t, access.Quota{Channels: 5, PutRate: 700}, r.Policy().Quota(id))
+	again := access.NewRegistry(access.Options{Keys: keys})
+	watched, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { again.Watch(watched, store) })
+	require.Eventually(t, func() bool { return again.Policy() != nil }, 10*time.Second, time.Millisecond)
+	stop()
+	watch.Wait()
+	require.Equal(t, access.Quota{Channels: 5, PutRate: 700}, again.Policy().Quota(id))
+}

@@ -49,7 +49,19 @@ type User struct {
 	TokenID     string // "" = it has no token
 	Cluster     Right
 	Grants      []Grant
+	Quota       Quota
 	Revision    int64 // of its key
+}
+
+// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and
+// channels are those that the user created and that are there, in the whole cluster. The
+// rates hold at each broker.
+type Quota struct {
+	Topics       int   `json:"topics,omitempty"`
+	Partitions   int   `json:"partitions,omitempty"`
+	Channels     int   `json:"channels,omitempty"`       // durable ones; ephemeral channels have no record
+	PutRate      int64 `json:"put_rate,omitempty"`       // messages a second
+	PutBytesRate int64 `json:"put_bytes_rate,omitempty"` // bytes a second
 }
 
 func (u *User) allows(r Right, topic string) bool {
@@ -107,6 +119,23 @@ func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	return u != nil && u.holds(id) && u.allows(r, topic)
 }
 
+// Quota is that of an identity: of its user, or of the user "anonymous". It allocates
+// nothing.
+func (p *Policy) Quota(id Identity) Quota {
+	if u := p.users[id.user()]; u != nil && p.enforced {
+		return u.Quota
+	}
+	return Quota{}
+}
+
+// user is the name of the user whose record an identity has.
+func (i Identity) user() string {
+	if i.Kind == Anonymous {
+		return AnonymousUser
+	}
+	return i.Name
+}
+
 // Holds reports whether the credentials of an identity are still those of its user.
 func (p *Policy) Holds(id Identity) bool {
 	if id.Kind != Named {
@@ -125,11 +154,7 @@ func (u *User) holds(id Identity) bool {
 
 // Permissions counts the grants of an identity.
 func (p *Policy) Permissions(id Identity) int {
-	name := id.Name
-	if id.Kind == Anonymous {
-		name = AnonymousUser
-	}
-	u := p.users[name]
+	u := p.users[id.user()]
 	if u == nil {
 		return 0
 	}

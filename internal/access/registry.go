@@ -273,6 +273,30 @@ func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right)
 	})
 }
 
+// QuotaChange changes a quota; nil = as it is, 0 = no limit.
+type QuotaChange struct {
+	Topics, Partitions, Channels *int
+	PutRate, PutBytesRate        *int64
+}
+
+// SetQuota changes the quota of a user. It holds for what is created and published from now
+// on. The caller makes sure that all brokers have feature level meta.LevelQuotas.
+func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
+	return r.change(ctx, name, func(u *User) error {
+		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
+			if value != nil {
+				*to = *value
+			}
+		}
+		for to, value := range map[*int64]*int64{&u.Quota.PutRate: c.PutRate, &u.Quota.PutBytesRate: c.PutBytesRate} {
+			if value != nil {
+				*to = *value
+			}
+		}
+		return nil
+	})
+}
+
 func (r *Registry) find(name string) (*User, error) {
 	p := r.Policy()
 	if p == nil {

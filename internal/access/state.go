@@ -19,6 +19,7 @@ type state struct {
 	TokenID     string       `json:"token_id,omitempty"`
 	Cluster     string       `json:"cluster,omitempty"`
 	Grants      []grantState `json:"grants,omitempty"`
+	Quota       Quota        `json:"quota,omitzero"` // since meta.LevelQuotas
 }
 
 type grantState struct {
@@ -31,7 +32,7 @@ var ErrInvalid = errors.New("access: invalid argument")
 
 // encode writes a user as the value of its key.
 func (u *User) encode() []byte {
-	s := state{V: meta.Version, Certificate: u.Certificate, Hash: u.Hash, TokenID: u.TokenID, Cluster: u.Cluster.String()}
+	s := state{V: meta.Version, Certificate: u.Certificate, Hash: u.Hash, TokenID: u.TokenID, Cluster: u.Cluster.String(), Quota: u.Quota}
 	if u.Cluster == 0 {
 		s.Cluster = ""
 	}
@@ -49,7 +50,7 @@ func decodeUser(name string, e meta.Entry) (*User, error) {
 	if err := json.Unmarshal(e.Value, &s); err != nil || s.V < 1 || s.V > meta.Version {
 		return nobody, fmt.Errorf("%w: user %s, version %d", meta.ErrValue, name, s.V)
 	}
-	u := &User{Name: name, Certificate: s.Certificate, Hash: s.Hash, TokenID: s.TokenID, Revision: e.Mod}
+	u := &User{Name: name, Certificate: s.Certificate, Hash: s.Hash, TokenID: s.TokenID, Quota: s.Quota, Revision: e.Mod}
 	var err error
 	if s.Cluster != "" {
 		if u.Cluster, err = ParseClusterRights(s.Cluster); err != nil {

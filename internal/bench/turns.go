@@ -24,7 +24,7 @@ type Turns struct {
 	Subjects []Subject
 	Repeats  int       // of each workload with each subject
 	MaxSteal float64   // percent of the processors' time that the machine's host may take in a turn; 0: no limit
-	Progress io.Writer // for the progress bar
+	Progress io.Writer // for the progress bar; io.Discard: none
 }
 
 // againAtMost bounds how often a disturbed turn is repeated, for each requested repeat.

@@ -118,6 +118,7 @@ func another(key string, value any) (text string, with []string) {
 		"tls_required":           {"tcp-https", "--tls-cert=c", "--tls-key=k"},
 		"tls_cert":               {"c", "--tls-key=k"}, "tls_key": {"k", "--tls-cert=c"},
 		"rpc_tls_cert": {"c", "--rpc-tls-key=k", "--rpc-tls-ca=a"}, "rpc_tls_key": {"k", "--rpc-tls-cert=c", "--rpc-tls-ca=a"},
+		"rpc_tls_name":  {"*.brokers.example"},
 		"rpc_tls_ca":    {"a", "--rpc-tls-cert=c", "--rpc-tls-key=k"},
 		"etcd_tls_cert": {"c", "--etcd-tls-key=k"}, "etcd_tls_key": {"k", "--etcd-tls-cert=c"},
 		"etcd_username": {"u", "--etcd-password-file=p"}, "etcd_password_file": {"p", "--etcd-username=u"},
@@ -299,6 +300,7 @@ func TestFaults(t *testing.T) {
 		"--config=missing.toml":                                     "missing.toml",
 		"--snappy false":                                            "=",
 		"--rpc-tls-cert=c":                                          "go together",
+		"--rpc-tls-name=brokers.example":                            "must contain one *",
 		"--etcd-username=u":                                         "go together",
 		"--partitions=0":                                            "at least 1",
 		"--tls-min-version=tls1.1":                                  "allow them with --insecure-tls",
@@ -327,7 +329,13 @@ func TestExitCodes(t *testing.T) {
 
 func TestExposedPortsNeedProtection(t *testing.T) {
 	load(t, "--rpc-address=0.0.0.0:1", "--insecure")
-	load(t, "--rpc-address=0.0.0.0:1", "--cluster-token-file=t")
+	load(t, "--rpc-address=0.0.0.0:1", "--cluster-token-file=t", "--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a")
+	for _, token := range []config.Source{
+		source("", nil, "--rpc-address=0.0.0.0:1", "--cluster-token-file=t"),
+		source("", map[string]string{"NSQD_CLUSTER_TOKEN": "t"}, "--rpc-address=0.0.0.0:1"),
+	} {
+		require.Contains(t, strings.Join(faults(t, token), "\n"), "a cluster token alone does not protect")
+	}
 	load(t, "--etcd-peer-address=0.0.0.0:1", "--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a")
 	load(t, "--etcd-peer-address=0.0.0.0:1", "--etcd-endpoints=e:1")
 	load(t, "--rpc-address=[::1]:1", "--etcd-client-address=localhost:1")

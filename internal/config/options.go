@@ -51,9 +51,11 @@ type Options struct {
 	RPCTLSCert       string   `flag:"rpc-tls-cert" default:"" help:"certificate of this broker for connections between brokers, and of the embedded etcd"`
 	RPCTLSKey        string   `flag:"rpc-tls-key" default:"" help:"private key of --rpc-tls-cert"`
 	RPCTLSCA         string   `flag:"rpc-tls-ca" default:"" help:"certificate authority of the brokers' certificates"`
+	RPCTLSName       string   `flag:"rpc-tls-name" default:"*" help:"DNS name in the certificate of a broker, with * for its --node-name, such as *.brokers.example; each broker refuses another one without it (every broker the same)"`
+	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that is to join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is more than *"`
 	ClusterTokenFile string   `flag:"cluster-token-file" default:"" help:"file with the secret shared by all brokers of the cluster"`
 	ClusterToken     Secret   `flag:"cluster-token" source:"environment" default:"" help:"the secret itself, in place of --cluster-token-file"`
-	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS or token"`
+	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: any host that reaches these ports can read and change everything"`
 	EtcdEndpoints    []string `flag:"etcd-endpoints" default:"" help:"address of the external etcd (repeat, or with commas); empty: run an embedded etcd"`
 	EtcdUsername     string   `flag:"etcd-username" default:"" help:"user name for the external etcd"`
 	EtcdPasswordFile string   `flag:"etcd-password-file" default:"" help:"file with the password of --etcd-username"`
@@ -66,6 +68,7 @@ type Options struct {
 	EtcdPeerAddress    string   `flag:"etcd-peer-address" default:"127.0.0.1:4155" help:"peer address of the embedded etcd, for its other members"`
 	EtcdInitialCluster string   `flag:"etcd-initial-cluster" default:"" help:"all members of the embedded etcd of a new cluster: n1=http://host:4155,n2=…; empty: this broker is the only one"`
 	EtcdFoundWithout   []string `flag:"etcd-found-without" default:"" help:"found a new cluster without these members of --etcd-initial-cluster; set it on all other brokers, and only if the named members have never run in the cluster"`
+	PeerMaxHandshakes  int      `flag:"peer-max-handshakes" default:"0" min:"0" max:"65536" help:"connections at each port for other brokers that have not proved to come from one; the oldest are closed when there are more; 0: from the limit of open files"`
 
 	_ struct{} `group:"Replication"`
 
@@ -75,6 +78,9 @@ type Options struct {
 	ReplicationFactor int           `flag:"replication-factor" default:"0" min:"0" max:"7" help:"replicas of each partition of a new topic; 0: the number of brokers in --etcd-initial-cluster, at most 3"`
 	MinInSync         int           `flag:"min-in-sync" default:"0" min:"0" max:"7" help:"least number of in-sync replicas; with fewer, puts are refused; 0: 1 of 1, 2 of 2, 2 of 3"`
 	AutoCreateTopics  bool          `flag:"auto-create-topics" default:"true" help:"create a topic at its first put or subscription"`
+	MaxTopics         int           `flag:"max-topics" default:"20000" min:"0" help:"refuse to create a topic when the cluster has this many; 0: no limit"`
+	MaxPartitions     int           `flag:"max-partitions" default:"200000" min:"0" help:"refuse to create a topic when the cluster would have more partitions than this; 0: no limit"`
+	MaxChannels       int           `flag:"max-channels" default:"2000" min:"0" help:"refuse to create a channel when its topic has this many, durable and ephemeral ones counted apart; 0: no limit"`
 
 	_ struct{} `group:"Times of the cluster (every broker the same)"`
 
@@ -94,6 +100,8 @@ type Options struct {
 	MaxDiskBytes        int64         `flag:"max-disk-bytes" default:"0" min:"0" help:"refuse puts while the data uses more bytes than this; 0: no limit"`
 	MinFreeDiskBytes    int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts while fewer bytes than this are free, so that consumers can still drain"`
 	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a topic with more unfinished bytes than this (default for new topics); 0: no limit"`
+	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" max:"1099511627776" help:"refuse puts of this broker's clients to a topic beyond this many messages a second (default for new topics); 0: no limit"`
+	TopicMaxPutBytes    int64         `flag:"topic-max-put-bytes-rate" default:"0" min:"0" max:"1099511627776" help:"refuse puts of this broker's clients to a topic beyond this many bytes a second (default for new topics); 0: no limit"`
 	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" help:"keep finished messages this long (default for new topics)"`
 	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep at most this many bytes of finished messages (default for new topics)"`
 	MaxBytesPerFile     int64         `flag:"max-bytes-per-file" default:"104857600" min:"65536" max:"4294967296" help:"size of a segment file"`
@@ -143,6 +151,7 @@ type Options struct {
 	InsecureClients     bool          `flag:"insecure-clients" default:"false" help:"allow --tcp-address on a network although no client has to authenticate: every client that reaches it may publish and consume"`
 	InsecureHTTP        bool          `flag:"insecure-http" default:"false" help:"allow --http-address, --https-address and --lookupd-http-address on a network although no client has to authenticate: every client that reaches them may administer the cluster"`
 	InsecureTLS         bool          `flag:"insecure-tls" default:"false" help:"allow TLS 1.0 and 1.1 in --tls-min-version"`
+	AuditFile           string        `flag:"audit-file" default:"" help:"file to which every administrative action is appended as a line of JSON; rename it to rotate it; empty: the log and /v1/audit alone"`
 	HTTPAllowedHost     []string      `flag:"http-allowed-host" default:"" help:"further host name of this broker in HTTP requests: a name, *.suffix, or * for any (repeat)"`
 
 	_ struct{} `group:"Limits of clients (docs/SECURITY.md has the table of all limits)"`

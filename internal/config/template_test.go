@@ -17,7 +17,7 @@ const templateIntro = `# Settings of nsqd, the broker of Lockstep: the file of -
 #   nsqd --config FILE --print-config    prints the effective settings and their sources
 #
 # No secret belongs here: use files, or the environment.
-# A change takes effect at a restart. SIGHUP reloads log_level and the certificates.
+# A change takes effect at a restart. SIGHUP reloads log_level, rpc_tls_allow and the certificates for clients.
 `
 
 // Template writes packaging/nsqd.toml: every setting with its explanation, commented out.

@@ -98,6 +98,9 @@ func (l *loader) validateCluster(o *Options) {
 	if n := count(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA); n != 0 && n != 3 {
 		l.fault("--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca go together")
 	}
+	if strings.Count(o.RPCTLSName, "*") != 1 {
+		l.fault("--rpc-tls-name=%s must contain one *, which stands for the node name", o.RPCTLSName)
+	}
 	if (o.EtcdTLSCert == "") != (o.EtcdTLSKey == "") {
 		l.fault("--etcd-tls-cert and --etcd-tls-key go together")
 	}
@@ -132,10 +135,11 @@ func (l *loader) validateName(flag, name string) {
 }
 
 // validateExposure refuses ports that would let any host on the network write to the logs of
-// this cluster.
+// this cluster. The cluster token alone does not protect the RPC port: it proves who begins a
+// connection, and neither hides nor seals what follows.
 func (l *loader) validateExposure(o *Options) {
 	secure := o.Insecure || o.RPCTLSCert != ""
-	l.validateAddress("rpc-address", o.RPCAddress, secure || o.ClusterTokenFile != "" || o.ClusterToken != "")
+	l.validateAddress("rpc-address", o.RPCAddress, secure)
 	if o.EmbedsEtcd() {
 		l.validateAddress("etcd-client-address", o.EtcdClientAddress, secure)
 		l.validateAddress("etcd-peer-address", o.EtcdPeerAddress, secure)
@@ -150,7 +154,7 @@ func (l *loader) validateAddress(flag, address string, secure bool) {
 	case port == "0" && strings.HasPrefix(flag, "etcd-"):
 		l.fault("--%s=%s: must be a fixed port, because other brokers connect to it", flag, address)
 	case !secure && !isLoopback(host):
-		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or allow it with --insecure", flag, address)
+		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or allow it with --insecure (a cluster token alone does not protect what a connection carries)", flag, address)
 	}
 }
 

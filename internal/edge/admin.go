@@ -43,6 +43,7 @@ type CreateTopic struct {
 // TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.
 type TopicLimits struct {
 	RetentionMS, TTLMS, RetentionBytes, MaxBytes *int64
+	MaxPutRate, MaxPutBytesRate                  *int64 // messages and bytes a second, at each broker
 	Malformed                                    error
 }
 

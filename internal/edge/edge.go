@@ -41,6 +41,8 @@ var (
 	ErrInvalid         = outcome.ErrInvalid
 	ErrConflict        = outcome.ErrConflict
 	ErrTooManyClients  = outcome.ErrTooManyClients
+	ErrRateLimited     = outcome.ErrRateLimited
+	ErrQuota           = outcome.ErrQuota
 	ErrUnavailable     = outcome.ErrUnavailable
 )
 
@@ -321,6 +323,9 @@ type TopicView struct {
 	RetentionBytes    int64           `json:"retention_bytes"`
 	MaxBytes          int64           `json:"max_bytes"`
 	TTLMS             int64           `json:"message_ttl_ms"`
+	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
+	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
+	Owner             string          `json:"owner,omitempty"`    // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
 
@@ -336,6 +341,8 @@ type TopicSettings struct {
 	RetentionBytes    int64  `json:"retention_bytes"`
 	MaxBytes          int64  `json:"max_bytes"`
 	TTLMS             int64  `json:"message_ttl_ms"`
+	MaxPutRate        int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
+	MaxPutBytesRate   int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

@@ -20,7 +20,10 @@
 //  6. A member that joins runs only under the identity with which it was added. It
 //     requests that identity from a majority.
 //  7. The peer port is open as long as Open or its server runs; etcd itself listens on a
-//     Unix socket behind it (front).
+//     Unix socket behind it (front). So it does behind the client port (clientFront). The two
+//     check the certificates, and limit the connections.
+//  8. This broker reaches its own member through the socket (Local): no flood at a port, and
+//     no certificate, comes between the two.
 package etcdserver
 
 import (
@@ -33,11 +36,13 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/internal/peerport"
 )
 
 // privateDir is the mode of the directory: values may contain addresses and, with
@@ -68,6 +73,11 @@ type Options struct {
 	InitialCluster string
 	ClusterToken   string // separates clusters that reach each other by mistake
 	TLS            TLS
+	// Names are those in the certificates of brokers; nil: every certificate of the authority
+	// opens both ports.
+	Names *peerport.Names
+	// Connections bounds those of either port; 0 = 64 of brokers and 64 others.
+	Connections peerport.Limits
 	// Node is the broker's node file, beside Dir. Open requires it.
 	Node *nodefile.File
 	// Absent names members without which an operator allows a new cluster to be founded.
@@ -78,14 +88,15 @@ type Options struct {
 	// Waiting receives the reason why Open or Wait waits, repeatedly, from one goroutine at a
 	// time. nil: the reasons of Open are logged.
 	Waiting    func(why string)
-	front      *front        // the peer port, by Open
-	cluster    string        // the cluster's name in members' reports, by Open
-	forceNew   bool          // discard the other members; set by ForceNewCluster
-	Heartbeat  time.Duration // 0 = 30 ms
-	Election   time.Duration // 0 = 300 ms; at least 5 × Heartbeat
-	MaxTxnOps  uint          // of one transaction; 0 = 2048
-	quota      int64         // bytes of the database; 0 = 512 MiB
-	quotaEvery time.Duration // 0 = 5 s
+	identity   *peerport.Identity // nil for plain text
+	front      *front             // the peer port, by Open
+	cluster    string             // the cluster's name in members' reports, by Open
+	forceNew   bool               // discard the other members; set by ForceNewCluster
+	Heartbeat  time.Duration      // 0 = 30 ms
+	Election   time.Duration      // 0 = 300 ms; at least 5 × Heartbeat
+	MaxTxnOps  uint               // of one transaction; 0 = 2048
+	quota      int64              // bytes of the database; 0 = 512 MiB
+	quotaEvery time.Duration      // 0 = 5 s
 	Log        logrus.FieldLogger
 }
 
@@ -97,9 +108,9 @@ type TLS struct{ Cert, Key, CA string }
 type Server struct {
 	etcd        *embed.Etcd
 	clients     *listeners
+	port        *clientFront // nil without Open: etcd itself listens
 	endpoint    string
 	options     Options
-	tls         TLS
 	log         logrus.FieldLogger
 	failed      chan error
 	transferred sync.Once
@@ -127,17 +138,26 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, privateDir); err != nil {
 		return nil, fmt.Errorf("etcdserver: create directory: %w", err)
 	}
+	if err := o.loadIdentity(); err != nil {
+		return nil, err
+	}
+	var port *clientFront
 	if o.front != nil {
-		cfg.ListenPeerUrls = []url.URL{o.front.listenURL()}
+		if port, err = o.listenClients(); err != nil {
+			return nil, err
+		}
+		cfg.ListenPeerUrls, cfg.ListenClientUrls = []url.URL{o.front.listenURL()}, []url.URL{port.listenURL()}
+		cfg.ClientTLSInfo = transport.TLSInfo{} // the front ends TLS
 	}
 	clients := &listeners{}
 	cfg.ServiceRegister = clients.add
 	e, err := o.startMember(cfg)
 	if err != nil {
+		port.close()
 		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
 	s := &Server{
-		etcd: e, clients: clients, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, tls: o.TLS, log: o.Log,
+		etcd: e, clients: clients, port: port, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, log: o.Log,
 		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 		quotaDone: make(chan struct{}),
 	}
@@ -222,6 +242,23 @@ func (s *Server) Wait(ctx context.Context) error {
 // Endpoints returns the client URL of this member.
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
+// Local returns the URL at which this process reaches its own member, without TLS.
+func (s *Server) Local() string {
+	if s.port == nil {
+		return s.endpoint
+	}
+	return "unix://" + s.port.socket
+}
+
+// Connections returns the numbers of connections at the client port and at the peer port of a
+// member that Open has started.
+func (s *Server) Connections() (clients, peers peerport.Counts) {
+	if s.port == nil {
+		return clients, peers
+	}
+	return s.port.gate.Counts(), s.options.front.gate.Counts()
+}
+
 // MemberID returns this member's id for membership requests.
 func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 
@@ -273,7 +310,23 @@ func (s *Server) Stop() {
 		if s.options.front != nil {
 			s.options.front.close()
 		}
-		s.etcd.Close()
+		s.port.close()
+		s.closeEtcd()
 		<-s.done
 	})
+}
+
+// closeTimeout bounds the end of etcd's own goroutines for connections. The files of the
+// member are closed before they end.
+const closeTimeout = 5 * time.Second
+
+// closeEtcd ends what is left of etcd after its server has stopped.
+func (s *Server) closeEtcd() {
+	closed := make(chan struct{})
+	go func() { s.etcd.Close(); close(closed) }() // ends with etcd's connections
+	select {
+	case <-closed:
+	case <-time.After(closeTimeout):
+		s.log.Warn("connections of the embedded etcd do not end; the broker stops without them")
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/lockstepmq/lockstep/internal/peerport"
 )
 
 // errSpeaksTLS means that a member requires TLS and received plain text.
@@ -48,6 +50,8 @@ func tlsFault(err error) (about string, is bool) {
 	switch {
 	case errors.Is(err, errSpeaksTLS):
 		return errSpeaksTLS.Error(), true
+	case errors.Is(err, peerport.ErrName):
+		return "TLS: this broker refuses its certificate: " + withoutRequest(err).Error() + " (--rpc-tls-cert, --rpc-tls-name)", true
 	case errors.As(err, &verification):
 		return "TLS: this broker refuses its certificate: " + refusal(verification.Err), true
 	case errors.As(err, &header), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/peerport"
 )
 
 const (
@@ -23,6 +25,10 @@ const (
 	reportPath = "/lockstep/member"
 	// headerTimeout bounds the head of a request at the peer port.
 	headerTimeout = 5 * time.Second
+	// idleTimeout ends a connection without a request; the other member dials again.
+	idleTimeout = time.Minute
+	// maxHeaderBytes bounds the head of a request.
+	maxHeaderBytes = 16 << 10
 	// maxSocketPath is a length of a Unix socket's path that every system accepts.
 	maxSocketPath = 100
 	// etcdConnections is how many connections stay open between the port and etcd.
@@ -40,6 +46,9 @@ type front struct {
 	dir    string                                // of the socket; "" if it is in the member's directory
 	socket string
 	done   chan struct{} // closed when the port is closed
+
+	gate     *peerport.Gate
+	refusals *peerport.Refusals
 }
 
 // listenPeers opens the peer port.
@@ -48,38 +57,66 @@ func (o Options) listenPeers(report func(from string) reportMessage) (*front, er
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: listen for other members: %w", err)
 	}
-	if o.TLS != (TLS{}) {
-		c, err := o.TLS.transport().ServerConfig()
-		if err != nil {
-			_ = l.Close()
-			return nil, fmt.Errorf("etcdserver: TLS files: %w", err)
-		}
-		l = tls.NewListener(l, c)
-	}
-	f := &front{report: report, done: make(chan struct{})}
-	if err := f.placeSocket(o.Dir); err != nil {
+	f := &front{report: report, done: make(chan struct{}), gate: peerport.NewGate(o.Connections), refusals: peerport.NewRefusals(o.Log)}
+	if f.socket, f.dir, err = placeSocket(o.Dir, "peer.sock"); err != nil {
 		_ = l.Close()
 		return nil, err
+	}
+	l = peerport.NewListener(l, f.gate)
+	if o.identity != nil {
+		l = tls.NewListener(l, o.serverTLS(f.refusals, "peer", "http/1.1"))
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+reportPath, f.serveReport)
 	mux.HandleFunc("/", f.forward)
-	f.server = &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout}
+	f.server = &http.Server{
+		Handler: admitting(mux), ConnContext: withSeat, ErrorLog: log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	}
 	go func() { _ = f.server.Serve(l); close(f.done) }() // ends with close
 	return f, nil
 }
 
-// placeSocket chooses the path of etcd's socket: in the member's directory, unless the path
-// would be too long.
-func (f *front) placeSocket(dir string) (err error) {
-	if f.socket = filepath.Join(dir, "peer.sock"); len(f.socket) <= maxSocketPath {
-		return nil
+// placeSocket chooses the path of a socket of etcd: in the member's directory, unless the path
+// would be too long. Then it makes a directory, which the caller removes.
+func placeSocket(member, name string) (socket, dir string, err error) {
+	member, err = filepath.Abs(member)
+	if err != nil {
+		return "", "", fmt.Errorf("etcdserver: the member's directory: %w", err)
 	}
-	if f.dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
-		return fmt.Errorf("etcdserver: a directory for etcd's socket: %w", err)
+	if socket = filepath.Join(member, name); len(socket) <= maxSocketPath {
+		return socket, "", nil
 	}
-	f.socket = filepath.Join(f.dir, "peer.sock")
-	return nil
+	if dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
+		return "", "", fmt.Errorf("etcdserver: a directory for etcd's socket: %w", err)
+	}
+	return filepath.Join(dir, name), dir, nil
+}
+
+// seatKey is the key of a connection's seat in the contexts of its requests.
+type seatKey struct{}
+
+// withSeat is an http.Server's ConnContext.
+func withSeat(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	if seated, ok := c.(*peerport.Conn); ok {
+		ctx = context.WithValue(ctx, seatKey{}, seated.Seat)
+	}
+	return ctx
+}
+
+// admitting admits a connection at its first request: its handshake is over then.
+func admitting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if seat, ok := r.Context().Value(seatKey{}).(*peerport.Seat); ok && !seat.Admit() {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // listenURL returns the URL at which etcd listens for its peers.
@@ -129,6 +166,7 @@ func (f *front) stopped() {
 func (f *front) close() {
 	err := f.server.Close()
 	<-f.done
+	f.refusals.Close()
 	f.stopped()
 	if f.dir != "" {
 		err = errors.Join(err, os.RemoveAll(f.dir))

@@ -47,11 +47,7 @@ func (s *Server) Missing(ctx context.Context) string {
 // askVoters returns for each voter why it does not contribute to a majority; "" if it does.
 func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (faults []string) {
 	faults = make([]string, len(voters))
-	security, err := s.tls.client()
-	if err != nil {
-		return slices.Repeat([]string{err.Error()}, len(voters))
-	}
-	transport := &http.Transport{TLSClientConfig: security}
+	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: askTimeout}
 	var queries sync.WaitGroup

@@ -91,11 +91,7 @@ func dial(endpoints []string, security *tls.Config) (*clientv3.Client, error) {
 
 // dial is the function dial with the server's own certificates.
 func (s *Server) dial(endpoints []string) (*clientv3.Client, error) {
-	security, err := s.tls.client()
-	if err != nil {
-		return nil, err
-	}
-	return dial(endpoints, security)
+	return dial(endpoints, s.options.clientTLS())
 }
 
 // removeMoved removes the member of this name at another address, if no process answers there.
@@ -194,7 +190,7 @@ func (s *Server) PublishAddress(ctx context.Context) error {
 	if own := s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()); own == nil || slices.Equal(own.PeerURLs, here) {
 		return nil
 	}
-	c, err := s.dial(s.Endpoints())
+	c, err := s.dial([]string{s.Local()})
 	if err != nil {
 		return fmt.Errorf("etcdserver: publish the address: %w", err)
 	}
@@ -266,16 +262,4 @@ func unreachable(err error) bool {
 		return known.Code() == codes.Unavailable
 	}
 	return err != nil && status.Code(err) == codes.Unavailable
-}
-
-// client returns the TLS configuration of the cluster's clients; nil for plain text.
-func (t TLS) client() (*tls.Config, error) {
-	if t == (TLS{}) {
-		return nil, nil
-	}
-	c, err := t.transport().ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("etcdserver: TLS files: %w", err)
-	}
-	return c, nil
 }

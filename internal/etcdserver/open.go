@@ -3,7 +3,6 @@ package etcdserver
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -37,14 +36,13 @@ var ErrRefused = errors.New("etcdserver: this member does not start")
 
 // starter starts one member. The peer port answers with its report until the member stops.
 type starter struct {
-	o        Options
-	run      string // random, of this process
-	members  lifecycle.Members
-	security *tls.Config
-	doubt    lifecycle.Doubt
-	hadLog   bool                   // when the process started
-	server   atomic.Pointer[Server] // nil until etcd was started
-	said     string                 // last reason to wait
+	o       Options
+	run     string // random, of this process
+	members lifecycle.Members
+	doubt   lifecycle.Doubt
+	hadLog  bool                   // when the process started
+	server  atomic.Pointer[Server] // nil until etcd was started
+	said    string                 // last reason to wait
 }
 
 // Open starts the member of a broker's data path in the way that the life cycle allows
@@ -54,9 +52,15 @@ type starter struct {
 // is required.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	o.setDefaults()
+	if err := o.loadIdentity(); err != nil {
+		return nil, err
+	}
 	s, err := newStarter(o)
 	if err != nil {
 		return nil, err
+	}
+	if o.identity != nil {
+		o.identity.SetMembers(s.memberNames)
 	}
 	peers, err := o.listenPeers(s.report)
 	if err != nil {
@@ -77,11 +81,8 @@ func newStarter(o Options) (*starter, error) {
 	if o.Node == nil {
 		return nil, fmt.Errorf("%w: a node file is required", ErrOptions)
 	}
-	security, err := o.TLS.client()
-	if err != nil {
-		return nil, err
-	}
-	s := &starter{o: o, run: rand.Text(), security: security, hadLog: Exists(o.Dir)}
+	s := &starter{o: o, run: rand.Text(), hadLog: Exists(o.Dir)}
+	var err error
 	if s.members, err = o.members(); err != nil {
 		return nil, err
 	}
@@ -182,7 +183,8 @@ func (s *starter) join(ctx context.Context, r round) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	c, err := dial(r.clientURLs, s.security)
+	security := s.o.clientTLS()
+	c, err := dial(r.clientURLs, security)
 	if err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func (s *starter) join(ctx context.Context, r round) error {
 			return err
 		}
 	}
-	j := rejoining{client: c, name: s.o.Name, peerURL: own.String(), security: s.security, log: s.o.Log}
+	j := rejoining{client: c, name: s.o.Name, peerURL: own.String(), security: security, log: s.o.Log}
 	cluster, id, err := j.newIdentity(ctx)
 	if err != nil {
 		return err
@@ -261,6 +263,18 @@ func (o Options) members() (lifecycle.Members, error) {
 	members = o.storedMembers()
 	members[o.Name] = peer.advertise.String()
 	return members, nil
+}
+
+// memberNames returns the names of the members that run or have run in this cluster.
+func (s *starter) memberNames() (names []string) {
+	server := s.server.Load()
+	if server == nil {
+		return nil
+	}
+	for _, m := range server.etcd.Server.Cluster().Members() {
+		names = append(names, m.Name)
+	}
+	return names
 }
 
 // storedMembers returns the members in the member's database, while etcd does not run. It

@@ -11,6 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/lockstepmq/lockstep/internal/peerport"
 )
 
 const (
@@ -20,6 +22,9 @@ const (
 	// maxTxnOps lets one transaction change the leaders of many partitions; it equals
 	// coordinator/meta's EmbeddedMaxTxn.
 	maxTxnOps = 2048
+	// defaultConnections is a limit of each port. A member has some eight connections to
+	// another one.
+	defaultConnections = 64
 	// quotaBytes bounds the database; 10,000 partitions take some 10 MB. The reserve of the
 	// disk has to cover it.
 	quotaBytes = 512 << 20
@@ -78,6 +83,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.quota == 0 {
 		o.quota = quotaBytes
+	}
+	if o.Connections == (peerport.Limits{}) {
+		o.Connections = peerport.Limits{Admitted: defaultConnections, Waiting: defaultConnections}
 	}
 	if o.quotaEvery == 0 {
 		o.quotaEvery = quotaEvery

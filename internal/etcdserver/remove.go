@@ -30,11 +30,7 @@ func (s *Server) RemoveMember(ctx context.Context, name string) error {
 // whyStopped asks the others whether they have removed this member: etcd ends a removed member
 // and reports that only in its log.
 func (s *Server) whyStopped(ctx context.Context) error {
-	security, err := s.tls.client()
-	if err != nil {
-		return ErrStopped
-	}
-	transport := &http.Transport{TLSClientConfig: security}
+	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: askTimeout}
 	for _, m := range s.etcd.Server.Cluster().Members() {

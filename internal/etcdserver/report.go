@@ -87,7 +87,7 @@ func (s *starter) askLimit() time.Duration {
 // ask queries all members, and this member's own address, in parallel. A member that does not
 // answer within askLimit is omitted.
 func (s *starter) ask(ctx context.Context) round {
-	transport := &http.Transport{TLSClientConfig: s.security}
+	transport := &http.Transport{TLSClientConfig: s.o.clientTLS()}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: s.askLimit()}
 	r := round{reports: map[string]lifecycle.Report{}, faults: map[string]string{}}

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ratelimit"
 )
 
 var (
@@ -47,7 +48,11 @@ type Options struct {
 	External Querier          // nil = no auth service
 	// NotReady gives the reason why the users are not known yet; nil = the users' own.
 	NotReady func() string
-	Log      logrus.FieldLogger
+	// Answered counts a put that a user's publish rate refuses; nil = none is counted.
+	Answered func(err error)
+	// AuditFile takes every entry of the audit; nil = no file. The caller closes it.
+	AuditFile *AuditFile
+	Log       logrus.FieldLogger
 }
 
 // Guard serves all doors of a broker. Its methods may be called by any goroutine.
@@ -55,13 +60,14 @@ type Guard struct {
 	o       Options
 	backoff *backoff
 	answers *answers
+	rates   ratelimit.Set[string] // by user
 	// Audit keeps the last administrative actions.
 	Audit *Audit
 }
 
 // New makes a guard.
 func New(o Options) *Guard {
-	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), Audit: newAudit(o.Log)}
+	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
 // Credentials are those that a client showed.
@@ -271,6 +277,39 @@ type Need struct {
 	Topic string
 	// Channel is asked of the auth service for Consume.
 	Channel string
+}
+
+// user is the user of the cluster whose quota counts for the client; "" = none: rights are
+// not enforced, or an auth service knows the client.
+func (s *Session) user() (string, access.Quota) {
+	p, err := s.guard.policy()
+	if err != nil || p == nil || !p.Enforced() || s.state.Load() != nil {
+		return "", access.Quota{}
+	}
+	return s.id.String(), p.Quota(s.id)
+}
+
+// Requester describes the client for quotas and the audit.
+func (s *Session) Requester(action string) edge.Requester {
+	name, quota := s.user()
+	return edge.Requester{
+		User: name, Identity: s.Identity(), Remote: s.creds.Address, Action: action,
+		Topics: quota.Topics, Partitions: quota.Partitions, Channels: quota.Channels,
+	}
+}
+
+// AllowPut is nil if the publish rate of the client's user admits a put now, else
+// edge.ErrRateLimited. It is called once for each put. Without a rate it neither locks nor
+// allocates.
+func (s *Session) AllowPut(messages, bytes int) error {
+	name, quota := s.user()
+	if s.guard.rates.Allow(name, ratelimit.Limit{Messages: quota.PutRate, Bytes: quota.PutBytesRate}, messages, bytes) {
+		return nil
+	}
+	if s.guard.o.Answered != nil {
+		s.guard.o.Answered(edge.ErrRateLimited)
+	}
+	return edge.ErrRateLimited
 }
 
 // Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,

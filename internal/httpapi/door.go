@@ -76,7 +76,12 @@ func (a *api) guarded(rule Rule, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := a.admit(r, rule)
 		if s != nil {
-			r = r.WithContext(context.WithValue(r.Context(), identityKey{}, s))
+			ctx := edge.WithRequester(r.Context(), func() edge.Requester {
+				who := s.Requester(r.Method + " " + r.URL.Path)
+				who.Audited = rule.Audited
+				return who
+			})
+			r = r.WithContext(context.WithValue(ctx, identityKey{}, s))
 		}
 		if !rule.Audited {
 			if err != nil {

@@ -88,6 +88,20 @@ func (a *arguments) bytes(name string, to **int64) {
 	*to = &n
 }
 
+// rate reads a number of things a second.
+func (a *arguments) rate(name, of string, to **int64) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > edge.MaxRate {
+		a.fail("%s must be a number of %s a second, 0 (no limit) to %d", name, of, int64(edge.MaxRate))
+		return
+	}
+	*to = &n
+}
+
 func readCreateTopic(topic string, values url.Values) edge.Operation {
 	o := edge.CreateTopic{Topic: topic, Limits: readLimits(values)}
 	a := arguments{Values: values}
@@ -106,6 +120,8 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	a.duration("message_ttl", &l.TTLMS)
 	a.bytes("retention_bytes", &l.RetentionBytes)
 	a.bytes("max_bytes", &l.MaxBytes)
+	a.rate("max_put_rate", "messages", &l.MaxPutRate)
+	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
 	l.Malformed = a.err
 	return l
 }

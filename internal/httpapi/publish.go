@@ -178,6 +178,11 @@ func keyOf(values url.Values) []byte {
 
 // put publishes and waits for the result; the Publisher bounds the wait.
 func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftBuilder) (any, error) {
+	if s := identityOf(r); s != nil {
+		if err := s.AllowPut(draft.Count(), draft.Size()); err != nil {
+			return nil, putFailure(err)
+		}
+	}
 	if err := a.b.Publisher.Admit(r.Context(), topic, draft.Size()); err != nil {
 		return nil, putFailure(err)
 	}

@@ -3,13 +3,17 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
@@ -21,6 +25,7 @@ var userRules = []Rule{
 	{Method: "POST", Path: "/v1/user/create", Right: access.AdministerCluster, Audited: true, first: true},
 	{Method: "POST", Path: "/v1/user/rotate", Right: access.AdministerCluster, Audited: true},
 	{Method: "POST", Path: "/v1/user/delete", Right: access.AdministerCluster, Audited: true},
+	{Method: "POST", Path: "/v1/user/quota", Right: access.AdministerCluster, Audited: true},
 	{Method: "GET", Path: "/v1/user/list", Right: access.AdministerCluster},
 	{Method: "POST", Path: "/v1/acl/grant", Right: access.AdministerCluster, Audited: true},
 	{Method: "POST", Path: "/v1/acl/revoke", Right: access.AdministerCluster, Audited: true},
@@ -35,6 +40,7 @@ func (a *api) usersOnly(get, post func(string, endpoint)) {
 	post("/v1/user/create", a.inTime(a.createUser))
 	post("/v1/user/rotate", a.inTime(a.rotateUser))
 	post("/v1/user/delete", a.inTime(a.deleteUser))
+	post("/v1/user/quota", takes(a.inTime(a.setQuota), quotaArguments...))
 	get("/v1/user/list", a.listUsers)
 	post("/v1/acl/grant", a.inTime(a.changeRights(change{a.b.Users.GrantTopic, a.b.Users.GrantCluster})))
 	post("/v1/acl/revoke", a.inTime(a.changeRights(change{a.b.Users.RevokeTopic, a.b.Users.RevokeCluster})))
@@ -127,12 +133,56 @@ func (a *api) deleteUser(r *http.Request) (any, error) {
 	return nil, a.b.Users.Delete(r.Context(), values.Get("name"))
 }
 
+// maxQuota bounds the numbers of a quota: 0 is no limit.
+const maxQuota = 1 << 30
+
+// setQuota: POST /v1/user/quota?name= and topics, partitions, channels, put_rate,
+// put_bytes_rate. A missing number stays, 0 is no limit.
+func (a *api) setQuota(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	if a.b.Directory != nil && a.b.Directory.Cluster().Level < meta.LevelQuotas {
+		return nil, fmt.Errorf("%w: quotas require feature level %d of all brokers: older ones would ignore them", edge.ErrInvalid, meta.LevelQuotas)
+	}
+	var c access.QuotaChange
+	args := arguments{Values: values}
+	args.number("topics", &c.Topics)
+	args.number("partitions", &c.Partitions)
+	args.number("channels", &c.Channels)
+	args.rate("put_rate", "messages", &c.PutRate)
+	args.rate("put_bytes_rate", "bytes", &c.PutBytesRate)
+	switch {
+	case args.err != nil:
+		return nil, args.err
+	case c == (access.QuotaChange{}):
+		return nil, fmt.Errorf("%w: name topics, partitions, channels, put_rate, put_bytes_rate, or more of them", edge.ErrInvalid)
+	}
+	return nil, a.b.Users.SetQuota(r.Context(), values.Get("name"), c)
+}
+
+// number reads a number that is 0 or more.
+func (a *arguments) number(name string, to **int) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxQuota {
+		a.fail("%s must be a number, 0 (no limit) to %d", name, maxQuota)
+		return
+	}
+	*to = &n
+}
+
 // UserView is one user of /v1/user/list.
 type UserView struct {
-	Name    string      `json:"name"`
-	Login   string      `json:"login"` // token, certificate or none
-	Cluster string      `json:"cluster,omitempty"`
-	Topics  []GrantView `json:"topics"`
+	Name    string       `json:"name"`
+	Login   string       `json:"login"` // token, certificate or none
+	Cluster string       `json:"cluster,omitempty"`
+	Topics  []GrantView  `json:"topics"`
+	Quota   access.Quota `json:"quota"`
 }
 
 // GrantView is the rights of a user on the topics of a pattern.
@@ -149,7 +199,7 @@ func (a *api) listUsers(*http.Request) (any, error) {
 	}
 	views := []UserView{}
 	for _, u := range users {
-		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}}
+		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.Quota}
 		switch {
 		case u.Certificate:
 			v.Login = "certificate"

@@ -29,6 +29,8 @@ var golden = map[string]string{
 	"too many puts waiting, not stored":       "0/47/1",
 	"too big, not stored":                     "0/48/4",
 	"not ready":                               "0/49/2",
+	"rate limited, not stored":                "0/52/1",
+	"quota reached, nothing stored":           "0/66/4",
 	"ID not in flight":                        "0/50/4",
 	"client does not own message":             "0/51/4",
 	"topic not found":                         "0/60/4",

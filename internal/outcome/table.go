@@ -48,6 +48,9 @@ var (
 	ErrBusy = errors.New("too many puts waiting, not stored")
 	// ErrTooBig: the put is larger than any batch; nothing was stored.
 	ErrTooBig = errors.New("too big, not stored")
+	// ErrRateLimited: the publish rate of the user or of the topic is used up at this broker;
+	// nothing was stored.
+	ErrRateLimited = errors.New("rate limited, not stored")
 	// ErrNotReady: the broker does not serve yet; nothing was done. It is wrapped with the
 	// reason.
 	ErrNotReady = errors.New("not ready")
@@ -74,6 +77,10 @@ var (
 	ErrConflict = errors.New("it exists with other settings")
 	// ErrTooManyClients: the channel has as many consumers here as are allowed.
 	ErrTooManyClients = errors.New("too many consumers")
+	// ErrQuota: the cluster, the topic or the user has as many topics, partitions or channels
+	// as are allowed. It is wrapped with the numbers. A put or subscription that would
+	// create a topic is answered with it, too.
+	ErrQuota = errors.New("quota reached, nothing stored")
 	// ErrUnavailable: the cluster cannot do this now. It is wrapped with the part that is
 	// missing: the metadata, a leader, brokers.
 	ErrUnavailable = errors.New("the cluster cannot do this now")
@@ -91,6 +98,7 @@ const (
 var (
 	retryLater = HTTP{Status: 503, RetryAfter: true}
 	mayBeThere = HTTP{Status: 504}
+	tooFast    = HTTP{Status: 429, RetryAfter: true}
 )
 
 // rows is the table; it never changes. An error that wraps several sentinels takes the
@@ -110,6 +118,7 @@ var rows = []Row{
 	{Err: ErrBusy, Code: 47, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
 	{Err: ErrTooBig, Code: 48, Class: ClassDefinite, Uses: OfPuts, HTTP: HTTP{Status: 413, Message: "MSG_TOO_BIG"}, Label: LabelRefused},
 	{Err: ErrNotReady, Code: 49, Class: ClassRetryElsewhere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
+	{Err: ErrRateLimited, Code: 52, Class: ClassRetryHere, Uses: OfPuts, HTTP: tooFast, Label: "rate_limited"},
 	{Err: ErrNotInFlight, Code: 50, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrNotOwner, Code: 51, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrTopicNotFound, Code: 60, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 404, Message: "TOPIC_NOT_FOUND"}, Label: LabelRefused},
@@ -117,6 +126,7 @@ var rows = []Row{
 	{Err: ErrInvalid, Code: 62, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 400}},
 	{Err: ErrConflict, Code: 65, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},
 	{Err: ErrTooManyClients, Code: 63, Class: ClassDefinite, Uses: OfRequests},
+	{Err: ErrQuota, Code: 66, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 403}, Label: LabelRefused},
 	{Err: ErrUnavailable, Code: 64, Class: ClassRetryHere, Uses: OfPuts | OfRequests, HTTP: retryLater, Label: LabelRefused},
 	{Err: ErrExiting, Code: 43, Class: ClassRetryElsewhere, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 503, Message: "EXITING", RetryAfter: true}, Label: LabelRefused},
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
@@ -101,14 +102,16 @@ func (c *conn) credentials() guard.Credentials {
 // While the users are unknown, nothing is allowed: the command is read to its end and answered
 // with "not ready".
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
-	c.unjudged = nil
+	c.unjudged, c.verb = nil, verb
 	if c.h.backend.Guard == nil {
 		c.in.most = maxInput
+		c.vouched = true
 		return nil
 	}
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
 		c.in.most = maxInput
+		c.vouched = true
 		return nil
 	case errors.Is(err, guard.ErrLogin):
 		return fatal(codeAuthFirst, "AUTH required before %s", verb)
@@ -128,6 +131,32 @@ func need(topic, channel string) guard.Need {
 		return guard.Need{Right: access.Publish, Topic: topic}
 	}
 	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
+}
+
+// authorizeAddressed checks a put whose header names the one channel that it is for. All other
+// channels miss such a message, one that archives or audits too, so the header takes the
+// right to administer the topic.
+func (c *conn) authorizeAddressed(ctx context.Context, verb string) error {
+	if c.h.backend.Guard == nil {
+		return nil
+	}
+	session := c.session.Load()
+	err := session.Allow(ctx, guard.Need{Right: access.Administer, Topic: c.topic})
+	if err == nil {
+		return nil
+	}
+	c.h.backend.Guard.Note(session.Requester(verb), headerOnly+" on topic "+c.topic, err)
+	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, headerOnly, c.topic)
+}
+
+// requester describes the client where a command of it creates something. The reader calls
+// it.
+func (c *conn) requester() edge.Requester {
+	session := c.session.Load()
+	if session == nil {
+		return edge.Requester{Remote: c.about.Load().remote, Action: c.verb}
+	}
+	return session.Requester(c.verb)
 }
 
 // authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is

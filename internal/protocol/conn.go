@@ -39,11 +39,13 @@ type conn struct {
 	admitted    string    // topic of the last admitted put: that topic exists
 	scratch     []byte    // body of the last DPUB
 	identified  bool
-	authed      bool  // AUTH was answered
-	unjudged    error // why the current command could not be judged; nil = it is allowed
-	unsignalled bool  // credit was given since the last wake-up of the writer
-	settled     bool  // the client needs no login any more, see armLogin
-	late        bool  // the read deadline is that of the login
+	authed      bool   // AUTH was answered
+	verb        string // of the last command that was authorized, for the audit
+	vouched     bool   // a command of the client was allowed; see expansion
+	unjudged    error  // why the current command could not be judged; nil = it is allowed
+	unsignalled bool   // credit was given since the last wake-up of the writer
+	settled     bool   // the client needs no login any more, see armLogin
+	late        bool   // the read deadline is that of the login
 	sub         edge.Subscription
 
 	// The reader and the writer share these.
@@ -118,6 +120,7 @@ func (c *conn) wakeWriter() {
 func (c *conn) serve(server context.Context) {
 	ctx, cancel := context.WithCancel(server)
 	defer cancel()
+	ctx = edge.WithRequester(ctx, c.requester)
 	written := make(chan struct{})
 	// The writer: started here; ends with the last answer, a failed write or the end of ctx;
 	// owns the pulling of messages.
@@ -216,10 +219,11 @@ func (c *conn) dismiss() {
 	c.stop()
 }
 
-// announceClose sends CLOSE_WAIT to a go-nsq consumer. Such a consumer finishes its messages
-// and closes the connection. It returns false for all other clients.
+// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer
+// finishes its messages and closes the connection. It returns false for all other clients.
 func (c *conn) announceClose() bool {
-	if !strings.HasPrefix(c.about.Load().userAgent, "go-nsq/") ||
+	agent := c.about.Load().userAgent
+	if !strings.HasPrefix(agent, "go-nsq/") && !strings.HasPrefix(agent, "lockstep-go/") ||
 		!c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -26,6 +27,8 @@ type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
 	trace *trace // nil = the answer is OK alone
+	// addressed: the header names the one channel that the message is for.
+	addressed bool
 }
 
 // trace requests an answer with the position of a put.
@@ -63,7 +66,7 @@ func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
 	}
 	var x item
 	refused, err := c.receive(ctx, size, func() (err error) {
-		x, err = c.readItem(verb, form, size)
+		x, err = c.readItem(ctx, verb, form, size)
 		return err
 	})
 	if err != nil || refused != nil {
@@ -84,7 +87,7 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	var first item
 	sum := trace{}
 	add := func(draft *queue.DraftBuilder, size int) error {
-		x, err := c.readItem(verb, form, size)
+		x, err := c.readItem(ctx, verb, form, size)
 		switch {
 		case err != nil:
 			return err
@@ -119,12 +122,16 @@ func (c *conn) noPartition(verb string) error {
 	return nil
 }
 
-func (c *conn) readItem(verb string, form form, size int) (item, error) {
+func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (item, error) {
 	raw := make([]byte, size)
 	if err := c.in.read(raw); err != nil {
 		return item{}, fatal(codeBadMessage, "%s failed to read message body", verb)
 	}
-	return form(verb, raw)
+	x, err := form(verb, raw)
+	if err == nil && x.addressed {
+		err = c.authorizeAddressed(ctx, verb)
+	}
+	return x, err
 }
 
 // form decodes one message of an extended command.
@@ -160,6 +167,9 @@ func (x *item) readHeader(verb string) error {
 	}
 	if _, ok := fields[headerEpoch]; ok {
 		return fatal(codeInvalidHeader, "%s header %s is reserved to the broker", verb, headerEpoch)
+	}
+	for name := range fields { // the channels read the name in any case of its letters
+		x.addressed = x.addressed || strings.EqualFold(name, headerOnly)
 	}
 	if err := x.readNamed(verb, fields); err != nil {
 		return err

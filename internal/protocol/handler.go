@@ -153,9 +153,9 @@ func (h *Handler) Producers() []edge.ClientStats {
 }
 
 // Stop ends all connections in order: it admits no new connection and no further command, and
-// every put that was read is answered. go-nsq consumers first receive CLOSE_WAIT, so that they
-// finish their messages and close. Stop returns when no connection is left or when ctx ends.
-// The end of the context of Serve closes the remaining ones at once.
+// every put that was read is answered. The consumers that understand CLOSE_WAIT receive it
+// first, so that they finish their messages and close. Stop returns when no connection is left
+// or when ctx ends. The end of the context of Serve closes the remaining ones at once.
 func (h *Handler) Stop(ctx context.Context) {
 	h.mu.Lock()
 	h.mu.stopping = true

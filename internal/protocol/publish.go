@@ -272,6 +272,9 @@ func (c *conn) publish(ctx context.Context, verb string, answers int, draft *que
 
 // publishKeyed is publish to the partition of a key; nil = any partition.
 func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {
+	if err := c.allowPut(draft); err != nil {
+		return c.refusePut(ctx, a.put, a.count, nil, err)
+	}
 	s, err := c.fifo.reserve(ctx, a, draft.Size())
 	if err != nil {
 		return err
@@ -279,6 +282,15 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 	c.countPublished(draft.Count())
 	c.h.backend.Publisher.Publish(c.topic, key, draft.Draft(ident.RequestID{}), s)
 	return nil
+}
+
+// allowPut is the refusal of a put for which the publish rate of the client's user is used
+// up. The bytes count as they are stored, after decompression.
+func (c *conn) allowPut(draft *queue.DraftBuilder) error {
+	if c.h.backend.Guard == nil {
+		return nil
+	}
+	return c.session.Load().AllowPut(draft.Count(), draft.Size())
 }
 
 // refusePut answers puts that were not admitted. Their bodies were read or skipped, so the

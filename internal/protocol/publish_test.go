@@ -167,11 +167,18 @@ func TestHalfClose(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
+	for _, agent := range []string{"go-nsq/1.1.0", "lockstep-go/1"} {
+		t.Run(agent, func(t *testing.T) { stop(t, agent) })
+	}
+}
+
+// stop stops the handler with a producer and a consumer that understands CLOSE_WAIT.
+func stop(t *testing.T, agent string) {
 	b := newBroker(t)
 	b.cluster.Hold()
 	producer, consumer := b.dial(), b.dial()
 	producer.send("PUB t\n" + sized("1"))
-	consumer.identify(`{"user_agent":"go-nsq/1.1.0"}`)
+	consumer.identify(`{"user_agent":"` + agent + `"}`)
 	consumer.subscribe("u", "ch", "1")
 	eventually(t, "the put is on its way", func() bool { return b.cluster.Held() == 1 })
 	done := make(chan struct{})

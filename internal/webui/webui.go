@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -51,6 +52,7 @@ type Overview struct {
 	Cluster edge.ClusterView  `json:"cluster"`
 	Topics  []edge.TopicStats `json:"topics"` // reported by their leaders; a topic has one entry for each leader
 	Silent  []string          `json:"silent"` // live brokers that did not answer
+	Health  health.Report     `json:"health"`
 }
 
 // Data is GET /ui/data.
@@ -82,5 +84,6 @@ func (h *Handler) overview(ctx context.Context) Overview {
 		})
 	}
 	asked.Wait()
+	o.Health = health.Assess(o.Cluster, o.Silent)
 	return o
 }

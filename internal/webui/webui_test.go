@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/webui"
 )
@@ -53,6 +54,12 @@ func TestOverviewAsksEveryLiveBroker(t *testing.T) {
 	require.Len(t, o.Topics, 2)
 	require.EqualValues(t, 3, o.Topics[0].Depth)
 	require.Equal(t, []string{"n3: no answer"}, o.Silent, "a dead broker is not asked")
+	require.Equal(t, health.Degraded, o.Health.State)
+	var codes []string
+	for _, a := range o.Health.Alarms {
+		codes = append(codes, a.Code)
+	}
+	require.Equal(t, []string{health.BrokerDead, health.NoController, health.StatisticsSilent}, codes)
 }
 
 // While no controller is elected the cluster view takes longer than the limit of one broker.

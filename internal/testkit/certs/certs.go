@@ -42,8 +42,20 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate and replaces an earlier one of that name.
-func (a *Authority) Issue(name string) {
+// Issue makes a certificate and replaces an earlier one of that name. Its DNS names are this
+// name and the others: it belongs to the brokers of these names.
+func (a *Authority) Issue(name string, others ...string) {
+	a.t.Helper()
+	a.issue(name, append([]string{name}, others...), x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+// IssueClient makes a certificate that is valid for clients alone.
+func (a *Authority) IssueClient(name string, dnsNames ...string) {
+	a.t.Helper()
+	a.issue(name, dnsNames, x509.ExtKeyUsageClientAuth)
+}
+
+func (a *Authority) issue(name string, dnsNames []string, usages ...x509.ExtKeyUsage) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
@@ -51,9 +63,9 @@ func (a *Authority) Issue(name string) {
 	require.NoError(a.t, err)
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: a.cert == nil, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: dnsNames, IsCA: a.cert == nil, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: usages,
 	}
 	if a.cert == nil { // the first certificate is the authority's own
 		a.cert, a.key = template, key

@@ -147,7 +147,7 @@ func (d Directory) TopicSettings(topic string) (edge.TopicSettings, bool) {
 
 // Cluster implements edge.Directory.
 func (d Directory) Cluster() edge.ClusterView {
-	return edge.ClusterView{Cluster: "test", Self: "n1", Controller: "n1"}
+	return edge.ClusterView{Cluster: "test", Self: "n1", Controller: "n1", Level: 3}
 }
 
 // Ready implements edge.Directory.

@@ -23,7 +23,7 @@ func TestClusterBehindTLSAndToken(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	ca := certs.New(t)
-	ca.Issue("broker")
+	ca.Issue("broker", "n1", "n2", "n3")
 	c := start(t, 3, "--cluster-token-file="+token, "--rpc-tls-cert="+ca.File("broker.pem"),
 		"--rpc-tls-key="+ca.File("broker.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
 	c.create(topic, channel, 1)

@@ -10,10 +10,11 @@ import (
 )
 
 // flip inverts one bit of a committed batch on a disk. The next reader detects it.
-// Some in-sync member that stays keeps the batch whole.
+// Some in-sync member that stays keeps the batch whole; while the in-sync set is lost there is
+// no such member.
 func (w *world) flip(f fault, n *node) bool {
 	s, l := n.disk.stores[f.part], &w.ledgers[f.part]
-	if s == nil {
+	if s == nil || l.lost {
 		return false
 	}
 	kept := s.durable.batches

@@ -17,6 +17,7 @@ type consumed struct {
 	deliveries []history.Delivery
 	delivered  []ident.Sequence               // of which messages
 	finished   map[ident.Sequence]ident.Epoch // on all in-sync replicas since that epoch
+	forgotten  []forgotten                    // deliveries of messages that a recovery gave up
 	tried      map[ident.Sequence]bool        // a finish was tried: it may be known
 	front      ident.Sequence                 // tried for everything below
 	last       ident.Sequence                 // newest delivery of the newest epoch

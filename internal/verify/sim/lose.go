@@ -2,10 +2,12 @@ package sim
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/verify/e2e/history"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -21,6 +23,7 @@ type remains struct {
 	lost bool           // the in-sync set's disks; there is no leader since
 	old  ident.Epoch    // the last one of the history that is lost, 0 = none ever was
 	from ident.Position // where the history went on from, at the last recovery
+	n    int            // recoveries so far
 }
 
 // loseMembers cuts one replica off until it has left the in-sync set, and then takes
@@ -128,6 +131,9 @@ func (c *checker) begun(h *host) {
 	l.lost, l.from = false, l.end()
 	c.w.note("world", h.part, "%s is all there is, and has the history up to %d", h.n.name, l.from.Offset)
 	l.forget(img.start.Sequence, l.from.Sequence)
+	if l.n++; l.n > 1 {
+		l.remember(img, l.from.Sequence)
+	}
 	for _, p := range c.w.puts {
 		if p.part == h.part {
 			c.excuse(p, l.from.Sequence)
@@ -166,6 +172,8 @@ func (l *ledger) forget(start, from ident.Sequence) {
 		if l.delivered[i] < from {
 			l.deliveries[n], l.delivered[n] = d, l.delivered[i]
 			n++
+		} else {
+			l.forgotten = append(l.forgotten, forgotten{l.delivered[i], d})
 		}
 	}
 	l.deliveries, l.delivered = l.deliveries[:n], l.delivered[:n]
@@ -179,6 +187,27 @@ func (l *ledger) forget(start, from ident.Sequence) {
 		l.tried[seq] = true
 	}
 	l.front, l.last = min(l.front, from), 0
+}
+
+// forgotten is a delivery of a message that a recovery gave up.
+type forgotten struct {
+	seq ident.Sequence
+	history.Delivery
+}
+
+// remember is for a second recovery, which may go on with a history that the first one gave
+// up. A message of it that was delivered then need not come again: its finish may be in the log.
+func (l *ledger) remember(img *image, from ident.Sequence) {
+	for _, b := range img.batches[img.index(l.from.Offset):] {
+		for _, m := range b.Messages(from, math.MaxInt, nil) {
+			for _, f := range l.forgotten {
+				if f.seq == m.Seq && f.Body == string(m.Body) {
+					l.tried[f.seq] = true
+					l.deliveries, l.delivered = append(l.deliveries, f.Delivery), append(l.delivered, f.seq)
+				}
+			}
+		}
+	}
 }
 
 // outlived: what a replica that is not in sync says in an epoch of before a recovery

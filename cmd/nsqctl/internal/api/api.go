@@ -84,9 +84,30 @@ func unanswered(err error, method string) bool {
 	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"
 }
 
+// Status returns the HTTP status of an answer other than 200; 0 if err is none.
+func Status(err error) int {
+	var answer *statusError
+	if !errors.As(err, &answer) {
+		return 0
+	}
+	return answer.code
+}
+
+// Unanswered reports whether no broker answered, or none that was ready.
+func Unanswered(err error) bool {
+	var answer *statusError
+	if errors.As(err, &answer) {
+		return answer.notReady
+	}
+	var request *url.Error
+	var connection *net.OpError
+	return errors.As(err, &request) || errors.As(err, &connection)
+}
+
 // statusError is an answer other than 200, with the broker's text.
 type statusError struct {
 	request, status, text string
+	code                  int
 	notReady              bool // the broker is starting and has done nothing
 }
 
@@ -126,7 +147,7 @@ func (c *Client) Call(ctx context.Context, method, address, path string, query u
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, &statusError{
-			request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)),
+			request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)), code: resp.StatusCode,
 			notReady: resp.Header.Get(edge.NotReadyHeader) != "",
 		}
 	}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "EXISTS", http.StatusConflict) }))
+	defer refuses.Close()
+	refusing := "--nsqd-http-address=" + refuses.Listener.Addr().String()
+	good := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	for code, lines := range map[int][][]string{
+		0:               {{"stats", good}},
+		exitUsage:       {{"topics"}, {"pub"}, {"channel", "pause", "orders"}, {"pub", "--tpic", "x"}, {"stats", "-o", "xml"}, {"stats", "--interval", "soon"}, {"topic", "delte", "x"}},
+		exitUnreachable: {{"stats", "--nsqd-http-address", "127.0.0.1:1"}, {"topic", "list", "--nsqd-http-address", "127.0.0.1:1,127.0.0.1:2"}},
+		exitRefused:     {{"topic", "create", "orders", refusing}},
+		exitNotFound:    {{"topic", "describe", "nope", good}, {"check", "nope", good}, {"stats", "--profile", "nope"}, {"cluster", "safe-to-stop", "n9", good}},
+		exitFailed:      {{"dump", "nothing.seg"}},
+	} {
+		for _, line := range lines {
+			_, err := run(t, time.Minute, line...)
+			require.Equal(t, code, exitCode(t.Context(), asUsage(err)), "%q: %v", line, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, exitInterrupted, exitCode(ctx, context.Canceled))
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+// TestAFloodOfThePortsForBrokers: three times as many connections as the process may open files,
+// at each of the ports for other brokers, take no file of another part. The broker goes on, and
+// stops in time beside them.
+func TestAFloodOfThePortsForBrokers(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			b := prepare(t)
+			b.ulimit = 512
+			var flags []string
+			var stranger *tls.Config
+			if secure {
+				ca := certs.New(t)
+				ca.Issue("n1")
+				ca.IssueClient("client")
+				stranger = ca.Client("client")
+				flags = []string{"--rpc-tls-cert=" + ca.File("n1.pem"), "--rpc-tls-key=" + ca.File("n1.key"), "--rpc-tls-ca=" + ca.File("ca.pem"),
+					"--peer-max-handshakes=5"}
+			}
+			b.run(flags...)
+			b.ready()
+			c := b.dial()
+			before := b.memory()
+			ports := map[int]string{3: "rpc", 4: "etcd_client", 5: "etcd_peer"}
+			for port := range ports {
+				for i := range b.ulimit {
+					conn, err := net.Dial("tcp", b.address(port))
+					require.NoError(t, err)
+					defer conn.Close()
+					switch {
+					case i%8 == 0:
+						_, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n")) // half of a preface; the connection may be gone
+					case i%8 == 1 && secure:
+						_ = conn.SetDeadline(time.Now().Add(time.Second))
+						_ = tls.Client(conn, stranger).Handshake() // refused in the end
+					case i%8 == 2:
+						_, _ = conn.Write([]byte("GET /members HTTP/1.1\r\nHost: x\r\n"))
+					}
+				}
+			}
+			for i := range 20 {
+				c.put(fmt.Sprint("t", i%5), strings.Repeat("x", 64<<10)) // creates topics: the metadata answers
+			}
+			b.http.CloseIdleConnections()
+			for _, path := range []string{"/healthz", "/readyz"} {
+				status, text := b.get(path)
+				require.Equal(t, http.StatusOK, status, text)
+			}
+			for _, port := range ports {
+				require.Positive(t, b.metric("lockstep_"+port+"_refused_connections_total"), port)
+			}
+			if secure {
+				require.LessOrEqual(t, b.metric("lockstep_etcd_client_handshakes"), 5.0)
+				require.LessOrEqual(t, b.metric("lockstep_etcd_peer_handshakes"), 5.0)
+			}
+			took := b.memory() - before
+			t.Logf("%d connections at each of %d ports: %d KiB", b.ulimit, len(ports), took>>10)
+			require.Less(t, took, memoryFactor*96<<20)
+			require.NotContains(t, b.logged(), "too many open files")
+			require.Less(t, strings.Count(b.logged(), "connection refused"), 200)
+			b.http.CloseIdleConnections()
+			began := time.Now()
+			b.signal(syscall.SIGTERM)
+			require.Equal(t, 0, b.wait())
+			require.Less(t, time.Since(began), 10*time.Second)
+		})
+	}
+}

@@ -1,0 +1,220 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// Limits bound what the cluster holds; 0 = no limit. Every broker has the same.
+type Limits struct {
+	Topics, Partitions int
+	// Channels of one topic: the durable ones, and at each leader as many ephemeral ones.
+	Channels int
+}
+
+// quotas refuses creations beyond the limits of the cluster and the quota of the requester's
+// user. It counts the watched metadata and the creations that are under way on this broker.
+// Creations on several brokers at the same moment do not see each other: the limits may be
+// exceeded by those.
+type quotas struct {
+	limits  Limits
+	catalog *catalog.Catalog
+	note    func(who edge.Requester, detail string, err error)
+	mu      struct {
+		sync.Mutex
+		topics   map[string]pendingTopic
+		channels map[pendingKey]pendingOwner
+	}
+}
+
+// pendingTopic is a topic that is being created here.
+type pendingTopic struct {
+	owner      string
+	partitions int
+}
+
+type pendingKey struct{ topic, channel string }
+
+// pendingOwner is a channel that is being created here, by several callers perhaps.
+type pendingOwner struct {
+	owner   string
+	callers int
+}
+
+func newQuotas(l Limits, c *catalog.Catalog, note func(edge.Requester, string, error)) *quotas {
+	if note == nil {
+		note = func(edge.Requester, string, error) {}
+	}
+	q := &quotas{limits: l, catalog: c, note: note}
+	q.mu.topics, q.mu.channels = map[string]pendingTopic{}, map[pendingKey]pendingOwner{}
+	return q
+}
+
+// owner is the user to whom something new is counted; none while older brokers would lose
+// it.
+func (q *quotas) owner(who edge.Requester) string {
+	if q.catalog.Cluster().Level < meta.LevelQuotas {
+		return ""
+	}
+	return who.User
+}
+
+// over is the error of one quota; nil while there is room for n more.
+func over(there, n, limit int, of, whose string) error {
+	if limit <= 0 || there+n <= limit {
+		return nil
+	}
+	return fmt.Errorf("%w: %s has %d of %d %s", edge.ErrQuota, whose, there, limit, of)
+}
+
+// topic admits a new topic until done is called, or gives the quota that refuses it. One
+// caller at a time creates a topic of a name (Topics.locks).
+func (q *quotas) topic(ctx context.Context, name string, partitions int) (done func(), err error) {
+	who := edge.RequesterOf(ctx)
+	if err := q.addTopic(who, name, partitions); err != nil {
+		q.refused(who, "create topic "+name, err)
+		return nil, err
+	}
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.mu.topics, name)
+	}, nil
+}
+
+// addTopic counts a new topic, unless a quota refuses it.
+func (q *quotas) addTopic(who edge.Requester, name string, partitions int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, own := q.catalog.Usage(who.User)
+	for name, p := range q.mu.topics {
+		if _, there := q.catalog.Topic(name); there {
+			continue // it is counted
+		}
+		all.Topics, all.Partitions = all.Topics+1, all.Partitions+p.partitions
+		if p.owner == who.User {
+			own.Topics, own.Partitions = own.Topics+1, own.Partitions+p.partitions
+		}
+	}
+	user := "user " + who.User
+	for _, err := range []error{
+		over(all.Topics, 1, q.limits.Topics, "topics (--max-topics)", "the cluster"),
+		over(all.Partitions, partitions, q.limits.Partitions, "partitions (--max-partitions)", "the cluster"),
+		over(own.Topics, 1, who.Topics, "topics", user),
+		over(own.Partitions, partitions, who.Partitions, "partitions", user),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	q.mu.topics[name] = pendingTopic{who.User, partitions}
+	return nil
+}
+
+// channel admits a durable channel until done is called, or gives the quota that refuses it.
+// first: no other caller here creates it. A channel that is there is admitted always.
+func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(), first bool, err error) {
+	t, ok := q.catalog.Topic(topic)
+	if !ok {
+		return func() {}, false, nil // the caller finds that out
+	}
+	known := q.catalog.Channels(t.ID)
+	if _, there := known[channel]; there {
+		return func() {}, false, nil
+	}
+	who, key := edge.RequesterOf(ctx), pendingKey{topic, channel}
+	if first, err = q.addChannel(who, key, t, known); err != nil {
+		q.refused(who, "create channel "+topic+"/"+channel, err)
+		return nil, false, err
+	}
+	return func() { q.doneChannel(key) }, first, nil
+}
+
+// addChannel counts a new channel, unless a quota refuses it.
+func (q *quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState, known map[string]meta.ChannelState) (first bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, shared := q.mu.channels[key]
+	if !shared {
+		if err := q.roomLocked(who, key.topic, t, known); err != nil {
+			return false, err
+		}
+		p.owner = who.User
+	}
+	p.callers++
+	q.mu.channels[key] = p
+	return !shared, nil
+}
+
+func (q *quotas) doneChannel(key pendingKey) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.mu.channels[key]
+	if p.callers--; p.callers > 0 {
+		q.mu.channels[key] = p
+		return
+	}
+	delete(q.mu.channels, key)
+}
+
+// roomLocked is the quota that refuses one channel more of a topic.
+func (q *quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState, known map[string]meta.ChannelState) error {
+	of, own := len(known), 0
+	if who.Channels > 0 {
+		_, usage := q.catalog.Usage(who.User)
+		own = usage.Channels
+	}
+	for key, p := range q.mu.channels {
+		state, ok := q.catalog.Topic(key.topic)
+		if !ok {
+			continue
+		}
+		if _, there := q.catalog.Channels(state.ID)[key.channel]; there {
+			continue // it is counted
+		}
+		if state.ID == t.ID {
+			of++
+		}
+		if p.owner == who.User {
+			own++
+		}
+	}
+	if err := over(of, 1, q.limits.Channels, "channels (--max-channels)", "topic "+topic); err != nil {
+		return err
+	}
+	return over(own, 1, who.Channels, "channels", "user "+who.User)
+}
+
+// ephemeral admits an ephemeral channel beside those that a partition has.
+func (q *quotas) ephemeral(channels []string, channel string) error {
+	n := 0
+	for _, name := range channels {
+		if name == channel {
+			return nil
+		}
+		if nsqd.IsEphemeral(name) {
+			n++
+		}
+	}
+	return over(n, 1, q.limits.Channels, "ephemeral channels (--max-channels)", "the topic")
+}
+
+// refused records a refusal, unless the request is audited as such.
+func (q *quotas) refused(who edge.Requester, what string, err error) {
+	if who.Identity != "" && !who.Audited {
+		q.note(who, what, err)
+	}
+}
+
+// created records that a put or a subscription created something.
+func (q *quotas) created(ctx context.Context, what string) {
+	if who := edge.RequesterOf(ctx); who.Identity != "" && !who.Audited {
+		q.note(who, what, nil)
+	}
+}

@@ -1,0 +1,53 @@
+package meta_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/peerport"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+// TestExternalAuthorityIsRenewed: a client follows an etcd whose certificate and authority have
+// changed, without a restart of its own.
+func TestExternalAuthorityIsRenewed(t *testing.T) {
+	log, _ := logtest.NewNullLogger()
+	ca, next := certs.New(t), certs.New(t)
+	ca.Issue("n")
+	next.Issue("n")
+	o := etcdserver.Options{
+		Name: "n", Dir: filepath.Join(t.TempDir(), "etcd"), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
+		TLS: etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}, Log: log,
+	}
+	run := func() *etcdserver.Server {
+		s, err := etcdserver.Start(t.Context(), o)
+		require.NoError(t, err)
+		t.Cleanup(s.Stop)
+		require.NoError(t, s.Wait(withDeadline(t)))
+		return s
+	}
+	s := run()
+	i, err := peerport.Load(peerport.Files(o.TLS), nil, nil)
+	require.NoError(t, err)
+	store, err := meta.DialEtcd(withDeadline(t), meta.Config{Endpoints: s.Endpoints(), TLS: i.Config})
+	require.NoError(t, err)
+	defer store.Close()
+	_, err = store.Get(withDeadline(t), "k")
+	require.ErrorIs(t, err, meta.ErrNotFound)
+
+	s.Stop()
+	for _, file := range []string{"n.key", "n.pem", "ca.pem"} {
+		content, err := os.ReadFile(next.File(file))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(ca.File(file), content, 0o600))
+	}
+	run()
+	_, err = store.Get(withDeadline(t), "k")
+	require.ErrorIs(t, err, meta.ErrNotFound)
+}

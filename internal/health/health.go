@@ -1,0 +1,304 @@
+package health
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// State is how bad it is. The greater is the worse.
+type State int
+
+// The states of a cluster, and of an alarm.
+const (
+	// Well: every acknowledged message is on all replicas that it should be on.
+	Well State = iota
+	// Degraded: messages are safe and served; one more fault may change that.
+	Degraded
+	// Unsafe: puts are refused, messages are not delivered, or acknowledged messages are on
+	// fewer disks than the topic's minimum.
+	Unsafe
+)
+
+var stateNames = []string{"well", "degraded", "unsafe"}
+
+// String returns the state's name.
+func (s State) String() string { return stateNames[s] }
+
+// MarshalText gives the state's name in JSON and YAML.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a state's name.
+func (s *State) UnmarshalText(text []byte) error {
+	i := slices.Index(stateNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("health: no state %q", text)
+	}
+	*s = State(i)
+	return nil
+}
+
+// Alarm is one fault.
+type Alarm struct {
+	State State    `json:"state"`
+	Code  string   `json:"code"`            // stays the same over releases; for scripts
+	Text  string   `json:"text"`            // the fault in a sentence
+	Where []string `json:"where,omitempty"` // the partitions ("orders/3") or brokers that it concerns
+	Do    string   `json:"do"`              // the next step of an operator
+}
+
+// Report is the judgement of a cluster.
+type Report struct {
+	State   State   `json:"state"`
+	Summary string  `json:"summary"` // one line
+	Alarms  []Alarm `json:"alarms"`  // the worst first
+}
+
+// Codes of alarms.
+const (
+	NoLeader         = "no_leader"
+	BelowMinimum     = "below_minimum"
+	OneDisk          = "one_disk"
+	Damaged          = "damaged"
+	UnderReplicated  = "under_replicated"
+	BrokerDead       = "broker_dead"
+	LowSpace         = "low_space"
+	MetadataSilent   = "metadata_silent"
+	StatisticsSilent = "statistics_silent"
+	NoController     = "no_controller"
+	LeavingStuck     = "leaving_stuck"
+	NoBrokers        = "no_brokers"
+)
+
+// kind is an alarm about partitions, without its places.
+type kind struct {
+	state       State
+	code        string
+	one, many   string // after "1 partition" and "N partitions"
+	instruction string
+}
+
+// The faults of a partition, the worst first: a partition is listed under the first that it has.
+var kinds = []kind{
+	{Unsafe, NoLeader, "has no live leader: it takes no puts and delivers nothing", "have no live leader: they take no puts and deliver nothing",
+		"start the dead brokers. If their disks are lost: nsqctl recover topic --help"},
+	{Unsafe, BelowMinimum, "refuses puts: fewer in-sync replicas answer than the minimum", "refuse puts: fewer in-sync replicas answer than the minimum",
+		"start the dead brokers, or move the replicas: nsqctl topic move --help"},
+	{Unsafe, OneDisk, "has its acknowledged messages on one live disk alone", "have their acknowledged messages on one live disk alone",
+		"start the dead brokers before this one stops"},
+	{Unsafe, Damaged, "has a damaged place that no replica could repair yet", "have a damaged place that no replica could repair yet",
+		"keep the replicas' disks. docs/OPERATIONS.md, Disk"},
+	{Degraded, UnderReplicated, "has fewer in-sync replicas than it should have", "have fewer in-sync replicas than they should have",
+		"wait, if a replica catches up (nsqctl cluster status); start the dead brokers, or decommission them"},
+}
+
+// Assess judges a cluster as one broker sees it. silent are live brokers that did not give
+// their statistics, with the reason.
+func Assess(v edge.ClusterView, silent []string) Report {
+	alive := living(v)
+	r := Report{Alarms: append(partitionAlarms(v, alive), brokerAlarms(v, alive)...)}
+	if len(silent) > 0 {
+		r.raise(Degraded, StatisticsSilent, silent, "no statistics from "+plural(len(silent), "broker", "brokers"), "ask these brokers themselves: curl HOST:4151/readyz")
+	}
+	slices.SortStableFunc(r.Alarms, func(a, b Alarm) int { return cmp.Compare(b.State, a.State) })
+	if len(r.Alarms) > 0 {
+		r.State = r.Alarms[0].State
+	}
+	r.Summary = summary(v, r, len(alive))
+	return r
+}
+
+func (r *Report) raise(s State, code string, where []string, text, instruction string) {
+	r.Alarms = append(r.Alarms, Alarm{s, code, text, where, instruction})
+}
+
+// living returns the brokers that are alive.
+func living(v edge.ClusterView) map[ident.Node]bool {
+	alive := map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		if b.Alive {
+			alive[b.Name] = true
+		}
+	}
+	return alive
+}
+
+// Fault returns the code of a partition's worst fault; "" if it has none.
+func Fault(p edge.PartitionView, alive map[ident.Node]bool) string {
+	live := 0
+	for _, n := range p.ISR {
+		if alive[n] {
+			live++
+		}
+	}
+	switch {
+	case !alive[p.Leader]:
+		return NoLeader
+	case live < p.MinInSync:
+		return BelowMinimum
+	case live == 1 && len(p.Replicas) > 1:
+		return OneDisk
+	case len(p.Damaged) > 0:
+		return Damaged
+	case live < len(p.Replicas) || p.UnderReplicated:
+		return UnderReplicated
+	}
+	return ""
+}
+
+func partitionAlarms(v edge.ClusterView, alive map[ident.Node]bool) (out []Alarm) {
+	places := map[string][]string{}
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			if code := Fault(p, alive); code != "" {
+				places[code] = append(places[code], place(t, p))
+			}
+		}
+	}
+	for _, k := range kinds {
+		where := places[k.code]
+		if len(where) == 0 {
+			continue
+		}
+		text := plural(len(where), "partition "+k.one, "partitions "+k.many)
+		out = append(out, Alarm{k.state, k.code, text, where, k.instruction})
+	}
+	return out
+}
+
+func place(t edge.TopicView, p edge.PartitionView) string {
+	return fmt.Sprintf("%s/%d", t.Topic, p.Partition)
+}
+
+func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
+	var r Report
+	var dead, low []string
+	for _, b := range v.Brokers {
+		if !b.Alive {
+			dead = append(dead, string(b.Name))
+		}
+		if b.LowSpace {
+			low = append(low, string(b.Name))
+		}
+		if b.Leaving {
+			if stuck := stuckOn(v, b.Name); stuck != "" {
+				r.raise(Degraded, LeavingStuck, []string{string(b.Name)}, fmt.Sprintf("broker %s cannot leave: %s", b.Name, stuck),
+					"add a broker, or lower the replication factor: nsqctl topic replication --help")
+			}
+		}
+	}
+	switch {
+	case len(alive) == 0:
+		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/OPERATIONS.md, Start")
+	case len(dead) > 0:
+		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it. If it is lost: nsqctl cluster decommission --help")
+	}
+	if len(low) > 0 {
+		r.raise(Unsafe, LowSpace, low, plural(len(low), "broker is below its disk reserve: puts to its partitions are refused",
+			"brokers are below their disk reserve: puts to their partitions are refused"), "free or add disk space: docs/OPERATIONS.md, Disk")
+	}
+	if silence := time.Duration(v.MetadataUnheardMS) * time.Millisecond; silence > 0 {
+		r.raise(Degraded, MetadataSilent, []string{string(v.Self)}, fmt.Sprintf("the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed",
+			v.Self, silence.Round(time.Second)), "start the missing members of etcd, or mend the network to them")
+	} else if v.Controller == "" && len(alive) > 0 {
+		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
+	}
+	return r.Alarms
+}
+
+// stuckOn returns the reason why a broker's replicas cannot be moved away, "" if they can.
+func stuckOn(v edge.ClusterView, n ident.Node) string {
+	staying := 0
+	for _, b := range v.Brokers {
+		if !b.Leaving {
+			staying++
+		}
+	}
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			if slices.Contains(p.Replicas, n) && t.ReplicationFactor > staying {
+				return fmt.Sprintf("%s has the replication factor %d, and %s", place(t, p), t.ReplicationFactor, plural(staying, "broker stays", "brokers stay"))
+			}
+		}
+	}
+	return ""
+}
+
+func summary(v edge.ClusterView, r Report, alive int) string {
+	partitions := 0
+	for _, t := range v.Topics {
+		partitions += len(t.Partitions)
+	}
+	text := fmt.Sprintf("%s: %d of %s, %s, %s", r.State, alive, plural(len(v.Brokers), "broker alive", "brokers alive"),
+		plural(len(v.Topics), "topic", "topics"), plural(partitions, "partition", "partitions"))
+	var faults []string
+	for _, a := range r.Alarms {
+		faults = append(faults, a.Text)
+	}
+	if len(faults) > 0 {
+		text += "; " + strings.Join(faults, "; ")
+	}
+	return text
+}
+
+// plural returns "1 one" or "n many".
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// SafeToStop returns the reasons against stopping a broker now; none if no partition would lose
+// its leader for good, fall below its minimum, or have one live disk left. It is an error if the
+// cluster has no such broker.
+func SafeToStop(v edge.ClusterView, n ident.Node) ([]string, error) {
+	i := slices.IndexFunc(v.Brokers, func(b edge.BrokerView) bool { return b.Name == n })
+	if i < 0 {
+		return nil, fmt.Errorf("the cluster %s has no broker %q", v.Cluster, n)
+	}
+	if v.MetadataUnheardMS > 0 {
+		return []string{"the metadata does not answer: no other broker could take the leaderships of " + string(n)}, nil
+	}
+	if !v.Brokers[i].Alive {
+		return nil, nil // it is stopped: the other faults are no reason against that
+	}
+	alive := living(v)
+	delete(alive, n)
+	var reasons []string
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			if !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n) {
+				continue
+			}
+			if why := without(p, alive); why != "" {
+				reasons = append(reasons, place(t, p)+" "+why)
+			}
+		}
+	}
+	return reasons, nil
+}
+
+// without returns the harm to a partition if only the given brokers are alive; "" if none.
+func without(p edge.PartitionView, alive map[ident.Node]bool) string {
+	left := 0
+	for _, m := range p.ISR {
+		if alive[m] {
+			left++
+		}
+	}
+	switch {
+	case left == 0:
+		return "would have no live in-sync replica: it would neither take puts nor deliver"
+	case left < p.MinInSync:
+		return fmt.Sprintf("would have %d of %d in-sync replicas that its minimum asks for: it would refuse puts", left, p.MinInSync)
+	case left == 1 && len(p.Replicas) > 2:
+		return "would have its acknowledged messages on one live disk alone"
+	}
+	return ""
+}

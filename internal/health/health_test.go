@@ -1,0 +1,121 @@
+package health_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// three returns a cluster of three brokers that is well: one partition on all of them.
+func three() edge.ClusterView {
+	all := []ident.Node{"n1", "n2", "n3"}
+	return edge.ClusterView{
+		Cluster: "lockstep", Controller: "n1", Self: "n1",
+		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Alive: true}},
+		Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []edge.PartitionView{
+			{Leader: "n1", Replicas: all, ISR: all, MinInSync: 2},
+		}}},
+	}
+}
+
+func TestAssess(t *testing.T) {
+	kill := func(v *edge.ClusterView, brokers ...int) {
+		for _, i := range brokers {
+			v.Brokers[i].Alive = false
+		}
+	}
+	first := func(v *edge.ClusterView) *edge.PartitionView { return &v.Topics[0].Partitions[0] }
+	for name, c := range map[string]struct {
+		change func(*edge.ClusterView)
+		state  health.State
+		codes  []string
+	}{
+		"well":            {func(*edge.ClusterView) {}, health.Well, nil},
+		"a follower dead": {func(v *edge.ClusterView) { kill(v, 2); first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated, health.BrokerDead}},
+		"the leader dead": {func(v *edge.ClusterView) { kill(v, 0) }, health.Unsafe, []string{health.NoLeader, health.BrokerDead}},
+		"no leader":       {func(v *edge.ClusterView) { first(v).Leader = "" }, health.Unsafe, []string{health.NoLeader}},
+		"followers dead":  {func(v *edge.ClusterView) { kill(v, 1, 2) }, health.Unsafe, []string{health.BelowMinimum, health.BrokerDead}},
+		"all dead":        {func(v *edge.ClusterView) { kill(v, 0, 1, 2) }, health.Unsafe, []string{health.NoLeader, health.NoBrokers}},
+		"one disk":        {func(v *edge.ClusterView) { first(v).ISR, first(v).MinInSync = first(v).ISR[:1], 1 }, health.Unsafe, []string{health.OneDisk}},
+		"one replica": {func(v *edge.ClusterView) {
+			p := first(v)
+			p.Replicas, p.ISR, p.MinInSync = p.Replicas[:1], p.ISR[:1], 1
+		}, health.Well, nil},
+		"a replica behind": {func(v *edge.ClusterView) { first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated}},
+		"damaged":          {func(v *edge.ClusterView) { first(v).Damaged = []edge.DamageView{{Node: "n2"}} }, health.Unsafe, []string{health.Damaged}},
+		"disk full":        {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Unsafe, []string{health.LowSpace}},
+		"no metadata":      {func(v *edge.ClusterView) { v.MetadataUnheardMS = 5000; v.Controller = "" }, health.Degraded, []string{health.MetadataSilent}},
+		"no controller":    {func(v *edge.ClusterView) { v.Controller = "" }, health.Degraded, []string{health.NoController}},
+		"cannot leave":     {func(v *edge.ClusterView) { v.Brokers[2].Leaving = true }, health.Degraded, []string{health.LeavingStuck}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := three()
+			c.change(&v)
+			r := health.Assess(v, nil)
+			var codes []string
+			for _, a := range r.Alarms {
+				codes = append(codes, a.Code)
+				require.NotEmpty(t, a.Text)
+				require.NotEmpty(t, a.Do)
+			}
+			require.Equal(t, c.codes, codes)
+			require.Equal(t, c.state, r.State)
+			require.Contains(t, r.Summary, c.state.String()+": ")
+		})
+	}
+}
+
+// TestSilentBrokersAreNotWell: a broker without statistics is an alarm.
+func TestSilentBrokersAreNotWell(t *testing.T) {
+	r := health.Assess(three(), []string{"n2: no answer"})
+	require.Equal(t, health.Degraded, r.State)
+	require.Equal(t, health.StatisticsSilent, r.Alarms[0].Code)
+}
+
+func TestSummary(t *testing.T) {
+	v := three()
+	require.Equal(t, "well: 3 of 3 brokers alive, 1 topic, 1 partition", health.Assess(v, nil).Summary)
+	v.Brokers[2].Alive = false
+	require.Equal(t, "degraded: 2 of 3 brokers alive, 1 topic, 1 partition; 1 partition has fewer in-sync replicas than it should have; 1 broker is dead",
+		health.Assess(v, nil).Summary)
+}
+
+func TestStatesHaveNames(t *testing.T) {
+	text, err := json.Marshal(health.Assess(three(), nil))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"state":"well"`)
+	var r health.Report
+	require.NoError(t, json.Unmarshal(text, &r))
+	require.Error(t, json.Unmarshal([]byte(`{"state":"fine"}`), &r))
+}
+
+func TestSafeToStop(t *testing.T) {
+	reasons := func(v edge.ClusterView, n ident.Node) []string {
+		got, err := health.SafeToStop(v, n)
+		require.NoError(t, err)
+		return got
+	}
+	v := three()
+	require.Empty(t, reasons(v, "n1"), "two in-sync replicas stay")
+	v.Topics[0].Partitions[0].ISR = []ident.Node{"n1", "n2"}
+	require.Contains(t, reasons(v, "n1")[0], "1 of 2 in-sync replicas")
+	require.Contains(t, reasons(v, "n2")[0], "orders/0")
+	require.Empty(t, reasons(v, "n3"), "a replica that is not in sync is not missed")
+	v.Topics[0].Partitions[0].MinInSync = 1
+	require.Contains(t, reasons(v, "n1")[0], "one live disk")
+	v.Topics[0].Partitions[0].ISR = []ident.Node{"n1"}
+	require.Contains(t, reasons(v, "n1")[0], "no live in-sync replica")
+	v = three()
+	v.MetadataUnheardMS = 1
+	require.NotEmpty(t, reasons(v, "n1"))
+	v = three()
+	v.Brokers[0].Alive = false
+	require.Empty(t, reasons(v, "n1"), "it is stopped")
+	_, err := health.SafeToStop(v, "n9")
+	require.ErrorContains(t, err, `no broker "n9"`)
+}

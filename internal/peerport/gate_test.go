@@ -1,0 +1,106 @@
+package peerport_test
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/peerport"
+)
+
+// fakeConn is a connection from an address.
+type fakeConn struct {
+	net.Conn
+	from   string
+	closed atomic.Bool
+}
+
+func (c *fakeConn) Close() error         { c.closed.Store(true); return nil }
+func (c *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.from), Port: 1} }
+
+// enter makes n connections of an address.
+func enter(g *peerport.Gate, from string, n int) (conns []*fakeConn, seats []*peerport.Seat) {
+	for range n {
+		c := &fakeConn{from: from}
+		conns = append(conns, c)
+		seats = append(seats, g.Enter(c))
+	}
+	return conns, seats
+}
+
+func open(conns []*fakeConn) (n int) {
+	for _, c := range conns {
+		if !c.closed.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestAFloodDisplacesItself: beyond the limits the oldest waiting connection goes, first of the
+// same address. Connections of brokers stay, and a broker that is quick gets in.
+func TestAFloodDisplacesItself(t *testing.T) {
+	g := peerport.NewGate(peerport.Limits{Admitted: 2, Waiting: 8})
+	brokers, seats := enter(g, "10.0.0.1", 2)
+	require.True(t, seats[0].Admit())
+	require.True(t, seats[1].Admit())
+	require.True(t, seats[1].Admit(), "a second call changes nothing")
+
+	others, _ := enter(g, "10.0.0.2", 3)
+	flood, _ := enter(g, "10.6.6.6", 100)
+	require.Equal(t, 4, open(flood), "half of the waiting seats")
+	require.Equal(t, 3, open(others), "one address does not displace another")
+	require.False(t, flood[99].closed.Load(), "the newest stays")
+	enter(g, "10.7.7.7", 4)
+	require.Equal(t, 0, open(others), "the oldest of all go")
+	require.Equal(t, 2, open(brokers))
+	require.Equal(t, peerport.Counts{Admitted: 2, Waiting: 8, Displaced: 99}, g.Counts())
+
+	late, lateSeats := enter(g, "10.0.0.1", 1)
+	require.False(t, lateSeats[0].Admit(), "too many brokers")
+	require.False(t, late[0].closed.Load(), "its goroutine closes it")
+	seats[0].Leave()
+	seats[0].Leave()
+	require.True(t, lateSeats[0].Admit())
+	require.Equal(t, 2, g.Counts().Admitted)
+	require.EqualValues(t, 1, g.Counts().Refused)
+}
+
+// TestADisplacedConnectionIsNotAdmitted: its handshake may end at the same moment.
+func TestADisplacedConnectionIsNotAdmitted(t *testing.T) {
+	g := peerport.NewGate(peerport.Limits{Admitted: 10, Waiting: 2})
+	conns, seats := enter(g, "10.0.0.1", 2)
+	require.True(t, conns[0].closed.Load())
+	require.False(t, seats[0].Admit())
+	require.True(t, seats[1].Admit())
+	for _, s := range seats {
+		s.Leave()
+	}
+	require.Equal(t, peerport.Counts{Displaced: 1}, g.Counts())
+}
+
+// TestAListenerGivesSeats: a connection leaves its seat with its Close.
+func TestAListenerGivesSeats(t *testing.T) {
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := peerport.NewGate(peerport.Limits{Admitted: 4, Waiting: 4})
+	l := peerport.NewListener(raw, g)
+	defer l.Close()
+	client, err := net.Dial("tcp", raw.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	require.Equal(t, 1, g.Counts().Waiting)
+	require.True(t, c.(*peerport.Conn).Seat.Admit())
+	require.Equal(t, peerport.Counts{Admitted: 1}, g.Counts())
+	require.NoError(t, c.Close())
+	require.Equal(t, peerport.Counts{}, g.Counts())
+	require.NoError(t, l.Close())
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+	_ = client.SetReadDeadline(time.Now().Add(patience))
+}

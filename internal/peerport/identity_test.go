@@ -1,0 +1,158 @@
+package peerport_test
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/peerport"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+const patience = 10 * time.Second
+
+// handshake connects two identities and returns the serial number of the server's certificate.
+func handshake(t *testing.T, server, client *peerport.Identity) (string, error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	refused := make(chan error, 1)
+	go func() { // ends with the connection
+		c, err := l.Accept()
+		if err != nil {
+			refused <- err
+			return
+		}
+		defer c.Close()
+		s := tls.Server(c, server.Config())
+		err = s.Handshake()
+		if err == nil {
+			_, err = s.Write([]byte("x"))
+		}
+		refused <- err
+	}()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer raw.Close()
+	require.NoError(t, raw.SetDeadline(time.Now().Add(patience)))
+	config := client.Config().Clone()
+	config.ServerName = "127.0.0.1"
+	c := tls.Client(raw, config)
+	_, err = c.Read(make([]byte, 1)) // in TLS 1.3 a server refuses after the client's handshake
+	if served := <-refused; served != nil {
+		return "", served
+	}
+	if err != nil {
+		return "", err
+	}
+	return c.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
+}
+
+func files(a *certs.Authority, name string) peerport.Files {
+	return peerport.Files{Cert: a.File(name + ".pem"), Key: a.File(name + ".key"), CA: a.File("ca.pem")}
+}
+
+// TestFilesAreRenewed: connections use a new certificate and a new authority without a restart,
+// on both ends. Files that cannot be used change nothing, and are logged once.
+func TestFilesAreRenewed(t *testing.T) {
+	old, next := certs.New(t), certs.New(t)
+	old.Issue("n1")
+	old.Issue("n2")
+	next.Issue("n1")
+	next.Issue("n2")
+	log, logged := logtest.NewNullLogger()
+	n1, err := peerport.Load(files(old, "n1"), nil, log)
+	require.NoError(t, err)
+	n2, err := peerport.Load(files(old, "n2"), nil, log)
+	require.NoError(t, err)
+	first, err := handshake(t, n1, n2)
+	require.NoError(t, err)
+
+	// A new certificate of the same authority.
+	old.Issue("n1")
+	require.Eventually(t, func() bool { serial, err := handshake(t, n1, n2); return err == nil && serial != first }, patience, 20*time.Millisecond)
+	second, err := handshake(t, n1, n2)
+	require.NoError(t, err)
+
+	// Files that cannot be used.
+	good := read(t, old.File("n1.pem"))
+	logged.Reset()
+	write(t, old.File("n1.pem"), "nothing")
+	require.Eventually(t, func() bool { _ = n1.Config(); return errorsIn(logged) == 1 }, patience, 20*time.Millisecond)
+	require.Never(t, func() bool { _ = n1.Config(); return errorsIn(logged) > 1 }, 600*time.Millisecond, 20*time.Millisecond, "logged once, in two reads")
+	serial, err := handshake(t, n1, n2)
+	require.NoError(t, err)
+	require.Equal(t, second, serial)
+	require.NoError(t, os.Remove(old.File("n1.pem")))
+	require.Never(t, func() bool { _, err := handshake(t, n1, n2); return err != nil }, 400*time.Millisecond, 50*time.Millisecond, "a file that is gone")
+	write(t, old.File("n1.pem"), good)
+
+	// Another authority: first both are trusted, then the certificates change, then the old
+	// authority goes.
+	ca := old.File("ca.pem")
+	write(t, ca, read(t, ca)+read(t, next.File("ca.pem")))
+	renewed, err := peerport.Load(peerport.Files{Cert: next.File("n2.pem"), Key: next.File("n2.key"), CA: ca}, nil, log)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { _, err := handshake(t, n1, renewed); return err == nil }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := handshake(t, renewed, n2); return err == nil }, patience, 20*time.Millisecond)
+	for _, name := range []string{"n1", "n2"} {
+		write(t, old.File(name+".key"), read(t, next.File(name+".key")))
+		write(t, old.File(name+".pem"), read(t, next.File(name+".pem")))
+	}
+	write(t, ca, read(t, next.File("ca.pem")))
+	require.Eventually(t, func() bool {
+		stranger, err := peerport.Load(files(next, "n2"), nil, log)
+		require.NoError(t, err)
+		_, err = handshake(t, n1, stranger)
+		return err == nil
+	}, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := handshake(t, n1, n2); return err == nil }, patience, 20*time.Millisecond)
+}
+
+func errorsIn(logged *logtest.Hook) (n int) {
+	for _, e := range logged.AllEntries() {
+		if e.Level == logrus.ErrorLevel {
+			n++
+		}
+	}
+	return n
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+}
+
+func TestFilesThatCannotBeLoaded(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("n1")
+	ca.Issue("n2")
+	none, err := peerport.Load(peerport.Files{}, nil, nil)
+	require.NoError(t, err)
+	require.Nil(t, none)
+	for _, f := range []peerport.Files{
+		{Cert: "/nowhere/n1.pem", Key: ca.File("n1.key"), CA: ca.File("ca.pem")},
+		{Cert: ca.File("n1.pem"), Key: ca.File("n2.key"), CA: ca.File("ca.pem")},
+		{Cert: ca.File("n1.pem"), Key: ca.File("n1.key"), CA: ca.File("n1.key")},
+	} {
+		_, err := peerport.Load(f, nil, nil)
+		require.Error(t, err)
+	}
+	only, err := peerport.Load(peerport.Files{CA: ca.File("ca.pem")}, nil, nil)
+	require.NoError(t, err)
+	require.Nil(t, only.Leaf())
+}

@@ -1,0 +1,132 @@
+package peerport
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// anyNode stands for the node name in the pattern of names.
+const anyNode = "*"
+
+// ErrName means that a certificate of the right authority does not belong to a broker, or to
+// another one.
+var ErrName = errors.New("not the certificate of the broker")
+
+// Names knows the names in the certificates of brokers.
+type Names struct {
+	prefix, suffix string
+	mu             struct {
+		sync.Mutex
+		nodes   []string        // known by configuration
+		members func() []string // known by the embedded etcd; nil = none
+	}
+}
+
+// NewNames returns the names of a pattern in which * stands for the node name; "" is "*". The
+// nodes are those that may reach the embedded etcd if the pattern alone does not distinguish
+// brokers from other holders of a certificate.
+func NewNames(pattern string, nodes ...string) (*Names, error) {
+	if pattern == "" {
+		pattern = anyNode
+	}
+	n := &Names{}
+	var found bool
+	if n.prefix, n.suffix, found = strings.Cut(pattern, anyNode); !found || strings.Contains(n.suffix, anyNode) {
+		return nil, fmt.Errorf("%q must contain one *, which stands for the node name", pattern)
+	}
+	n.SetNodes(nodes)
+	return n, nil
+}
+
+// SetNodes replaces the known nodes.
+func (n *Names) SetNodes(nodes []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.nodes = slices.Clone(nodes)
+}
+
+// SetMembers adds the nodes that f returns at each check.
+func (n *Names) SetMembers(f func() []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.members = f
+}
+
+// Of returns the DNS name in the certificate of a node.
+func (n *Names) Of(node string) string { return n.prefix + node + n.suffix }
+
+// Check returns ErrName unless the certificate belongs to the node.
+func (n *Names) Check(cert *x509.Certificate, node string) error {
+	if !slices.Contains(cert.DNSNames, n.Of(node)) && !n.isAll(cert) {
+		return fmt.Errorf("%w: %s lacks the DNS name %q of broker %q", ErrName, describe(cert), n.Of(node), node)
+	}
+	return bothEnds(cert)
+}
+
+// isAll reports whether the certificate belongs to all brokers: it has the pattern itself as a
+// wildcard name.
+func (n *Names) isAll(cert *x509.Certificate) bool {
+	return n.prefix == "" && strings.HasPrefix(n.suffix, ".") && slices.Contains(cert.DNSNames, n.Of(anyNode))
+}
+
+// CheckAny returns ErrName unless the certificate belongs to a broker, whichever that is.
+func (n *Names) CheckAny(cert *x509.Certificate) error {
+	if n.prefix+n.suffix != "" {
+		for _, name := range cert.DNSNames {
+			if len(name) > len(n.prefix)+len(n.suffix) && strings.HasPrefix(name, n.prefix) && strings.HasSuffix(name, n.suffix) {
+				return bothEnds(cert)
+			}
+		}
+		return fmt.Errorf("%w: %s has no DNS name like %q", ErrName, describe(cert), n.Of(anyNode))
+	}
+	known := n.known()
+	for _, name := range cert.DNSNames {
+		if slices.Contains(known, name) {
+			return bothEnds(cert)
+		}
+	}
+	return fmt.Errorf("%w: %s names none of the known brokers %q", ErrName, describe(cert), known)
+}
+
+func (n *Names) known() []string {
+	n.mu.Lock()
+	nodes, members := slices.Clone(n.mu.nodes), n.mu.members
+	n.mu.Unlock()
+	if members != nil {
+		nodes = append(nodes, members()...)
+	}
+	nodes = slices.DeleteFunc(nodes, func(s string) bool { return s == "" })
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// bothEnds refuses a certificate that is issued for one end of a connection only. A broker is
+// client and server of its peers, and the certificate of a client says in most installations
+// that it is none of a server.
+func bothEnds(cert *x509.Certificate) error {
+	if len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) == 0 || slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return nil
+	}
+	for usage, name := range map[x509.ExtKeyUsage]string{x509.ExtKeyUsageServerAuth: "serverAuth", x509.ExtKeyUsageClientAuth: "clientAuth"} {
+		if !slices.Contains(cert.ExtKeyUsage, usage) {
+			return fmt.Errorf("%w: %s lacks the extended key usage %s", ErrName, describe(cert), name)
+		}
+	}
+	return nil
+}
+
+// maxShown bounds the names of a certificate in a log line.
+const maxShown = 256
+
+// describe names a certificate in a log line.
+func describe(cert *x509.Certificate) string {
+	text := fmt.Sprintf("certificate %q with DNS names %q", cert.Subject.String(), cert.DNSNames)
+	if len(text) > maxShown {
+		text = text[:maxShown] + "…"
+	}
+	return fmt.Sprintf("%s (serial %s)", text, cert.SerialNumber)
+}

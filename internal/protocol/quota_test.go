@@ -1,0 +1,120 @@
+package protocol_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+)
+
+// TestRateLimitedPuts: a put beyond the user's rate is refused definitely, and the connection
+// stays open.
+func TestRateLimitedPuts(t *testing.T) {
+	r, root, with := closed(t)
+	b := newBroker(t, with)
+	token, err := r.Create(t.Context(), access.NewUser{Name: "shop"})
+	require.NoError(t, err)
+	require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
+	few := int64(3)
+	require.NoError(t, r.SetQuota(t.Context(), "shop", access.QuotaChange{PutRate: &few}))
+	c := b.dial()
+	c.send("AUTH\n" + sized(token))
+	c.read()
+	c.send("MPUB t\n" + multi("1", "2", "3"))
+	c.response("OK")
+	for send, want := range map[string]string{
+		"PUB t\n" + sized("m"):              "E_PUB_FAILED PUB failed rate limited, not stored",
+		"MPUB t\n" + multi("m", "n"):        "E_MPUB_FAILED MPUB failed rate limited, not stored",
+		"DPUB t 1\n" + sized("m"):           "E_DPUB_FAILED DPUB failed rate limited, not stored",
+		"PUB_EXT t\n" + sized(ext("", "m")): "E_PUB_FAILED PUB failed rate limited, not stored",
+	} {
+		c.send(send)
+		c.error(want)
+	}
+	require.Equal(t, []int{3}, b.cluster.Puts())
+	other := b.dial()
+	other.send("AUTH\n" + sized(root))
+	other.read()
+	other.publish("t", "of another user")
+}
+
+// TestOneChannelTakesTheRightToAdminister: a message for one channel alone is hidden from all
+// others, those that archive and audit too.
+func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
+	r, _, with := closed(t)
+	b := newBroker(t, with)
+	tokens := map[string]string{}
+	for name, rights := range map[string]access.Right{"writer": access.Publish, "keeper": access.Publish | access.Administer} {
+		var err error
+		tokens[name], err = r.Create(t.Context(), access.NewUser{Name: name})
+		require.NoError(t, err)
+		require.NoError(t, r.GrantTopic(t.Context(), name, "t", rights))
+	}
+	for _, header := range []string{
+		`{"##only_channel":"ch"}`, `{"##ONLY_channel":"ch"}`, `{"a":"##only_channel","##only_CHANNEL":"ch"}`,
+		`{"\u0023#only_channel":"ch"}`, `{"##only_channe\u006c":"ch"}`, "{\"##only_\u0063hannel\":\"ch\"}",
+	} {
+		for verb, body := range map[string]string{"PUB_EXT": sized(ext(header, "m")), "MPUB_EXT": multi(ext("{}", "m"), ext(header, "m"))} {
+			c := b.dial()
+			c.send("AUTH\n" + sized(tokens["writer"]))
+			c.read()
+			c.send(verb + " t\n" + body)
+			c.fatal(`E_UNAUTHORIZED AUTH failed for ` + verb + ` with ##only_channel on "t": it takes the right to administer the topic`)
+			c = b.dial()
+			c.send("AUTH\n" + sized(tokens["keeper"]))
+			c.read()
+			c.send(verb + " t\n" + body)
+			c.response("OK")
+		}
+	}
+	c := b.dial()
+	c.send("AUTH\n" + sized(tokens["writer"]))
+	c.read()
+	c.send("PUB_EXT t\n" + sized(ext(`{"note":"##only_channel"}`, "m")))
+	c.response("OK")
+
+	open := newBroker(t).dial()
+	open.send("PUB_EXT t\n" + sized(ext(`{"##only_channel":"ch"}`, "m")))
+	open.response("OK")
+}
+
+// TestExpansionBeforeACommand: a client that may do nothing cannot have the broker decompress
+// gigabytes; one whose command was allowed may send what compresses well.
+func TestExpansionBeforeACommand(t *testing.T) {
+	_, root, with := closed(t)
+	for _, how := range []string{"deflate", "snappy"} {
+		t.Run(how, func(t *testing.T) {
+			b := newBroker(t, with)
+			compressed := func() *client {
+				c := b.dial()
+				c.identify(`{"feature_negotiation":true,"` + how + `":true}`)
+				c.compress(how)
+				return c
+			}
+			c := compressed()
+			nops := strings.Repeat("NOP\n", 1<<18)
+			for range 64 { // 64 MiB
+				if _, err := io.WriteString(c.w, nops); err != nil {
+					break // the broker has ended the connection
+				}
+			}
+			_ = c.w.(packer).Flush() // likewise
+			_, err := c.next()
+			require.Error(t, err)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "64 MiB were taken")
+
+			c = compressed()
+			c.send("AUTH\n" + sized(root))
+			require.Contains(t, c.read().data, `"root"`)
+			for range 8 {
+				c.publish("t", repeat("\x00", 1<<20))
+			}
+			c.send(nops + nops + nops)
+			c.publish("t", "m")
+		})
+	}
+}
