@@ -18,5 +18,5 @@ echo "nsqd:x:$user:$user:nsqd:/var/lib/lockstep:/sbin/nologin" >"$root/etc/passw
 echo "nsqd:x:$user:" >"$root/etc/group"
 echo "hosts: files dns" >"$root/etc/nsswitch.conf"
 chmod 1777 "$root/tmp"
-chmod 0750 "$root/var/lib/lockstep"
+chmod 0700 "$root/var/lib/lockstep"
 [ "$(id -u)" != 0 ] || chown "$user:$user" "$root/var/lib/lockstep"

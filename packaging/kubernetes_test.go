@@ -176,6 +176,11 @@ func TestStatefulSet(t *testing.T) {
 	for i := range 3 {
 		c.ready(i)
 	}
+	_, err := try("", c.n.outside("curl -sSf -d one http://"+addressOf(0, 0)+":4151/pub?topic=orders"))
+	require.Error(t, err, "no client may do anything before the first user")
+	root := strings.TrimSpace(sh(t, "", podman(t)+" exec "+c.name(0)+" /usr/bin/nsqctl user create root --admin"))
+	c.bearer = "-H 'Authorization: Bearer " + root + "'"
+	eventually(t, "every pod knows the user", c.n.outside("curl -sSf "+c.bearer+" http://"+addressOf(1, 0)+":4151/stats"))
 	require.Equal(t, "OK", c.http(0, "/pub?topic=orders", "-d one"))
 	require.Contains(t, c.http(1, "/v1/cluster", ""), `"replication_factor":3,"min_in_sync":2`)
 
@@ -188,7 +193,7 @@ func TestStatefulSet(t *testing.T) {
 	c.start(2)
 	c.ready(2)
 	require.Equal(t, "OK", c.http(2, "/pub?topic=orders", "-d three"))
-	eventually(t, "all are in sync again", c.n.outside(fmt.Sprintf(`curl -sSf http://%s:4151/v1/cluster | grep -E '"isr":\["lockstep-[0-2]","lockstep-[0-2]","lockstep-[0-2]"\]'`, addressOf(0, 0))))
+	eventually(t, "all are in sync again", c.n.outside(fmt.Sprintf(`curl -sSf `+c.bearer+` http://%s:4151/v1/cluster | grep -E '"isr":\["lockstep-[0-2]","lockstep-[0-2]","lockstep-[0-2]"\]'`, addressOf(0, 0))))
 	require.Contains(t, c.http(1, "/lookup?topic=orders", ""), ".lockstep-brokers.messaging.svc:4151")
 	for i := range 3 {
 		c.stop(i)
@@ -203,6 +208,7 @@ type pods struct {
 	n           *network
 	dir         string
 	generations []int
+	bearer      string // curl's flag with the token of the first user
 }
 
 func (c *pods) name(i int) string { return fmt.Sprintf("%s-%d", c.m.set.Name, i) }
@@ -324,7 +330,7 @@ func (c *pods) ready(i int) {
 
 func (c *pods) http(i int, path, flags string) string {
 	c.t.Helper()
-	return sh(c.t, "", c.n.outside(fmt.Sprintf("curl -sS --fail-with-body %s 'http://%s:4151%s'", flags, addressOf(i, c.generations[i]), path)))
+	return sh(c.t, "", c.n.outside(fmt.Sprintf("curl -sS --fail-with-body %s %s 'http://%s:4151%s'", c.bearer, flags, addressOf(i, c.generations[i]), path)))
 }
 
 // stop ends a pod with SIGTERM; a kill fails the test.

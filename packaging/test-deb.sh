@@ -29,7 +29,7 @@ step install
 on "DEBIAN_FRONTEND=noninteractive apt-get install -y /downloads/$(basename "$old")"
 [ "$(on 'systemctl is-enabled nsqd || true')" = disabled ] || fail "a new broker must not start by itself"
 [ "$(property ActiveState)" = inactive ] || fail "a new broker must not run"
-[ "$(on 'stat -c %U:%G:%a /var/lib/lockstep')" = lockstep:lockstep:750 ] || fail "owner of the data"
+[ "$(on 'stat -c %U:%G:%a /var/lib/lockstep')" = lockstep:lockstep:700 ] || fail "owner of the data"
 on 'id lockstep'
 [ "$(on 'stat -c %a /etc/default/nsqd')" = 640 ] || fail "secrets can be read by everybody"
 on 'dpkg --verify lockstep'

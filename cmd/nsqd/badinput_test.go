@@ -45,7 +45,7 @@ func TestBadInput(t *testing.T) {
 		"CLS\n":                                "E_INVALID cannot CLS in current state",
 		"AUTH\n" + body("x"):                   "E_AUTH_DISABLED AUTH disabled",
 		"IDENTIFY\n" + size(0):                 "E_BAD_BODY IDENTIFY invalid body size 0",
-		"IDENTIFY\n\x7f\xff\xff\xff":           "E_BAD_BODY IDENTIFY body too big 2147483647 > 5242880",
+		"IDENTIFY\n\x7f\xff\xff\xff":           "E_BAD_BODY IDENTIFY body too big 2147483647 > 65536",
 		"IDENTIFY\n" + body("{{{"):             "E_BAD_BODY IDENTIFY failed to decode JSON body",
 		"IDENTIFY\n" + body(`{"client_id":7}`): "E_BAD_BODY IDENTIFY failed to decode JSON body",
 	} {
@@ -347,8 +347,9 @@ func TestMoreClientsThanFiles(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		_, err = conn.Write([]byte("  V2NOP\nPUB t0\n\x00\x00\x00\x01x"))
 		require.NoError(t, err)
-		n, _ := io.ReadFull(conn, make([]byte, 10)) // empty if it was refused
-		return n == 10
+		answer := make([]byte, 10)
+		n, _ := io.ReadFull(conn, answer) // an error frame if it was refused
+		return n == 10 && string(answer[8:]) == "OK"
 	})
 	b.quiet()
 }

@@ -53,7 +53,7 @@ func TestFlagsShow(t *testing.T) {
 func (b *broker) showsSettings() {
 	b.t.Helper()
 	for option, want := range map[string]string{
-		"log_level": "1", "id": "7", "log_prefix": "<test> ", "tls_required": "0", "tls_min_version": "769", "auth_http_addresses": "[]",
+		"log_level": "1", "id": "7", "log_prefix": "<test> ", "tls_required": "0", "tls_min_version": "771", "auth_http_addresses": "[]",
 		"nsqlookupd_tcp_addresses": "[]", "msg_timeout": "4000000000", "snappy": "false", "e2e_processing_latency_percentiles": "[0.5,0.99]",
 	} {
 		_, got := b.get("/config/" + option)

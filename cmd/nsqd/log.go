@@ -21,9 +21,9 @@ const timeLayout = "2006/01/02 15:04:05.000000"
 // newLog makes the process's log, on stderr.
 func newLog(o config.Options) *logrus.Logger {
 	log := logrus.New()
-	log.SetFormatter(lineFormat{prefix: o.LogPrefix})
+	log.SetFormatter(newLimitedFormat(lineFormat{prefix: o.LogPrefix}))
 	if o.LogFormat == "json" {
-		log.SetFormatter(newJSONFormat(o.NodeName))
+		log.SetFormatter(newLimitedFormat(newJSONFormat(o.NodeName)))
 	}
 	level, err := parseLevel(o.LogLevel)
 	if err != nil {

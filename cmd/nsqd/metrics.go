@@ -52,12 +52,3 @@ func one(is bool) float64 {
 	}
 	return 0
 }
-
-// refused counts a connection of a client above the limit of open files.
-func (p *process) refused(http bool) {
-	port := metrics.PortTCP
-	if http {
-		port = metrics.PortHTTP
-	}
-	p.metrics.ConnectionRefused(port, metrics.ReasonFileLimit)
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/datapath"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
@@ -49,6 +50,7 @@ type process struct {
 	authTLS  *tls.Config // for auth services
 	users    *access.Registry
 	guard    *guard.Guard
+	bodies   *budget.Budget // for bodies that clients are sending
 	// auditFile is nil without --audit-file.
 	auditFile *guard.AuditFile
 	identity  *peerport.Identity // towards other brokers; nil without TLS
@@ -102,6 +104,10 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if err := p.openUsers(); err != nil {
 		return err
 	}
+	p.metrics = metrics.New(p.o.MetricsMaxSeries)
+	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
+	p.bodies = newBodies(p.o)
+	p.metrics.Gauge("receiving_bytes", func() float64 { return float64(p.bodies.Used()) })
 	if p.o.AuditFile != "" {
 		if err := p.openAudit(); err != nil {
 			return err
@@ -111,8 +117,6 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if p.identity, p.names, err = loadPeerIdentity(p.o, p.log); err != nil {
 		return err
 	}
-	p.metrics = metrics.New(p.o.MetricsMaxSeries)
-	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
 	// 2. Sockets before anything changes, so that a port in use is found early. They answer
 	// from here on, at first only with the reason why the broker does not serve yet.
 	if err := p.listen(); err != nil {
@@ -333,7 +337,7 @@ func (p *process) lockDataPath() error {
 	if p.lock, err = datapath.Lock(p.dir); err != nil {
 		return fmt.Errorf("lock data path %s: %w", p.dir, err)
 	}
-	return nil
+	return p.tightenDataPath()
 }
 
 // stockData refuses the data path of a stock nsqd.

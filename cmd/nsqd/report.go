@@ -95,6 +95,9 @@ func (c *liveConfig) SetLogLevel(name string) error {
 
 // SetLookupdAddresses changes the nsqlookupds that this broker registers with.
 func (c *liveConfig) SetLookupdAddresses(addresses []string) error {
+	if err := lookup.Validate(addresses); err != nil {
+		return err
+	}
 	c.lookup.SetAddresses(addresses)
 	return nil
 }

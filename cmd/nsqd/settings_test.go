@@ -39,7 +39,7 @@ etcd_username = "u"
 etcd_password_file = "`+filepath.Join(dir, "missing")+`"
 data_path = "`+stock+`"
 `)
-	code, stdout, stderr := refused(t, "--check-config", "--config="+file, "--max-rdy-count=many")
+	code, stdout, stderr := refused(t, "--check-config", "--config="+file, "--max-rdy-count=many", "--require-users")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
 	for _, fault := range []string{
@@ -61,7 +61,7 @@ data_path = "`+stock+`"
 
 	// Valid settings are reported as valid, with the warnings of a start.
 	data := filepath.Join(dir, "data")
-	code, stdout, stderr = refused(t, "--check-config", "--data-path="+data, "--verbose", "--node-name=n1", "--broadcast-address=n1.example", "--rpc-address=0.0.0.0:1",
+	code, stdout, stderr = refused(t, "--check-config", "--data-path="+data, "--verbose", "--require-users", "--node-name=n1", "--broadcast-address=n1.example", "--rpc-address=0.0.0.0:1",
 		"--rpc-tls-cert="+ca.File("n1.pem"), "--rpc-tls-key="+ca.File("n1.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
 	require.Zero(t, code, stderr)
 	require.Equal(t, "the settings are valid\n", stdout)

@@ -23,7 +23,7 @@ func (p *process) openUsers() error {
 		return fmt.Errorf("--bootstrap-admin-token-file: %w", err)
 	}
 	p.users = access.NewRegistry(access.Options{
-		Keys: meta.Keys{Cluster: p.o.ClusterName}, Bootstrap: token, Enforce: len(p.o.AuthHTTPAddress) > 0, Log: p.log,
+		Keys: meta.Keys{Cluster: p.o.ClusterName}, Bootstrap: token, Enforce: len(p.o.AuthHTTPAddress) > 0 || p.o.RequireUsers, Log: p.log,
 	})
 	return nil
 }
@@ -54,8 +54,11 @@ func (p *process) awaitUsers(ctx context.Context) error {
 	for {
 		changed := p.users.Changed()
 		if policy := p.users.Policy(); policy != nil {
-			if !policy.Enforced() {
+			switch {
+			case !policy.Enforced():
 				p.warnOfStrangers()
+			case !policy.Administered() && len(p.o.AuthHTTPAddress) == 0 && p.o.BootstrapAdmin == "":
+				p.log.Warn("CLOSED to every client until there is an administrator: run `nsqctl user create root --admin` on this machine")
 			}
 			return nil
 		}
@@ -72,7 +75,7 @@ func (p *process) awaitUsers(ctx context.Context) error {
 func (p *process) warnOfStrangers() {
 	for _, a := range []net.Addr{p.sockets.TCPAddr(), p.sockets.HTTPAddr(), p.sockets.HTTPSAddr()} {
 		if tcp, ok := a.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-			p.log.WithField("address", a).Warn("OPEN to the network: every client that reaches this port may do everything, until the first user is made (nsqctl user create --help)")
+			p.log.WithField("address", a).Warn("OPEN to the network: every client that reaches this port may do everything, as --insecure-clients or --insecure-http allows, until the first user is made (nsqctl user create --help)")
 		}
 	}
 }

@@ -72,9 +72,12 @@ func clientTLS(o config.Options) server.TLSOptions {
 }
 
 func (p *process) serverOptions() server.Options {
+	l := limitClients(p.files, p.o)
 	return server.Options{
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
-		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: p.files.tcp, MaxHTTP: p.files.http, Refused: p.refused, Log: p.log,
+		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
+		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
+		LoginTimeout: p.o.LoginTimeout, Metrics: p.metrics, Log: p.log,
 	}
 }
 
@@ -156,7 +159,7 @@ func (p *process) answer() {
 	p.standby.step("reading the data path")
 	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
-		Publisher: p.standby, Subscribers: p.standby, Guard: p.guard, Metrics: p.metrics, Log: p.log,
+		Publisher: p.standby, Subscribers: p.standby, Guard: p.guard, Metrics: p.metrics, Bodies: p.bodies, Log: p.log,
 	})
 	api := p.standby.port(func(b *backends) http.Handler { return b.api })
 	h := server.Handlers{
@@ -165,18 +168,23 @@ func (p *process) answer() {
 	}
 	if p.o.TLSRequired == config.TLSRequiredAll {
 		h.HTTP = httpapi.RequireTLS(h.HTTP, server.Port(p.sockets.HTTPSAddr()))
+		h.Lookup = httpapi.RequireTLS(h.Lookup, server.Port(p.sockets.HTTPSAddr()))
 	}
 	p.sockets.Start(h)
 }
 
 // serve makes the edges use the broker.
 func (p *process) serve() {
-	p.lookup.SetAddresses(p.o.LookupdTCPAddress)
+	if err := lookup.Validate(p.o.LookupdTCPAddress); err != nil {
+		p.log.WithError(err).Error("this broker registers with no nsqlookupd: correct --lookupd-tcp-address")
+	} else {
+		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
+	}
 	page := webui.New(p.broker)
 	backend := httpapi.Backend{
 		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(),
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Bodies: p.bodies, Recorder: p.metrics,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
 		}, {
@@ -239,6 +247,7 @@ func (p *process) protocolOptions() protocol.Options {
 	o.Deflate, o.MaxDeflate, o.Snappy = src.Deflate, src.MaxDeflateLevel, src.Snappy
 	o.TopologyRegion, o.TopologyZone = src.TopologyRegion, src.TopologyZone
 	o.RequeueOnDisconnect = src.RequeueOnDisconnect
+	o.LoginTimeout, o.MaxPerUser = src.LoginTimeout, limitClients(p.files, src).perUser
 	switch src.TLSRequired {
 	case config.TLSRequiredAll:
 		o.TLSRequired = protocol.TLSRequired

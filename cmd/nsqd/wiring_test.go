@@ -29,6 +29,8 @@ var elsewhere = map[string]string{
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
 	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/verify/e2e",
+	"require_users": "TestRequireUsers", "max_receiving_bytes": "TestLimitsAtThePorts",
+	"insecure_clients": "TestExposedClientPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
 	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
 	"etcd_found_without": "internal/etcdserver",
 	"etcd_heartbeat":     "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
@@ -66,7 +68,11 @@ func TestEveryFlagReachesItsUser(t *testing.T) {
 		_, noop = config.NoOps()[flag]
 		o, _, err := config.Load(config.Source{
 			Args: append(companions(key), "--"+flag+"="+another(key)),
-			Env:  func(string) (string, bool) { return "", false }, ReadFile: os.ReadFile,
+			// Without these the default addresses would be narrowed to loopback.
+			Env: func(name string) (string, bool) {
+				return "true", name == "NSQD_INSECURE_CLIENTS" || name == "NSQD_INSECURE_HTTP"
+			},
+			ReadFile: os.ReadFile,
 		})
 		if elsewhere[key] != "" {
 			continue

@@ -263,6 +263,31 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
+// TestANameCannotBeGuessedByTime: a token of nobody costs a hash as one of a user does.
+func TestANameCannotBeGuessedByTime(t *testing.T) {
+	r, _ := registry(t, access.Options{})
+	_, err := r.Create(t.Context(), access.NewUser{Name: "root", Admin: true})
+	require.NoError(t, err)
+	_, err = r.Create(t.Context(), access.NewUser{Name: "certified", Certificate: true})
+	require.NoError(t, err)
+	least := func(name string) time.Duration {
+		shortest := time.Hour
+		for range 3 {
+			began := time.Now()
+			_, err := r.Verify(t.Context(), name+"."+strings.Repeat("x", 43))
+			require.ErrorIs(t, err, access.ErrBadToken)
+			shortest = min(shortest, time.Since(began))
+		}
+		return shortest
+	}
+	known := least("root")
+	for _, name := range []string{"nobody", "certified", "anonymous", "bootstrap"} {
+		took := least(name)
+		require.Greater(t, 3*took, known, "%s: %v, and a user's %v", name, took, known)
+		require.Less(t, took, 3*known, "%s: %v, and a user's %v", name, took, known)
+	}
+}
+
 // TestQuotaOfAUser: a change sets the numbers that it names, survives the metadata, and holds
 // for the user alone.
 func TestQuotaOfAUser(t *testing.T) {

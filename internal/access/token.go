@@ -27,6 +27,10 @@ const (
 	maxHashing = 1
 )
 
+// noUser is the hash that the tokens of unknown users are compared with: their time must not
+// reveal which names exist. Its result is ignored.
+const noUser = "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"
+
 // ErrBadToken means that no user has this token.
 var ErrBadToken = errors.New("access: no user has this token")
 
@@ -107,32 +111,40 @@ func (v *verifier) verify(ctx context.Context, p *Policy, token string) (Identit
 		return Identity{}, ErrBadToken
 	}
 	u, secret := p.owner(token)
-	if u == nil {
+	if secret == "" {
 		return Identity{}, ErrBadToken
+	}
+	hash := noUser // an unknown name takes as long as a known one
+	if u != nil {
+		hash = u.Hash
 	}
 	select {
 	case v.hashing <- struct{}{}:
 	case <-ctx.Done():
 		return Identity{}, ctx.Err()
 	}
-	err := bcrypt.CompareHashAndPassword([]byte(u.Hash), []byte(secret))
+	err := bcrypt.CompareHashAndPassword([]byte(hash), []byte(secret))
 	<-v.hashing
-	if err != nil {
+	if err != nil || u == nil {
 		return Identity{}, ErrBadToken
 	}
 	v.remember(sum, verified{u.Name, u.TokenID})
 	return Identity{Kind: Named, Name: u.Name, TokenID: u.TokenID}, nil
 }
 
-// owner gives the user that a token names, nil if there is none with a token.
+// owner gives the user that a token names, nil if there is none with a token, and the secret in
+// it, "" if it has not the form of a token.
 func (p *Policy) owner(token string) (*User, string) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 {
 		return nil, ""
 	}
 	u, secret := p.users[token[:i]], token[i+1:]
-	if u == nil || u.TokenID == "" || len(secret) != base64.RawURLEncoding.EncodedLen(secretBytes) {
+	if len(secret) != base64.RawURLEncoding.EncodedLen(secretBytes) {
 		return nil, ""
+	}
+	if u == nil || u.TokenID == "" || u.Hash == "" {
+		return nil, secret
 	}
 	return u, secret
 }

@@ -17,16 +17,38 @@ import (
 )
 
 // source returns a Source with the given file at "f.toml".
+// source are settings of a broker whose ports may be open to everybody; safe has none of that.
 func source(file string, env map[string]string, args ...string) config.Source {
+	s := safe(args...)
+	s.Env = func(name string) (string, bool) {
+		v, ok := env[name]
+		key := strings.ToLower(strings.TrimPrefix(name, "NSQD_"))
+		if !ok && (key == "insecure_clients" || key == "insecure_http") && !strings.Contains("\n"+file, "\n"+key) {
+			return "true", true
+		}
+		return v, ok
+	}
+	s.ReadFile = func(path string) ([]byte, error) {
+		if path != "f.toml" {
+			return nil, fs.ErrNotExist
+		}
+		return []byte(file), nil
+	}
+	return s
+}
+
+// defaults are the settings of source without any.
+func defaults() config.Options {
+	o := config.Defaults()
+	o.InsecureClients, o.InsecureHTTP = true, true
+	return o
+}
+
+func safe(args ...string) config.Source {
 	return config.Source{
-		Args: args,
-		Env:  func(name string) (string, bool) { v, ok := env[name]; return v, ok },
-		ReadFile: func(path string) ([]byte, error) {
-			if path != "f.toml" {
-				return nil, fs.ErrNotExist
-			}
-			return []byte(file), nil
-		},
+		Args:     args,
+		Env:      func(string) (string, bool) { return "", false },
+		ReadFile: func(string) ([]byte, error) { return nil, fs.ErrNotExist },
 	}
 }
 
@@ -46,7 +68,7 @@ func faults(t *testing.T, src config.Source) []string {
 	return f.Lines
 }
 
-func TestDefaultsAreValid(t *testing.T) { require.Equal(t, config.Defaults(), load(t)) }
+func TestDefaultsAreValid(t *testing.T) { require.Equal(t, defaults(), load(t)) }
 
 // stockDefaults are the defaults of a stock nsqd: the contract of the name "drop-in".
 const stockDefaults = `
@@ -59,7 +81,7 @@ msg_timeout=1m0s max_msg_timeout=15m0s max_msg_size=1048576 max_req_timeout=1h0m
 max_heartbeat_interval=1m0s max_rdy_count=2500 max_output_buffer_size=65536 max_output_buffer_timeout=30s min_output_buffer_timeout=25ms output_buffer_timeout=250ms max_channel_consumers=0
 statsd_address= statsd_interval=1m0s statsd_mem_stats=true statsd_prefix=nsq.%s statsd_udp_packet_size=508 statsd_exclude_ephemeral=false
 e2e_processing_latency_percentiles=[] e2e_processing_latency_window_time=10m0s
-tls_cert= tls_key= tls_client_auth_policy= tls_root_ca_file= tls_required=false tls_min_version=tls1.0
+tls_cert= tls_key= tls_client_auth_policy= tls_root_ca_file= tls_required=false
 deflate=true max_deflate_level=6 snappy=true`
 
 func TestStockDefaults(t *testing.T) {
@@ -91,7 +113,7 @@ func TestStockSpellings(t *testing.T) {
 // another returns a valid value other than the default, and the settings that it requires.
 func another(key string, value any) (text string, with []string) {
 	special := map[string][]string{
-		"config": {"f.toml"}, "log_level": {"debug"}, "log_format": {"json"}, "durability": {"replicated"}, "linger": {"5ms"}, "tls_min_version": {"tls1.2"}, "auth_http_request_method": {"post"},
+		"config": {"f.toml"}, "log_level": {"debug"}, "log_format": {"json"}, "durability": {"replicated"}, "linger": {"5ms"}, "tls_min_version": {"tls1.3"}, "auth_http_request_method": {"post"},
 		"tls_client_auth_policy": {"require", "--tls-cert=c", "--tls-key=k", "--tls-required=true"},
 		"tls_required":           {"tcp-https", "--tls-cert=c", "--tls-key=k"},
 		"tls_cert":               {"c", "--tls-key=k"}, "tls_key": {"k", "--tls-cert=c"},
@@ -104,6 +126,7 @@ func another(key string, value any) (text string, with []string) {
 		"etcd_initial_cluster": {"n1=http://127.0.0.1:1", "--node-name=n1"},
 		"etcd_found_without":   {"n2", "--node-name=n1", "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"},
 		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "e2e_processing_latency_percentiles": {"0.5"},
+		"insecure_clients": {"false", "--tcp-address=127.0.0.1:1"}, "insecure_http": {"false", "--http-address=127.0.0.1:1"},
 		"max_deflate_level": {"9"}, "etcd_heartbeat": {"20ms"}, "peer_heartbeat": {"60ms"},
 		"max_output_buffer_timeout": {"31s"}, "min_output_buffer_timeout": {"26ms"},
 	}
@@ -125,7 +148,7 @@ func another(key string, value any) (text string, with []string) {
 // field to change.
 func TestEverySettingShows(t *testing.T) {
 	for _, key := range config.Keys() {
-		before, _ := config.Defaults().ByKey(key)
+		before, _ := defaults().ByKey(key)
 		text, with := another(key, before)
 		name := flagOf(key)
 		set := map[string]config.Source{"flag": source("", nil, append(with, "--"+name+"="+text)...)}
@@ -143,7 +166,7 @@ func TestEverySettingShows(t *testing.T) {
 			require.NotEqual(t, before, value, "%s from %s", key, from)
 			o.ConfigFile = ""
 			if len(with) == 0 && key != "config" {
-				require.Equal(t, []string{key}, differing(config.Defaults(), o), "%s from %s", key, from)
+				require.Equal(t, []string{key}, differing(defaults(), o), "%s from %s", key, from)
 			}
 		}
 	}
@@ -202,7 +225,8 @@ tls_required = false
 tls_min_version = ""
 `
 
-// TestStockSettingsStart: a configuration that a stock nsqd accepts causes warnings at most.
+// TestStockSettingsStart: a configuration that a stock nsqd accepts causes warnings at most, where
+// the ports may be open to everybody.
 func TestStockSettingsStart(t *testing.T) {
 	o, warnings, err := config.Load(source(stockFile, nil, "--config=f.toml"))
 	require.NoError(t, err)
@@ -279,6 +303,8 @@ func TestFaults(t *testing.T) {
 		"--rpc-tls-name=brokers.example":                            "must contain one *",
 		"--etcd-username=u":                                         "go together",
 		"--partitions=0":                                            "at least 1",
+		"--tls-min-version=tls1.1":                                  "allow them with --insecure-tls",
+		"--lookupd-tcp-address=" + strings.Repeat("a:1,", 33):       "33 addresses, at most 32",
 	} {
 		lines := faults(t, source("", nil, strings.Fields(args)...))
 		require.Contains(t, strings.Join(lines, "\n"), want, args)
@@ -313,6 +339,66 @@ func TestExposedPortsNeedProtection(t *testing.T) {
 	load(t, "--etcd-peer-address=0.0.0.0:1", "--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a")
 	load(t, "--etcd-peer-address=0.0.0.0:1", "--etcd-endpoints=e:1")
 	load(t, "--rpc-address=[::1]:1", "--etcd-client-address=localhost:1")
+}
+
+// TestPortsForClientsNeedAuthentication: beyond loopback a port opens only if every client has to
+// authenticate, or the operator says otherwise for this kind of port.
+func TestPortsForClientsNeedAuthentication(t *testing.T) {
+	const certificates = " --tls-cert=c --tls-key=k --tls-client-auth-policy=require-verify"
+	for _, test := range []struct{ args, refused string }{
+		{"--tcp-address=0.0.0.0:1", "--tcp-address"},
+		{"--tcp-address=:1", "--tcp-address"},
+		{"--tcp-address=10.1.2.3:1 --insecure-http", "--tcp-address"},
+		{"--tcp-address=0.0.0.0:1 --insecure-clients", ""},
+		{"--http-address=[::]:1 --insecure-clients", "--http-address"},
+		{"--http-address=[::]:1 --insecure-http", ""},
+		{"--https-address=n1.example:1", ""}, // there is none without a certificate
+		{"--https-address=n1.example:1 --tls-cert=c --tls-key=k", "--https-address"},
+		{"--lookupd-http-address=0.0.0.0:1", "--lookupd-http-address"},
+		{"--lookupd-http-address=0.0.0.0:1 --insecure-http", ""},
+		{"--tcp-address=/run/nsqd.sock --http-address=", ""},
+		{"--tcp-address=localhost:1 --http-address=[::1]:1", ""},
+		// A cluster, or a broker that announces itself, needs an address that its clients reach.
+		{"--broadcast-address=n1.example", "--tcp-address --http-address"},
+		{"--lookupd-tcp-address=l:1", "--tcp-address --http-address"},
+		{"--etcd-endpoints=e:1 --replication-factor=1", "--tcp-address --http-address"},
+		{"--etcd-endpoints=e:1 --replication-factor=1 --require-users", ""},
+		{"--tcp-address=0.0.0.0:1 --http-address=0.0.0.0:1 --lookupd-http-address=0.0.0.0:1 --bootstrap-admin-token-file=f", ""},
+		{"--tcp-address=0.0.0.0:1 --http-address=0.0.0.0:1 --lookupd-http-address=0.0.0.0:1 --auth-http-address=a:1", ""},
+		{"--tcp-address=0.0.0.0:1 --http-address=0.0.0.0:1 --https-address=0.0.0.0:1 --tls-root-ca-file=ca" + certificates, ""},
+		{"--tcp-address=0.0.0.0:1 --http-address=0.0.0.0:1 --https-address=0.0.0.0:1" + certificates, "--tcp-address --http-address --https-address"}, // the system's authorities
+		{"--tcp-address=0.0.0.0:1 --http-address=0.0.0.0:1 --tls-required=tcp-https --tls-root-ca-file=ca" + certificates, "--http-address"},
+	} {
+		_, _, err := config.Load(safe(strings.Fields(test.args)...))
+		if test.refused == "" {
+			require.NoError(t, err, test.args)
+			continue
+		}
+		require.Equal(t, 1, config.ExitCode(err), test.args)
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, len(strings.Fields(test.refused)), test.args)
+		for i, flag := range strings.Fields(test.refused) {
+			require.Contains(t, lines[i], flag+"=", test.args)
+			for _, way := range []string{"--require-users", "nsqctl user create", "--bootstrap-admin-token-file", "--auth-http-address", "--insecure-"} {
+				require.Contains(t, lines[i], way, test.args)
+			}
+		}
+	}
+}
+
+// TestADefaultAddressIsNoOrder: a single broker without any address serves its machine alone, and
+// says so.
+func TestADefaultAddressIsNoOrder(t *testing.T) {
+	o, warnings, err := config.Load(safe())
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:4150 127.0.0.1:4151", o.TCPAddress+" "+o.HTTPAddress)
+	require.Len(t, warnings, 2)
+	require.Contains(t, warnings[0], "--tcp-address is 127.0.0.1:4150, and not 0.0.0.0:4150")
+	o, warnings, err = config.Load(safe("--require-users"))
+	require.NoError(t, err)
+	require.Equal(t, "0.0.0.0:4150 0.0.0.0:4151", o.TCPAddress+" "+o.HTTPAddress)
+	require.Empty(t, warnings)
+	require.Contains(t, printed(t, safe()), `tcp_address = "127.0.0.1:4150" # loopback: no client has to authenticate`)
 }
 
 func TestClientAuthImpliesTLS(t *testing.T) {

@@ -9,13 +9,14 @@ import (
 
 const helpIntro = `nsqd - a replicated message broker for clients of NSQ
 
-Start a single broker:
+Start a single broker for this machine; with --require-users it serves the network, once
+nsqctl user create root --admin has made the first user:
 
   nsqd --data-path=/var/lib/nsqd
 
 Start a cluster of three with three replicas of every message (on each host, with its name):
 
-  nsqd --node-name=n1 --broadcast-address=n1 --data-path=/var/lib/nsqd \
+  nsqd --require-users --node-name=n1 --broadcast-address=n1 --data-path=/var/lib/nsqd \
        --rpc-address=0.0.0.0:4153 --etcd-client-address=0.0.0.0:4154 --etcd-peer-address=0.0.0.0:4155 \
        --etcd-initial-cluster=n1=http://n1:4155,n2=http://n2:4155,n3=http://n3:4155 --insecure
 

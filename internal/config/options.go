@@ -143,14 +143,27 @@ type Options struct {
 	TLSClientAuthPolicy string        `flag:"tls-client-auth-policy" default:"" oneof:",require,require-verify" help:"client certificates: require any, or require-verify against --tls-root-ca-file; implies --tls-required"`
 	TLSRootCAFile       string        `flag:"tls-root-ca-file" default:"" help:"certificate authority of the clients, and of auth services with HTTPS"`
 	TLSRequired         TLSRequired   `flag:"tls-required" default:"false" help:"refuse clients without TLS: true, false, or tcp-https (plain HTTP remains allowed)"`
-	TLSMinVersion       string        `flag:"tls-min-version" default:"tls1.0" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest accepted TLS version; empty: tls1.0"`
+	TLSMinVersion       string        `flag:"tls-min-version" default:"tls1.2" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest accepted TLS version; empty: tls1.2; tls1.0 and tls1.1 take --insecure-tls"`
 	AuthHTTPAddress     []string      `flag:"auth-http-address" key:"auth_http_addresses" default:"" help:"authorization server (repeat)"`
 	AuthHTTPMethod      string        `flag:"auth-http-request-method" default:"get" oneof:"get,post" help:"HTTP method of the requests to the authorization server"`
 	HTTPConnectTimeout  time.Duration `flag:"http-client-connect-timeout" default:"2s" min:"0s" help:"timeout of connecting to the authorization server and to nsqlookupd; 0: no limit"`
 	HTTPRequestTimeout  time.Duration `flag:"http-client-request-timeout" default:"5s" min:"0s" help:"timeout of a whole request to the authorization server or to nsqlookupd; 0: no limit"`
 	BootstrapAdmin      string        `flag:"bootstrap-admin-token-file" default:"" help:"file with a token of at least 32 characters that administers the cluster at this broker; with it rights are enforced also while there are no users"`
+	RequireUsers        bool          `flag:"require-users" default:"false" help:"enforce rights also while there are no users: until nsqctl user create on a broker's machine has made the first one, no client may do anything"`
+	InsecureClients     bool          `flag:"insecure-clients" default:"false" help:"allow --tcp-address on a network although no client has to authenticate: every client that reaches it may publish and consume"`
+	InsecureHTTP        bool          `flag:"insecure-http" default:"false" help:"allow --http-address, --https-address and --lookupd-http-address on a network although no client has to authenticate: every client that reaches them may administer the cluster"`
+	InsecureTLS         bool          `flag:"insecure-tls" default:"false" help:"allow TLS 1.0 and 1.1 in --tls-min-version"`
 	AuditFile           string        `flag:"audit-file" default:"" help:"file to which every administrative action is appended as a line of JSON; rename it to rotate it; empty: the log and /v1/audit alone"`
 	HTTPAllowedHost     []string      `flag:"http-allowed-host" default:"" help:"further host name of this broker in HTTP requests: a name, *.suffix, or * for any (repeat)"`
+
+	_ struct{} `group:"Limits of clients (docs/SECURITY.md has the table of all limits)"`
+
+	MaxConnections           int           `flag:"max-connections" default:"0" min:"0" help:"largest number of clients at --tcp-address; 0: what the limit of open files leaves"`
+	MaxHTTPConnections       int           `flag:"max-http-connections" default:"0" min:"0" help:"largest number of connections at the HTTP ports together, without the seats of probes; 0: what the limit of open files leaves"`
+	MaxConnectionsPerAddress int           `flag:"max-connections-per-address" default:"0" min:"0" help:"largest number of connections of one address (IPv6: of its /64) at --tcp-address, and at the HTTP ports; 0: nine tenths of the limit there"`
+	MaxConnectionsPerUser    int           `flag:"max-connections-per-user" default:"0" min:"0" help:"largest number of clients of one user at --tcp-address of this broker; 0: nine tenths of --max-connections"`
+	LoginTimeout             time.Duration `flag:"login-timeout" default:"10s" min:"100ms" max:"1m" help:"time of a new client for its first bytes, for a TLS handshake, for the headers of a request, and where rights are enforced for IDENTIFY and AUTH"`
+	MaxReceivingBytes        int64         `flag:"max-receiving-bytes" default:"134217728" min:"1048576" help:"memory for bodies above 64 KiB that are being received, of all clients together; at least --max-body-size"`
 
 	_ struct{} `group:"Statistics"`
 

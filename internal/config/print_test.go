@@ -49,15 +49,15 @@ func TestTheTemplateHasEverySetting(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, warnings)
 	o.ConfigFile = ""
-	require.Equal(t, config.Defaults(), o)
+	require.Equal(t, defaults(), o)
 
 	settings := regexp.MustCompile(`(?m)^#([a-z_0-9]+ = .*)$`)
-	o, warnings, err = config.Load(source(settings.ReplaceAllString(b.String(), "$1"), nil, "--config=f.toml"))
+	o, warnings, err = config.Load(source(settings.ReplaceAllString(b.String(), "$1"), nil, "--config=f.toml", "--insecure-clients", "--insecure-http"))
 	require.NoError(t, err)
 	for _, w := range warnings {
 		require.Contains(t, w, "has no effect")
 	}
-	require.ElementsMatch(t, []string{"config", "id", "broadcast_address", "node_name"}, differing(config.Defaults(), o), "what depends on the host")
+	require.ElementsMatch(t, []string{"config", "id", "broadcast_address", "node_name"}, differing(defaults(), o), "what depends on the host")
 	for _, key := range config.Keys() {
 		want := key != "config" && key != "version" && key != "worker_id" && key != "check_config" && key != "print_config"
 		require.Equal(t, want, strings.Contains(b.String(), "\n#"+key+" = "), key)
@@ -69,7 +69,7 @@ func TestTheTemplateHasEverySetting(t *testing.T) {
 // TestPrintIsAFile: the printed file, read again, gives the same settings.
 func TestPrintIsAFile(t *testing.T) {
 	for _, key := range config.Keys() {
-		value, _ := config.Defaults().ByKey(key)
+		value, _ := defaults().ByKey(key)
 		text, with := another(key, value)
 		if key == "version" || key == "config" || key == "worker_id" || key == "check_config" || key == "print_config" {
 			continue

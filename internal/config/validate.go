@@ -16,6 +16,8 @@ func (l *loader) validate() {
 	l.validateClients(o)
 	l.validateCluster(o)
 	l.validateTimes(o)
+	l.validateClientExposure(o)
+	l.validateLookupd(o)
 }
 
 func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, format, args...) }
@@ -30,6 +32,9 @@ func (l *loader) validateClientTLS(o *Options) {
 	}
 	if o.TLSRequired != TLSNotRequired && (o.TLSCert == "" || o.TLSKey == "") {
 		l.fault("--tls-required (or --tls-client-auth-policy) requires --tls-cert and --tls-key")
+	}
+	if (o.TLSMinVersion == "tls1.0" || o.TLSMinVersion == "tls1.1") && !o.InsecureTLS {
+		l.fault("--tls-min-version=%s: TLS 1.0 and 1.1 are broken; leave the setting out (TLS 1.2 and later), or allow them with --insecure-tls", o.TLSMinVersion)
 	}
 	if o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile == "" {
 		l.warnings = append(l.warnings, "--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
@@ -150,6 +155,80 @@ func (l *loader) validateAddress(flag, address string, secure bool) {
 		l.fault("--%s=%s: must be a fixed port, because other brokers connect to it", flag, address)
 	case !secure && !isLoopback(host):
 		l.fault("--%s=%s is reachable from the network: give --rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca, or allow it with --insecure (a cluster token alone does not protect what a connection carries)", flag, address)
+	}
+}
+
+// authenticates reports whether every client has to authenticate, as far as the settings say.
+func (o *Options) authenticates() bool {
+	return o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != ""
+}
+
+// verifiesCertificates reports whether a client takes a certificate of --tls-root-ca-file. The
+// system's authorities sign certificates for everybody, so they do not count.
+func (o *Options) verifiesCertificates() bool {
+	return o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
+}
+
+// loopback is the host of a default address of a broker that serves this machine alone.
+const loopback = "127.0.0.1"
+
+// validateClientExposure refuses ports that would let any host on the network use the cluster.
+// A default address is no order to serve a network: a single broker whose other settings name
+// no network takes it on loopback.
+func (l *loader) validateClientExposure(o *Options) {
+	if o.authenticates() {
+		return
+	}
+	certified := o.verifiesCertificates()
+	for _, port := range []struct {
+		flag     string
+		address  *string
+		allowed  bool
+		insecure string
+	}{
+		{"tcp-address", &o.TCPAddress, o.InsecureClients || certified, "insecure-clients"},
+		{"http-address", &o.HTTPAddress, o.InsecureHTTP || certified && o.TLSRequired == TLSRequiredAll, "insecure-http"},
+		{"https-address", &o.HTTPSAddress, o.InsecureHTTP || certified || o.TLSCert == "", "insecure-http"},
+		{"lookupd-http-address", &o.LookupdHTTPAddress, o.InsecureHTTP || certified && o.TLSRequired == TLSRequiredAll, "insecure-http"},
+	} {
+		if port.allowed || !exposed(*port.address) {
+			continue
+		}
+		_, given := l.origin[port.flag]
+		_, number, err := net.SplitHostPort(*port.address)
+		if !given && err == nil && l.servesThisMachine(o) {
+			*port.address = net.JoinHostPort(loopback, number)
+			l.origin[port.flag] = origin{source: "loopback: no client has to authenticate"}
+			l.warnings = append(l.warnings, fmt.Sprintf("--%s is %s, and not %s, because no client has to authenticate: give --require-users, --bootstrap-admin-token-file or --auth-http-address to serve a network, or --%s",
+				port.flag, *port.address, net.JoinHostPort("0.0.0.0", number), port.insecure))
+			continue
+		}
+		l.fault("--%s=%s is reachable from the network, and no client has to authenticate: give --require-users (then make the first user: nsqctl user create root --admin), --bootstrap-admin-token-file, "+
+			"--auth-http-address, or --tls-client-auth-policy=require-verify with --tls-root-ca-file; or listen on %s; or allow it with --%s", port.flag, *port.address, loopback, port.insecure)
+	}
+}
+
+// servesThisMachine reports whether no setting names a network: then a default address is
+// narrowed to loopback, where a cluster's would leave its clients without a broker.
+func (l *loader) servesThisMachine(o *Options) bool {
+	_, announced := l.origin["broadcast-address"]
+	return o.EtcdInitialCluster == "" && o.EmbedsEtcd() && len(o.LookupdTCPAddress) == 0 &&
+		(!announced || isLoopback(o.BroadcastAddress)) && !exposed(o.RPCAddress)
+}
+
+// exposed reports whether other machines reach an address: host:port beyond loopback, and not
+// the path of a unix socket.
+func exposed(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && !isLoopback(host)
+}
+
+// MaxLookupds bounds the external nsqlookupds: each has a connection and a goroutine.
+const MaxLookupds = 32
+
+func (l *loader) validateLookupd(o *Options) {
+	if n := len(o.LookupdTCPAddress); n > MaxLookupds {
+		l.fault("--lookupd-tcp-address: %d addresses, at most %d", n, MaxLookupds)
 	}
 }
 

@@ -66,7 +66,7 @@ func New(cfg Config) (*Cluster, error) {
 	if cfg.Nodes < 1 || cfg.Nodes > 9 {
 		return nil, fmt.Errorf("devcluster: %d brokers: choose 1 to 9", cfg.Nodes)
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil {
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("devcluster: %w", err)
 	}
 	if err := refuseRunning(cfg.DataDir); err != nil {
@@ -98,7 +98,7 @@ func New(cfg Config) (*Cluster, error) {
 			args = append(args, "--etcd-client-address="+b.Etcd, "--etcd-peer-address="+addr(i, 5),
 				"--etcd-initial-cluster="+strings.Join(members, ","))
 		}
-		if err := os.MkdirAll(b.DataDir, 0o755); err != nil {
+		if err := os.MkdirAll(b.DataDir, 0o700); err != nil {
 			return nil, fmt.Errorf("devcluster: %w", err)
 		}
 		if err := writeJSON(c.commandFile(b.Name), saved{NSQD: cfg.NSQD, Args: append(args, cfg.Args...)}); err != nil {
@@ -202,7 +202,7 @@ func (c *Cluster) Start(name string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(c.cfg.DataDir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(c.cfg.DataDir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("devcluster: %w", err)
 	}
@@ -358,7 +358,7 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("devcluster: %w", err)
 	}
-	if err := os.WriteFile(path+".tmp", append(b, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(path+".tmp", append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("devcluster: %w", err)
 	}
 	if err := os.Rename(path+".tmp", path); err != nil {

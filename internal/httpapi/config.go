@@ -23,14 +23,18 @@ func (a *api) getConfig(r *http.Request) (any, error) {
 	return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 }
 
+// maxOption bounds the value of an option in bytes.
+const maxOption = 64 << 10
+
 // putConfig: PUT /config/:opt changes one of the two options that NSQ can change at run time,
 // and answers the new value.
 func (a *api) putConfig(r *http.Request) (any, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, a.opts.MaxMsgSize+1))
+	limit := min(a.opts.MaxMsgSize, maxOption)
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
 		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
 	}
-	if len(body) == 0 || int64(len(body)) > a.opts.MaxMsgSize {
+	if len(body) == 0 || int64(len(body)) > limit {
 		return nil, fail(http.StatusRequestEntityTooLarge, "INVALID_VALUE")
 	}
 	if a.b.Config == nil {

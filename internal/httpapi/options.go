@@ -7,8 +7,10 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
 // Options holds the values that the API reports and the limits that it enforces.
@@ -70,6 +72,8 @@ type Backend struct {
 	Routes    []Route                   // each needs a rule in rights.go
 	Users     *access.Registry          // nil = users cannot be administered
 	Guard     *guard.Guard              // nil = everybody may do everything
+	Bodies    *budget.Budget            // for large bodies that are being received; nil = no limit
+	Recorder  *metrics.Recorder         // nil = refusals are not counted
 	Browsers  *guard.Browsers           // nil = pages of any origin may do what their user may
 	Log       logrus.FieldLogger
 }

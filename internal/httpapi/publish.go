@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -30,7 +31,12 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if r.ContentLength > limit {
 		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	}
+	reserved, err := a.reserve(r, limit)
+	if err != nil {
+		return nil, err
+	}
 	body, err := readUpTo(r, limit+1)
+	a.b.Bodies.Release(reserved)
 	switch {
 	case err != nil:
 		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
@@ -56,6 +62,21 @@ func (a *api) pub(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return a.put(r, topic, keyOf(values), draft)
+}
+
+// reserve reserves memory for the body of a put, whose size is at most limit. The caller gives
+// the bytes back when the body is read.
+func (a *api) reserve(r *http.Request, limit int64) (bytes int, err error) {
+	size := int(r.ContentLength)
+	if size < 0 {
+		size = int(limit) // the client does not say
+	}
+	if !a.b.Bodies.Reserve(r.Context(), size) {
+		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
+		a.b.Recorder.Answered(edge.ErrBusy)
+		return 0, putFailure(edge.ErrBusy)
+	}
+	return size, nil
 }
 
 // readUpTo reads at most n bytes of the body.
@@ -87,12 +108,17 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	reserved, err := a.reserve(r, a.opts.MaxBodySize)
+	if err != nil {
+		return nil, err
+	}
 	m := multi{api: a, in: bufio.NewReader(r.Body), deliverAt: deliverAt, header: header, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
 	if values.Has("binary") && flag(values, "binary", true) {
 		err = m.binary()
 	} else {
 		err = m.lines()
 	}
+	a.b.Bodies.Release(reserved)
 	if err != nil {
 		return nil, err
 	}

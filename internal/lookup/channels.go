@@ -12,16 +12,29 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+const (
+	// maxAnswer bounds the answer of a daemon over HTTP in bytes.
+	maxAnswer = 1 << 20
+	// maxChannels bounds the channels of a topic that the daemons can make this broker create.
+	maxChannels = 256
 )
 
 // Channels queries every daemon over HTTP for the channels of a topic, which must exist before
 // the first message of a new topic. It returns the sorted channels of all answers, even if
-// some daemons did not answer.
+// some daemons did not answer: valid names alone, and maxChannels at most. It follows no
+// redirect: a daemon would direct the broker's requests to another service.
 func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error) {
 	dialer := &net.Dialer{Timeout: orDefault(r.opts.ConnectTimeout, 2*time.Second)}
 	client := &http.Client{
 		Timeout:   orDefault(r.opts.RequestTimeout, 5*time.Second),
-		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: maxExchange},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // its status is no 200
+		},
 	}
 	var mu sync.Mutex
 	var all []string
@@ -41,8 +54,14 @@ func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error
 		})
 	}
 	queries.Wait()
+	all = slices.DeleteFunc(all, func(channel string) bool { return !edge.ValidName(channel) })
 	slices.Sort(all)
-	return slices.Compact(all), failed
+	all = slices.Compact(all)
+	if len(all) > maxChannels {
+		failed = errors.Join(failed, fmt.Errorf("lookup: the daemons name %d channels, this broker takes %d", len(all), maxChannels))
+		all = all[:maxChannels]
+	}
+	return all, failed
 }
 
 func ask(ctx context.Context, client *http.Client, address string) ([]string, error) {

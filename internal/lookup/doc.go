@@ -15,4 +15,6 @@
 //  1. The registrations that were sent on a connection are exactly the peer's
 //     `registered` set. After an error the connection is closed and the set is cleared.
 //  2. A daemon that does not answer delays no other one: every exchange has a deadline.
+//  3. A daemon is not trusted: the number of daemons, the size of their answers and the
+//     channels that they name are bounded, and no answer directs a request elsewhere.
 package lookup

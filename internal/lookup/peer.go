@@ -15,7 +15,7 @@ import (
 const (
 	dialTimeout     = time.Second
 	exchangeTimeout = time.Second
-	maxAnswer       = 1 << 20 // bytes
+	maxExchange     = 64 << 10 // bytes of one answer over TCP
 	maxRetry        = 15 * time.Second
 )
 
@@ -141,7 +141,11 @@ func (p *peer) connect(ctx context.Context) error {
 	}
 	var daemon Identity
 	if err := json.Unmarshal(answer, &daemon); err != nil {
-		return fmt.Errorf("lookup: IDENTIFY was answered %q", answer)
+		return fmt.Errorf("lookup: IDENTIFY was answered %.200q", answer)
+	}
+	if !validEndpoint(daemon.BroadcastAddress, daemon.HTTPPort) { // it takes registrations, and is asked for no channels
+		p.opts.Log.WithField("nsqlookupd", p.address).Warnf("this daemon names no HTTP address that can be asked: %.200q, port %d", daemon.BroadcastAddress, daemon.HTTPPort)
+		return nil
 	}
 	address := net.JoinHostPort(daemon.BroadcastAddress, fmt.Sprint(daemon.HTTPPort))
 	p.http.Store(&address)
@@ -159,7 +163,7 @@ func (p *peer) send(verb string, r registration) error {
 func (p *peer) expectOK(request string) error {
 	answer, err := p.exchange([]byte(request))
 	if err == nil && string(answer) != "OK" {
-		err = fmt.Errorf("lookup: %q was answered %q", request, answer)
+		err = fmt.Errorf("lookup: %q was answered %.200q", request, answer)
 	}
 	return err
 }
@@ -178,7 +182,7 @@ func (p *peer) exchange(request []byte) ([]byte, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(size[:])
-	if n > maxAnswer {
+	if n > maxExchange {
 		return nil, fmt.Errorf("lookup: answer of %d bytes", n)
 	}
 	answer := make([]byte, n)

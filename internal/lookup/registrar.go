@@ -2,7 +2,13 @@ package lookup
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,6 +84,44 @@ func New(o Options, addresses []string) *Registrar {
 	r.SetAddresses(addresses)
 	return r
 }
+
+// MaxAddresses bounds the daemons: each has a connection and a goroutine.
+const MaxAddresses = 32
+
+// ErrInvalid means that the addresses of daemons are too many, or one is no address.
+var ErrInvalid = errors.New("lookup: invalid addresses of nsqlookupds")
+
+// Validate checks addresses before SetAddresses: at most MaxAddresses, each host:port.
+func Validate(addresses []string) error {
+	if len(addresses) > MaxAddresses {
+		return fmt.Errorf("%w: %d, at most %d", ErrInvalid, len(addresses), MaxAddresses)
+	}
+	for _, a := range addresses {
+		host, port, err := net.SplitHostPort(a)
+		number, notNumber := strconv.Atoi(port)
+		if err != nil || notNumber != nil || !validEndpoint(host, number) {
+			return fmt.Errorf("%w: %q is not host:port", ErrInvalid, a)
+		}
+	}
+	return nil
+}
+
+// validEndpoint reports whether a host is an address or a name of DNS, and the port is one. A
+// daemon that names itself host/path or user@host would direct the broker's requests.
+func validEndpoint(host string, port int) bool {
+	if port < 1 || port > 65535 || host == "" || len(host) > maxHost {
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return !strings.ContainsFunc(host, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
+	})
+}
+
+// maxHost is the longest name of DNS.
+const maxHost = 253
 
 // SetAddresses replaces the daemons. It closes the connections to those that are not named,
 // which removes their registrations of this broker.

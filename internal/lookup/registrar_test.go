@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type daemon struct {
 	l        net.Listener
 	httpPort int
+	host     string
 	wg       sync.WaitGroup
 
 	mu struct {
@@ -41,7 +43,7 @@ type daemon struct {
 func newDaemon(t *testing.T, httpPort int) *daemon {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	d := &daemon{l: l, httpPort: httpPort}
+	d := &daemon{l: l, httpPort: httpPort, host: "127.0.0.1"}
 	d.mu.conns = map[net.Conn]map[string]bool{}
 	d.wg.Go(func() {
 		for {
@@ -106,7 +108,7 @@ func (d *daemon) command(conn net.Conn, r io.Reader, line string) string {
 		var id Identity
 		_ = json.Unmarshal(body, &id)
 		d.mu.identities = append(d.mu.identities, id)
-		reply, _ := json.Marshal(Identity{BroadcastAddress: "127.0.0.1", HTTPPort: d.httpPort, TCPPort: 1, Version: "1.3.0"})
+		reply, _ := json.Marshal(Identity{BroadcastAddress: d.host, HTTPPort: d.httpPort, TCPPort: 1, Version: "1.3.0"})
 		return string(reply)
 	case "REGISTER":
 		d.mu.conns[conn][what] = true
@@ -230,4 +232,61 @@ func (leading) Topics(string, string, bool) []edge.TopicStats {
 
 func TestFromStats(t *testing.T) {
 	require.Equal(t, map[string][]string{"t": {"a", "b"}}, FromStats(leading{})())
+}
+
+// TestAddresses: so many, and each host:port alone.
+func TestAddresses(t *testing.T) {
+	require.NoError(t, Validate(nil))
+	require.NoError(t, Validate([]string{"lookup-1.example:4160", "10.0.0.1:4160", "[2001:db8::1]:4160", "a_b:1"}))
+	require.NoError(t, Validate(slices.Repeat([]string{"a:1"}, MaxAddresses)))
+	require.ErrorIs(t, Validate(slices.Repeat([]string{"a:1"}, MaxAddresses+1)), ErrInvalid)
+	for _, bad := range []string{"", "a", "a:", "a:0", "a:65536", "a:http", ":4160", "http://a:4160", "a/b:1", "u@a:1", "a?b:1", "a b:1", "a\n:1", strings.Repeat("a", 254) + ":1"} {
+		require.ErrorIs(t, Validate([]string{bad}), ErrInvalid, bad)
+	}
+}
+
+// TestAFalseDaemon: a daemon that redirects, names itself by a URL, or names too many channels
+// directs no request elsewhere, and takes registrations all the same.
+func TestAFalseDaemon(t *testing.T) {
+	asked := make(chan string, 10)
+	inner := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() }))
+	defer inner.Close()
+	redirects := httptest.NewServer(http.RedirectHandler(inner.URL+"/secret", http.StatusTemporaryRedirect))
+	defer redirects.Close()
+	many := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var channels []string
+		for i := range 2 * maxChannels {
+			channels = append(channels, fmt.Sprintf("c%04d", i), "not a name", strings.Repeat("x", 100))
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"channels": channels})
+	}))
+	defer many.Close()
+	port := func(s *httptest.Server) int { return s.Listener.Addr().(*net.TCPAddr).Port }
+	s := &source{topics: map[string][]string{"t": nil}}
+	for name, test := range map[string]struct {
+		host string
+		port int
+		says string
+		want int
+	}{
+		"redirects":   {"127.0.0.1", port(redirects), "status 307", 0},
+		"names a URL": {"127.0.0.1:1/x", port(inner), "", 0},
+		"many":        {"127.0.0.1", port(many), "the daemons name 512 channels, this broker takes 256", maxChannels},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, test.port)
+			d.host = test.host
+			r := New(options(s), []string{d.l.Addr().String()})
+			defer r.Close()
+			eventually(t, func() bool { return slices.Equal(d.registered(), []string{"t"}) })
+			channels, err := r.Channels(t.Context(), "t")
+			require.Len(t, channels, test.want)
+			if test.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.says)
+			}
+		})
+	}
+	require.Empty(t, asked)
 }

@@ -79,6 +79,7 @@ type Recorder struct {
 	ok         prometheus.Counter            // puts that were answered OK
 	refused    map[string]prometheus.Counter // the other answers to puts, by label; never changes
 	event      [events]prometheus.Counter
+	limit      [refusals]prometheus.Counter
 	wait       *waits
 	delivery   prometheus.Observer
 	delivered  prometheus.Counter
@@ -89,7 +90,6 @@ type Recorder struct {
 	sync       prometheus.Observer
 	checkpoint prometheus.Observer
 	election   prometheus.Observer
-	rejected   *prometheus.CounterVec // connections of clients
 }
 
 // DefaultMaxPartitions is the number of partitions with series of their own, unless
@@ -102,6 +102,7 @@ func New(maxSeries int) *Recorder {
 	r := &Recorder{registry: prometheus.NewRegistry(), queues: newQueues(maxSeries), partitions: newPartitions(DefaultMaxPartitions)}
 	r.registry.MustRegister(r.queues, r.partitions, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registerPuts()
+	r.registerRefusals()
 	r.wait = newWaits(r.registry)
 	r.delivery = r.histogram("delivery_seconds", buckets)
 	r.delivered = r.counter("messages_delivered_total")
@@ -115,10 +116,6 @@ func New(maxSeries int) *Recorder {
 	happened := r.counters("events_total")
 	for e := range events {
 		r.event[e] = happened.WithLabelValues(e.String())
-	}
-	r.rejected = r.counters("connections_refused_total")
-	for _, port := range []string{PortTCP, PortHTTP} {
-		r.rejected.WithLabelValues(port, ReasonFileLimit)
 	}
 	return r
 }
@@ -264,20 +261,11 @@ func (r *Recorder) Elected(took time.Duration) {
 	}
 }
 
-// The ports of connections, and the reasons for which they are refused.
+// The ports of connections of clients.
 const (
-	PortTCP         = "tcp"
-	PortHTTP        = "http"
-	ReasonFileLimit = "file_limit"
+	PortTCP  = "tcp"
+	PortHTTP = "http"
 )
-
-// ConnectionRefused records a connection of a client that was closed at once. Port and reason
-// are from closed sets.
-func (r *Recorder) ConnectionRefused(port, reason string) {
-	if r != nil {
-		r.rejected.WithLabelValues(port, reason).Inc()
-	}
-}
 
 // Gauge adds a value that is read at each scrape, such as the fill of a bounded queue; f must
 // not block. A later Gauge of the same name replaces it: its owner was restarted.

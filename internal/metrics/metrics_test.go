@@ -41,7 +41,7 @@ func TestRecorded(t *testing.T) {
 	r.JournalSynced(time.Millisecond)
 	r.Checkpointed(2 * time.Second)
 	r.Elected(300 * time.Millisecond)
-	r.ConnectionRefused(metrics.PortHTTP, metrics.ReasonFileLimit)
+	r.Refused(metrics.RefusedHTTPConnections)
 	out := scrape(r)
 	for _, line := range []string{
 		`lockstep_put_stage_seconds_count{stage="sync"} 1`,
@@ -54,7 +54,7 @@ func TestRecorded(t *testing.T) {
 		`lockstep_puts_forwarded_total 2`, `lockstep_messages_relayed_total 4`,
 		`lockstep_replica_puts_rolled_back_total 5`, `lockstep_replica_puts_in_doubt_total 6`,
 		`lockstep_journal_sync_seconds_count 1`, `lockstep_checkpoint_seconds_bucket{le="2"} 1`, `lockstep_election_seconds_sum 0.3`,
-		`lockstep_connections_refused_total{port="http",reason="file_limit"} 1`, `lockstep_connections_refused_total{port="tcp",reason="file_limit"} 0`,
+		`lockstep_refused_total{limit="http_connections"} 1`, `lockstep_refused_total{limit="tcp_connections"} 0`,
 	} {
 		require.Contains(t, out, line+"\n")
 	}
@@ -80,7 +80,7 @@ func TestNilRecorderDoesNothing(t *testing.T) {
 	r.JournalSynced(1)
 	r.Checkpointed(1)
 	r.Elected(1)
-	r.ConnectionRefused("", "")
+	r.Refused(0)
 	require.NotContains(t, scrape(r), "lockstep")
 }
 

@@ -127,7 +127,8 @@ var table = []Section{
 	}},
 	{"Connections of clients", []Definition{
 		{"connections", KindGauge, []string{"port"}, "Open connections of clients, by port: tcp (the NSQ protocol) and http (all HTTP ports together)."},
-		{"connections_refused_total", KindCounter, []string{"port", "reason"}, "Connections of clients that were refused, by port and reason; file_limit: the limit of open files leaves no room."},
+		{"refused_total", KindCounter, []string{"limit"}, "Clients, requests and logins that a limit has refused or cut off, by the limit; docs/SECURITY.md lists the limits."},
+		{"receiving_bytes", KindGauge, nil, "Memory reserved for large bodies that clients are sending."},
 		{"clients", KindGauge, []string{"state"}, "Clients at the TCP port: consumer (has subscribed), producer (has published), idle (neither)."},
 	}},
 	{"Connections between brokers", []Definition{

@@ -71,6 +71,9 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	if err != nil {
 		return fatal(codeAuthError, "AUTH error %s", err)
 	}
+	if session.LoggedIn() && !c.h.seat(c, session.Identity()) {
+		return errTooManyOfUser
+	}
 	c.authed = true
 	c.session.Store(session)
 	c.describe(func(a *about) { a.auth = &who })
@@ -101,11 +104,13 @@ func (c *conn) credentials() guard.Credentials {
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
 	c.unjudged, c.verb = nil, verb
 	if c.h.backend.Guard == nil {
+		c.in.most = maxInput
 		c.vouched = true
 		return nil
 	}
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
+		c.in.most = maxInput
 		c.vouched = true
 		return nil
 	case errors.Is(err, guard.ErrLogin):

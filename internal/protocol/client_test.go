@@ -264,3 +264,16 @@ func eventually(t testing.TB, what string, f func() bool) {
 }
 
 func repeat(s string, n int) string { return strings.Repeat(s, n) }
+
+// pair returns both ends of a TCP connection that no handler serves.
+func (b *broker) pair() (server, client net.Conn) {
+	b.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b.t, err)
+	defer func() { _ = l.Close() }()
+	client, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(b.t, err)
+	server, err = l.Accept()
+	require.NoError(b.t, err)
+	return server, client
+}

@@ -44,6 +44,8 @@ type conn struct {
 	vouched     bool   // a command of the client was allowed; see expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
+	settled     bool   // the client needs no login any more, see armLogin
+	late        bool   // the read deadline is that of the login
 	sub         edge.Subscription
 
 	// The reader and the writer share these.
@@ -62,6 +64,7 @@ type conn struct {
 
 	// The reader and /stats share these.
 	since     time.Time // never changes
+	user      string    // counted in Handler.mu.users, which guards it; "" = none
 	about     atomic.Pointer[about]
 	published atomic.Pointer[pubCount]
 	messages  atomic.Uint64
@@ -160,7 +163,7 @@ func (c *conn) read(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			return nil // closed, or silent for too long: no error frame
+			return c.tooLate(err) // nil if closed, or silent for too long: no error frame
 		}
 		c.params = splitParams(line, c.params[:0])
 		if err = c.command(ctx); err != nil {
@@ -190,6 +193,12 @@ func (c *conn) refuse(ctx context.Context, err error) error {
 // command. While commands are pipelined arm renews it rarely, because each renewal is a system
 // call.
 func (c *conn) arm() {
+	if !c.settled && c.armLogin() {
+		if c.stopping.Load() || c.revoked.Load() {
+			c.interrupt()
+		}
+		return
+	}
 	if len(c.in.buffered()) > 0 && time.Since(c.armed) < c.heartbeat/8 {
 		return
 	}

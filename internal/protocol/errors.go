@@ -16,6 +16,7 @@ const (
 	codeAuthError      = "E_AUTH_ERROR"
 	codeAuthFirst      = "E_AUTH_FIRST"
 	codeUnauthorized   = "E_UNAUTHORIZED"
+	codeTooMany        = "E_TOO_MANY_CONNECTIONS"
 
 	// Of the extended commands.
 	codeBadPartition    = "E_BAD_PARTITION"

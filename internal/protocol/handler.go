@@ -2,12 +2,16 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/inflight"
@@ -23,6 +27,7 @@ type Backend struct {
 	Subscribers edge.Subscribers
 	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
+	Bodies      *budget.Budget    // for large bodies that are being received; nil = no limit
 	Log         logrus.FieldLogger
 }
 
@@ -36,6 +41,7 @@ type Handler struct {
 	mu struct {
 		sync.Mutex
 		conns    map[*conn]struct{}
+		users    map[string]int // connections of each user
 		stopping bool
 	}
 	idle chan struct{} // capacity 1: a connection ended while stopping
@@ -44,7 +50,7 @@ type Handler struct {
 // New makes a handler.
 func New(o Options, b Backend) *Handler {
 	h := &Handler{opts: o, backend: b, idle: make(chan struct{}, 1)}
-	h.mu.conns = map[*conn]struct{}{}
+	h.mu.conns, h.mu.users = map[*conn]struct{}{}, map[string]int{}
 	return h
 }
 
@@ -70,7 +76,11 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 // checkMagic reads the four bytes that select the protocol.
 func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
+	_ = raw.SetReadDeadline(time.Now().Add(h.opts.loginTimeout())) // a closed socket fails at the read
 	if _, err := io.ReadFull(raw, magic[:]); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			h.backend.Metrics.Refused(metrics.RefusedTCPMagic)
+		}
 		return false
 	}
 	if string(magic[:]) == magicV2 {
@@ -79,12 +89,26 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 	if h.backend.Log != nil {
 		h.backend.Log.WithField("client", raw.RemoteAddr().String()).Info("CLIENT refused: its first bytes are not those of the NSQ protocol")
 	}
-	o := newOutput(raw, maxClientTimeout/2, &h.buffers)
-	if o.frameLocked(frameError, []byte("E_BAD_PROTOCOL")) == nil && o.flushLocked() == nil {
+	h.farewell(raw, "E_BAD_PROTOCOL")
+	return false
+}
+
+// farewell sends one error frame to a client that is not served.
+func (h *Handler) farewell(raw net.Conn, text string) {
+	o := newOutput(raw, lingerTime, &h.buffers)
+	if o.frameLocked(frameError, []byte(text)) == nil && o.flushLocked() == nil {
 		o.closeWriteLocked()
 		linger(raw)
 	}
-	return false
+}
+
+// Refuse tells a client that there are too many connections, and closes raw within a few
+// seconds.
+func (h *Handler) Refuse(ctx context.Context, raw net.Conn, why string) {
+	defer func() { _ = raw.Close() }()
+	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	defer release()
+	h.farewell(raw, codeTooMany+" "+why)
 }
 
 func (h *Handler) add(c *conn) bool {
@@ -100,6 +124,7 @@ func (h *Handler) add(c *conn) bool {
 func (h *Handler) remove(c *conn) {
 	h.mu.Lock()
 	delete(h.mu.conns, c)
+	h.unseatLocked(c)
 	h.mu.Unlock()
 	signal(h.idle)
 }

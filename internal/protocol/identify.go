@@ -3,7 +3,10 @@ package protocol
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
 // identity is the JSON body of IDENTIFY. Durations are in milliseconds.
@@ -103,19 +106,28 @@ func (c *conn) identify(ctx context.Context) error {
 
 // readBody reads the body of IDENTIFY or AUTH.
 func (c *conn) readBody(verb string) ([]byte, error) {
-	limit := c.h.opts.MaxBodySize
+	limit := min(c.h.opts.MaxBodySize, maxLoginBody)
 	size, err := c.in.size()
 	switch {
 	case err != nil:
 		return nil, fatal(codeBadBody, "%s failed to read body size", verb)
 	case int64(size) > limit:
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPSize)
 		return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, size, limit)
 	case size <= 0:
 		return nil, fatal(codeBadBody, "%s invalid body size %d", verb, size)
 	}
-	body := make([]byte, size)
-	if err := c.in.read(body); err != nil {
-		return nil, fatal(codeBadBody, "%s failed to read body", verb)
+	var body []byte // grows with what has arrived: an announced length costs nothing
+	for len(body) < int(size) {
+		piece := min(int(size)-len(body), max(loginPiece, len(body)))
+		body = slices.Grow(body, piece)
+		if err := c.in.read(body[len(body) : len(body)+piece]); err != nil {
+			if late := c.tooLate(err); late != nil {
+				return nil, late
+			}
+			return nil, fatal(codeBadBody, "%s failed to read body", verb)
+		}
+		body = body[:len(body)+piece]
 	}
 	return body, nil
 }
@@ -204,7 +216,7 @@ func (c *conn) adopt(id *identity, t *tuning) {
 		c.settings <- settings{heartbeat: t.heartbeat, outputTimeout: t.outputTimeout}
 	}
 	c.describe(func(a *about) {
-		a.clientID, a.hostname, a.userAgent = id.ClientID, id.Hostname, id.UserAgent
-		a.region, a.zone, a.sampleRate = id.TopologyRegion, id.TopologyZone, t.sampleRate
+		a.clientID, a.hostname, a.userAgent = shortened(id.ClientID), shortened(id.Hostname), shortened(id.UserAgent)
+		a.region, a.zone, a.sampleRate = shortened(id.TopologyRegion), shortened(id.TopologyZone), t.sampleRate
 	})
 }

@@ -135,11 +135,8 @@ func unpack(how string, r io.Reader) io.Reader {
 
 // TestSilentHandshake: the broker reports a handshake that does not begin.
 func TestSilentHandshake(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 5 s")
-	}
 	t.Parallel()
-	c := newBroker(t, withTLS(t, nil)).dial()
+	c := newBroker(t, withTLS(t, nil), func(s *setup) { s.options.LoginTimeout = 200 * time.Millisecond }).dial()
 	require.Contains(t, c.identify(`{"feature_negotiation":true,"tls_v1":true}`), `"tls_v1":true`)
 	f := c.read()
 	require.Equal(t, uint32(1), f.kind)

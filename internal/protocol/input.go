@@ -11,7 +11,8 @@ const (
 	// maxLine is the longest command line, its newline included.
 	maxLine = 16 << 10
 	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that
-	// one read returns more pipelined puts.
+	// one read returns more pipelined puts. Before the first command that takes a right it
+	// grows to maxLine.
 	minInput = 4 << 10
 	maxInput = 128 << 10
 )
@@ -27,10 +28,11 @@ type input struct {
 	buf  []byte
 	r, w int
 	full bool // the last read filled the buffer: the next one may use a larger buffer
+	most int  // largest size of buf
 }
 
 func newInput(src io.Reader) *input {
-	return &input{src: src, buf: make([]byte, minInput)}
+	return &input{src: src, buf: make([]byte, minInput), most: maxLine}
 }
 
 // reset reads from src from now on and drops the buffered bytes.
@@ -68,7 +70,7 @@ func (in *input) line() ([]byte, error) {
 // fill makes room and reads once from the source.
 func (in *input) fill() error {
 	size := len(in.buf)
-	if (in.full || in.w-in.r == size) && size < maxInput {
+	if (in.full || in.w-in.r == size) && size < in.most {
 		size *= 2
 	}
 	switch {

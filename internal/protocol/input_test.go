@@ -45,7 +45,7 @@ func TestFirstBeyondALimit(t *testing.T) {
 func TestMultiPutIsNoLargerThanABatch(t *testing.T) {
 	const large = 40 << 20
 	c := newBroker(t, func(s *setup) { s.options.MaxMsgSize, s.options.MaxBodySize = large, 50<<20 }).dial()
-	c.send("MPUB t\n" + size(5) + size(2) + sized(repeat("x", large)) + size(large))
+	c.send("MPUB t\n" + size(50<<20) + size(2) + sized(repeat("x", large)) + size(large))
 	c.fatal("E_BAD_BODY MPUB body too big 83886165 > 52428800")
 }
 

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -52,7 +53,11 @@ func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuil
 	if early {
 		refused = c.admit(ctx, int(size))
 	}
+	if busy := c.reserve(ctx, int(size)); busy != nil {
+		return nil, c.refusePut(ctx, "MPUB", 1, c.in.skip(int64(size)), busy)
+	}
 	draft, err := c.readMulti(verb, int(size), add)
+	c.release(int(size))
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +89,8 @@ func (c *conn) readMulti(verb string, hint int, add func(*queue.DraftBuilder, in
 			return nil, fatal(codeBadMessage, "%s invalid message(%d) body size %d", verb, i, size)
 		case int64(size) > c.h.opts.MaxMsgSize:
 			return nil, fatal(codeBadMessage, "%s message too big %d > %d", verb, size, c.h.opts.MaxMsgSize)
+		case draft.Size()+int(size) > 2*hint+budget.Free: // the memory was reserved for what was announced
+			return nil, fatal(codeBadBody, "%s body larger than its size %d", verb, hint)
 		case draft.Size()+int(size) > queue.MaxBatchBytes-messageOverhead:
 			return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, draft.Size()+int(size), c.h.opts.MaxBodySize)
 		}

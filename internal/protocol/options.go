@@ -30,7 +30,7 @@ type Options struct {
 	Version string // in the IDENTIFY reply; clients parse it as semver
 
 	MaxMsgSize  int64 // bytes of one message
-	MaxBodySize int64 // bytes of one command's body (MPUB, IDENTIFY, AUTH)
+	MaxBodySize int64 // bytes of one MPUB's body; that of IDENTIFY and AUTH has maxLoginBody too
 
 	MsgTimeout      time.Duration // default of IDENTIFY's msg_timeout
 	MaxMsgTimeout   time.Duration
@@ -57,6 +57,12 @@ type Options struct {
 	// RequeueOnDisconnect requeues the messages in flight as soon as their connection ends;
 	// stock NSQ requeues them at their timeout.
 	RequeueOnDisconnect bool
+
+	// LoginTimeout bounds the wait for the protocol's magic, a TLS handshake, and, while rights
+	// are enforced, the time until a client has rights (IDENTIFY and AUTH). 0: 10 s.
+	LoginTimeout time.Duration
+	// MaxPerUser bounds the connections of one user. 0: no limit.
+	MaxPerUser int
 
 	// A connection with more unanswered puts or bytes is not read until some of them are
 	// answered.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -38,7 +39,25 @@ func (c *conn) pub(ctx context.Context) error {
 			return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
 		}
 	}
+	if err := c.reserve(ctx, size); err != nil {
+		return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
+	}
 	draft := queue.NewDraft(total + count*messageOverhead)
+	err = c.readRun(draft, count, size)
+	c.release(size)
+	if err != nil {
+		return err
+	}
+	if !early {
+		if err := c.admit(ctx, total); err != nil {
+			return c.refusePut(ctx, "PUB", count, nil, err)
+		}
+	}
+	return c.publish(ctx, "PUB", count, draft)
+}
+
+// readRun reads the PUBs that pubRun found.
+func (c *conn) readRun(draft *queue.DraftBuilder, count, size int) error {
 	for i := range count {
 		if i > 0 {
 			size = c.nextOfRun()
@@ -47,12 +66,7 @@ func (c *conn) pub(ctx context.Context) error {
 			return fatal(codeBadMessage, "PUB failed to read message body")
 		}
 	}
-	if !early {
-		if err := c.admit(ctx, total); err != nil {
-			return c.refusePut(ctx, "PUB", count, nil, err)
-		}
-	}
-	return c.publish(ctx, "PUB", count, draft)
+	return nil
 }
 
 // dpub: DPUB <topic> <defer_ms>\n, then one message.
@@ -90,10 +104,14 @@ func (c *conn) dpub(ctx context.Context) error {
 }
 
 func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder, error) {
-	if cap(c.scratch) < size {
-		c.scratch = make([]byte, size)
+	body := c.scratch
+	if cap(body) < size {
+		body = make([]byte, size)
 	}
-	body := c.scratch[:size]
+	if size <= budget.Free {
+		c.scratch = body // a larger one would be kept as long as the connection
+	}
+	body = body[:size]
 	if err := c.in.read(body); err != nil {
 		return nil, fatal(codeBadMessage, "DPUB failed to read message body")
 	}
@@ -114,7 +132,12 @@ func (c *conn) receive(ctx context.Context, size int, read func() error) (refuse
 			return refused, c.in.skip(int64(size))
 		}
 	}
-	if err := read(); err != nil {
+	if refused = c.reserve(ctx, size); refused != nil {
+		return refused, c.in.skip(int64(size))
+	}
+	err = read()
+	c.release(size)
+	if err != nil {
 		return nil, err
 	}
 	if !early {

@@ -12,13 +12,9 @@ import (
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/s2"
+
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
-
-// handshakeTimeout bounds the TLS handshake.
-const handshakeTimeout = 5 * time.Second
-
-// snappyBlock is the largest block of the framed snappy format.
-const snappyBlock = 64 << 10
 
 // upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it,
 // with an OK after each step. It holds output.mu, so the writer waits until it is complete.
@@ -57,11 +53,12 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
-	_ = c.raw.SetDeadline(time.Now().Add(handshakeTimeout)) // a closed socket fails in the handshake
-	err := conn.HandshakeContext(ctx)                       // its context would close the socket before the error frame is sent
+	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.loginTimeout())) // a closed socket fails in the handshake
+	err := conn.HandshakeContext(ctx)                              // its context would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPHandshake)
 		return err
 	}
 	state := conn.ConnectionState()
@@ -71,6 +68,9 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	}
 	c.in.reset(creditReader{c, conn})
 	c.out.switchLocked(conn, nil)
+	if s := c.session.Load(); s != nil && s.LoggedIn() && !c.h.seat(c, s.Identity()) {
+		return errTooManyOfUser // of the user in the certificate
+	}
 	return c.out.respondLocked(responseOK)
 }
 
@@ -79,21 +79,17 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 	source := &expansion{c: c, src: io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn)}
 	switch {
 	case reply.Snappy:
-		w := s2.NewWriter(conn, s2.WriterSnappyCompat(), s2.WriterConcurrency(1), s2.WriterBlockSize(snappyBlock))
-		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock)))})
-		c.out.switchLocked(conn, w)
+		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
+		c.out.switchLocked(conn, &snappyWriter{to: conn})
 		c.describe(func(a *about) { a.snappy = true })
 	case reply.Deflate:
-		w, err := flate.NewWriter(conn, reply.DeflateLevel)
-		if err != nil {
-			return err
-		}
 		c.in.reset(creditReader{c, source.of(flate.NewReader(source))})
-		c.out.switchLocked(conn, w)
+		c.out.switchLocked(conn, &deflateWriter{to: conn, level: reply.DeflateLevel})
 		c.describe(func(a *about) { a.deflate = true })
 	default:
 		return nil
 	}
+	defer c.out.parkLocked()
 	return c.out.respondLocked(responseOK)
 }
 

@@ -62,7 +62,7 @@ func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	case <-w.c.fifo.wake:
 	case <-w.wake:
 	case <-heartbeat.C:
-		return w.respond(frameResponse, responseHeartbeat)
+		return w.heartbeat()
 	case <-w.flush.C:
 		return w.flushHeld()
 	case r := <-w.refused:
@@ -241,6 +241,19 @@ func (w *writer) flushHeld() error {
 	defer w.c.out.mu.Unlock()
 	w.held = false
 	return w.c.out.flushLocked()
+}
+
+// heartbeat also gives the memory of the compressor back.
+func (w *writer) heartbeat() error {
+	if err := w.respond(frameResponse, responseHeartbeat); err != nil {
+		return err
+	}
+	w.c.out.mu.Lock()
+	defer w.c.out.mu.Unlock()
+	if w.c.out.buf == nil { // nothing was written since
+		w.c.out.parkLocked()
+	}
+	return nil
 }
 
 // respond writes one frame and flushes.

@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
@@ -41,16 +44,42 @@ func (s *Server) acceptTCP(ctx context.Context) {
 	}
 }
 
-// serveTCP serves one connection on its own goroutine, unless the limit is reached.
+// serveTCP serves one connection on its own goroutine, unless a limit is reached.
 func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
-	if !s.tcpLimit.acquire(conn) {
-		_ = conn.Close()
-		s.tcpLimit.release()
+	from := networkOf(conn)
+	if v := s.tcpSeats.take(from); v != admitted {
+		s.refuseTCP(ctx, conn, v)
 		return
 	}
 	s.wg.Go(func() {
-		defer s.tcpLimit.release()
+		defer s.tcpSeats.leave(from)
 		s.tcpHandler.Serve(ctx, conn)
+	})
+}
+
+// refuseTCP says why a client is refused, on its own goroutine: the client may have sent bytes,
+// and a close at once would reset the connection before it has read the reason. While too many
+// are refused at the same time, the connection is closed without a reason.
+func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
+	why := "this broker has as many clients as it may; try another one"
+	limit := s.tcpSeats.max
+	if v == overAddress {
+		why, limit = "this address has as many connections as it may", s.tcpSeats.perAddress
+		s.opts.Metrics.Refused(metrics.RefusedTCPAddress)
+	} else {
+		s.opts.Metrics.Refused(metrics.RefusedTCPConnections)
+	}
+	s.opts.Log.WithFields(logrus.Fields{"limit": limit, "remote": conn.RemoteAddr()}).
+		Warn("refused a client: too many connections; see --max-connections, --max-connections-per-address and the limit of open files (ulimit -n, LimitNOFILE)")
+	select {
+	case s.farewells <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
+	s.wg.Go(func() {
+		defer func() { <-s.farewells }()
+		s.tcpHandler.Refuse(ctx, conn, why)
 	})
 }
 

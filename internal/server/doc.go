@@ -9,6 +9,8 @@
 //  2. Stop returns when every goroutine of Start and every connection has ended.
 //  3. No connection is accepted before Start, so that handlers can be built with the
 //     ports that Listen has bound.
-//  4. The number of connections never exceeds Options. If file descriptors run out,
-//     clients are refused; the store never fails to open a file.
+//  4. The number of connections, in total and of an address, never exceeds Options. If file
+//     descriptors run out, clients are refused; the store never fails to open a file.
+//  5. A probe is answered while all seats are taken: spare seats serve nothing else, and the
+//     oldest connection in one gives way.
 package server

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,14 +14,16 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
-// Limits of an HTTP client, beside bodyTimeout. NSQ has none; without them a client that sends
-// half a request would hold a connection for ever.
+// Limits of an HTTP client, beside those of Options and bodyTimeout. NSQ has none; without them
+// a client that sends half a request would hold a connection for ever.
 const (
-	readHeaderTimeout = 30 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
+	defaultLoginTimeout = 10 * time.Second
+	idleTimeout         = 2 * time.Minute
+	maxHeaderBytes      = 64 << 10
 )
 
 // Options say where to listen. An empty address opens no port; an address that is not
@@ -33,15 +37,26 @@ type Options struct {
 	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports
 	// together. 0: no limit.
 	MaxTCP, MaxHTTP int
-	// Refused, if not nil, is called for each connection above a limit.
-	Refused func(http bool)
-	Log     logrus.FieldLogger
+	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
+	MaxTCPPerAddress, MaxHTTPPerAddress int
+	// Farewells is how many refused TCP clients may read the reason at the same time; the others
+	// are closed without one.
+	Farewells int
+	// SpareHTTP is how many connections above MaxHTTP and MaxHTTPPerAddress may ask for a
+	// probe.
+	SpareHTTP int
+	// LoginTimeout bounds a TLS handshake and the headers of a request; 0: 10 s.
+	LoginTimeout time.Duration
+	Metrics      *metrics.Recorder // nil = nothing is counted
+	Log          logrus.FieldLogger
 }
 
 // TCPHandler serves the connections of the TCP port. *protocol.Handler implements it.
 type TCPHandler interface {
 	// Serve handles one client until the client closes or ctx ends, and closes conn.
 	Serve(ctx context.Context, conn net.Conn)
+	// Refuse tells one client why it is not served, and closes conn.
+	Refuse(ctx context.Context, conn net.Conn, why string)
 	// Stop ends all connections in order; it returns at the end of ctx at the latest.
 	Stop(ctx context.Context)
 }
@@ -58,7 +73,9 @@ type Server struct {
 	tcp, http, https, lookup net.Listener
 	tcpHandler               TCPHandler
 	httpServers              []*http.Server
-	tcpLimit, httpLimit      connLimit
+	tcpSeats                 *seats
+	httpSeats                *httpSeats
+	farewells                chan struct{} // a seat for each refused TCP client that reads the reason
 	failed                   chan error
 	wg                       sync.WaitGroup
 	cancel                   context.CancelFunc // closes the TCP connections at once
@@ -66,12 +83,10 @@ type Server struct {
 
 // Listen binds the addresses.
 func Listen(o Options) (*Server, error) {
-	s := &Server{opts: o, failed: make(chan error, 1), cancel: func() {}}
-	s.tcpLimit.max, s.tcpLimit.log = int64(o.MaxTCP), o.Log
-	s.httpLimit.max, s.httpLimit.log = int64(o.MaxHTTP), o.Log
-	if o.Refused != nil {
-		s.tcpLimit.refused = func() { o.Refused(false) }
-		s.httpLimit.refused = func() { o.Refused(true) }
+	s := &Server{
+		opts: o, failed: make(chan error, 1), cancel: func() {},
+		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress), farewells: make(chan struct{}, o.Farewells),
+		httpSeats: &httpSeats{seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress), spare: o.SpareHTTP, metrics: o.Metrics, above: list.New()},
 	}
 	for _, port := range []struct {
 		listener *net.Listener
@@ -138,10 +153,19 @@ func (s *Server) Start(h Handlers) {
 	if s.tcp != nil {
 		s.wg.Go(func() { s.acceptTCP(ctx) })
 	}
-	s.startHTTP(s.http, h.HTTP)
-	s.startHTTP(s.lookup, h.Lookup)
-	if s.https != nil {
-		s.startHTTP(tls.NewListener(s.https, s.opts.TLS.Config()), h.HTTPS)
+	for _, port := range []struct {
+		listener net.Listener
+		handler  http.Handler
+		tls      bool
+	}{{s.http, h.HTTP, false}, {s.lookup, h.Lookup, false}, {s.https, h.HTTPS, true}} {
+		if port.listener == nil {
+			continue
+		}
+		var l net.Listener = seated{port.listener, s.httpSeats}
+		if port.tls {
+			l = tls.NewListener(l, s.opts.TLS.Config())
+		}
+		s.startHTTP(l, port.handler)
 	}
 }
 
@@ -157,12 +181,9 @@ func (s *Server) fail(err error) {
 
 // startHTTP serves one HTTP port.
 func (s *Server) startHTTP(l net.Listener, h http.Handler) {
-	if l == nil {
-		return
-	}
 	server := &http.Server{
-		Handler: limitSilence(h), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnState: s.httpLimit.track,
+		Handler: refuseGuests(limitSilence(h)), ReadHeaderTimeout: cmp.Or(s.opts.LoginTimeout, defaultLoginTimeout), IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnContext: connContext,
 	}
 	s.httpServers = append(s.httpServers, server)
 	s.wg.Go(func() {
@@ -174,7 +195,7 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 
 // Connections returns the open connections at the TCP port, and at all HTTP ports together.
 func (s *Server) Connections() (tcp, http int) {
-	return int(s.tcpLimit.open.Load()), int(s.httpLimit.open.Load())
+	return s.tcpSeats.count(), s.httpSeats.count()
 }
 
 // Stop closes the listeners, waits for pending requests and puts, and closes the remaining

@@ -15,8 +15,10 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +29,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
@@ -42,6 +45,7 @@ type broker struct {
 	cluster *edgetest.Cluster
 	tls     *server.TLS
 	files   server.TLSOptions
+	metrics *metrics.Recorder
 }
 
 func start(t *testing.T) *broker { return startWith(t, server.Options{}) }
@@ -50,12 +54,13 @@ func start(t *testing.T) *broker { return startWith(t, server.Options{}) }
 func startWith(t *testing.T, o server.Options) *broker {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	b := &broker{cluster: edgetest.New(), files: writeCertificate(t, t.TempDir(), 1)}
+	b := &broker{cluster: edgetest.New(), metrics: metrics.New(0), files: writeCertificate(t, t.TempDir(), 1)}
 	var err error
 	b.tls, err = server.LoadTLS(b.files)
 	require.NoError(t, err)
+	o.Farewells = 16
 	const any = "127.0.0.1:0"
-	o.TCPAddress, o.HTTPAddress, o.HTTPSAddress, o.LookupHTTPAddress, o.TLS, o.Log = any, any, any, any, b.tls, log
+	o.TCPAddress, o.HTTPAddress, o.HTTPSAddress, o.LookupHTTPAddress, o.TLS, o.Log, o.Metrics = any, any, any, any, b.tls, log, b.metrics
 	b.Server, err = server.Listen(o)
 	require.NoError(t, err)
 	po := protocol.DefaultOptions()
@@ -110,38 +115,155 @@ func get(t *testing.T, url string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// TestConnLimit: a connection above the limit is closed at once; after one has ended, another
-// is accepted.
+// speak connects from an address of this machine, sends a line, and returns what comes back.
+func speak(t *testing.T, from string, to net.Addr, say string) (net.Conn, string) {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.Dial("tcp", to.String())
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
+	_, _ = io.WriteString(conn, say) // it may be closed already
+	b := make([]byte, 1024)
+	n, _ := conn.Read(b) // 0 if it was closed
+	return conn, string(b[:n])
+}
+
+// The first bytes of a client at each port.
+const (
+	hello   = "  V2IDENTIFY\n\x00\x00\x00\x02{}"
+	askInfo = "GET /info HTTP/1.1\r\nHost: b\r\n\r\n"
+	askPing = "GET /ping HTTP/1.1\r\nHost: b\r\n\r\n"
+)
+
+// TestConnLimit: a connection above the limit hears why it is not served; after one has ended,
+// another is accepted.
 func TestConnLimit(t *testing.T) {
-	b := startWith(t, server.Options{MaxTCP: 2, MaxHTTP: 2})
+	b := startWith(t, server.Options{MaxTCP: 2, MaxHTTP: 2, SpareHTTP: 1})
 	for _, port := range []struct {
-		address net.Addr
-		say     string
+		address           net.Addr
+		say, hears, above string
 	}{
-		{b.TCPAddr(), "  V2NOP\nPUB\n"}, // refused commands are answered
-		{b.HTTPAddr(), "GET /ping HTTP/1.1\r\nHost: b\r\n\r\n"},
+		{b.TCPAddr(), hello, "OK", "E_TOO_MANY_CONNECTIONS this broker has as many clients"},
+		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS"}`},
 	} {
-		speak := func() (conn net.Conn, served bool) {
-			conn, err := net.Dial("tcp", port.address.String())
-			require.NoError(t, err)
-			require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
-			_, _ = conn.Write([]byte(port.say)) // it may be closed already
-			n, _ := conn.Read(make([]byte, 1))
-			return conn, n == 1
-		}
-		first, served := speak()
-		require.True(t, served)
-		second, served := speak()
-		require.True(t, served)
-		third, served := speak()
-		require.False(t, served)
+		first, answer := speak(t, "127.0.0.1", port.address, port.say)
+		require.Contains(t, answer, port.hears)
+		second, answer := speak(t, "127.0.0.1", port.address, port.say)
+		require.Contains(t, answer, port.hears)
+		third, answer := speak(t, "127.0.0.1", port.address, port.say)
+		require.Contains(t, answer, port.above)
 		require.NoError(t, errors.Join(first.Close(), third.Close()))
 		require.Eventually(t, func() bool {
-			conn, served := speak()
+			conn, answer := speak(t, "127.0.0.1", port.address, port.say)
 			_ = conn.Close()
-			return served
+			return strings.Contains(answer, port.hears)
 		}, waitLimit, 10*time.Millisecond)
 		require.NoError(t, second.Close())
+	}
+	require.GreaterOrEqual(t, b.refused("tcp_connections"), 1)
+	require.GreaterOrEqual(t, b.refused("http_connections"), 1)
+}
+
+// refused reads a value of refused_total.
+func (b *broker) refused(limit string) int {
+	w := httptest.NewRecorder()
+	b.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		var n int
+		if _, err := fmt.Sscanf(line, fmt.Sprintf("lockstep_refused_total{limit=%q} %%d", limit), &n); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// TestConnectionsOfAnAddress: one address cannot lock the others out.
+func TestConnectionsOfAnAddress(t *testing.T) {
+	b := startWith(t, server.Options{MaxTCP: 10, MaxHTTP: 10, MaxTCPPerAddress: 2, MaxHTTPPerAddress: 2, SpareHTTP: 2})
+	for _, port := range []struct {
+		address           net.Addr
+		say, hears, above string
+	}{
+		{b.TCPAddr(), hello, "OK", "E_TOO_MANY_CONNECTIONS this address has"},
+		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS_OF_ADDRESS"}`},
+	} {
+		for i, from := range []string{"127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2"} {
+			conn, answer := speak(t, from, port.address, port.say)
+			defer conn.Close()
+			if i%3 < 2 {
+				require.Contains(t, answer, port.hears, from)
+			} else {
+				require.Contains(t, answer, port.above, from)
+			}
+		}
+	}
+	require.Equal(t, 2, b.refused("tcp_address"))
+	require.Equal(t, 2, b.refused("http_address"))
+}
+
+// TestProbesHaveSeats: while silent connections hold every seat, at all HTTP ports, a probe is
+// answered, and nothing else is.
+func TestProbesHaveSeats(t *testing.T) {
+	b := startWith(t, server.Options{MaxHTTP: 20, MaxHTTPPerAddress: 18, SpareHTTP: 4})
+	var crowd []net.Conn
+	defer func() {
+		for _, conn := range crowd {
+			_ = conn.Close()
+		}
+	}()
+	for i := range 200 {
+		conn, err := net.Dial("tcp", []net.Addr{b.HTTPAddr(), b.HTTPSAddr(), b.LookupAddr()}[i%3].String())
+		require.NoError(t, err)
+		crowd = append(crowd, conn)
+	}
+	var open int
+	for _, conn := range crowd {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	require.LessOrEqual(t, open, 18+4, "all others have given way")
+	for range 20 {
+		status, body := get(t, "http://"+b.HTTPAddr().String()+"/healthz")
+		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
+		status, body = get(t, "https://"+b.HTTPSAddr().String()+"/ping")
+		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
+		status, _ = get(t, "http://"+b.LookupAddr().String()+"/topics")
+		require.Equal(t, http.StatusServiceUnavailable, status)
+	}
+	// A connection that has asked for a probe gets nothing behind it.
+	conn, answer := speak(t, "127.0.0.1", b.HTTPAddr(), askPing+askInfo)
+	rest, _ := io.ReadAll(conn)
+	_ = conn.Close()
+	require.Contains(t, answer, "200 OK")
+	require.NotContains(t, answer+string(rest), `"version"`)
+	require.Contains(t, answer, "Connection: close")
+	for _, conn := range crowd {
+		_ = conn.Close()
+	}
+	crowd = nil
+	require.Eventually(t, func() bool {
+		status, _ := get(t, "http://"+b.LookupAddr().String()+"/topics")
+		return status == http.StatusOK
+	}, waitLimit, 10*time.Millisecond)
+}
+
+// TestHeadersAndHandshakesHaveATime: a silent connection ends, before a TLS handshake and before the
+// headers.
+func TestHeadersAndHandshakesHaveATime(t *testing.T) {
+	const limit = 200 * time.Millisecond
+	b := startWith(t, server.Options{LoginTimeout: limit})
+	for _, port := range []net.Addr{b.HTTPAddr(), b.HTTPSAddr(), b.LookupAddr()} {
+		began := time.Now()
+		conn, err := net.Dial("tcp", port.String())
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
+		_, err = io.WriteString(conn, map[bool]string{false: "GET /ping HTT", true: "\x16\x03\x01"}[port == b.HTTPSAddr()])
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, conn)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.GreaterOrEqual(t, time.Since(began), limit)
+		_ = conn.Close()
 	}
 }
 
@@ -184,9 +306,10 @@ func TestTLSOptions(t *testing.T) {
 		min    uint16
 		fails  string
 	}{
-		{func(*server.TLSOptions) {}, tls.NoClientCert, tls.VersionTLS10, ""},
-		{func(o *server.TLSOptions) { o.ClientAuthPolicy = "require" }, tls.RequireAnyClientCert, tls.VersionTLS10, ""},
-		{func(o *server.TLSOptions) { o.ClientAuthPolicy, o.RootCAFile = "require-verify", o.CertFile }, tls.RequireAndVerifyClientCert, tls.VersionTLS10, ""},
+		{func(*server.TLSOptions) {}, tls.NoClientCert, tls.VersionTLS12, ""},
+		{func(o *server.TLSOptions) { o.ClientAuthPolicy = "require" }, tls.RequireAnyClientCert, tls.VersionTLS12, ""},
+		{func(o *server.TLSOptions) { o.ClientAuthPolicy, o.RootCAFile = "require-verify", o.CertFile }, tls.RequireAndVerifyClientCert, tls.VersionTLS12, ""},
+		{func(o *server.TLSOptions) { o.MinVersion = "tls1.0" }, tls.NoClientCert, tls.VersionTLS10, ""},
 		{func(o *server.TLSOptions) { o.MinVersion = "tls1.1" }, tls.NoClientCert, tls.VersionTLS11, ""},
 		{func(o *server.TLSOptions) { o.MinVersion = "tls1.2" }, tls.NoClientCert, tls.VersionTLS12, ""},
 		{func(o *server.TLSOptions) { o.MinVersion = "tls1.3" }, tls.NoClientCert, tls.VersionTLS13, ""},

@@ -11,6 +11,11 @@ import (
 // bounds the silence and not the whole request: a large body over a slow line takes long.
 const bodyTimeout = 30 * time.Second
 
+// minBodyRate is the least average rate of a body in bytes per second, after the first four
+// bodyTimeouts: a client that sends a byte now and then would hold the memory of its body for
+// weeks.
+const minBodyRate = 1 << 10
+
 // limitSilence serves requests whose bodies and answers end after a silence. Without the
 // limit, a client that stops within a body, or disappears without closing, would hold its
 // connection for ever.
@@ -18,7 +23,7 @@ func limitSilence(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
 		if r.Body != http.NoBody {
-			b := &timedBody{ReadCloser: r.Body, conn: conn}
+			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now()}
 			b.extend()                     // holds also for the part of the body that the handler does not read
 			r = r.WithContext(r.Context()) // the server compares its own body to see whether the rest is too long to read
 			r.Body = b
@@ -58,16 +63,25 @@ func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 type timedBody struct {
 	io.ReadCloser
-	conn *http.ResponseController
+	conn  *http.ResponseController
+	began time.Time
+	read  int64
 }
 
-func (b *timedBody) extend() { _ = b.conn.SetReadDeadline(time.Now().Add(bodyTimeout)) } // an error means closed: the next read fails too
+func (b *timedBody) extend() {
+	deadline := time.Now().Add(bodyTimeout)
+	if latest := b.began.Add(4*bodyTimeout + time.Duration(b.read/minBodyRate)*time.Second); latest.Before(deadline) {
+		deadline = latest
+	}
+	_ = b.conn.SetReadDeadline(deadline) // an error means closed: the next read fails too
+}
 
 // Read clears the deadline at the end of the body: from there on the server watches the
 // connection for the client's close, and the handler would take an expired deadline for one.
 func (b *timedBody) Read(p []byte) (int, error) {
 	b.extend()
 	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
 	if err == io.EOF {
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}

@@ -78,6 +78,46 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// TestASlowBodyEnds: a client that sends a byte now and then is cut off; one that is slow at a sane
+// rate is not.
+func TestASlowBodyEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		piece int
+		ends  bool
+	}{"a byte now and then": {1, true}, "slow": {2 * minBodyRate * int(bodyTimeout/time.Second), false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const pieces = 20
+				client, conn := net.Pipe()
+				failed := make(chan error, 1)
+				s := &http.Server{Handler: limitSilence(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, err := io.Copy(io.Discard, r.Body)
+					failed <- err
+					w.Header().Set("Connection", "close")
+				}))}
+				go func() { _ = s.Serve(one{conn, make(chan struct{}, 1), t.Context()}) }()
+				began := time.Now()
+				_, err := fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: %d\r\n\r\n", pieces*test.piece)
+				require.NoError(t, err)
+				go func() { _, _ = io.Copy(io.Discard, client) }()
+				for range pieces {
+					time.Sleep(bodyTimeout * 2 / 3)
+					if _, err = client.Write(make([]byte, test.piece)); err != nil {
+						break
+					}
+				}
+				if !test.ends {
+					require.NoError(t, err)
+					require.NoError(t, <-failed)
+					return
+				}
+				require.Error(t, <-failed)
+				require.LessOrEqual(t, time.Since(began), 5*bodyTimeout)
+			})
+		})
+	}
+}
+
 // TestAnswers: the server cuts off a client that does not read its answer. A slow client is
 // not cut off, however slow the handler was.
 func TestAnswers(t *testing.T) {

@@ -15,7 +15,7 @@ type TLSOptions struct {
 	RootCAFile        string // of client certificates and the queried services; "" = the system's
 	// ClientAuthPolicy is "", "require" (any certificate) or "require-verify".
 	ClientAuthPolicy string
-	// MinVersion is tls1.0, tls1.1, tls1.2 or tls1.3; "" = tls1.0.
+	// MinVersion is tls1.0, tls1.1, tls1.2 or tls1.3; "" = tls1.2.
 	MinVersion string
 }
 
@@ -112,11 +112,11 @@ func TLSVersion(name string) uint16 {
 
 func minVersion(name string) (uint16, error) {
 	switch name {
-	case "", "tls1.0":
+	case "tls1.0":
 		return tls.VersionTLS10, nil
 	case "tls1.1":
 		return tls.VersionTLS11, nil
-	case "tls1.2":
+	case "", "tls1.2":
 		return tls.VersionTLS12, nil
 	case "tls1.3":
 		return tls.VersionTLS13, nil

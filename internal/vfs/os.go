@@ -7,6 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The permissions of new files and directories: messages are for the broker's user alone.
+const (
+	privateFile = 0o600
+	privateDir  = 0o700
+)
+
 // OS is the file system of the operating system.
 type OS struct{}
 
@@ -21,7 +27,7 @@ func (OS) Create(name string) (File, error) {
 func (OS) Open(name string) (File, error) { return openOS(name, os.O_RDWR) }
 
 func openOS(name string, flags int) (File, error) {
-	f, err := os.OpenFile(name, flags, 0o644)
+	f, err := os.OpenFile(name, flags, privateFile)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +44,7 @@ func (OS) Remove(name string) error { return os.Remove(name) }
 func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
 
 // MkdirAll implements FS.
-func (OS) MkdirAll(name string) error { return os.MkdirAll(name, 0o755) }
+func (OS) MkdirAll(name string) error { return os.MkdirAll(name, privateDir) }
 
 // List implements FS.
 func (OS) List(dir string) ([]string, error) {

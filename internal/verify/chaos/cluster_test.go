@@ -126,7 +126,7 @@ func (c *cluster) layOut(h *host, metadata []string) *broker {
 	name := fmt.Sprintf("n%d", h.number)
 	b := &broker{name: name, host: h, dir: filepath.Join(c.dir, name), log: filepath.Join(c.dir, name+".log")}
 	require.NoError(c.t, os.MkdirAll(b.dir, 0o755))
-	b.command = append(h.enter(), binary("nsqd"), "--insecure", "--node-name="+name, "--data-path="+b.dir,
+	b.command = append(h.enter(), binary("nsqd"), "--insecure", "--insecure-clients", "--insecure-http", "--node-name="+name, "--data-path="+b.dir,
 		"--broadcast-address="+address(rpcLane, h.number), "--tcp-address="+b.tcp(), "--http-address="+b.http(),
 		fmt.Sprintf("--rpc-address=%s:4153", address(rpcLane, h.number)))
 	b.command = append(b.command, metadata...)

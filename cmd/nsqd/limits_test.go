@@ -1,0 +1,341 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+// TestExposedClientPorts: beyond loopback a port opens with authentication, or with the flag that
+// says otherwise.
+func TestExposedClientPorts(t *testing.T) {
+	code, _, stderr := refused(t, "--tcp-address=0.0.0.0:0", "--http-address=127.0.0.1:0", "--data-path="+t.TempDir())
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "--tcp-address=0.0.0.0:0 is reachable from the network, and no client has to authenticate: give --require-users")
+	code, _, stderr = refused(t, "--check-config", "--insecure-clients", "--tcp-address=0.0.0.0:0", "--http-address=0.0.0.0:0", "--data-path="+t.TempDir())
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "--http-address=0.0.0.0:0 is reachable from the network")
+	b := prepare(t)
+	b.run("--insecure-clients", fmt.Sprintf("--tcp-address=0.0.0.0:%d", b.base))
+	b.ready()
+	b.dial().put("orders", "x")
+	require.Contains(t, b.logged(), "OPEN to the network")
+}
+
+// TestRequireUsers: with --require-users the ports are open, and nothing is done for anybody until
+// the first user is made; a restart changes nothing.
+func TestRequireUsers(t *testing.T) {
+	b := prepare(t)
+	flags := []string{"--require-users", fmt.Sprintf("--tcp-address=0.0.0.0:%d", b.base), fmt.Sprintf("--http-address=0.0.0.0:%d", b.base+1)}
+	b.run(flags...)
+	b.ready()
+	require.Contains(t, b.logged(), "CLOSED to every client until there is an administrator")
+	c := b.dial()
+	require.Equal(t, true, c.identify(map[string]any{})["auth_required"])
+	c.send("SUB orders ch\n")
+	c.expect("E_AUTH_FIRST AUTH required before SUB")
+	for _, path := range []string{"/stats", "/topics", "/v1/cluster"} {
+		status, _ := b.get(path)
+		require.Equal(t, http.StatusUnauthorized, status, path)
+	}
+	status, token := b.post("/v1/user/create?name=root&admin=true", "")
+	require.Equal(t, http.StatusOK, status, token)
+	root := regexp.MustCompile(`root\.[A-Za-z0-9_-]{43}`).FindString(token)
+	require.NotEmpty(t, root)
+	for range 2 {
+		c = b.dial()
+		c.identify(map[string]any{})
+		c.command(root, "AUTH")
+		_, answer := c.next()
+		require.Contains(t, answer, `"identity":"root"`)
+		c.put("orders", "x")
+		status, _ = b.post("/v1/user/create?name=evil&admin=true", "")
+		require.Equal(t, http.StatusUnauthorized, status)
+		b.stop()
+		b.run(flags...)
+		b.ready()
+	}
+	require.NotContains(t, b.logged(), "CLOSED")
+}
+
+// TestLimitsAtThePorts: the flags reach the ports, and each refusal is counted.
+func TestLimitsAtThePorts(t *testing.T) {
+	b := start(t, "--max-connections=6", "--max-http-connections=5", "--max-connections-per-address=4", "--login-timeout=500ms", "--max-receiving-bytes=2097152")
+	var crowd []net.Conn
+	defer func() {
+		for _, conn := range crowd {
+			_ = conn.Close()
+		}
+	}()
+	connect := func(from string, port int, say string) string {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", b.address(port))
+		require.NoError(t, err)
+		crowd = append(crowd, conn)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(limit)))
+		_, _ = io.WriteString(conn, say) // it may be closed already
+		answer := make([]byte, 512)
+		n, _ := conn.Read(answer)
+		return string(answer[:n])
+	}
+	const hello, info = "  V2IDENTIFY\n\x00\x00\x00\x02{}", "GET /info HTTP/1.1\r\nHost: b\r\n\r\n"
+	b.http.CloseIdleConnections()
+	for i, want := range []string{"OK", "OK", "OK", "OK", "E_TOO_MANY_CONNECTIONS this address"} {
+		require.Contains(t, connect("127.0.0.2", 0, hello), want, i)
+	}
+	for i, want := range []string{"OK", "OK", "E_TOO_MANY_CONNECTIONS this broker"} {
+		require.Contains(t, connect("127.0.0.3", 0, hello), want, i)
+	}
+	for i, want := range []string{"200 OK", "200 OK", "200 OK", "200 OK", "TOO_MANY_CONNECTIONS_OF_ADDRESS"} {
+		require.Contains(t, connect("127.0.0.2", 1, info), want, i)
+	}
+	require.Contains(t, connect("127.0.0.3", 1, info), "200 OK")
+	require.Contains(t, connect("127.0.0.3", 1, info), `{"message":"TOO_MANY_CONNECTIONS"}`)
+	status, _ := b.get("/readyz")
+	require.Equal(t, http.StatusOK, status, "a probe has a seat")
+	for _, conn := range crowd {
+		_ = conn.Close()
+	}
+	b.eventually("a silent client is cut off", func() bool { // the seats of the crowd become free
+		return connect("127.0.0.1", 0, "") == ""
+	})
+	var text string
+	b.eventually("it is counted", func() bool {
+		_, text = b.get("/metrics")
+		return strings.Contains(text, `lockstep_refused_total{limit="tcp_magic"} 1`)
+	})
+	for _, name := range []string{"tcp_address", "tcp_connections", "http_address", "http_connections"} {
+		require.Regexp(t, `lockstep_refused_total\{limit="`+name+`"\} [1-9]`, text)
+	}
+	for _, gauge := range []string{`lockstep_connections{port="tcp"}`, `lockstep_connections{port="http"}`, "lockstep_receiving_bytes"} {
+		require.Contains(t, text, "\n"+gauge+" ")
+	}
+
+	// Without --max-receiving-bytes this body would be taken: half of it holds the memory.
+	b.dial().put("t", "x")
+	slow := b.dial()
+	slow.send("MPUB t\n\x00\x4c\x4b\x40\x00\x00\x00\x05")
+	b.eventually("the memory is reserved", func() bool {
+		_, text := b.get("/metrics")
+		return strings.Contains(text, "lockstep_receiving_bytes 5e+06")
+	})
+	_ = slow.conn.Close()
+	b.eventually("and given back", func() bool {
+		_, text := b.get("/metrics")
+		return strings.Contains(text, "lockstep_receiving_bytes 0")
+	})
+}
+
+// TestLimitClients: the shares of the files, and of what the settings say.
+func TestLimitClients(t *testing.T) {
+	o := config.Defaults()
+	for _, test := range []struct {
+		files  files
+		change func(*config.Options)
+		want   clientLimits
+	}{
+		{files{tcp: 576, http: 192}, func(*config.Options) {}, clientLimits{576, 518, 518, 144, 129, 32, 16}},
+		{files{tcp: 60, http: 20}, func(*config.Options) {}, clientLimits{60, 54, 54, 13, 11, 5, 2}},
+		{files{tcp: 576, http: 192}, func(o *config.Options) { o.MaxConnections, o.MaxHTTPConnections = 100, 50 }, clientLimits{100, 90, 90, 50, 45, 32, 16}},
+		{files{tcp: 576, http: 192}, func(o *config.Options) {
+			o.MaxConnections = 1000
+			o.MaxConnectionsPerUser = 7
+			o.MaxConnectionsPerAddress = 9
+		}, clientLimits{576, 9, 7, 144, 9, 32, 16}},
+		{files{tcp: 1, http: 1}, func(*config.Options) {}, clientLimits{1, 1, 1, 1, 1, 0, 0}},
+	} {
+		changed := o
+		test.change(&changed)
+		require.Equal(t, test.want, limitClients(test.files, changed))
+	}
+	o.MaxReceivingBytes, o.MaxBodySize = 1<<20, 5<<20
+	bodies := newBodies(o)
+	require.True(t, bodies.Reserve(t.Context(), 5<<20))
+	require.EqualValues(t, 5<<20, bodies.Used(), "one body fits always")
+}
+
+// TestLookupPortObeysTLS: --tls-required holds for the separate lookup port, but for the probes.
+func TestLookupPortObeysTLS(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("server")
+	b := prepare(t)
+	b.run(fmt.Sprintf("--lookupd-http-address=127.0.0.1:%d", b.base+6), "--tls-cert="+ca.File("server.pem"), "--tls-key="+ca.File("server.key"), "--tls-required=true")
+	b.ready()
+	status, text := ask(t, b.http, http.MethodGet, "http://"+b.address(6)+"/topics", "")
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, text, `"TLS_REQUIRED"`)
+	require.Contains(t, text, fmt.Sprintf(`"https_port": %d`, b.base+2))
+	status, _ = b.secure(ca.Client(""), "/topics")
+	require.Equal(t, http.StatusOK, status)
+}
+
+// TestLookupdsAreChecked: an administrator cannot make the broker connect to anything but a bounded
+// number of addresses, and a refused list changes nothing.
+func TestLookupdsAreChecked(t *testing.T) {
+	b := start(t)
+	var many []string
+	for i := range 45_000 {
+		many = append(many, fmt.Sprintf(`"127.0.0.1:%d"`, 1+i))
+	}
+	for body, want := range map[string]int{
+		"[" + strings.Join(many, ",") + "]":                http.StatusRequestEntityTooLarge,
+		"[" + strings.Join(many[:33], ",") + "]":           http.StatusBadRequest,
+		`["http://127.0.0.1:4160"]`:                        http.StatusBadRequest,
+		`["127.0.0.1"]`:                                    http.StatusBadRequest,
+		"[" + strings.Join(many[20_000:20_032], ",") + "]": http.StatusOK,
+	} {
+		status, text := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", body)
+		require.Equal(t, want, status, "%.100s: %s", body, text)
+	}
+	_, text := b.get("/config/nsqlookupd_tcp_addresses")
+	require.Equal(t, "["+strings.Join(many[20_000:20_032], ",")+"]", text)
+}
+
+// TestDataIsPrivate: no other user of the machine can read the data, also that of an older build.
+func TestDataIsPrivate(t *testing.T) {
+	b := start(t, "--max-bytes-per-file=65536")
+	c := b.dial()
+	for range 20 {
+		c.put("orders", strings.Repeat("x", 30_000))
+	}
+	c.put("other", "x")
+	open := func() (found []string) {
+		require.NoError(t, filepath.WalkDir(b.dir, func(path string, entry fs.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := entry.Info()
+			require.NoError(t, err)
+			if info.Mode().Perm()&0o077 != 0 && info.Mode().Type() != fs.ModeSocket { // the directory of a socket keeps others out
+				found = append(found, fmt.Sprint(info.Mode(), " ", path))
+			}
+			return nil
+		}))
+		return found
+	}
+	require.Empty(t, open())
+	b.stop()
+	require.NoError(t, filepath.WalkDir(b.dir, func(path string, entry fs.DirEntry, err error) error { // as earlier builds made them
+		require.NoError(t, err)
+		if entry.IsDir() {
+			return os.Chmod(path, 0o755)
+		}
+		return os.Chmod(path, 0o644)
+	}))
+	b.run()
+	b.ready()
+	require.Empty(t, open())
+	require.Contains(t, b.logged(), "other users of this machine could read files of the data path; from now on they cannot")
+	b.stop()
+	b.run()
+	b.ready()
+	require.NotContains(t, b.logged(), "other users of this machine")
+}
+
+// TestTheTableOfLimits: docs/SECURITY.md has the flags with their defaults, and every metric.
+func TestTheTableOfLimits(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "SECURITY.md"))
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "\n## Limits\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n##") // the ports for brokers have a table of their own
+	code := regexp.MustCompile("`([^`]+)`")
+	first := func(cell string) string {
+		if m := code.FindStringSubmatch(cell); m != nil {
+			return m[1]
+		}
+		return ""
+	}
+	counted := map[string]bool{}
+	flags := map[string]bool{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 || strings.Contains(line, "---") || strings.Contains(line, "| limit |") {
+			continue
+		}
+		if name := first(cells[4]); name != "" {
+			require.Contains(t, metrics.Refusals(), name)
+			counted[name] = true
+		}
+		flag := strings.TrimPrefix(first(cells[2]), "--")
+		if flag == "" || flag == "lookupd-tcp-address" {
+			continue
+		}
+		flags[flag] = true
+		value, ok := config.Defaults().ByKey(strings.ReplaceAll(flag, "-", "_"))
+		require.True(t, ok, flag)
+		require.Equal(t, fmt.Sprint(value), first(cells[3]), "default of --%s", flag)
+	}
+	for _, name := range metrics.Refusals() {
+		require.True(t, counted[name], "the table has no row with the metric %s", name)
+	}
+	for _, key := range config.Keys() {
+		if slices.Contains([]string{"max_connections", "max_http_connections", "max_connections_per_address", "max_connections_per_user", "login_timeout", "max_receiving_bytes"}, key) {
+			require.True(t, flags[strings.ReplaceAll(key, "_", "-")], "the table has no row with the setting %s", key)
+		}
+	}
+}
+
+// TestSilentConnectionsLockNobodyOut: as many silent connections of one address as were enough to
+// lock all clients out, and to fail the probes. Others connect, log in and publish, memory stays
+// bounded, and the silent ones are gone soon.
+func TestSilentConnectionsLockNobodyOut(t *testing.T) {
+	b := prepare(t)
+	b.ulimit = 1024
+	b.run("--require-users", "--login-timeout=3s")
+	b.ready()
+	_, answer := b.post("/v1/user/create?name=root&admin=true", "")
+	root := regexp.MustCompile(`root\.[A-Za-z0-9_-]{43}`).FindString(answer)
+	b.http.CloseIdleConnections()
+	login := func() *client {
+		c := b.dial()
+		c.identify(map[string]any{})
+		c.command(root, "AUTH")
+		_, answer := c.next()
+		require.Contains(t, answer, `"identity":"root"`)
+		return c
+	}
+	c := login()
+	alone := putTimes(c, 100)
+	before := b.memory()
+	var crowd []net.Conn
+	flood := func(port, count int, say string) {
+		for range count {
+			conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", b.address(port))
+			require.NoError(t, err)
+			crowd = append(crowd, conn)
+			_, _ = io.WriteString(conn, say) // it may be closed already
+		}
+	}
+	began := time.Now()
+	half := "  V2IDENTIFY\n\x00\x00\xff\xff{" + strings.Repeat(" ", 1000)
+	flood(0, 900, half)
+	flood(1, 400, "GET /healthz HTTP/1.1\r\n")
+	beside := putTimes(login(), 100)
+	for range 5 {
+		status, _ := b.get("/healthz")
+		require.Equal(t, http.StatusOK, status)
+	}
+	t.Logf("%d silent connections in %v: %d KiB more memory, %d files; puts alone p50 %v, p99 %v; beside %v, %v", len(crowd), time.Since(began),
+		(b.memory()-before)>>10, b.files(), quantile(alone, 0.5), quantile(alone, 0.99), quantile(beside, 0.5), quantile(beside, 0.99))
+	require.Less(t, b.memory()-before, memoryFactor*64<<20)
+	b.eventually("the silent ones are gone", func() bool { return b.files() < 100 })
+	status, _ := b.get("/readyz")
+	require.Equal(t, http.StatusOK, status)
+	for _, conn := range crowd {
+		_ = conn.Close()
+	}
+	b.quiet()
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRepeatedLines: a message has so many lines in a second, whatever numbers are in it; the rest
+// is counted. Audit and debug lines are all there.
+func TestRepeatedLines(t *testing.T) {
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	log.SetLevel(logrus.DebugLevel)
+	f := newLimitedFormat(lineFormat{})
+	now := time.Unix(1, 0)
+	f.now = func() time.Time { return now }
+	log.SetFormatter(f)
+	lines := func() []string {
+		defer out.Reset()
+		return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	}
+	for i := range 1000 {
+		log.WithField("remote", i).Warnf("refused %d.%d", i, i%7)
+	}
+	log.Info("something else")
+	got := lines()
+	require.Len(t, got, maxLines+1)
+	require.Contains(t, got[len(got)-1], "something else")
+	now = now.Add(time.Second)
+	log.Info("something else")
+	got = lines()
+	require.Len(t, got, 2)
+	require.Contains(t, got[0], `lines=980 message="refused #.#"`)
+	now = now.Add(time.Second)
+	log.Info("something else")
+	require.Len(t, lines(), 1, "told once")
+	for i := range 2 * maxLines {
+		log.WithField("audit", true).Info("{}")
+		log.Debug("detail ", i)
+	}
+	require.Len(t, lines(), 4*maxLines)
+
+	// More messages than are told apart.
+	for i := range 2 * maxMessages {
+		log.Info("kind " + strings.Repeat("x", i))
+	}
+	require.Len(t, lines(), maxMessages-1+maxLines, "one of this second was there before")
+	now = now.Add(time.Second)
+	log.Info("the end")
+	require.Contains(t, fmt.Sprint(lines()), `lines=481 message=(others)`)
+}

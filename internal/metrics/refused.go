@@ -1,0 +1,51 @@
+package metrics
+
+// Refusal is a limit at a port for clients that has refused, delayed or cut off a client.
+type Refusal uint8
+
+// The refusals. docs/SECURITY.md has the limits.
+const (
+	RefusedTCPConnections  Refusal = iota // too many clients at the TCP port
+	RefusedTCPAddress                     // too many clients of one address at the TCP port
+	RefusedTCPUser                        // too many clients of one user at the TCP port
+	RefusedTCPMagic                       // the protocol was not chosen in time
+	RefusedTCPLogin                       // IDENTIFY and AUTH were not complete in time
+	RefusedTCPHandshake                   // a TLS handshake at the TCP port failed or took too long
+	RefusedTCPSize                        // the body of IDENTIFY or AUTH was too large
+	RefusedTCPMemory                      // no memory for a body came free in time
+	RefusedHTTPConnections                // too many connections at the HTTP ports
+	RefusedHTTPAddress                    // too many connections of one address at the HTTP ports
+	RefusedHTTPMemory                     // no memory for a body came free in time
+	refusals
+)
+
+// String returns the value of the label.
+func (r Refusal) String() string {
+	return [refusals]string{
+		"tcp_connections", "tcp_address", "tcp_user", "tcp_magic", "tcp_login", "tcp_handshake", "tcp_size", "tcp_memory",
+		"http_connections", "http_address", "http_memory",
+	}[r]
+}
+
+// Refusals lists the values of the label, for the table in docs/SECURITY.md.
+func Refusals() []string {
+	labels := make([]string, refusals)
+	for r := range refusals {
+		labels[r] = r.String()
+	}
+	return labels
+}
+
+func (r *Recorder) registerRefusals() {
+	refused := r.counters("refused_total")
+	for f := range refusals {
+		r.limit[f] = refused.WithLabelValues(f.String())
+	}
+}
+
+// Refused counts one refusal.
+func (r *Recorder) Refused(f Refusal) {
+	if r != nil {
+		r.limit[f].Inc()
+	}
+}

@@ -1,0 +1,133 @@
+package protocol
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+)
+
+// Limits of what a stranger may send.
+const (
+	// defaultLoginTimeout is the default of Options.LoginTimeout.
+	defaultLoginTimeout = 10 * time.Second
+	// maxLoginBody is the largest body of IDENTIFY and AUTH.
+	maxLoginBody = 64 << 10
+	// loginPiece is how much memory a body of IDENTIFY or AUTH has before its bytes are there.
+	loginPiece = 4 << 10
+	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent,
+	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
+	maxName = 256
+	// minBodyRate is the least rate of a body that has reserved memory, in bytes per second,
+	// after bodyGrace.
+	minBodyRate = 32 << 10
+	bodyGrace   = 30 * time.Second
+)
+
+func (o *Options) loginTimeout() time.Duration { return cmp.Or(o.LoginTimeout, defaultLoginTimeout) }
+
+// shortened cuts a name of the client at maxName bytes.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.Clone(strings.ToValidUTF8(name[:maxName], ""))
+}
+
+// armLogin sets the read deadline of a client that has no rights yet, and reports false for all
+// other clients. The deadline counts from the start of the connection: no number of commands
+// extends it. A client that has once had rights is not asked again: its commands are.
+func (c *conn) armLogin() bool {
+	g := c.h.backend.Guard
+	switch {
+	case c.settled:
+		return false
+	case g == nil:
+		c.settled = true
+		return false
+	case g.Ready() != nil:
+		return false // judged when the users are known
+	}
+	if session := c.session.Load(); !g.Enforced() || session.LoggedIn() || session.Permissions() > 0 {
+		c.settled, c.armed = true, time.Time{}
+		return false
+	}
+	_ = c.raw.SetReadDeadline(c.since.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
+	c.late = true
+	return true
+}
+
+// tooLate is the error of a client that did not log in within its time; nil for any other
+// failed read.
+func (c *conn) tooLate(read error) error {
+	if !c.late || c.settled || c.stopping.Load() || c.revoked.Load() || !errors.Is(read, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	c.h.backend.Metrics.Refused(metrics.RefusedTCPLogin)
+	return fatal(codeAuthFirst, "no login within %v", c.h.opts.loginTimeout())
+}
+
+// seat counts the connection for its user, and reports false if the user has as many as it may.
+func (h *Handler) seat(c *conn, user string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.user == user {
+		return true
+	}
+	if h.opts.MaxPerUser > 0 && h.mu.users[user] >= h.opts.MaxPerUser {
+		h.backend.Metrics.Refused(metrics.RefusedTCPUser)
+		return false
+	}
+	h.unseatLocked(c)
+	h.mu.users[user]++
+	c.user = user
+	return true
+}
+
+func (h *Handler) unseatLocked(c *conn) {
+	if c.user == "" {
+		return
+	}
+	if h.mu.users[c.user]--; h.mu.users[c.user] <= 0 {
+		delete(h.mu.users, c.user)
+	}
+	c.user = ""
+}
+
+// errTooManyOfUser refuses a login.
+var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
+
+// reserve reserves the memory of a large body, and bounds the time of its arrival: the memory
+// would be kept from others. release follows, unless the error is not nil: then nothing of the
+// put is stored.
+func (c *conn) reserve(ctx context.Context, size int) error {
+	if size <= budget.Free {
+		return nil
+	}
+	if !c.h.backend.Bodies.Reserve(ctx, size) {
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPMemory)
+		c.h.backend.Metrics.Answered(edge.ErrBusy)
+		c.armed = time.Time{}
+		c.arm() // the wait was not the client's
+		return edge.ErrBusy
+	}
+	_ = c.raw.SetReadDeadline(time.Now().Add(bodyGrace + time.Duration(size/minBodyRate)*time.Second)) // a closed socket fails at the read
+	c.armed = time.Time{}
+	if c.stopping.Load() || c.revoked.Load() {
+		c.interrupt()
+	}
+	return nil
+}
+
+// release gives the memory of a body back.
+func (c *conn) release(size int) {
+	if size > budget.Free {
+		c.h.backend.Bodies.Release(size)
+	}
+}
