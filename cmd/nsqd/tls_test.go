@@ -234,7 +234,7 @@ func TestBrokersThatJoinAreAllowed(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("rpc_tls_allow = []"), 0o600))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	p := &process{log: log, args: []string{"--node-name=n1", "--config=" + file, "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"}}
+	p := &process{log: log, args: []string{"--node-name=n1", "--insecure-clients", "--insecure-http", "--config=" + file, "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"}}
 	o, _, err := settings(p.args)
 	require.NoError(t, err)
 	_, p.names, err = loadPeerIdentity(o, log)
