@@ -108,7 +108,8 @@ func (m *Machine) mayRestart(msg *Message) bool {
 // has just begun afresh where another leader's log begins (CU-6).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
-	if at := msg.Prev.Offset; at < m.committed.Offset && at >= m.follow.verified.Offset && !beganAfresh {
+	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh
+	if below && !m.keepsAbandoned(from, msg.Prev) {
 		m.alarm(fmt.Errorf("%w: leader %s, committed here up to %d", ErrOtherHistory, from, m.committed.Offset))
 	}
 	m.reject(from, m.promised, msg.Prev)
@@ -125,11 +126,11 @@ func (m *Machine) takeBatch(from ident.Node, at ident.Position, b *queue.Batch) 
 		if m.holds(b) {
 			return true
 		}
-		if at.Offset < m.committed.Offset {
-			m.alarm(fmt.Errorf("%w: leader %s conflicts at %d, committed here up to %d", ErrOtherHistory, from, at.Offset, m.committed.Offset))
+		if m.keepsAbandoned(from, at) {
 			return false
 		}
-		if m.keepsAbandoned(from, at) {
+		if at.Offset < m.committed.Offset {
+			m.alarm(fmt.Errorf("%w: leader %s conflicts at %d, committed here up to %d", ErrOtherHistory, from, at.Offset, m.committed.Offset))
 			return false
 		}
 		m.truncate(at)

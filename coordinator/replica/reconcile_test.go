@@ -195,6 +195,26 @@ func TestConflictBelowTheCommittedEnd(t *testing.T) {
 	require.Equal(t, before, follower.bodies())
 }
 
+// TestAbandonedCommittedMessagesAreNamedSo: what an operator went on without is reported as that,
+// with the advice to save it, also where this replica knows that it was committed.
+func TestAbandonedCommittedMessagesAreNamedSo(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "committed")
+	c.pass(300)
+	follower := c.at(3)
+	first, end := follower.log[0], follower.m.View().End
+	follower.m.state.Abandoned = 1
+	for i, prev := range []ident.Position{first.End, {Offset: first.End.Offset - 1}} { // it conflicts; it does not join
+		d := draft(9, "another")
+		var out Effects
+		follower.m.Step(Received{From: Peer{Node: "n2", Incarnation: 2, Store: 102}, Msg: Message{
+			Kind: MsgAppend, Epoch: 2, To: 103, Store: 102, Prev: prev, PrevCRC: first.CRC, Batches: []queue.Batch{d.Seal(prev, 2, first.CRC, 1)},
+		}}, &out)
+		require.ErrorIs(t, out.Alarm, ErrAbandoned, "%d", i)
+		require.Equal(t, end, follower.m.View().End)
+	}
+}
+
 // TestReplicaThatBeganAfreshRaisesNoAlarm: a follower has begun its log afresh where the
 // leader's begins, and the next leader retains more. It asks from its own beginning on:
 // there is nothing here that another history could have.
