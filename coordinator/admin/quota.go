@@ -92,11 +92,8 @@ func (q *quotas) topic(ctx context.Context, name string, partitions int) (done f
 func (q *quotas) addTopic(who edge.Requester, name string, partitions int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all, own := q.catalog.Usage(who.User)
-	for name, p := range q.mu.topics {
-		if _, there := q.catalog.Topic(name); there {
-			continue // it is counted
-		}
+	all, own := q.catalog.Usage(who.User, q.pendingLocked)
+	for _, p := range q.mu.topics {
 		all.Topics, all.Partitions = all.Topics+1, all.Partitions+p.partitions
 		if p.owner == who.User {
 			own.Topics, own.Partitions = own.Topics+1, own.Partitions+p.partitions
@@ -124,12 +121,11 @@ func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(
 	if !ok {
 		return func() {}, false, nil // the caller finds that out
 	}
-	known := q.catalog.Channels(t.ID)
-	if _, there := known[channel]; there {
+	if _, there := q.catalog.Channels(t.ID)[channel]; there {
 		return func() {}, false, nil
 	}
 	who, key := edge.RequesterOf(ctx), pendingKey{topic, channel}
-	if first, err = q.addChannel(who, key, t, known); err != nil {
+	if first, err = q.addChannel(who, key, t); err != nil {
 		q.refused(who, "create channel "+topic+"/"+channel, err)
 		return nil, false, err
 	}
@@ -137,12 +133,12 @@ func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(
 }
 
 // addChannel counts a new channel, unless a quota refuses it.
-func (q *quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState, known map[string]meta.ChannelState) (first bool, err error) {
+func (q *quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, shared := q.mu.channels[key]
 	if !shared {
-		if err := q.roomLocked(who, key.topic, t, known); err != nil {
+		if err := q.roomLocked(who, key.topic, t); err != nil {
 			return false, err
 		}
 		p.owner = who.User
@@ -163,22 +159,31 @@ func (q *quotas) doneChannel(key pendingKey) {
 	delete(q.mu.channels, key)
 }
 
+// pendingLocked reports whether a topic, or a channel of it, is counted as being created here. It
+// leaves that only when the metadata shows it, so each is counted once.
+func (q *quotas) pendingLocked(topic, channel string) bool {
+	if channel == "" {
+		_, pending := q.mu.topics[topic]
+		return pending
+	}
+	_, pending := q.mu.channels[pendingKey{topic, channel}]
+	return pending
+}
+
 // roomLocked is the quota that refuses one channel more of a topic.
-func (q *quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState, known map[string]meta.ChannelState) error {
-	of, own := len(known), 0
+func (q *quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState) error {
+	of, own := 0, 0
+	for channel := range q.catalog.Channels(t.ID) {
+		if !q.pendingLocked(topic, channel) {
+			of++
+		}
+	}
 	if who.Channels > 0 {
-		_, usage := q.catalog.Usage(who.User)
+		_, usage := q.catalog.Usage(who.User, q.pendingLocked)
 		own = usage.Channels
 	}
 	for key, p := range q.mu.channels {
-		state, ok := q.catalog.Topic(key.topic)
-		if !ok {
-			continue
-		}
-		if _, there := q.catalog.Channels(state.ID)[key.channel]; there {
-			continue // it is counted
-		}
-		if state.ID == t.ID {
+		if key.topic == topic {
 			of++
 		}
 		if p.owner == who.User {

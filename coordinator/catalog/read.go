@@ -79,28 +79,29 @@ func (c *Catalog) Channels(id ident.TopicID) map[string]meta.ChannelState {
 // Usage is what quotas count.
 type Usage struct{ Topics, Partitions, Channels int }
 
-// Usage counts what is there in the cluster, without channels, and what the user created.
-// Its time grows with the number of topics, and for a user with that of channels.
-func (c *Catalog) Usage(user string) (all, own Usage) {
+// Usage counts what is there in the cluster, without channels, and what the user created, but
+// the topics and channels that the caller counts itself (pending; channel "" is the topic). Its
+// time grows with the number of topics, and for a user with that of channels.
+func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (all, own Usage) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, t := range c.mu.topics {
+	for name, t := range c.mu.topics {
 		if t.Deleted {
+			continue
+		}
+		if user != "" {
+			for channel, s := range c.mu.channels[t.ID] {
+				if s.Owner == user && !pending(name, channel) {
+					own.Channels++
+				}
+			}
+		}
+		if pending(name, "") {
 			continue
 		}
 		all.Topics, all.Partitions = all.Topics+1, all.Partitions+t.Partitions
 		if user != "" && t.Owner == user {
 			own.Topics, own.Partitions = own.Topics+1, own.Partitions+t.Partitions
-		}
-	}
-	if user == "" {
-		return all, own
-	}
-	for _, channels := range c.mu.channels {
-		for _, s := range channels {
-			if s.Owner == user {
-				own.Channels++
-			}
 		}
 	}
 	return all, own
