@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
@@ -68,7 +69,7 @@ type broker struct {
 	base int
 	dir  string
 	log  string // file
-	ca   *authority
+	ca   *certs.Authority
 	o    options
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -107,7 +108,7 @@ func prepare(t testing.TB, name string, o options) *broker {
 		b.args = append(b.args, "--bootstrap-admin-token-file="+token)
 	}
 	if o.tls {
-		b.trust(newAuthority(t))
+		b.trust(certs.New(t))
 	}
 	b.args = append(b.args, o.flags...)
 	return b
@@ -121,13 +122,13 @@ func cmpOr(value, otherwise string) string {
 }
 
 // trust gives the broker TLS at all ports, with certificates of an authority.
-func (b *broker) trust(ca *authority) {
+func (b *broker) trust(ca *certs.Authority) {
 	b.ca = ca
-	ca.issue(b.name, serverAndClient, b.name)
+	ca.Issue(b.name)
 	b.args = append(b.args,
-		"--tls-cert="+ca.file(b.name+".pem"), "--tls-key="+ca.file(b.name+".key"), "--tls-required=true",
-		"--rpc-tls-cert="+ca.file(b.name+".pem"), "--rpc-tls-key="+ca.file(b.name+".key"), "--rpc-tls-ca="+ca.file("ca.pem"))
-	b.http.Transport.(*http.Transport).TLSClientConfig = ca.client("")
+		"--tls-cert="+ca.File(b.name+".pem"), "--tls-key="+ca.File(b.name+".key"), "--tls-required=true",
+		"--rpc-tls-cert="+ca.File(b.name+".pem"), "--rpc-tls-key="+ca.File(b.name+".key"), "--rpc-tls-ca="+ca.File("ca.pem"))
+	b.http.Transport.(*http.Transport).TLSClientConfig = ca.Client("")
 }
 
 // run starts the process.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
@@ -88,12 +89,12 @@ func TestEveryRouteIsClosed(t *testing.T) {
 // TestAnyCertificateIsNobody is finding 1: with require-verify, a certificate of the clients'
 // authority is no administrator.
 func TestAnyCertificateIsNobody(t *testing.T) {
-	ca := newAuthority(t)
-	ca.issue("shop", clientOnly)
+	ca := certs.New(t)
+	ca.IssueClient("shop")
 	b := prepare(t, "n1", options{})
 	b.trust(ca)
-	b.args = append(b.args, "--tls-client-auth-policy=require-verify", "--tls-root-ca-file="+ca.file("ca.pem"))
-	b.http.Transport.(*http.Transport).TLSClientConfig = ca.client("shop")
+	b.args = append(b.args, "--tls-client-auth-policy=require-verify", "--tls-root-ca-file="+ca.File("ca.pem"))
+	b.http.Transport.(*http.Transport).TLSClientConfig = ca.Client("shop")
 	b.run()
 	b.ready()
 	b.create("orders")
@@ -101,7 +102,7 @@ func TestAnyCertificateIsNobody(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		require.Equal(t, 401, b.ask("", method, path, "debug").status, request)
 	}
-	b.http.Transport.(*http.Transport).TLSClientConfig = ca.client("")
+	b.http.Transport.(*http.Transport).TLSClientConfig = ca.Client("")
 	_, err := b.try(bootstrap, "GET", "/stats", "")
 	require.Error(t, err, "no certificate")
 }
@@ -111,7 +112,7 @@ func TestAnyCertificateIsNobody(t *testing.T) {
 func TestOldTLSIsRefused(t *testing.T) {
 	b := start(t, options{tls: true})
 	for version, good := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
-		config := b.ca.client("")
+		config := b.ca.Client("")
 		config.MinVersion, config.MaxVersion = version, version
 		conn, err := dial("", b.address(httpsPort))
 		require.NoError(t, err)

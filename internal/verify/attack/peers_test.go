@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -32,11 +33,11 @@ const clusterName = "lockstep"
 
 // pair starts two brokers with TLS among them. Their authority has also issued a client's
 // certificate, one for another server, and that of a third broker.
-func pair(t *testing.T, flags ...string) (n1, n2 *broker, ca *authority) {
-	ca = newAuthority(t)
-	ca.issue("shop", clientOnly, "shop")
-	ca.issue("web", serverAndClient, "web.example.org")
-	ca.issue("n3", serverAndClient, "n3")
+func pair(t *testing.T, flags ...string) (n1, n2 *broker, ca *certs.Authority) {
+	ca = certs.New(t)
+	ca.IssueClient("shop", "shop")
+	ca.Issue("web", "web.example.org")
+	ca.Issue("n3")
 	n1, n2 = prepare(t, "n1", options{}), prepare(t, "n2", options{})
 	members := fmt.Sprintf("--etcd-initial-cluster=n1=https://%s,n2=https://%s", n1.address(etcdPeerPort), n2.address(etcdPeerPort))
 	for _, b := range []*broker{n1, n2} {
@@ -210,7 +211,7 @@ func TestOneCertificateIsOneBroker(t *testing.T) {
 			if as.node == certificate {
 				continue
 			}
-			i, err := impersonate(n1, as.node, as.inc, ca.client(certificate), "")
+			i, err := impersonate(n1, as.node, as.inc, ca.Client(certificate), "")
 			if err == nil {
 				response, err := i.call("broker.topics", []byte{0xc0})
 				t.Errorf("%s of incarnation %d with the certificate %q is let in; its call: %q, %v", as.node, as.inc, certificate, response, err)
@@ -220,7 +221,7 @@ func TestOneCertificateIsOneBroker(t *testing.T) {
 	}
 	require.NoError(t, n1.client(t, bootstrap).put("orders", "m"), "the cluster goes on")
 	n1.until("both are ready", func() bool { return n1.isReady() && n2.isReady() })
-	i, err := impersonate(n1, "n2", 1<<40, ca.client("n2"), "")
+	i, err := impersonate(n1, "n2", 1<<40, ca.Client("n2"), "")
 	require.NoError(t, err, "the door is there: a broker's own certificate opens it")
 	_ = i.conn.Close()
 }
@@ -231,7 +232,7 @@ func TestEtcdRefusesClients(t *testing.T) {
 	n1, n2, ca := pair(t)
 	connect := func(certificate string) error {
 		c, err := clientv3.New(clientv3.Config{
-			Endpoints: []string{"https://" + n1.address(etcdPort)}, TLS: ca.client(certificate), DialTimeout: never, Logger: zap.NewNop(),
+			Endpoints: []string{"https://" + n1.address(etcdPort)}, TLS: ca.Client(certificate), DialTimeout: never, Logger: zap.NewNop(),
 		})
 		if err != nil {
 			return err
@@ -246,14 +247,14 @@ func TestEtcdRefusesClients(t *testing.T) {
 	for _, certificate := range []string{"shop", "web", ""} {
 		require.Error(t, connect(certificate), "the certificate %q writes to etcd", certificate)
 		for _, at := range []string{n1.address(etcdPeerPort), n2.address(etcdPeerPort)} {
-			web := &http.Client{Timeout: never, Transport: &http.Transport{TLSClientConfig: ca.client(certificate), DisableKeepAlives: true}}
+			web := &http.Client{Timeout: never, Transport: &http.Transport{TLSClientConfig: ca.Client(certificate), DisableKeepAlives: true}}
 			for _, path := range []string{"/members", "/raft", "/raft/probing", "/lockstep/member?from=n2", "/version", "/lease/internal", "/members/hashkv"} {
 				a, err := request(web, "", "GET", "https://"+at+path, "")
 				require.True(t, err != nil || a.status == http.StatusForbidden || a.status == http.StatusUnauthorized, "the certificate %q gets %s: %d %s", certificate, path, a.status, a.body)
 			}
 		}
 	}
-	web := &http.Client{Timeout: never, Transport: &http.Transport{TLSClientConfig: ca.client("n2"), DisableKeepAlives: true}}
+	web := &http.Client{Timeout: never, Transport: &http.Transport{TLSClientConfig: ca.Client("n2"), DisableKeepAlives: true}}
 	a, err := request(web, "", "GET", "https://"+n1.address(etcdPeerPort)+"/members", "")
 	require.NoError(t, err)
 	require.Equal(t, 200, a.status, "a broker asks")
@@ -274,7 +275,7 @@ func TestABrokersHugeRequest(t *testing.T) {
 	huge := append([]byte{0x95, 1, 0, 0xa1, 'c', 1, 0xdd}, binary.BigEndian.AppendUint32(nil, messages)...)
 	huge = append(huge, bytes.Repeat([]byte{1}, messages)...) // one byte each, eight in memory
 	for _, method := range []string{"queue.deferred", "queue.do.many", "partition.batches", "no.such.method"} {
-		i, err := impersonate(n1, "n2", 1<<40, ca.client("n2"), "secret")
+		i, err := impersonate(n1, "n2", 1<<40, ca.Client("n2"), "secret")
 		require.NoError(t, err)
 		response, err := i.call(method, huge)
 		t.Logf("%s of 64 MiB: %q, %v; %d MiB more at the most so far", method, response, err, (n1.peakMemory()-memory)>>20)

@@ -46,7 +46,7 @@ func (c *client) upgrade(b *broker) error {
 	if _, err := c.command("IDENTIFY", `{"feature_negotiation":true,"tls_v1":true}`); err != nil {
 		return err
 	}
-	over, err := secure(c.conn, b.ca.client(""))
+	over, err := secure(c.conn, b.ca.Client(""))
 	if err != nil {
 		return err
 	}
