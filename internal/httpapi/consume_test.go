@@ -12,13 +12,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
@@ -288,4 +291,82 @@ func TestAClientLeavesInTheAnswer(t *testing.T) {
 		require.Equal(t, int64(50), c.Depth, accept)
 	}
 	require.Equal(t, 3, p.consume("").Messages[0].Attempts)
+}
+
+// TestConsumersNeedTheRightToTheChannel: an auth service is asked for the channel of the request.
+func TestConsumersNeedTheRightToTheChannel(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"ttl":60,"identity":"me","authorizations":[{"topic":"^t$","channels":["^c$"],"permissions":["subscribe"]}]}`)
+	}))
+	defer service.Close()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	cluster := edgetest.New()
+	defer cluster.Close()
+	sessions := httpsub.New(httpsub.Options{}, cluster, nil)
+	defer sessions.Stop()
+	client := auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: 10 * time.Second, RequestTimeout: 10 * time.Second})
+	h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
+		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Consumers: sessions, Log: log,
+		Guard: guard.New(guard.Options{Log: log, External: client}),
+	})
+	for _, path := range []string{"/v1/consume", "/v1/finish", "/v1/requeue", "/v1/touch"} {
+		for query, want := range map[string][]int{
+			"topic=t&channel=c": {http.StatusOK, http.StatusBadRequest}, "topic=t&channel=d": {http.StatusForbidden},
+			"topic=u&channel=c": {http.StatusForbidden}, "topic=t": {http.StatusForbidden},
+		} {
+			r := httptest.NewRequest(http.MethodPost, path+"?"+query, nil)
+			r.Header.Set("Authorization", "Bearer secret")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Contains(t, want, w.Code, "%s?%s", path, query)
+		}
+	}
+	require.Equal(t, "auth-service:me", cluster.Topics("t", "", true)[0].Channels[0].Clients[0].AuthIdentity)
+}
+
+// TestALostRightEndsAPoll: the right is asked for again before messages are sent, and they go back.
+func TestALostRightEndsAPoll(t *testing.T) {
+	var denied atomic.Bool
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if denied.Load() {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, `{"ttl":0,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["subscribe","publish"]}]}`)
+	}))
+	defer service.Close()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	p := newPolled(t, httpsub.Options{})
+	client := auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: 10 * time.Second, RequestTimeout: 10 * time.Second})
+	sessions := httpsub.New(httpsub.Options{RequeueOnDisconnect: true}, p.cluster, nil)
+	defer sessions.Stop()
+	h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
+		Publisher: p.cluster, Stats: p.cluster, Admin: p.cluster, Directory: p.cluster.Directory(), Consumers: sessions, Log: log,
+		Guard: guard.New(guard.Options{Log: log, External: client}),
+	})
+	for i, accept := range []string{"application/json", "text/event-stream"} {
+		denied.Store(false)
+		ended := make(chan *httptest.ResponseRecorder)
+		go func() {
+			r := httptest.NewRequest(http.MethodPost, "/v1/consume?topic=t&channel=c"+map[bool]string{true: "&wait=1m"}[accept == "application/json"], nil)
+			r.Header.Set("Authorization", "Bearer secret")
+			r.Header.Set("Accept", accept)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			ended <- w
+		}()
+		require.Eventually(t, func() bool { return sessions.Count() > i }, 10*time.Second, time.Millisecond)
+		denied.Store(true)
+		p.put("secret")
+		require.NotContains(t, (<-ended).Body.String(), "secret")
+		require.Equal(t, int64(1), p.cluster.Topics("t", "", false)[0].Channels[0].Depth)
+		sub, err := p.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", MsgTimeoutMS: 60_000})
+		require.NoError(t, err)
+		for _, d := range sub.Pull(10, nil) {
+			require.NoError(t, sub.Finish(d.ID))
+		}
+		sub.Close(true)
+	}
 }

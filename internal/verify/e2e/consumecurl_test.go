@@ -65,7 +65,7 @@ func TestConsumeWithCurl(t *testing.T) {
 		ran = append(ran, m[1])
 	}
 	require.Equal(t, []string{"one", "finish", "batch", "parts", "stream"}, ran)
-	done, err := os.ReadFile(filepath.Join(dir, "done.txt"))
+	done, err := os.ReadFile(filepath.Join(dir, "done"))
 	require.NoError(t, err)
 	numbers := strings.Fields(string(done))
 	slices.Sort(numbers)
