@@ -130,6 +130,8 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 		return a.Moves.Balance(ctx)
 	case edge.Decommission:
 		return a.Moves.Decommission(ctx, op)
+	case edge.Drain:
+		return a.Moves.Drain(ctx, op)
 	}
 	return a.doChannel(ctx, op)
 }

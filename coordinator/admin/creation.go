@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,6 +76,7 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas), wish); err != nil {
 			return err
 		}
+		t.drainedLast(c.places)
 	}
 	t.awaitPeers(ctx, c.places)
 	c.stores = t.prepare(ctx, c)
@@ -90,6 +93,20 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 	err = t.write(ctx, c, old.Revision, puts)
 	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
 	return err
+}
+
+// drainedLast makes another replica the preferred leader where a drained broker would be it. A
+// drained broker is placed at all only where too few others are there.
+func (t *Topics) drainedLast(places [][]ident.Node) {
+	rank := func(n ident.Node) int {
+		if t.catalog.Drain(n) != "" {
+			return 1
+		}
+		return 0
+	}
+	for _, nodes := range places {
+		slices.SortStableFunc(nodes, func(a, b ident.Node) int { return cmp.Compare(rank(a), rank(b)) })
+	}
 }
 
 // enter waits for a place among the makers, and bounds the time there.

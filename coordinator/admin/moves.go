@@ -64,6 +64,9 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	if m.catalog.Leaving(n) {
 		return fmt.Errorf("%w: broker %q is being decommissioned", edge.ErrInvalid, n)
 	}
+	if m.catalog.Drain(n) != "" {
+		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", edge.ErrInvalid, n, n)
+	}
 	return nil
 }
 
@@ -139,20 +142,64 @@ func (m *Moves) Decommission(ctx context.Context, op edge.Decommission) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	key, leaving := m.keys.Node(op.Node), !op.Cancel
+	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Leaving = !op.Cancel })
+}
+
+// Drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if
+// requested, moves its replicas; the request is in the broker's key, so it outlives a crash of
+// any broker. The broker stays a member of the cluster.
+func (m *Moves) Drain(ctx context.Context, op edge.Drain) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	drain := meta.DrainLeaders
+	if op.Replicas {
+		drain = meta.DrainReplicas
+	}
+	if op.Cancel {
+		drain = ""
+	} else {
+		if err := m.requireLevel("a drained broker", meta.LevelDrain); err != nil {
+			return err
+		}
+		if err := m.otherLeaders(op.Node); err != nil {
+			return err
+		}
+	}
+	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain })
+}
+
+// otherLeaders refuses to drain the last broker that may lead.
+func (m *Moves) otherLeaders(than ident.Node) error {
+	for _, b := range m.catalog.Candidates(0) {
+		if b.Node != than {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", edge.ErrInvalid, than)
+}
+
+// editNode changes the permanent key of a broker, and returns when it is written.
+func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.NodeState)) error {
+	key := m.keys.Node(n)
 	for {
 		e, err := m.store.Get(ctx, key)
 		if errors.Is(err, meta.ErrNotFound) {
-			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.Node)
+			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, n)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
-		s, err := meta.DecodeNode(e)
-		if err != nil || s.Leaving == leaving {
+		was, err := meta.DecodeNode(e)
+		if err != nil {
 			return err
 		}
-		s.V, s.Leaving = meta.Version, leaving
+		s := was
+		edit(&s)
+		if s.Leaving == was.Leaving && s.Drain == was.Drain {
+			return nil
+		}
+		s.V = meta.Version
 		_, _, err = txn.Try(ctx, m.store, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
 		if err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)

@@ -208,10 +208,16 @@ func (c *Control) snapshot() controller.Snapshot {
 		}
 	}
 	for _, n := range c.o.Catalog.Nodes() {
-		if !n.Leaving {
+		if _, runs := c.o.Catalog.LiveNode(n.Name); n.Drain != "" && runs && c.o.Up(n.Name) {
+			s.Drained = append(s.Drained, n.Name)
+		}
+		if !n.Leaving && n.Drain != meta.DrainReplicas {
 			continue
 		}
 		s.Leaving = append(s.Leaving, n.Name)
+		if !n.Leaving {
+			s.Staying = append(s.Staying, n.Name)
+		}
 		if _, runs := c.o.Catalog.LiveNode(n.Name); !runs {
 			s.Gone = append(s.Gone, n.Name)
 		}

@@ -84,6 +84,14 @@ type Decommission struct {
 	Malformed error
 }
 
+// Drain takes the leaderships of a broker away, and its replicas if requested, and keeps new ones
+// from it until that is cancelled. The broker stays a member of the cluster.
+type Drain struct {
+	Node             ident.Node
+	Replicas, Cancel bool
+	Malformed        error
+}
+
 // CreateChannel makes a channel. One that exists with another From or Ordered, if these
 // are given, is ErrConflict.
 type CreateChannel struct {
@@ -179,6 +187,9 @@ func (Balance) Target() (topic, channel string) { return "", "" }
 func (Decommission) Target() (topic, channel string) { return "", "" }
 
 // Target implements Operation.
+func (Drain) Target() (topic, channel string) { return "", "" }
+
+// Target implements Operation.
 func (o CreateChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
 
 // Target implements Operation.
@@ -228,6 +239,9 @@ func (Balance) Validate() error { return nil }
 
 // Validate implements Operation.
 func (o Decommission) Validate() error { return o.Malformed }
+
+// Validate implements Operation.
+func (o Drain) Validate() error { return o.Malformed }
 
 // Validate implements Operation. From is checked where channels of subscriptions are, too.
 func (o CreateChannel) Validate() error { return o.Malformed }

@@ -30,7 +30,8 @@ func (a *api) createTopic(r *http.Request) (any, error) {
 }
 
 // clusterOp: POST /v1/cluster/balance spreads replicas and leaders over the brokers;
-// /v1/broker/decommission?node=[&cancel=true] moves all replicas off one of them.
+// /v1/broker/decommission?node=[&cancel=true] moves all replicas off one of them;
+// /v1/broker/drain?node=[&replicas=true][&cancel=true] its leaderships, and its replicas.
 func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
 		values, err := query(r)

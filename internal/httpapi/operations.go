@@ -152,6 +152,15 @@ func readDecommission(values url.Values) edge.Operation {
 	return o
 }
 
+func readDrain(values url.Values) edge.Operation {
+	o := edge.Drain{Node: ident.Node(values.Get("node"))}
+	a := arguments{Values: values}
+	a.boolean("replicas", &o.Replicas)
+	a.boolean("cancel", &o.Cancel)
+	o.Malformed = a.err
+	return o
+}
+
 func readCreateChannel(n names) edge.Operation {
 	o := edge.CreateChannel{Topic: n.topic, Channel: n.channel, From: n.values.Get("from")}
 	a := arguments{Values: n.values}

@@ -89,6 +89,7 @@ var (
 		{Method: "POST", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
+		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/ui"}, // the page without anything on it
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}

@@ -32,6 +32,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/v1/topic/replication", takes(a.topicOp(readReplication), "topic", "replication_factor", "min_in_sync"))
 	post("/v1/cluster/balance", takes(a.clusterOp(func(url.Values) edge.Operation { return edge.Balance{} })))
 	post("/v1/broker/decommission", takes(a.clusterOp(readDecommission), "node", "cancel"))
+	post("/v1/broker/drain", takes(a.clusterOp(readDrain), "node", "replicas", "cancel"))
 	post("/channel/create", takes(a.channelOp(readCreateChannel), createChannelArguments...))
 	post("/channel/delete", a.channelOp(func(n names) edge.Operation { return edge.DeleteChannel{Topic: n.topic, Channel: n.channel} }))
 	post("/channel/empty", a.channelOp(func(n names) edge.Operation { return edge.EmptyChannel{Topic: n.topic, Channel: n.channel} }))
