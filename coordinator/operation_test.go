@@ -58,7 +58,7 @@ func do(ctx context.Context, b *coordinator.Broker, o operation) error {
 	}
 	r := &recording{Broker: b}
 	answer := httptest.NewRecorder()
-	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r}).
+	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b}).
 		ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil))
 	if r.err == nil && answer.Code != http.StatusOK {
 		return errors.Join(edge.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))

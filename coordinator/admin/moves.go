@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/controller"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/placement"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
@@ -20,26 +23,38 @@ const transactions = 16
 
 // Moves says where replicas are to lie. The controller brings each partition there, one
 // step at a time.
-type Moves struct{ *records }
+type Moves struct {
+	*records
+	snapshot func() controller.Snapshot // the cluster as the controller sees it
+}
 
 // Move asks for a replica of one partition on another broker than now, in the same place:
 // it returns when that is written, and the controller adds, waits until it is in sync,
 // transfers the leadership, and drops.
 func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
-	t, ok := m.catalog.Topic(op.Topic)
-	if !ok {
-		return edge.ErrTopicNotFound
-	}
-	if op.Partition < 0 || op.Partition >= t.Partitions {
-		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
-	}
-	if err := m.mayReceive(op.To); err != nil {
+	id, change, err := m.moved(op)
+	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
-		return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.From)
+	return m.aim(ctx, id, change)
+}
+
+// moved checks a move, and returns its partition and the change of its replicas.
+func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
+	t, ok := m.catalog.Topic(op.Topic)
+	if !ok {
+		return id, nil, edge.ErrTopicNotFound
 	}
-	return m.aim(ctx, ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
+	if op.Partition < 0 || op.Partition >= t.Partitions {
+		return id, nil, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	}
+	if err := m.mayReceive(op.To); err != nil {
+		return id, nil, err
+	}
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
+		return id, nil, fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.From)
+	}
+	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
 		at := slices.Index(now, op.From)
 		switch {
 		case at < 0 && slices.Contains(now, op.To):
@@ -52,7 +67,7 @@ func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
 		target := slices.Clone(now)
 		target[at] = op.To
 		return target, nil
-	})
+	}, nil
 }
 
 // mayReceive reports whether replicas may be put on a broker.
@@ -73,6 +88,31 @@ func (m *Moves) mayReceive(n ident.Node) error {
 // Balance spreads the replicas of all topics, and their preferred leaders, over
 // the brokers that run. A partition that is on its way already keeps its target.
 func (m *Moves) Balance(ctx context.Context) error {
+	aims := m.balanced()
+	ids := slices.SortedFunc(maps.Keys(aims), func(a, b ident.Partition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
+	})
+	errs := make([]error, len(ids))
+	tasks.Each(len(ids), transactions, func(i int) {
+		aim := aims[ids[i]]
+		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
+			if !slices.Equal(now, aim.before) {
+				return now, nil // another operator has other plans
+			}
+			return aim.after, nil
+		})
+		if errors.Is(errs[i], meta.ErrNotFound) {
+			errs[i] = nil // its topic was deleted
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// aim is where a partition's replicas are to lie, and where they are to lie after a change.
+type aim struct{ before, after []ident.Node }
+
+// balanced gives the partitions that a balance moves.
+func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node
 	for _, p := range m.catalog.Partitions() {
@@ -83,19 +123,13 @@ func (m *Moves) Balance(ctx context.Context) error {
 	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0), func(c placement.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
-	errs := make([]error, len(ids))
-	tasks.Each(len(ids), transactions, func(i int) {
-		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
-			if !slices.Equal(now, before[i]) {
-				return now, nil // another operator has other plans
-			}
-			return after[i], nil
-		})
-		if errors.Is(errs[i], meta.ErrNotFound) {
-			errs[i] = nil // its topic was deleted
+	out := map[ident.Partition]aim{}
+	for i, id := range ids {
+		if !slices.Equal(before[i], after[i]) {
+			out[id] = aim{before[i], after[i]}
 		}
-	})
-	return errors.Join(errs...)
+	}
+	return out
 }
 
 // aimed lists the replicas that a partition has, or is to have.

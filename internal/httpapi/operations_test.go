@@ -43,6 +43,8 @@ func TestOperationsAreRead(t *testing.T) {
 		"/v1/topic/replication?topic=t&min_in_sync=2":         edge.SetReplication{Topic: "t", MinInSync: 2},
 		"/v1/cluster/balance":                                 edge.Balance{},
 		"/v1/broker/decommission?node=n1&cancel=1":            edge.Decommission{Node: "n1", Cancel: true},
+		"/v1/broker/drain?node=n1&replicas=true":              edge.Drain{Node: "n1", Replicas: true},
+		"/v1/broker/drain?node=n1&cancel=true":                edge.Drain{Node: "n1", Cancel: true},
 		"/channel/create?topic=t&channel=c&from=latest":       edge.CreateChannel{Topic: "t", Channel: "c", From: "latest"},
 		"/channel/delete?topic=t&channel=c":                   edge.DeleteChannel{Topic: "t", Channel: "c"},
 		"/channel/empty?topic=t&channel=c":                    edge.EmptyChannel{Topic: "t", Channel: "c"},

@@ -38,6 +38,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/channel/empty", a.channelOp(func(n names) edge.Operation { return edge.EmptyChannel{Topic: n.topic, Channel: n.channel} }))
 	post("/channel/pause", a.channelOp(readPause(true)))
 	post("/channel/unpause", a.channelOp(readPause(false)))
+	a.plansOnly(get)
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
 	a.debug(r, "/debug/pprof/")
