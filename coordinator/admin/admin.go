@@ -111,6 +111,9 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 	if op, ok := op.(edge.CreateTopic); ok { // its time depends on the number of partitions
 		return a.Topics.CreateExplicitly(ctx, op)
 	}
+	if op, ok := op.(edge.SetPartitions); ok { // likewise
+		return a.Topics.SetPartitions(ctx, op)
+	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if err := a.require(ctx, op); err != nil {

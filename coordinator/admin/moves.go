@@ -196,17 +196,26 @@ func (m *Moves) Drain(ctx context.Context, op edge.Drain) error {
 		if err := m.requireLevel("a drained broker", meta.LevelDrain); err != nil {
 			return err
 		}
-		if err := m.otherLeaders(op.Node); err != nil {
+		if err := m.otherLeaders(ctx, op.Node); err != nil {
 			return err
 		}
 	}
 	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain })
 }
 
-// otherLeaders refuses to drain the last broker that may lead.
-func (m *Moves) otherLeaders(than ident.Node) error {
-	for _, b := range m.catalog.Candidates(0) {
-		if b.Node != than {
+// otherLeaders refuses to drain the last broker that may lead. The keys decide, not the catalog:
+// another drain may have been requested a moment ago.
+func (m *Moves) otherLeaders(ctx context.Context, than ident.Node) error {
+	entries, _, err := m.store.List(ctx, m.keys.Nodes())
+	if err != nil {
+		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+	}
+	for _, e := range entries {
+		s, err := meta.DecodeNode(e)
+		if err != nil {
+			return err
+		}
+		if _, runs := m.catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
 			return nil
 		}
 	}

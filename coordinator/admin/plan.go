@@ -24,7 +24,7 @@ func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) 
 	if err != nil {
 		return edge.Plan{}, err
 	}
-	without, with := controller.Foresee(now), controller.Foresee(then)
+	without, with := controller.Foresee(now), controller.Foresee(then.Snapshot)
 	p := edge.Plan{Steps: []edge.PlanStep{}, Blocked: []string{}}
 	loads := map[ident.Node]*edge.PlanBroker{}
 	for _, n := range m.catalog.Nodes() {
@@ -87,7 +87,7 @@ func (w wish) keeps(s meta.PartitionState) string {
 }
 
 // wished is the cluster with the operation carried out.
-func (m *Moves) wished(_ context.Context, s controller.Snapshot, op edge.Operation) (wish, error) {
+func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Operation) (wish, error) {
 	w := wish{Snapshot: s}
 	w.Partitions = slices.Clone(s.Partitions)
 	switch op := op.(type) {
@@ -116,7 +116,7 @@ func (m *Moves) wished(_ context.Context, s controller.Snapshot, op edge.Operati
 	case edge.Decommission:
 		return w, m.without(&w, op.Node, true, false)
 	case edge.Drain:
-		if err := m.otherLeaders(op.Node); err != nil {
+		if err := m.otherLeaders(ctx, op.Node); err != nil {
 			return w, err
 		}
 		return w, m.without(&w, op.Node, op.Replicas, true)

@@ -208,9 +208,15 @@ type TopicState struct {
 	Options           TopicOptions  `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
+	// Growing is the number of partitions that the topic is about to have: the new ones have
+	// keys and leaders, and no put goes there before all channels are there. 0 = none are new.
+	Growing int `json:"growing,omitempty"`
 
 	Revision int64 `json:"-"`
 }
+
+// Span is the number of partitions that have keys: those of the topic, and new ones.
+func (t TopicState) Span() int { return max(t.Partitions, t.Growing) }
 
 // PartitionMaxBytes is the part of max_bytes that one partition may hold; 0 = no limit.
 func (t TopicState) PartitionMaxBytes() int64 {
@@ -325,6 +331,10 @@ const LevelQuotas = 3
 // LevelDrain is the first feature level whose brokers keep the drain in a broker's key, and
 // give a drained broker no leadership. An older controller would give them back.
 const LevelDrain = 6
+
+// LevelGrowing is the first feature level whose brokers keep the new partitions in a topic's
+// key, and delete them with the topic.
+const LevelGrowing = 6
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

@@ -74,6 +74,15 @@ type SetReplication struct {
 	Malformed                    error
 }
 
+// SetPartitions raises the number of partitions of a topic; it is never lowered. Reorder allows it
+// for an ordered topic, whose keys may go to other partitions then.
+type SetPartitions struct {
+	Topic      string
+	Partitions int
+	Reorder    bool
+	Malformed  error
+}
+
 // Balance spreads replicas and leaders over the brokers.
 type Balance struct{}
 
@@ -181,6 +190,9 @@ func (o MoveReplica) Target() (topic, channel string) { return o.Topic, "" }
 func (o SetReplication) Target() (topic, channel string) { return o.Topic, "" }
 
 // Target implements Operation.
+func (o SetPartitions) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
 func (Balance) Target() (topic, channel string) { return "", "" }
 
 // Target implements Operation.
@@ -230,6 +242,14 @@ func (MoveReplica) Validate() error { return nil }
 func (o SetReplication) Validate() error {
 	if o.Malformed == nil && o.ReplicationFactor == 0 && o.MinInSync == 0 {
 		return fmt.Errorf("%w: name replication_factor, min_in_sync, or both", ErrInvalid)
+	}
+	return o.Malformed
+}
+
+// Validate implements Operation.
+func (o SetPartitions) Validate() error {
+	if o.Malformed == nil && o.Partitions == 0 {
+		return fmt.Errorf("%w: name partitions", ErrInvalid)
 	}
 	return o.Malformed
 }

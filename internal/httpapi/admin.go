@@ -44,7 +44,8 @@ func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 
 // topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ
 // /v1/topic/move?topic=&partition=&from=&to= and
-// /v1/topic/replication?topic=&replication_factor=&min_in_sync=. As in NSQ the name is not
+// /v1/topic/replication?topic=&replication_factor=&min_in_sync= and
+// /v1/topic/partitions?topic=&partitions=[&reorder=true]. As in NSQ the name is not
 // checked: an invalid name is a topic that is not found.
 func (a *api) topicOp(read func(topic string, values url.Values) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {

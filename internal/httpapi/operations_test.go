@@ -41,6 +41,7 @@ func TestOperationsAreRead(t *testing.T) {
 		"/v1/topic/move?topic=t&partition=2&from=n1&to=n2":    edge.MoveReplica{Topic: "t", Partition: 2, From: "n1", To: "n2"},
 		"/v1/topic/move?topic=t":                              edge.MoveReplica{Topic: "t", Partition: -1},
 		"/v1/topic/replication?topic=t&min_in_sync=2":         edge.SetReplication{Topic: "t", MinInSync: 2},
+		"/v1/topic/partitions?topic=t&partitions=8":           edge.SetPartitions{Topic: "t", Partitions: 8},
 		"/v1/cluster/balance":                                 edge.Balance{},
 		"/v1/broker/decommission?node=n1&cancel=1":            edge.Decommission{Node: "n1", Cancel: true},
 		"/v1/broker/drain?node=n1&replicas=true":              edge.Drain{Node: "n1", Replicas: true},

@@ -30,6 +30,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/topic/unpause", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.PauseTopic{Topic: topic} }))
 	post("/v1/topic/move", takes(a.topicOp(readMove), "topic", "partition", "from", "to"))
 	post("/v1/topic/replication", takes(a.topicOp(readReplication), "topic", "replication_factor", "min_in_sync"))
+	post("/v1/topic/partitions", takes(a.topicOp(readPartitions), "topic", "partitions", "reorder"))
 	post("/v1/cluster/balance", takes(a.clusterOp(func(url.Values) edge.Operation { return edge.Balance{} })))
 	post("/v1/broker/decommission", takes(a.clusterOp(readDecommission), "node", "cancel"))
 	post("/v1/broker/drain", takes(a.clusterOp(readDrain), "node", "replicas", "cancel"))
