@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/stretchr/testify/require"
 )
 
@@ -90,7 +91,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 				} else {
 					count.Add(1)
 				}
-				time.Sleep(time.Millisecond)
+				sleep.For(c.t.Context(), time.Millisecond)
 			}
 		})
 	}
