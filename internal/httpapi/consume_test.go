@@ -333,7 +333,7 @@ func TestALostRightEndsAPoll(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		_, _ = io.WriteString(w, `{"ttl":0,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["subscribe","publish"]}]}`)
+		_, _ = io.WriteString(w, `{"ttl":1,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["subscribe","publish"]}]}`)
 	}))
 	defer service.Close()
 	log := logrus.New()
@@ -348,17 +348,22 @@ func TestALostRightEndsAPoll(t *testing.T) {
 	})
 	for i, accept := range []string{"application/json", "text/event-stream"} {
 		denied.Store(false)
-		ended := make(chan *httptest.ResponseRecorder)
-		go func() {
-			r := httptest.NewRequest(http.MethodPost, "/v1/consume?topic=t&channel=c"+map[bool]string{true: "&wait=1m"}[accept == "application/json"], nil)
+		send := func(target string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodPost, target, nil)
 			r.Header.Set("Authorization", "Bearer secret")
 			r.Header.Set("Accept", accept)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			ended <- w
+			return w
+		}
+		ended := make(chan *httptest.ResponseRecorder)
+		go func() {
+			ended <- send("/v1/consume?topic=t&channel=c" + map[bool]string{true: "&wait=1m"}[accept == "application/json"])
 		}()
 		require.Eventually(t, func() bool { return sessions.Count() > i }, 10*time.Second, time.Millisecond)
 		denied.Store(true)
+		refused := func() bool { return send("/v1/finish?topic=t&channel=c").Code != http.StatusBadRequest }
+		require.Eventually(t, refused, 10*time.Second, 10*time.Millisecond, "the answer of the service has run out")
 		p.put("secret")
 		require.NotContains(t, (<-ended).Body.String(), "secret")
 		require.Equal(t, int64(1), p.cluster.Topics("t", "", false)[0].Channels[0].Depth)
