@@ -2,7 +2,6 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/sleep"
-	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // Times of a second opinion.
@@ -78,7 +76,7 @@ func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnatio
 			switch {
 			case err == nil && r.Reaches:
 				alive++
-			case err == nil, errors.Is(err, rpc.ErrMethod): // an older build trusts its peers
+			case err == nil, calls.IsUnknown(err): // an older build trusts its peers
 				gone++
 			}
 		})
