@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding"
 	"encoding/json"
 	"flag"
@@ -21,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/outcome"
@@ -397,6 +399,11 @@ func TestRepliesAreDocumented(t *testing.T) {
 	require.Greater(t, seen, 25)
 }
 
+// planned has a plan without steps.
+type planned struct{}
+
+func (planned) Plan(context.Context, edge.Operation) (edge.Plan, error) { return edge.Plan{}, nil }
+
 // full is the handler of a broker with all its parts, for its administrator.
 func (s *site) full(t *testing.T) http.Handler {
 	t.Helper()
@@ -407,7 +414,7 @@ func (s *site) full(t *testing.T) http.Handler {
 		Version: "1.3.0", NodeName: "n1", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0),
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
-		Inspector: &replicas{}, Recovery: &replicas{}, Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
+		Inspector: &replicas{}, Recovery: &replicas{}, Planner: planned{}, Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
 		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

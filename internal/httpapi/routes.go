@@ -73,6 +73,8 @@ var (
 	ofChannel   = text("channel", "the channel").must()
 	ofPartition = number("partition", "the partition")
 	ofUser      = text("name", "the user").must()
+	ofNode      = text("node", "the broker").must()
+	ofMove      = []Argument{ofTopic, ofPartition.must(), text("from", "the broker that has the replica").must(), text("to", "the broker that gets it").must()}
 	ofPut       = []Argument{
 		ofTopic,
 		milliseconds("defer", "consumers receive the message this much later"),
@@ -182,7 +184,13 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: edge.Digest{}, Codes: []string{"INVALID_REQUEST"}},
 	http.MethodGet + " /ui":                      {Summary: "The page for operators, without data.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/data":                 {Summary: "The data of the page.", Lenient: true, Reply: map[string]any{}},
-	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{text("node", "the broker").must(), boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{ofNode, boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
+
+	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: ofMove, Reply: edge.Plan{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/cluster/balance":     {Summary: "The plan of a balance; nothing is changed.", Reply: edge.Plan{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/broker/decommission": {Summary: "The plan of a decommission; nothing is changed.", Arguments: []Argument{ofNode}, Reply: edge.Plan{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/broker/drain":        {Summary: "The plan of a drain; nothing is changed.", Arguments: []Argument{ofNode, boolean("replicas", "the replicas, too")}, Reply: edge.Plan{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/broker/drain":       {Summary: "Take the leaderships from a broker, before its maintenance.", Arguments: []Argument{ofNode, boolean("replicas", "the replicas, too"), boolean("cancel", "end a drain that goes on, or is done")}, Uses: outcome.OfRequests},
 
 	http.MethodGet + " /stats": {
 		Summary: "Depths, counts and clients of the queues that this broker leads. The sum over all brokers is the cluster.",
@@ -233,7 +241,8 @@ var routes = map[string]Description{
 		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
 	},
 	http.MethodGet + " /v1/topic/channels":     {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: []Argument{ofTopic, ofPartition.must(), text("from", "the broker that has the replica").must(), text("to", "the broker that gets it").must()}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodGet + " /v1/topic/recover":      {Summary: "The replicas of a partition whose in-sync set is lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
 	http.MethodPost + " /v1/topic/recover":     {Summary: "Go on with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have are lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
