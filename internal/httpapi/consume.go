@@ -43,21 +43,15 @@ const (
 	typeEvents = "text/event-stream"
 )
 
-var (
-	consumeArguments = []string{"topic", "channel", "max", "wait", "max_in_flight", "msg_timeout", "client", "encoding"}
-	settleArguments  = []string{"topic", "channel", "receipt"}
-	requeueArguments = []string{"topic", "channel", "receipt", "delay"}
-)
-
 // consumersOnly adds the endpoints of clients that consume by HTTP requests.
 func (a *api) consumersOnly(d *door) {
 	if a.b.Consumers == nil {
 		return
 	}
 	d.HandlerFunc(http.MethodPost, "/v1/consume", a.consume)
-	for verb, names := range map[edge.Verb][]string{edge.VerbFinish: settleArguments, edge.VerbRequeue: requeueArguments, edge.VerbTouch: settleArguments} {
-		d.HandlerFunc(http.MethodPost, "/v1/"+string(verb), a.settle(verb, names))
-	}
+	d.HandlerFunc(http.MethodPost, "/v1/finish", a.settle(edge.VerbFinish, func(n int) any { return finishedReply{n} }))
+	d.HandlerFunc(http.MethodPost, "/v1/requeue", a.settle(edge.VerbRequeue, func(n int) any { return requeuedReply{n} }))
+	d.HandlerFunc(http.MethodPost, "/v1/touch", a.settle(edge.VerbTouch, func(n int) any { return touchedReply{n} }))
 }
 
 // consumption is a request for messages.
@@ -107,9 +101,6 @@ func (a *api) consume(w http.ResponseWriter, r *http.Request) {
 // readConsumption reads the arguments.
 func (a *api) readConsumption(r *http.Request) (c consumption, err error) {
 	n, err := channelNames(r)
-	if err == nil {
-		err = refuseUnknown(n.values, consumeArguments)
-	}
 	if err == nil {
 		err = emptyBody(r)
 	}
@@ -455,13 +446,9 @@ func writeEvent(w io.Writer, event, id string, v any) error {
 
 // settle: POST /v1/finish?topic=&channel=&receipt=, and likewise requeue (with ?delay=) and touch. ?receipt= may be
 // repeated; otherwise the body has the receipts, one a line or as a JSON array.
-func (a *api) settle(verb edge.Verb, names []string) http.HandlerFunc {
-	done := map[edge.Verb]string{edge.VerbFinish: "finished", edge.VerbRequeue: "requeued", edge.VerbTouch: "touched"}[verb]
+func (a *api) settle(verb edge.Verb, reply func(done int) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n, err := channelNames(r)
-		if err == nil {
-			err = refuseUnknown(n.values, names)
-		}
 		v := reader{Values: n.values}
 		do := edge.Settlement{Verb: verb, DelayMS: v.duration("delay", 0, 0, a.opts.MaxReqTimeout).Milliseconds()}
 		if err == nil {
@@ -480,13 +467,13 @@ func (a *api) settle(verb edge.Verb, names []string) http.HandlerFunc {
 			return
 		}
 		errs := a.b.Consumers.Settle(r.Context(), n.topic, n.channel, do, list)
-		a.answerSettled(w, done, texts, errs)
+		answerSettled(w, reply, texts, errs)
 	}
 }
 
 // answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does not
 // help, 503 if it may.
-func (a *api) answerSettled(w http.ResponseWriter, done string, texts []string, errs []error) {
+func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []string, errs []error) {
 	var refused []refusal
 	status := http.StatusOK
 	for i, err := range errs {
@@ -500,15 +487,17 @@ func (a *api) answerSettled(w http.ResponseWriter, done string, texts []string, 
 			status = http.StatusServiceUnavailable
 		}
 	}
-	reply := map[string]any{done: len(errs) - len(refused)}
-	if len(refused) > 0 {
-		reply["message"] = fmt.Sprintf("%d of %d receipts refused: %s", len(refused), len(errs), refused[0].Message)
-		reply["refused"] = refused
+	if len(refused) == 0 {
+		respond(w, status, reply(len(errs)))
+		return
 	}
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	respond(w, status, reply)
+	respond(w, status, map[string]any{
+		"message": fmt.Sprintf("%d of %d receipts refused: %s", len(refused), len(errs), refused[0].Message),
+		"refused": refused, "done": len(errs) - len(refused),
+	})
 }
 
 // receiptTexts reads the receipts from the arguments and the body.

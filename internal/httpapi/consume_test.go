@@ -135,7 +135,7 @@ func TestSettleRefuses(t *testing.T) {
 	gone := "00000000000000ff" + receipt[16:]
 	r := p.post("/v1/finish?topic=t&channel=c", receipt+" "+gone, "")
 	require.Equal(t, http.StatusConflict, r.StatusCode)
-	require.JSONEq(t, `{"finished":1,"message":"1 of 2 receipts refused: ID not in flight","refused":[{"receipt":"`+gone+`","message":"ID not in flight"}]}`, text(t, r))
+	require.JSONEq(t, `{"done":1,"message":"1 of 2 receipts refused: ID not in flight","refused":[{"receipt":"`+gone+`","message":"ID not in flight"}]}`, text(t, r))
 	for _, row := range []struct{ target, body, want string }{
 		{"/v1/finish?topic=t&channel=c", "", message(400, "MISSING_ARG_RECEIPT")},
 		{"/v1/finish?topic=t&channel=c", "[]", message(400, "MISSING_ARG_RECEIPT")},
