@@ -150,6 +150,24 @@ func TestReceiptsAtAnyBroker(t *testing.T) {
 			require.Zero(t, client.InFlightCount)
 		}
 	}
+
+	// A broker that is stopped answers the polls that wait, and does not wait for them.
+	at := c.Brokers[2]
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.poll(at, topic, channel, 1, time.Minute)
+		ended <- err
+	}()
+	c.until("a poll that waits", func() bool {
+		leader, err := c.Broker(c.leader(topic))
+		require.NoError(t, err)
+		var stats struct{ Topics []edge.TopicStats }
+		require.NoError(t, c.get(leader, "/stats?format=json&topic="+topic, &stats))
+		return slices.ContainsFunc(stats.Topics[0].Channels[0].Clients, func(s edge.ClientStats) bool { return s.ReadyCount > 0 })
+	})
+	c.down.begin(at.Name)
+	require.NoError(t, c.Stop(at.Name, stopLimit))
+	require.ErrorContains(t, <-ended, "503 {\"message\":\"EXITING\"}")
 }
 
 // sameRecords: every record was delivered, and none twice.
