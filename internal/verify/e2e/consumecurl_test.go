@@ -162,7 +162,7 @@ func TestReceiptsAtAnyBroker(t *testing.T) {
 		leader, err := c.Broker(c.leader(topic))
 		require.NoError(t, err)
 		var stats struct{ Topics []edge.TopicStats }
-		require.NoError(t, c.get(leader, "/stats?format=json&topic="+topic, &stats))
+		require.NoError(t, c.get(*leader, "/stats?format=json&topic="+topic, &stats))
 		return slices.ContainsFunc(stats.Topics[0].Channels[0].Clients, func(s edge.ClientStats) bool { return s.ReadyCount > 0 })
 	})
 	c.down.begin(at.Name)
