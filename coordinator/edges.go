@@ -49,6 +49,11 @@ func (b *Broker) CancelDeferred(ctx context.Context, topic, channel string, ids 
 	return b.admin.Channels.CancelDeferred(ctx, topic, channel, ids)
 }
 
+// Positions lists how far the channels of a topic are (edge.Channels).
+func (b *Broker) Positions(ctx context.Context, topic string) ([]edge.ChannelPosition, error) {
+	return b.admin.Channels.Positions(ctx, topic)
+}
+
 // Redrive moves messages back from a channel's dead-letter topic (edge.Channels).
 func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	return b.admin.Redriver.Redrive(ctx, topic, channel, limit)

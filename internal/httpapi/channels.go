@@ -16,13 +16,14 @@ const defaultListed = 1000
 // channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and one of its
 // replicated fork.
 func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
-	post("/v1/channel/seek", takes(a.channelOp(readSeek), "topic", "channel", "to", "partition"))
+	post("/v1/channel/seek", takes(a.channelOp(readSeek), "topic", "channel", "to", "partition", "idle"))
 	post("/v1/channel/policy", takes(a.channelOp(readPolicy), policyArguments...))
 	post("/channel/setorder", takes(a.channelOp(readOrder), "topic", "channel", "order"))
 	if a.b.Channels == nil {
 		return
 	}
 	get("/v1/topic/channels", takes(a.channelViews, "topic"))
+	get("/v1/topic/positions", takes(a.positions, "topic"))
 	get("/v1/channel/policy", takes(a.policy, "topic", "channel"))
 	get("/v1/channel/deferred", takes(a.deferred, "topic", "channel", "limit"))
 	post("/v1/channel/deferred/cancel", takes(a.cancelDeferred, "topic", "channel", "id"))
@@ -40,6 +41,19 @@ func (a *api) channelViews(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return map[string][]edge.ChannelView{"channels": list(views)}, nil
+}
+
+// positions: GET /v1/topic/positions?topic=.
+func (a *api) positions(r *http.Request) (any, error) {
+	topic, _, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.b.Channels.Positions(r.Context(), topic)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]edge.ChannelPosition{"positions": list(all)}, nil
 }
 
 // policy: GET /v1/channel/policy?topic=&channel=.

@@ -23,6 +23,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	r.HandlerFunc(http.MethodPut, "/config/:opt", a.serve(a.putConfig))
 	post("/pub", takes(a.pub, putArguments...))
 	post("/mpub", takes(a.mpub, multiPutArguments...))
+	post("/v1/topic/append", takes(a.appendBatch, "topic", "partition"))
 	post("/topic/create", takes(a.createTopic, createTopicArguments...))
 	post("/topic/delete", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.DeleteTopic{Topic: topic} }))
 	post("/topic/empty", a.emptyTopic)
