@@ -154,7 +154,7 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 
 // info reads the first and the last message of each partition.
 func (o *exporting) info(ctx context.Context, v edge.ClusterView, topic edge.TopicView) (msgstream.Info, error) {
-	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: uint64(topic.ID), TimeNS: time.Now().UnixNano(), Build: edge.ReadBuild().Version, Ordered: topic.Ordered}
+	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: edge.ReadBuild().Version, Ordered: topic.Ordered}
 	for n := range topic.Partitions {
 		page, err := readPage(ctx, &o.t.Client, o.topic, n, o.from, 0, o.patience)
 		if err != nil {

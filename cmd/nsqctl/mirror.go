@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +49,6 @@ type mirrorCommand struct {
 type sourceSide struct {
 	api.Client
 	security
-	name string
 }
 
 func (m *mirrorCommand) flags(f *pflag.FlagSet) {
@@ -62,7 +60,6 @@ func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.key, "from-tls-key", "", "private key of --from-tls-cert")
 	f.BoolVar(&s.insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the source")
 	f.StringVar(&s.tokenFile, "from-token-file", "", "file with the token of a user of the source")
-	f.StringVar(&s.name, "source-name", "", "name of the source in the header ##origin; empty: its cluster name")
 	f.StringVar(&m.state, "state", mirrorState, "file with the progress")
 }
 
@@ -103,7 +100,7 @@ func (m *mirrorCommand) matches(topic string) bool {
 	return false
 }
 
-// clusters reads both clusters. It refuses a source that is the target, or has its name.
+// clusters reads both clusters. It refuses a source that is the target.
 func (m *mirrorCommand) clusters(ctx context.Context) (source, to edge.ClusterView, err error) {
 	if err := m.from.GetAny(ctx, "/v1/cluster", nil, &source); err != nil {
 		return source, to, fmt.Errorf("the source: %w", err)
@@ -118,14 +115,8 @@ func (m *mirrorCommand) clusters(ctx context.Context) (source, to edge.ClusterVi
 			}
 		}
 	}
-	if m.sourceName(source) == to.Cluster {
-		return source, to, fmt.Errorf("both clusters are named %q, and copies name their source: give the source another name with --source-name", to.Cluster)
-	}
 	return source, to, nil
 }
-
-// sourceName is the name of the source in the headers of the copies.
-func (m *mirrorCommand) sourceName(v edge.ClusterView) string { return cmp.Or(m.from.name, v.Cluster) }
 
 func newMirrorRun(m *mirrorCommand) *cobra.Command {
 	o := mirroring{mirrorCommand: m}
@@ -202,7 +193,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	saved, err := loadMirror(m.state, m.sourceName(source))
+	saved, err := loadMirror(m.state)
 	if err != nil {
 		return err
 	}
@@ -213,7 +204,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 		}
 		for _, p := range x.Partitions {
 			l := mirrorLag{Topic: x.Topic, Partition: p.Partition, End: uint64(p.CommittedSequence)}
-			if at := saved.Topics[x.Topic]; at != nil && at.SourceID == uint64(x.ID) {
+			if at := saved.Topics[x.Topic]; at != nil && at.SourceID == x.ID {
 				l.Next = at.Partitions[p.Partition].Next
 			}
 			l.Lag = l.End - min(l.Next, l.End)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
@@ -40,7 +41,6 @@ type mirroring struct {
 	metricsAddress             string
 	say                        *reporter
 	source                     string // its name
-	targetName                 string
 	progress                   *mirrorProgress
 	links                      map[linkKey]*mirrorLink
 	linksMu                    sync.Mutex // the metrics read links
@@ -63,8 +63,8 @@ type linkKey struct {
 type mirrorLink struct {
 	key      linkKey
 	p        *copier.Partition
-	sourceID uint64
-	targetID uint64
+	sourceID ident.TopicID
+	targetID ident.TopicID
 	cancel   context.CancelFunc
 	ready    atomic.Bool // the target was read
 
@@ -105,12 +105,12 @@ func (o *mirroring) run(cmd *cobra.Command) error {
 		return fmt.Errorf("another mirror uses %s: run one at a time", o.state)
 	}
 	defer func() { _ = lock.Unlock() }()
-	source, to, err := o.clusters(ctx)
+	source, _, err := o.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	o.source, o.targetName, o.began = o.sourceName(source), to.Cluster, time.Now()
-	if o.progress, err = loadMirror(o.state, o.source); err != nil {
+	o.source, o.began = source.Cluster, time.Now()
+	if o.progress, err = loadMirror(o.state); err != nil {
 		return err
 	}
 	o.links, o.failed = map[linkKey]*mirrorLink{}, make(chan error, 1)
@@ -236,7 +236,7 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 		return err
 	}
 	for _, p := range topic.Partitions {
-		o.link(ctx, linkKey{topic.Topic, p.Partition}, uint64(topic.ID), uint64(view.ID))
+		o.link(ctx, linkKey{topic.Topic, p.Partition}, topic.ID, view.ID)
 	}
 	if o.noChannels {
 		return nil
@@ -245,7 +245,7 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 }
 
 // link starts the link of a partition, unless it runs between these two topics.
-func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID uint64) {
+func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID ident.TopicID) {
 	if l := o.links[key]; l != nil {
 		if l.sourceID == sourceID && l.targetID == targetID {
 			return
@@ -363,7 +363,7 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 			l.oldest.Store(m.TimeNS)
 			first = false
 		}
-		if origin, ok := msgstream.OriginOf(m.Header); ok && origin.Cluster == o.targetName {
+		if origin, ok := msgstream.OriginOf(m.Header); ok && origin.TopicID == l.targetID {
 			l.skipped.Add(1)
 			continue
 		}

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // mirrorProgress is the content of the state file of a mirror.
 type mirrorProgress struct {
 	Version int                     `json:"v"`
-	Source  string                  `json:"source"`
 	Topics  map[string]*mirrorTopic `json:"topics"`
 	file    string
 	savedAt time.Time
@@ -24,14 +24,14 @@ type mirrorProgress struct {
 // mirrorTopic is the progress of one topic. It counts only for these two topics: one that is deleted
 // and created again has another id.
 type mirrorTopic struct {
-	SourceID   uint64               `json:"source_id"`
-	TargetID   uint64               `json:"target_id"`
+	SourceID   ident.TopicID        `json:"source_id"`
+	TargetID   ident.TopicID        `json:"target_id"`
 	Partitions map[int]copier.State `json:"partitions"`
 }
 
 // loadMirror reads the state file; without one the mirror reads the target.
-func loadMirror(file, source string) (*mirrorProgress, error) {
-	s := &mirrorProgress{Version: 1, Source: source, file: file, Topics: map[string]*mirrorTopic{}}
+func loadMirror(file string) (*mirrorProgress, error) {
+	s := &mirrorProgress{Version: 1, file: file, Topics: map[string]*mirrorTopic{}}
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -41,9 +41,6 @@ func loadMirror(file, source string) (*mirrorProgress, error) {
 	}
 	if err := json.Unmarshal(text, s); err != nil || s.Version != 1 || s.Topics == nil {
 		return nil, fmt.Errorf("%s is not the state of a mirror; without it a mirror reads its progress from the target, which takes longer", file)
-	}
-	if s.Source != source {
-		return nil, fmt.Errorf("%s is the state of a mirror of %q, and the source is %q: give another file with --state", file, s.Source, source)
 	}
 	return s, nil
 }

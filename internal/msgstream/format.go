@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Magic begins a stream.
@@ -42,7 +44,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Info struct {
 	Cluster    string          `json:"cluster"`
 	Topic      string          `json:"topic"`
-	TopicID    uint64          `json:"topic_id"`
+	TopicID    ident.TopicID   `json:"topic_id"`
 	TimeNS     int64           `json:"time"` // unix ns: when the export began
 	Build      string          `json:"build,omitempty"`
 	Ordered    bool            `json:"ordered,omitempty"`
@@ -120,8 +122,9 @@ type End struct {
 }
 
 // PartitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the
-// length of the body (8 bytes, big-endian) and the body, in the order of the stream, without those
-// that are DeferredOnly.
+// length of the body (8 bytes, big-endian) and the body, in the order of the stream. Messages that are
+// DeferredOnly, and copies for one channel (Origin), count for neither: the digest of an imported
+// topic is that of the stream.
 type PartitionEnd struct {
 	Partition int    `json:"partition"`
 	Messages  int64  `json:"messages"`

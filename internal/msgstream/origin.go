@@ -6,21 +6,23 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Origin names a message of another cluster. Channel is the one channel that the copy is for; "" =
 // all channels.
 type Origin struct {
-	Cluster   string
-	TopicID   uint64
+	Cluster   string // for people: the topic id alone tells topics apart
+	TopicID   ident.TopicID
 	Partition uint16
 	Sequence  uint64
 	Channel   string
 }
 
-// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, with @CHANNEL behind it for one channel.
+// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel.
 func (o Origin) String() string {
-	text := fmt.Sprintf("%s:%d:%d:%d", o.Cluster, o.TopicID, o.Partition, o.Sequence)
+	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
 	if o.Channel != "" {
 		text += "@" + o.Channel
 	}
@@ -41,11 +43,11 @@ func ParseOrigin(text string) (o Origin, ok bool) {
 	}
 	n, err := strconv.ParseUint(sequence, 10, 64)
 	p, err2 := strconv.ParseUint(partition, 10, 16)
-	id, err3 := strconv.ParseUint(topic, 10, 64)
+	id, err3 := strconv.ParseUint(topic, 16, 64)
 	if err != nil || err2 != nil || err3 != nil {
 		return Origin{}, false
 	}
-	return Origin{Cluster: rest, TopicID: id, Partition: uint16(p), Sequence: n, Channel: channel}, true
+	return Origin{Cluster: rest, TopicID: ident.TopicID(id), Partition: uint16(p), Sequence: n, Channel: channel}, true
 }
 
 // cutLast cuts a text at its last colon.

@@ -25,7 +25,7 @@ type digest struct {
 func (d *digests) add(m *Message) {
 	d.messages++
 	d.bytes += int64(len(m.Body))
-	if m.DeferredOnly {
+	if o, ok := OriginOf(m.Header); m.DeferredOnly || ok && o.Channel != "" {
 		return
 	}
 	if d.of == nil {

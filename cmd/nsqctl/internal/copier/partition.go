@@ -158,7 +158,7 @@ func (p *Partition) known() uint64 {
 // note notes a message of the target.
 func (p *Partition) note(m *msgstream.Message) {
 	o, ok := msgstream.OriginOf(m.Header)
-	if !ok || o.Cluster != p.source.Cluster || o.TopicID != p.source.TopicID || o.Partition != p.source.Partition {
+	if !ok || o.TopicID != p.source.TopicID || o.Partition != p.source.Partition {
 		return
 	}
 	p.mu.Lock()
