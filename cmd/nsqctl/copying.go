@@ -74,7 +74,7 @@ func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int
 		case err != nil:
 			return view, err
 		case there && len(view.Partitions) < partitions:
-			return view, fmt.Errorf("topic %s has %d partitions at the target and %d at the source: it takes as many", topic, len(view.Partitions), partitions)
+			return view, fmt.Errorf("topic %s has %d partitions at the target and %d at the source: it takes as many (nsqctl topic partitions)", topic, len(view.Partitions), partitions)
 		case there:
 			return view, nil
 		case time.Now().After(deadline):

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -177,7 +178,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 					return err
 				}
 				o.caughtUp = 0
-				o.say.report(fmt.Sprintf("%v; next try in %s", err, o.poll))
+				o.say.about("look", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
 			}
 			if o.untilCaughtUp && o.caughtUp >= drainedPolls {
 				return nil
@@ -258,7 +259,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		o.progress.Topics[key.topic] = at
 	}
 	saved, known := at.Partitions[key.partition]
-	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, Report: o.say.report},
+	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, Report: func(text string) { o.say.about(fmt.Sprint("target ", key), oneLine(errors.New(text))) }},
 		msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}, saved)
 	running, cancel := context.WithCancel(ctx)
 	l := &mirrorLink{key: key, p: p, sourceID: sourceID, targetID: targetID, cancel: cancel}
@@ -286,7 +287,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		if copier.Refused(err) {
 			return err
 		}
-		o.say.report(fmt.Sprintf("the target: %v", err))
+		o.say.about(fmt.Sprint("target ", l.key), fmt.Sprintf("topic %s, partition %d: the target: %s", l.key.topic, l.key.partition, oneLine(err)))
 		if !pauseFor(ctx, mirrorRetry) {
 			return nil
 		}
@@ -304,7 +305,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 				return fmt.Errorf("the source: %w", err)
 			}
 			if ctx.Err() == nil {
-				o.say.report(fmt.Sprintf("the source: topic %s, partition %d: %v", l.key.topic, l.key.partition, err))
+				o.say.about(fmt.Sprint("source ", l.key), fmt.Sprintf("topic %s, partition %d: the source: %s", l.key.topic, l.key.partition, oneLine(err)))
 			}
 			pauseFor(ctx, mirrorRetry)
 			continue
@@ -323,6 +324,9 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 	}
 	return nil
 }
+
+// oneLine is the text of an error for a log.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // noSuchTopic reports whether the topic of a request is gone: the next look sees why.
 func noSuchTopic(err error) bool { return statusOf(err) == http.StatusNotFound }

@@ -1,13 +1,16 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 
+	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -43,8 +46,11 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	draft, err := a.readRecords(r)
+	draft, special, err := a.readRecords(r)
 	a.b.Bodies.Release(reserved)
+	if err == nil && special {
+		err = mayReserve(r, topic)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,32 +61,47 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	return appended{int(partition), result.Sequence, draft.Count()}, nil
 }
 
-// readRecords reads the body of an append.
-func (a *api) readRecords(r *http.Request) (*queue.DraftBuilder, error) {
+// mayReserve refuses headers that begin with ## to a client that may only publish: it could withhold a message from
+// all channels but one, or pass it off as a copy.
+func mayReserve(r *http.Request, topic string) error {
+	s := identityOf(r)
+	if s == nil {
+		return nil
+	}
+	err := s.Allow(r.Context(), guard.Need{Right: access.Administer, Topic: topic})
+	if errors.Is(err, guard.ErrDenied) {
+		return fail(http.StatusForbidden, "FORBIDDEN")
+	}
+	return err
+}
+
+// readRecords reads the body of an append. special: a header may have a field that begins with ##.
+func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special bool, err error) {
 	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.opts.MaxBodySize))
-	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
+	draft = queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
 	for {
 		x, err := in.Next()
 		var damage *msgstream.Damage
 		switch {
 		case errors.Is(err, io.EOF) && draft.Count() == 0:
-			return nil, fail(http.StatusBadRequest, "MSG_EMPTY")
+			return nil, false, fail(http.StatusBadRequest, "MSG_EMPTY")
 		case errors.Is(err, io.EOF):
-			return draft, nil
+			return draft, special, nil
 		case errors.As(err, &damage):
-			return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, damage)
+			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, damage)
 		case err != nil:
-			return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
+			return nil, false, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
 		}
 		m := x.Message
+		special = special || bytes.Contains(m.Header, []byte("##")) || bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
 		switch {
 		case int64(len(m.Body)) > a.opts.MaxMsgSize:
-			return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+			return nil, false, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 		case draft.Size()+len(m.Header)+len(m.Body) > maxDraft:
-			return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+			return nil, false, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 		}
 		if err := draft.AddMessage(queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}); err != nil {
-			return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
 		}
 	}
 }

@@ -65,7 +65,7 @@ var (
 		{Method: "GET", Path: "/debug/pprof/", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/pub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
-		{Method: "POST", Path: "/v1/topic/append", Right: access.Administer, Topic: true},
+		{Method: "POST", Path: "/v1/topic/append", Right: access.Publish, Topic: true}, // reserved headers: see mayReserve
 		{Method: "GET", Path: "/v1/topic/peek", Right: access.Consume, Topic: true, Channel: peekChannel},
 		{Method: "POST", Path: "/topic/delete", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/empty", Right: access.Administer, Topic: true, Audited: true},
