@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -184,10 +183,4 @@ func readAtLeader(ctx context.Context, c *api.Client, topic string, partition in
 		}
 	}
 	return copier.Page{}, fmt.Errorf("partition %d of %s has no leader", partition, topic)
-}
-
-// toStderr prints JSON or text about a stream, which is on stdout.
-func indented(v any) string {
-	b, _ := json.MarshalIndent(v, "", "  ") // plain values
-	return string(b)
 }

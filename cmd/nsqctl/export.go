@@ -78,7 +78,9 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.t.output == "json" {
-		fmt.Fprintln(cmd.ErrOrStderr(), indented(map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}))
+		if err := printJSON(cmd.ErrOrStderr(), map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}); err != nil {
+			return err
+		}
 	} else {
 		for _, p := range end.Partitions {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %d messages, digest %s\n", o.topic, p.Partition, p.Messages, p.Digest)
