@@ -12,6 +12,8 @@ const (
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
 	// Positions lists how far the channels of a partition are.
 	Positions Method[PositionsRequest, PositionsReply] = "queue.positions"
+	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
+	Settle Method[SettleRequest, SettleReply] = "queue.settle"
 )
 
 // The verbs of a QueueOp.
@@ -120,4 +122,40 @@ type ChannelPosition struct {
 	Settled   []uint64
 	Deferred  []DeferredMessage
 	Consumers int
+}
+
+// SettleRequest carries a verb (edge.Verb) out on deliveries of a channel.
+// On the wire, by place: append only.
+type SettleRequest struct {
+	Topic    uint64
+	Number   uint16
+	Channel  string
+	Verb     string
+	DelayMS  int64 // of a requeue
+	Receipts []Receipt
+}
+
+// Partition names the partition.
+func (r SettleRequest) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+}
+
+// Receipt names one delivery.
+// On the wire, by place: append only.
+type Receipt struct {
+	Sequence uint64
+	Epoch    uint64
+	Attempts uint16
+}
+
+// SettleReply names the receipts that were refused; the others are done.
+// On the wire, by place: append only.
+type SettleReply struct{ Refused []SettleRefusal }
+
+// SettleRefusal is the reason why a receipt was refused.
+// On the wire, by place: append only.
+type SettleRefusal struct {
+	Index int  // of the receipt in the request
+	Owner bool // the message is in flight again, by another delivery
+	Again bool // the delivery is of an earlier leader, and may be known here soon
 }

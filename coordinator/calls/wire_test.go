@@ -29,6 +29,10 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &PositionsRequest{}, Golden: "920102"},
 		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
 		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
+		{Value: &SettleRequest{}, Golden: "960102a27333a27334059193060708"},
+		{Value: &Receipt{}, Golden: "93010203"},
+		{Value: &SettleReply{}, Golden: "91919301c3c3"},
+		{Value: &SettleRefusal{}, Golden: "9301c3c3"},
 		{Value: &PrepareRequest{}, Golden: "94a27331029103a27334"},
 		{Value: &Prepared{}, Golden: "919101"},
 		{Value: &EndsReply{}, Golden: "92919501020304059196060708090a0b"},
@@ -76,7 +80,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 18, methods)
+	require.Equal(t, 19, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.
