@@ -229,7 +229,7 @@ func buildFirstRelease(t *testing.T) string {
 	source.Dir = strings.TrimSpace(string(root))
 	out, err := source.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	build := exec.Command("go", "build", "-o", "nsqd-first-release", "./cmd/nsqd")
+	build := exec.Command("go", "build", "-trimpath", "-o", "nsqd-first-release", "./cmd/nsqd")
 	build.Dir = dir
 	out, err = build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
