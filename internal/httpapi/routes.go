@@ -109,6 +109,10 @@ var (
 		text("discard", "POST: the broker whose refused replica is given up"),
 		text("confirm", "POST: TOPIC/PARTITION, because messages are lost"),
 	}
+	ofReceipts = []Argument{
+		ofTopic, ofChannel,
+		{Name: "receipt", Kind: Text, Help: "of a message, from /v1/consume; otherwise receipts are in the body", Repeats: true},
+	}
 	ofGrant = []Argument{
 		text("user", "the user").must(),
 		text("topic", "a topic, or a pattern: * is any text, ? one character"),
@@ -131,6 +135,9 @@ type (
 	viewsReply struct {
 		Channels []edge.ChannelView `json:"channels"`
 	}
+	positionsReply struct {
+		Positions []edge.ChannelPosition `json:"positions"`
+	}
 	deferredReply struct {
 		Messages []edge.DeferredMessage `json:"messages"`
 	}
@@ -145,6 +152,20 @@ type (
 		Redriven int `json:"redriven"`
 	}
 
+	messagesReply struct {
+		Messages []received `json:"messages"`
+		Refused  []refusal  `json:"refused,omitempty"` // after their 200
+	}
+	finishedReply struct {
+		Finished int `json:"finished"`
+	}
+	requeuedReply struct {
+		Requeued int `json:"requeued"`
+	}
+	touchedReply struct {
+		Touched int `json:"touched"`
+	}
+
 	lookupReply struct {
 		Channels  []string        `json:"channels"`
 		Producers []edge.Producer `json:"producers"`
@@ -156,6 +177,8 @@ var (
 	badNames  = []string{"MISSING_ARG_TOPIC", "MISSING_ARG_CHANNEL", "INVALID_ARG_TOPIC", "INVALID_ARG_CHANNEL"}
 	badTopic  = []string{"MISSING_ARG_TOPIC", "INVALID_TOPIC"}
 	needTopic = []string{"MISSING_ARG_TOPIC"}
+
+	badReceipts = append([]string{"MISSING_ARG_RECEIPT", "INVALID_ARG_RECEIPT", "BAD_BODY"}, badNames...)
 )
 
 // DescriptionOf is the description of a route.
@@ -212,6 +235,19 @@ var routes = map[string]Description{
 		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL"}, badTopic...),
 	},
 
+	http.MethodPost + " /v1/consume": {
+		Summary: "Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.",
+		Arguments: []Argument{
+			ofTopic, ofChannel, number("max", "the most messages of the answer (1)"), duration("wait", "how long the request waits for a first message"),
+			number("max_in_flight", "the most messages in flight of this client (--max-rdy-count)"), duration("msg_timeout", "the message timeout (--msg-timeout)"),
+			text("client", "a name that distinguishes clients of one address"), text("encoding", "base64: also bodies that are text"),
+		},
+		Reply: messagesReply{}, Uses: outcome.OfRequests, Codes: append([]string{"BODY_NOT_EMPTY"}, badNames...),
+	},
+	http.MethodPost + " /v1/finish":  {Summary: "Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: finishedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/requeue": {Summary: "Give messages back by their receipts. Answers as /v1/finish.", Arguments: append(slices.Clone(ofReceipts), duration("delay", "they come again after this time")), Body: "a receipt a line, or a JSON list of receipts", Reply: requeuedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+
 	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings; durability and the limits also change a topic that exists. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
 	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. The lookup port deletes nothing.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /topic/empty":     {Summary: "Drop the messages that no channel has been given.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: badTopic},
@@ -240,7 +276,13 @@ var routes = map[string]Description{
 		},
 		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
 	},
-	http.MethodGet + " /v1/topic/channels":     {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/channels":  {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{ofTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/append": {
+		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##… takes the right to administer it.",
+		Arguments: []Argument{ofTopic, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
+		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION"}, badTopic...),
+	},
 	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
@@ -249,7 +291,7 @@ var routes = map[string]Description{
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone")},
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers")},
 		Uses:      outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/policy": {
