@@ -42,6 +42,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	a.plansOnly(get)
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
+	a.consumersOnly(r)
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)
 	get("/v1/cluster", a.cluster)
