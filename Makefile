@@ -93,7 +93,7 @@ test: build tools ## all tests of a change, including clusters of real processes
 	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
 	$(MAKE) client-test
-	$(GO) test -C docs/site ./...
+	$(GO) test -C docs/site -count=1 ./...
 	$(MAKE) fuzz FUZZTIME=3s
 
 client-test: build ## the modules of the Go client, alone and with brokers that are killed
@@ -104,7 +104,7 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool or chromium: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium && command -v python3 && command -v node && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool, chromium, python3, node or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.
