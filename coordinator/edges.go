@@ -65,6 +65,11 @@ func (b *Broker) Settle(ctx context.Context, topic, channel string, do edge.Sett
 	return b.admin.Channels.Settle(ctx, topic, channel, do, list)
 }
 
+// Trace gives the state of one message (edge.Tracer).
+func (b *Broker) Trace(ctx context.Context, topic string, id edge.MessageID) (edge.MessageTrace, error) {
+	return b.admin.Channels.Trace(ctx, topic, id)
+}
+
 // Redrive moves messages back from a channel's dead-letter topic (edge.Channels).
 func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	return b.admin.Redriver.Redrive(ctx, topic, channel, limit)

@@ -29,6 +29,9 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &PositionsRequest{}, Golden: "920102"},
 		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
 		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
+		{Value: &TraceRequest{}, Golden: "93010203"},
+		{Value: &TraceReply{}, Golden: "97a27331020304c40105069195a27337a27338090a91a3733131"},
+		{Value: &ChannelTrace{}, Golden: "95a27331a27332030491a27335"},
 		{Value: &SettleRequest{}, Golden: "960102a27333a27334059193060708"},
 		{Value: &Receipt{}, Golden: "93010203"},
 		{Value: &SettleReply{}, Golden: "91919301c3c3"},
@@ -80,7 +83,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 19, methods)
+	require.Equal(t, 20, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

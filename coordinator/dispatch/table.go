@@ -67,6 +67,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.Positions, func(_ context.Context, _ ident.Node, req calls.PositionsRequest) (calls.PositionsReply, error) {
 		return r.Queues.Positions(req)
 	})
+	on(t, calls.Trace, func(_ context.Context, _ ident.Node, req calls.TraceRequest) (calls.TraceReply, error) {
+		return r.Queues.Trace(req)
+	})
 	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
 		return r.Queues.Settle(req)
 	})

@@ -77,6 +77,7 @@ type everything struct {
 	edge.Inspector
 	edge.Recovery
 	edge.Planner
+	edge.Tracer
 }
 
 // table tries every route with every identity.
@@ -192,7 +193,7 @@ func TestTables(t *testing.T) {
 	defer cluster.Close()
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
-		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
+		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Tracer: everything{}, Metrics: http.NotFoundHandler(),
 		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
 		Users:  r, Guard: g, Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}

@@ -73,6 +73,7 @@ type Backend struct {
 	Directory edge.Directory
 	Inspector edge.Inspector            // nil = no endpoints for the content of replicas
 	Recovery  edge.Recovery             // nil = no unclean recovery
+	Tracer    edge.Tracer               // nil = no endpoint for the state of a message
 	Consumers *httpsub.Sessions         // nil = no endpoints for consumers
 	Producers func() []edge.ClientStats // connections that publish; nil = none
 	Config    Config                    // nil = no options

@@ -69,6 +69,7 @@ var (
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/v1/topic/append", Right: access.Publish, Topic: true}, // reserved headers: see mayReserve
 		{Method: "GET", Path: "/v1/topic/peek", Right: access.Consume, Topic: true, Channel: peekChannel},
+		{Method: "GET", Path: "/v1/trace", Right: access.Consume, Topic: true, Channel: peekChannel},
 		{Method: "POST", Path: "/v1/consume", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/v1/finish", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/v1/requeue", Right: access.Consume, Topic: true, named: true},

@@ -44,6 +44,9 @@ func NSQD(o Options, b Backend) http.Handler {
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
 	a.consumersOnly(r)
+	if b.Tracer != nil {
+		get("/v1/trace", a.trace)
+	}
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)
 	get("/v1/cluster", a.cluster)

@@ -235,6 +235,11 @@ var routes = map[string]Description{
 		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL"}, badTopic...),
 	},
 
+	http.MethodGet + " /v1/trace": {
+		Summary:   "The state of one message in the log and in every channel, as its leader has it now.",
+		Arguments: []Argument{ofTopic, text("id", "the id of the message").must()},
+		Reply:     edge.MessageTrace{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "MISSING_ARG_ID", "INVALID_ARG_ID"},
+	},
 	http.MethodPost + " /v1/consume": {
 		Summary: "Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.",
 		Arguments: []Argument{
