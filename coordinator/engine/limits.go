@@ -30,8 +30,8 @@ func (p *Partition) SetLimits(l Limits) {
 	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
 	p.queue.SetTTL(l.TTLMS)
 	window := cmp.Or(l.DedupeMS, replica.DefaultDedupeMS)
-	if p.dedupeMS.Swap(window) != window {
-		p.Post(replica.Dedupe{WindowMS: window}) // refused before Add: the machine begins with the window
+	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
+		p.Post(replica.Dedupe{WindowMS: window})
 	}
 }
 
