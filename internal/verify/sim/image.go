@@ -184,7 +184,9 @@ func (m *image) restored(index *commitlog.Log) queue.Restored {
 	r.Recent = make([]queue.RecentPut, 0, len(m.batches))
 	for _, b := range m.batches {
 		r.LastTimeNS = max(r.LastTimeNS, b.Time)
-		if b.Identified {
+		if b.Identified && damaged(b) {
+			r.IdentitiesLost = true
+		} else if b.Identified {
 			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
