@@ -39,6 +39,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/channel/unpause", a.channelOp(readPause(false)))
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
+	a.consoleOnly(get)
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)
 	get("/v1/cluster", takes(a.cluster))
