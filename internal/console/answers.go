@@ -245,7 +245,7 @@ type BrokerDetail struct {
 	Events      []Event       `json:"events"`
 }
 
-// Member is one replica of a partition. What the broker or the leader did not say is null.
+// Member is one replica of a partition. A value that neither the broker nor the leader gave is null.
 type Member struct {
 	Broker          ident.Node      `json:"broker"`
 	Role            string          `json:"role"`

@@ -26,8 +26,9 @@ const (
 )
 
 var (
-	// ErrBrokerNotFound and ErrPartitionNotFound are the errors of names that do not exist.
-	ErrBrokerNotFound    = errors.New("console: no broker has this name")
+	// ErrBrokerNotFound means that no broker has the name.
+	ErrBrokerNotFound = errors.New("console: no broker has this name")
+	// ErrPartitionNotFound means that the topic has no partition of the number.
 	ErrPartitionNotFound = errors.New("console: the topic has no such partition")
 )
 

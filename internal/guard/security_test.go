@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -74,6 +75,11 @@ type everything struct {
 	edge.Inspector
 	edge.Recovery
 }
+
+// nowhere is a cluster without brokers for a console; all else of it panics.
+type nowhere struct{ console.Cluster }
+
+func (nowhere) View() edge.ClusterView { return edge.ClusterView{} }
 
 // table tries every route with every identity.
 func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
@@ -190,7 +196,7 @@ func TestTables(t *testing.T) {
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Metrics: http.NotFoundHandler(),
 		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
-		Users:  r, Guard: g,
+		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}),
 	}
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
 	text := "### HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
