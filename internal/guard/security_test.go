@@ -74,6 +74,7 @@ type everything struct {
 	edge.Channels
 	edge.Inspector
 	edge.Recovery
+	edge.Planner
 }
 
 // nowhere is a cluster without brokers for a console; all else of it panics.
@@ -194,7 +195,7 @@ func TestTables(t *testing.T) {
 	defer cluster.Close()
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
-		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Metrics: http.NotFoundHandler(),
+		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
 		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
 		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}),
 	}

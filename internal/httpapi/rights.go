@@ -83,12 +83,18 @@ var (
 		{Method: "GET", Path: "/v1/channel/deferred", Right: access.Administer, Topic: true},
 		{Method: "POST", Path: "/v1/channel/deferred/cancel", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/v1/channel/redrive", Right: access.Administer, Topic: true, Audited: true},
+		{Method: "GET", Path: "/v1/topic/move", Right: access.Observe},
+		{Method: "GET", Path: "/v1/cluster/balance", Right: access.Observe},
+		{Method: "GET", Path: "/v1/broker/decommission", Right: access.Observe},
+		{Method: "GET", Path: "/v1/broker/drain", Right: access.Observe},
 		{Method: "POST", Path: "/v1/topic/move", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/replication", Right: access.AdministerCluster, Audited: true},
+		{Method: "POST", Path: "/v1/topic/partitions", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
+		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/ui"}, // the page without anything on it
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
