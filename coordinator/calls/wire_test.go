@@ -17,6 +17,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &None{}, Golden: "90"},
 		{Value: &SpaceNotice{}, Golden: "92a27331c3"},
 		{Value: &BusyReply{}, Golden: "9101"},
+		{Value: &ReachesReply{}, Golden: "91c3"},
+		{Value: &ReachesRequest{}, Golden: "92a2733102"},
 		{Value: &HideNotice{}, Golden: "92a27331a27332"},
 		{Value: &QueueOp{}, Golden: "9b0102a27333a2733405a27336c3c3c3c30b"},
 		{Value: &QueueOps{}, Golden: "929b0102a27333a2733405a27336c3c3c3c30b910c"},

@@ -98,6 +98,10 @@ func newTable(r Rooms) *table {
 		r.Peers.Failed(from)
 		return calls.None{}, nil
 	})
+	on(t, calls.Reaches, func(_ context.Context, _ ident.Node, req calls.ReachesRequest) (calls.ReachesReply, error) {
+		inc, up := r.Peers.Reached(req.Node)
+		return calls.ReachesReply{Reaches: up && inc == req.Incarnation}, nil
+	})
 	on(t, calls.Busy, func(context.Context, ident.Node, calls.None) (calls.BusyReply, error) {
 		return r.Inspector.Busy(), nil
 	})

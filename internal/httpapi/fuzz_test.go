@@ -73,7 +73,7 @@ const keptCluster = 2048
 
 func newFuzzed(f *testing.F) *fuzzed {
 	s := &fuzzed{rules: [2][]httpapi.Rule{httpapi.NSQDRules(), httpapi.LookupRules()}}
-	s.users, s.root = fuzzedUsers(f)
+	s.users, s.root = someUsers(f)
 	s.renew()
 	f.Cleanup(func() { s.cluster.Close() })
 	return s
@@ -97,8 +97,8 @@ func (s *fuzzed) renew() {
 	s.doors = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
 }
 
-// fuzzedUsers has one administrator, whose name no mutation finds.
-func fuzzedUsers(f *testing.F) (users *access.Registry, root string) {
+// someUsers has one administrator, whose name no mutation finds.
+func someUsers(f testing.TB) (users *access.Registry, root string) {
 	store := meta.NewMemory()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
