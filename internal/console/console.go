@@ -91,7 +91,6 @@ func New(o Options) *Console {
 // The parts of a question.
 const (
 	askTable   = "table"
-	askLive    = "live"
 	askChannel = "channel"
 	askReplica = "replica"
 	askTopic   = "topic"
@@ -118,21 +117,28 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	if err := json.Unmarshal(raw, &q); err != nil {
 		return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
 	}
+	a, err := c.answer(q)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(a)
+}
+
+// answer is this broker's answer to a question: a value of the type that askAll is called with.
+func (c *Console) answer(q question) (any, error) {
 	switch q.What {
 	case askTable:
-		return json.Marshal(c.ownTable())
-	case askLive:
-		return json.Marshal(c.live())
+		return c.ownTable(), nil
 	case askChannel:
-		return json.Marshal(c.ownChannel(q.Topic, q.Channel))
+		return c.ownChannel(q.Topic, q.Channel), nil
 	case askReplica:
-		return json.Marshal(c.ownReplica(q.Topic, q.Partition))
+		return c.ownReplica(q.Topic, q.Partition), nil
 	case askTopic:
-		return json.Marshal(c.ownEnds(q.Topic))
+		return c.ownEnds(q.Topic), nil
 	case askEvents:
-		return json.Marshal(c.ownEvents(q))
+		return c.ownEvents(q), nil
 	case askSeries:
-		return json.Marshal(c.ownSeries(q))
+		return c.ownSeries(q), nil
 	}
 	return nil, fmt.Errorf("%w: this broker's build has no answer to %q", edge.ErrInvalid, q.What)
 }
@@ -165,7 +171,7 @@ func askAll[A any](ctx context.Context, c *Console, v edge.ClusterView, q questi
 		default:
 			asked.Go(func() { // ends with the answer, or with askTimeout
 				a := answerOf[A]{broker: b.Name}
-				err := c.ask(ctx, b.Name, raw, &a.answer)
+				err := ask(ctx, c, b.Name, q, raw, &a.answer)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -182,14 +188,16 @@ func askAll[A any](ctx context.Context, c *Console, v edge.ClusterView, q questi
 	return answers, missing
 }
 
-func (c *Console) ask(ctx context.Context, n ident.Node, raw []byte, to any) error {
-	var out []byte
-	var err error
+// ask puts a question, whose JSON is raw, to one broker. This broker's own answer takes no detour.
+func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
 	if n == c.self {
-		out, err = c.Answer(ctx, raw)
-	} else {
-		out, err = c.o.Cluster.AskConsole(ctx, n, raw)
+		own, err := c.answer(q)
+		if err == nil {
+			*to = own.(A)
+		}
+		return err
 	}
+	out, err := c.o.Cluster.AskConsole(ctx, n, raw)
 	if err != nil {
 		return err
 	}

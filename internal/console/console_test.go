@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -387,8 +388,9 @@ func TestTheThreeFurthestBehind(t *testing.T) {
 	require.Empty(t, o.Cause)
 }
 
-// 10,000 topics with a channel each, led by three brokers: an answer takes at most 300 ms and 200 KB,
-// and the JSON between the brokers is part of the time.
+// 10,000 topics with a channel each, led by three brokers: an answer takes at most 300 ms and 200 KB.
+// The time is that of the processor, for all three brokers, with the JSON between them: the time by
+// the clock depends on what else the machine does.
 func TestTenThousandTopics(t *testing.T) {
 	w := newWorld()
 	for i := range 10_000 {
@@ -404,19 +406,21 @@ func TestTenThousandTopics(t *testing.T) {
 		},
 		"overview": func() any { return w.consoles["n1"].Overview(t.Context()) },
 	} {
-		fastest := time.Hour
-		for range 3 {
-			time.Sleep(1100 * time.Millisecond) // the table of the last question is too old
-			start := time.Now()
-			raw, err := json.Marshal(ask())
-			require.NoError(t, err)
-			took := time.Since(start)
-			require.LessOrEqual(t, len(raw), 200<<10, what)
-			t.Logf("%s: %s, %d bytes", what, took, len(raw))
-			if fastest = min(fastest, took); fastest <= 300*time.Millisecond {
-				break
-			}
-		}
-		require.LessOrEqual(t, fastest, 300*time.Millisecond, what)
+		time.Sleep(1100 * time.Millisecond) // the table of the last question is too old
+		start, before := time.Now(), processorTime(t)
+		raw, err := json.Marshal(ask())
+		require.NoError(t, err)
+		used, took := processorTime(t)-before, time.Since(start)
+		t.Logf("%s: %s of the processor, %s by the clock, %d bytes", what, used, took, len(raw))
+		require.LessOrEqual(t, len(raw), 200<<10, what)
+		require.Positive(t, used)
+		require.LessOrEqual(t, used, 300*time.Millisecond, what)
 	}
+}
+
+// processorTime is what this process has used.
+func processorTime(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -37,24 +37,22 @@ var consoleRules = []Rule{
 	{Method: "GET", Path: "/v1/console/series", Right: access.Observe},
 }
 
-var pageArguments = []string{"search", "sort", "order", "offset", "limit"}
-
 // consoleOnly adds the endpoints of /v1/console/.
 func (a *api) consoleOnly(get func(string, endpoint)) {
 	c := a.b.Console
 	if c == nil {
 		return
 	}
-	get("/v1/console/overview", takes(func(r *http.Request) (any, error) { return c.Overview(r.Context()), nil }))
-	get("/v1/console/brokers", takes(func(r *http.Request) (any, error) { return c.Brokers(r.Context()), nil }))
-	get("/v1/console/broker", takes(a.consoleBroker, "broker"))
-	get("/v1/console/topics", takes(a.consoleTopics, pageArguments...))
-	get("/v1/console/topic", takes(a.consoleTopic, "topic"))
-	get("/v1/console/channels", takes(a.consoleChannels, append([]string{"topic"}, pageArguments...)...))
-	get("/v1/console/channel", takes(a.consoleChannel, "topic", "channel"))
-	get("/v1/console/partition", takes(a.consolePartition, "topic", "partition"))
-	get("/v1/console/events", takes(a.consoleEvents, "since_ms", "kind", "topic", "broker", "limit"))
-	get("/v1/console/series", takes(a.consoleSeries, "topic", "channel", "broker", "minutes"))
+	get("/v1/console/overview", func(r *http.Request) (any, error) { return c.Overview(r.Context()), nil })
+	get("/v1/console/brokers", func(r *http.Request) (any, error) { return c.Brokers(r.Context()), nil })
+	get("/v1/console/broker", a.consoleBroker)
+	get("/v1/console/topics", a.consoleTopics)
+	get("/v1/console/topic", a.consoleTopic)
+	get("/v1/console/channels", a.consoleChannels)
+	get("/v1/console/channel", a.consoleChannel)
+	get("/v1/console/partition", a.consolePartition)
+	get("/v1/console/events", a.consoleEvents)
+	get("/v1/console/series", a.consoleSeries)
 }
 
 // found gives the errors of names that do not exist their answers.
