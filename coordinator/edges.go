@@ -55,6 +55,11 @@ func (b *Broker) CancelDeferred(ctx context.Context, topic, channel string, ids 
 	return b.admin.Channels.CancelDeferred(ctx, topic, channel, ids)
 }
 
+// Settle carries a verb out on deliveries by their receipts (edge.Receipts).
+func (b *Broker) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []edge.Receipt) []error {
+	return b.admin.Channels.Settle(ctx, topic, channel, do, list)
+}
+
 // Redrive moves messages back from a channel's dead-letter topic (edge.Channels).
 func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	return b.admin.Redriver.Redrive(ctx, topic, channel, limit)

@@ -66,6 +66,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})
+	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
+		return r.Queues.Settle(req)
+	})
 	on(t, calls.Ends, func(context.Context, ident.Node, calls.None) (calls.EndsReply, error) {
 		return r.Inspector.Ends(), nil
 	})

@@ -50,6 +50,7 @@ type Broker struct {
 	Controller  bool       `json:"controller"`
 	Leaving     bool       `json:"leaving"`
 	LowSpace    bool       `json:"low_space"`
+	Drain       string     `json:"drain,omitempty"` // leaders or replicas; missing: it is not being drained
 	Zone        string     `json:"zone"`
 	Version     string     `json:"version"`
 	Level       int        `json:"feature_level"`

@@ -110,6 +110,10 @@ var (
 		text("discard", "POST: the broker whose refused replica is given up"),
 		text("confirm", "POST: TOPIC/PARTITION, because messages are lost"),
 	}
+	ofReceipts = []Argument{
+		ofTopic, ofChannel,
+		{Name: "receipt", Kind: Text, Help: "of a message, from /v1/consume; otherwise receipts are in the body", Repeats: true},
+	}
 	ofGrant = []Argument{
 		text("user", "the user").must(),
 		text("topic", "a topic, or a pattern: * is any text, ? one character"),
@@ -152,6 +156,20 @@ type (
 		Redriven int `json:"redriven"`
 	}
 
+	messagesReply struct {
+		Messages []received `json:"messages"`
+		Refused  []refusal  `json:"refused,omitempty"` // after their 200
+	}
+	finishedReply struct {
+		Finished int `json:"finished"`
+	}
+	requeuedReply struct {
+		Requeued int `json:"requeued"`
+	}
+	touchedReply struct {
+		Touched int `json:"touched"`
+	}
+
 	lookupReply struct {
 		Channels  []string        `json:"channels"`
 		Producers []edge.Producer `json:"producers"`
@@ -163,6 +181,8 @@ var (
 	badNames  = []string{"MISSING_ARG_TOPIC", "MISSING_ARG_CHANNEL", "INVALID_ARG_TOPIC", "INVALID_ARG_CHANNEL"}
 	badTopic  = []string{"MISSING_ARG_TOPIC", "INVALID_TOPIC"}
 	needTopic = []string{"MISSING_ARG_TOPIC"}
+
+	badReceipts = append([]string{"MISSING_ARG_RECEIPT", "INVALID_ARG_RECEIPT", "BAD_BODY"}, badNames...)
 )
 
 // DescriptionOf is the description of a route.
@@ -218,6 +238,19 @@ var routes = map[string]Description{
 		Body:      "one message a line, or as binary says", Reply: "OK", Uses: outcome.OfPuts,
 		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL"}, badTopic...),
 	},
+
+	http.MethodPost + " /v1/consume": {
+		Summary: "Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.",
+		Arguments: []Argument{
+			ofTopic, ofChannel, number("max", "the most messages of the answer (1)"), duration("wait", "how long the request waits for a first message"),
+			number("max_in_flight", "the most messages in flight of this client (--max-rdy-count)"), duration("msg_timeout", "the message timeout (--msg-timeout)"),
+			text("client", "a name that distinguishes clients of one address"), text("encoding", "base64: also bodies that are text"),
+		},
+		Reply: messagesReply{}, Uses: outcome.OfRequests, Codes: append([]string{"BODY_NOT_EMPTY"}, badNames...),
+	},
+	http.MethodPost + " /v1/finish":  {Summary: "Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: finishedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/requeue": {Summary: "Give messages back by their receipts. Answers as /v1/finish.", Arguments: append(slices.Clone(ofReceipts), duration("delay", "they come again after this time")), Body: "a receipt a line, or a JSON list of receipts", Reply: requeuedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
 
 	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings; durability and the limits also change a topic that exists. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
 	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. The lookup port deletes nothing.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
