@@ -96,6 +96,8 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		Linger:       o.Linger,
+		CatchUpRate:  o.CatchUpRate,
+		TrashGrace:   o.TrashGrace,
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
