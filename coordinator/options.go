@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
@@ -102,6 +103,7 @@ type Options struct {
 	// none is.
 	Slow    time.Duration
 	Metrics *metrics.Recorder // nil = nothing is recorded
+	Events  *events.Recorder  // nil = none is kept
 }
 
 // Members is the embedded metadata, where brokers keep it themselves.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
@@ -62,7 +63,7 @@ type Reach interface {
 	Named(now time.Time) time.Time
 }
 
-// Options of an engine. Linger, Silent and Metrics may be left out.
+// Options of an engine. Linger, Silent, Metrics, Self and Events may be left out.
 type Options struct {
 	Journal   Journal
 	Transport Transport
@@ -87,6 +88,8 @@ type Options struct {
 	// default.
 	Silent  time.Duration
 	Metrics *metrics.Recorder
+	Self    ident.Node       // names this broker in events
+	Events  *events.Recorder // nil = none is kept
 	Log     logrus.FieldLogger
 }
 
