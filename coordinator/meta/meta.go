@@ -245,14 +245,9 @@ type TopicOptions struct {
 	// The publish rate that each broker admits from its own clients, per second.
 	MaxPutRate      int64 `json:"max_put_rate,omitempty"`       // messages
 	MaxPutBytesRate int64 `json:"max_put_bytes_rate,omitempty"` // bytes
-	// The dedupe window; 0 = the default. Since LevelDedupe, as Dedupe.
+	// The dedupe window; 0 = the default. Since LevelDedupe.
 	DedupeWindowMS int64 `json:"dedupe_window_ms,omitempty"`
-	// Dedupe is DedupeContent, or "": messages have the ids that their producers give them.
-	Dedupe string `json:"dedupe,omitempty"`
 }
-
-// DedupeContent: the messages of the topic have the hash of their body as their id.
-const DedupeContent = "content"
 
 // ChannelState is the value of a channel's key (version 1).
 type ChannelState struct {

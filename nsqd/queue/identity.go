@@ -14,18 +14,14 @@ import (
 // must not be able to find two ids with the same one, for the second message would be taken for the first.
 type Identity [16]byte
 
-// The sources of identities. An id never has the identity of a body.
+// The sources of identities. No id has the identity of a part.
 const (
 	domainID   = "id\x00"
-	domainBody = "body\x00"
 	domainPart = "part\x00"
 )
 
 // IdentityOf is the identity of a message with an id.
 func IdentityOf(id []byte) Identity { return identity(domainID, id) }
-
-// IdentityOfBody is the identity of a message in a topic with dedupe=content.
-func IdentityOfBody(body []byte) Identity { return identity(domainBody, body) }
 
 // Part is the identity of message n of a put whose messages have one id together.
 func (x Identity) Part(n int) Identity {
@@ -79,24 +75,6 @@ func (d *Draft) Keep(keep func(n int) bool) Draft {
 		p = p[size:]
 	}
 	return out.Draft(d.Request)
-}
-
-// Identify gives each message of a put that has no identity that of its body.
-func (d *Draft) Identify() (Draft, error) {
-	out := NewDraft(len(d.Bytes) + int(d.Count)*len(Identity{}))
-	p := d.Bytes[HeaderSize:]
-	for len(p) > 0 {
-		size := 4 + binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4:size])
-		if m.Identity == (Identity{}) {
-			m.Identity = IdentityOfBody(m.Body)
-		}
-		if err := out.AddMessage(m); err != nil {
-			return Draft{}, err
-		}
-		p = p[size:]
-	}
-	return out.Draft(d.Request), nil
 }
 
 // First is the identity of the first message; false if it has none.
