@@ -43,8 +43,8 @@ type Defaults struct {
 	Durability                               meta.Durability
 	Options                                  meta.TopicOptions
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
-	For func(name string, d Defaults) Defaults
-	NoAutoCreate                             bool
+	For          func(name string, d Defaults) Defaults
+	NoAutoCreate bool
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
 	// KnownChannels reports which channels lookupd has of a topic that is new here; nil =
