@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -92,10 +93,12 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 	var mu sync.Mutex
 	var errs []error
 	var puts sync.WaitGroup
+	own := *c
+	own.nodes = maps.Clone(c.nodes) // the test may restart others meanwhile
 	for _, name := range on {
 		puts.Go(func() {
 			for i := 0; !over.Load(); i++ {
-				if err := c.put(name, topic, fmt.Sprintf("%s-%d", name, i)); err != nil {
+				if err := own.put(name, topic, fmt.Sprintf("%s-%d", name, i)); err != nil {
 					mu.Lock()
 					errs = append(errs, err)
 					mu.Unlock()
