@@ -427,7 +427,7 @@ func (s *site) full(t *testing.T) http.Handler {
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
 		Inspector: &replicas{}, Recovery: &replicas{}, Planner: planned{}, Console: newConsole(), Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
-		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Consumers: consumers,
+		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Consumers: consumers, Tracer: traced{},
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+root)
