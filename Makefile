@@ -28,13 +28,18 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
+.PHONY: help build ui run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/nsqd and bin/nsqctl (VERSION=1.2.3 names a release)
 	$(GO) build -buildvcs=auto $(if $(VERSION),-ldflags '-X $(shell $(GO) list -m)/internal/edge.product=$(VERSION)') -o bin/ ./cmd/nsqd ./cmd/nsqctl
+
+ui: ## the console's files, internal/webui/dist, from its TypeScript sources; needs npm
+	npm --prefix internal/webui/src ci
+	npm --prefix internal/webui/src run --silent check
+	npm --prefix internal/webui/src run --silent build
 
 run: build ## three brokers on this machine until Ctrl-C (NODES, BASE_PORT, DATA)
 	bin/nsqctl dev --nodes $(NODES) --base-port $(BASE_PORT) --data-dir $(DATA)
@@ -82,7 +87,7 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool or chromium: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool, chromium or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.

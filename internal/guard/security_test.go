@@ -189,7 +189,7 @@ func TestTables(t *testing.T) {
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Metrics: http.NotFoundHandler(),
-		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
+		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences.txt", "/ui/data"),
 		Users:  r, Guard: g,
 	}
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
@@ -238,4 +238,12 @@ func TestStatementsHaveTests(t *testing.T) {
 			require.True(t, tests[name], "there is no %s", name)
 		}
 	}
+}
+
+// routesOf are routes of other packages.
+func routesOf(paths ...string) (routes []httpapi.Route) {
+	for _, path := range paths {
+		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
+	}
+	return routes
 }
