@@ -18,7 +18,7 @@ export function Charts({ of, pictures }: { of: Record<string, string>; pictures:
   const s = series.data;
   return <section aria-labelledby="charts"><h2 id="charts">The last hour</h2>
     {series.error && <p class="note dim">There is no history to draw: {series.error.message}</p>}
-    {s && !s.kept && <p class="dim">The brokers keep no history of this object: only of the first few hundred.</p>}
+    {s && !s.kept && <p class="dim">There is no history of it: it is younger than 20 seconds, or not among the topics and channels whose history the brokers keep.</p>}
     {s?.kept && <div class="charts">{pictures.map(p => <Chart key={p.title} series={s} picture={p} />)}</div>}
   </section>;
 }
@@ -37,8 +37,8 @@ function Chart({ series, picture }: { series: Series; picture: Picture }) {
       width: parent.clientWidth || 320, height: 150, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       tzDate: t => utc ? uPlot.tzDate(new Date(t * 1000), "Etc/UTC") : new Date(t * 1000),
       scales: { y: { range: (_, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
-      axes: [{ ...axis, values: "{HH}:{mm}", space: 60 }, { ...axis, size: 76, values: (_, ticks) => ticks.map(t => picture.format(t)) }],
-      series: [{}, ...picture.lines.map((l, i) => ({ label: l.label, stroke: colour(tones[i]), width: 2, dash: i === 1 ? [6, 4] : undefined, points: { show: false } }))],
+      axes: [{ ...axis, values: "{HH}:{mm}", space: 60, size: 30 }, { ...axis, size: 76, values: (_, ticks) => ticks.map(t => picture.format(t)) }],
+      series: [{}, ...picture.lines.map((l, i) => ({ label: l.label, stroke: colour(tones[i]), width: 2, dash: i === 1 ? [6, 4] : undefined }))],
       hooks: { setCursor: [(p: uPlot) => setAt(p.cursor.idx ?? null)] },
     }, points(series, picture), parent);
     plot.current = u;

@@ -12,12 +12,14 @@ export function count(v: Maybe<number>): string {
 
 // brief writes large numbers as 1.2M: for tiles and axes.
 export function brief(v: Maybe<number>): string {
-  return v == null ? unknown : Math.abs(v) < 10000 ? whole.format(v) : short.format(v);
+  if (v == null) return unknown;
+  if (Math.abs(v) < 10 && v % 1 !== 0) return v.toFixed(1);
+  return Math.abs(v) < 10000 ? whole.format(v) : short.format(v);
 }
 
 export function rate(v: Maybe<number>): string {
   if (v == null) return unknown;
-  return `${v > 0 && v < 10 ? v.toFixed(1) : brief(v)}/s`;
+  return `${brief(v)}/s`;
 }
 
 export function bytes(v: Maybe<number>): string {
