@@ -29,6 +29,11 @@ func (b *Broker) Stats() edge.Stats { return b.inspector }
 // Do carries out an administrative operation (edge.Admin).
 func (b *Broker) Do(ctx context.Context, op edge.Operation) error { return b.admin.Do(ctx, op) }
 
+// Plan tells what an operation on the placement would change (edge.Planner).
+func (b *Broker) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) {
+	return b.admin.Moves.Plan(ctx, op)
+}
+
 // ChannelViews lists a topic's channels (edge.Channels).
 func (b *Broker) ChannelViews(topic string) ([]edge.ChannelView, error) {
 	return b.admin.Channels.Views(topic)

@@ -182,7 +182,7 @@ func (p *process) serve() {
 	}
 	page := webui.New(p.broker)
 	backend := httpapi.Backend{
-		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
+		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
 		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Bodies: p.bodies, Recorder: p.metrics,
 		Routes: []httpapi.Route{{

@@ -306,9 +306,10 @@ type BrokerView struct {
 	RPCAddress   string            `json:"rpc_address"`
 	Zone         string            `json:"zone"`
 	Version      string            `json:"version"`
-	Leaving      bool              `json:"leaving"`       // it is being decommissioned: its replicas go to others
-	Level        int               `json:"feature_level"` // of its build
-	LowSpace     bool              `json:"low_space"`     // it is below its disk reserve: puts to its partitions are refused
+	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
+	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": it gets none of them, and gives up those that it has
+	Level        int               `json:"feature_level"`   // of its build
+	LowSpace     bool              `json:"low_space"`       // it is below its disk reserve: puts to its partitions are refused
 }
 
 // TopicView is one topic of the cluster view.

@@ -62,6 +62,7 @@ type Backend struct {
 	Publisher edge.Publisher
 	Stats     edge.Stats
 	Admin     edge.Admin
+	Planner   edge.Planner  // nil = no endpoints for plans
 	Channels  edge.Channels // nil = no endpoints for deferred messages and dead letters
 	Directory edge.Directory
 	Inspector edge.Inspector            // nil = no endpoints for the content of replicas
