@@ -17,14 +17,15 @@ export interface ActionProps {
   plan?: (v: Values) => Promise<ComponentChildren>; // shown before the action can be pressed
   run: (v: Values) => Promise<string>;              // the effect in a sentence
   done?: () => void;
+  leave?: () => void;         // when the dialog closes after the action: its object is gone
   disabled?: boolean;
 }
 
 export function Action(p: ActionProps) {
-  const [open, set] = useState(false);
+  const [open, set] = useState<ActionProps>(); // as they were: the action itself changes what the page shows
   return <>
-    <button type="button" class={p.danger ? "danger" : ""} disabled={p.disabled} onClick={() => set(true)}>{p.label}</button>
-    {open && <Dialog {...p} close={() => set(false)} />}
+    <button type="button" class={p.danger ? "danger" : ""} disabled={p.disabled} onClick={() => set(p)}>{p.label}</button>
+    {open && <Dialog {...open} close={() => set(undefined)} />}
   </>;
 }
 
@@ -64,7 +65,7 @@ function Dialog(p: ActionProps & { close: () => void }) {
     });
   };
   const planned = !p.plan || plan?.of === key, finished = result && !result.bad;
-  return <dialog ref={dialog} aria-labelledby={id} onClose={p.close} onCancel={() => { /* Escape closes it */ }}>
+  return <dialog ref={dialog} aria-labelledby={id} onClose={() => { p.close(); if (finished) p.leave?.(); }}>
     <form onSubmit={submit}>
       <h2 id={id}>{p.title}</h2>
       <div class="about">{p.text}</div>

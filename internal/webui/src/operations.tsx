@@ -1,8 +1,7 @@
 // The operations of the cluster, each a button: what it does, its fields, its request, its effect in a sentence.
-import type { ComponentChildren } from "preact";
-import { Failed, address, post, useData } from "./api";
+import { address, get, post, useData } from "./api";
 import { Action, type Field, type Values } from "./action";
-import { bytes, count, plural } from "./format";
+import { count, plural } from "./format";
 import { to } from "./route";
 import type { Channel, Plan, Policy, SeekPlan, Settings, Topic, TopicList } from "./types";
 import { Loaded, Table } from "./ui";
@@ -20,25 +19,17 @@ function placeOf(v: Values, field: string): string {
   return v[field] === "other" ? v.place.trim() : v[field];
 }
 
-// planned asks for a plan; a broker whose build has none says so.
-async function planned<T>(ask: () => Promise<T | undefined>, show: (plan: T) => ComponentChildren): Promise<ComponentChildren> {
-  try {
-    const plan = await ask();
-    return plan === undefined ? <p>This broker gives no plan.</p> : show(plan);
-  } catch (e) {
-    if (e instanceof Failed && e.status === 400 && e.code.includes("dry_run")) return <p>This broker's build shows no plan for this. The action can be done without.</p>;
-    throw e;
-  }
-}
-
 function PlanView({ plan }: { plan: Plan }) {
-  const steps = plan.steps ?? [];
-  if (plan.refused) return <p class="note bad">It cannot be done: {plan.refused}</p>;
-  if (steps.length === 0) return <p>The plan: there is nothing to change.</p>;
+  const steps = plan.steps ?? [], blocked = plan.blocked ?? [];
+  const moved = steps.filter(s => (s.replicas ?? []).join() !== (s.replicas_after ?? []).join()).length, led = steps.filter(s => s.leader !== s.leader_after).length;
+  const changed = (plan.brokers ?? []).filter(b => b.replicas !== b.replicas_after || b.leads !== b.leads_after);
   return <>
-    <p>The plan: {plural(plan.replicas_moved, "replica is", "replicas are")} moved, {plural(plan.leaders_moved, "leader")} change{plan.leaders_moved === 1 ? "s" : ""}{plan.bytes != null ? `, ${bytes(plan.bytes)} are copied` : ""}.</p>
-    <ul class="steps">{steps.slice(0, 50).map(s => <li key={`${s.topic}/${s.partition}`}>{s.topic}/{s.partition}: {(s.replicas ?? []).join(" ")} → {(s.target ?? []).join(" ")}{s.new_leader && s.leader !== s.new_leader ? `, leader ${s.leader || "none"} → ${s.new_leader}` : ""}</li>)}</ul>
-    {steps.length > 50 && <p>… and {count(steps.length - 50)} more.</p>}
+    {steps.length === 0 && <p>The plan: there is nothing to change.</p>}
+    {steps.length > 0 && <p>The plan: the replicas of {plural(moved, "partition")} move, and {plural(led, "partition gets", "partitions get")} another leader.</p>}
+    {changed.length > 0 && <ul>{changed.map(b => <li key={b.broker}>{b.broker}: {count(b.replicas)} → {count(b.replicas_after)} replicas, leads {count(b.leads)} → {count(b.leads_after)}</li>)}</ul>}
+    {steps.length > 0 && <details><summary>{plural(steps.length, "step")}</summary><ul class="steps">{steps.slice(0, 100).map(s => <li key={`${s.topic}/${s.partition}`}>{s.topic}/{s.partition}: {(s.replicas ?? []).join(" ")} → {(s.replicas_after ?? []).join(" ")}{s.leader !== s.leader_after ? `, leader ${s.leader || "none"} → ${s.leader_after || "none"}` : ""}</li>)}</ul>
+      {steps.length > 100 && <p>… and {count(steps.length - 100)} more.</p>}</details>}
+    {blocked.length > 0 && <div class="note bad">Not possible as requested:<ul>{blocked.slice(0, 20).map(b => <li key={b}>{b}</li>)}</ul>{blocked.length > 20 && `… and ${count(blocked.length - 20)} more.`}</div>}
   </>;
 }
 
@@ -82,7 +73,7 @@ export function EmptyTopic({ topic }: { topic: string }) {
 
 export function DeleteTopic({ topic }: { topic: string }) {
   return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic goes with its channels and all its messages, on every broker. This cannot be undone."
-    run={async () => { await post("topic/delete", { topic }); return `The topic ${topic} is deleted.`; }} done={() => { location.hash = "#/topics"; }} />;
+    run={async () => { await post("topic/delete", { topic }); return `The topic ${topic} is deleted.`; }} leave={() => { location.hash = "#/topics"; }} />;
 }
 
 export function CreateChannel({ topic }: { topic: string }) {
@@ -108,13 +99,13 @@ export function Move({ topic, partition, replicas, brokers }: { topic: string; p
   return <Action label="Move a replica" button="Move it" title={`Move a replica of ${topic}/${partition}`} disabled={others.length === 0 || replicas.length === 0}
     text="The new replica is copied and in sync before the old one goes. Puts and deliveries go on."
     fields={[{ name: "from", label: "From the broker", options: replicas.map(b => [b, b]) }, { name: "to", label: "To the broker", options: others.map(b => [b, b]) }]}
-    plan={v => planned<Plan>(() => post("v1/topic/move", { ...values(v), dry_run: true }), plan => <PlanView plan={plan} />)}
+    plan={async v => <PlanView plan={await get<Plan>("v1/topic/move", values(v))} />}
     run={async v => { await post("v1/topic/move", values(v)); return `The replica moves from ${v.from} to ${v.to}; the partition's page shows how far it is.`; }} />;
 }
 
 export function Balance() {
   return <Action label="Balance" button="Carry the plan out" title="Balance the cluster" text="Replicas and leaders are spread over the brokers. Puts and deliveries go on."
-    plan={() => planned<Plan>(() => post("v1/cluster/balance", { dry_run: true }), plan => <PlanView plan={plan} />)}
+    plan={async () => <PlanView plan={await get<Plan>("v1/cluster/balance")} />}
     run={async () => { await post("v1/cluster/balance"); return "The cluster is being balanced; the events show each step."; }} />;
 }
 
@@ -122,8 +113,25 @@ export function Decommission({ broker, leaving }: { broker: string; leaving: boo
   if (leaving) return <Action label="Cancel the decommission" title={`Keep the broker ${broker}`} text="The broker stays in the cluster. Replicas that have moved away already stay where they are."
     run={async () => { await post("v1/broker/decommission", { node: broker, cancel: true }); return `The broker ${broker} stays.`; }} />;
   return <Action label="Decommission" danger confirm={broker} title={`Decommission the broker ${broker}`} text="All replicas of the broker go to others, and it gets no new ones. When it has none left, it can be stopped for good."
-    plan={() => planned<Plan>(() => post("v1/broker/decommission", { node: broker, dry_run: true }), plan => <PlanView plan={plan} />)}
+    plan={async () => <PlanView plan={await get<Plan>("v1/broker/decommission", { node: broker })} />}
     run={async () => { await post("v1/broker/decommission", { node: broker }); return `The replicas of ${broker} go to other brokers; its page shows how many are left.`; }} />;
+}
+
+export function Drain({ broker, drain }: { broker: string; drain?: string }) {
+  if (drain) return <Action label="End the drain" title={`Give ${broker} its part again`} text="The broker gets leaderships and replicas again."
+    run={async () => { await post("v1/broker/drain", { node: broker, cancel: true }); return `The drain of ${broker} has ended.`; }} />;
+  const values = (v: Values) => given({ node: broker, replicas: v.replicas });
+  return <Action label="Drain" title={`Drain the broker ${broker}`} text="The broker gives up its leaderships, and gets none until the drain ends: before a restart, say. With its replicas, it is empty afterwards, and stays in the cluster."
+    fields={[{ name: "replicas", label: "Gives up", options: [["", "its leaderships"], ["true", "its leaderships and its replicas"]] }]}
+    plan={async v => <PlanView plan={await get<Plan>("v1/broker/drain", values(v))} />}
+    run={async v => { await post("v1/broker/drain", values(v)); return `${broker} gives up its ${v.replicas ? "leaderships and replicas" : "leaderships"}; its page shows how many are left.`; }} />;
+}
+
+export function Partitions({ topic, settings, ordered }: { topic: string; settings?: Settings; ordered?: boolean }) {
+  return <Action label="Partitions" button="Add partitions" title={`Partitions of ${topic}`} text="A topic gets more partitions, never fewer. Messages of one key go to another partition from then on."
+    fields={[{ name: "partitions", label: "Partitions", number: true, required: true, value: settings ? String(settings.partitions) : "" },
+      ...(ordered ? [{ name: "reorder", label: "Order across the change", options: [["", "keep: refuse if it would break"], ["true", "give it up for messages around the change"]] as [string, string][] }] : [])]}
+    run={async v => { await post("v1/topic/partitions", given({ topic, ...v })); return `The topic ${topic} has ${v.partitions} partitions.`; }} />;
 }
 
 export function PauseChannel({ topic, channel, paused }: { topic: string; channel: string; paused: boolean }) {
@@ -139,7 +147,7 @@ export function EmptyChannel({ topic, channel }: { topic: string; channel: strin
 
 export function DeleteChannel({ topic, channel }: { topic: string; channel: string }) {
   return <Action label="Delete" danger confirm={channel} title={`Delete the channel ${channel}`} text={`The channel ${channel} of ${topic} goes, and its consumers are disconnected. A consumer that comes again makes it anew.`}
-    run={async () => { await post("channel/delete", { topic, channel }); return `The channel ${channel} is deleted.`; }} done={() => { location.hash = `#/topic/${encodeURIComponent(topic)}`; }} />;
+    run={async () => { await post("channel/delete", { topic, channel }); return `The channel ${channel} is deleted.`; }} leave={() => { location.hash = `#/topic/${encodeURIComponent(topic)}`; }} />;
 }
 
 function seekText(p: SeekPlan): string {
@@ -151,7 +159,10 @@ export function Seek({ topic, channel, partitions }: { topic: string; channel: s
   return <Action label="Seek" danger confirm={channel} button="Seek" title={`Move the channel ${channel}`} text="The channel goes on at another place: messages before it are skipped, messages after it come again."
     fields={[{ name: "to", label: "Go to", options: froms }, place,
       { name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(partitions, 1024) }, (_, i): [string, string] => [String(i), String(i)])] }]}
-    plan={v => planned<SeekPlan>(() => post("v1/channel/seek", { ...values(v), dry_run: "true" }), plan => <p>The plan: {seekText(plan)}</p>)}
+    plan={async v => {
+      const plan = await post<SeekPlan>("v1/channel/seek", { ...values(v), dry_run: "true" });
+      return <p>The plan: {plan ? seekText(plan) : "unknown"}</p>;
+    }}
     run={async v => {
       const done = await post<SeekPlan>("v1/channel/seek", values(v));
       return `The channel ${channel} has moved.${done?.skips !== undefined ? " " + seekText(done) : ""}`;
@@ -202,13 +213,13 @@ export function TopicOperations({ search }: { search: string }) {
   const of = useData<TopicList>(address("v1/console/topics", { search, limit: 20 }), 10000);
   return <Loaded of={of}>{d => <Table<Topic> caption="Topics found" rows={d.topics} empty="No topic matches." keyOf={t => t.topic} columns={[
     { head: "Topic", cell: t => <a href={to.topic(t.topic)}>{t.topic}</a> }, { head: "Waiting", cell: t => count(t.depth), number: true },
-    { head: "Operations", cell: t => <span class="actions" key={String(t.paused)}><PauseTopic topic={t.topic} paused={t.paused} /><Publish topic={t.topic} /></span> },
+    { head: "Operations", cell: t => <span class="actions"><PauseTopic topic={t.topic} paused={t.paused} /><Publish topic={t.topic} /></span> },
   ]} />}</Loaded>;
 }
 
 export function ChannelOperations({ channels, note }: { channels: Channel[]; note: string }) {
   return <><Table<Channel> caption="Channels found" rows={channels} empty="No channel matches." keyOf={c => `${c.topic}/${c.channel}`} columns={[
     { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{c.topic}/{c.channel}</a> }, { head: "Waiting", cell: c => count(c.depth), number: true },
-    { head: "Operations", cell: c => <span class="actions" key={String(c.paused)}><PauseChannel topic={c.topic} channel={c.channel} paused={c.paused} /></span> },
+    { head: "Operations", cell: c => <span class="actions"><PauseChannel topic={c.topic} channel={c.channel} paused={c.paused} /></span> },
   ]} />{note && <p class="dim">{note}</p>}</>;
 }

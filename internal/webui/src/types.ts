@@ -12,7 +12,7 @@ export interface Alarm {
 export interface Broker {
   name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean;
   zone: string; version: string; feature_level: number; tcp_address: string; http_address: string;
-  leads: number; replicas: number; answered: boolean;
+  leads: number; replicas: number; answered: boolean; drain?: string;
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;
   put_p99_ms?: Maybe<number>; sync_p99_ms?: Maybe<number>; connections?: Maybe<number>; consumers?: Maybe<number>; producers?: Maybe<number>;
   disk_free_bytes?: Maybe<number>; disk_data_bytes?: Maybe<number>; etcd?: Maybe<string>;
@@ -107,6 +107,7 @@ export interface Peeked { start: number; end: number; next: number; messages: Pe
 
 export interface Deferred { id: string; partition: number; deadline: number; attempts: number }
 
-export interface Step { topic: string; partition: number; replicas: string[]; target: string[]; leader: string; new_leader: string }
-export interface Plan { dry_run: boolean; steps: Maybe<Step[]>; replicas_moved: number; leaders_moved: number; bytes: Maybe<number>; refused: string }
+export interface Step { topic: string; partition: number; replicas: Maybe<string[]>; replicas_after: Maybe<string[]>; leader: string; leader_after: string }
+export interface Load { broker: string; replicas: number; replicas_after: number; leads: number; leads_after: number }
+export interface Plan { steps: Maybe<Step[]>; brokers: Maybe<Load[]>; blocked: Maybe<string[]> }
 export interface SeekPlan { skips: Maybe<number>; repeats: Maybe<number>; partitions?: { partition: number; from: number; to: number; skips: number; repeats: number }[] }

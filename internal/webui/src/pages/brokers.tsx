@@ -4,7 +4,7 @@ import { Charts } from "../chart";
 import { brief, bytes, count, milliseconds, plural, rate, unknown } from "../format";
 import { to } from "../route";
 import { useClock } from "../settings";
-import { Balance, Decommission } from "../operations";
+import { Balance, Decommission, Drain } from "../operations";
 import { Crumbs, Events, Facts, Loaded, Mark, Silent, Table, Title, sentence } from "../ui";
 import type { Broker as Row, BrokerDetail, Place, Unreachable } from "../types";
 
@@ -13,6 +13,7 @@ export function BrokerState({ b }: { b: Row }) {
   if (b.low_space) return <Mark state="unsafe" text="disk full" />;
   if (!b.answered) return <Mark state="degraded" text="silent" />;
   if (b.leaving) return <Mark state="degraded" text="leaving" />;
+  if (b.drain) return <Mark state="degraded" text={`drained of ${b.drain}`} />;
   return <Mark state="well" text="alive" />;
 }
 
@@ -50,12 +51,13 @@ export function BrokerPage({ name }: { name: string }) {
   const of = useData<BrokerDetail>(address("v1/console/broker", { broker: name }), 3000), clock = useClock();
   return <>
     <Crumbs items={[["Brokers", "#/brokers"]]} />
-    <Title text={name} kind="Broker">{of.data && <div class="actions"><BrokerState b={of.data.broker} /><Decommission broker={name} leaving={of.data.broker.leaving} /></div>}</Title>
+    <Title text={name} kind="Broker">{of.data && <div class="actions"><BrokerState b={of.data.broker} /><Drain broker={name} drain={of.data.broker.drain} /><Decommission broker={name} leaving={of.data.broker.leaving} /></div>}</Title>
     <Loaded of={of}>{d => {
       const b = d.broker;
       return <>
         <Silent brokers={d.unreachable.filter(u => u.broker === name)} />
         {b.leaving && <div class="note warn" role="status">The broker is leaving: {b.replicas === 0 ? "it has no replicas left and can be stopped for good." : `${plural(b.replicas, "replica has", "replicas have")} still to move.`}</div>}
+        {b.drain && <div class="note warn" role="status">The broker is being drained of its {b.drain === "replicas" ? "leaderships and replicas" : "leaderships"}: it still leads {plural(b.leads, "partition")}{b.drain === "replicas" && ` and has ${plural(b.replicas, "replica")}`}.</div>}
         <p class={`note ${d.safe_to_stop ? "good" : "bad"}`}>{!b.alive ? "It is stopped." : d.safe_to_stop ? "It may be stopped now: every partition goes on without it." : "Do not stop it now:"}
           {!d.safe_to_stop && <span> {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</span>}</p>
         <Facts facts={[

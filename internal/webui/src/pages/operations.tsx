@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { address, useData } from "../api";
 import { count, plural } from "../format";
-import { Balance, ChannelOperations, CreateTopic, Decommission, TopicOperations } from "../operations";
+import { Balance, ChannelOperations, CreateTopic, Decommission, Drain, TopicOperations } from "../operations";
 import { to } from "../route";
 import { Events, Facts, Loaded, Search, Silent, Table, Title } from "../ui";
 import type { Broker, ChannelList, EventList, Overview, Unreachable } from "../types";
@@ -25,8 +25,8 @@ export function OperationsPage() {
       <Table<Broker> caption="Brokers and their operations" rows={d.brokers} empty="No broker is registered." keyOf={b => b.name} columns={[
         { head: "Broker", cell: b => <a href={to.broker(b.name)}>{b.name}</a> }, { head: "State", cell: b => <BrokerState b={b} /> },
         { head: "Leads", cell: b => count(b.leads), number: true }, { head: "Replicas", cell: b => count(b.replicas), number: true },
-        { head: "Progress", cell: b => b.leaving ? (b.replicas === 0 ? "nothing left: it can be stopped" : <progress aria-label={`Replicas of ${b.name} that still have to move`} />) : "" },
-        { head: "Operation", cell: b => <Decommission key={String(b.leaving)} broker={b.name} leaving={b.leaving} /> },
+        { head: "Progress", cell: b => b.leaving || b.drain === "replicas" ? (b.replicas === 0 ? "nothing left: it can be stopped" : `${plural(b.replicas, "replica has", "replicas have")} to move`) : "" },
+        { head: "Operation", cell: b => <span class="actions"><Drain broker={b.name} drain={b.drain} /><Decommission broker={b.name} leaving={b.leaving} /></span> },
       ]} />
     </>}</Loaded>
     <h2>Topics and channels</h2>

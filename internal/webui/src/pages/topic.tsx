@@ -2,7 +2,7 @@
 import { useData, address } from "../api";
 import { Charts } from "../chart";
 import { brief, bytes, count, plural, rate, seconds, unknown } from "../format";
-import { CreateChannel, DeleteTopic, EmptyTopic, Move, PauseTopic, Publish, Replication, TopicLimits } from "../operations";
+import { CreateChannel, DeleteTopic, EmptyTopic, Move, Partitions, PauseTopic, Publish, Replication, TopicLimits } from "../operations";
 import { to } from "../route";
 import { Brokers, Crumbs, Events, Facts, Fault, Loaded, Mark, Silent, Table, Title } from "../ui";
 import type { Broker, Member, PartitionDetail, TopicDetail, Unreachable } from "../types";
@@ -18,7 +18,7 @@ export function TopicPage({ topic }: { topic: string }) {
     {d && <div class="actions">
       <a class="button" href={to.messages(topic)}>Messages</a>
       <Publish topic={topic} /><CreateChannel topic={topic} /><PauseTopic topic={topic} paused={d.topic.paused} /><TopicLimits topic={topic} settings={d.settings} />
-      <Replication topic={topic} settings={d.settings} /><EmptyTopic topic={topic} /><DeleteTopic topic={topic} />
+      <Partitions topic={topic} settings={d.settings} ordered={d.settings?.ordered} /><Replication topic={topic} settings={d.settings} /><EmptyTopic topic={topic} /><DeleteTopic topic={topic} />
     </div>}
     <Loaded of={of}>{d => {
       const t = d.topic, s = d.settings;
@@ -64,7 +64,7 @@ export function PartitionPage({ topic, partition }: { topic: string; partition: 
     <Crumbs items={[["Topics", "#/topics"], [topic, to.topic(topic)]]} />
     <Title text={`${topic}/${partition}`} kind="Partition">{of.data && <Fault code={of.data.partition.fault} />}</Title>
     {of.data && <div class="actions"><a class="button" href={to.messages(topic, partition)}>Messages</a>
-      <Move key={`${alive.join()} ${of.data.partition.replicas.join()}`} topic={topic} partition={partition} replicas={of.data.partition.replicas} brokers={alive} /></div>}
+      <Move topic={topic} partition={partition} replicas={of.data.partition.replicas} brokers={alive} /></div>}
     <Loaded of={of}>{d => {
       const p = d.partition;
       return <>
