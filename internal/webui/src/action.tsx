@@ -19,12 +19,13 @@ export interface ActionProps {
   done?: () => void;
   leave?: () => void;         // when the dialog closes after the action: its object is gone
   disabled?: boolean;
+  hide?: boolean;             // there is nothing to do; an open dialog stays until it is closed
 }
 
 export function Action(p: ActionProps) {
   const [open, set] = useState<ActionProps>(); // as they were: the action itself changes what the page shows
   return <>
-    <button type="button" class={p.danger ? "danger" : ""} disabled={p.disabled} onClick={() => set(p)}>{p.label}</button>
+    {!p.hide && <button type="button" class={p.danger ? "danger" : ""} disabled={p.disabled} onClick={() => set(p)}>{p.label}</button>}
     {open && <Dialog {...open} close={() => set(undefined)} />}
   </>;
 }

@@ -1,5 +1,5 @@
 // The operations of the cluster, each a button: what it does, its fields, its request, its effect in a sentence.
-import { address, get, post, useData } from "./api";
+import { Failed, address, get, post, useData } from "./api";
 import { Action, type Field, type Values } from "./action";
 import { count, plural } from "./format";
 import { to } from "./route";
@@ -160,8 +160,13 @@ export function Seek({ topic, channel, partitions }: { topic: string; channel: s
     fields={[{ name: "to", label: "Go to", options: froms }, place,
       { name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(partitions, 1024) }, (_, i): [string, string] => [String(i), String(i)])] }]}
     plan={async v => {
-      const plan = await post<SeekPlan>("v1/channel/seek", { ...values(v), dry_run: "true" });
-      return <p>The plan: {plan ? seekText(plan) : "unknown"}</p>;
+      try {
+        const plan = await post<SeekPlan>("v1/channel/seek", { ...values(v), dry_run: "true" });
+        return <p>The plan: {plan ? seekText(plan) : "unknown"}</p>;
+      } catch (e) { // an older build
+        if (e instanceof Failed && e.code.includes("dry_run")) return <p>The plan: this broker's build cannot say how many messages are skipped or repeated.</p>;
+        throw e;
+      }
     }}
     run={async v => {
       const done = await post<SeekPlan>("v1/channel/seek", values(v));

@@ -59,7 +59,7 @@ export function ChannelPage({ topic, channel }: { topic: string; channel: string
           { head: "Waiting", cell: p => count(p.depth), number: true }, { head: "In flight", cell: p => count(p.in_flight), number: true }, { head: "Delayed", cell: p => count(p.deferred), number: true },
           { head: "Oldest waits", cell: p => seconds(p.lag_seconds), number: true }, { head: "Confirmed", cell: p => count(p.confirmed_sequence), number: true }, { head: "End", cell: p => count(p.end_sequence), number: true },
         ]} />
-        {d.dead_letter_topic && <><h2>Dead letters</h2><div class="actions"><a class="button" href={to.messages(d.dead_letter_topic)}>Look at {d.dead_letter_topic}</a><Redrive topic={topic} channel={channel} from={d.dead_letter_topic} /></div></>}
+        {d.dead_letter_topic && <><h2>Dead letters</h2><div class="actions"><a class="button" href={to.messages(d.dead_letter_topic)}>Look at {d.dead_letter_topic}</a> <Redrive topic={topic} channel={channel} from={d.dead_letter_topic} /></div></>}
       </>;
     }}</Loaded>
     <Delayed topic={topic} channel={channel} />
@@ -90,13 +90,13 @@ function Delayed({ topic, channel }: { topic: string; channel: string }) {
         { head: "Comes", cell: m => clock(m.deadline / 1e6) }, { head: "Attempts", cell: m => count(m.attempts), number: true },
         { head: "Partition", cell: m => count(m.partition), number: true }, { head: "Content", cell: m => <a href={to.messages(topic, m.partition, sequenceOf(m.id))} aria-label={`Content of ${m.id}`}>look</a> },
       ]} />
-      {all.length > 0 && <div class="actions"><Action label={ids.length > 0 ? `Cancel ${plural(ids.length, "message")}` : "Cancel the chosen"} button="Cancel them for good" danger disabled={ids.length === 0}
+      <div class="actions"><Action hide={all.length === 0} label={ids.length > 0 ? `Cancel ${plural(ids.length, "message")}` : "Cancel the chosen"} button="Cancel them for good" danger disabled={ids.length === 0}
         title={`Cancel ${plural(ids.length, "delayed message")}`} text="The chosen messages are finished without being delivered. This cannot be undone."
         run={async () => {
           const r = await post<{ cancelled: number }>("v1/channel/deferred/cancel", { topic, channel, id: ids });
           set(new Set());
           return `${plural(r?.cancelled ?? 0, "message was", "messages were")} cancelled.`;
-        }} /></div>}
+        }} /></div>
       {all.length === listed && <p class="dim">Only the first {listed} are listed.</p>}
     </>}</Loaded>}
   </section>;
