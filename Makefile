@@ -28,7 +28,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
+.PHONY: help build ui run check fmt-check vet staticcheck reference docs lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,15 @@ staticcheck:
 	cd client && $(STATICCHECK) ./...
 	cd client/e2e && $(STATICCHECK) ./...
 
+# The documents that a test of each package compares with the code.
+reference: ## write the generated documents again: docs/reference, docs/metrics.md, the tables of docs/SECURITY.md, packaging/nsqd.toml
+	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
+	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
+	$(GO) test -count=1 ./internal/httpapi -run OpenAPI -rewrite
+	$(GO) test -count=1 ./internal/protocol -run 'Reference|TestErrors' -rewrite
+	$(GO) test -count=1 ./internal/metrics -run TestDocument -rewrite
+	$(GO) test -count=1 ./internal/guard -run TestTables -rewrite
+
 lint: # layers, package comments, forbidden constructs
 	$(GO) test -count=1 ./internal/lint
 
@@ -87,7 +96,7 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool, chromium or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@{ command -v nft && command -v ip && command -v curl && command -v jq && command -v promtool && command -v chromium && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, jq, promtool, chromium or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.

@@ -10,6 +10,8 @@ const (
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
+	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
+	Settle Method[SettleRequest, SettleReply] = "queue.settle"
 )
 
 // The verbs of a QueueOp.
@@ -91,4 +93,40 @@ type DeferredMessage struct {
 	Sequence   uint64
 	DeadlineNS int64
 	Attempts   uint16
+}
+
+// SettleRequest carries a verb (edge.Verb) out on deliveries of a channel.
+// On the wire, by place: append only.
+type SettleRequest struct {
+	Topic    uint64
+	Number   uint16
+	Channel  string
+	Verb     string
+	DelayMS  int64 // of a requeue
+	Receipts []Receipt
+}
+
+// Partition names the partition.
+func (r SettleRequest) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+}
+
+// Receipt names one delivery.
+// On the wire, by place: append only.
+type Receipt struct {
+	Sequence uint64
+	Epoch    uint64
+	Attempts uint16
+}
+
+// SettleReply names the receipts that were refused; the others are done.
+// On the wire, by place: append only.
+type SettleReply struct{ Refused []SettleRefusal }
+
+// SettleRefusal is the reason why a receipt was refused.
+// On the wire, by place: append only.
+type SettleRefusal struct {
+	Index int  // of the receipt in the request
+	Owner bool // the message is in flight again, by another delivery
+	Again bool // the delivery is of an earlier leader, and may be known here soon
 }

@@ -17,6 +17,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &None{}, Golden: "90"},
 		{Value: &SpaceNotice{}, Golden: "92a27331c3"},
 		{Value: &BusyReply{}, Golden: "9101"},
+		{Value: &ReachesReply{}, Golden: "91c3"},
+		{Value: &ReachesRequest{}, Golden: "92a2733102"},
 		{Value: &HideNotice{}, Golden: "92a27331a27332"},
 		{Value: &QueueOp{}, Golden: "9b0102a27333a2733405a27336c3c3c3c30b"},
 		{Value: &QueueOps{}, Golden: "929b0102a27333a2733405a27336c3c3c3c30b910c"},
@@ -24,6 +26,10 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &DeferredRequest{}, Golden: "950102a27333049105"},
 		{Value: &DeferredReply{}, Golden: "92919301020304"},
 		{Value: &DeferredMessage{}, Golden: "93010203"},
+		{Value: &SettleRequest{}, Golden: "960102a27333a27334059193060708"},
+		{Value: &Receipt{}, Golden: "93010203"},
+		{Value: &SettleReply{}, Golden: "91919301c3c3"},
+		{Value: &SettleRefusal{}, Golden: "9301c3c3"},
 		{Value: &PrepareRequest{}, Golden: "94a27331029103a27334"},
 		{Value: &Prepared{}, Golden: "919101"},
 		{Value: &EndsReply{}, Golden: "92919501020304059196060708090a0b"},
@@ -71,7 +77,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 16, methods)
+	require.Equal(t, 17, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

@@ -21,6 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
@@ -191,8 +192,9 @@ func TestTables(t *testing.T) {
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
 		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences.txt", "/ui/data"),
-		Users:  r, Guard: g,
+		Users:  r, Guard: g, Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}
+	defer b.Consumers.Stop()
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
 	text := "### HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
 		"\n### The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +

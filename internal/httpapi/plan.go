@@ -13,10 +13,10 @@ func (a *api) plansOnly(get func(path string, e endpoint)) {
 	if a.b.Planner == nil {
 		return
 	}
-	get("/v1/topic/move", takes(a.plan(func(v url.Values) edge.Operation { return readMove(v.Get("topic"), v) }), "topic", "partition", "from", "to"))
-	get("/v1/cluster/balance", takes(a.plan(func(url.Values) edge.Operation { return edge.Balance{} })))
-	get("/v1/broker/decommission", takes(a.plan(readDecommission), "node"))
-	get("/v1/broker/drain", takes(a.plan(readDrain), "node", "replicas"))
+	get("/v1/topic/move", a.plan(func(v url.Values) edge.Operation { return readMove(v.Get("topic"), v) }))
+	get("/v1/cluster/balance", a.plan(func(url.Values) edge.Operation { return edge.Balance{} }))
+	get("/v1/broker/decommission", a.plan(readDecommission))
+	get("/v1/broker/drain", a.plan(readDrain))
 }
 
 // plan answers with an edge.Plan.

@@ -17,6 +17,8 @@ type Rule struct {
 	Topic bool
 	// Channel is what an auth service is asked for where the request names no channel.
 	Channel string
+	// named: it is asked for the channel in ?channel=.
+	named bool
 	// Audited: it changes something, or shows what only an administrator sees.
 	Audited bool
 	// first: the first administrator may be made by it without a right.
@@ -66,6 +68,10 @@ var (
 		{Method: "POST", Path: "/pub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
 		{Method: "GET", Path: "/v1/topic/peek", Right: access.Consume, Topic: true, Channel: peekChannel},
+		{Method: "POST", Path: "/v1/consume", Right: access.Consume, Topic: true, named: true},
+		{Method: "POST", Path: "/v1/finish", Right: access.Consume, Topic: true, named: true},
+		{Method: "POST", Path: "/v1/requeue", Right: access.Consume, Topic: true, named: true},
+		{Method: "POST", Path: "/v1/touch", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/topic/delete", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/empty", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/pause", Right: access.Administer, Topic: true, Audited: true},
@@ -133,6 +139,9 @@ func (rule Rule) needs(r *http.Request) []guard.Need {
 	values, _ := url.ParseQuery(r.URL.RawQuery) // what is broken is refused by the endpoint
 	if rule.Topic {
 		need.Topic = values.Get("topic")
+	}
+	if rule.named {
+		need.Channel = values.Get("channel")
 	}
 	needs := []guard.Need{need}
 	if rule.also != nil {

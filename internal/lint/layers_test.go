@@ -13,7 +13,7 @@ var rooms = []string{
 
 // edges are the packages between sockets and the broker.
 var edges = []string{
-	"internal/server", "internal/protocol", "internal/httpapi", "internal/lookup", "internal/webui", "internal/auth", "internal/guard", "internal/statsd",
+	"internal/server", "internal/protocol", "internal/httpapi", "internal/httpsub", "internal/lookup", "internal/webui", "internal/auth", "internal/guard", "internal/statsd",
 }
 
 // layers lists the directories from the bottom to the top (docs/ARCHITECTURE.md has the
