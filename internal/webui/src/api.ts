@@ -75,13 +75,25 @@ export function useLink(): Link {
 
 export function signedIn() { setLink({ signIn: false }); }
 
+// A broker of a build without sessions takes a token with each request. This tab keeps it until it is closed.
+const tokenKey = "lockstep-token";
+export function keepToken(token: string) {
+  try { if (token) sessionStorage.setItem(tokenKey, token); else sessionStorage.removeItem(tokenKey); } catch { /* private window */ }
+}
+function authorization(): Record<string, string> {
+  try {
+    const token = sessionStorage.getItem(tokenKey);
+    return token ? { Authorization: `Bearer ${token}` } : {};
+  } catch { return {}; }
+}
+
 const limit = 10000; // ms; the broker itself asks the others for a second
 
 async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
   const timeout = AbortSignal.timeout(limit);
   let answer: Response;
   try {
-    answer = await fetch(url, { cache: "no-store", ...init, signal: signal ? AbortSignal.any([signal, timeout]) : timeout });
+    answer = await fetch(url, { cache: "no-store", ...init, headers: { ...authorization(), ...init.headers as Record<string, string> }, signal: signal ? AbortSignal.any([signal, timeout]) : timeout });
   } catch (e) {
     if (signal?.aborted) throw e;
     setLink({ since: link.since ?? link.lastAnswer ?? Date.now() });
@@ -90,7 +102,10 @@ async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promis
   setLink({ since: null, lastAnswer: Date.now() });
   if (!answer.ok) {
     const f = await failure(answer);
-    if (answer.status === 401) setLink({ signIn: true });
+    if (answer.status === 401) {
+      keepToken("");
+      setLink({ signIn: true });
+    }
     throw f;
   }
   return answer;

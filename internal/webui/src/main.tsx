@@ -1,7 +1,7 @@
 // The console's frame: navigation, sign-in, and which page is shown.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Failed, get, post, refreshAll, signedIn, useLink } from "./api";
+import { Failed, get, keepToken, post, refreshAll, signedIn, useLink } from "./api";
 import { clock, seconds } from "./format";
 import { useRoute, type Route } from "./route";
 import { SettingsContext, store, stored, type Theme } from "./settings";
@@ -41,6 +41,19 @@ const pages: [string, string, string[]][] = [
   ["Brokers", "#/brokers", ["brokers", "broker"]], ["Events", "#/events", ["events"]], ["Operations", "#/operations", ["operations"]],
 ];
 
+// sessionOf signs in. A broker of a build without sessions gets the token with each request.
+async function sessionOf(token: string): Promise<Session | undefined> {
+  const headers = { Authorization: `Bearer ${token}` };
+  try {
+    return await post<Session>("v1/session", {}, { headers });
+  } catch (e) {
+    if (!(e instanceof Failed) || e.status !== 404) throw e;
+  }
+  keepToken(token);
+  await get("v1/console/brokers");
+  return { enforced: true, identity: "", signed_in: true, observe: true, administer: false };
+}
+
 function SignIn({ session, onDone }: { session?: Session; onDone: (s: Session) => void }) {
   const [token, set] = useState(""), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const submit = async (e: SubmitEvent) => {
@@ -48,7 +61,7 @@ function SignIn({ session, onDone }: { session?: Session; onDone: (s: Session) =
     setBusy(true);
     setError("");
     try {
-      const s = await post<Session>("v1/session", {}, { headers: { Authorization: `Bearer ${token.trim()}` } });
+      const s = await sessionOf(token.trim());
       set("");
       if (s && !s.observe) setError(`You are ${s.identity}, and may not observe this cluster. An administrator can allow it: nsqctl acl grant ${s.identity} --cluster observe.`);
       else if (s) onDone(s);
@@ -106,7 +119,7 @@ function App() {
     get<{ brokers: { http_address: string; https_address?: string }[] }>("v1/console/brokers").then(b => store("brokers", b.brokers.map(x => x.http_address).join(" ")), () => {});
   }, [session]);
   const mustSignIn = session?.enforced && !session.observe || link.signIn;
-  const signOut = async () => { try { await post("v1/session/logout"); } catch { /* the session may be gone */ } setSession(await get<Session>("v1/session").catch(() => undefined)); };
+  const signOut = async () => { keepToken(""); try { await post("v1/session/logout"); } catch { /* the session may be gone */ } setSession(await get<Session>("v1/session").catch(() => undefined)); refreshAll(); };
   const done = (s: Session) => { setSession(s); signedIn(); refreshAll(); };
   return <SettingsContext.Provider value={{ theme, utc, dark }}>
     <a class="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
