@@ -55,6 +55,11 @@ func (b *Broker) CancelDeferred(ctx context.Context, topic, channel string, ids 
 	return b.admin.Channels.CancelDeferred(ctx, topic, channel, ids)
 }
 
+// Positions lists how far the channels of a topic are (edge.Channels).
+func (b *Broker) Positions(ctx context.Context, topic string) ([]edge.ChannelPosition, error) {
+	return b.admin.Channels.Positions(ctx, topic)
+}
+
 // Settle carries a verb out on deliveries by their receipts (edge.Receipts).
 func (b *Broker) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []edge.Receipt) []error {
 	return b.admin.Channels.Settle(ctx, topic, channel, do, list)

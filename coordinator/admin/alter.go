@@ -104,7 +104,7 @@ func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	return c.seek(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To}, op.Partition)
+	return c.seek(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To, Idle: op.Idle}, op.Partition)
 }
 
 // Reposition is a seek that does nothing where the channel has consumers. partition −1 =

@@ -10,6 +10,8 @@ const (
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
+	// Positions lists how far the channels of a partition are.
+	Positions Method[PositionsRequest, PositionsReply] = "queue.positions"
 	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
 	Settle Method[SettleRequest, SettleReply] = "queue.settle"
 )
@@ -93,6 +95,33 @@ type DeferredMessage struct {
 	Sequence   uint64
 	DeadlineNS int64
 	Attempts   uint16
+}
+
+// PositionsRequest asks for the positions of the durable channels of a partition.
+// On the wire, by place: append only.
+type PositionsRequest struct {
+	Topic  uint64
+	Number uint16
+}
+
+// Partition names the partition.
+func (r PositionsRequest) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+}
+
+// PositionsReply is the answer.
+// On the wire, by place: append only.
+type PositionsReply struct{ Channels []ChannelPosition }
+
+// ChannelPosition is how far one channel is. Settled is pairs: the first sequence of a span, and the
+// one behind it.
+// On the wire, by place: append only.
+type ChannelPosition struct {
+	Channel   string
+	Confirmed uint64
+	Settled   []uint64
+	Deferred  []DeferredMessage
+	Consumers int
 }
 
 // SettleRequest carries a verb (edge.Verb) out on deliveries of a channel.

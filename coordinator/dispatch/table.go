@@ -64,6 +64,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})
+	on(t, calls.Positions, func(_ context.Context, _ ident.Node, req calls.PositionsRequest) (calls.PositionsReply, error) {
+		return r.Queues.Positions(req)
+	})
 	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
 		return r.Queues.Settle(req)
 	})

@@ -127,6 +127,7 @@ type SeekChannel struct {
 	Topic, Channel string
 	To             string // earliest | latest | <time> | <sequence>
 	Partition      int    // −1 = all
+	Idle           bool   // only where the channel has no consumers
 	Malformed      error
 }
 

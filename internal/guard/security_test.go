@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/httpsub"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
@@ -243,10 +245,40 @@ func TestStatementsHaveTests(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
 // routesOf are routes of other packages.
 func routesOf(paths ...string) (routes []httpapi.Route) {
 	for _, path := range paths {
 		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
 	}
 	return routes
+=======
+// TestReservedHeadersTakeMoreThanPublishing: a client that may only publish could withhold a message from all channels but
+// one, or pass it off as the copy of another.
+func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
+	g, _, columns := identities(t)
+	cluster := edgetest.New()
+	defer cluster.Close()
+	require.NoError(t, cluster.Do(t.Context(), edge.CreateTopic{Topic: "t"}))
+	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 1000}, httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
+	status := func(column, header string) int {
+		body, _, err := msgstream.AppendMessage(nil, 0, &msgstream.Message{Header: []byte(header), Body: []byte("b")})
+		require.NoError(t, err)
+		q := httptest.NewRequest("POST", "/v1/topic/append?topic=t&partition=0", bytes.NewReader(body))
+		for _, c := range columns {
+			if c.name == column {
+				q.Header.Set("Authorization", "Bearer "+c.token)
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, q)
+		return w.Code
+	}
+	require.Equal(t, http.StatusOK, status("publish", ""))
+	require.Equal(t, http.StatusOK, status("publish", `{"k":"v"}`))
+	for _, header := range []string{`{"##only_channel":"c"}`, `{"##origin":"east:1:0:7"}`, `{"\u0023#only_channel":"c"}`} {
+		require.Equal(t, http.StatusForbidden, status("publish", header), header)
+	}
+	require.Equal(t, http.StatusForbidden, status("consume", ""))
+>>>>>>> main
 }

@@ -23,6 +23,7 @@ func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
 		return
 	}
 	get("/v1/topic/channels", a.channelViews)
+	get("/v1/topic/positions", a.positions)
 	get("/v1/channel/policy", a.policy)
 	get("/v1/channel/deferred", a.deferred)
 	post("/v1/channel/deferred/cancel", a.cancelDeferred)
@@ -40,6 +41,19 @@ func (a *api) channelViews(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return viewsReply{list(views)}, nil
+}
+
+// positions: GET /v1/topic/positions?topic=.
+func (a *api) positions(r *http.Request) (any, error) {
+	topic, _, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.b.Channels.Positions(r.Context(), topic)
+	if err != nil {
+		return nil, err
+	}
+	return positionsReply{list(all)}, nil
 }
 
 // policy: GET /v1/channel/policy?topic=&channel=.

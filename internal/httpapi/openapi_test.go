@@ -25,6 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
@@ -410,12 +411,14 @@ func (s *site) full(t *testing.T) http.Handler {
 	users, root := someUsers(t)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
+	consumers := httpsub.New(httpsub.Options{}, s.cluster, nil)
+	t.Cleanup(consumers.Stop)
 	h := httpapi.NSQD(httpapi.Options{
 		Version: "1.3.0", NodeName: "n1", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0),
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
 		Inspector: &replicas{}, Recovery: &replicas{}, Planner: planned{}, Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
-		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}),
+		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Consumers: consumers,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+root)

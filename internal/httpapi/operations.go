@@ -193,6 +193,11 @@ func readSeek(n names) edge.Operation {
 		}
 		o.Partition = int(p)
 	}
+	a := arguments{Values: n.values}
+	a.boolean("idle", &o.Idle)
+	if o.Malformed == nil {
+		o.Malformed = a.err
+	}
 	return o
 }
 

@@ -67,6 +67,7 @@ var (
 		{Method: "GET", Path: "/debug/pprof/", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/pub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
+		{Method: "POST", Path: "/v1/topic/append", Right: access.Publish, Topic: true}, // reserved headers: see mayReserve
 		{Method: "GET", Path: "/v1/topic/peek", Right: access.Consume, Topic: true, Channel: peekChannel},
 		{Method: "POST", Path: "/v1/consume", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/v1/finish", Right: access.Consume, Topic: true, named: true},
@@ -86,6 +87,7 @@ var (
 		{Method: "POST", Path: "/v1/channel/policy", Right: access.Administer, Topic: true, Audited: true, also: deadLetters},
 		{Method: "GET", Path: "/v1/channel/policy", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/v1/topic/channels", Right: access.Discover, Topic: true},
+		{Method: "GET", Path: "/v1/topic/positions", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/v1/channel/deferred", Right: access.Administer, Topic: true},
 		{Method: "POST", Path: "/v1/channel/deferred/cancel", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/v1/channel/redrive", Right: access.Administer, Topic: true, Audited: true},

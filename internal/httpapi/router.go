@@ -23,6 +23,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	r.HandlerFunc(http.MethodPut, "/config/:opt", a.serve(a.putConfig))
 	post("/pub", a.pub)
 	post("/mpub", a.mpub)
+	post("/v1/topic/append", a.appendBatch)
 	post("/topic/create", a.createTopic)
 	post("/topic/delete", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.DeleteTopic{Topic: topic} }))
 	post("/topic/empty", a.emptyTopic)

@@ -135,6 +135,9 @@ type (
 	viewsReply struct {
 		Channels []edge.ChannelView `json:"channels"`
 	}
+	positionsReply struct {
+		Positions []edge.ChannelPosition `json:"positions"`
+	}
 	deferredReply struct {
 		Messages []edge.DeferredMessage `json:"messages"`
 	}
@@ -277,7 +280,13 @@ var routes = map[string]Description{
 		},
 		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
 	},
-	http.MethodGet + " /v1/topic/channels":     {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/channels":  {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{ofTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/append": {
+		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##… takes the right to administer it.",
+		Arguments: []Argument{ofTopic, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
+		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION"}, badTopic...),
+	},
 	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
@@ -286,7 +295,7 @@ var routes = map[string]Description{
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone")},
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers")},
 		Uses:      outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/policy": {
