@@ -193,7 +193,7 @@ func TestTables(t *testing.T) {
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
-		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences.txt", "/ui/data"),
+		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences", "/ui/data"),
 		Users:  r, Guard: g, Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()
@@ -245,14 +245,6 @@ func TestStatementsHaveTests(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-// routesOf are routes of other packages.
-func routesOf(paths ...string) (routes []httpapi.Route) {
-	for _, path := range paths {
-		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
-	}
-	return routes
-=======
 // TestReservedHeadersTakeMoreThanPublishing: a client that may only publish could withhold a message from all channels but
 // one, or pass it off as the copy of another.
 func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
@@ -280,5 +272,12 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, status("publish", header), header)
 	}
 	require.Equal(t, http.StatusForbidden, status("consume", ""))
->>>>>>> main
+}
+
+// routesOf are routes of other packages.
+func routesOf(paths ...string) (routes []httpapi.Route) {
+	for _, path := range paths {
+		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
+	}
+	return routes
 }

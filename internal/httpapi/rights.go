@@ -107,7 +107,7 @@ var (
 		{Method: "GET", Path: "/ui/app.js"},
 		{Method: "GET", Path: "/ui/app.css"},
 		{Method: "GET", Path: "/ui/icon.svg"},
-		{Method: "GET", Path: "/ui/licences.txt"},
+		{Method: "GET", Path: "/ui/licences"},
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
 	lookupRules = []Rule{

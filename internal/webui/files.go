@@ -49,7 +49,7 @@ func Files() []File {
 		if err != nil {
 			panic("webui: " + err.Error())
 		}
-		route := "/ui/" + e.Name()
+		route := "/ui/" + strings.TrimSuffix(e.Name(), ".txt")
 		if e.Name() == "index.html" {
 			route = "/ui"
 		}

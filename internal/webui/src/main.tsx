@@ -136,7 +136,7 @@ function App() {
       {link.since !== null && <Unanswered since={link.since} utc={utc} />}
       {unknown ? <p class="dim" role="status">Loading …</p> : mustSignIn ? <SignIn session={session} onDone={done} /> : <Page route={route} />}
     </main>
-    <footer><a href="ui/licences.txt">Licences</a> <span class="dim">Every broker serves this page.</span></footer>
+    <footer><a href="ui/licences">Licences</a> <span class="dim">Every broker serves this page.</span></footer>
   </SettingsContext.Provider>;
 }
 
