@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
@@ -84,6 +85,7 @@ type Options struct {
 	// Linger is how long after one another the passes of a core loop begin at least, so
 	// that they share more work: less processor time, more latency.
 	Linger            time.Duration
+	CatchUpRate       int64         // bytes a second read here for replicas that catch up; 0 = no limit
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept
@@ -98,6 +100,7 @@ type Options struct {
 	// none is.
 	Slow    time.Duration
 	Metrics *metrics.Recorder // nil = nothing is recorded
+	Events  *events.Recorder  // nil = none is kept
 }
 
 // Members is the embedded metadata, where brokers keep it themselves.

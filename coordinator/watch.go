@@ -7,6 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/session"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -29,6 +30,7 @@ func (b *Broker) watch(ctx context.Context) {
 
 func (b *Broker) metadataChanged(ch meta.Change) {
 	touched := b.catalog.Apply(ch)
+	b.noteHistory(touched)
 	b.delayed.came(ch.Revision)
 	if touched.Nodes {
 		b.changed.nodes.Notify()
@@ -69,6 +71,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		}
 		b.log.Warn("REGISTRATION lost: this broker leads nothing until it has a new one")
 		b.o.Metrics.Event(metrics.EventLost)
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "unsafe", Text: string(b.self) + " lost its registration and leads nothing until it has a new one"})
 		b.session.Drop()
 		for _, p := range b.engine.Partitions() {
 			p.Post(replica.Live{Node: b.self})
@@ -82,6 +85,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered anew"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}

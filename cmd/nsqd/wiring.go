@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -95,6 +96,8 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		Linger:       o.Linger,
+		CatchUpRate:  o.CatchUpRate,
+		TrashGrace:   o.TrashGrace,
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
@@ -116,7 +119,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Metrics: p.metrics, Log: p.log},
-		Metrics: p.metrics, Slow: o.LogSlow,
+		Metrics: p.metrics, Events: p.events, Slow: o.LogSlow,
 		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log: p.log,
 	}, nil
@@ -181,12 +184,14 @@ func (p *process) serve() {
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
+	p.console = console.New(p.consoleOptions())
+	p.broker.AnswerConsole(p.console.Answer)
 	page := webui.New(p.broker)
 	p.consumers = httpsub.New(p.consumerOptions(), p.broker.Subscribers(), p.broker)
 	backend := httpapi.Backend{
 		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers,
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
@@ -199,6 +204,22 @@ func (p *process) serve() {
 		publisher: p.broker.Publisher(), subscribers: p.broker.Subscribers(),
 		api: httpapi.NSQD(options, backend), lookup: httpapi.Lookup(options, backend),
 	})
+}
+
+func (p *process) consoleOptions() console.Options {
+	o := console.Options{
+		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
+		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
+	}
+	if p.etcd != nil {
+		o.Etcd = func() string {
+			if p.etcd.Status().Leads {
+				return "leader"
+			}
+			return "member"
+		}
+	}
+	return o
 }
 
 func (p *process) lookupOptions() lookup.Options {

@@ -45,6 +45,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &PeekRequest{}, Golden: "96a2733102a2733304a27335c3"},
 		{Value: &PeekReply{}, Golden: "94010203919aa2733405060708c40109a3733130c4010b0cc4010d"},
 		{Value: &PeekedMessage{}, Golden: "9aa2733102030405c40106a27337c4010809c4010a"},
+		{Value: &ConsoleRequest{}, Golden: "91c40101"},
+		{Value: &ConsoleReply{}, Golden: "91c40101"},
 		{Value: &DigestRequest{}, Golden: "93a273310203"},
 		{Value: &DigestReply{}, Golden: "9ba2733102a2733304050607089194090a0b0c0d0e"},
 		{Value: &BatchDigest{}, Golden: "9401020304"},
@@ -80,7 +82,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 19, methods)
+	require.Equal(t, 20, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

@@ -40,6 +40,8 @@ type Options struct {
 	Counters func() edge.CounterTotals
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
+	// Damaged are the damaged places of the replicas here.
+	Damaged func() []calls.DamagedPlace
 	// Unheard is how long the metadata has not answered; 0 if it does.
 	Unheard func() time.Duration
 	// HiddenFor is how long a node is hidden from lookups.

@@ -28,6 +28,8 @@ type Rooms struct {
 	Directory *directory.Directory
 	Repair    *upkeep.Repair
 	Space     *upkeep.Space
+	// Console answers a question of another broker's console.
+	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
 
 // table is the way in: a handler for each class of frames and each method.
@@ -108,6 +110,10 @@ func newTable(r Rooms) *table {
 	})
 	on(t, calls.Busy, func(context.Context, ident.Node, calls.None) (calls.BusyReply, error) {
 		return r.Inspector.Busy(), nil
+	})
+	on(t, calls.Console, func(ctx context.Context, _ ident.Node, req calls.ConsoleRequest) (calls.ConsoleReply, error) {
+		answer, err := r.Console(ctx, req.JSON)
+		return calls.ConsoleReply{JSON: answer}, err
 	})
 	return t
 }

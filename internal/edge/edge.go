@@ -33,6 +33,8 @@ var (
 	ErrTopicFull       = outcome.ErrTopicFull
 	ErrTooBig          = outcome.ErrTooBig
 	ErrBusy            = outcome.ErrBusy
+	ErrBelowWindow     = outcome.ErrBelowWindow
+	ErrWindowFull      = outcome.ErrWindowFull
 	ErrNotReady        = outcome.ErrNotReady
 	ErrNotInFlight     = outcome.ErrNotInFlight
 	ErrNotOwner        = outcome.ErrNotOwner
@@ -80,6 +82,9 @@ type PutResult struct {
 	ID       MessageID
 	Sequence ident.Sequence
 	Err      error
+	// Duplicate: every message of the put was published before, with the same message id. ID and
+	// Sequence are those of the first time.
+	Duplicate bool
 }
 
 // MessageID is the 16 ASCII hex digits that clients see.
@@ -355,7 +360,8 @@ type TopicView struct {
 	TTLMS             int64           `json:"message_ttl_ms"`
 	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
-	Owner             string          `json:"owner,omitempty"`    // the user who created it; missing: none
+	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
+	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
 
@@ -373,6 +379,7 @@ type TopicSettings struct {
 	TTLMS             int64  `json:"message_ttl_ms"`
 	MaxPutRate        int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
+	DedupeWindowMS    int64  `json:"dedupe_window_ms"`
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

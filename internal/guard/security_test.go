@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -78,6 +79,11 @@ type everything struct {
 	edge.Recovery
 	edge.Planner
 }
+
+// nowhere is a cluster without brokers for a console; all else of it panics.
+type nowhere struct{ console.Cluster }
+
+func (nowhere) View() edge.ClusterView { return edge.ClusterView{} }
 
 // table tries every route with every identity.
 func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
@@ -194,7 +200,7 @@ func TestTables(t *testing.T) {
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
 		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences", "/ui/data"),
-		Users:  r, Guard: g, Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
+		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}

@@ -43,6 +43,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	a.plansOnly(get)
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
+	a.consoleOnly(get)
 	a.consumersOnly(r)
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
@@ -97,6 +98,7 @@ var (
 		duration("message_ttl", "older messages are not delivered; 0: no limit"),
 		number("max_put_rate", "messages a second and broker; 0: no limit"),
 		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
+		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
@@ -120,6 +122,12 @@ var (
 		text("cluster", "instead of topic: observe or administer"),
 	}
 )
+
+// ofPage are the arguments of a list with pages.
+var ofPage = []Argument{
+	text("search", "a part of the name, in capitals or not"), text("sort", "name (default), depth, lag or rate"), text("order", "asc or desc; default: asc for names, otherwise desc"),
+	number("offset", "leave out this many rows"), number("limit", "at most this many rows, 1 to 500 (50)"),
+}
 
 // The answers of JSON that have no type elsewhere.
 type (
@@ -209,7 +217,7 @@ var routes = map[string]Description{
 	http.MethodGet + " /ui/app.js":               {Summary: "The console's program.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/app.css":              {Summary: "The console's style.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/icon.svg":             {Summary: "The console's icon.", Lenient: true, Reply: ""},
-	http.MethodGet + " /ui/licences":         {Summary: "The licences of the console's libraries.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/licences":             {Summary: "The licences of the console's libraries.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/data":                 {Summary: "An overview for scripts of earlier builds.", Lenient: true, Reply: map[string]any{}},
 	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{ofNode, boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
 
@@ -327,6 +335,30 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/acl/grant":  {Summary: "Give a user rights.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
 	http.MethodPost + " /v1/acl/revoke": {Summary: "Take rights from a user.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
 	http.MethodGet + " /v1/audit":       {Summary: "The last audited actions at this broker, oldest first.", Reply: AuditView{}},
+
+	http.MethodGet + " /v1/console/overview":  {Summary: "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the last hour. As all of /v1/console/, any broker answers for all, and names those that gave no answer.", Reply: console.Overview{}},
+	http.MethodGet + " /v1/console/brokers":   {Summary: "All brokers, with their rates, latencies, disks and connections.", Reply: console.Brokers{}},
+	http.MethodGet + " /v1/console/broker":    {Summary: "A broker: its partitions, its events, and whether it may be stopped now.", Arguments: []Argument{text("broker", "the broker").must()}, Reply: console.BrokerDetail{}, Codes: []string{"MISSING_ARG_BROKER"}},
+	http.MethodGet + " /v1/console/topics":    {Summary: "Topics, in pages.", Arguments: ofPage, Reply: console.Topics{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/console/topic":     {Summary: "A topic with its channels and partitions.", Arguments: []Argument{ofTopic}, Reply: console.TopicDetail{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/console/channels":  {Summary: "Channels, in pages.", Arguments: append([]Argument{text("topic", "channels of this topic alone")}, ofPage...), Reply: console.Channels{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/console/channel":   {Summary: "A channel: its clients, its oldest message, and its state in each partition.", Arguments: []Argument{ofTopic, ofChannel}, Reply: console.ChannelDetail{}, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodGet + " /v1/console/partition": {Summary: "A partition: its replicas with their ends and lags, and its history.", Arguments: []Argument{ofTopic, ofPartition.must()}, Reply: console.PartitionDetail{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "INVALID_ARG_PARTITION"}},
+	http.MethodGet + " /v1/console/events": {
+		Summary: "The events of the last 24 hours, the newest first: elections, changes of in-sync sets, alarms, brokers that come and go; for administrators of the cluster also the audit.",
+		Arguments: []Argument{
+			number("since_ms", "events after this time alone, unix ms"), text("kind", "these kinds alone, separated by commas"), text("topic", "of this topic alone"),
+			text("broker", "about this broker alone"), number("limit", "at most this many, 1 to 1000 (200)"),
+		},
+		Reply: console.Events{}, Uses: outcome.OfRequests,
+	},
+	http.MethodGet + " /v1/console/series": {
+		Summary: "The last hour in steps of ten seconds: of the cluster, a broker, a topic or a channel. null is a point without a value.",
+		Arguments: []Argument{
+			text("topic", "a topic"), text("channel", "a channel of the topic"), text("broker", "a broker"), number("minutes", "the last minutes, 1 to 60 (60)"),
+		},
+		Reply: console.Series{}, Uses: outcome.OfRequests,
+	},
 
 	http.MethodGet + " /debug/pprof":              profile("The profiles of the process."),
 	http.MethodGet + " /debug/pprof/":             profile("The profiles of the process."),
