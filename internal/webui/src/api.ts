@@ -74,12 +74,14 @@ export function useLink(): Link {
 }
 
 export function signedIn() { setLink({ signIn: false }); }
+export function mustSign() { setLink({ signIn: true }); }
 
-// A broker of a build without sessions takes a token with each request. This tab keeps it until it is closed.
+// A cluster with users takes a token with each request. This tab keeps it until it is closed.
 const tokenKey = "lockstep-token";
 export function keepToken(token: string) {
   try { if (token) sessionStorage.setItem(tokenKey, token); else sessionStorage.removeItem(tokenKey); } catch { /* private window */ }
 }
+export function hasToken(): boolean { return "Authorization" in authorization(); }
 function authorization(): Record<string, string> {
   try {
     const token = sessionStorage.getItem(tokenKey);

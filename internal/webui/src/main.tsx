@@ -1,11 +1,10 @@
 // The console's frame: navigation, sign-in, and which page is shown.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Failed, get, keepToken, post, refreshAll, signedIn, useLink } from "./api";
+import { Failed, get, hasToken, keepToken, mustSign, refreshAll, signedIn, useLink } from "./api";
 import { clock, seconds } from "./format";
 import { useRoute, type Route } from "./route";
 import { SettingsContext, store, stored, type Theme } from "./settings";
-import type { Session } from "./types";
 import { Title } from "./ui";
 import { BrokerPage, BrokersPage } from "./pages/brokers";
 import { ChannelPage } from "./pages/channel";
@@ -41,37 +40,25 @@ const pages: [string, string, string[]][] = [
   ["Brokers", "#/brokers", ["brokers", "broker"]], ["Events", "#/events", ["events"]], ["Operations", "#/operations", ["operations"]],
 ];
 
-// sessionOf signs in. A broker of a build without sessions gets the token with each request.
-async function sessionOf(token: string): Promise<Session | undefined> {
-  const headers = { Authorization: `Bearer ${token}` };
-  try {
-    return await post<Session>("v1/session", {}, { headers });
-  } catch (e) {
-    if (!(e instanceof Failed) || e.status !== 404) throw e;
-  }
-  keepToken(token);
-  await get("v1/console/brokers");
-  return { enforced: true, identity: "", signed_in: true, observe: true, administer: false };
-}
-
-function SignIn({ session, onDone }: { session?: Session; onDone: (s: Session) => void }) {
+function SignIn({ onDone }: { onDone: () => void }) {
   const [token, set] = useState(""), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const submit = async (e: SubmitEvent) => {
     e.preventDefault();
     setBusy(true);
     setError("");
+    keepToken(token.trim());
     try {
-      const s = await sessionOf(token.trim());
-      set("");
-      if (s && !s.observe) setError(`You are ${s.identity}, and may not observe this cluster. An administrator can allow it: nsqctl acl grant ${s.identity} --cluster observe.`);
-      else if (s) onDone(s);
+      await get("v1/console/brokers");
+      onDone();
     } catch (e) {
-      setError(e instanceof Failed && e.status === 401 ? "The cluster does not know this token." : e instanceof Failed ? e.message : String(e));
+      keepToken("");
+      setError(e instanceof Failed && e.status === 401 ? "The cluster does not know this token."
+        : e instanceof Failed && e.status === 403 ? "This user may not observe the cluster. An administrator can allow it: nsqctl acl grant USER --cluster observe." : e instanceof Failed ? e.message : String(e));
+      setBusy(false);
     }
-    setBusy(false);
   };
   return <><Title text="Sign in" />
-    <p>This cluster has users. {session?.signed_in ? `You are ${session.identity}, and may not observe it.` : "Sign in with the token of one who may observe it."} The token stays with the broker; this browser keeps a session for 12 hours.</p>
+    <p>This cluster has users. Sign in with the token of one who may observe it. This tab keeps the token until it is closed, or until you sign out.</p>
     <form onSubmit={submit} class="signin">
       <div class="field"><label for="token">Token</label><input id="token" type="password" autocomplete="current-password" required value={token} onInput={e => set(e.currentTarget.value)} /></div>
       {error && <p class="note bad" role="alert">{error}</p>}
@@ -97,7 +84,7 @@ function App() {
   const route = useRoute(), link = useLink();
   const [theme, setTheme] = useState(stored("theme", "auto") as Theme), [utc, setUTC] = useState(stored("utc", "") === "yes");
   const [system, setSystem] = useState(matchMedia("(prefers-color-scheme: dark)").matches);
-  const [session, setSession] = useState<Session>(), [unknown, setUnknown] = useState(true);
+  const [signed, setSigned] = useState(hasToken());
   const dark = theme === "dark" || (theme === "auto" && system);
   if (document.documentElement.dataset.theme !== (dark ? "dark" : "light")) document.documentElement.dataset.theme = dark ? "dark" : "light";
   useEffect(() => {
@@ -105,22 +92,11 @@ function App() {
     m.addEventListener("change", changed);
     return () => m.removeEventListener("change", changed);
   }, []);
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const ask = () => get<Session>("v1/session").then(s => { setSession(s); setUnknown(false); if (s.observe) signedIn(); }, e => {
-      if (e instanceof Failed && e.status === 0) timer = setTimeout(ask, 2000);
-      else setUnknown(false);
-    });
-    void ask();
-    return () => clearTimeout(timer);
-  }, [link.signIn]);
   useEffect(() => { // other brokers' addresses, for the time when this one does not answer
-    if (!session?.observe && session?.enforced) return;
-    get<{ brokers: { http_address: string; https_address?: string }[] }>("v1/console/brokers").then(b => store("brokers", b.brokers.map(x => x.http_address).join(" ")), () => {});
-  }, [session]);
-  const mustSignIn = session?.enforced && !session.observe || link.signIn;
-  const signOut = async () => { keepToken(""); try { await post("v1/session/logout"); } catch { /* the session may be gone */ } setSession(await get<Session>("v1/session").catch(() => undefined)); refreshAll(); };
-  const done = (s: Session) => { setSession(s); signedIn(); refreshAll(); };
+    get<{ brokers: { http_address: string }[] }>("v1/console/brokers").then(b => store("brokers", b.brokers.map(x => x.http_address).join(" ")), () => {});
+  }, [link.signIn]);
+  const signOut = () => { keepToken(""); setSigned(false); mustSign(); };
+  const done = () => { setSigned(true); signedIn(); refreshAll(); };
   return <SettingsContext.Provider value={{ theme, utc, dark }}>
     <a class="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
     <header class="top">
@@ -129,12 +105,12 @@ function App() {
       <div class="choices">
         <label><span class="hidden">Colours</span><select value={theme} onChange={e => { const t = e.currentTarget.value as Theme; setTheme(t); store("theme", t); }}><option value="auto">auto</option><option value="light">light</option><option value="dark">dark</option></select></label>
         <label><span class="hidden">Time zone</span><select value={utc ? "utc" : "local"} onChange={e => { const u = e.currentTarget.value === "utc"; setUTC(u); store("utc", u ? "yes" : ""); }}><option value="local">local time</option><option value="utc">UTC</option></select></label>
-        {session?.signed_in && session.enforced && <span class="who"><span class="dim">{session.identity}</span> <button type="button" onClick={signOut}>Sign out</button></span>}
+        {signed && !link.signIn && <button type="button" onClick={signOut}>Sign out</button>}
       </div>
     </header>
     <main id="main" tabIndex={-1}>
       {link.since !== null && <Unanswered since={link.since} utc={utc} />}
-      {unknown ? <p class="dim" role="status">Loading …</p> : mustSignIn ? <SignIn session={session} onDone={done} /> : <Page route={route} />}
+      {link.signIn ? <SignIn onDone={done} /> : <Page route={route} />}
     </main>
     <footer><a href="ui/licences">Licences</a> <span class="dim">Every broker serves this page.</span></footer>
   </SettingsContext.Provider>;

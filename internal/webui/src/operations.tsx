@@ -1,9 +1,9 @@
 // The operations of the cluster, each a button: what it does, its fields, its request, its effect in a sentence.
-import { Failed, address, get, post, useData } from "./api";
+import { address, get, post, useData } from "./api";
 import { Action, type Field, type Values } from "./action";
 import { count, plural } from "./format";
 import { to } from "./route";
-import type { Channel, Plan, Policy, SeekPlan, Settings, Topic, TopicList } from "./types";
+import type { Channel, Plan, Policy, Settings, Topic, TopicList } from "./types";
 import { Loaded, Table } from "./ui";
 
 // given leaves out the empty values.
@@ -150,28 +150,12 @@ export function DeleteChannel({ topic, channel }: { topic: string; channel: stri
     run={async () => { await post("channel/delete", { topic, channel }); return `The channel ${channel} is deleted.`; }} leave={() => { location.hash = `#/topic/${encodeURIComponent(topic)}`; }} />;
 }
 
-function seekText(p: SeekPlan): string {
-  return `${p.skips == null ? "An unknown number of messages" : plural(p.skips, "message")} skipped, ${p.repeats == null ? "an unknown number" : count(p.repeats)} delivered again.`;
-}
-
 export function Seek({ topic, channel, partitions }: { topic: string; channel: string; partitions: number }) {
   const values = (v: Values) => given({ topic, channel, to: placeOf(v, "to"), partition: v.partition });
   return <Action label="Seek" danger confirm={channel} button="Seek" title={`Move the channel ${channel}`} text="The channel goes on at another place: messages before it are skipped, messages after it come again."
     fields={[{ name: "to", label: "Go to", options: froms }, place,
       { name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(partitions, 1024) }, (_, i): [string, string] => [String(i), String(i)])] }]}
-    plan={async v => {
-      try {
-        const plan = await post<SeekPlan>("v1/channel/seek", { ...values(v), dry_run: "true" });
-        return <p>The plan: {plan ? seekText(plan) : "unknown"}</p>;
-      } catch (e) { // an older build
-        if (e instanceof Failed && e.code.includes("dry_run")) return <p>The plan: this broker's build cannot say how many messages are skipped or repeated.</p>;
-        throw e;
-      }
-    }}
-    run={async v => {
-      const done = await post<SeekPlan>("v1/channel/seek", values(v));
-      return `The channel ${channel} has moved.${done?.skips !== undefined ? " " + seekText(done) : ""}`;
-    }} />;
+    run={async v => { await post("v1/channel/seek", values(v)); return `The channel ${channel} has moved.`; }} />;
 }
 
 export function backoffText(p: Policy): string {

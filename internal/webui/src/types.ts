@@ -98,8 +98,6 @@ export interface Series {
   step_seconds: number; from_ms: number; to_ms: number; unreachable: Unreachable[]; kept: boolean; series: Record<string, Maybe<number>[]>;
 }
 
-export interface Session { enforced: boolean; identity: string; signed_in: boolean; expires_ms?: number; observe: boolean; administer: boolean }
-
 export interface PeekedMessage {
   id: string; partition: number; sequence: number; timestamp: number; deliver_at?: number; header?: unknown; body?: string; body_base64?: string;
 }
@@ -110,4 +108,3 @@ export interface Deferred { id: string; partition: number; deadline: number; att
 export interface Step { topic: string; partition: number; replicas: Maybe<string[]>; replicas_after: Maybe<string[]>; leader: string; leader_after: string }
 export interface Load { broker: string; replicas: number; replicas_after: number; leads: number; leads_after: number }
 export interface Plan { steps: Maybe<Step[]>; brokers: Maybe<Load[]>; blocked: Maybe<string[]> }
-export interface SeekPlan { skips: Maybe<number>; repeats: Maybe<number>; partitions?: { partition: number; from: number; to: number; skips: number; repeats: number }[] }
