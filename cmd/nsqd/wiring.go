@@ -95,9 +95,9 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
-		Linger:       o.Linger,
-		CatchUpRate:  o.CatchUpRate,
-		TrashGrace:   o.TrashGrace,
+		Linger:      o.Linger,
+		CatchUpRate: o.CatchUpRate,
+		TrashGrace:  o.TrashGrace, TopicDefaults: topicDefaults(o),
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
@@ -123,6 +123,21 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log: p.log,
 	}, nil
+}
+
+// topicDefaults converts the values of --topic-default.
+func topicDefaults(o config.Options) (list []coordinator.TopicDefault) {
+	for _, d := range o.TopicDefaults() {
+		list = append(list, coordinator.TopicDefault{
+			Pattern: d.Pattern, Partitions: d.Partitions, ReplicationFactor: d.ReplicationFactor, MinInSync: d.MinInSync,
+			Durability: meta.Durability(d.Durability),
+			Options: meta.TopicOptions{
+				RetentionMS: d.RetentionMS, RetentionBytes: d.RetentionBytes, MaxBytes: d.MaxBytes, TTLMS: d.TTLMS,
+				MaxPutRate: d.MaxPutRate, MaxPutBytesRate: d.MaxPutBytesRate,
+			},
+		})
+	}
+	return list
 }
 
 // nodeState returns this broker's entry in the metadata.

@@ -42,12 +42,22 @@ type Defaults struct {
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               meta.Durability
 	Options                                  meta.TopicOptions
-	NoAutoCreate                             bool
+	// For changes the defaults of a topic by its name; nil = they are the same for all.
+	For          func(name string, d Defaults) Defaults
+	NoAutoCreate bool
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
 	// KnownChannels reports which channels lookupd has of a topic that is new here; nil =
 	// there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
+}
+
+// of gives the defaults of a topic.
+func (d Defaults) of(name string) Defaults {
+	if d.For == nil {
+		return d
+	}
+	return d.For(name, d)
 }
 
 // Options are all required, but for Limits and Note.

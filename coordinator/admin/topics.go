@@ -62,7 +62,7 @@ func DefaultMinInSync(replicationFactor int) int {
 
 // complete fills in the defaults and checks; errors wrap edge.ErrInvalid.
 func (t *Topics) complete(s spec) (spec, error) {
-	d := &t.defaults
+	d := t.defaults.of(s.name)
 	setDefault(&s.partitions, d.Partitions)
 	if s.replicas == 0 {
 		s.replicas = d.ReplicationFactor
@@ -144,7 +144,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 		}
 	}
 	if !there {
-		if err := t.enoughBrokers(s.replicas, t.defaults.ReplicationFactor); err != nil { // the default's are awaited
+		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
 			return err
 		}
 	}

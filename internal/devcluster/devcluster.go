@@ -344,13 +344,7 @@ type Ended struct {
 // returns those that do not run.
 func (c *Cluster) Look() (ended []Ended, started []Broker, err error) {
 	states := map[int]string{}
-	for name, cmd := range c.running {
-		if pid := cmd.Process.Pid; !alive(pid) {
-			_ = cmd.Wait() // it has ended: its state says how
-			delete(c.running, name)
-			states[pid] = cmd.ProcessState.String()
-		}
-	}
+	c.reap(states)
 	if err := c.refresh(); err != nil {
 		return nil, nil, err
 	}
@@ -364,6 +358,7 @@ func (c *Cluster) Look() (ended []Ended, started []Broker, err error) {
 		was, now := c.seen[b.Name], b.PID
 		if !alive(now) {
 			now = 0
+			c.reap(states) // it may have ended since the first time
 		}
 		if was != 0 && was != now {
 			ended = append(ended, Ended{Name: b.Name, PID: was, State: states[was]})
@@ -374,6 +369,17 @@ func (c *Cluster) Look() (ended []Ended, started []Broker, err error) {
 		c.seen[b.Name] = now
 	}
 	return ended, started, nil
+}
+
+// reap notes by pid how the brokers of this process ended that have ended.
+func (c *Cluster) reap(states map[int]string) {
+	for name, cmd := range c.running {
+		if pid := cmd.Process.Pid; !alive(pid) {
+			_ = cmd.Wait() // its state says how it ended
+			delete(c.running, name)
+			states[pid] = cmd.ProcessState.String()
+		}
+	}
 }
 
 // Dir returns the cluster's directory.

@@ -38,6 +38,7 @@ var (
 		{Method: "GET", Path: "/ping"},
 		{Method: "GET", Path: "/info", Right: access.Observe},
 		{Method: "GET", Path: "/lookup", Right: access.Discover, Topic: true},
+		{Method: "GET", Path: "/listlookup", Right: access.Observe},
 		{Method: "GET", Path: "/topics", Right: access.Observe},
 		{Method: "GET", Path: "/channels", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/nodes", Right: access.Observe},

@@ -174,6 +174,32 @@ type (
 		Touched int `json:"touched"`
 	}
 
+	// partitionsReply is the answer to /lookup?metainfo=true.
+	partitionsReply struct {
+		Channels   []string                 `json:"channels"`
+		Producers  []edge.Producer          `json:"producers"`
+		Partitions map[string]edge.Producer `json:"partitions"`
+		Meta       topicMeta                `json:"meta"`
+	}
+	topicMeta struct {
+		PartitionNum  int  `json:"partition_num"`
+		Replica       int  `json:"replica"`
+		ExtendSupport bool `json:"extend_support"`
+	}
+	lookupNodes struct {
+		Nodes  []lookupNode `json:"lookupdnodes"`
+		Leader lookupNode   `json:"lookupdleader"`
+	}
+	// lookupNode has the names of the fork's client.
+	lookupNode struct {
+		ID       string `json:"ID"`
+		NodeIP   string `json:"NodeIp"`
+		TCPPort  string `json:"TcpPort"`
+		HTTPPort string `json:"HttpPort"`
+		RPCPort  string `json:"RpcPort"`
+		Epoch    int64  `json:"Epoch"`
+	}
+
 	lookupReply struct {
 		Channels  []string        `json:"channels"`
 		Producers []edge.Producer `json:"producers"`
@@ -274,11 +300,12 @@ var routes = map[string]Description{
 	http.MethodPost + " /channel/unpause":  {Summary: "Deliver again.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
 	http.MethodPost + " /channel/setorder": {Summary: "Make a channel ordered, or unordered.", Arguments: []Argument{ofTopic, ofChannel, {Name: "order", Kind: Boolean, Help: "true: one message of a partition is in flight at a time", Required: true}}, Uses: outcome.OfRequests, Codes: badNames},
 
-	http.MethodGet + " /lookup":   {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodGet + " /topics":   {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
-	http.MethodGet + " /channels": {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
-	http.MethodGet + " /nodes":    {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
-	http.MethodGet + " /debug":    {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
+	http.MethodGet + " /lookup":     {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic, boolean("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require it"), ofPartition, text("access", "w or r, of clients of the fork; without effect")}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /listlookup": {Summary: "The addresses of the lookup API, for clients of the fork: every broker.", Lenient: true, Reply: lookupNodes{}},
+	http.MethodGet + " /topics":     {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
+	http.MethodGet + " /channels":   {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
+	http.MethodGet + " /nodes":      {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
+	http.MethodGet + " /debug":      {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
 
 	http.MethodGet + " /v1/topic/peek": {
 		Summary: "Messages of a topic, consumed or not. No channel notices.",
