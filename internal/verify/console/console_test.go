@@ -194,6 +194,7 @@ func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
 func consume(c *devcluster.Cluster, topic, channel string, f nsq.HandlerFunc) (*nsq.Consumer, error) {
 	config := nsq.NewConfig()
 	config.ClientID = "walker"
+	config.LookupdPollInterval = 100 * time.Millisecond // a goroutine of go-nsq sleeps so long before it connects again
 	consumer, err := nsq.NewConsumer(topic, channel, config)
 	if err != nil {
 		return nil, err
