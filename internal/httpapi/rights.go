@@ -105,7 +105,11 @@ var (
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
-		{Method: "GET", Path: "/ui"}, // the page without anything on it
+		{Method: "GET", Path: "/ui"}, // the console's files: nothing about the cluster is in them
+		{Method: "GET", Path: "/ui/app.js"},
+		{Method: "GET", Path: "/ui/app.css"},
+		{Method: "GET", Path: "/ui/icon.svg"},
+		{Method: "GET", Path: "/ui/licences"},
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
 	lookupRules = []Rule{
