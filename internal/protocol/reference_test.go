@@ -84,6 +84,7 @@ fields; it refuses a value of another form with ` + "`E_INVALID_JSON_HEADER`" + 
 | field | value | meaning |
 |---|---|---|
 | ` + "`##key`" + ` | text | all puts with one key go to one partition, in their order |
+| ` + "`##id`" + ` | text | a message that is published again under its id, within the ` + "`dedupe_window`" + ` of the topic, is not stored again. ` + "`MPUB_EXT`" + ` of several takes a ` + "`##key`" + `, too |
 | ` + "`##ttl_ms`" + ` | a number above 0 | a consumer that has not received the message after so many milliseconds does not receive it |
 | ` + "`##trace_id`" + ` | a decimal in a string | the answer has the position of the message |
 | ` + "`##only_channel`" + ` | a channel | no other channel receives the message. Once there are users, this takes the right to administer the topic |
