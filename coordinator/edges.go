@@ -75,6 +75,11 @@ func (b *Broker) Lookup(ctx context.Context, topic string) ([]string, []edge.Pro
 	return b.directory.Lookup(ctx, topic)
 }
 
+// Leaders lists the brokers that lead a topic's partitions (edge.Directory).
+func (b *Broker) Leaders(ctx context.Context, topic string) ([]edge.PartitionLeader, error) {
+	return b.directory.Leaders(ctx, topic)
+}
+
 // Topics lists the topics of the cluster, sorted (edge.Directory).
 func (b *Broker) Topics() []string { return b.catalog.Topics() }
 

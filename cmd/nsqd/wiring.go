@@ -208,10 +208,11 @@ func (p *process) serve() {
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
 		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers,
 		Routes: []httpapi.Route{{
-			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
-		}, {
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
+	}
+	for _, f := range webui.Files() {
+		backend.Routes = append(backend.Routes, httpapi.Route{Method: http.MethodGet, Path: f.Path, Handler: f})
 	}
 	options := p.httpOptions()
 	p.standby.serve(backends{

@@ -119,6 +119,28 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []edge.
 	return d.Channels(topic), producers, nil
 }
 
+// Leaders lists the brokers that lead the partitions of a topic (edge.Directory).
+func (d *Directory) Leaders(ctx context.Context, topic string) ([]edge.PartitionLeader, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	t, ok := d.o.Catalog.Topic(topic)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // those without a leader are left out
+	var all []edge.PartitionLeader
+	for n := range t.Partitions {
+		leader, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		if !ok {
+			continue
+		}
+		if r, live := d.o.Catalog.LiveNode(leader.Node); live {
+			all = append(all, edge.PartitionLeader{Partition: n, Producer: producer(r.NodeState)})
+		}
+	}
+	return all, nil
+}
+
 // led reports whether every partition of a topic has a live leader.
 func (d *Directory) led(t meta.TopicState) bool {
 	for n := range t.Partitions {

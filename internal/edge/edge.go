@@ -241,6 +241,9 @@ type Directory interface {
 	// partition's leader and a live in-sync follower. ErrTopicNotFound. Waits up
 	// to 1.5 s while a partition has no leader.
 	Lookup(ctx context.Context, topic string) (channels []string, producers []Producer, err error)
+	// Leaders lists the brokers that lead the partitions of a topic; partitions without a live
+	// leader are left out. It waits as Lookup does.
+	Leaders(ctx context.Context, topic string) ([]PartitionLeader, error)
 	Topics() []string
 	Channels(topic string) []string
 	Nodes() []NodeEntry
@@ -265,6 +268,12 @@ type Producer struct {
 	Version          string `json:"version"`
 	TopologyZone     string `json:"topology_zone"`
 	TopologyRegion   string `json:"topology_region"`
+}
+
+// PartitionLeader is the broker that leads a partition.
+type PartitionLeader struct {
+	Partition int
+	Producer
 }
 
 // NodeEntry is one broker of /nodes. Tombstones has the length of Topics.

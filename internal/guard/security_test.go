@@ -199,7 +199,7 @@ func TestTables(t *testing.T) {
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
-		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
+		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences", "/ui/data"),
 		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()
@@ -278,4 +278,12 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, status("publish", header), header)
 	}
 	require.Equal(t, http.StatusForbidden, status("consume", ""))
+}
+
+// routesOf are routes of other packages.
+func routesOf(paths ...string) (routes []httpapi.Route) {
+	for _, path := range paths {
+		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
+	}
+	return routes
 }

@@ -38,6 +38,7 @@ var (
 		{Method: "GET", Path: "/ping"},
 		{Method: "GET", Path: "/info", Right: access.Observe},
 		{Method: "GET", Path: "/lookup", Right: access.Discover, Topic: true},
+		{Method: "GET", Path: "/listlookup", Right: access.Observe},
 		{Method: "GET", Path: "/topics", Right: access.Observe},
 		{Method: "GET", Path: "/channels", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/nodes", Right: access.Observe},
@@ -103,7 +104,11 @@ var (
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
-		{Method: "GET", Path: "/ui"}, // the page without anything on it
+		{Method: "GET", Path: "/ui"}, // the console's files: nothing about the cluster is in them
+		{Method: "GET", Path: "/ui/app.js"},
+		{Method: "GET", Path: "/ui/app.css"},
+		{Method: "GET", Path: "/ui/icon.svg"},
+		{Method: "GET", Path: "/ui/licences"},
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
 	lookupRules = []Rule{

@@ -174,6 +174,32 @@ type (
 		Touched int `json:"touched"`
 	}
 
+	// partitionsReply is the answer to /lookup?metainfo=true.
+	partitionsReply struct {
+		Channels   []string                 `json:"channels"`
+		Producers  []edge.Producer          `json:"producers"`
+		Partitions map[string]edge.Producer `json:"partitions"`
+		Meta       topicMeta                `json:"meta"`
+	}
+	topicMeta struct {
+		PartitionNum  int  `json:"partition_num"`
+		Replica       int  `json:"replica"`
+		ExtendSupport bool `json:"extend_support"`
+	}
+	lookupNodes struct {
+		Nodes  []lookupNode `json:"lookupdnodes"`
+		Leader lookupNode   `json:"lookupdleader"`
+	}
+	// lookupNode has the names of the fork's client.
+	lookupNode struct {
+		ID       string `json:"ID"`
+		NodeIP   string `json:"NodeIp"`
+		TCPPort  string `json:"TcpPort"`
+		HTTPPort string `json:"HttpPort"`
+		RPCPort  string `json:"RpcPort"`
+		Epoch    int64  `json:"Epoch"`
+	}
+
 	lookupReply struct {
 		Channels  []string        `json:"channels"`
 		Producers []edge.Producer `json:"producers"`
@@ -213,8 +239,12 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/cluster":              {Summary: "Brokers, topics and partitions of the cluster, with their leaders and replicas.", Reply: edge.ClusterView{}},
 	http.MethodPost + " /v1/cluster/balance":     {Summary: "Spread replicas and leaderships over the brokers.", Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: edge.Digest{}, Codes: []string{"INVALID_REQUEST"}},
-	http.MethodGet + " /ui":                      {Summary: "The page for operators, without data.", Lenient: true, Reply: ""},
-	http.MethodGet + " /ui/data":                 {Summary: "The data of the page.", Lenient: true, Reply: map[string]any{}},
+	http.MethodGet + " /ui":                      {Summary: "The web console, without data.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/app.js":               {Summary: "The console's program.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/app.css":              {Summary: "The console's style.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/icon.svg":             {Summary: "The console's icon.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/licences":             {Summary: "The licences of the console's libraries.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/data":                 {Summary: "An overview for scripts of earlier builds.", Lenient: true, Reply: map[string]any{}},
 	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{ofNode, boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
 
 	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: ofMove, Reply: edge.Plan{}, Uses: outcome.OfRequests, Codes: needTopic},
@@ -270,11 +300,12 @@ var routes = map[string]Description{
 	http.MethodPost + " /channel/unpause":  {Summary: "Deliver again.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
 	http.MethodPost + " /channel/setorder": {Summary: "Make a channel ordered, or unordered.", Arguments: []Argument{ofTopic, ofChannel, {Name: "order", Kind: Boolean, Help: "true: one message of a partition is in flight at a time", Required: true}}, Uses: outcome.OfRequests, Codes: badNames},
 
-	http.MethodGet + " /lookup":   {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodGet + " /topics":   {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
-	http.MethodGet + " /channels": {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
-	http.MethodGet + " /nodes":    {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
-	http.MethodGet + " /debug":    {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
+	http.MethodGet + " /lookup":     {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic, boolean("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require it"), ofPartition, text("access", "w or r, of clients of the fork; without effect")}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /listlookup": {Summary: "The addresses of the lookup API, for clients of the fork: every broker.", Lenient: true, Reply: lookupNodes{}},
+	http.MethodGet + " /topics":     {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
+	http.MethodGet + " /channels":   {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
+	http.MethodGet + " /nodes":      {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
+	http.MethodGet + " /debug":      {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
 
 	http.MethodGet + " /v1/topic/peek": {
 		Summary: "Messages of a topic, consumed or not. No channel notices.",

@@ -36,6 +36,7 @@ type conn struct {
 	armed       time.Time // time of the last change of the read deadline
 	params      [][]byte  // of the current command
 	topic       string    // of the last put: saves an allocation per put
+	partition   int       // of the current put; -1 = any
 	admitted    string    // topic of the last admitted put: that topic exists
 	scratch     []byte    // body of the last DPUB
 	identified  bool

@@ -1,0 +1,119 @@
+// The console's frame: navigation, sign-in, and which page is shown.
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Failed, get, hasToken, keepToken, mustSign, refreshAll, signedIn, useLink } from "./api";
+import { clock, seconds } from "./format";
+import { useRoute, type Route } from "./route";
+import { SettingsContext, store, stored, type Theme } from "./settings";
+import { Title } from "./ui";
+import { BrokerPage, BrokersPage } from "./pages/brokers";
+import { ChannelPage } from "./pages/channel";
+import { EventsPage } from "./pages/events";
+import { MessagesPage } from "./pages/messages";
+import { OperationsPage } from "./pages/operations";
+import { Overview } from "./pages/overview";
+import { PartitionPage, TopicPage } from "./pages/topic";
+import { ChannelsPage, TopicsPage } from "./pages/topics";
+import "./app.css";
+
+function Page({ route }: { route: Route }) {
+  const [kind, name, part, item] = route.path;
+  switch (kind) {
+    case undefined: return <Overview />;
+    case "topics": return <TopicsPage route={route} />;
+    case "channels": return <ChannelsPage route={route} />;
+    case "brokers": return <BrokersPage />;
+    case "events": return <EventsPage route={route} />;
+    case "operations": return <OperationsPage />;
+    case "broker": if (name) return <BrokerPage key={name} name={name} />; break;
+    case "topic":
+      if (name && !part) return <TopicPage key={name} topic={name} />;
+      if (name && part === "channel" && item) return <ChannelPage key={`${name}/${item}`} topic={name} channel={item} />;
+      if (name && part === "partition" && /^\d+$/.test(item ?? "")) return <PartitionPage key={`${name}/${item}`} topic={name} partition={Number(item)} />;
+      if (name && part === "messages") return <MessagesPage key={name} topic={name} route={route} />;
+  }
+  return <><Title text="No such page" /><p>The console has no page at this address. <a href="#/">Go to the overview.</a></p></>;
+}
+
+const pages: [string, string, string[]][] = [
+  ["Overview", "#/", [""]], ["Topics", "#/topics", ["topics", "topic"]], ["Channels", "#/channels", ["channels"]],
+  ["Brokers", "#/brokers", ["brokers", "broker"]], ["Events", "#/events", ["events"]], ["Operations", "#/operations", ["operations"]],
+];
+
+function SignIn({ onDone }: { onDone: () => void }) {
+  const [token, set] = useState(""), [error, setError] = useState(""), [busy, setBusy] = useState(false);
+  const submit = async (e: SubmitEvent) => {
+    e.preventDefault();
+    setBusy(true);
+    setError("");
+    keepToken(token.trim());
+    try {
+      await get("v1/console/brokers");
+      onDone();
+    } catch (e) {
+      keepToken("");
+      setError(e instanceof Failed && e.status === 401 ? "The cluster does not know this token."
+        : e instanceof Failed && e.status === 403 ? "This user may not observe the cluster. An administrator can allow it: nsqctl acl grant USER --cluster observe." : e instanceof Failed ? e.message : String(e));
+      setBusy(false);
+    }
+  };
+  return <><Title text="Sign in" />
+    <p>This cluster has users. Sign in with the token of one who may observe it. This tab keeps the token until it is closed, or until you sign out.</p>
+    <form onSubmit={submit} class="signin">
+      <div class="field"><label for="token">Token</label><input id="token" type="password" autocomplete="current-password" required value={token} onInput={e => set(e.currentTarget.value)} /></div>
+      {error && <p class="note bad" role="alert">{error}</p>}
+      <button type="submit" class="main" disabled={busy}>Sign in</button>
+    </form></>;
+}
+
+// Unanswered says since when the broker is silent, and other brokers whose pages work.
+function Unanswered({ since, utc }: { since: number; utc: boolean }) {
+  const [now, set] = useState(Date.now());
+  useEffect(() => { const t = setInterval(() => set(Date.now()), 1000); return () => clearInterval(t); }, []);
+  return <div class="note bad unanswered" role="alert"><span aria-hidden="true" class="sign">✕</span>
+    <span>No answer from this broker since {clock(since, utc)}<span aria-hidden="true"> ({seconds((now - since) / 1000)})</span>. What you see is of that time; the page asks again. <Others /></span></div>;
+}
+
+function Others() {
+  const others = stored("brokers", "").split(" ").filter(a => a && a !== location.host);
+  if (others.length === 0) return <>Another broker's page shows the same cluster.</>;
+  return <>The same page of another broker: {others.map((a, i) => <>{i > 0 && ", "}<a href={`${location.protocol}//${a}/ui${location.hash}`}>{a}</a></>)}.</>;
+}
+
+function App() {
+  const route = useRoute(), link = useLink();
+  const [theme, setTheme] = useState(stored("theme", "auto") as Theme), [utc, setUTC] = useState(stored("utc", "") === "yes");
+  const [system, setSystem] = useState(matchMedia("(prefers-color-scheme: dark)").matches);
+  const [signed, setSigned] = useState(hasToken());
+  const dark = theme === "dark" || (theme === "auto" && system);
+  if (document.documentElement.dataset.theme !== (dark ? "dark" : "light")) document.documentElement.dataset.theme = dark ? "dark" : "light";
+  useEffect(() => {
+    const m = matchMedia("(prefers-color-scheme: dark)"), changed = () => setSystem(m.matches);
+    m.addEventListener("change", changed);
+    return () => m.removeEventListener("change", changed);
+  }, []);
+  useEffect(() => { // other brokers' addresses, for the time when this one does not answer
+    get<{ brokers: { http_address: string }[] }>("v1/console/brokers").then(b => store("brokers", b.brokers.map(x => x.http_address).join(" ")), () => {});
+  }, [link.signIn]);
+  const signOut = () => { keepToken(""); setSigned(false); mustSign(); };
+  const done = () => { setSigned(true); signedIn(); refreshAll(); };
+  return <SettingsContext.Provider value={{ theme, utc, dark }}>
+    <a class="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
+    <header class="top">
+      <a href="#/" class="brand">Lockstep</a>
+      <nav aria-label="Pages">{pages.map(([text, href, kinds]) => <a key={href} href={href} aria-current={kinds.includes(route.path[0] ?? "") ? "page" : undefined}>{text}</a>)}</nav>
+      <div class="choices">
+        <label><span class="hidden">Colours</span><select value={theme} onChange={e => { const t = e.currentTarget.value as Theme; setTheme(t); store("theme", t); }}><option value="auto">auto</option><option value="light">light</option><option value="dark">dark</option></select></label>
+        <label><span class="hidden">Time zone</span><select value={utc ? "utc" : "local"} onChange={e => { const u = e.currentTarget.value === "utc"; setUTC(u); store("utc", u ? "yes" : ""); }}><option value="local">local time</option><option value="utc">UTC</option></select></label>
+        {signed && !link.signIn && <button type="button" onClick={signOut}>Sign out</button>}
+      </div>
+    </header>
+    <main id="main" tabIndex={-1}>
+      {link.since !== null && <Unanswered since={link.since} utc={utc} />}
+      {link.signIn ? <SignIn onDone={done} /> : <Page route={route} />}
+    </main>
+    <footer><a href="ui/licences">Licences</a> <span class="dim">Every broker serves this page.</span></footer>
+  </SettingsContext.Provider>;
+}
+
+render(<App />, document.getElementById("app")!);
