@@ -122,7 +122,9 @@ var (
 )
 
 // NSQDRules and LookupRules are what the two handlers serve, for docs/SECURITY.md.
-func NSQDRules() []Rule { return slices.Concat(commonRules, nsqdRules, userRules, consoleRules) }
+func NSQDRules() []Rule {
+	return slices.Concat(commonRules, nsqdRules, userRules, consoleRules, sessionRules)
+}
 
 // LookupRules are the rules of the separate lookup port.
 func LookupRules() []Rule { return slices.Concat(commonRules, lookupRules) }

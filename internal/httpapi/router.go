@@ -44,6 +44,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
 	a.consoleOnly(get)
+	a.sessionsOnly(r)
 	a.consumersOnly(r)
 	if b.Tracer != nil {
 		get("/v1/trace", a.trace)

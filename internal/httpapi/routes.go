@@ -368,6 +368,10 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/acl/revoke": {Summary: "Take rights from a user.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
 	http.MethodGet + " /v1/audit":       {Summary: "The last audited actions at this broker, oldest first.", Reply: AuditView{}},
 
+	http.MethodGet + " /v1/session":         {Summary: "The client of this request, for a page: its identity, and whether it may observe and administer.", Reply: SessionView{}},
+	http.MethodPost + " /v1/session":        {Lenient: true, Summary: "Sign in with Authorization: Bearer SECRET. The answer sets a cookie that stands for the secret at this broker for 12 hours; 409 LOGIN_DISABLED while there are no users.", Reply: SessionView{}},
+	http.MethodPost + " /v1/session/logout": {Lenient: true, Summary: "End the session of the cookie."},
+
 	http.MethodGet + " /v1/console/overview":  {Summary: "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the last hour. As all of /v1/console/, any broker answers for all, and names those that gave no answer.", Reply: console.Overview{}},
 	http.MethodGet + " /v1/console/brokers":   {Summary: "All brokers, with their rates, latencies, disks and connections.", Reply: console.Brokers{}},
 	http.MethodGet + " /v1/console/broker":    {Summary: "A broker: its partitions, its events, and whether it may be stopped now.", Arguments: []Argument{text("broker", "the broker").must()}, Reply: console.BrokerDetail{}, Codes: []string{"MISSING_ARG_BROKER"}},
