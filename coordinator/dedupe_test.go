@@ -38,6 +38,19 @@ func (c *cluster) again(topic, id string, first edge.PutResult, what string) {
 	}
 }
 
+// publishKeyed publishes messages together, with a key (nil: none), and waits for the answer.
+func (c *cluster) publishKeyed(on, topic string, key []byte, messages ...queue.Message) edge.PutResult {
+	c.t.Helper()
+	p, d := c.nodes[on].Publisher(), queue.NewDraft(0)
+	for _, m := range messages {
+		require.NoError(c.t, d.AddMessage(m))
+	}
+	require.NoError(c.t, p.Admit(c.t.Context(), topic, d.Size()))
+	a := make(answers, 1)
+	p.Publish(topic, key, d.Draft(ident.RequestID{}), a)
+	return <-a
+}
+
 func newDedupeCluster(t *testing.T, size int) *cluster {
 	c := newClusterOf(t, cluster{size: size, segmentBytes: smallSegment, level: meta.LevelDedupe})
 	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDedupe }, "the level does not rise")
@@ -118,4 +131,95 @@ func TestIDsRequireTheLevel(t *testing.T) {
 	err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
 	require.ErrorContains(t, err, "feature level 4")
 	require.Len(t, c.drain("n1", "orders", 1), 1)
+}
+
+// bodyOf is a message with a body alone.
+func bodyOf(text string) queue.Message { return queue.Message{Body: []byte(text)} }
+
+// TestContentIsPublishedOnce: a topic recognises messages without ids by their content, published
+// through whatever broker, alone or together, before and after a failover. An id counts before the
+// content, and the key belongs to the content.
+func TestContentIsPublishedOnce(t *testing.T) {
+	t.Parallel()
+	c := newClusterOf(t, cluster{size: 3, level: meta.LevelContent})
+	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
+	c.eventually(func() bool {
+		for on := range c.nodes {
+			if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
+				return false
+			}
+		}
+		return true
+	}, "a broker does not hear of the option")
+	c.whole("orders")
+	put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
+		r := c.publishKeyed(on, "orders", key, messages...)
+		require.NoError(t, r.Err)
+		return r
+	}
+	stored := 0
+	firsts := map[string]edge.PutResult{}
+	for i := range 20 {
+		body := fmt.Sprint("order ", i)
+		firsts[body] = put("n1", nil, bodyOf(body))
+		require.False(t, firsts[body].Duplicate)
+		stored++
+	}
+	repeat := func(what string) {
+		for body, first := range firsts {
+			for on := range c.nodes {
+				r := put(on, nil, bodyOf(body))
+				require.True(t, r.Duplicate, "%s: %q is stored twice", what, body)
+				require.Equal(t, first.ID, r.ID, what)
+			}
+		}
+	}
+	repeat("at once")
+	late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"try":2}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
+	require.True(t, late.Duplicate, "headers and the delay do not count")
+
+	several := []queue.Message{bodyOf("a"), bodyOf("b"), bodyOf("a")}
+	require.False(t, put("n1", nil, several...).Duplicate)
+	stored += 2 // the second a is the first one
+	require.True(t, put("n3", nil, several...).Duplicate)
+	require.True(t, put("n2", nil, bodyOf("a")).Duplicate, "the first message chooses the partition of a put")
+
+	for _, key := range []string{"k1", "k2", ""} {
+		require.False(t, put("n1", []byte(key), bodyOf("order 0")).Duplicate, "a message with a key is another one")
+		require.True(t, put("n2", []byte(key), bodyOf("order 0")).Duplicate)
+		stored++
+	}
+	for _, id := range []string{"id 1", "id 2"} {
+		m := queue.Message{Body: []byte("order 0"), Identity: queue.IdentityOf([]byte(id))}
+		require.False(t, put("n1", nil, m).Duplicate, "an id counts before the content")
+		require.True(t, put("n3", nil, m).Duplicate)
+		stored++
+	}
+	for name, disaster := range disasters() {
+		disaster(c, "orders")
+		repeat(name)
+	}
+	got := c.drain("n1", "orders", stored)
+	require.Len(t, got, len(firsts)+2)
+	for body, n := range got {
+		require.True(t, n == 1 || body == "order 0" && n == 6, "%q is stored %d times", body, n)
+	}
+
+	c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe": "id"})
+	c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
+	require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+	require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+}
+
+// TestContentRequiresTheLevel: an older broker would store a put without the identity of its content.
+func TestContentRequiresTheLevel(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 1, level: meta.LevelContent - 1})
+	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent-1 }, "the level does not rise")
+	create := func(dedupe string) error {
+		return do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe": dedupe}})
+	}
+	require.ErrorContains(t, create("content"), fmt.Sprint("feature level ", meta.LevelContent))
+	require.NoError(t, create("id"))
+	require.ErrorIs(t, create("body"), edge.ErrInvalid)
 }
