@@ -223,3 +223,86 @@ func TestContentRequiresTheLevel(t *testing.T) {
 	require.NoError(t, create("id"))
 	require.ErrorIs(t, create("body"), edge.ErrInvalid)
 }
+
+// TestCopiesAreMadeOnce: a move to the dead letters, or back, whose finish was lost is made again, and the copy
+// is stored once. A message that was moved back and failed again is another dead letter, every time.
+func TestCopiesAreMadeOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.leveled("n1", meta.Level)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
+	c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+	stored := func(topic string) (n uint64) {
+		v, _ := c.view("n1", topic)
+		for _, p := range v.Partitions {
+			n += uint64(p.CommittedSequence)
+		}
+		return n
+	}
+	s := c.subscribe("n2", "orders", "billing", 10)
+	const n = 4
+	for i := range n {
+		c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte(fmt.Sprint("poison ", i))})
+	}
+	fail := func() {
+		t.Helper()
+		for _, d := range s.take(n) {
+			require.NoError(t, s.sub.Requeue(d.ID, 0))
+		}
+		c.counts("orders", "billing", 0, 0, 0)
+	}
+	fail()
+	require.EqualValues(t, n, stored("dead"))
+
+	s.sub.Close(true)
+	c.do("n1", "channel.seek", "orders", "billing", map[string]string{"to": "earliest"}) // as if the finishes were lost
+	s = c.subscribe("n2", "orders", "billing", 10)
+	fail()
+	require.EqualValues(t, n, stored("dead"), "the copies are there")
+
+	redrive := func(what string) {
+		t.Helper()
+		moved, err := c.nodes["n3"].Redrive(t.Context(), "orders", "billing", 100)
+		require.NoError(t, err, what)
+		require.Equal(t, n, moved, what)
+	}
+	redrive("once")
+	require.EqualValues(t, 2*n, stored("orders"))
+	c.do("n1", "channel.seek", "dead", "redrive", map[string]string{"to": "earliest"}) // as if the finishes were lost
+	redrive("again, broken off")
+	require.EqualValues(t, 2*n, stored("orders"), "the copies are there")
+	for round := range 2 {
+		fail()
+		require.EqualValues(t, (round+2)*n, stored("dead"), "a message that was moved back is a new one")
+		redrive("another time")
+		require.EqualValues(t, (round+3)*n, stored("orders"))
+	}
+	s.finish(s.take(n)...)
+}
+
+// TestCopiesWithoutTheLevel: as long as there are brokers that read no ids, copies have none.
+func TestCopiesWithoutTheLevel(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
+	c.leveled("n1", meta.LevelDedupe-1)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+	s := c.subscribe("n1", "orders", "billing", 10)
+	require.NoError(t, c.put("n1", "orders", "poison"))
+	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+	c.counts("dead", "redrive", 1, 0, 0)
+	moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 1)
+	require.NoError(t, err)
+	require.Equal(t, 1, moved)
+	s.finish(s.next())
+
+	d := queue.NewDraft(0)
+	require.NoError(t, d.AddMessage(queue.Message{Body: []byte("a"), Whole: true, Identity: queue.IdentityOf([]byte("1"))}))
+	a := make(answers, 1)
+	c.nodes["n1"].Publisher().PublishAt("orders", 0, d.Draft(ident.RequestID{}), a)
+	require.NoError(t, (<-a).Err)
+}
