@@ -200,14 +200,32 @@ func (p *Partition) leader(ctx context.Context) (string, error) {
 // Append copies messages, in their order; for one channel alone if it is named. It returns when the
 // target has committed them. It goes on until ctx ends, or the target refuses the messages for good.
 func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, channel string) error {
-	for len(messages) > 0 {
+	for {
+		messages = p.missing(messages, channel) // an earlier put that came late may have had some
+		if len(messages) == 0 {
+			return nil
+		}
 		earlier, err := p.append(ctx, messages, channel)
 		if err != nil || !earlier {
 			return err
 		}
-		messages = slices.DeleteFunc(slices.Clone(messages), func(m msgstream.Message) bool { return p.there(m.Sequence, channel) })
 	}
-	return nil
+}
+
+// missing is the messages of which the target has no copy, for one channel alone if it is named.
+func (p *Partition) missing(messages []msgstream.Message, channel string) []msgstream.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	there := func(m msgstream.Message) bool {
+		if channel != "" {
+			return p.copies[channel][m.Sequence]
+		}
+		return m.Sequence < p.next && p.segments.has(m.Sequence)
+	}
+	if !slices.ContainsFunc(messages, there) {
+		return messages
+	}
+	return slices.DeleteFunc(slices.Clone(messages), there)
 }
 
 // append is Append. earlier: the target has an earlier put that begins with the same message, and its
@@ -248,14 +266,6 @@ func (p *Partition) append(ctx context.Context, messages []msgstream.Message, ch
 			}
 		}
 	}
-}
-
-// there reports whether the target has a copy of a message, for one channel alone if it is named.
-func (p *Partition) there(sequence uint64, channel string) bool {
-	if channel != "" {
-		return p.Copied(channel, sequence)
-	}
-	return p.Has(sequence)
 }
 
 // encode encodes messages with their origins.
