@@ -169,9 +169,15 @@ export async function post<T = unknown>(path: string, values?: Arguments, init: 
 
 export interface Data<T> { data?: T; error?: Failed; at?: number; refresh: () => void }
 
-// refreshed is called after an action, so that all that is shown is read again.
+// refreshAll reads all that is shown again, after an action: at once, and when what brokers share between viewers
+// is of after the action.
+const shared = 1200; // ms; console.tableFor is a second
 const refreshers = new Set<() => void>();
-export function refreshAll() { refreshers.forEach(r => r()); }
+export function refreshAll() {
+  const all = () => refreshers.forEach(r => r());
+  all();
+  setTimeout(all, shared);
+}
 
 // useData reads a URL now and then, while the page is visible. After an error the last data stay.
 export function useData<T>(url: string | null, every: number): Data<T> {
