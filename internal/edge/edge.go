@@ -391,6 +391,7 @@ type TopicView struct {
 	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
+	Dedupe            string          `json:"dedupe"`          // "id", "content"
 	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
@@ -410,6 +411,7 @@ type TopicSettings struct {
 	MaxPutRate        int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64  `json:"dedupe_window_ms"`
+	Dedupe            string `json:"dedupe"` // "id", "content"
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

@@ -137,6 +137,9 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	a.rate("max_put_rate", "messages", &l.MaxPutRate)
 	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
 	a.window("dedupe_window", &l.DedupeWindowMS)
+	if l.Dedupe = a.Get("dedupe"); l.Dedupe != "" && l.Dedupe != edge.DedupeID && l.Dedupe != edge.DedupeContent {
+		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
+	}
 	l.Malformed = a.err
 	return l
 }

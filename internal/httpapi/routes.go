@@ -99,6 +99,7 @@ var (
 		number("max_put_rate", "messages a second and broker; 0: no limit"),
 		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
 		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
+		text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
