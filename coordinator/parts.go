@@ -35,7 +35,7 @@ func (b *Broker) makeEngine() {
 	})
 	b.engine = engine.New(engine.Options{
 		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
-		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) }, Failed: b.storeFailed,
+		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) },
 		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
 	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
@@ -121,6 +121,7 @@ func (b *Broker) holders(p ident.Partition) []ident.Node {
 // drive starts the goroutines of the broker.
 func (b *Broker) drive(repair *upkeep.Repair) {
 	b.tasks.Go(b.watch)
+	b.tasks.Go(b.awaitStore)
 	b.tasks.Go(b.keepRegistered)
 	b.tasks.Go(func(ctx context.Context) { b.session.KeepCounting(ctx, b.counting()) })
 	b.tasks.Go(func(ctx context.Context) { b.session.KeepObserving(ctx, b.changed.nodes, b.catalog.Nodes) })

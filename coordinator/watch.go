@@ -3,7 +3,9 @@ package coordinator
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/hosting"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/session"
@@ -15,6 +17,8 @@ import (
 // alone judges leaders. Started by drive, ends with the broker.
 func (b *Broker) watch(ctx context.Context) {
 	changes := b.o.Meta.Watch(ctx, b.keys.Root())
+	retry := time.NewTicker(hosting.RetryEvery)
+	defer retry.Stop()
 	for {
 		select {
 		case ch, open := <-changes:
@@ -24,6 +28,8 @@ func (b *Broker) watch(ctx context.Context) {
 			b.metadataChanged(ch)
 		case <-b.peers.Changed():
 			b.peers.JudgeLeaders()
+		case <-retry.C:
+			b.hosting.Retry()
 		}
 	}
 }

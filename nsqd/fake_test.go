@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -194,6 +195,16 @@ func bodies(d []edge.Delivery) []string {
 		out = append(out, string(x.Message.Body))
 	}
 	return out
+}
+
+// seekChannel makes a seek. Its effect is what PlanSeek says before it.
+func (r *rig) seekChannel(t require.TestingT, name string, o ChannelOptions) SeekEffect {
+	planned, err := r.PlanSeek(name, o)
+	require.NoError(t, err)
+	e, err := r.SeekChannel(context.Background(), name, o)
+	require.NoError(t, err)
+	require.Equal(t, planned, e)
+	return e
 }
 
 // seekTo are the options of a seek to a sequence.

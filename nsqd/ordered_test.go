@@ -158,7 +158,7 @@ func TestEndsOfAnOrderedWait(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 		},
-		"seek":      func(t *testing.T, r *rig) { require.NoError(t, r.SeekChannel(t.Context(), "strict", seekTo(1))) },
+		"seek":      func(t *testing.T, r *rig) { r.seekChannel(t, "strict", seekTo(1)) },
 		"unordered": func(t *testing.T, r *rig) { require.NoError(t, r.OrderChannel(t.Context(), "strict", false)) },
 	} {
 		t.Run(name, func(t *testing.T) {

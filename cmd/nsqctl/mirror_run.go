@@ -511,7 +511,7 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 			"copied": copied, "left": lag, "puts_in_doubt": doubts, "not_copied_back": skipped, "missed": missed, "caught_up": caughtUp,
 		}))
 	}
-	text := fmt.Sprintf("%d messages copied in %s; %d puts were repeated and may be stored twice", copied, time.Since(o.began).Round(time.Millisecond), doubts)
+	text := fmt.Sprintf("%d messages copied in %s; %d puts without an answer were repeated", copied, time.Since(o.began).Round(time.Millisecond), doubts)
 	if skipped > 0 {
 		text += fmt.Sprintf("; %d messages came from the target and were not copied back", skipped)
 	}

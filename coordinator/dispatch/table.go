@@ -63,6 +63,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.ChangeQueues, func(ctx context.Context, _ ident.Node, ops calls.QueueOps) (calls.QueuesDone, error) {
 		return r.Queues.ChangeMany(ctx, ops), nil
 	})
+	on(t, calls.Seek, func(ctx context.Context, _ ident.Node, req calls.SeekRequest) (calls.SeekReply, error) {
+		return r.Queues.Seek(ctx, req)
+	})
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})

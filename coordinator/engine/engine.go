@@ -74,8 +74,6 @@ type Options struct {
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
 	Dead func(*Partition)
-	// Failed is called, once or more, when the journal failed for good.
-	Failed func(error)
 	// Linger is the least time between two passes of a loop, so that they share more work;
 	// 0 = none.
 	Linger time.Duration
