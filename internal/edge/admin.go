@@ -142,6 +142,7 @@ type SeekChannel struct {
 	To             string // earliest | latest | <time> | <sequence>
 	Partition      int    // −1 = all
 	Idle           bool   // only where the channel has no consumers
+	DryRun         bool   // nothing moves; the effect is counted
 	Malformed      error
 }
 

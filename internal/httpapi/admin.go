@@ -67,7 +67,7 @@ func (a *api) emptyTopic(r *http.Request) (any, error) {
 }
 
 // channelOp: POST /channel/{create,delete,empty,pause,unpause,setorder}?topic=&channel=
-// and /v1/channel/{seek,policy}.
+// and /v1/channel/policy.
 func (a *api) channelOp(read func(names) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
 		n, err := channelNames(r)

@@ -202,7 +202,7 @@ func readPause(paused bool) func(names) edge.Operation {
 	}
 }
 
-func readSeek(n names) edge.Operation {
+func readSeek(n names) edge.SeekChannel {
 	o := edge.SeekChannel{Topic: n.topic, Channel: n.channel, To: n.values.Get("to"), Partition: -1}
 	if text := n.values.Get("partition"); text != "" {
 		p, err := strconv.ParseUint(text, 10, 16)
@@ -213,6 +213,7 @@ func readSeek(n names) edge.Operation {
 	}
 	a := arguments{Values: n.values}
 	a.boolean("idle", &o.Idle)
+	a.boolean("dry_run", &o.DryRun)
 	if o.Malformed == nil {
 		o.Malformed = a.err
 	}

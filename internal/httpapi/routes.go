@@ -336,8 +336,8 @@ var routes = map[string]Description{
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers")},
-		Uses:      outcome.OfRequests, Codes: badNames,
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
+		Reply:     edge.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/policy": {
 		Summary: "Change the treatment of messages that fail. A missing part stays, an empty one is cleared.",
