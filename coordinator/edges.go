@@ -40,6 +40,11 @@ func (b *Broker) ChannelViews(topic string) ([]edge.ChannelView, error) {
 	return b.admin.Channels.Views(topic)
 }
 
+// Seek moves a channel, or counts what the move would do (edge.Channels).
+func (b *Broker) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	return b.admin.Seek(ctx, op)
+}
+
 // Policy is the policy in a channel's key (edge.Channels).
 func (b *Broker) Policy(topic, channel string) (edge.ChannelPolicy, error) {
 	return b.admin.Channels.Policy(topic, channel)

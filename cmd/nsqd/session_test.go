@@ -96,6 +96,11 @@ func TestABrowserSignsIn(t *testing.T) {
 		status, _ := b.with("", "GET", "/stats", "", cookie...)
 		return status == 401
 	})
+	replaced := []string{"Cookie", rootCookie.Name + "=" + rootCookie.Value}
+	status, _ = b.with(root, "POST", "/v1/session", "", replaced...)
+	require.Equal(t, 200, status)
+	status, _ = b.with("", "GET", "/stats", "", replaced...)
+	require.Equal(t, 401, status, "a sign-in of a browser ends its earlier one")
 	status, text = b.with(root, "GET", "/v1/audit", "")
 	require.Equal(t, 200, status)
 	require.Contains(t, text, "POST /v1/session")

@@ -167,7 +167,8 @@ func (a *Admin) doChannel(ctx context.Context, op edge.Operation) error {
 		}
 		return a.Channels.order(ctx, op.Topic, op.Channel, op.Ordered)
 	case edge.SeekChannel:
-		return a.Channels.Seek(ctx, op)
+		_, err := a.Channels.Seek(ctx, op)
+		return err
 	case edge.SetPolicy:
 		return a.Channels.SetPolicy(ctx, op)
 	case edge.EmptyTopic:
@@ -176,6 +177,16 @@ func (a *Admin) doChannel(ctx context.Context, op edge.Operation) error {
 		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelEmpty, Channel: op.Channel})
 	}
 	return fmt.Errorf("%w: operation %T", edge.ErrInvalid, op)
+}
+
+// Seek is Do for a seek, with its effect.
+func (a *Admin) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if err := a.require(ctx, op); err != nil {
+		return edge.SeekResult{}, err
+	}
+	return a.Channels.Seek(ctx, op)
 }
 
 // require refuses a topic that does not exist, and waits for a channel that another

@@ -26,6 +26,9 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &DeferredRequest{}, Golden: "950102a27333049105"},
 		{Value: &DeferredReply{}, Golden: "92919301020304"},
 		{Value: &DeferredMessage{}, Golden: "93010203"},
+		{Value: &SeekRequest{}, Golden: "939b0102a27333a2733405a27336c3c3c3c30b910cc3"},
+		{Value: &SeekReply{}, Golden: "9191970102030405c3c3"},
+		{Value: &SeekMove{}, Golden: "970102030405c3c3"},
 		{Value: &PositionsRequest{}, Golden: "920102"},
 		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
 		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
@@ -85,7 +88,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 21, methods)
+	require.Equal(t, 22, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

@@ -55,13 +55,16 @@ func newTable(r Rooms) *table {
 		return calls.None{}, r.Hosting.Release(ctx, req)
 	})
 	on(t, calls.Transfer, func(_ context.Context, _ ident.Node, req calls.TransferRequest) (calls.None, error) {
-		return calls.None{}, r.Engine.TransferLeadership(req.ID(), ident.Node(req.To))
+		return calls.None{}, r.Engine.TransferLeadership(req.Partition(), ident.Node(req.To))
 	})
 	on(t, calls.ChangeQueue, func(ctx context.Context, _ ident.Node, op calls.QueueOp) (calls.None, error) {
 		return calls.None{}, r.Queues.Change(ctx, op)
 	})
 	on(t, calls.ChangeQueues, func(ctx context.Context, _ ident.Node, ops calls.QueueOps) (calls.QueuesDone, error) {
 		return r.Queues.ChangeMany(ctx, ops), nil
+	})
+	on(t, calls.Seek, func(ctx context.Context, _ ident.Node, req calls.SeekRequest) (calls.SeekReply, error) {
+		return r.Queues.Seek(ctx, req)
 	})
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)

@@ -99,6 +99,7 @@ var (
 		number("max_put_rate", "messages a second and broker; 0: no limit"),
 		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
 		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
+		text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
@@ -335,8 +336,8 @@ var routes = map[string]Description{
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers")},
-		Uses:      outcome.OfRequests, Codes: badNames,
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
+		Reply:     edge.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/policy": {
 		Summary: "Change the treatment of messages that fail. A missing part stays, an empty one is cleared.",

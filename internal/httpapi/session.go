@@ -88,6 +88,9 @@ func (a *api) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session
 		a.turnAway(w, r, err)
 		return nil, err
 	}
+	if old, err := r.Cookie(sessionCookie); err == nil { // the browser forgets it now
+		a.b.Guard.SignOut(old.Value)
+	}
 	http.SetCookie(w, a.cookie(r, cookie, int(time.Until(expires).Seconds())))
 	v := a.viewOf(ctx, s)
 	ms := expires.UnixMilli()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -184,6 +185,10 @@ func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
 		case <-time.After(failLimit):
 			return fmt.Errorf("no message came within %s", failLimit)
 		}
+	})
+	mux.HandleFunc("GET /foreign", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<!doctype html><title>A page of another origin</title>")
 	})
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)

@@ -12,33 +12,53 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
 // TestPublishedOnce: producers publish over HTTP and try again at the next broker until they are
 // answered OK, through kills of leaders, a move and a restart of all brokers. With message ids each
-// message is in the log once. LOCKSTEP_MESSAGES, LOCKSTEP_KILLS, LOCKSTEP_MOVES and LOCKSTEP_RESTARTS
+// message is in the log once. So it is with go-nsq, which knows no ids, in a topic that recognises
+// messages by their content. LOCKSTEP_MESSAGES, LOCKSTEP_KILLS, LOCKSTEP_MOVES and LOCKSTEP_RESTARTS
 // are the size; the long form also counts what the same producers store twice without ids.
 func TestPublishedOnce(t *testing.T) {
 	t.Run("with ids", func(t *testing.T) {
-		p := publishThroughFaults(t, true)
+		p := publishThroughFaults(t, byID)
 		require.Zero(t, p.twice, "messages are stored twice")
 		require.NotZero(t, p.recognised.Load(), "no repeat was recognised")
 	})
+	t.Run("by content", func(t *testing.T) {
+		p := publishThroughFaults(t, byContent)
+		require.Zero(t, p.twice, "messages are stored twice")
+		require.NotZero(t, p.retries.Load(), "nothing was published again")
+	})
 	if env.Long() {
-		t.Run("without ids", func(t *testing.T) { publishThroughFaults(t, false) })
+		t.Run("without ids", func(t *testing.T) { publishThroughFaults(t, byNothing) })
 	}
 }
+
+// recognition is how the brokers recognise a message that comes again.
+type recognition string
+
+const (
+	byID      recognition = "id"      // the producers use HTTP
+	byContent recognition = "content" // the producers use go-nsq
+	byNothing recognition = ""        // the producers use HTTP
+)
 
 // insistent is producers that try again.
 type insistent struct {
 	t          *testing.T
 	c          *cluster
-	ids        bool
+	by         recognition
 	messages   int
 	next       atomic.Int64 // message
 	answered   atomic.Int64
@@ -55,10 +75,24 @@ const (
 	lostEvery          = 50 // answers, of which the producer loses one
 )
 
-func publishThroughFaults(t *testing.T, ids bool) *insistent {
-	kills, moves, restarts := env.Number(t, "LOCKSTEP_KILLS", 3), env.Number(t, "LOCKSTEP_MOVES", 1), env.Number(t, "LOCKSTEP_RESTARTS", 1)
-	p := &insistent{t: t, c: start(t, 4), ids: ids, messages: env.Number(t, "LOCKSTEP_MESSAGES", 4000), stored: map[string]int{}}
+func publishThroughFaults(t *testing.T, by recognition) *insistent {
+	kills, moves, restarts, messages := 3, 1, 1, 4000
+	if by == byContent { // the same rules at the leaders: the short form is shorter
+		kills, moves, restarts, messages = 1, 0, 0, 1000
+	}
+	kills, moves, restarts = env.Number(t, "LOCKSTEP_KILLS", kills), env.Number(t, "LOCKSTEP_MOVES", moves), env.Number(t, "LOCKSTEP_RESTARTS", restarts)
+	p := &insistent{t: t, c: start(t, 4), by: by, messages: env.Number(t, "LOCKSTEP_MESSAGES", messages), stored: map[string]int{}}
 	p.c.create(onceTopic, "archive", 2)
+	if by == byContent {
+		p.c.leveled()
+		p.c.must("topic", "create", onceTopic, "--dedupe", "content")
+		p.c.until("the option at all brokers", func() bool {
+			return !slices.ContainsFunc(p.c.Brokers, func(b devcluster.Broker) bool {
+				var v edge.ClusterView
+				return p.c.get(b, "/v1/cluster", &v) != nil || !slices.ContainsFunc(v.Topics, func(x edge.TopicView) bool { return x.Dedupe == edge.DedupeContent })
+			})
+		})
+	}
 	for i := range insistentProducers {
 		p.clients.Go(func() { p.publishAll(i) })
 	}
@@ -79,7 +113,7 @@ func publishThroughFaults(t *testing.T, ids bool) *insistent {
 		p.twice += n - 1
 	}
 	require.Len(t, p.stored, p.messages, "each message is stored")
-	t.Logf("ids %v: %d messages, %d tried again, %d repeats recognised, %d stored twice", ids, p.messages, p.retries.Load(), p.recognised.Load(), p.twice)
+	t.Logf("by %q: %d messages, %d tried again, %d repeats recognised, %d stored twice", by, p.messages, p.retries.Load(), p.recognised.Load(), p.twice)
 	return p
 }
 
@@ -115,15 +149,18 @@ func (p *insistent) move(i int) {
 
 // publishAll publishes the next message until there is none.
 func (p *insistent) publishAll(broker int) {
-	client := &http.Client{Timeout: 2 * time.Second}
-	defer client.CloseIdleConnections()
+	publish, end := p.overHTTP()
+	if p.by == byContent {
+		publish, end = p.overTCP()
+	}
+	defer end()
 	for {
 		n := int(p.next.Add(1)) - 1
 		if n >= p.messages {
 			return
 		}
 		body := fmt.Sprintf("message-%d", n)
-		for deadline := time.Now().Add(waitLimit); !p.publish(client, broker, body); broker++ {
+		for deadline := time.Now().Add(waitLimit); !publish(broker%len(p.c.Brokers), body); broker++ {
 			p.retries.Add(1)
 			if !assert.True(p.t, time.Now().Before(deadline), "%s is not taken", body) {
 				return
@@ -133,30 +170,57 @@ func (p *insistent) publishAll(broker int) {
 		if n%lostEvery == 0 { // the answer is lost
 			p.retries.Add(1)
 			broker++
-			p.publish(client, broker, body)
+			publish(broker%len(p.c.Brokers), body)
 		}
 		p.answered.Add(1)
 	}
 }
 
-// publish tries once.
-func (p *insistent) publish(client *http.Client, broker int, body string) bool {
-	at := p.c.Brokers[broker%len(p.c.Brokers)]
-	r, err := http.NewRequest(http.MethodPost, "http://"+at.HTTP+"/pub?topic="+onceTopic, strings.NewReader(body))
-	if !assert.NoError(p.t, err) {
-		return false
+// overHTTP gives a function that tries once.
+func (p *insistent) overHTTP() (publish func(broker int, body string) bool, end func()) {
+	client := &http.Client{Timeout: 2 * time.Second}
+	return func(broker int, body string) bool {
+		r, err := http.NewRequest(http.MethodPost, "http://"+p.c.Brokers[broker].HTTP+"/pub?topic="+onceTopic, strings.NewReader(body))
+		if !assert.NoError(p.t, err) {
+			return false
+		}
+		if p.by == byID {
+			r.Header.Set("X-Nsq-Message-Id", body)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		_ = answer.Body.Close()
+		if answer.Header.Get("X-Nsq-Duplicate") == "true" {
+			p.recognised.Add(1)
+		}
+		return answer.StatusCode == http.StatusOK
+	}, client.CloseIdleConnections
+}
+
+// overTCP is the same with go-nsq.
+func (p *insistent) overTCP() (publish func(broker int, body string) bool, end func()) {
+	var producers []*nsq.Producer
+	for _, b := range p.c.Brokers {
+		producer, err := nsq.NewProducer(b.TCP, nsq.NewConfig())
+		require.NoError(p.t, err)
+		producer.SetLogger(clusters.Silent(), nsq.LogLevelError)
+		producers = append(producers, producer)
 	}
-	if p.ids {
-		r.Header.Set("X-Nsq-Message-Id", body)
+	return func(broker int, body string) bool { return producers[broker].Publish(onceTopic, []byte(body)) == nil }, func() {
+		for _, x := range producers {
+			x.Stop()
+		}
 	}
-	answer, err := client.Do(r)
-	if err != nil {
-		return false
-	}
-	_, _ = io.Copy(io.Discard, answer.Body)
-	_ = answer.Body.Close()
-	if answer.Header.Get("X-Nsq-Duplicate") == "true" {
-		p.recognised.Add(1)
-	}
-	return answer.StatusCode == http.StatusOK
+}
+
+// leveled waits until the cluster has the feature level of this build.
+func (c *cluster) leveled() {
+	c.t.Helper()
+	c.until("the feature level", func() bool {
+		var v edge.ClusterView
+		return c.get(c.Brokers[0], "/v1/cluster", &v) == nil && v.Level == meta.Level
+	})
 }

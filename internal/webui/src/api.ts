@@ -27,7 +27,7 @@ const sentences: Record<string, string> = {
   LOGIN_DISABLED: "This cluster has no users: everybody may do everything, without signing in.",
   AUTH_UNAVAILABLE: "Nobody can be signed in now: the service or the metadata that knows the users does not answer. Try again.",
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
-  HOST_NOT_ALLOWED: "The broker does not know the name in the address bar. Open the console under the broker's own address, or add the name to --http-allowed-hosts.",
+  HOST_NOT_ALLOWED: "The broker does not know the name in the address bar. Open the console under the broker's own address, or add the name to --http-allowed-host.",
   TOPIC_NOT_FOUND: "There is no such topic.",
   CHANNEL_NOT_FOUND: "There is no such channel.",
   BROKER_NOT_FOUND: "There is no such broker.",
@@ -51,14 +51,20 @@ async function failure(answer: Response): Promise<Failed> {
   return new Failed(answer.status, code, text);
 }
 
-// link tells whether this broker answers. since is the time of its last answer while it does not.
-export interface Link { since: number | null; lastAnswer: number | null; signIn: boolean }
-let link: Link = { since: null, lastAnswer: null, signIn: false };
+// Session is the answer of /v1/session: the identity that this browser has at this broker.
+export interface Session { enforced: boolean; identity: string; signed_in: boolean; expires_ms?: number | null; observe: boolean; administer: boolean }
+
+// Reason is why the page shows the sign-in. asked: the reader pressed the button.
+export type Reason = "" | "first" | "ended" | "rights" | "out" | "asked";
+
+// link tells whether this broker answers, and to whom. since is the time of its last answer while it does not.
+export interface Link { since: number | null; lastAnswer: number | null; signIn: Reason; session?: Session }
+let link: Link = { since: null, lastAnswer: null, signIn: "" };
 const watchers = new Set<(l: Link) => void>();
 
 function setLink(change: Partial<Link>) {
   const next = { ...link, ...change };
-  const told = next.since !== link.since || next.signIn !== link.signIn;
+  const told = next.since !== link.since || next.signIn !== link.signIn || next.session !== link.session;
   link = next;
   if (told) watchers.forEach(w => w(link));
 }
@@ -73,44 +79,77 @@ export function useLink(): Link {
   return l;
 }
 
-export function signedIn() { setLink({ signIn: false }); }
-export function mustSign() { setLink({ signIn: true }); }
-
-// A cluster with users takes a token with each request. This tab keeps it until it is closed.
-const tokenKey = "lockstep-token";
-export function keepToken(token: string) {
-  try { if (token) sessionStorage.setItem(tokenKey, token); else sessionStorage.removeItem(tokenKey); } catch { /* private window */ }
-}
-export function hasToken(): boolean { return "Authorization" in authorization(); }
-function authorization(): Record<string, string> {
-  try {
-    const token = sessionStorage.getItem(tokenKey);
-    return token ? { Authorization: `Bearer ${token}` } : {};
-  } catch { return {}; }
-}
+export function askToSignIn(wanted: boolean) { setLink({ signIn: wanted ? "asked" : "" }); }
 
 const limit = 10000; // ms; the broker itself asks the others for a second
 
-async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
+// send throws Failed for every answer that is not good.
+async function send(url: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
   const timeout = AbortSignal.timeout(limit);
   let answer: Response;
   try {
-    answer = await fetch(url, { cache: "no-store", ...init, headers: { ...authorization(), ...init.headers as Record<string, string> }, signal: signal ? AbortSignal.any([signal, timeout]) : timeout });
+    answer = await fetch(url, { cache: "no-store", credentials: "same-origin", ...init, signal: signal ? AbortSignal.any([signal, timeout]) : timeout });
   } catch (e) {
     if (signal?.aborted) throw e;
     setLink({ since: link.since ?? link.lastAnswer ?? Date.now() });
     throw new Failed(0, "", "This broker does not answer.");
   }
   setLink({ since: null, lastAnswer: Date.now() });
-  if (!answer.ok) {
-    const f = await failure(answer);
-    if (answer.status === 401) {
-      keepToken("");
-      setLink({ signIn: true });
-    }
-    throw f;
-  }
+  if (!answer.ok) throw await failure(answer);
   return answer;
+}
+
+// ask is send for requests that take a right. Without it, the page shows the sign-in.
+async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
+  try {
+    return await send(url, init, signal);
+  } catch (e) {
+    if (e instanceof Failed && e.status === 401) setLink({ signIn: link.signIn || (link.session?.signed_in ? "ended" : "first") });
+    if (e instanceof Failed && e.code === "FORBIDDEN") await whoAmI().catch(() => {}); // the right to observe may be gone
+    throw e;
+  }
+}
+
+// A browser signs in with a token, once. From then on the broker knows it by a cookie that no script can read.
+let ends: ReturnType<typeof setTimeout> | undefined;
+
+// whoAmI asks the broker for the identity of this browser. It shows the sign-in if that identity may not observe.
+export async function whoAmI(otherwise: Reason = ""): Promise<Session> {
+  let session: Session;
+  try {
+    session = await (await send("v1/session", {})).json() as Session;
+  } catch (e) {
+    if (!(e instanceof Failed) || e.status !== 404) throw e; // a broker without sign-ins
+    session = { enforced: false, identity: "anonymous", signed_in: false, observe: true, administer: true };
+  }
+  const closed = session.enforced && !session.observe;
+  const reason: Reason = session.signed_in ? "rights" : otherwise || (link.session?.signed_in ? "ended" : link.signIn || "first");
+  clearTimeout(ends);
+  if (session.expires_ms) ends = setTimeout(() => void whoAmI().catch(() => {}), Math.max(session.expires_ms - Date.now(), 0) + 1000);
+  setLink({ session, signIn: closed ? reason : link.signIn === "asked" && !session.signed_in ? "asked" : "" });
+  return session;
+}
+
+// signIn exchanges a token for a cookie. The page does not keep the token.
+export async function signIn(token: string): Promise<void> {
+  const session = await (await send("v1/session", { method: "POST", headers: { Authorization: `Bearer ${token}` } })).json() as Session;
+  if (!session.observe) {
+    await send("v1/session/logout", { method: "POST" }).catch(() => {});
+    throw new Failed(403, "FORBIDDEN", `The user ${session.identity} may not observe the cluster. An administrator can allow it: nsqctl acl grant ${session.identity} --cluster observe.`);
+  }
+  const seen = await (await send("v1/session", {})).json() as Session;
+  if (!seen.signed_in) throw new Failed(0, "", "The broker signed you in, but this browser did not keep its cookie. Allow cookies for this address, and sign in again.");
+  await whoAmI();
+}
+
+// signOut ends the sign-in at the broker, which also removes the cookie.
+export async function signOut(): Promise<void> {
+  try {
+    await send("v1/session/logout", { method: "POST" });
+  } catch (e) {
+    if (!(e instanceof Failed) || e.status !== 401) throw e; // it had ended already
+  }
+  await whoAmI("out");
 }
 
 export async function get<T>(path: string, values?: Arguments, signal?: AbortSignal): Promise<T> {
@@ -130,9 +169,15 @@ export async function post<T = unknown>(path: string, values?: Arguments, init: 
 
 export interface Data<T> { data?: T; error?: Failed; at?: number; refresh: () => void }
 
-// refreshed is called after an action, so that all that is shown is read again.
+// refreshAll reads all that is shown again, after an action: at once, and when what brokers share between viewers
+// is of after the action.
+const shared = 1200; // ms; console.tableFor is a second
 const refreshers = new Set<() => void>();
-export function refreshAll() { refreshers.forEach(r => r()); }
+export function refreshAll() {
+  const all = () => refreshers.forEach(r => r());
+  all();
+  setTimeout(all, shared);
+}
 
 // useData reads a URL now and then, while the page is visible. After an error the last data stay.
 export function useData<T>(url: string | null, every: number): Data<T> {

@@ -44,7 +44,7 @@ export function seconds(v: Maybe<number>): string {
   return `${Math.floor(v / 86400)} days`;
 }
 
-export function plural(n: number, one: string, many = one + "s"): string {
+export function plural(n: Maybe<number>, one: string, many = one + "s"): string {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 

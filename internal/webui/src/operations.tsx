@@ -3,7 +3,7 @@ import { address, get, post, useData } from "./api";
 import { Action, type Field, type Values } from "./action";
 import { count, plural } from "./format";
 import { to } from "./route";
-import type { Channel, Plan, Policy, Settings, Topic, TopicList } from "./types";
+import type { Channel, Plan, Policy, SeekResult, Settings, Topic, TopicList } from "./types";
 import { Loaded, Table } from "./ui";
 
 // given leaves out the empty values.
@@ -150,12 +150,32 @@ export function DeleteChannel({ topic, channel }: { topic: string; channel: stri
     run={async () => { await post("channel/delete", { topic, channel }); return `The channel ${channel} is deleted.`; }} leave={() => { location.hash = `#/topic/${encodeURIComponent(topic)}`; }} />;
 }
 
+const shownMoves = 100;
+
+function SeekPlan({ result: r }: { result: SeekResult }) {
+  const moves = r.partitions.filter(m => m.from !== m.to || m.skips || m.repeats);
+  return <>
+    <p>The plan: {plural(r.skips, "message is", "messages are")} skipped, and {plural(r.repeats, "message comes", "messages come")} again.</p>
+    <p class="dim">Skipped: not finished, and not delivered any more, also if in flight or delayed now. Again: finished or passed before, or older than the channel. Consumers go on meanwhile: the numbers of the seek itself follow.</p>
+    {moves.length > 0 && <details open={moves.length <= 8}><summary>{plural(moves.length, "partition")}</summary><ul class="steps">{moves.slice(0, shownMoves).map(m => <li key={m.partition}>
+      Partition {m.partition}: from sequence {count(m.from)} to {count(m.to)}, {count(m.skips)} skipped, {count(m.repeats)} again</li>)}</ul>
+      {moves.length > shownMoves && <p>… and {count(moves.length - shownMoves)} more.</p>}</details>}
+  </>;
+}
+
 export function Seek({ topic, channel, partitions }: { topic: string; channel: string; partitions: number }) {
   const values = (v: Values) => given({ topic, channel, to: placeOf(v, "to"), partition: v.partition });
   return <Action label="Seek" danger confirm={channel} button="Seek" title={`Move the channel ${channel}`} text="The channel goes on at another place: messages before it are skipped, messages after it come again."
     fields={[{ name: "to", label: "Go to", options: froms }, place,
       { name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(partitions, 1024) }, (_, i): [string, string] => [String(i), String(i)])] }]}
-    run={async v => { await post("v1/channel/seek", values(v)); return `The channel ${channel} has moved.`; }} />;
+    plan={async v => {
+      const r = await post<SeekResult>("v1/channel/seek", { ...values(v), dry_run: true });
+      return r ? <SeekPlan result={r} /> : <p>The plan: this broker's build cannot count what the seek skips and repeats.</p>;
+    }}
+    run={async v => {
+      const r = await post<SeekResult>("v1/channel/seek", values(v));
+      return `The channel ${channel} has moved: ${plural(r?.skips, "message is", "messages are")} skipped, ${plural(r?.repeats, "message comes", "messages come")} again.`;
+    }} />;
 }
 
 export function backoffText(p: Policy): string {

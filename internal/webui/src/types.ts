@@ -108,3 +108,9 @@ export interface Deferred { id: string; partition: number; deadline: number; att
 export interface Step { topic: string; partition: number; replicas: Maybe<string[]>; replicas_after: Maybe<string[]>; leader: string; leader_after: string }
 export interface Load { broker: string; replicas: number; replicas_after: number; leads: number; leads_after: number }
 export interface Plan { steps: Maybe<Step[]>; brokers: Maybe<Load[]>; blocked: Maybe<string[]> }
+
+// SeekResult counts messages. null: unknown.
+export interface SeekResult {
+  dry_run: boolean; skips: Maybe<number>; repeats: Maybe<number>;
+  partitions: { partition: number; from: Maybe<number>; to: Maybe<number>; skips: Maybe<number>; repeats: Maybe<number>; stays?: boolean }[];
+}

@@ -51,7 +51,7 @@ const visit = async (hash = "", title) => {
 const seen = text => page.getByText(text).first().waitFor();
 
 // act presses an action, fills its dialog, and returns its answer.
-async function act(label, { fill = {}, choose = {}, confirm, plan = false, within = page } = {}) {
+async function act(label, { fill = {}, choose = {}, confirm, plan = false, planned, within = page } = {}) {
   await within.getByRole("button", { name: label, exact: true }).first().click();
   const dialog = page.getByRole("dialog"), submit = dialog.locator("button[type=submit]");
   await dialog.waitFor();
@@ -62,6 +62,7 @@ async function act(label, { fill = {}, choose = {}, confirm, plan = false, withi
     await submit.click();
     await dialog.getByText(/plan/i).first().waitFor();
     await until("the plan", async () => (await submit.innerText()) !== "Show the plan");
+    if (planned) must(planned.test(await dialog.locator(".plan").innerText()), `the plan of ${label}: ${await dialog.locator(".plan").innerText()}`);
     say(`${label}: ${(await dialog.locator(".plan").innerText()).replaceAll("\n", " ").slice(0, 120)}`);
   }
   if (confirm) {
@@ -160,10 +161,12 @@ async function channels() {
   await page.getByRole("button", { name: "Make unordered" }).waitFor();
   await act("Make unordered");
   await until("the channel is not ordered", async () => !(await channel()).ordered);
-  const skipped = await act("Seek", { choose: { "Go to": "latest" }, confirm: "c1" });
+  const skipped = await act("Seek", { choose: { "Go to": "latest" }, confirm: "c1", plan: true, planned: /1 message is skipped, and 0 messages come again/ });
+  must(/1 message is skipped, 0 messages come again/.test(skipped), skipped);
   await until("the channel is at the end", async () => (await channel()).depth === 0);
   say(`seek: ${skipped}`);
-  await act("Seek", { choose: { "Go to": "earliest" }, confirm: "c1" });
+  const back = await act("Seek", { choose: { "Go to": "earliest" }, confirm: "c1", plan: true, planned: /0 messages are skipped, and 1 message comes again/ });
+  must(/1 message comes again/.test(back), back);
   await until("the channel is at the beginning", async () => (await channel()).depth === 1);
   await act("Empty", { confirm: "c1" });
   await until("the channel is empty", async () => (await channel()).depth === 0);
@@ -346,32 +349,138 @@ async function killed() {
   say("the page's own broker was killed, and came back");
 }
 
+const cookies = async () => (await context.cookies(`http://${given.brokers[at]}/`)).filter(c => c.name === "lockstep_session");
+async function poke(where) { // the page reads its data again
+  await where.bringToFront(); // a tab in the background draws nothing
+  await where.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+}
+
+async function enter(token, where = page) {
+  await where.getByLabel("Token").fill(token);
+  await where.getByRole("button", { name: "Sign in", exact: true }).click();
+}
+
+// signs waits until the page shows the sign-in, with a reason.
+async function signs(reason, where = page) {
+  await until(`the sign-in says ${reason}`, async () => { await poke(where); return await where.getByRole("heading", { level: 1, name: "Sign in" }).count() === 1 && reason.test(await where.locator("main").innerText()); });
+}
+
+// keepsNoSecret looks wherever a script of the page can look.
+async function keepsNoSecret(...secrets) {
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, document.documentElement.outerHTML, [...document.querySelectorAll("input")].map(i => i.value)]));
+  for (const s of secrets) must(!kept.includes(s), "a script of the page finds no secret");
+}
+
 async function signIn() {
-  mayFail = true; // 401
+  mayFail = true; // 401, 403
   const { token } = await api("v1/user/create?name=root&admin=true", { method: "POST", broker: "n1" });
   bearer = { Authorization: `Bearer ${token}` };
-  await visit("", undefined);
-  await page.reload();
-  await page.getByRole("heading", { level: 1, name: "Sign in" }).waitFor();
+  const user = async name => (await api(`v1/user/create?name=${name}`, { method: "POST", broker: "n1" })).token;
+  const watcher = await user("watcher"), stranger = await user("stranger");
+  await api("v1/acl/grant?user=watcher&cluster=observe", { method: "POST", broker: "n1" });
+  await visit("topics", undefined);
+  await signs(/This cluster has users/);
   await judge("the sign-in");
-  await page.getByLabel("Token").fill("wrong");
-  await page.getByRole("button", { name: "Sign in" }).click();
+  await enter("wrong");
   await until("a wrong token is refused", async () => (await page.getByRole("alert").innerText()).includes("does not know"));
-  await page.getByLabel("Token").fill(token);
-  await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+  await enter(stranger);
+  await until("a user without the right is refused", async () => (await page.getByRole("alert").innerText()).includes("stranger may not observe"));
+  must((await cookies()).length === 0, "a refused sign-in leaves no cookie");
+
+  await page.evaluate(() => sessionStorage.setItem("lockstep-token", "of an earlier build"));
   await page.reload();
-  await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
-  await visit("topics", "Topics");
+  await enter(watcher);
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  const [cookie] = await cookies();
+  must(cookie.httpOnly && cookie.sameSite === "Strict" && cookie.value !== watcher, `the cookie is ${JSON.stringify({ ...cookie, value: "…" })}`);
+  must(Math.abs(cookie.expires - Date.now() / 1000 - 12 * 3600) < 60, "it has an end");
+  await keepsNoSecret(watcher, stranger, cookie.value, "of an earlier build");
+  await judge("a page of a user");
+  await page.reload();
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await seen("watcher");
+  const tab = await context.newPage();
+  await tab.goto(`http://${given.brokers.n1}/ui#/brokers`);
+  await tab.getByRole("heading", { level: 1, name: "Brokers" }).waitFor();
+  must(true, "another tab is signed in, too");
+  await page.bringToFront();
+  await page.getByRole("button", { name: "Create a topic" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("forbidden");
+  await dialog.locator("button[type=submit]").click();
+  await until("the page says that the right is missing", async () => (await dialog.locator(".result").innerText()).includes("do not have the right"));
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  must(await page.getByRole("heading", { level: 1, name: "Topics" }).count() === 1, "and stays where it was");
+  say("sign-in: wrong token, no right, cookie, reload, another tab, a refused action");
+
+  await api("v1/acl/revoke?user=watcher&cluster=observe", { method: "POST", broker: "n1" });
+  await signs(/watcher may not observe the cluster/);
+  await judge("a user whose right is revoked");
+  await picture("right-revoked");
+  await api("v1/acl/grant?user=watcher&cluster=observe", { method: "POST", broker: "n1" });
+  await page.getByRole("button", { name: "Try again as watcher" }).click();
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await api("v1/user/rotate?name=watcher", { method: "POST", broker: "n1" });
+  await signs(/Your sign-in has ended/);
+  await signs(/Your sign-in has ended/, tab);
+  await page.bringToFront();
+  await enter(watcher);
+  await until("the earlier token is refused", async () => (await page.getByRole("alert").innerText()).includes("does not know"));
+  say("sign-in: a right revoked and given back, a token rotated");
+
+  await enter(token);
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await context.addCookies([{ ...(await cookies())[0], expires: Date.now() / 1000 + 1 }]); // as after twelve hours
+  await until("the browser drops the cookie", async () => (await cookies()).length === 0);
+  await signs(/Your sign-in has ended/);
+  await enter(token);
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
   await act("Create a topic", { fill: { Name: "signed" } });
   const topic = (await api("v1/cluster", { broker: "n1" })).topics.find(t => t.topic === "signed");
   must(topic?.owner === "root", `the topic is root's: ${topic?.owner}`);
+  await foreign();
+  const [last] = await cookies();
+  await keepsNoSecret(token, last.value);
   await page.getByRole("button", { name: "Sign out" }).click();
-  await page.getByRole("heading", { level: 1, name: "Sign in" }).waitFor();
-  const after = await page.evaluate(() => fetch("v1/cluster").then(r => r.status));
-  must(after === 401, `after the sign-out the broker answers ${after}`);
+  await signs(/You are signed out/);
+  await signs(/Your sign-in has ended/, tab);
+  must((await cookies()).length === 0, "the cookie is gone");
+  await page.bringToFront();
+  const after = await fetch(`http://${given.brokers.n1}/v1/cluster`, { headers: { Cookie: `lockstep_session=${last.value}` } });
+  must(after.status === 401, `a copy of the cookie is worth nothing after the sign-out: ${after.status}`);
+  await tab.close();
   mayFail = false;
-  say("sign-in, wrong token, reload, action, sign-out");
+  say("sign-in: expired, action, foreign pages, sign-out");
+}
+
+// foreign lets pages of other origins use the cookie of the signed-in administrator.
+async function foreign() {
+  const control = new URL(given.control), target = `http://${given.brokers.n1}/topic/delete?topic=signed`;
+  const other = await context.newPage(), wire = await context.newCDPSession(other), sent = new Set();
+  await wire.send("Network.enable"); // Playwright does not show the cookies that the browser adds
+  wire.on("Network.requestWillBeSentExtraInfo", e => e.associatedCookies.forEach(c => { if (c.blockedReasons.length === 0) sent.add(c.cookie.name); }));
+  const post = async url => {
+    sent.clear();
+    const answered = other.waitForResponse(url);
+    await other.evaluate(u => { fetch(u, { method: "POST", mode: "no-cors", credentials: "include" }).catch(() => {}); }, url);
+    return { status: (await answered).status(), cookie: sent.has("lockstep_session") };
+  };
+  await other.goto(`${given.control}/foreign`); // the same host, another port: a browser calls that the same site
+  const near = await post(target);
+  must(near.cookie && near.status === 403, `a page of another port has the cookie, and is refused: ${near.status}`);
+  await other.goto(`http://localhost:${control.port}/foreign`); // another site
+  const far = await post(target);
+  must(!far.cookie && far.status === 403, `a page of another site has no cookie, and is refused: ${far.status}`);
+  await other.evaluate(u => { const f = document.createElement("form"); f.method = "post"; f.action = u; document.body.append(f); f.submit(); }, target);
+  await other.waitForURL(target);
+  must(/CROSS_ORIGIN/.test(await other.locator("body").innerText()), "so is its form");
+  must((await api("v1/cluster", { broker: "n1" })).topics.some(t => t.topic === "signed"), "the topic is still there");
+  await other.goto(`http://localhost:${control.port}/foreign`);
+  await other.evaluate(u => { const a = document.createElement("a"); a.href = u; a.textContent = "go"; document.body.append(a); }, `http://${given.brokers.n1}/ui#/topics`);
+  await other.getByText("go").click();
+  await other.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  must(true, "a link on a page of another site leads to the console, signed in: SameSite=Strict is about the page's own requests");
+  await other.close();
 }
 
 let code = 0;
