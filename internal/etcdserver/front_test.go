@@ -30,7 +30,7 @@ func TestHeldProposalIsGivenUp(t *testing.T) {
 			<-r.Context().Done()
 			given <- struct{}{}
 		default:
-			time.Sleep(raftTimeout + 200*time.Millisecond)
+			<-time.After(raftTimeout + 200*time.Millisecond)
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})}
