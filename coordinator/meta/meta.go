@@ -251,12 +251,13 @@ type ChannelState struct {
 	Revision int64 `json:"-"`
 }
 
-// ChannelPolicy is the treatment of messages that fail; zero = they come again
-// for ever.
+// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come
+// again for ever, and every message is delivered.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
 	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
 	Backoff         Backoff `json:"retry_backoff,omitzero"`
+	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
 // Backoff is the least delay before a message comes again: base × factor^(attempts−1),
@@ -299,7 +300,7 @@ type NodeState struct {
 // Level is the feature level of this build: it rises by one with each change of a
 // format or message that older builds cannot read. Such a change is used
 // only when the cluster's level has reached it.
-const Level = LevelQuotas
+const Level = LevelFilters
 
 // LevelDurability is the first feature level whose brokers honour the durability in a
 // topic's key.
@@ -309,6 +310,11 @@ const LevelDurability = 2
 // and the publish rates in its key, and the quota in a user's key. An older broker that
 // rewrites such a key loses them.
 const LevelQuotas = 3
+
+// LevelFilters is the first feature level whose brokers apply the filter in a channel's key. An
+// older broker that leads a partition delivers every message, and loses the filter when it
+// rewrites the key.
+const LevelFilters = 5
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

@@ -172,8 +172,8 @@ type ChannelView struct {
 	From    string `json:"from,omitempty"` // its beginning, as requested
 }
 
-// ChannelPolicy is the treatment of messages that fail; zero = they come again
-// for ever, at once.
+// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come again
+// for ever, at once, and every message is delivered.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts"`
 	DeadLetterTopic string  `json:"dead_letter_topic"`
@@ -181,6 +181,7 @@ type ChannelPolicy struct {
 	BackoffFactor   float64 `json:"retry_backoff_factor"`
 	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
 	BackoffJitter   float64 `json:"retry_backoff_jitter"`
+	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
 // DeferredMessage is one delayed message of a channel.

@@ -19,9 +19,9 @@ var (
 	putArguments           = []string{"topic", "defer", "key", "ttl"}
 	multiPutArguments      = []string{"topic", "binary", "defer", "key", "ttl"}
 	createTopicArguments   = []string{"topic", "partitions", "replication_factor", "min_in_sync", "ordered", "durability", "retention_time", "retention_bytes", "max_bytes", "message_ttl", "max_put_rate", "max_put_bytes_rate"}
-	createChannelArguments = []string{"topic", "channel", "from", "ordered"}
+	createChannelArguments = []string{"topic", "channel", "from", "ordered", "filter"}
 	quotaArguments         = []string{"name", "topics", "partitions", "channels", "put_rate", "put_bytes_rate"}
-	policyArguments        = []string{"topic", "channel", "max_attempts", "dead_letter_topic", "retry_backoff"}
+	policyArguments        = []string{"topic", "channel", "max_attempts", "dead_letter_topic", "retry_backoff", "filter"}
 	peekArguments          = []string{"topic", "partition", "from", "limit", "node", "uncommitted"}
 	digestArguments        = []string{"topic", "partition", "from"}
 	recoverArguments       = []string{"topic", "partition", "from", "discard", "confirm"}

@@ -27,6 +27,7 @@ type Channel struct {
 	Name                      string
 	Depth, InFlight, Deferred int64
 	Requeued, TimedOut        uint64 // by this process
+	Filtered                  uint64 // by this process: messages that the channel's filter rejected
 	Clients                   int
 	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
 	Paused                    bool
@@ -77,6 +78,7 @@ func newQueues(limit int) *queues {
 		columnOf("channel_paused", func(c Channel) float64 { return one(c.Paused) }),
 		columnOf("channel_requeued_total", func(c Channel) float64 { return float64(c.Requeued) }),
 		columnOf("channel_timed_out_total", func(c Channel) float64 { return float64(c.TimedOut) }),
+		columnOf("channel_filtered_total", func(c Channel) float64 { return float64(c.Filtered) }),
 	}
 	return q
 }
@@ -142,7 +144,7 @@ func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 }
 
 // counted are the counters of one topic, its channels' summed up.
-type counted struct{ messages, bytes, requeued, timedOut uint64 }
+type counted struct{ messages, bytes, requeued, timedOut, filtered uint64 }
 
 // other sums up the topics beyond the limit. Their counters are those since the topic is beyond the
 // limit, so that the sum does not fall when a topic goes, or gets series of its own.
@@ -163,10 +165,11 @@ func (o *other) sum(topics []Topic) Topic {
 		o.total.bytes += rise(before.bytes, c.bytes)
 		o.total.requeued += rise(before.requeued, c.requeued)
 		o.total.timedOut += rise(before.timedOut, c.timedOut)
+		o.total.filtered += rise(before.filtered, c.filtered)
 	}
 	o.last = now
 	row.Messages, row.Bytes = o.total.messages, o.total.bytes
-	row.Channels[0].Requeued, row.Channels[0].TimedOut = o.total.requeued, o.total.timedOut
+	row.Channels[0].Requeued, row.Channels[0].TimedOut, row.Channels[0].Filtered = o.total.requeued, o.total.timedOut, o.total.filtered
 	return row
 }
 
@@ -192,6 +195,7 @@ func (t *Topic) add(o Topic) counted {
 		s.Paused = s.Paused || ch.Paused
 		c.requeued += ch.Requeued
 		c.timedOut += ch.TimedOut
+		c.filtered += ch.Filtered
 	}
 	return c
 }
