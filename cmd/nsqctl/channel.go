@@ -40,11 +40,11 @@ func newChannelCreate(t *target) *cobra.Command {
 	var from, filter string
 	var ordered bool
 	cmd := &cobra.Command{
-		Use:     "create TOPIC CHANNEL",
-		Short:   "create a channel",
+		Use:   "create TOPIC CHANNEL",
+		Short: "create a channel",
 		Example: `  nsqctl channel create orders audit --from earliest
   nsqctl channel create orders europe --filter 'header:region^=eu-'`,
-		Args:    cobra.ExactArgs(2),
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			if from != "" {

@@ -14,6 +14,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -79,6 +80,9 @@ type PutResult struct {
 	Err      error
 }
 
+// ErrFilter means that a channel does not have the filter that a client requires.
+var ErrFilter = errors.New("the channel does not have the filter")
+
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte
 
@@ -96,6 +100,9 @@ type SubscribeRequest struct {
 	Ordered        bool
 	MsgTimeoutMS   int64
 	SampleRate     int32 // 0 = off; NSQ: keep if rand(0..99) <= rate
+	// Filter is the filter that the client relies on: a channel with another one is ErrFilter.
+	// "": the client takes what the channel delivers.
+	Filter string
 	// Client describes the connection for /stats; called at any time, from any
 	// goroutine.
 	Client func() ClientStats
@@ -169,7 +176,8 @@ type ChannelView struct {
 	Channel string `json:"channel"`
 	Ordered bool   `json:"ordered"`
 	Paused  bool   `json:"paused"`
-	From    string `json:"from,omitempty"` // its beginning, as requested
+	From    string `json:"from,omitempty"`   // its beginning, as requested
+	Filter  string `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
 // ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come again

@@ -47,6 +47,8 @@ type conn struct {
 	settled     bool   // the client needs no login any more, see armLogin
 	late        bool   // the read deadline is that of the login
 	sub         edge.Subscription
+	filter      string // that the client requires of its channel; "" = none
+	noFilter    string // why no channel can have the filter that the client requires
 
 	// The reader and the writer share these.
 	state    atomic.Int32
