@@ -59,7 +59,8 @@ type queues struct {
 // column is one metric of a row.
 type column[Row any] struct {
 	described
-	value func(Row) float64
+	value  func(Row) float64
+	sparse bool // no series while the value is 0
 }
 
 func newQueues(limit int) *queues {
@@ -80,12 +81,13 @@ func newQueues(limit int) *queues {
 		columnOf("channel_timed_out_total", func(c Channel) float64 { return float64(c.TimedOut) }),
 		columnOf("channel_filtered_total", func(c Channel) float64 { return float64(c.Filtered) }),
 	}
+	q.channels[len(q.channels)-1].sparse = true // few channels have a filter
 	return q
 }
 
 func columnOf[Row any](name string, value func(Row) float64) column[Row] {
 	d := definitions[name]
-	return column[Row]{described{define(name, d.Kind).desc(), d.valueType()}, value}
+	return column[Row]{described: described{define(name, d.Kind).desc(), d.valueType()}, value: value}
 }
 
 func one(is bool) float64 {
@@ -122,7 +124,9 @@ func (q *queues) Collect(out chan<- prometheus.Metric) {
 		}
 		for _, ch := range t.Channels {
 			for _, c := range q.channels {
-				out <- prometheus.MustNewConstMetric(c.desc, c.kind, c.value(ch), t.Name, ch.Name)
+				if v := c.value(ch); v != 0 || !c.sparse {
+					out <- prometheus.MustNewConstMetric(c.desc, c.kind, v, t.Name, ch.Name)
+				}
 			}
 		}
 	}
