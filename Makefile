@@ -28,7 +28,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
+.PHONY: help build run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,11 +49,32 @@ vet:
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -C client ./...
 	$(GO) vet -C client/e2e ./...
+	$(GO) vet -C docs/site ./...
 
 staticcheck:
 	$(STATICCHECK) $(PACKAGES)
 	cd client && $(STATICCHECK) ./...
 	cd client/e2e && $(STATICCHECK) ./...
+
+# The documents that a test of each package compares with the code.
+reference: ## write the generated documents again: docs/reference, docs/metrics.md, the tables of docs/SECURITY.md, packaging/nsqd.toml
+	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
+	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
+	$(GO) test -count=1 ./internal/httpapi -run OpenAPI -rewrite
+	$(GO) test -count=1 ./internal/protocol -run 'Reference|TestErrors' -rewrite
+	$(GO) test -count=1 ./internal/metrics -run TestDocument -rewrite
+	$(GO) test -count=1 ./internal/guard -run TestTables -rewrite
+
+docs: ## a static site of all documents in DIST/site, with every link checked
+	rm -rf $(DIST)/site
+	cd docs/site && $(GO) run . $(CURDIR) $(abspath $(DIST))/site
+
+completions: build ## manual pages and completions of bash, zsh and fish in DIST/man and DIST/completions
+	mkdir -p $(DIST)/completions
+	bin/nsqctl man $(DIST)/man
+	bin/nsqctl completion bash >$(DIST)/completions/nsqctl
+	bin/nsqctl completion zsh >$(DIST)/completions/_nsqctl
+	bin/nsqctl completion fish >$(DIST)/completions/nsqctl.fish
 
 lint: # layers, package comments, forbidden constructs
 	$(GO) test -count=1 ./internal/lint
@@ -72,6 +93,7 @@ test: build tools ## all tests of a change, including clusters of real processes
 	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
 	$(MAKE) client-test
+	$(GO) test -C docs/site -count=1 ./...
 	$(MAKE) fuzz FUZZTIME=3s
 
 client-test: build ## the modules of the Go client, alone and with brokers that are killed
@@ -82,7 +104,7 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool or chromium: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium && command -v python3 && command -v node && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool, chromium, python3, node or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.

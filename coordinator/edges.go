@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lockstepmq/lockstep/coordinator/inspect"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -23,11 +24,16 @@ func (b *Broker) Publisher() edge.Publisher { return b.gateway }
 // Subscribers opens subscriptions on any topic.
 func (b *Broker) Subscribers() edge.Subscribers { return b.gateway }
 
-// Stats is the statistics of the partitions led here.
-func (b *Broker) Stats() edge.Stats { return b.inspector }
+// Stats is the statistics of the partitions led here, for tools that add brokers up.
+func (b *Broker) Stats() edge.Stats { return inspect.Summed{Inspector: b.inspector} }
 
 // Do carries out an administrative operation (edge.Admin).
 func (b *Broker) Do(ctx context.Context, op edge.Operation) error { return b.admin.Do(ctx, op) }
+
+// Plan tells what an operation on the placement would change (edge.Planner).
+func (b *Broker) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) {
+	return b.admin.Moves.Plan(ctx, op)
+}
 
 // ChannelViews lists a topic's channels (edge.Channels).
 func (b *Broker) ChannelViews(topic string) ([]edge.ChannelView, error) {
@@ -47,6 +53,16 @@ func (b *Broker) Deferred(ctx context.Context, topic, channel string, limit int)
 // CancelDeferred finishes delayed messages of a channel (edge.Channels).
 func (b *Broker) CancelDeferred(ctx context.Context, topic, channel string, ids []edge.MessageID) (int, error) {
 	return b.admin.Channels.CancelDeferred(ctx, topic, channel, ids)
+}
+
+// Positions lists how far the channels of a topic are (edge.Channels).
+func (b *Broker) Positions(ctx context.Context, topic string) ([]edge.ChannelPosition, error) {
+	return b.admin.Channels.Positions(ctx, topic)
+}
+
+// Settle carries a verb out on deliveries by their receipts (edge.Receipts).
+func (b *Broker) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []edge.Receipt) []error {
+	return b.admin.Channels.Settle(ctx, topic, channel, do, list)
 }
 
 // Redrive moves messages back from a channel's dead-letter topic (edge.Channels).

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -32,3 +33,6 @@ func (b *Broker) FlushPuts() { core{b, b.engine}.Flush() }
 func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
 	return core{b, b.engine}.CreateChannel(ctx, topic, channel, from, ordered)
 }
+
+// Led is the statistics of the partitions led here, with all their clients.
+func (b *Broker) Led() edge.Stats { return b.inspector }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -64,17 +65,21 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 }
 
 // TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to
-// 800 ms. It leaves the in-sync set within T_isr + 1 s, and the others serve meanwhile.
+// 800 ms, silently or refused, as if its process were dead. It leaves the in-sync set within
+// T_isr + 1 s, and the others serve meanwhile.
 func TestFlappingFollowerLeaves(t *testing.T) {
 	for _, period := range flapPeriods {
-		t.Run(period.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { flap(t, period) })
-		})
+		for _, resets := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, refused %v", period, resets), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { flap(t, period, resets) })
+			})
+		}
 	}
 }
 
-func flap(t *testing.T, period time.Duration) {
+func flap(t *testing.T, period time.Duration, resets bool) {
 	c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+	c.net.resets.Store(resets)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
 	leader := c.leader("orders")
@@ -91,7 +96,8 @@ func flap(t *testing.T, period time.Duration) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Logf("left after %s, slowest put %s", left, slowest)
+	t.Logf("left after %s, slowest put %s, epoch %d", left, slowest, c.epoch(leader, "orders"))
+	require.LessOrEqual(t, c.epoch(leader, "orders"), ident.Epoch(2), "it deposes brokers that are well")
 	require.NotZero(t, left, "it stays in the in-sync set")
 	require.LessOrEqual(t, left, 2*time.Second)
 	require.LessOrEqual(t, slowest, 2*time.Second)
@@ -99,6 +105,32 @@ func flap(t *testing.T, period time.Duration) {
 	require.Len(t, v.Partitions[0].ISR, 2, "it joins between two flaps")
 	stop()
 	c.whole("orders")
+}
+
+// TestLinkThatRefusesDeposesNobody: the link between the leader and one follower refuses
+// connections now and then. Each of them takes the other for dead, and the third broker, which
+// reaches both, is asked before a registration is taken away.
+func TestLinkThatRefusesDeposesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.net.resets.Store(true)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.whole("orders")
+		leader := c.leader("orders")
+		stop := c.flapping(400*time.Millisecond, followers[leader][0], leader)
+		began, slowest := time.Now(), time.Duration(0)
+		for time.Since(began) < 10*time.Second {
+			asked := time.Now()
+			assert.NoError(t, c.put(leader, "orders", "m"))
+			slowest = max(slowest, time.Since(asked))
+			time.Sleep(10 * time.Millisecond)
+		}
+		stop()
+		t.Logf("slowest put %s", slowest)
+		assert.Equal(t, ident.Epoch(1), c.epoch(leader, "orders"))
+		assert.LessOrEqual(t, slowest, time.Second)
+		c.whole("orders")
+	})
 }
 
 // TestFlappingLeader: the links of the leader break and come back. Whether it leads on or is

@@ -93,7 +93,7 @@ func TestTheLargestMessageDoesNotBlockThePartition(t *testing.T) {
 	require.NoError(t, c.put("n1", "orders", "after"))
 }
 
-// /stats of a leader of several partitions, of a client that is connected elsewhere:
+// The statistics of a leader of several partitions, of a client that is connected elsewhere:
 // what its clients have in flight is what the channel has in flight.
 func TestRelayedClientsOfSeveralPartitions(t *testing.T) {
 	c := newCluster(t, 2)
@@ -105,7 +105,7 @@ func TestRelayedClientsOfSeveralPartitions(t *testing.T) {
 	for n := 0; n < 80; n++ {
 		s.next()
 	}
-	for _, topic := range c.nodes["n2"].Stats().Topics("orders", "ch", true) {
+	for _, topic := range c.nodes["n2"].Led().Topics("orders", "ch", true) {
 		ch := topic.Channels[0]
 		require.Greater(t, ch.InFlightCount, 0)
 		sum := 0

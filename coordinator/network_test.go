@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // network connects brokers, and cuts them from each other.
@@ -16,9 +17,10 @@ type network struct {
 		conns map[net.Conn]link
 		cut   map[link]bool
 	}
-	heard atomic.Pointer[func(frames []byte)] // what is sent
-	loses atomic.Bool                         // nothing that is sent arrives
-	pipes *pipes                              // connects without sockets; nil = TCP
+	heard  atomic.Pointer[func(frames []byte)] // what is sent
+	loses  atomic.Bool                         // nothing that is sent arrives
+	resets atomic.Bool                         // a link that is cut refuses connections, as the port of a dead process does
+	pipes  *pipes                              // connects without sockets; nil = TCP
 }
 
 // link is one direction between two brokers.
@@ -59,7 +61,10 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		l := link{from, n.mu.names[address]}
 		cut := n.mu.cut[l]
 		n.mu.Unlock()
-		if cut {
+		switch {
+		case cut && n.resets.Load():
+			return nil, syscall.ECONNREFUSED
+		case cut:
 			return nil, errCut
 		}
 		conn, err := n.dial(ctx, address)

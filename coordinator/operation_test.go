@@ -23,7 +23,7 @@ type operation struct {
 // paths are those of the verbs that are no /topic/ or /channel/ of the same name.
 var paths = map[string]string{
 	"topic.move": "/v1/topic/move", "topic.replication": "/v1/topic/replication",
-	"broker.decommission": "/v1/broker/decommission", "cluster.balance": "/v1/cluster/balance",
+	"broker.decommission": "/v1/broker/decommission", "broker.drain": "/v1/broker/drain", "topic.partitions": "/v1/topic/partitions", "cluster.balance": "/v1/cluster/balance",
 	"channel.seek": "/v1/channel/seek", "channel.policy": "/v1/channel/policy", "channel.order": "/channel/setorder",
 }
 
@@ -58,7 +58,7 @@ func do(ctx context.Context, b *coordinator.Broker, o operation) error {
 	}
 	r := &recording{Broker: b}
 	answer := httptest.NewRecorder()
-	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r}).
+	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b}).
 		ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil))
 	if r.err == nil && answer.Code != http.StatusOK {
 		return errors.Join(edge.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/control"
+	"github.com/lockstepmq/lockstep/coordinator/controller"
 	"github.com/lockstepmq/lockstep/coordinator/directory"
 	"github.com/lockstepmq/lockstep/coordinator/dispatch"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
@@ -74,6 +75,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Engine: b.engine, Directory: b.directory,
 		Up: b.peers.Up, Caller: b.dispatch, Gateway: b.gateway, Group: b.tasks, Log: b.log, Defaults: b.o.topicDefaults(),
 		Limits: b.o.Limits, Note: b.o.NoteCreation,
+		Snapshot: func() controller.Snapshot { return control.Snapshot(b.catalog, b.peers.Up) },
 	})
 	b.letters = upkeep.NewDeadLetters(upkeep.DeadLettersOptions{
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, Group: b.tasks, Log: b.log,

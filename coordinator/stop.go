@@ -68,14 +68,18 @@ func (b *Broker) transferAll() (left int) {
 	return left
 }
 
-// transferTarget is a live in-sync member other than this broker.
-func (b *Broker) transferTarget(v *replica.View) (ident.Node, bool) {
+// transferTarget is a live in-sync member other than this broker, a drained one only if there
+// is no other.
+func (b *Broker) transferTarget(v *replica.View) (to ident.Node, ok bool) {
 	for _, m := range v.ISR {
-		if m.Node != b.self && b.directory.Alive(m.Node) {
-			return m.Node, true
+		if m.Node == b.self || !b.directory.Alive(m.Node) {
+			continue
+		}
+		if to, ok = m.Node, true; b.catalog.Drain(to) == "" {
+			break
 		}
 	}
-	return "", false
+	return to, ok
 }
 
 // Stop transfers leaderships, leaves the cluster, and closes. The caller closes

@@ -48,7 +48,7 @@ func (c *Channel) Finish(s *Subscriber, seq ident.Sequence, in ident.Epoch) erro
 	c.mu.Lock()
 	if c.ordered && !c.ephemeral {
 		c.mu.Unlock()
-		return c.finishOrdered(s, seq, in)
+		return c.finishInOrder(seq, func() (uint16, error) { return c.finishLocked(s, seq, in) })
 	}
 	defer c.mu.Unlock()
 	_, err := c.finishLocked(s, seq, in)
@@ -64,14 +64,19 @@ func (c *Channel) finishLocked(s *Subscriber, seq ident.Sequence, in ident.Epoch
 		}
 		return 0, err
 	}
+	c.settleLocked(f)
+	return f.attempts, nil
+}
+
+// settleLocked finishes a delivery.
+func (c *Channel) settleLocked(f *delivery) {
 	c.inFlight.remove(f)
-	c.cursor.Finish(seq)
+	c.cursor.Finish(f.seq)
 	c.changedLocked()
 	if c.latency != nil {
 		now := c.p.o.Now()
 		c.latency.insert(now-f.putTime, now)
 	}
-	return f.attempts, nil
 }
 
 // finishLateLocked applies a finish for a delivery of an earlier leader. If the message waits for a
@@ -89,14 +94,14 @@ func (c *Channel) finishLateLocked(seq ident.Sequence) (uint16, error) {
 	return e.Attempts() + 1, nil
 }
 
-// finishOrdered sends the finish to the replicas at once. The channel stays shut until they have
-// it.
-func (c *Channel) finishOrdered(s *Subscriber, seq ident.Sequence, in ident.Epoch) error {
+// finishInOrder sends the finish of an ordered channel to the replicas at once. The channel stays shut until they
+// have it. finish is called under the lock; it returns as finishLocked does.
+func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error)) error {
 	p := c.p
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	c.mu.Lock()
-	attempts, err := c.finishLocked(s, seq, in)
+	attempts, err := finish()
 	if err != nil || attempts == 0 { // it was finished already, and no message waits for this finish
 		c.mu.Unlock()
 		return err

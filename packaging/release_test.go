@@ -79,6 +79,7 @@ func TestArchive(t *testing.T) {
 	for _, file := range []string{
 		"bin/nsqd", "bin/nsqctl", "etc/nsqd.toml", "systemd/nsqd.service", "man/nsqd.8.gz", "man/nsqctl-pub.1.gz",
 		"completions/nsqctl", "completions/_nsqctl", "completions/nsqctl.fish", "doc/LICENSE", "doc/CHANGELOG.md", "doc/guide/install.md",
+		"doc/reference/openapi.yaml", "doc/metrics.md", "contrib/grafana/overview.json", "contrib/prometheus/alerts.yml",
 	} {
 		require.FileExists(t, filepath.Join(dir, file))
 	}

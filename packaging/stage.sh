@@ -22,5 +22,6 @@ gzip -9nf "$dir"/man/*
 "$ctl/nsqctl" completion zsh >"$dir/completions/_nsqctl"
 "$ctl/nsqctl" completion fish >"$dir/completions/nsqctl.fish"
 cp packaging/nsqd.toml "$dir/etc/"
-cp LICENSE README.md CHANGELOG.md docs/OPERATIONS.md "$dir/doc/"
-[ ! -d docs/guide ] || cp -R docs/guide "$dir/doc/"
+cp LICENSE README.md CHANGELOG.md docs/*.md "$dir/doc/"
+cp -R docs/guide docs/reference "$dir/doc/"
+cp -R contrib "$dir/"

@@ -33,7 +33,7 @@ func newCluster(t *target) *cobra.Command {
 			return printStatus(cmd.OutOrStdout(), v, t.wide)
 		},
 	})
-	cmd.AddCommand(newClusterHealth(t), newSafeToStop(t), newDecommission(t), newBalance(t))
+	cmd.AddCommand(newClusterHealth(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t))
 	return cmd
 }
 
@@ -45,16 +45,19 @@ func newBalance(t *target) *cobra.Command {
 as few as possible, and then balances the leaders. Use it after a broker was
 added. It is not needed after a failure: a leadership returns by itself when the
 preferred replica, the first in the list, is in sync again.`,
-		Example: "  nsqctl cluster balance --wait 10m",
-		Args:    cobra.NoArgs,
+		Example: `  nsqctl cluster balance --dry-run                 # the plan, and nothing else
+  nsqctl cluster balance --wait 10m`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return placementChange{path: "/v1/cluster/balance", left: unsettled("")}.run(cmd, t)
+			return placementChange{path: "/v1/cluster/balance", plan: true, left: unsettled("")}.run(cmd, t)
 		},
 	}
 	waitFlag(cmd)
+	planFlags(cmd)
 	return cmd
 }
 
+// newDecommission makes the command of "broker" and, as it was named first, of "cluster".
 func newDecommission(t *target) *cobra.Command {
 	var cancel bool
 	cmd := &cobra.Command{
@@ -64,15 +67,18 @@ func newDecommission(t *target) *cobra.Command {
 replicas are moved to the others, a few at a time. When it has none left, stop it:
 the cluster then removes it and its member of the embedded etcd. A dead broker is
 removed as soon as it has no replicas. --cancel ends the decommission.`,
-		Example: `  nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd`,
-		Args:    cobra.ExactArgs(1),
+		Example: `  nsqctl cluster decommission n3 --dry-run         # the plan, and nothing else
+  nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd
+  nsqctl broker decommission n3 --wait 1h          # the same`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a := placementChange{path: "/v1/broker/decommission", query: url.Values{"node": args}, left: replicasOn(args[0])}
+			a := placementChange{path: "/v1/broker/decommission", query: url.Values{"node": args}, plan: !cancel, left: replicasOn(args[0])}
 			if cancel {
 				a.query.Set("cancel", "true")
 				a.left = func(edge.ClusterView) []string { return nil }
 			}
-			if err := a.run(cmd, t); err != nil || cancel || !cmd.Flags().Changed("wait") {
+			dry, _ := cmd.Flags().GetBool("dry-run") // declared by planFlags
+			if err := a.run(cmd, t); err != nil || cancel || dry || t.output == "json" || !cmd.Flags().Changed("wait") {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas left: stop it, and the cluster removes it\n", args[0])
@@ -81,6 +87,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the decommission of the broker")
 	waitFlag(cmd)
+	planFlags(cmd)
 	return cmd
 }
 
@@ -96,6 +103,7 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 		if b.Leaving {
 			note = "leaving "
 		}
+		note += drainNote(v, b)
 		if b.LowSpace {
 			note += "short of disk"
 		}

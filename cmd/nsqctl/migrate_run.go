@@ -53,14 +53,17 @@ type reporter struct {
 	said map[string]time.Time
 }
 
-func (r *reporter) report(text string) {
+func (r *reporter) report(text string) { r.about(text, text) }
+
+// about prints a line about a subject, of which it prints at most one every sayAgain.
+func (r *reporter) about(subject, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.said[text]) >= sayAgain {
+	if now := time.Now(); now.Sub(r.said[subject]) >= sayAgain {
 		if len(r.said) > 100 {
 			clear(r.said)
 		}
-		r.said[text] = now
+		r.said[subject] = now
 		r.line.clear()
 		fmt.Fprintln(r.line.out, text)
 	}

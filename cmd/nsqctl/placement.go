@@ -21,6 +21,7 @@ const placementPoll = 200 * time.Millisecond
 type placementChange struct {
 	path  string
 	query url.Values
+	plan  bool                            // GET at the path shows the plan first
 	left  func(edge.ClusterView) []string // the open steps
 	never func(edge.ClusterView) error    // error if the change can never be done; nil: no such error
 }
@@ -32,14 +33,35 @@ func waitFlag(cmd *cobra.Command) {
 
 // run requests the change and waits for it.
 func (a placementChange) run(cmd *cobra.Command, t *target) error {
+	answer := planned{Result: "started"}
+	if a.plan {
+		p, goOn, err := a.showPlan(cmd, t)
+		if err != nil || !goOn {
+			return err
+		}
+		answer.Plan = p
+	}
 	if _, err := t.CallAny(cmd.Context(), http.MethodPost, a.path, a.query); err != nil {
 		return err
 	}
-	wait, _ := cmd.Flags().GetDuration("wait") // declared by waitFlag
-	if wait == 0 {
-		return nil
+	if wait, _ := cmd.Flags().GetDuration("wait"); wait > 0 { // declared by waitFlag, if the command has it
+		if err := a.await(cmd, t, wait); err != nil {
+			return err
+		}
+		answer.Result = "done"
 	}
+	if a.plan && t.output == "json" {
+		return printJSON(cmd.OutOrStdout(), answer)
+	}
+	return nil
+}
+
+// await polls until the change is done. A terminal shows the open steps in one line.
+func (a placementChange) await(cmd *cobra.Command, t *target, wait time.Duration) error {
 	limit, said, brokers := time.After(wait), "", slices.Clone(t.Addresses)
+	line := &statusLine{out: cmd.ErrOrStderr()}
+	defer line.clear()
+	most := 0
 	for {
 		var v edge.ClusterView
 		now := ""
@@ -56,12 +78,12 @@ func (a placementChange) run(cmd *cobra.Command, t *target) error {
 			if len(left) == 0 {
 				return nil
 			}
-			now = fmt.Sprintf("%d to go: %s", len(left), left[0])
+			most = max(most, len(left))
+			now = fmt.Sprintf("%d of %d to go: %s", len(left), most, left[0])
 			brokers = append(brokers[:1], t.Others(v, brokers[0])...)
 		}
-		if now != said {
-			said = now
-			fmt.Fprintln(cmd.ErrOrStderr(), now)
+		if said = now; isTerminal(line.out) {
+			line.show(now)
 		}
 		select {
 		case <-time.After(placementPoll):

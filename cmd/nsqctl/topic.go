@@ -16,7 +16,7 @@ import (
 
 func newTopic(t *target) *cobra.Command {
 	cmd := &cobra.Command{Use: "topic", Short: "create, describe, pause, empty and delete topics"}
-	cmd.AddCommand(newTopicCreate(t), newTopicDescribe(t), newTopicList(t), newMove(t), newReplication(t))
+	cmd.AddCommand(newTopicCreate(t), newTopicDescribe(t), newTopicList(t), newMove(t), newReplication(t), newPartitions(t))
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC",

@@ -21,7 +21,7 @@ continue.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return placementChange{path: "/v1/topic/move", query: q, left: unsettled(args[0]), never: notLeaving(to)}.run(cmd, t)
+			return placementChange{path: "/v1/topic/move", query: q, plan: true, left: unsettled(args[0]), never: notLeaving(to)}.run(cmd, t)
 		},
 	}
 	f := cmd.Flags()
@@ -32,6 +32,7 @@ continue.`,
 		_ = cmd.MarkFlagRequired(name) // the flags are declared above
 	}
 	waitFlag(cmd)
+	planFlags(cmd)
 	return cmd
 }
 

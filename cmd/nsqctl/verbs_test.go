@@ -176,6 +176,7 @@ func TestWaitTriesAnotherBroker(t *testing.T) {
 	var first *httptest.Server
 	first = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/cluster" {
+			fmt.Fprint(w, "{}")
 			return
 		}
 		if views++; views > 1 {

@@ -16,6 +16,9 @@ func (p *process) measure() {
 		emit("connections", float64(http), metrics.PortHTTP)
 		consumers, producers, idle := p.tcp.Clients()
 		emit("clients", float64(consumers), "consumer")
+		if p.consumers != nil {
+			emit("clients", float64(p.consumers.Count()), "http_consumer")
+		}
 		emit("clients", float64(producers), "producer")
 		emit("clients", float64(idle), "idle")
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/metrics"
@@ -65,6 +66,7 @@ type process struct {
 	metrics    *metrics.Recorder
 	broker     *coordinator.Broker
 	tcp        *protocol.Handler
+	consumers  *httpsub.Sessions // by HTTP; nil until serve
 	lookup     *lookup.Registrar // external nsqlookupds
 	reports    sync.WaitGroup    // goroutines of report
 	quiet      context.CancelFunc
@@ -277,6 +279,9 @@ func (p *process) stop() {
 		p.quiet()
 		p.reports.Wait()
 		p.lookup.Close()
+	}
+	if p.consumers != nil {
+		p.consumers.Stop() // otherwise their polls would be waited for
 	}
 	if p.sockets != nil {
 		drain, cancel := context.WithTimeout(context.Background(), drainTimeout)

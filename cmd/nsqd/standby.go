@@ -123,6 +123,15 @@ func (s *standby) Publish(topic string, key []byte, d queue.Draft, a edge.Answer
 	a.Answer(edge.PutResult{Err: s.refused()}) // the put was never admitted
 }
 
+// PublishAt implements edge.Publisher.
+func (s *standby) PublishAt(topic string, partition int, d queue.Draft, a edge.Answerer) {
+	if b := s.broker.Load(); b != nil {
+		b.publisher.PublishAt(topic, partition, d, a)
+		return
+	}
+	a.Answer(edge.PutResult{Err: s.refused()}) // the put was never admitted
+}
+
 func (s *standby) refused() error { return fmt.Errorf("%w, not stored: %s", edge.ErrNotReady, s.why()) }
 
 // Subscribe implements edge.Subscribers.

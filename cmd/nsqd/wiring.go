@@ -20,6 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
@@ -181,10 +182,11 @@ func (p *process) serve() {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
 	page := webui.New(p.broker)
+	p.consumers = httpsub.New(p.consumerOptions(), p.broker.Subscribers(), p.broker)
 	backend := httpapi.Backend{
-		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
+		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Bodies: p.bodies, Recorder: p.metrics,
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
 		}, {
@@ -270,5 +272,18 @@ func (p *process) httpOptions() httpapi.Options {
 		MaxHeartbeatInterval: p.o.MaxHeartbeatInterval, MaxOutputBufferSize: p.o.MaxOutputBufferSize,
 		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,
 		TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
+		MsgTimeout: p.o.MsgTimeout, MaxMsgTimeout: p.o.MaxMsgTimeout, MaxReqTimeout: p.o.MaxReqTimeout, MaxInFlight: int(p.o.MaxRdyCount),
 	}
 }
+
+// consumerOptions limits the consumers by HTTP as connections: a session costs about as much.
+func (p *process) consumerOptions() httpsub.Options {
+	l := limitClients(p.files, p.o)
+	return httpsub.Options{
+		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, AnswerBytes: maxAnswerBytes,
+		RequeueOnDisconnect: p.o.RequeueOnDisconnect, Metrics: p.metrics,
+	}
+}
+
+// maxAnswerBytes bounds the messages in the answers to consumers by HTTP that are being written.
+const maxAnswerBytes = 64 << 20

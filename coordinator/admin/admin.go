@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/controller"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
@@ -63,6 +64,8 @@ type Options struct {
 	Gateway  Gateway
 	Defaults Defaults
 	Limits   Limits
+	// Snapshot is the cluster as the controller sees it.
+	Snapshot func() controller.Snapshot
 	// Note records what a client's put or subscription created, or would have created (err);
 	// nil = it is not recorded.
 	Note  func(who edge.Requester, detail string, err error)
@@ -96,7 +99,7 @@ func New(o Options) *Admin {
 		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
 	}
 	a.Channels.topics = a.Topics
-	a.Moves = &Moves{records: r}
+	a.Moves = &Moves{records: r, snapshot: o.Snapshot}
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
 	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}
@@ -107,6 +110,9 @@ func New(o Options) *Admin {
 func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 	if op, ok := op.(edge.CreateTopic); ok { // its time depends on the number of partitions
 		return a.Topics.CreateExplicitly(ctx, op)
+	}
+	if op, ok := op.(edge.SetPartitions); ok { // likewise
+		return a.Topics.SetPartitions(ctx, op)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -130,6 +136,8 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 		return a.Moves.Balance(ctx)
 	case edge.Decommission:
 		return a.Moves.Decommission(ctx, op)
+	case edge.Drain:
+		return a.Moves.Drain(ctx, op)
 	}
 	return a.doChannel(ctx, op)
 }

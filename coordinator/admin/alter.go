@@ -52,6 +52,12 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 		return s, c.leaders.onAll(ctx, t, op(s))
 	}
 	s, err = c.editChannel(ctx, t.ID, channel, func(s *meta.ChannelState) error { edit(s); return nil })
+	if err == nil { // a topic that grows reads the channel's key before or has its new partitions in its own
+		err = c.awaitChannel(ctx, t.ID, channel, s.Revision)
+		if now, ok := c.catalog.Topic(topic); ok && now.ID == t.ID {
+			t = now
+		}
+	}
 	for err == nil {
 		sent, there := op(s), false
 		if err = c.leaders.onAll(ctx, t, sent); err != nil {
@@ -98,7 +104,7 @@ func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	return c.seek(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To}, op.Partition)
+	return c.seek(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To, Idle: op.Idle}, op.Partition)
 }
 
 // Reposition is a seek that does nothing where the channel has consumers. partition −1 =

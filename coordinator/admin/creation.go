@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +37,7 @@ var errTaken = errors.New("coordinator: the topic was created by another broker"
 type creation struct {
 	spec    spec
 	id      ident.TopicID
+	first   int           // number of the first partition; 0 unless a topic grows
 	hold    time.Duration // how long it is tried
 	began   time.Time     // when it was tried first
 	places  [][]ident.Node
@@ -74,6 +77,7 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas), wish); err != nil {
 			return err
 		}
+		t.drainedLast(c.places)
 	}
 	t.awaitPeers(ctx, c.places)
 	c.stores = t.prepare(ctx, c)
@@ -90,6 +94,20 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 	err = t.write(ctx, c, old.Revision, puts)
 	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
 	return err
+}
+
+// drainedLast makes another replica the preferred leader where a drained broker would be it. A
+// drained broker is placed at all only where too few others are there.
+func (t *Topics) drainedLast(places [][]ident.Node) {
+	rank := func(n ident.Node) int {
+		if t.catalog.Drain(n) != "" {
+			return 1
+		}
+		return 0
+	}
+	for _, nodes := range places {
+		slices.SortStableFunc(nodes, func(a, b ident.Node) int { return cmp.Compare(rank(a), rank(b)) })
+	}
 }
 
 // enter waits for a place among the makers, and bounds the time there.
@@ -111,7 +129,7 @@ func (t *Topics) awaitPeers(ctx context.Context, places [][]ident.Node) {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()
 	_ = t.catalog.Await(ctx, func() bool {
-		for n := range byNode(places) {
+		for n := range byNode(places, 0) {
 			if _, live := t.catalog.LiveNode(n); live && !t.up(n) {
 				return false
 			}
@@ -128,7 +146,7 @@ func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
 	out := prepared{}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
-	for node, numbers := range byNode(c.places) {
+	for node, numbers := range byNode(c.places, c.first) {
 		if _, live := t.catalog.LiveNode(node); !live {
 			continue
 		}
@@ -168,11 +186,12 @@ func (t *Topics) release(ctx context.Context, c *creation) {
 	}
 }
 
-func byNode(places [][]ident.Node) map[ident.Node][]uint16 {
+// byNode gives the partitions of each broker; the first of the places is that of partition first.
+func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 	out := map[ident.Node][]uint16{}
 	for n, nodes := range places {
 		for _, node := range nodes {
-			out[node] = append(out[node], uint16(n))
+			out[node] = append(out[node], uint16(first+n))
 		}
 	}
 	return out
@@ -194,10 +213,16 @@ func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
 		{Key: t.keys.Topic(s.name), Value: meta.Encode(state)},
 		{Key: t.keys.Tombstone(c.id), Delete: true}, // not there: a topic that can be made has no more puts than its deletion
 	}
-	for n, nodes := range c.places {
+	return t.partitionPuts(c, puts)
+}
+
+// partitionPuts appends the values of the partitions' keys.
+func (t *Topics) partitionPuts(c *creation, puts []meta.Put) ([]meta.Put, error) {
+	for i, nodes := range c.places {
+		n := c.first + i
 		state := t.firstState(c, n, nodes)
-		if len(state.ISR) < s.minInSync {
-			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), s.minInSync, n)
+		if len(state.ISR) < c.spec.minInSync {
+			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), c.spec.minInSync, n)
 		}
 		key := t.keys.Partition(ident.Partition{Topic: c.id, Number: uint16(n)})
 		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(state)})

@@ -9,7 +9,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -36,45 +35,52 @@ func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 // finishDelete does the rest for the channel whose key has this id and says that
 // it is being deleted. Several brokers may do it at the same time.
 func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t meta.TopicState, id uint64) error {
-	if err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id}); err != nil {
-		return err
-	}
-	if err := c.dropKey(ctx, topic, channel, t.ID, id); err != nil {
-		return err
+	for grown := true; grown; {
+		err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id})
+		if err != nil {
+			return err
+		}
+		if t, grown, err = c.dropKey(ctx, topic, channel, t, id); err != nil {
+			return err
+		}
 	}
 	return c.catalog.Await(ctx, func() bool { s, ok := c.catalog.Channels(t.ID)[channel]; return !ok || s.ID != id })
 }
 
 // dropKey removes the key. A topic that loses its last channel has no first
-// one: the next begins with the messages that the topic kept.
-func (c *Channels) dropKey(ctx context.Context, topic, channel string, of ident.TopicID, id uint64) error {
+// one: the next begins with the messages that the topic kept. grown: the topic has got
+// partitions since it was asked, whose leaders may have the channel too; the key stays.
+func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked meta.TopicState, id uint64) (t meta.TopicState, grown bool, err error) {
 	unlock, err := c.lockKeys(ctx, topic)
 	if err != nil {
-		return err
+		return t, false, err
 	}
 	defer unlock()
 	for {
 		changed := c.catalog.Changed()
 		t, ok := c.catalog.Topic(topic)
-		if !ok || t.ID != of {
-			return edge.ErrTopicNotFound
+		if !ok || t.ID != asked.ID {
+			return t, false, edge.ErrTopicNotFound
 		}
-		e, s, there, err := c.channel(ctx, of, channel)
+		if t.Span() > asked.Span() {
+			return t, true, nil
+		}
+		e, s, there, err := c.channel(ctx, t.ID, channel)
 		if err != nil || !there || s.ID != id || !s.Deleting {
-			return err
+			return t, false, err
 		}
 		next := t // always written, see tryKeys
-		if next.V = meta.Version; len(c.catalog.Channels(of)) == 1 {
+		if next.V = meta.Version; len(c.catalog.Channels(t.ID)) == 1 {
 			next.FirstChannel = ""
 		}
 		puts := []meta.Put{{Key: e.Key, Delete: true}, {Key: c.keys.Topic(topic), Value: meta.Encode(next)}}
 		cmp := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision}}
 		ok, _, err = txn.Try(ctx, c.store, cmp, puts)
 		if ok && err == nil {
-			return nil
+			return t, false, nil
 		}
 		if !sleep.Until(ctx, changed, txn.Retry) {
-			return fmt.Errorf("%w: delete channel %s: %w", edge.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
+			return t, false, fmt.Errorf("%w: delete channel %s: %w", edge.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
 		}
 	}
 }

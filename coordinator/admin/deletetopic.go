@@ -55,7 +55,7 @@ func (t *Topics) tryDelete(ctx context.Context, name string, state meta.TopicSta
 		{Key: t.keys.Topic(name), Value: meta.Encode(gone)},
 		{Key: t.keys.Tombstone(state.ID), Value: meta.Encode(gone)},
 	}
-	for n := range state.Partitions {
+	for n := range state.Span() {
 		puts = append(puts, meta.Put{Key: t.keys.Partition(ident.Partition{Topic: state.ID, Number: uint16(n)}), Delete: true})
 	}
 	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}}, puts)

@@ -30,11 +30,17 @@ type leaders struct {
 	slots     chan struct{} // a place for each call that waits
 }
 
-// onAll carries out an operation at the leader of every partition: each leader is asked
-// once for all of its partitions, then for those alone that it has not done.
+// onAll carries out an operation at the leader of every partition, the new ones of a topic that
+// grows included.
 func (l *leaders) onAll(ctx context.Context, t meta.TopicState, op calls.QueueOp) error {
+	return l.onThose(ctx, t, 0, op)
+}
+
+// onThose carries out an operation at the leaders of the partitions from first on: each leader
+// is asked once for all of its partitions, then for those alone that it has not done.
+func (l *leaders) onThose(ctx context.Context, t meta.TopicState, first int, op calls.QueueOp) error {
 	op.Topic = uint64(t.ID)
-	left := l.askTogether(ctx, t, op)
+	left := l.askTogether(ctx, t, first, op)
 	results := make(chan error, len(left))
 	for _, n := range left {
 		op := op
@@ -68,9 +74,9 @@ func (e partitionErrors) Unwrap() []error { return e }
 
 // askTogether asks each leader of several partitions for all of them in one call, and
 // gives the partitions that are not known to be done.
-func (l *leaders) askTogether(ctx context.Context, t meta.TopicState, op calls.QueueOp) (left []uint16) {
+func (l *leaders) askTogether(ctx context.Context, t meta.TopicState, first int, op calls.QueueOp) (left []uint16) {
 	led := map[ident.Node][]uint16{}
-	for n := range t.Partitions {
+	for n := first; n < t.Span(); n++ {
 		leader, _ := l.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
 		led[leader.Node] = append(led[leader.Node], uint16(n))
 	}

@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/controller"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/placement"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
@@ -20,26 +23,38 @@ const transactions = 16
 
 // Moves says where replicas are to lie. The controller brings each partition there, one
 // step at a time.
-type Moves struct{ *records }
+type Moves struct {
+	*records
+	snapshot func() controller.Snapshot // the cluster as the controller sees it
+}
 
 // Move asks for a replica of one partition on another broker than now, in the same place:
 // it returns when that is written, and the controller adds, waits until it is in sync,
 // transfers the leadership, and drops.
 func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
-	t, ok := m.catalog.Topic(op.Topic)
-	if !ok {
-		return edge.ErrTopicNotFound
-	}
-	if op.Partition < 0 || op.Partition >= t.Partitions {
-		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
-	}
-	if err := m.mayReceive(op.To); err != nil {
+	id, change, err := m.moved(op)
+	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
-		return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.From)
+	return m.aim(ctx, id, change)
+}
+
+// moved checks a move, and returns its partition and the change of its replicas.
+func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
+	t, ok := m.catalog.Topic(op.Topic)
+	if !ok {
+		return id, nil, edge.ErrTopicNotFound
 	}
-	return m.aim(ctx, ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
+	if op.Partition < 0 || op.Partition >= t.Partitions {
+		return id, nil, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	}
+	if err := m.mayReceive(op.To); err != nil {
+		return id, nil, err
+	}
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
+		return id, nil, fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.From)
+	}
+	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
 		at := slices.Index(now, op.From)
 		switch {
 		case at < 0 && slices.Contains(now, op.To):
@@ -52,7 +67,7 @@ func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
 		target := slices.Clone(now)
 		target[at] = op.To
 		return target, nil
-	})
+	}, nil
 }
 
 // mayReceive reports whether replicas may be put on a broker.
@@ -64,12 +79,40 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	if m.catalog.Leaving(n) {
 		return fmt.Errorf("%w: broker %q is being decommissioned", edge.ErrInvalid, n)
 	}
+	if m.catalog.Drain(n) != "" {
+		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", edge.ErrInvalid, n, n)
+	}
 	return nil
 }
 
 // Balance spreads the replicas of all topics, and their preferred leaders, over
 // the brokers that run. A partition that is on its way already keeps its target.
 func (m *Moves) Balance(ctx context.Context) error {
+	aims := m.balanced()
+	ids := slices.SortedFunc(maps.Keys(aims), func(a, b ident.Partition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
+	})
+	errs := make([]error, len(ids))
+	tasks.Each(len(ids), transactions, func(i int) {
+		aim := aims[ids[i]]
+		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
+			if !slices.Equal(now, aim.before) {
+				return now, nil // another operator has other plans
+			}
+			return aim.after, nil
+		})
+		if errors.Is(errs[i], meta.ErrNotFound) {
+			errs[i] = nil // its topic was deleted
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// aim is where a partition's replicas are to lie, and where they are to lie after a change.
+type aim struct{ before, after []ident.Node }
+
+// balanced gives the partitions that a balance moves.
+func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node
 	for _, p := range m.catalog.Partitions() {
@@ -80,19 +123,13 @@ func (m *Moves) Balance(ctx context.Context) error {
 	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0), func(c placement.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
-	errs := make([]error, len(ids))
-	tasks.Each(len(ids), transactions, func(i int) {
-		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
-			if !slices.Equal(now, before[i]) {
-				return now, nil // another operator has other plans
-			}
-			return after[i], nil
-		})
-		if errors.Is(errs[i], meta.ErrNotFound) {
-			errs[i] = nil // its topic was deleted
+	out := map[ident.Partition]aim{}
+	for i, id := range ids {
+		if !slices.Equal(before[i], after[i]) {
+			out[id] = aim{before[i], after[i]}
 		}
-	})
-	return errors.Join(errs...)
+	}
+	return out
 }
 
 // aimed lists the replicas that a partition has, or is to have.
@@ -139,20 +176,73 @@ func (m *Moves) Decommission(ctx context.Context, op edge.Decommission) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	key, leaving := m.keys.Node(op.Node), !op.Cancel
+	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Leaving = !op.Cancel })
+}
+
+// Drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if
+// requested, moves its replicas; the request is in the broker's key, so it outlives a crash of
+// any broker. The broker stays a member of the cluster.
+func (m *Moves) Drain(ctx context.Context, op edge.Drain) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	drain := meta.DrainLeaders
+	if op.Replicas {
+		drain = meta.DrainReplicas
+	}
+	if op.Cancel {
+		drain = ""
+	} else {
+		if err := m.requireLevel("a drained broker", meta.LevelDrain); err != nil {
+			return err
+		}
+		if err := m.otherLeaders(ctx, op.Node); err != nil {
+			return err
+		}
+	}
+	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain })
+}
+
+// otherLeaders refuses to drain the last broker that may lead. The keys decide, not the catalog:
+// another drain may have been requested a moment ago.
+func (m *Moves) otherLeaders(ctx context.Context, than ident.Node) error {
+	entries, _, err := m.store.List(ctx, m.keys.Nodes())
+	if err != nil {
+		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+	}
+	for _, e := range entries {
+		s, err := meta.DecodeNode(e)
+		if err != nil {
+			return err
+		}
+		if _, runs := m.catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", edge.ErrInvalid, than)
+}
+
+// editNode changes the permanent key of a broker, and returns when it is written.
+func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.NodeState)) error {
+	key := m.keys.Node(n)
 	for {
 		e, err := m.store.Get(ctx, key)
 		if errors.Is(err, meta.ErrNotFound) {
-			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.Node)
+			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, n)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
-		s, err := meta.DecodeNode(e)
-		if err != nil || s.Leaving == leaving {
+		was, err := meta.DecodeNode(e)
+		if err != nil {
 			return err
 		}
-		s.V, s.Leaving = meta.Version, leaving
+		s := was
+		edit(&s)
+		if s.Leaving == was.Leaving && s.Drain == was.Drain {
+			return nil
+		}
+		s.V = meta.Version
 		_, _, err = txn.Try(ctx, m.store, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
 		if err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)

@@ -114,6 +114,20 @@ func (q *quotas) addTopic(who edge.Requester, name string, partitions int) error
 	return nil
 }
 
+// partitions admits n more partitions of a topic with this owner, or gives the quota that
+// refuses them.
+func (q *quotas) partitions(ctx context.Context, owner string, n int) error {
+	who := edge.RequesterOf(ctx)
+	q.mu.Lock()
+	all, own := q.catalog.Usage(who.User, q.pendingLocked)
+	q.mu.Unlock()
+	err := over(all.Partitions, n, q.limits.Partitions, "partitions (--max-partitions)", "the cluster")
+	if err == nil && owner == who.User {
+		err = over(own.Partitions, n, who.Partitions, "partitions", "user "+who.User)
+	}
+	return err
+}
+
 // channel admits a durable channel until done is called, or gives the quota that refuses it.
 // first: no other caller here creates it. A channel that is there is admitted always.
 func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(), first bool, err error) {

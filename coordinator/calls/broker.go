@@ -1,5 +1,7 @@
 package calls
 
+import "github.com/lockstepmq/lockstep/internal/ident"
+
 // The calls about brokers.
 const (
 	// Space reports whether a broker is below its disk reserve.
@@ -11,6 +13,8 @@ const (
 	// Busy reports how long the present write of a broker's journal, or pass of a core loop,
 	// has been under way.
 	Busy Method[None, BusyReply] = "broker.busy"
+	// Reaches reports whether a broker is connected to a run of another one.
+	Reaches Method[ReachesRequest, ReachesReply] = "broker.reaches"
 	// Topics gives the statistics of the partitions that a broker leads, without clients.
 	Topics Method[None, []TopicStats] = "broker.topics"
 )
@@ -29,3 +33,14 @@ type BusyReply struct{ Milliseconds int64 }
 // HideNotice names a topic and a node ("broadcast_address:http_port").
 // On the wire, by place: append only.
 type HideNotice struct{ Topic, Node string }
+
+// ReachesRequest names a run of a broker.
+// On the wire, by place: append only.
+type ReachesRequest struct {
+	Node        ident.Node
+	Incarnation ident.Incarnation
+}
+
+// ReachesReply reports whether the callee is connected to that run.
+// On the wire, by place: append only.
+type ReachesReply struct{ Reaches bool }

@@ -34,6 +34,9 @@ type PeekedMessage struct {
 	Header    []byte
 	Body      string
 	Bytes     []byte
+	Trace     uint64
+	// HeaderBytes is the header if Header is not what is stored.
+	HeaderBytes []byte
 }
 
 // PeekReplyOf is the answer that carries messages.
@@ -42,7 +45,7 @@ func PeekReplyOf(p edge.Peeked) PeekReply {
 	for i, m := range p.Messages {
 		r.Messages[i] = PeekedMessage{
 			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
-			Header: m.Header, Body: m.Body, Bytes: m.Bytes,
+			Header: m.Header, Body: m.Body, Bytes: m.Bytes, Trace: m.Trace, HeaderBytes: m.HeaderBytes,
 		}
 	}
 	return r
@@ -54,7 +57,7 @@ func (r PeekReply) Edge() edge.Peeked {
 	for i, m := range r.Messages {
 		p.Messages[i] = edge.PeekedMessage{
 			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
-			Header: m.Header, Body: m.Body, Bytes: m.Bytes,
+			Header: m.Header, Body: m.Body, Bytes: m.Bytes, Trace: m.Trace, HeaderBytes: m.HeaderBytes,
 		}
 	}
 	return p

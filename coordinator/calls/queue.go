@@ -10,6 +10,10 @@ const (
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
+	// Positions lists how far the channels of a partition are.
+	Positions Method[PositionsRequest, PositionsReply] = "queue.positions"
+	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
+	Settle Method[SettleRequest, SettleReply] = "queue.settle"
 )
 
 // The verbs of a QueueOp.
@@ -91,4 +95,67 @@ type DeferredMessage struct {
 	Sequence   uint64
 	DeadlineNS int64
 	Attempts   uint16
+}
+
+// PositionsRequest asks for the positions of the durable channels of a partition.
+// On the wire, by place: append only.
+type PositionsRequest struct {
+	Topic  uint64
+	Number uint16
+}
+
+// Partition names the partition.
+func (r PositionsRequest) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+}
+
+// PositionsReply is the answer.
+// On the wire, by place: append only.
+type PositionsReply struct{ Channels []ChannelPosition }
+
+// ChannelPosition is how far one channel is. Settled is pairs: the first sequence of a span, and the
+// one behind it.
+// On the wire, by place: append only.
+type ChannelPosition struct {
+	Channel   string
+	Confirmed uint64
+	Settled   []uint64
+	Deferred  []DeferredMessage
+	Consumers int
+}
+
+// SettleRequest carries a verb (edge.Verb) out on deliveries of a channel.
+// On the wire, by place: append only.
+type SettleRequest struct {
+	Topic    uint64
+	Number   uint16
+	Channel  string
+	Verb     string
+	DelayMS  int64 // of a requeue
+	Receipts []Receipt
+}
+
+// Partition names the partition.
+func (r SettleRequest) Partition() ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+}
+
+// Receipt names one delivery.
+// On the wire, by place: append only.
+type Receipt struct {
+	Sequence uint64
+	Epoch    uint64
+	Attempts uint16
+}
+
+// SettleReply names the receipts that were refused; the others are done.
+// On the wire, by place: append only.
+type SettleReply struct{ Refused []SettleRefusal }
+
+// SettleRefusal is the reason why a receipt was refused.
+// On the wire, by place: append only.
+type SettleRefusal struct {
+	Index int  // of the receipt in the request
+	Owner bool // the message is in flight again, by another delivery
+	Again bool // the delivery is of an earlier leader, and may be known here soon
 }

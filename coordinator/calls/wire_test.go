@@ -17,6 +17,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &None{}, Golden: "90"},
 		{Value: &SpaceNotice{}, Golden: "92a27331c3"},
 		{Value: &BusyReply{}, Golden: "9101"},
+		{Value: &ReachesReply{}, Golden: "91c3"},
+		{Value: &ReachesRequest{}, Golden: "92a2733102"},
 		{Value: &HideNotice{}, Golden: "92a27331a27332"},
 		{Value: &QueueOp{}, Golden: "9b0102a27333a2733405a27336c3c3c3c30b"},
 		{Value: &QueueOps{}, Golden: "929b0102a27333a2733405a27336c3c3c3c30b910c"},
@@ -24,6 +26,13 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &DeferredRequest{}, Golden: "950102a27333049105"},
 		{Value: &DeferredReply{}, Golden: "92919301020304"},
 		{Value: &DeferredMessage{}, Golden: "93010203"},
+		{Value: &PositionsRequest{}, Golden: "920102"},
+		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
+		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
+		{Value: &SettleRequest{}, Golden: "960102a27333a27334059193060708"},
+		{Value: &Receipt{}, Golden: "93010203"},
+		{Value: &SettleReply{}, Golden: "91919301c3c3"},
+		{Value: &SettleRefusal{}, Golden: "9301c3c3"},
 		{Value: &PrepareRequest{}, Golden: "94a27331029103a27334"},
 		{Value: &Prepared{}, Golden: "919101"},
 		{Value: &EndsReply{}, Golden: "92919501020304059196060708090a0b"},
@@ -34,8 +43,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &TransferRequest{}, Golden: "930102a27333"},
 		{Value: &DiscardRequest{}, Golden: "93010203"},
 		{Value: &PeekRequest{}, Golden: "96a2733102a2733304a27335c3"},
-		{Value: &PeekReply{}, Golden: "940102039198a2733405060708c40109a3733130c4010b"},
-		{Value: &PeekedMessage{}, Golden: "98a2733102030405c40106a27337c40108"},
+		{Value: &PeekReply{}, Golden: "94010203919aa2733405060708c40109a3733130c4010b0cc4010d"},
+		{Value: &PeekedMessage{}, Golden: "9aa2733102030405c40106a27337c4010809c4010a"},
 		{Value: &DigestRequest{}, Golden: "93a273310203"},
 		{Value: &DigestReply{}, Golden: "9ba2733102a2733304050607089194090a0b0c0d0e"},
 		{Value: &BatchDigest{}, Golden: "9401020304"},
@@ -71,7 +80,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 16, methods)
+	require.Equal(t, 19, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.
@@ -90,7 +99,7 @@ func TestConversionsKeepTheFields(t *testing.T) {
 	require.Equal(t, want, EdgeStats(StatsOf(want)))
 
 	p := edge.Peeked{Start: 1, End: 2, Next: 3, Messages: []edge.PeekedMessage{{
-		ID: "id", Partition: 4, Sequence: 5, Time: 6, DeliverAt: 7, Header: []byte("{}"), Body: "b", Bytes: []byte{8},
+		ID: "id", Partition: 4, Sequence: 5, Time: 6, DeliverAt: 7, Header: []byte("{}"), Body: "b", Bytes: []byte{8}, Trace: 9, HeaderBytes: []byte{10},
 	}}}
 	wholeBut(t, p)
 	wholeBut(t, p.Messages[0])

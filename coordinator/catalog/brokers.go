@@ -10,23 +10,35 @@ import (
 )
 
 // Candidates are the brokers to place replicas on, with their load: the live ones, or
-// if these are fewer than the replicas wanted, all that ever registered. The
-// replication factor never shrinks to the brokers that happen to be up: the replica of
-// a dead broker joins the in-sync set when the broker is back.
+// if these are fewer than the replicas wanted, the drained ones, too, and then all that ever
+// registered. The replication factor never shrinks to the brokers that happen to be up: the
+// replica of a dead broker joins the in-sync set when the broker is back.
 func (c *Catalog) Candidates(replicas int) []placement.Broker {
 	var live, away []placement.Broker
 	for _, b := range c.loads() {
-		if r, ok := c.LiveNode(b.Node); ok && !r.Transferring {
+		if c.runs(b.Node) && c.Drain(b.Node) == "" {
 			live = append(live, *b)
 		} else {
 			away = append(away, *b)
 		}
 	}
+	rank := func(n ident.Node) int {
+		if c.runs(n) {
+			return 0 // it is drained
+		}
+		return 1
+	}
 	slices.SortFunc(away, func(x, y placement.Broker) int {
-		return cmp.Or(cmp.Compare(x.Replicas, y.Replicas), cmp.Compare(x.Node, y.Node))
+		return cmp.Or(cmp.Compare(rank(x.Node), rank(y.Node)), cmp.Compare(x.Replicas, y.Replicas), cmp.Compare(x.Node, y.Node))
 	})
 	missing := max(replicas-len(live), 0) // all that run, and no more of the others than are missing
 	return append(live, away[:min(missing, len(away))]...)
+}
+
+// runs reports whether a broker is registered and does not stop.
+func (c *Catalog) runs(n ident.Node) bool {
+	r, ok := c.LiveNode(n)
+	return ok && !r.Transferring
 }
 
 // loads counts the replicas and leaderships of the brokers that stay.
@@ -54,6 +66,13 @@ func (c *Catalog) loads() map[ident.Node]*placement.Broker {
 // Leaving reports whether a broker is being decommissioned.
 func (c *Catalog) Leaving(n ident.Node) bool {
 	return slices.ContainsFunc(c.Nodes(), func(s meta.NodeState) bool { return s.Name == n && s.Leaving })
+}
+
+// Drain is the work that an operator keeps from a broker.
+func (c *Catalog) Drain(n ident.Node) meta.Drain {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.nodes[n].Drain
 }
 
 // Left reports whether a broker is decommissioned and has no replica any more: if it

@@ -108,7 +108,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	}
 	c.o.Tombstones.Collect(fence)
 	began := time.Now()
-	plan := controller.Plan(c.snapshot(), controller.Options{})
+	plan := controller.Plan(Snapshot(c.o.Catalog, c.o.Up), controller.Options{})
 	planned = time.Since(began)
 	c.carryOutAll(ctx, fence, plan)
 	if len(plan) == 0 {
@@ -190,36 +190,4 @@ func (c *Control) forget(ctx context.Context, fence meta.Compare, n ident.Node) 
 		c.o.Log.WithField("node", n).Info("FORGOTTEN: a decommissioned broker has gone, its data path can be deleted")
 	}
 	return err
-}
-
-// snapshot is the cluster as a plan is made for it. A broker that publishes that it cannot reach
-// others (EL-6) gets neither replicas nor leaderships until it withdraws that: its followers would
-// replace it at once, and the next plan would transfer the leadership to it again.
-func (c *Control) snapshot() controller.Snapshot {
-	s := controller.Snapshot{NowMS: time.Now().UnixMilli()}
-	for _, name := range c.o.Catalog.Records() {
-		if t, ok := c.o.Catalog.Record(name); ok {
-			s.Topics = append(s.Topics, controller.Topic{Name: name, State: t})
-		}
-	}
-	for _, p := range c.o.Catalog.Partitions() {
-		if state, ok := c.o.Catalog.Partition(p); ok {
-			s.Partitions = append(s.Partitions, controller.Partition{ID: p, State: state})
-		}
-	}
-	for _, n := range c.o.Catalog.Nodes() {
-		if !n.Leaving {
-			continue
-		}
-		s.Leaving = append(s.Leaving, n.Name)
-		if _, runs := c.o.Catalog.LiveNode(n.Name); !runs {
-			s.Gone = append(s.Gone, n.Name)
-		}
-	}
-	for _, b := range c.o.Catalog.Candidates(0) {
-		if r, _ := c.o.Catalog.LiveNode(b.Node); c.o.Up(b.Node) && len(r.Unreachable) == 0 {
-			s.Live = append(s.Live, b)
-		}
-	}
-	return s
 }

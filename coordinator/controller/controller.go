@@ -1,6 +1,6 @@
 // Package controller plans what one broker of a cluster does for all of them:
 // it drops tombstones that have done their work, gives leaderships back to the
-// preferred replica, and brings each partition's replicas and minimum to what
+// preferred replica, takes them from drained brokers, and brings each partition's replicas and minimum to what
 // its topic, or an operator, has set.
 //
 // It is pure: a snapshot of the metadata in, actions out. The broker that holds
@@ -15,7 +15,8 @@
 //  2. No broker fills, or is filled by, more than Options.Copies replicas at
 //     once.
 //  3. A leadership is given only to a live member of the in-sync set.
-//  4. A replica goes only when all that are to stay are in sync, and an in-sync
+//  4. A drained broker is given neither leaderships nor replicas.
+//  5. A replica goes only when all that are to stay are in sync, and an in-sync
 //     set is never below the minimum: neither when a member goes nor when the
 //     minimum is raised.
 package controller
@@ -33,9 +34,11 @@ type Snapshot struct {
 	NowMS      int64
 	Topics     []Topic
 	Partitions []Partition
-	Live       []placement.Broker // with their load; without those that leave
+	Live       []placement.Broker // with their load; without those that leave or are drained
 	Leaving    []ident.Node       // to be freed of replicas
 	Gone       []ident.Node       // of those that leave, the ones that do not run
+	Drained    []ident.Node       // to be freed of leaderships; they run
+	Staying    []ident.Node       // of those that leave, the ones that are drained: they stay members
 }
 
 // Topic is a topic's key, tombstones included.
@@ -125,6 +128,9 @@ func Plan(s Snapshot, o Options) []Action {
 // forget lists the brokers that have left and are named by no partition.
 func (s Snapshot) forget() (out []Action) {
 	for _, n := range s.Gone {
+		if slices.Contains(s.Staying, n) {
+			continue
+		}
 		if !slices.ContainsFunc(s.Partitions, func(p Partition) bool { return names(p.State, n) }) {
 			out = append(out, Forget{Node: n})
 		}
@@ -146,7 +152,9 @@ func (s Snapshot) live(n ident.Node) bool {
 	return slices.ContainsFunc(s.Live, func(b placement.Broker) bool { return b.Node == n })
 }
 
-// runs: it is live, or leaves and is not gone yet.
+func (s Snapshot) drained(n ident.Node) bool { return slices.Contains(s.Drained, n) }
+
+// runs: it is live, or drained, or leaves and is not gone yet.
 func (s Snapshot) runs(n ident.Node) bool {
-	return s.live(n) || s.leaving(n) && !slices.Contains(s.Gone, n)
+	return s.live(n) || s.drained(n) || s.leaving(n) && !slices.Contains(s.Gone, n)
 }

@@ -25,7 +25,7 @@ func newPlanner(s Snapshot, o Options) *planner {
 			continue // no leader fills these
 		}
 		for _, n := range x.State.Replicas {
-			if !inSync(x.State, n) && s.live(n) {
+			if !inSync(x.State, n) && (s.live(n) || s.drained(n)) {
 				p.busy[n]++
 				p.busy[x.State.Leader]++
 			}
@@ -42,6 +42,9 @@ func (p *planner) plan(x Partition, t meta.TopicState) Action {
 		next := s.Clone()
 		next.MinInSync = m
 		return Rewrite{Partition: x.ID, State: next}
+	}
+	if a := p.relieve(x); a != nil {
+		return a
 	}
 	wanted := p.wanted(s, t.ReplicationFactor)
 	switch {
@@ -179,10 +182,28 @@ func replace(x Partition, wanted []ident.Node) Action {
 	return Rewrite{Partition: x.ID, State: next}
 }
 
-// prefer gives the leadership back to the preferred replica.
+// relieve takes the leadership from a drained broker, if another in-sync replica lives.
+func (p *planner) relieve(x Partition) Action {
+	s := x.State
+	if !p.drained(s.Leader) {
+		return nil
+	}
+	for _, n := range s.Replicas {
+		if inSync(s, n) && p.live(n) {
+			return HandOver{Partition: x.ID, From: s.Leader, To: n}
+		}
+	}
+	return nil
+}
+
+// prefer gives the leadership back to the preferred replica: the first that is not drained.
 func (p *planner) prefer(x Partition) Action {
 	s := x.State
-	preferred := s.Replicas[0]
+	at := slices.IndexFunc(s.Replicas, func(n ident.Node) bool { return !p.drained(n) })
+	if at < 0 {
+		return nil
+	}
+	preferred := s.Replicas[at]
 	if s.Leader != preferred && inSync(s, preferred) && p.live(preferred) && p.live(s.Leader) {
 		return HandOver{Partition: x.ID, From: s.Leader, To: preferred}
 	}

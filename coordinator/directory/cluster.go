@@ -52,13 +52,13 @@ func (d *Directory) Cluster() edge.ClusterView {
 
 func (d *Directory) brokerView(n meta.NodeState) edge.BrokerView {
 	r, ok := d.o.Catalog.LiveNode(n.Name)
-	leaving := n.Leaving
+	leaving, drain := n.Leaving, n.Drain
 	if ok {
 		n = r.NodeState
 	}
 	return edge.BrokerView{
-		Leaving: leaving,
-		Name:    n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
+		Leaving: leaving, Drain: string(drain),
+		Name: n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
 		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Level: n.Level,
 		LowSpace: d.o.LowSpace(n.Name),

@@ -64,6 +64,12 @@ func newTable(r Rooms) *table {
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})
+	on(t, calls.Positions, func(_ context.Context, _ ident.Node, req calls.PositionsRequest) (calls.PositionsReply, error) {
+		return r.Queues.Positions(req)
+	})
+	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
+		return r.Queues.Settle(req)
+	})
 	on(t, calls.Ends, func(context.Context, ident.Node, calls.None) (calls.EndsReply, error) {
 		return r.Inspector.Ends(), nil
 	})
@@ -95,6 +101,10 @@ func newTable(r Rooms) *table {
 	on(t, calls.Failed, func(_ context.Context, from ident.Node, _ calls.None) (calls.None, error) {
 		r.Peers.Failed(from)
 		return calls.None{}, nil
+	})
+	on(t, calls.Reaches, func(_ context.Context, _ ident.Node, req calls.ReachesRequest) (calls.ReachesReply, error) {
+		inc, up := r.Peers.Reached(req.Node)
+		return calls.ReachesReply{Reaches: up && inc == req.Incarnation}, nil
 	})
 	on(t, calls.Busy, func(context.Context, ident.Node, calls.None) (calls.BusyReply, error) {
 		return r.Inspector.Busy(), nil

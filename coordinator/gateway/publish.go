@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"time"
 
@@ -52,6 +53,22 @@ func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a edge.Answer
 		err = edge.ErrRateLimited
 	default:
 		err = g.publish(t, anyPartition, key, d, a)
+	}
+	g.refuse(err, a)
+}
+
+// PublishAt takes one put for the partition with this number; see edge.Publisher. The topic's
+// publish rate bounds it as it bounds Publish.
+func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a edge.Answerer) {
+	err := edge.ErrNoLeader
+	switch t, ok := g.core.Topic(topic); {
+	case !ok || t.Partitions == 0:
+	case number < 0 || number >= t.Partitions:
+		err = fmt.Errorf("%w: partition must be 0 to %d, not stored", edge.ErrInvalid, t.Partitions-1)
+	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
+		err = edge.ErrRateLimited
+	default:
+		err = g.publish(t, number, nil, d, a)
 	}
 	g.refuse(err, a)
 }

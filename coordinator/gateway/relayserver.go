@@ -104,6 +104,9 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 		return
 	}
 	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client.Edge(), credit: min(o.Credit, maxCredit), since: r.g.now()}
+	if !o.Partial {
+		s.client.Edge = from
+	}
 	s.subscriber = &nsqd.Subscriber{Woken: func() { rs.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
 	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{rs.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {

@@ -13,7 +13,7 @@ import (
 // drop lets go of the replicas of a deleted topic.
 func (h *Hosting) drop(t meta.TopicState) {
 	var gone []ident.Partition
-	for n := range t.Partitions {
+	for n := range t.Span() {
 		p := ident.Partition{Topic: t.ID, Number: uint16(n)}
 		if _, stored := h.o.Store.Partition(p); stored {
 			h.o.Engine.Remove(p)

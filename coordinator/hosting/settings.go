@@ -16,7 +16,7 @@ func (h *Hosting) TopicChanged(name string) {
 	case t.Deleted:
 		h.drop(t)
 	default:
-		hosted := h.o.Engine.PartitionsOf(t.ID, t.Partitions)
+		hosted := h.o.Engine.PartitionsOf(t.ID, t.Span())
 		for _, p := range hosted {
 			p.SetLimits(limitsOf(t))
 		}
@@ -42,7 +42,7 @@ func limitsOf(t meta.TopicState) engine.Limits {
 func (h *Hosting) ChannelsChanged(t ident.TopicID) {
 	topic, _ := h.o.Catalog.Name(t)
 	state, _ := h.o.Catalog.Record(topic)
-	for _, p := range h.o.Engine.PartitionsOf(state.ID, state.Partitions) {
+	for _, p := range h.o.Engine.PartitionsOf(state.ID, state.Span()) {
 		for _, name := range p.Queue().Channels() {
 			if c, ok := p.Queue().Channel(name); ok {
 				c.SetPolicy(h.o.Catalog.Policy(t, name))

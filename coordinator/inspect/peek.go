@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,15 +85,22 @@ func (i *Inspector) PeekHere(req edge.PeekRequest) (edge.Peeked, error) {
 	if err != nil {
 		return out, err
 	}
+	limit, size := min(max(req.Limit, 0), peekMessages), 0
+	if from < out.Start && limit > 0 { // retention keeps deferred messages after their place in the log
+		read, err := p.Queue().Read(from, 1, nil)
+		if err == nil && len(read) == 1 && read[0].Seq == from {
+			size += len(read[0].Body)
+			out.Messages = append(out.Messages, peeked(p.ID(), &read[0]))
+		}
+	}
 	out.Next = max(from, out.Start)
-	limit, bytes := min(max(req.Limit, 0), peekMessages), 0
-	for len(out.Messages) < limit && bytes < peekBytes && out.Next < out.End {
+	for len(out.Messages) < limit && size < peekBytes && out.Next < out.End {
 		read, err := readNext(out.Next, limit-len(out.Messages), nil)
 		if err != nil || len(read) == 0 {
 			return out, err
 		}
 		for k := range read {
-			bytes += len(read[k].Body)
+			size += len(read[k].Body)
 			out.Messages = append(out.Messages, peeked(p.ID(), &read[k]))
 			out.Next = read[k].Seq + 1
 		}
@@ -115,9 +123,14 @@ func peekFrom(p *engine.Partition, from string, of edge.Peeked) (ident.Sequence,
 
 func peeked(p ident.Partition, m *queue.Message) edge.PeekedMessage {
 	id := nsqd.ID(p, m.Seq)
-	out := edge.PeekedMessage{ID: string(id[:]), Partition: p.Number, Sequence: m.Seq, Time: m.Time, DeliverAt: m.DeliverAt}
-	if json.Valid(m.Header) {
+	out := edge.PeekedMessage{ID: string(id[:]), Partition: p.Number, Sequence: m.Seq, Time: m.Time, DeliverAt: m.DeliverAt, Trace: m.Trace}
+	if text, err := json.Marshal(json.RawMessage(m.Header)); err == nil && len(m.Header) > 0 {
 		out.Header = m.Header
+		if !bytes.Equal(text, m.Header) {
+			out.HeaderBytes = m.Header
+		}
+	} else if len(m.Header) > 0 {
+		out.HeaderBytes = m.Header
 	}
 	if utf8.Valid(m.Body) {
 		out.Body = string(m.Body)

@@ -208,9 +208,15 @@ type TopicState struct {
 	Options           TopicOptions  `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
+	// Growing is the number of partitions that the topic is about to have: the new ones have
+	// keys and leaders, and no put goes there before all channels are there. 0 = none are new.
+	Growing int `json:"growing,omitempty"`
 
 	Revision int64 `json:"-"`
 }
+
+// Span is the number of partitions that have keys: those of the topic, and new ones.
+func (t TopicState) Span() int { return max(t.Partitions, t.Growing) }
 
 // PartitionMaxBytes is the part of max_bytes that one partition may hold; 0 = no limit.
 func (t TopicState) PartitionMaxBytes() int64 {
@@ -293,14 +299,26 @@ type NodeState struct {
 	// Leaving, in nodes/<n>: an operator decommissions the broker; its
 	// replicas are moved to others.
 	Leaving bool `json:"leaving,omitempty"`
+	// Drain, in nodes/<n>: an operator keeps work from the broker, which stays a member.
+	Drain Drain `json:"drain,omitempty"`
 	// Level is the highest feature level that the broker's build has.
 	Level int `json:"feature_level,omitempty"`
 }
 
+// Drain is the work that an operator keeps from a broker; "" = none.
+type Drain string
+
+const (
+	// DrainLeaders: its leaderships go to other in-sync replicas, and it gets no replica.
+	DrainLeaders Drain = "leaders"
+	// DrainReplicas: its replicas go to other brokers, too.
+	DrainReplicas Drain = "replicas"
+)
+
 // Level is the feature level of this build: it rises by one with each change of a
 // format or message that older builds cannot read. Such a change is used
 // only when the cluster's level has reached it.
-const Level = LevelFilters
+const Level = LevelDrain
 
 // LevelDurability is the first feature level whose brokers honour the durability in a
 // topic's key.
@@ -315,6 +333,14 @@ const LevelQuotas = 3
 // older broker that leads a partition delivers every message, and loses the filter when it
 // rewrites the key.
 const LevelFilters = 5
+
+// LevelDrain is the first feature level whose brokers keep the drain in a broker's key, and
+// give a drained broker no leadership. An older controller would give them back.
+const LevelDrain = 6
+
+// LevelGrowing is the first feature level whose brokers keep the new partitions in a topic's
+// key, and delete them with the topic.
+const LevelGrowing = 6
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

@@ -11,6 +11,87 @@ import (
 	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
+// Times of a second opinion.
+const (
+	// witnessEvery is the wait before a broker is asked again.
+	witnessEvery = 20 * time.Millisecond
+	// witnessTimeout is how long one is waited for.
+	witnessTimeout = 100 * time.Millisecond
+	// witnessNone is for how long the others have to be silent before a broker decides alone.
+	// Links that refuse connections all at once have been noticed by then.
+	witnessNone = 250 * time.Millisecond
+)
+
+// confirmed waits until no other broker reaches a run of a broker whose address refuses
+// connections here. A link that resets connections looks the same as a dead process: without
+// a second opinion one broker behind such a link takes the registration from all others, again
+// and again. It returns false if the broker is connected again, or after RevokeFor. If none
+// gives an opinion, this broker decides alone, unless a third one refuses connections too: then
+// this one may be cut off.
+func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
+	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
+	defer cancel()
+	for {
+		alive, gone := p.opinions(ctx, n, inc)
+		switch s := p.state(n); {
+		case !s.dead || s.incarnation != inc:
+			return false
+		case alive == 0 && (gone > 0 || p.alone(n)):
+			return true
+		case !sleep.Until(ctx, nil, witnessEvery):
+			p.o.Log.WithField("node", n).Info("a broker refuses connections, and no other broker confirms that it is dead: its registration ends by itself")
+			return false
+		}
+	}
+}
+
+// alone reports whether no registered broker beside this one and n can give an opinion:
+// each has been silent for witnessNone, and does not refuse connections.
+func (p *Peers) alone(n ident.Node) bool {
+	for _, r := range p.o.Catalog.LiveNodes() {
+		if r.Name == p.o.Self || r.Name == n {
+			continue
+		}
+		if s := p.state(r.Name); s.up || s.dead || time.Since(s.since) < witnessNone {
+			return false
+		}
+	}
+	return true
+}
+
+// opinions counts the brokers that reach a run of a broker, and those that do not.
+func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnation) (alive, gone int) {
+	ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	var mu sync.Mutex
+	for _, witness := range p.Others() {
+		if witness == n {
+			continue
+		}
+		asked.Go(func() {
+			r, err := calls.Reaches.Ask(ctx, p.o.Caller, witness, calls.ReachesRequest{Node: n, Incarnation: inc})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && r.Reaches:
+				alive++
+			case err == nil, calls.IsUnknown(err): // an older build trusts its peers
+				gone++
+			}
+		})
+	}
+	asked.Wait()
+	return alive, gone
+}
+
+// state is the last report about a broker.
+func (p *Peers) state(n ident.Node) peerState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.states[n]
+}
+
 // notifyDeath notifies the metadata's member here of a death, before anything that follows
 // from it is written: that would be sent to the dead member, if it led.
 func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {

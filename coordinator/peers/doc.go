@@ -8,7 +8,8 @@
 //
 //  1. A broker counts as dead only when its connections have ended and its address refuses
 //     new ones, or when it says itself that its store failed or hangs (Failed).
-//  2. A death revokes the registration of the incarnation that died, and no other.
+//  2. A death revokes the registration of the incarnation that died, and no other; if it was
+//     concluded from refused connections, only once no other broker reaches that run (confirmed).
 //  3. A machine that is introduced to its peers sees neither an old state last nor none at
 //     all: events are posted under the lock. Posting never blocks.
 //  4. The metadata's member on this broker is notified of a death before a write that follows
@@ -18,6 +19,6 @@
 //
 // # Goroutines
 //
-// Short ones that notify of a death and revoke a registration, in the caller's group.
+// Short ones that ask for second opinions, notify of a death and revoke a registration, in the caller's group.
 // KeepUnreachable runs in a goroutine of the caller, until its context ends.
 package peers

@@ -92,13 +92,10 @@ func New(o Options) *Peers {
 // called, by the goroutine that applies the metadata.
 func (p *Peers) Changed() <-chan struct{} { return p.changed }
 
-// Peer takes a change of a peer's connection (rpc.Handler). refused: the process of that
-// incarnation is gone.
+// Peer takes a change of a peer's connection (rpc.Handler). refused: the address of that
+// incarnation's process refuses connections.
 func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	s := peerState{incarnation: inc, up: up, dead: refused && !up, since: time.Now()}
-	if s.dead {
-		p.o.Group.Go(func(ctx context.Context) { p.notifyDeath(ctx, n) })
-	}
 	p.mu.Lock()
 	if was := p.mu.states[n]; was.up == up && !was.since.IsZero() {
 		s.since = was.since
@@ -111,7 +108,12 @@ func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 		p.o.Lost(n)
 	}
 	if s.dead {
-		p.o.Group.Go(func(ctx context.Context) { p.revoke(ctx, n, inc) })
+		p.o.Group.Go(func(ctx context.Context) {
+			if p.confirmed(ctx, n, inc) {
+				p.notifyDeath(ctx, n)
+				p.revoke(ctx, n, inc)
+			}
+		})
 	}
 	p.o.Catalog.Notify()
 }

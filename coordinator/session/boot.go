@@ -47,7 +47,8 @@ func (s *Session) Announce(ctx context.Context) error {
 			return err
 		}
 		r := s.o.File.Record()
-		s.node.V, s.node.Boot, s.node.Disk, s.node.Leaving = meta.Version, r.Boot, string(r.Disk), known.Leaving
+		s.node.V, s.node.Boot, s.node.Disk = meta.Version, r.Boot, string(r.Disk)
+		s.node.Leaving, s.node.Drain = known.Leaving, known.Drain
 		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
 		ok, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, put)
 		if err != nil {

@@ -75,6 +75,15 @@ type SetReplication struct {
 	Malformed                    error
 }
 
+// SetPartitions raises the number of partitions of a topic; it is never lowered. Reorder allows it
+// for an ordered topic, whose keys may go to other partitions then.
+type SetPartitions struct {
+	Topic      string
+	Partitions int
+	Reorder    bool
+	Malformed  error
+}
+
 // Balance spreads replicas and leaders over the brokers.
 type Balance struct{}
 
@@ -83,6 +92,14 @@ type Decommission struct {
 	Node      ident.Node
 	Cancel    bool
 	Malformed error
+}
+
+// Drain takes the leaderships of a broker away, and its replicas if requested, and keeps new ones
+// from it until that is cancelled. The broker stays a member of the cluster.
+type Drain struct {
+	Node             ident.Node
+	Replicas, Cancel bool
+	Malformed        error
 }
 
 // CreateChannel makes a channel. One that exists with another From, Ordered or Filter, if these
@@ -112,6 +129,7 @@ type SeekChannel struct {
 	Topic, Channel string
 	To             string // earliest | latest | <time> | <sequence>
 	Partition      int    // −1 = all
+	Idle           bool   // only where the channel has no consumers
 	Malformed      error
 }
 
@@ -176,10 +194,16 @@ func (o MoveReplica) Target() (topic, channel string) { return o.Topic, "" }
 func (o SetReplication) Target() (topic, channel string) { return o.Topic, "" }
 
 // Target implements Operation.
+func (o SetPartitions) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
 func (Balance) Target() (topic, channel string) { return "", "" }
 
 // Target implements Operation.
 func (Decommission) Target() (topic, channel string) { return "", "" }
+
+// Target implements Operation.
+func (Drain) Target() (topic, channel string) { return "", "" }
 
 // Target implements Operation.
 func (o CreateChannel) Target() (topic, channel string) { return o.Topic, o.Channel }
@@ -227,10 +251,21 @@ func (o SetReplication) Validate() error {
 }
 
 // Validate implements Operation.
+func (o SetPartitions) Validate() error {
+	if o.Malformed == nil && o.Partitions == 0 {
+		return fmt.Errorf("%w: name partitions", ErrInvalid)
+	}
+	return o.Malformed
+}
+
+// Validate implements Operation.
 func (Balance) Validate() error { return nil }
 
 // Validate implements Operation.
 func (o Decommission) Validate() error { return o.Malformed }
+
+// Validate implements Operation.
+func (o Drain) Validate() error { return o.Malformed }
 
 // Validate implements Operation. From is checked where channels of subscriptions are, too.
 func (o CreateChannel) Validate() error {

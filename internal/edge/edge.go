@@ -67,6 +67,9 @@ type Publisher interface {
 	// Publish takes one put. Local, forwarded, held and retried puts look the
 	// same. Request ids are filled in here. key nil = any partition.
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
+	// PublishAt is Publish to the partition with this number. ErrInvalid: the topic does not
+	// have it.
+	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
 }
 
 // Answerer receives the answer to one put, once. Answer must not block.
@@ -165,6 +168,8 @@ type Channels interface {
 	// CancelDeferred finishes delayed messages and returns their number;
 	// messages that are not delayed (any more) stay as they are.
 	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
+	// Positions lists how far each durable channel of a topic is, in each partition.
+	Positions(ctx context.Context, topic string) ([]ChannelPosition, error)
 	// Redrive moves up to limit messages back from the channel's dead-letter
 	// topic and returns how many.
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
@@ -198,6 +203,30 @@ type DeferredMessage struct {
 	Partition  int    `json:"partition"`
 	DeadlineNS int64  `json:"deadline"` // unix ns
 	Attempts   uint16 `json:"attempts"`
+}
+
+// ChannelPosition is how far one channel is in one partition. Every message below Confirmed is
+// finished, or in Deferred. Messages in Settled, above it, are finished or in Deferred, too.
+type ChannelPosition struct {
+	Channel   string             `json:"channel"`
+	Partition int                `json:"partition"`
+	Confirmed ident.Sequence     `json:"confirmed"`
+	Settled   []SequenceSpan     `json:"settled,omitempty"`
+	Deferred  []DeferredPosition `json:"deferred,omitempty"` // by sequence
+	Consumers int                `json:"consumers"`
+}
+
+// SequenceSpan is the messages from From to To−1.
+type SequenceSpan struct {
+	From ident.Sequence `json:"from"`
+	To   ident.Sequence `json:"to"`
+}
+
+// DeferredPosition is a message that was delivered or delayed, and is not finished.
+type DeferredPosition struct {
+	Sequence   ident.Sequence `json:"sequence"`
+	DeadlineNS int64          `json:"deadline,omitempty"` // unix ns; 0: due
+	Attempts   uint16         `json:"attempts,omitempty"`
 }
 
 // Stats gives the queues that this broker leads. Only leaders report: tools that sum over
@@ -315,9 +344,10 @@ type BrokerView struct {
 	RPCAddress   string            `json:"rpc_address"`
 	Zone         string            `json:"zone"`
 	Version      string            `json:"version"`
-	Leaving      bool              `json:"leaving"`       // it is being decommissioned: its replicas go to others
-	Level        int               `json:"feature_level"` // of its build
-	LowSpace     bool              `json:"low_space"`     // it is below its disk reserve: puts to its partitions are refused
+	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
+	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": it gets none of them, and gives up those that it has
+	Level        int               `json:"feature_level"`   // of its build
+	LowSpace     bool              `json:"low_space"`       // it is below its disk reserve: puts to its partitions are refused
 }
 
 // TopicView is one topic of the cluster view.

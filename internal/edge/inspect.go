@@ -51,6 +51,10 @@ type PeekedMessage struct {
 	Header    json.RawMessage `json:"header,omitempty"`
 	Body      string          `json:"body,omitempty"`
 	Bytes     []byte          `json:"body_base64,omitempty"`
+	Trace     uint64          `json:"trace,omitempty"`
+	// HeaderBytes is the header as it is stored, if Header cannot be that: JSON that is encoded
+	// again loses its white space.
+	HeaderBytes []byte `json:"header_base64,omitempty"`
 }
 
 // DigestRequest asks for the checksums of a replica from an offset on.

@@ -92,6 +92,9 @@ type ClientStats struct {
 	TLSNegotiatedProtocolIsMutual bool       `json:"tls_negotiated_protocol_is_mutual"`
 	// Relayed: it is connected elsewhere, and its counts are of one partition.
 	Relayed bool `json:"-"`
+	// Edge is the broker that a relayed client is connected to, if the client is subscribed to all
+	// partitions.
+	Edge ident.Node `json:"-"`
 }
 
 // PubCount counts the messages of a producer to its first topic.

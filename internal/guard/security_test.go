@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
@@ -73,6 +76,7 @@ type everything struct {
 	edge.Channels
 	edge.Inspector
 	edge.Recovery
+	edge.Planner
 }
 
 // table tries every route with every identity.
@@ -188,10 +192,11 @@ func TestTables(t *testing.T) {
 	defer cluster.Close()
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
-		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Metrics: http.NotFoundHandler(),
+		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
 		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
-		Users:  r, Guard: g,
+		Users:  r, Guard: g, Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}
+	defer b.Consumers.Stop()
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
 	text := "### HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
 		"\n### The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +
@@ -238,4 +243,33 @@ func TestStatementsHaveTests(t *testing.T) {
 			require.True(t, tests[name], "there is no %s", name)
 		}
 	}
+}
+
+// TestReservedHeadersTakeMoreThanPublishing: a client that may only publish could withhold a message from all channels but
+// one, or pass it off as the copy of another.
+func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
+	g, _, columns := identities(t)
+	cluster := edgetest.New()
+	defer cluster.Close()
+	require.NoError(t, cluster.Do(t.Context(), edge.CreateTopic{Topic: "t"}))
+	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 1000}, httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
+	status := func(column, header string) int {
+		body, _, err := msgstream.AppendMessage(nil, 0, &msgstream.Message{Header: []byte(header), Body: []byte("b")})
+		require.NoError(t, err)
+		q := httptest.NewRequest("POST", "/v1/topic/append?topic=t&partition=0", bytes.NewReader(body))
+		for _, c := range columns {
+			if c.name == column {
+				q.Header.Set("Authorization", "Bearer "+c.token)
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, q)
+		return w.Code
+	}
+	require.Equal(t, http.StatusOK, status("publish", ""))
+	require.Equal(t, http.StatusOK, status("publish", `{"k":"v"}`))
+	for _, header := range []string{`{"##only_channel":"c"}`, `{"##origin":"east:1:0:7"}`, `{"\u0023#only_channel":"c"}`} {
+		require.Equal(t, http.StatusForbidden, status("publish", header), header)
+	}
+	require.Equal(t, http.StatusForbidden, status("consume", ""))
 }

@@ -73,6 +73,8 @@ const (
 	NoController     = "no_controller"
 	LeavingStuck     = "leaving_stuck"
 	NoBrokers        = "no_brokers"
+	Drained          = "drained"
+	DrainStuck       = "drain_stuck"
 )
 
 // kind is an alarm about partitions, without its places.
@@ -191,6 +193,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 					"add a broker, or lower the replication factor: nsqctl topic replication --help")
 			}
 		}
+		r.drained(v, b, alive)
 	}
 	switch {
 	case len(alive) == 0:
@@ -211,16 +214,53 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 	return r.Alarms
 }
 
-// stuckOn returns the reason why a broker's replicas cannot be moved away, "" if they can.
-func stuckOn(v edge.ClusterView, n ident.Node) string {
-	staying := 0
-	for _, b := range v.Brokers {
-		if !b.Leaving {
-			staying++
-		}
+// drained reports a broker that an operator keeps work from: nothing is wrong with it, but it is
+// easily forgotten.
+func (r *Report) drained(v edge.ClusterView, b edge.BrokerView, alive map[ident.Node]bool) {
+	if b.Drain == "" {
+		return
+	}
+	where := []string{string(b.Name)}
+	stuck := ""
+	if b.Drain == drainReplicas {
+		stuck = stuckOn(v, b.Name)
 	}
 	for _, t := range v.Topics {
 		for _, p := range t.Partitions {
+			if stuck == "" && b.Alive && p.Leader == b.Name && !otherLeader(v, p, alive) {
+				stuck = place(t, p) + " has no other live in-sync replica that could lead"
+			}
+		}
+	}
+	if stuck != "" {
+		r.raise(Degraded, DrainStuck, where, fmt.Sprintf("broker %s cannot be drained: %s", b.Name, stuck),
+			"start the dead brokers, add a broker, or end the drain: nsqctl broker undrain "+string(b.Name))
+		return
+	}
+	r.raise(Well, Drained, where, fmt.Sprintf("broker %s is drained (%s): it leads nothing and gets no replica", b.Name, b.Drain),
+		"when its maintenance is done: nsqctl broker undrain "+string(b.Name))
+}
+
+// drainReplicas is the drain (meta.DrainReplicas) of a broker whose replicas go, too.
+const drainReplicas = "replicas"
+
+// otherLeader reports whether an in-sync replica other than the leader lives and is not drained.
+func otherLeader(v edge.ClusterView, p edge.PartitionView, alive map[ident.Node]bool) bool {
+	return slices.ContainsFunc(v.Brokers, func(b edge.BrokerView) bool {
+		return b.Name != p.Leader && alive[b.Name] && b.Drain == "" && slices.Contains(p.ISR, b.Name)
+	})
+}
+
+// stuckOn returns the reason why a broker's replicas cannot be moved away, "" if they can.
+func stuckOn(v edge.ClusterView, n ident.Node) string {
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			staying := 0 // brokers that may have a replica of it
+			for _, b := range v.Brokers {
+				if !b.Leaving && b.Drain != drainReplicas && (b.Drain == "" || slices.Contains(p.Replicas, b.Name)) {
+					staying++
+				}
+			}
 			if slices.Contains(p.Replicas, n) && t.ReplicationFactor > staying {
 				return fmt.Sprintf("%s has the replication factor %d, and %s", place(t, p), t.ReplicationFactor, plural(staying, "broker stays", "brokers stay"))
 			}
@@ -268,9 +308,9 @@ func SafeToStop(v edge.ClusterView, n ident.Node) ([]string, error) {
 	if !v.Brokers[i].Alive {
 		return nil, nil // it is stopped: the other faults are no reason against that
 	}
+	reasons := undrained(v, v.Brokers[i])
 	alive := living(v)
 	delete(alive, n)
-	var reasons []string
 	for _, t := range v.Topics {
 		for _, p := range t.Partitions {
 			if !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n) {
@@ -282,6 +322,34 @@ func SafeToStop(v edge.ClusterView, n ident.Node) ([]string, error) {
 		}
 	}
 	return reasons, nil
+}
+
+// undrained is the reason against stopping a broker whose drain is under way; none if it has no
+// drain, or if the drain is done.
+func undrained(v edge.ClusterView, b edge.BrokerView) []string {
+	leads, replicas := Load(v, b.Name)
+	switch {
+	case b.Drain != "" && leads > 0:
+		return []string{fmt.Sprintf("its drain is not finished: it leads %s", plural(leads, "partition", "partitions"))}
+	case b.Drain == drainReplicas && replicas > 0:
+		return []string{fmt.Sprintf("its drain is not finished: it has %s", plural(replicas, "replica", "replicas"))}
+	}
+	return nil
+}
+
+// Load counts the partitions that a broker leads, and its replicas.
+func Load(v edge.ClusterView, n ident.Node) (leads, replicas int) {
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			if p.Leader == n {
+				leads++
+			}
+			if slices.Contains(p.Replicas, n) || slices.Contains(p.ISR, n) {
+				replicas++
+			}
+		}
+	}
+	return leads, replicas
 }
 
 // without returns the harm to a partition if only the given brokers are alive; "" if none.

@@ -51,7 +51,12 @@ func TestAssess(t *testing.T) {
 		"disk full":        {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Unsafe, []string{health.LowSpace}},
 		"no metadata":      {func(v *edge.ClusterView) { v.MetadataUnheardMS = 5000; v.Controller = "" }, health.Degraded, []string{health.MetadataSilent}},
 		"no controller":    {func(v *edge.ClusterView) { v.Controller = "" }, health.Degraded, []string{health.NoController}},
-		"cannot leave":     {func(v *edge.ClusterView) { v.Brokers[2].Leaving = true }, health.Degraded, []string{health.LeavingStuck}},
+		"drained":          {func(v *edge.ClusterView) { v.Brokers[1].Drain = "leaders" }, health.Well, []string{health.Drained}},
+		"drained, no other leads": {func(v *edge.ClusterView) {
+			v.Brokers[0].Drain, v.Brokers[1].Drain, v.Brokers[2].Drain = "leaders", "leaders", "leaders"
+		}, health.Degraded, []string{health.DrainStuck, health.Drained, health.Drained}},
+		"replicas drained, no other broker": {func(v *edge.ClusterView) { v.Brokers[2].Drain = "replicas" }, health.Degraded, []string{health.DrainStuck}},
+		"cannot leave":                      {func(v *edge.ClusterView) { v.Brokers[2].Leaving = true }, health.Degraded, []string{health.LeavingStuck}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := three()
@@ -110,6 +115,13 @@ func TestSafeToStop(t *testing.T) {
 	require.Contains(t, reasons(v, "n1")[0], "one live disk")
 	v.Topics[0].Partitions[0].ISR = []ident.Node{"n1"}
 	require.Contains(t, reasons(v, "n1")[0], "no live in-sync replica")
+	v = three()
+	v.Brokers[0].Drain = "leaders"
+	require.Contains(t, reasons(v, "n1")[0], "its drain is not finished: it leads 1 partition")
+	v.Topics[0].Partitions[0].Leader = "n2"
+	require.Empty(t, reasons(v, "n1"))
+	v.Brokers[0].Drain = "replicas"
+	require.Contains(t, reasons(v, "n1")[0], "it has 1 replica")
 	v = three()
 	v.MetadataUnheardMS = 1
 	require.NotEmpty(t, reasons(v, "n1"))

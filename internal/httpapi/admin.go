@@ -30,7 +30,8 @@ func (a *api) createTopic(r *http.Request) (any, error) {
 }
 
 // clusterOp: POST /v1/cluster/balance spreads replicas and leaders over the brokers;
-// /v1/broker/decommission?node=[&cancel=true] moves all replicas off one of them.
+// /v1/broker/decommission?node=[&cancel=true] moves all replicas off one of them;
+// /v1/broker/drain?node=[&replicas=true][&cancel=true] its leaderships, and its replicas.
 func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
 		values, err := query(r)
@@ -43,7 +44,8 @@ func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 
 // topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ
 // /v1/topic/move?topic=&partition=&from=&to= and
-// /v1/topic/replication?topic=&replication_factor=&min_in_sync=. As in NSQ the name is not
+// /v1/topic/replication?topic=&replication_factor=&min_in_sync= and
+// /v1/topic/partitions?topic=&partitions=[&reorder=true]. As in NSQ the name is not
 // checked: an invalid name is a topic that is not found.
 func (a *api) topicOp(read func(topic string, values url.Values) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {

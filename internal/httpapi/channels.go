@@ -16,17 +16,18 @@ const defaultListed = 1000
 // channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and one of its
 // replicated fork.
 func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
-	post("/v1/channel/seek", takes(a.channelOp(readSeek), "topic", "channel", "to", "partition"))
-	post("/v1/channel/policy", takes(a.channelOp(readPolicy), policyArguments...))
-	post("/channel/setorder", takes(a.channelOp(readOrder), "topic", "channel", "order"))
+	post("/v1/channel/seek", a.channelOp(readSeek))
+	post("/v1/channel/policy", a.channelOp(readPolicy))
+	post("/channel/setorder", a.channelOp(readOrder))
 	if a.b.Channels == nil {
 		return
 	}
-	get("/v1/topic/channels", takes(a.channelViews, "topic"))
-	get("/v1/channel/policy", takes(a.policy, "topic", "channel"))
-	get("/v1/channel/deferred", takes(a.deferred, "topic", "channel", "limit"))
-	post("/v1/channel/deferred/cancel", takes(a.cancelDeferred, "topic", "channel", "id"))
-	post("/v1/channel/redrive", takes(a.redrive, "topic", "channel", "limit"))
+	get("/v1/topic/channels", a.channelViews)
+	get("/v1/topic/positions", a.positions)
+	get("/v1/channel/policy", a.policy)
+	get("/v1/channel/deferred", a.deferred)
+	post("/v1/channel/deferred/cancel", a.cancelDeferred)
+	post("/v1/channel/redrive", a.redrive)
 }
 
 // channelViews: GET /v1/topic/channels?topic=.
@@ -39,7 +40,20 @@ func (a *api) channelViews(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]edge.ChannelView{"channels": list(views)}, nil
+	return viewsReply{list(views)}, nil
+}
+
+// positions: GET /v1/topic/positions?topic=.
+func (a *api) positions(r *http.Request) (any, error) {
+	topic, _, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.b.Channels.Positions(r.Context(), topic)
+	if err != nil {
+		return nil, err
+	}
+	return positionsReply{list(all)}, nil
 }
 
 // policy: GET /v1/channel/policy?topic=&channel=.
@@ -61,7 +75,7 @@ func (a *api) deferred(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"messages": all}, nil
+	return deferredReply{all}, nil
 }
 
 // cancelDeferred: POST /v1/channel/deferred/cancel?topic=&channel=&id=; id may be repeated.
@@ -84,7 +98,7 @@ func (a *api) cancelDeferred(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]int{"cancelled": cancelled}, nil
+	return cancelledReply{cancelled}, nil
 }
 
 // redrive: POST /v1/channel/redrive?topic=&channel=&limit=. The answer has the number of
@@ -101,7 +115,7 @@ func (a *api) redrive(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]int{"redriven": moved}, nil
+	return redrivenReply{moved}, nil
 }
 
 // limitedNames reads the channel and the largest number of messages.

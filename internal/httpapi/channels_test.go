@@ -44,6 +44,16 @@ func (a *askedChannels) CancelDeferred(_ context.Context, _, _ string, ids []edg
 	return len(ids), nil
 }
 
+func (a *askedChannels) Positions(_ context.Context, topic string) ([]edge.ChannelPosition, error) {
+	if topic != "t" {
+		return nil, edge.ErrTopicNotFound
+	}
+	return []edge.ChannelPosition{{
+		Channel: "c", Confirmed: 7, Settled: []edge.SequenceSpan{{From: 9, To: 11}},
+		Deferred: []edge.DeferredPosition{{Sequence: 3, DeadlineNS: 5, Attempts: 2}}, Consumers: 1,
+	}}, nil
+}
+
 func (a *askedChannels) Redrive(_ context.Context, _, _ string, limit int) (int, error) {
 	if a.limit = limit; limit == 7 {
 		return 3, edge.ErrNoLeader
@@ -66,6 +76,9 @@ func TestChannelEndpoints(t *testing.T) {
 		{"POST /v1/channel/redrive" + where, `200 {"redriven":1000}`},
 		{"POST /v1/channel/redrive" + where + "&limit=7", message(503, "3 were redriven, then: no leader, not stored")},
 		{"POST /channel/setorder" + where + "&order=true", message(404, "TOPIC_NOT_FOUND")},
+		{"GET /v1/topic/positions?topic=t", `200 {"positions":[{"channel":"c","partition":0,"confirmed":7,"settled":[{"from":9,"to":11}],` +
+			`"deferred":[{"sequence":3,"deadline":5,"attempts":2}],"consumers":1}]}`},
+		{"GET /v1/topic/positions?topic=x", message(404, "TOPIC_NOT_FOUND")},
 		{"GET /v1/topic/channels?topic=t", `200 {"channels":[{"channel":"c","ordered":true,"paused":false}]}`},
 		{"GET /v1/topic/channels?topic=x", message(404, "TOPIC_NOT_FOUND")},
 		{"GET /v1/topic/channels", message(400, "MISSING_ARG_TOPIC")},

@@ -35,17 +35,21 @@ func (a *api) door(rules []Rule) *door {
 	return d
 }
 
-// HandlerFunc adds a route. It panics if the route has no rule.
+// HandlerFunc adds a route. It panics if the route has no rule or no description.
 func (d *door) HandlerFunc(method, path string, h http.HandlerFunc) { d.Handler(method, path, h) }
 
-// Handler adds a route. It panics if the route has no rule.
+// Handler adds a route. It panics if the route has no rule or no description.
 func (d *door) Handler(method, path string, h http.Handler) {
 	rule, ok := d.rules[method+" "+path]
 	if !ok {
 		panic("httpapi: " + method + " " + path + " has no right: add a rule to rights.go")
 	}
+	route, ok := DescriptionOf(method, path)
+	if !ok {
+		panic("httpapi: " + method + " " + path + " is not described: add its arguments to routes.go")
+	}
 	d.served[method+" "+path] = true
-	d.inner.Handler(method, path, d.api.guarded(rule, h))
+	d.inner.Handler(method, path, d.api.guarded(rule, d.api.takes(route, h)))
 }
 
 // ServeHTTP keeps foreign pages out before a route is looked for.

@@ -19,6 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
@@ -31,6 +32,7 @@ var (
 		"topic=t&channel=c&max_attempts=3&dead_letter_topic=d&retry_backoff=1s,2,1m,0.1", "topic=t&partition=0&from=n1&confirm=t/0&discard=1", "node=n1&cancel=true",
 		"name=u&admin=true", "user=u&topic=*&rights=publish,consume", "user=u&cluster=observe", "topic=t&partition=1&limit=9&node=n1&uncommitted=true",
 		"topic=t&channel=c&id=0123456789abcdef", "topic=t&replication_factor=3&min_in_sync=2", "topic=t&partition=0&from=n1&to=n2", "topic=t&channel=c&order=true",
+		"topic=t&channel=c&max=2&wait=1ms&max_in_flight=3&msg_timeout=9&client=x&encoding=base64", "topic=t&channel=c&receipt=0123456789abcdef-1-1-1&delay=5",
 	}
 	bodies = []string{"", "one\ntwo\n", "\x00\x00\x00\x01\x00\x00\x00\x01x", "\xff\xff\xff\xff", `["127.0.0.1:1"]`, "debug"}
 )
@@ -63,6 +65,7 @@ type fuzzed struct {
 	users   *access.Registry
 	root    string // the administrator's token
 	cluster *edgetest.Cluster
+	polls   *httpsub.Sessions
 	doors   [2]http.Handler
 	rules   [2][]httpapi.Rule
 	served  int
@@ -73,32 +76,37 @@ const keptCluster = 2048
 
 func newFuzzed(f *testing.F) *fuzzed {
 	s := &fuzzed{rules: [2][]httpapi.Rule{httpapi.NSQDRules(), httpapi.LookupRules()}}
-	s.users, s.root = fuzzedUsers(f)
+	s.users, s.root = someUsers(f)
 	s.renew()
-	f.Cleanup(func() { s.cluster.Close() })
+	f.Cleanup(func() {
+		s.polls.Stop()
+		s.cluster.Close()
+	})
 	return s
 }
 
 // renew makes an empty cluster with its handlers.
 func (s *fuzzed) renew() {
 	if s.cluster != nil {
+		s.polls.Stop()
 		s.cluster.Close()
 	}
 	s.cluster = edgetest.New()
+	s.polls = httpsub.New(httpsub.Options{MaxSessions: 1000}, s.cluster, nil)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	b := httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
 		Inspector: inspected{}, Recovery: inspected{}, Config: &config{level: "info"}, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
-		Users:   s.users, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
+		Users:   s.users, Consumers: s.polls, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
 	}
-	o := httpapi.Options{Version: "1.3.0", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0)}
+	o := httpapi.Options{Version: "1.3.0", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0), MsgTimeout: time.Second, MaxMsgTimeout: time.Second, MaxReqTimeout: time.Second, MaxInFlight: 5}
 	s.doors = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
 }
 
-// fuzzedUsers has one administrator, whose name no mutation finds.
-func fuzzedUsers(f *testing.F) (users *access.Registry, root string) {
+// someUsers has one administrator, whose name no mutation finds.
+func someUsers(f testing.TB) (users *access.Registry, root string) {
 	store := meta.NewMemory()
 	log := logrus.New()
 	log.SetOutput(io.Discard)

@@ -17,30 +17,33 @@ func (a *api) health() string {
 	return "OK"
 }
 
+// infoReply is the answer of /info.
+type infoReply struct {
+	Version                string `json:"version"`
+	BroadcastAddress       string `json:"broadcast_address"`
+	Hostname               string `json:"hostname"`
+	HTTPPort               int    `json:"http_port"`
+	TCPPort                int    `json:"tcp_port"`
+	StartTime              int64  `json:"start_time"`
+	MaxHeartbeatInterval   int64  `json:"max_heartbeat_interval"`
+	MaxOutputBufferSize    int64  `json:"max_output_buffer_size"`
+	MaxOutputBufferTimeout int64  `json:"max_output_buffer_timeout"`
+	MaxDeflateLevel        int    `json:"max_deflate_level"`
+	TopologyZone           string `json:"topology_zone"`
+	TopologyRegion         string `json:"topology_region"`
+	NodeName               string `json:"node_name"`
+	NodeID                 int64  `json:"node_id"`
+	Durability             string `json:"durability"`
+	LockstepVersion        string `json:"lockstep_version"`
+	Commit                 string `json:"commit"`
+	FeatureLevel           int    `json:"feature_level"`
+}
+
 // info: GET /info. Durations are in nanoseconds, as in NSQ. The version is NSQ's; the fields
 // behind topology_region are this product's.
 func (a *api) info(*http.Request) (any, error) {
 	o := &a.opts
-	return struct {
-		Version                string `json:"version"`
-		BroadcastAddress       string `json:"broadcast_address"`
-		Hostname               string `json:"hostname"`
-		HTTPPort               int    `json:"http_port"`
-		TCPPort                int    `json:"tcp_port"`
-		StartTime              int64  `json:"start_time"`
-		MaxHeartbeatInterval   int64  `json:"max_heartbeat_interval"`
-		MaxOutputBufferSize    int64  `json:"max_output_buffer_size"`
-		MaxOutputBufferTimeout int64  `json:"max_output_buffer_timeout"`
-		MaxDeflateLevel        int    `json:"max_deflate_level"`
-		TopologyZone           string `json:"topology_zone"`
-		TopologyRegion         string `json:"topology_region"`
-		NodeName               string `json:"node_name"`
-		NodeID                 int64  `json:"node_id"`
-		Durability             string `json:"durability"`
-		LockstepVersion        string `json:"lockstep_version"`
-		Commit                 string `json:"commit"`
-		FeatureLevel           int    `json:"feature_level"`
-	}{
+	return infoReply{
 		o.Version, o.BroadcastAddress, o.Hostname, o.HTTPPort, o.TCPPort, o.StartTime.Unix(),
 		int64(o.MaxHeartbeatInterval), o.MaxOutputBufferSize, int64(o.MaxOutputBufferTimeout),
 		o.MaxDeflateLevel, o.TopologyZone, o.TopologyRegion, o.NodeName, o.NodeID, o.Durability,

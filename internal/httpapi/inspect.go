@@ -17,10 +17,6 @@ const defaultPeeked = 100
 // includes the messages of a replica beyond its committed end.
 func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if err := refuseUnknown(q, peekArguments); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
-		return
-	}
 	partition, err := strconv.ParseUint(orZero(q.Get("partition")), 10, 16)
 	limit, err2 := defaultPeeked, error(nil)
 	if text := q.Get("limit"); text != "" {
@@ -56,10 +52,6 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 // digest: GET /v1/partition/digest?topic=&partition=&from=.
 func (a *api) digest(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if err := refuseUnknown(q, digestArguments); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
-		return
-	}
 	partition, err := strconv.ParseUint(q.Get("partition"), 10, 16)
 	from, err2 := strconv.ParseInt(orZero(q.Get("from")), 10, 64)
 	if err = errors.Join(err, err2); err != nil {

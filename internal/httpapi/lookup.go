@@ -28,10 +28,7 @@ func (a *api) lookup(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return struct {
-		Channels  []string        `json:"channels"`
-		Producers []edge.Producer `json:"producers"`
-	}{list(channels), list(producers)}, nil
+	return lookupReply{list(channels), list(producers)}, nil
 }
 
 // list returns an empty list for nil, where null would surprise clients.
@@ -44,7 +41,7 @@ func list[T any](l []T) []T {
 
 // topics: GET /topics.
 func (a *api) topics(*http.Request) (any, error) {
-	return map[string][]string{"topics": list(a.b.Directory.Topics())}, nil
+	return topicsReply{list(a.b.Directory.Topics())}, nil
 }
 
 // channels: GET /channels?topic=.
@@ -53,7 +50,7 @@ func (a *api) channels(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]string{"channels": list(a.b.Directory.Channels(topic))}, nil
+	return channelsReply{list(a.b.Directory.Channels(topic))}, nil
 }
 
 // nodes: GET /nodes. Tools index tombstones by the index of the topic.
@@ -66,7 +63,7 @@ func (a *api) nodes(*http.Request) (any, error) {
 		copy(tombstones, n.Tombstones)
 		n.Tombstones = tombstones
 	}
-	return map[string][]edge.NodeEntry{"producers": nodes}, nil
+	return nodesReply{nodes}, nil
 }
 
 // registration is one producer in GET /debug.

@@ -144,9 +144,27 @@ func readReplication(topic string, values url.Values) edge.Operation {
 	return o
 }
 
+func readPartitions(topic string, values url.Values) edge.Operation {
+	o := edge.SetPartitions{Topic: topic}
+	a := arguments{Values: values}
+	a.positive("partitions", &o.Partitions)
+	a.boolean("reorder", &o.Reorder)
+	o.Malformed = a.err
+	return o
+}
+
 func readDecommission(values url.Values) edge.Operation {
 	o := edge.Decommission{Node: ident.Node(values.Get("node"))}
 	a := arguments{Values: values}
+	a.boolean("cancel", &o.Cancel)
+	o.Malformed = a.err
+	return o
+}
+
+func readDrain(values url.Values) edge.Operation {
+	o := edge.Drain{Node: ident.Node(values.Get("node"))}
+	a := arguments{Values: values}
+	a.boolean("replicas", &o.Replicas)
 	a.boolean("cancel", &o.Cancel)
 	o.Malformed = a.err
 	return o
@@ -174,6 +192,11 @@ func readSeek(n names) edge.Operation {
 			o.Malformed = fmt.Errorf("%w: partition must be a number", edge.ErrInvalid)
 		}
 		o.Partition = int(p)
+	}
+	a := arguments{Values: n.values}
+	a.boolean("idle", &o.Idle)
+	if o.Malformed == nil {
+		o.Malformed = a.err
 	}
 	return o
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -32,6 +33,11 @@ type Options struct {
 	MaxMsgSize      int64         // bytes
 	MaxBodySize     int64         // bytes
 	MaxDeferTimeout time.Duration // of ?defer=
+
+	MsgTimeout    time.Duration // of a consumer that names none
+	MaxMsgTimeout time.Duration // of ?msg_timeout=
+	MaxReqTimeout time.Duration // of ?delay=
+	MaxInFlight   int           // of one consumer: --max-rdy-count
 
 	MaxHeartbeatInterval   time.Duration
 	MaxOutputBufferSize    int64
@@ -62,10 +68,12 @@ type Backend struct {
 	Publisher edge.Publisher
 	Stats     edge.Stats
 	Admin     edge.Admin
+	Planner   edge.Planner  // nil = no endpoints for plans
 	Channels  edge.Channels // nil = no endpoints for deferred messages and dead letters
 	Directory edge.Directory
 	Inspector edge.Inspector            // nil = no endpoints for the content of replicas
 	Recovery  edge.Recovery             // nil = no unclean recovery
+	Consumers *httpsub.Sessions         // nil = no endpoints for consumers
 	Producers func() []edge.ClientStats // connections that publish; nil = none
 	Config    Config                    // nil = no options
 	Metrics   http.Handler              // GET /metrics; nil = 404

@@ -23,10 +23,6 @@ func (a *api) recover(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), recoverTimeout)
 	defer cancel()
 	q := r.URL.Query()
-	if err := refuseUnknown(q, recoverArguments); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
-		return
-	}
 	topic := q.Get("topic")
 	partition, err := strconv.Atoi(orZero(q.Get("partition")))
 	if err != nil {

@@ -17,6 +17,8 @@ type Rule struct {
 	Topic bool
 	// Channel is what an auth service is asked for where the request names no channel.
 	Channel string
+	// named: it is asked for the channel in ?channel=.
+	named bool
 	// Audited: it changes something, or shows what only an administrator sees.
 	Audited bool
 	// first: the first administrator may be made by it without a right.
@@ -65,7 +67,12 @@ var (
 		{Method: "GET", Path: "/debug/pprof/", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/pub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
+		{Method: "POST", Path: "/v1/topic/append", Right: access.Publish, Topic: true}, // reserved headers: see mayReserve
 		{Method: "GET", Path: "/v1/topic/peek", Right: access.Consume, Topic: true, Channel: peekChannel},
+		{Method: "POST", Path: "/v1/consume", Right: access.Consume, Topic: true, named: true},
+		{Method: "POST", Path: "/v1/finish", Right: access.Consume, Topic: true, named: true},
+		{Method: "POST", Path: "/v1/requeue", Right: access.Consume, Topic: true, named: true},
+		{Method: "POST", Path: "/v1/touch", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/topic/delete", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/empty", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/pause", Right: access.Administer, Topic: true, Audited: true},
@@ -80,15 +87,22 @@ var (
 		{Method: "POST", Path: "/v1/channel/policy", Right: access.Administer, Topic: true, Audited: true, also: deadLetters},
 		{Method: "GET", Path: "/v1/channel/policy", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/v1/topic/channels", Right: access.Discover, Topic: true},
+		{Method: "GET", Path: "/v1/topic/positions", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/v1/channel/deferred", Right: access.Administer, Topic: true},
 		{Method: "POST", Path: "/v1/channel/deferred/cancel", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/v1/channel/redrive", Right: access.Administer, Topic: true, Audited: true},
+		{Method: "GET", Path: "/v1/topic/move", Right: access.Observe},
+		{Method: "GET", Path: "/v1/cluster/balance", Right: access.Observe},
+		{Method: "GET", Path: "/v1/broker/decommission", Right: access.Observe},
+		{Method: "GET", Path: "/v1/broker/drain", Right: access.Observe},
 		{Method: "POST", Path: "/v1/topic/move", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/replication", Right: access.AdministerCluster, Audited: true},
+		{Method: "POST", Path: "/v1/topic/partitions", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
+		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/ui"}, // the page without anything on it
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
@@ -123,6 +137,9 @@ func (rule Rule) needs(r *http.Request) []guard.Need {
 	values, _ := url.ParseQuery(r.URL.RawQuery) // what is broken is refused by the endpoint
 	if rule.Topic {
 		need.Topic = values.Get("topic")
+	}
+	if rule.named {
+		need.Channel = values.Get("channel")
 	}
 	needs := []guard.Need{need}
 	if rule.also != nil {

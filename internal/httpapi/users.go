@@ -40,7 +40,7 @@ func (a *api) usersOnly(get, post func(string, endpoint)) {
 	post("/v1/user/create", a.inTime(a.createUser))
 	post("/v1/user/rotate", a.inTime(a.rotateUser))
 	post("/v1/user/delete", a.inTime(a.deleteUser))
-	post("/v1/user/quota", takes(a.inTime(a.setQuota), quotaArguments...))
+	post("/v1/user/quota", a.inTime(a.setQuota))
 	get("/v1/user/list", a.listUsers)
 	post("/v1/acl/grant", a.inTime(a.changeRights(change{a.b.Users.GrantTopic, a.b.Users.GrantCluster})))
 	post("/v1/acl/revoke", a.inTime(a.changeRights(change{a.b.Users.RevokeTopic, a.b.Users.RevokeCluster})))
@@ -214,7 +214,7 @@ func (a *api) listUsers(*http.Request) (any, error) {
 		}
 		views = append(views, v)
 	}
-	return map[string]any{"users": views}, nil
+	return usersReply{views}, nil
 }
 
 // change is what /v1/acl/grant or /v1/acl/revoke does.

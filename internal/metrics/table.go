@@ -130,7 +130,7 @@ var table = []Section{
 		{"connections", KindGauge, []string{"port"}, "Open connections of clients, by port: tcp (the NSQ protocol) and http (all HTTP ports together)."},
 		{"refused_total", KindCounter, []string{"limit"}, "Clients, requests and logins that a limit has refused or cut off, by the limit; docs/SECURITY.md lists the limits."},
 		{"receiving_bytes", KindGauge, nil, "Memory reserved for large bodies that clients are sending."},
-		{"clients", KindGauge, []string{"state"}, "Clients at the TCP port: consumer (has subscribed), producer (has published), idle (neither)."},
+		{"clients", KindGauge, []string{"state"}, "Clients at the TCP port: consumer (has subscribed), producer (has published), idle (neither); and http_consumer, sessions of /v1/consume."},
 	}},
 	{"Connections between brokers", []Definition{
 		{"rpc_up", KindGauge, byNode, "1 if the named broker is connected both ways and not silent."},

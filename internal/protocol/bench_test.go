@@ -23,6 +23,8 @@ func (void) Admit(context.Context, string, int) error { return nil }
 
 func (void) Publish(_ string, _ []byte, _ queue.Draft, a edge.Answerer) { a.Answer(edge.PutResult{}) }
 
+func (void) PublishAt(_ string, _ int, _ queue.Draft, a edge.Answerer) { a.Answer(edge.PutResult{}) }
+
 // BenchmarkPub is the path of a pipelined PUB from the socket to the answer, both ends in this
 // process. One operation is one message.
 func BenchmarkPub(b *testing.B) {

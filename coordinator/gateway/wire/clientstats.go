@@ -43,7 +43,7 @@ type PubCount struct {
 	Count uint64
 }
 
-// ClientStatsOf returns the wire form of c. It leaves out Relayed, which the leader sets.
+// ClientStatsOf returns the wire form of c. It leaves out Relayed and Edge, which the leader sets.
 func ClientStatsOf(c edge.ClientStats) ClientStats {
 	out := ClientStats{
 		ClientID:                      c.ClientID,

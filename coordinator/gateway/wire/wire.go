@@ -137,6 +137,7 @@ type Opening struct {
 	Credit       int
 	Client       ClientStats
 	Ordered      bool // if the channel has to be made
+	Partial      bool // the client is subscribed to this partition alone
 }
 
 // Put is one forwarded put.

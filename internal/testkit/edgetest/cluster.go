@@ -154,6 +154,15 @@ func (c *Cluster) Publish(name string, _ []byte, d queue.Draft, a edge.Answerer)
 	a.Answer(result)
 }
 
+// PublishAt implements edge.Publisher: a topic has one partition.
+func (c *Cluster) PublishAt(name string, partition int, d queue.Draft, a edge.Answerer) {
+	if partition != 0 {
+		a.Answer(edge.PutResult{Err: fmt.Errorf("%w: partition must be 0 to 0, not stored", edge.ErrInvalid)})
+		return
+	}
+	c.Publish(name, nil, d, a)
+}
+
 // storeLocked decodes the put and passes its messages to the channels.
 func (c *Cluster) storeLocked(t *topic, d queue.Draft) edge.MessageID {
 	at := ident.Position{Sequence: ident.Sequence(c.mu.sequence)}

@@ -1,5 +1,5 @@
-// Package stocknsq builds the nsqd and the nsqlookupd of stock NSQ from their module, and runs
-// them for a test.
+// Package stocknsq builds the nsqd, the nsqlookupd and the tools of stock NSQ from their module,
+// and runs them for a test.
 package stocknsq
 
 import (
@@ -26,11 +26,28 @@ const Version = "v1.3.0"
 // startLimit bounds the start of a process: a busy machine takes seconds.
 const startLimit = 60 * time.Second
 
-// Binaries is a directory with nsqd and nsqlookupd.
+// Binaries is a directory with nsqd and nsqlookupd, or with the tools.
 type Binaries string
+
+// Path is the path of a program.
+func (b Binaries) Path(name string) string { return filepath.Join(string(b), name) }
 
 // Build compiles both. A machine without the module skips the test (env.Missing).
 func Build(t testing.TB) Binaries {
+	t.Helper()
+	return build(t, "nsqd", "nsqlookupd")
+}
+
+// Tools are the programs for users that come with nsqd.
+var Tools = []string{"nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq"}
+
+// BuildTools compiles the tools.
+func BuildTools(t testing.TB) Binaries {
+	t.Helper()
+	return build(t, Tools...)
+}
+
+func build(t testing.TB, apps ...string) Binaries {
 	t.Helper()
 	dir := t.TempDir()
 	download := exec.Command("go", "mod", "download", "-json", "github.com/nsqio/nsq@"+Version)
@@ -43,14 +60,17 @@ func Build(t testing.TB) Binaries {
 	if err != nil || module.Dir == "" {
 		env.Missing(t, "the module of NSQ "+Version, fmt.Sprint(err, " ", module.Error))
 	}
-	build := exec.Command("go", "build", "-C", module.Dir, "-o", dir+string(filepath.Separator), "./apps/nsqd", "./apps/nsqlookupd")
+	build := exec.Command("go", "build", "-C", module.Dir, "-o", dir+string(filepath.Separator))
+	for _, app := range apps {
+		build.Args = append(build.Args, "./apps/"+app)
+	}
 	if out, err := build.CombinedOutput(); err != nil {
 		env.Missing(t, "a build of NSQ "+Version, fmt.Sprintf("%v: %s", err, out))
 	}
 	return Binaries(dir)
 }
 
-// Process is a running nsqd or nsqlookupd. It ends with the test.
+// Process is a running nsqd, nsqlookupd or nsqadmin. It ends with the test.
 type Process struct {
 	TCP, HTTP string
 	Log       *Log
@@ -82,13 +102,19 @@ func (l *Log) String() string {
 // NSQD starts an nsqd on a data path, at free ports of loopback.
 func (b Binaries) NSQD(t testing.TB, dataPath string, flags ...string) *Process {
 	t.Helper()
-	return b.start(t, "nsqd", append([]string{"--data-path=" + dataPath, "--broadcast-address=127.0.0.1"}, flags...))
+	return b.start(t, "nsqd", append([]string{"--data-path=" + dataPath, "--broadcast-address=127.0.0.1", "--tcp-address=127.0.0.1:0"}, flags...))
 }
 
 // Lookupd starts an nsqlookupd at free ports of loopback.
 func (b Binaries) Lookupd(t testing.TB) *Process {
 	t.Helper()
-	return b.start(t, "nsqlookupd", []string{"--broadcast-address=127.0.0.1"})
+	return b.start(t, "nsqlookupd", []string{"--broadcast-address=127.0.0.1", "--tcp-address=127.0.0.1:0"})
+}
+
+// Admin starts an nsqadmin at a free port of loopback.
+func (b Binaries) Admin(t testing.TB, flags ...string) *Process {
+	t.Helper()
+	return b.start(t, "nsqadmin", flags)
 }
 
 var listening = regexp.MustCompile(`(TCP|HTTP): listening on (\S+)`)
@@ -96,7 +122,7 @@ var listening = regexp.MustCompile(`(TCP|HTTP): listening on (\S+)`)
 func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
 	t.Helper()
 	p := &Process{t: t, Log: &Log{}, ended: make(chan struct{})}
-	p.cmd = exec.Command(filepath.Join(string(b), name), append(flags, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")...)
+	p.cmd = exec.Command(b.Path(name), append(flags, "--http-address=127.0.0.1:0")...)
 	p.cmd.Stdout, p.cmd.Stderr = p.Log, p.Log
 	require.NoError(t, p.cmd.Start())
 	go func() {
@@ -104,7 +130,7 @@ func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
 		_ = p.cmd.Wait()
 	}()
 	t.Cleanup(p.Kill)
-	for deadline := time.Now().Add(startLimit); p.TCP == "" || p.HTTP == ""; {
+	for deadline := time.Now().Add(startLimit); p.TCP == "" && name != "nsqadmin" || p.HTTP == ""; {
 		for _, m := range listening.FindAllStringSubmatch(p.Log.String(), -1) {
 			if m[1] == "TCP" {
 				p.TCP = m[2]

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -126,12 +128,25 @@ func (c *cluster) layOut(h *host, metadata []string) *broker {
 	name := fmt.Sprintf("n%d", h.number)
 	b := &broker{name: name, host: h, dir: filepath.Join(c.dir, name), log: filepath.Join(c.dir, name+".log")}
 	require.NoError(c.t, os.MkdirAll(b.dir, 0o755))
-	b.command = append(h.enter(), binary("nsqd"), "--insecure", "--insecure-clients", "--insecure-http", "--node-name="+name, "--data-path="+b.dir,
+	b.command = append(h.enter(), binary("nsqd"), "--node-name="+name, "--data-path="+b.dir,
 		"--broadcast-address="+address(rpcLane, h.number), "--tcp-address="+b.tcp(), "--http-address="+b.http(),
 		fmt.Sprintf("--rpc-address=%s:4153", address(rpcLane, h.number)))
-	b.command = append(b.command, metadata...)
+	b.command = append(append(b.command, openFlags()...), metadata...)
 	return b
 }
+
+// openFlags let brokers listen beyond loopback without users. Older builds, which figures
+// are compared with, need and know only the first one.
+var openFlags = sync.OnceValue(func() []string {
+	flags := []string{"--insecure"}
+	help, _ := exec.Command(binary("nsqd"), "--help").CombinedOutput()
+	for _, flag := range []string{"--insecure-clients", "--insecure-http"} {
+		if bytes.Contains(help, []byte(flag)) {
+			flags = append(flags, flag)
+		}
+	}
+	return flags
+})
 
 // layOutEtcd prepares an etcd of its own: this binary, see runEtcd.
 func (c *cluster) layOutEtcd(h *host) *broker {

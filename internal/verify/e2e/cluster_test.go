@@ -34,6 +34,7 @@ type cluster struct {
 	t    *testing.T
 	http *http.Client
 	dir  string
+	nsqd string // the brokers' binary
 	down outages
 }
 
@@ -50,13 +51,19 @@ func start(t *testing.T, brokers int, flags ...string) *cluster {
 // layOut prepares brokers; none is started, but all will be ended.
 func layOut(t *testing.T, basePort, brokers int, flags ...string) *cluster {
 	t.Helper()
+	return layOutFrom(t, built.path("nsqd"), basePort, brokers, flags...)
+}
+
+// layOutFrom is layOut of brokers that run another binary.
+func layOutFrom(t *testing.T, nsqd string, basePort, brokers int, flags ...string) *cluster {
+	t.Helper()
 	dir := directory(t)
 	d, err := devcluster.New(devcluster.Config{
 		Nodes: brokers, DataDir: dir, BasePort: basePort,
-		NSQD: built.path("nsqd"), Args: flags, Tied: true,
+		NSQD: nsqd, Args: flags, Tied: true,
 	})
 	require.NoError(t, err)
-	c := &cluster{Cluster: d, t: t, dir: dir, http: httpClient()}
+	c := &cluster{Cluster: d, t: t, dir: dir, nsqd: nsqd, http: httpClient()}
 	t.Cleanup(c.end)
 	return c
 }

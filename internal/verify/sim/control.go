@@ -97,10 +97,24 @@ func (w *world) move(f fault) bool {
 }
 
 // changeTopic has an operator ask for another number of replicas, or of those that
-// must be in sync.
+// must be in sync. With a partition that nobody serves the operator asks for no fewer
+// replicas: the one that would be dropped may have the only whole copy, when another member
+// has lost its disk and a third has a bit flipped.
 func (w *world) changeTopic(f fault) bool {
-	w.rf = 2 + int(f.draw%uint64(len(w.nodes)-1))
+	if rf := 2 + int(f.draw%uint64(len(w.nodes)-1)); rf >= w.rf || w.served() {
+		w.rf = rf
+	}
 	w.minISR = 1 + int(f.draw/8%uint64(w.rf))
 	w.note("world", -1, "wants %d replicas, %d in sync", w.rf, w.minISR)
+	return true
+}
+
+// served reports whether each partition has a leader whose epoch is open.
+func (w *world) served() bool {
+	for p, key := range w.etcd.parts {
+		if h := w.hostOf(p, key.Leader); h == nil || h.view.Role != replica.Leader || h.view.Epoch != key.Epoch {
+			return false
+		}
+	}
 	return true
 }

@@ -76,9 +76,7 @@ func (w *world) recover(part int, n *node) {
 	if !w.ledgers[part].lost {
 		return
 	}
-	if !slices.Contains(key.Replicas, n.name) { // it was moved away
-		n = w.nodes[w.nodeIndex(key.Replicas[w.spare.IntN(len(key.Replicas))])]
-	}
+	n = w.survivor(part, n)
 	h := n.hosts[part]
 	if h == nil || !n.up || n.paused || w.etcd.down || w.refused(part) {
 		w.after(w.times.lag, func() { w.recover(part, n) })
@@ -96,6 +94,24 @@ func (w *world) recover(part int, n *node) {
 			}
 		}
 	})
+}
+
+// survivor is the replica that the operator recovers with: the one that was kept, unless it
+// was moved away. Then it is one of those whose log is whole, as long as there is one: what is
+// damaged in the only copy that is left cannot be repaired.
+func (w *world) survivor(part int, kept *node) *node {
+	names := w.etcd.parts[part].Replicas
+	if slices.Contains(names, kept.name) {
+		return kept
+	}
+	whole := slices.DeleteFunc(slices.Clone(names), func(name ident.Node) bool {
+		s := w.nodes[w.nodeIndex(name)].disk.stores[part]
+		return s == nil || !s.whole()
+	})
+	if len(whole) > 0 {
+		names = whole
+	}
+	return w.nodes[w.nodeIndex(names[w.spare.IntN(len(names))])]
 }
 
 // refused: there is a leader, or a member is registered and does not answer, or a member

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,6 +126,10 @@ func (e *statusError) Error() string {
 // Call sends one request to one broker and returns the body; any answer but 200 is a
 // statusError.
 func (c *Client) Call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
+	return c.exchange(ctx, method, address, path, query, nil, nil)
+}
+
+func (c *Client) exchange(ctx context.Context, method, address, path string, query url.Values, header http.Header, content io.Reader) ([]byte, error) {
 	if address == "" {
 		return nil, errors.New("this broker has no HTTPS port")
 	}
@@ -132,9 +137,12 @@ func (c *Client) Call(ctx context.Context, method, address, path string, query u
 	if c.TLS {
 		u.Scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
 	if err != nil {
 		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
@@ -178,4 +186,10 @@ func Decode(body []byte, path string, v any) error {
 		return fmt.Errorf("%s: this is not the answer of a Lockstep broker: %w", path, err)
 	}
 	return nil
+}
+
+// Send posts a body to one broker and returns the body of its answer; any answer but 200 is a
+// statusError.
+func (c *Client) Send(ctx context.Context, address, path string, query url.Values, header http.Header, body []byte) ([]byte, error) {
+	return c.exchange(ctx, http.MethodPost, address, path, query, header, bytes.NewReader(body))
 }

@@ -1,0 +1,26 @@
+// Package copier copies messages of one cluster into a topic of another, for `nsqctl import` and
+// `nsqctl mirror`: in the order of each partition, at least once, and exactly from where it stopped.
+//
+// It reads no stream, chooses no topics and prints nothing: its callers do.
+//
+// # How it resumes
+//
+// Each copy has the header ##origin, which names its source: cluster, topic id, partition, sequence.
+// The log of the target is therefore the record of the progress, and it cannot disagree with
+// what is stored. A partition that begins anew, or whose last put has no answer, reads the target's
+// log from the last place that it knows. A saved State only makes that short.
+//
+// # Invariants
+//
+//  1. A partition has one put in flight. The next one goes out when it is known that the one before
+//     is committed: answered so, or found in the target's log.
+//  2. A put without an answer is repeated only if the target's log does not have it. It may be
+//     committed later: then its messages, at most one batch, are in the target twice.
+//  3. A segment maps only messages that were read from the target, or whose put was answered.
+//  4. A channel of the target moves forward only, over messages whose source the channel of the source
+//     has finished, and stops at any other message.
+//
+// # Goroutines
+//
+// The package starts none. One goroutine uses a Partition; State and Forward may be called by any.
+package copier

@@ -1,0 +1,372 @@
+package copier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+)
+
+const (
+	// scanPage is the number of messages of the target that one request reads.
+	scanPage = 1000
+	// retryFirst and retryMost are the pauses between two attempts of a put.
+	retryFirst = 50 * time.Millisecond
+	retryMost  = 2 * time.Second
+	// maxHeader is the longest header of a message.
+	maxHeader = 1<<16 - 1
+)
+
+// Target is the topic that receives the copies.
+type Target struct {
+	Client *api.Client
+	Topic  string
+	Report func(line string) // receives each failed attempt of a put; nil: nobody
+}
+
+// State is what a partition knows of its copies.
+type State struct {
+	Next     uint64    `json:"next"` // the first message of the source that is not in the target
+	End      uint64    `json:"end"`  // behind the last message of the target that was looked at
+	Segments []Segment `json:"segments"`
+}
+
+// Partition copies one partition. The partition of the target has the same number.
+type Partition struct {
+	target Target
+	source msgstream.Origin // without a sequence
+
+	mu       sync.Mutex
+	next     uint64
+	end      uint64
+	segments segments
+	copies   map[string]map[uint64]bool // copies for one channel, by the channel and the sequence
+	doubts   int64                      // puts that were repeated because their fate was unknown
+}
+
+// NewPartition returns a partition with a saved state, the zero State at first. source names the
+// cluster, the topic id and the partition of the originals.
+func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
+	if t.Report == nil {
+		t.Report = func(string) {}
+	}
+	return &Partition{target: t, source: source, next: s.Next, end: s.End, segments: s.Segments, copies: map[string]map[uint64]bool{}}
+}
+
+// State returns what the partition knows.
+func (p *Partition) State() State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return State{Next: p.next, End: p.end, Segments: append([]Segment{}, p.segments...)}
+}
+
+// Next is the first message of the source that is not in the target.
+func (p *Partition) Next() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
+}
+
+// Doubts is the number of puts that were repeated although they may be stored.
+func (p *Partition) Doubts() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.doubts
+}
+
+// SkipTo leaves out the messages of the source below a sequence: they are gone, or not wanted.
+func (p *Partition) SkipTo(next uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = max(p.next, next)
+}
+
+// Forward is the position of a channel of the target that is at `from`, if the channel of the source
+// has finished everything below a sequence.
+func (p *Partition) Forward(from, finished uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.segments.forward(from, finished)
+}
+
+// Forget removes what is known of the target below a position that no channel needs.
+func (p *Partition) Forget(below uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.segments.below(below)
+}
+
+// Copied reports whether the target has the copy of a message for one channel.
+func (p *Partition) Copied(channel string, sequence uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.copies[channel][sequence]
+}
+
+// Resume reads the target's log from the last known place to its end.
+func (p *Partition) Resume(ctx context.Context) error { return p.scan(ctx, 0) }
+
+// scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
+func (p *Partition) scan(ctx context.Context, to uint64) error {
+	leader, err := p.leader(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		from := p.known()
+		page, err := Read(ctx, p.target.Client, p.target.Topic, int(p.source.Partition), fmt.Sprint(from), leader, scanPage)
+		if err != nil {
+			return err
+		}
+		end := to
+		if to == 0 {
+			end = page.End
+		}
+		for i := range page.Messages {
+			if m := &page.Messages[i]; m.Sequence >= from && m.Sequence < end {
+				p.note(m)
+			}
+		}
+		p.mu.Lock()
+		p.end = max(p.end, min(max(page.Next, page.Start), end))
+		done := p.end >= end
+		p.mu.Unlock()
+		if done {
+			return nil
+		}
+		if len(page.Messages) == 0 && page.Next <= from {
+			return fmt.Errorf("partition %d of %s ends at %d for the broker that was asked, before message %d", p.source.Partition, p.target.Topic, page.End, end)
+		}
+	}
+}
+
+// known is the end of what was looked at.
+func (p *Partition) known() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end
+}
+
+// note notes a message of the target.
+func (p *Partition) note(m *msgstream.Message) {
+	o, ok := msgstream.OriginOf(m.Header)
+	if !ok || o.TopicID != p.source.TopicID || o.Partition != p.source.Partition {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteLocked(o, m.Sequence)
+}
+
+func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
+	if o.Channel != "" {
+		if p.copies[o.Channel] == nil {
+			p.copies[o.Channel] = map[uint64]bool{}
+		}
+		p.copies[o.Channel][o.Sequence] = true
+		return
+	}
+	p.segments.add(o.Sequence, target)
+	p.next = max(p.next, o.Sequence+1)
+}
+
+// leader is the broker that leads the partition of the target.
+func (p *Partition) leader(ctx context.Context) (string, error) {
+	_, topic, ok, err := Topic(ctx, p.target.Client, p.target.Topic)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok:
+		return "", fmt.Errorf("the target has no topic %s", p.target.Topic)
+	}
+	for _, x := range topic.Partitions {
+		if x.Partition == int(p.source.Partition) && x.Leader != "" {
+			return string(x.Leader), nil
+		}
+	}
+	return "", fmt.Errorf("partition %d of %s has no leader", p.source.Partition, p.target.Topic)
+}
+
+// Append copies messages, in their order; for one channel alone if it is named. It returns when the
+// target has committed them. It goes on until ctx ends, or the target refuses the messages for good.
+func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, channel string) error {
+	body, origins, err := p.encode(messages, channel)
+	if err != nil {
+		return err
+	}
+	pause := retryFirst
+	for try := 0; ; try++ {
+		first, err := p.post(ctx, try, body, origins[0])
+		if err == nil {
+			return p.stored(ctx, first, origins)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if Refused(err) {
+			return err
+		}
+		p.target.Report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.target.Topic, p.source.Partition, err))
+		if !sleep(ctx, pause) {
+			return ctx.Err()
+		}
+		pause = min(2*pause, retryMost)
+		if inDoubt(err) {
+			there, err := p.find(ctx, origins)
+			if err != nil || there {
+				return err
+			}
+		}
+	}
+}
+
+// encode encodes messages with their origins.
+func (p *Partition) encode(messages []msgstream.Message, channel string) (body []byte, origins []msgstream.Origin, err error) {
+	crc := uint32(0)
+	for i := range messages {
+		m := messages[i]
+		o := p.source
+		o.Sequence, o.Channel = m.Sequence, channel
+		origins = append(origins, o)
+		if header := msgstream.WithOrigin(m.Header, o); len(header) <= maxHeader {
+			m.Header = header
+		} else if channel != "" {
+			return nil, nil, fmt.Errorf("message %d of partition %d: its header of %d bytes has no room for the channel", m.Sequence, m.Partition, len(m.Header))
+		}
+		m.DeferredOnly = false
+		if body, crc, err = msgstream.AppendMessage(body, crc, &m); err != nil {
+			return nil, nil, fmt.Errorf("message %d of partition %d: %w", m.Sequence, m.Partition, err)
+		}
+	}
+	return body, origins, nil
+}
+
+// post sends a put to one of the brokers, in turn. first is the sequence of its first message.
+func (p *Partition) post(ctx context.Context, try int, body []byte, o msgstream.Origin) (first uint64, err error) {
+	c := p.target.Client
+	address := c.Addresses[(int(p.source.Partition)+try)%len(c.Addresses)]
+	q := url.Values{"topic": {p.target.Topic}, "partition": {fmt.Sprint(p.source.Partition)}}
+	answer, err := c.Send(ctx, address, "/v1/topic/append", q, putHeader(o), body)
+	if err != nil {
+		return 0, err
+	}
+	var v struct {
+		Sequence *uint64 `json:"sequence"`
+	}
+	if err := json.Unmarshal(answer, &v); err != nil || v.Sequence == nil {
+		return 0, fmt.Errorf("%s: this is not the answer of a Lockstep broker", address)
+	}
+	return *v.Sequence, nil
+}
+
+// putHeader is the header of a put's request.
+func putHeader(msgstream.Origin) http.Header {
+	return http.Header{"Content-Type": {msgstream.ContentType}}
+}
+
+// stored notes a put that is committed. Messages before it that were not looked at are of others, or of
+// an earlier attempt.
+func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
+	for first > p.known() {
+		err := p.scan(ctx, first)
+		if err == nil {
+			break
+		}
+		p.target.Report(err.Error())
+		if !sleep(ctx, retryFirst) {
+			return ctx.Err()
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, o := range origins {
+		p.noteLocked(o, first+uint64(i))
+	}
+	p.end = max(p.end, first+uint64(len(origins)))
+	return nil
+}
+
+// find reports whether the target has a put whose answer is missing.
+func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
+	for {
+		err := p.scan(ctx, 0)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		p.target.Report(err.Error())
+		if !sleep(ctx, retryFirst) {
+			return false, ctx.Err()
+		}
+	}
+	last := origins[len(origins)-1]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	there := p.next > last.Sequence
+	if last.Channel != "" {
+		there = p.copies[last.Channel][last.Sequence]
+	}
+	if !there {
+		p.doubts++
+	}
+	return there, nil
+}
+
+// Refused reports whether every broker would answer so again: the request is wrong or forbidden.
+func Refused(err error) bool {
+	status := api.Status(err)
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
+}
+
+// inDoubt reports whether a failed put may be stored: all but a connection that was never made and
+// an answer that says otherwise.
+func inDoubt(err error) bool {
+	switch status := api.Status(err); {
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
+		return false
+	case status != 0:
+		return true
+	}
+	var op *net.OpError
+	return !errors.As(err, &op) || op.Op != "dial"
+}
+
+// sleep waits; false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Has reports whether the target has a copy of a message for all channels.
+func (p *Partition) Has(sequence uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.segments.has(sequence)
+}
+
+// Place is where a channel of the target belongs if the channel of the source has finished
+// everything below a sequence: before the first copy of any other message.
+func (p *Partition) Place(finished uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, ok := p.segments.first(finished); ok {
+		return at
+	}
+	return p.end
+}

@@ -1,0 +1,88 @@
+package copier
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+)
+
+// Page is a part of a partition's log.
+type Page struct {
+	Start    uint64 // the first message that the log has
+	End      uint64 // behind the last committed one
+	Next     uint64 // where the following page begins
+	Messages []msgstream.Message
+}
+
+// peeked is the answer of GET /v1/topic/peek.
+type peeked struct {
+	Start    uint64 `json:"start"`
+	End      uint64 `json:"end"`
+	Next     uint64 `json:"next"`
+	Messages []struct {
+		Sequence    uint64          `json:"sequence"`
+		Time        int64           `json:"timestamp"`
+		DeliverAt   int64           `json:"deliver_at"`
+		Trace       uint64          `json:"trace"`
+		Header      json.RawMessage `json:"header"`
+		HeaderBytes []byte          `json:"header_base64"`
+		Body        string          `json:"body"`
+		Bytes       []byte          `json:"body_base64"`
+	} `json:"messages"`
+}
+
+// Read reads a page of a partition, from a place as of `nsqctl peek`. It reads the replica of the
+// leader if that is named.
+func Read(ctx context.Context, c *api.Client, topic string, partition int, from, leader string, limit int) (Page, error) {
+	q := url.Values{"topic": {topic}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(limit)}}
+	if leader != "" {
+		q.Set("node", leader)
+	}
+	var answer peeked
+	if err := c.GetAny(ctx, "/v1/topic/peek", q, &answer); err != nil {
+		return Page{}, err
+	}
+	page := Page{Start: answer.Start, End: answer.End, Next: answer.Next, Messages: make([]msgstream.Message, len(answer.Messages))}
+	for i := range answer.Messages {
+		x := &answer.Messages[i]
+		m := msgstream.Message{
+			Partition: uint16(partition), Sequence: x.Sequence, TimeNS: x.Time, DeliverAtNS: x.DeliverAt, Trace: x.Trace, Header: x.Header, Body: x.Bytes,
+		}
+		if len(x.HeaderBytes) > 0 {
+			m.Header = x.HeaderBytes
+		}
+		if m.Body == nil {
+			m.Body = []byte(x.Body)
+		}
+		page.Messages[i] = m
+	}
+	return page, nil
+}
+
+// Topic reads the view of a topic; false if there is none.
+func Topic(ctx context.Context, c *api.Client, topic string) (edge.ClusterView, edge.TopicView, bool, error) {
+	var v edge.ClusterView
+	if err := c.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+		return v, edge.TopicView{}, false, err
+	}
+	for _, x := range v.Topics {
+		if x.Topic == topic {
+			return v, x, true, nil
+		}
+	}
+	return v, edge.TopicView{}, false, nil
+}
+
+// Positions reads how far the channels of a topic are.
+func Positions(ctx context.Context, c *api.Client, topic string) ([]edge.ChannelPosition, error) {
+	var v struct {
+		Positions []edge.ChannelPosition `json:"positions"`
+	}
+	err := c.GetAny(ctx, "/v1/topic/positions", url.Values{"topic": {topic}}, &v)
+	return v.Positions, err
+}

@@ -1,0 +1,93 @@
+package copier
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Segment maps Count messages: Source, Source+1, … of the source are Target, Target+1, … of the target.
+type Segment struct {
+	Source uint64 `json:"source"`
+	Target uint64 `json:"target"`
+	Count  uint64 `json:"count"`
+}
+
+// segments are sorted by Target and do not overlap there. A message of the source may be in several.
+type segments []Segment
+
+// add maps one message.
+func (s *segments) add(source, target uint64) {
+	if n := len(*s); n > 0 {
+		last := &(*s)[n-1]
+		switch {
+		case target == last.Target+last.Count && source == last.Source+last.Count:
+			last.Count++
+			return
+		case target < last.Target+last.Count:
+			s.insert(source, target)
+			return
+		}
+	}
+	*s = append(*s, Segment{source, target, 1})
+}
+
+// insert maps a message below the end, unless its place has a message already.
+func (s *segments) insert(source, target uint64) {
+	i, found := s.at(target)
+	if !found {
+		*s = slices.Insert(*s, i, Segment{source, target, 1})
+	}
+}
+
+// at finds the segment with a message of the target, or the place where it would be.
+func (s segments) at(target uint64) (int, bool) {
+	i, found := slices.BinarySearchFunc(s, target, func(x Segment, t uint64) int { return cmp.Compare(x.Target, t) })
+	if found {
+		return i, true
+	}
+	if i > 0 && target < s[i-1].Target+s[i-1].Count {
+		return i - 1, true
+	}
+	return i, false
+}
+
+// forward moves a position of the target over all messages that are copies of messages of the source
+// below `finished`, and stops at the first other one.
+func (s segments) forward(from, finished uint64) uint64 {
+	for {
+		i, found := s.at(from)
+		if !found {
+			return from
+		}
+		source := s[i].Source + from - s[i].Target
+		if source >= finished {
+			return from
+		}
+		from += min(s[i].Target+s[i].Count-from, finished-source)
+	}
+}
+
+// below removes the segments that end at or below a position of the target.
+func (s *segments) below(target uint64) {
+	*s = slices.DeleteFunc(*s, func(x Segment) bool { return x.Target+x.Count <= target })
+}
+
+// has reports whether a message of the source has a copy.
+func (s segments) has(source uint64) bool {
+	for i := range s {
+		if source >= s[i].Source && source-s[i].Source < s[i].Count {
+			return true
+		}
+	}
+	return false
+}
+
+// first is the first message of the target whose source is at or above a sequence; false if there is none.
+func (s segments) first(source uint64) (uint64, bool) {
+	for i := range s {
+		if end := s[i].Source + s[i].Count; end > source {
+			return s[i].Target + max(source, s[i].Source) - s[i].Source, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,184 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// A topic grows in three steps, so that no message is in a partition before all channels are:
+//
+//  1. The new partitions get their keys, and the topic's key says so (Growing), in one
+//     transaction. From then on every operation on channels includes them.
+//  2. The leaders of the new partitions create the channels that the topic has, at the start of
+//     the log.
+//  3. The topic's key gets the new number. Producers' brokers use the new partitions, and
+//     subscriptions attach to them, when they receive that.
+//
+// A broker that dies in between leaves the topic as it was, with partitions that are not used
+// yet: the same request, at any broker, goes on.
+
+// SetPartitions raises the number of partitions of a topic.
+func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	if err := t.requireLevel("another number of partitions", meta.LevelGrowing); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(op.Partitions)*prepareEach)
+	defer cancel()
+	unlock, err := lock(ctx, t.locks, op.Topic)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	state, err := t.topic(ctx, op.Topic)
+	if err != nil {
+		return err
+	}
+	switch {
+	case op.Partitions > nsqd.MaxPartitions:
+		return fmt.Errorf("%w: partitions must be at most %d", edge.ErrInvalid, nsqd.MaxPartitions)
+	case op.Partitions < state.Partitions:
+		return fmt.Errorf("%w: topic %s has %d partitions, and the number is never lowered", edge.ErrInvalid, op.Topic, state.Partitions)
+	case op.Partitions == state.Partitions && state.Growing == 0:
+		return nil
+	case state.Growing != 0 && state.Growing != op.Partitions:
+		return fmt.Errorf("%w: topic %s is about to have %d partitions: request that number again first", edge.ErrConflict, op.Topic, state.Growing)
+	case state.Ordered && !op.Reorder:
+		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
+			"let its consumers finish everything while nothing is published, and say reorder=true", edge.ErrInvalid, op.Topic)
+	}
+	if state.Growing == 0 {
+		if err := t.quotas.partitions(ctx, state.Owner, op.Partitions-state.Partitions); err != nil {
+			return err
+		}
+		if state, err = t.beginGrowth(ctx, op, state); err != nil {
+			return err
+		}
+	}
+	if err := t.awaitTopic(ctx, op.Topic, state.Revision); err != nil {
+		return err
+	}
+	if err := t.fillGrowth(ctx, op.Topic, state); err != nil {
+		return fmt.Errorf("%w; topic %s has %d partitions until the same request succeeds", err, op.Topic, state.Partitions)
+	}
+	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+		if s.ID != state.ID {
+			return s, edge.ErrTopicNotFound
+		}
+		if s.Growing == state.Growing {
+			s.Partitions, s.Growing = s.Growing, 0
+		}
+		return s, nil
+	})
+}
+
+// beginGrowth has brokers prepare the replicas of the new partitions, and writes the keys. It
+// tries again while too few replicas are ready.
+func (t *Topics) beginGrowth(ctx context.Context, op edge.SetPartitions, state meta.TopicState) (meta.TopicState, error) {
+	add := op.Partitions - state.Partitions
+	c := &creation{id: state.ID, first: state.Partitions, spec: spec{
+		name: op.Topic, partitions: add, replicas: state.ReplicationFactor, minInSync: state.MinInSync, durability: state.Durability,
+	}}
+	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
+	for {
+		next, err := t.tryGrowth(ctx, c, state)
+		if err == nil {
+			return next, nil
+		}
+		if errors.Is(err, edge.ErrInvalid) || !sleep.Until(ctx, t.catalog.Changed(), txn.Retry) {
+			return state, fmt.Errorf("%w: more partitions for %s: %w", edge.ErrUnavailable, op.Topic, err)
+		}
+		now, err := t.topic(ctx, op.Topic) // another broker was faster, or the topic has changed
+		if err != nil {
+			return state, err
+		}
+		if now.ID != state.ID {
+			return state, edge.ErrTopicNotFound
+		}
+		if now.Growing == op.Partitions {
+			c.written = true
+			return now, nil
+		}
+		if now.Span() != state.Span() {
+			return state, fmt.Errorf("%w: topic %s has got another number of partitions", edge.ErrConflict, op.Topic)
+		}
+		state = now
+	}
+}
+
+// tryGrowth writes the keys of the new partitions, if the topic is as it was read.
+func (t *Topics) tryGrowth(ctx context.Context, c *creation, state meta.TopicState) (next meta.TopicState, err error) {
+	if c.places == nil {
+		wish := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
+		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas), wish); err != nil {
+			return state, err
+		}
+		t.drainedLast(c.places)
+	}
+	t.awaitPeers(ctx, c.places)
+	c.stores = t.prepare(ctx, c)
+	next = state
+	next.V, next.Growing = meta.Version, c.first+c.spec.partitions
+	key := t.keys.Topic(c.spec.name)
+	puts, err := t.partitionPuts(c, []meta.Put{{Key: key, Value: meta.Encode(next)}})
+	if err != nil {
+		c.places = nil // perhaps other brokers can
+		return state, err
+	}
+	compares := []meta.Compare{{Key: key, Create: -1, Mod: state.Revision}}
+	for _, p := range puts[1:] {
+		compares = append(compares, meta.Compare{Key: p.Key})
+	}
+	short, cancel := context.WithTimeout(ctx, txn.LargeTimeout(len(puts)))
+	defer cancel()
+	ok, revision, err := t.store.Txn(short, compares, puts)
+	if errors.Is(err, meta.ErrInvalid) { // an external etcd with other limits than ours
+		return state, fmt.Errorf("%w: %d partitions are written in one transaction: %w", edge.ErrInvalid, len(puts)-1, err)
+	}
+	c.written = c.written || ok || errors.Is(err, meta.ErrUnknown) // it may land yet
+	if err == nil && !ok {
+		err = txn.ErrCompare
+	}
+	next.Revision = revision
+	return next, err
+}
+
+// fillGrowth creates the topic's channels in its new partitions. One that is created or deleted
+// meanwhile, by its own request, includes them.
+func (t *Topics) fillGrowth(ctx context.Context, topic string, state meta.TopicState) error {
+	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
+	if err != nil {
+		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+	}
+	for _, e := range entries {
+		_, name, ok := t.keys.ParseChannel(e.Key)
+		s, err := meta.DecodeChannel(e)
+		if err != nil {
+			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		}
+		if !ok || s.Deleting {
+			continue
+		}
+		op := calls.QueueOp{Verb: calls.ChannelCreate, Channel: name, ID: s.ID, From: "earliest", First: s.First, Ordered: s.Ordered, Paused: s.Paused}
+		err = t.channels.leaders.onThose(ctx, state, state.Partitions, op)
+		if err != nil && !errors.Is(err, edge.ErrChannelNotFound) { // it is being deleted
+			return err
+		}
+	}
+	if now, err := t.topic(ctx, topic); err != nil || !now.Paused {
+		return err
+	}
+	return t.channels.leaders.onThose(ctx, state, state.Partitions, calls.QueueOp{Verb: calls.TopicPause})
+}

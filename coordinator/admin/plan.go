@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/controller"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/placement"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Plan tells what an operation on the placement would change, and changes nothing
+// (edge.Planner). The controller's own rules give the answer, for the cluster as this broker
+// sees it now; it leaves out the changes that are under way already.
+func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) {
+	if err := op.Validate(); err != nil {
+		return edge.Plan{}, err
+	}
+	now := m.snapshot()
+	then, err := m.wished(ctx, now, op)
+	if err != nil {
+		return edge.Plan{}, err
+	}
+	without, with := controller.Foresee(now), controller.Foresee(then.Snapshot)
+	p := edge.Plan{Steps: []edge.PlanStep{}, Blocked: []string{}}
+	loads := map[ident.Node]*edge.PlanBroker{}
+	for _, n := range m.catalog.Nodes() {
+		loads[n.Name] = &edge.PlanBroker{Broker: n.Name}
+	}
+	for i, x := range now.Partitions {
+		was, will := without[i].State, with[i].State
+		count(loads, x.State, func(b *edge.PlanBroker) (replicas, leads *int) { return &b.Replicas, &b.Leads })
+		count(loads, will, func(b *edge.PlanBroker) (replicas, leads *int) { return &b.ReplicasAfter, &b.LeadsAfter })
+		name, _ := m.catalog.Name(x.ID.Topic)
+		if blocked := then.keeps(will); blocked != "" {
+			p.Blocked = append(p.Blocked, fmt.Sprintf("%s/%d %s", name, x.ID.Number, blocked))
+		}
+		if slices.Equal(was.Replicas, will.Replicas) && was.Leader == will.Leader {
+			continue
+		}
+		p.Steps = append(p.Steps, edge.PlanStep{
+			Topic: name, Partition: int(x.ID.Number), Replicas: x.State.Replicas, ReplicasAfter: will.Replicas,
+			Leader: x.State.Leader, LeaderAfter: will.Leader,
+		})
+	}
+	for _, n := range m.catalog.Nodes() {
+		p.Brokers = append(p.Brokers, *loads[n.Name])
+	}
+	slices.SortFunc(p.Steps, func(a, b edge.PlanStep) int { return a.Compare(b) })
+	slices.Sort(p.Blocked)
+	return p, nil
+}
+
+// count adds a partition to the loads of its brokers.
+func count(loads map[ident.Node]*edge.PlanBroker, s meta.PartitionState, of func(*edge.PlanBroker) (replicas, leads *int)) {
+	for _, n := range s.Replicas {
+		if b := loads[n]; b != nil {
+			replicas, _ := of(b)
+			*replicas++
+		}
+	}
+	if b := loads[s.Leader]; b != nil {
+		_, leads := of(b)
+		*leads++
+	}
+}
+
+// wish is the cluster with an operation carried out, and the brokers that it is to free.
+type wish struct {
+	controller.Snapshot
+	free, relieve ident.Node
+}
+
+// keeps says why a partition stays on a broker that the operation is to free; "" if it does
+// not.
+func (w wish) keeps(s meta.PartitionState) string {
+	switch {
+	case w.free != "" && slices.Contains(s.Replicas, w.free):
+		return fmt.Sprintf("keeps its replica on %s: no other broker can take it", w.free)
+	case w.relieve != "" && s.Leader == w.relieve:
+		return fmt.Sprintf("keeps its leader on %s: no other in-sync replica lives", w.relieve)
+	}
+	return ""
+}
+
+// wished is the cluster with the operation carried out.
+func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Operation) (wish, error) {
+	w := wish{Snapshot: s}
+	w.Partitions = slices.Clone(s.Partitions)
+	switch op := op.(type) {
+	case edge.Balance:
+		aims := m.balanced()
+		for i, p := range w.Partitions {
+			if aim, ok := aims[p.ID]; ok {
+				w.Partitions[i].State.Target = aim.after
+			}
+		}
+		return w, nil
+	case edge.MoveReplica:
+		id, change, err := m.moved(op)
+		if err != nil {
+			return w, err
+		}
+		for i, p := range w.Partitions {
+			if p.ID != id {
+				continue
+			}
+			if w.Partitions[i].State.Target, err = change(aimed(p.State)); err != nil {
+				return w, err
+			}
+		}
+		return w, nil
+	case edge.Decommission:
+		return w, m.without(&w, op.Node, true, false)
+	case edge.Drain:
+		if err := m.otherLeaders(ctx, op.Node); err != nil {
+			return w, err
+		}
+		return w, m.without(&w, op.Node, op.Replicas, true)
+	}
+	return w, fmt.Errorf("%w: operation %T has no plan", edge.ErrInvalid, op)
+}
+
+// without keeps a broker out of the candidates, and frees it.
+func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == n }) {
+		return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, n)
+	}
+	runs := slices.ContainsFunc(w.Live, func(b placement.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
+	w.Live = slices.DeleteFunc(slices.Clone(w.Live), func(b placement.Broker) bool { return b.Node == n })
+	if replicas {
+		w.free, w.Leaving = n, append(slices.Clone(w.Leaving), n)
+		if !runs {
+			w.Gone = append(slices.Clone(w.Gone), n)
+		}
+	}
+	if drain && runs {
+		w.relieve, w.Drained = n, append(slices.Clone(w.Drained), n)
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+const (
+	// settleTimeout bounds the wait for the leaders of receipts: as long as a put waits.
+	settleTimeout = 10 * time.Second
+	// A new leader has the deliveries of an earlier one when their edges have reclaimed them: within
+	// milliseconds, if the edges live.
+	awaitReclaim = 2 * time.Second
+	reclaimPause = 50 * time.Millisecond
+)
+
+// Settle carries a verb out on deliveries of a channel, whichever broker made them (edge.Receipts).
+func (c *Channels) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []edge.Receipt) []error {
+	errs := make([]error, len(list))
+	t, ok := c.catalog.Topic(topic)
+	byPartition := map[uint16][]int{} // indices of list
+	for i := range list {
+		place, valid := nsqd.ParseID(list[i].ID)
+		switch {
+		case !ok:
+			errs[i] = edge.ErrTopicNotFound
+		case !valid || place.Nonce != nsqd.Nonce(t.ID) || int(place.Partition) >= t.Partitions:
+			errs[i] = edge.ErrNotInFlight
+		default:
+			byPartition[place.Partition] = append(byPartition[place.Partition], i)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	for n, indices := range byPartition {
+		req := calls.SettleRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Verb: string(do.Verb), DelayMS: do.DelayMS}
+		asked.Go(func() { c.settlePartition(ctx, req, list, indices, errs) })
+	}
+	asked.Wait()
+	return errs
+}
+
+// settlePartition settles the receipts with these indices at the leader of their partition. Receipts that a new leader
+// may know in a moment are sent again.
+func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest, list []edge.Receipt, indices []int, errs []error) {
+	began := time.Now()
+	for len(indices) > 0 {
+		req.Receipts = req.Receipts[:0]
+		for _, i := range indices {
+			place, _ := nsqd.ParseID(list[i].ID) // it was valid
+			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Attempts: list[i].Attempts})
+		}
+		r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
+		if err != nil {
+			for _, i := range indices {
+				errs[i] = err
+			}
+			return
+		}
+		var again []int
+		for _, refused := range r.Refused {
+			if refused.Index < 0 || refused.Index >= len(indices) {
+				continue
+			}
+			i := indices[refused.Index]
+			switch {
+			case refused.Again && time.Since(began) < awaitReclaim:
+				again = append(again, i)
+			case refused.Owner:
+				errs[i] = edge.ErrNotOwner
+			default:
+				errs[i] = edge.ErrNotInFlight
+			}
+		}
+		if indices = again; len(indices) > 0 && !sleep.For(ctx, reclaimPause) {
+			for _, i := range indices {
+				errs[i] = fmt.Errorf("%w: the leader does not have the delivery yet: %w", edge.ErrUnavailable, ctx.Err())
+			}
+			return
+		}
+	}
+}
+
+// Settle answers for a partition led here (calls.Settle).
+func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err error) {
+	p, err := q.led(req.Partition())
+	if err != nil {
+		return reply, err
+	}
+	c, ok := p.Queue().Channel(req.Channel)
+	if !ok {
+		return reply, edge.ErrChannelNotFound
+	}
+	for i, r := range req.Receipts {
+		receipt := nsqd.Receipt{Sequence: ident.Sequence(r.Sequence), Epoch: ident.Epoch(r.Epoch), Attempts: r.Attempts}
+		err := settle(c, edge.Settlement{Verb: edge.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
+		switch {
+		case err == nil:
+		case errors.Is(err, edge.ErrNotOwner), errors.Is(err, edge.ErrNotInFlight):
+			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, edge.ErrNotOwner), Again: c.Awaited(receipt)})
+		default:
+			// Of the verbs a finish that is repeated after a change of leader is refused, and its message is finished:
+			// the client sees a refusal, and loses nothing.
+			return reply, queueError(err)
+		}
+	}
+	return reply, nil
+}
+
+func settle(c *nsqd.Channel, do edge.Settlement, r nsqd.Receipt) error {
+	switch do.Verb {
+	case edge.VerbFinish:
+		return c.FinishReceived(r)
+	case edge.VerbRequeue:
+		return c.RequeueReceived(r, do.DelayMS)
+	case edge.VerbTouch:
+		return c.TouchReceived(r)
+	}
+	return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+}

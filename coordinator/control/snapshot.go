@@ -1,0 +1,48 @@
+package control
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/controller"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Snapshot is the cluster as a plan is made for it. A broker that publishes that it cannot reach
+// others (EL-6) gets neither replicas nor leaderships until it withdraws that: its followers would
+// replace it at once, and the next plan would transfer the leadership to it again.
+func Snapshot(catalog *catalog.Catalog, up func(ident.Node) bool) controller.Snapshot {
+	s := controller.Snapshot{NowMS: time.Now().UnixMilli()}
+	for _, name := range catalog.Records() {
+		if t, ok := catalog.Record(name); ok {
+			s.Topics = append(s.Topics, controller.Topic{Name: name, State: t})
+		}
+	}
+	for _, p := range catalog.Partitions() {
+		if state, ok := catalog.Partition(p); ok {
+			s.Partitions = append(s.Partitions, controller.Partition{ID: p, State: state})
+		}
+	}
+	for _, n := range catalog.Nodes() {
+		if _, runs := catalog.LiveNode(n.Name); n.Drain != "" && runs && up(n.Name) {
+			s.Drained = append(s.Drained, n.Name)
+		}
+		if !n.Leaving && n.Drain != meta.DrainReplicas {
+			continue
+		}
+		s.Leaving = append(s.Leaving, n.Name)
+		if !n.Leaving {
+			s.Staying = append(s.Staying, n.Name)
+		}
+		if _, runs := catalog.LiveNode(n.Name); !runs {
+			s.Gone = append(s.Gone, n.Name)
+		}
+	}
+	for _, b := range catalog.Candidates(0) {
+		if r, _ := catalog.LiveNode(b.Node); up(b.Node) && len(r.Unreachable) == 0 {
+			s.Live = append(s.Live, b)
+		}
+	}
+	return s
+}

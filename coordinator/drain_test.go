@@ -1,0 +1,189 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/stretchr/testify/require"
+)
+
+// leaderships counts the partitions that a broker leads, as another broker sees it.
+func (c *cluster) leaderships(on, of string) (n int) {
+	for _, t := range c.nodes[on].Cluster().Topics {
+		for _, p := range t.Partitions {
+			if p.Leader == ident.Node(of) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// drained asks for a drain, or its end.
+func (c *cluster) drained(on, node string, args ...string) error {
+	q := map[string]string{"node": node}
+	for _, a := range args {
+		q[a] = "true"
+	}
+	return c.administer(on, "broker.drain", "", q)
+}
+
+// leveled waits until the cluster has the feature level of the drain.
+func (c *cluster) leveled(on string, level int) {
+	c.t.Helper()
+	c.eventually(func() bool { return c.nodes[on].Cluster().Level == level }, "the feature level does not rise")
+}
+
+// TestDrainedBrokerLeadsNothing: under puts to all brokers, none of which fails. The drain
+// outlives a kill of the controller and of the drained broker; new topics prefer others.
+func TestDrainedBrokerLeadsNothing(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain})
+	c.leveled("n1", meta.LevelDrain)
+	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "24"}))
+	stop, stored := c.publishing("orders", "n1", "n3")
+	require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrInvalid)
+	require.NoError(t, c.drained("n1", "n2"))
+	c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
+	require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), edge.ErrInvalid, "none would be left to lead")
+	require.NoError(t, c.drained("n1", "n1", "cancel"))
+	require.NoError(t, c.administer("n3", "topic.create", "later", map[string]string{"partitions": "6"}))
+	v, _ := c.view("n3", "later")
+	for _, p := range v.Partitions {
+		require.NotEqual(t, ident.Node("n2"), p.Replicas[0])
+		require.Len(t, p.Replicas, 3, "the replication factor does not shrink")
+	}
+
+	c.kill("n2")
+	c.restart("n2")
+	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader != "n2" })
+	require.Empty(t, stop())
+	require.Positive(t, stored())
+
+	require.NoError(t, c.drained("n3", "n2", "cancel"))
+	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
+	require.Equal(t, 8, c.leaderships("n1", "n2"))
+	require.Len(t, c.drain("n2", "orders", stored()), stored())
+}
+
+// publishing publishes to a topic through some brokers until stop, which returns the errors.
+func (c *cluster) publishing(topic string, on ...string) (stop func() []error, stored func() int) {
+	var over atomic.Bool
+	var count atomic.Int64
+	var mu sync.Mutex
+	var errs []error
+	var puts sync.WaitGroup
+	for _, name := range on {
+		puts.Go(func() {
+			for i := 0; !over.Load(); i++ {
+				if err := c.put(name, topic, fmt.Sprintf("%s-%d", name, i)); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				} else {
+					count.Add(1)
+				}
+				sleep.For(c.t.Context(), time.Millisecond)
+			}
+		})
+	}
+	end := func() []error { over.Store(true); puts.Wait(); return errs }
+	c.t.Cleanup(func() { end() })
+	return end, func() int { return int(count.Load()) }
+}
+
+// TestDrainedBrokerIsFreedOfReplicas: they go to the fourth broker. The drained one may be
+// stopped and is not forgotten.
+func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 4, level: meta.LevelDrain})
+	c.leveled("n1", meta.LevelDrain)
+	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
+	for i := range 20 {
+		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+	}
+	plan, err := c.nodes["n3"].Plan(t.Context(), edge.Drain{Node: "n2", Replicas: true})
+	require.NoError(t, err)
+	require.Empty(t, plan.Blocked)
+	require.Len(t, plan.Steps, 6, "24 replicas lie on four brokers")
+	require.NoError(t, c.drained("n1", "n2", "replicas"))
+	free := func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node("n2")) }
+	c.arranged("n1", "orders", free)
+	after := map[ident.Node]int{}
+	v, _ := c.view("n1", "orders")
+	for _, p := range v.Partitions {
+		for _, n := range p.Replicas {
+			after[n]++
+		}
+	}
+	for _, b := range plan.Brokers {
+		require.Equal(t, after[b.Broker], b.ReplicasAfter, "the plan was another for %s", b.Broker)
+	}
+	require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), edge.ErrInvalid)
+	require.NoError(t, c.administer("n1", "cluster.balance", "", nil))
+	c.kill("n2")
+	require.Never(t, func() bool {
+		return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b edge.BrokerView) bool { return b.Name == "n2" })
+	}, 300*time.Millisecond, 20*time.Millisecond, "it is forgotten")
+	c.restart("n2")
+	c.arranged("n1", "orders", free)
+	require.NoError(t, c.drained("n1", "n2", "cancel"))
+	require.Len(t, c.drain("n2", "orders", 20), 20)
+}
+
+// TestDrainNeedsTheFeatureLevel: a controller of an older build would give the leaderships back.
+func TestDrainNeedsTheFeatureLevel(t *testing.T) {
+	c := newClusterOf(t, cluster{size: 2, level: meta.LevelDrain - 1})
+	c.leveled("n1", meta.LevelDrain-1)
+	require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", meta.LevelDrain))
+	require.NoError(t, c.drained("n1", "n2", "cancel"), "ending what is not there is allowed")
+}
+
+// TestPlansAreCarriedOut: what is shown before a balance, a move and a decommission is what the
+// controller does.
+func TestPlansAreCarriedOut(t *testing.T) {
+	c := newCluster(t, 4)
+	from, to := c.movable("orders")
+	require.NoError(t, c.administer("n1", "topic.create", "other", map[string]string{"replication_factor": "2", "partitions": "6"}))
+	for _, op := range []edge.Operation{
+		edge.MoveReplica{Topic: "orders", From: ident.Node(from), To: ident.Node(to)},
+		edge.Balance{},
+		edge.Decommission{Node: "n4"},
+	} {
+		before, _ := c.view("n1", "orders")
+		plan, err := c.nodes["n2"].Plan(t.Context(), op)
+		require.NoError(t, err)
+		now, _ := c.view("n1", "orders")
+		require.Equal(t, before, now, "%T: a plan changes nothing", op)
+		require.NoError(t, c.nodes["n1"].Do(t.Context(), op))
+		c.eventually(func() bool {
+			for _, s := range plan.Steps {
+				v, _ := c.view("n1", s.Topic)
+				p := v.Partitions[s.Partition]
+				if len(p.Target) > 0 || len(p.ISR) != v.ReplicationFactor || !slices.Equal(p.Replicas, s.ReplicasAfter) || p.Leader != s.LeaderAfter {
+					return false
+				}
+			}
+			return true
+		}, "%T goes another way than %v", op, plan.Steps)
+		again, err := c.nodes["n1"].Plan(t.Context(), op)
+		if _, move := op.(edge.MoveReplica); !move || err == nil {
+			require.NoError(t, err)
+			require.Empty(t, again.Steps, "%T is done", op)
+		}
+	}
+	plan, err := c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n3"})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(plan.Blocked, "\n"), "orders/0 keeps its replica on n3", "two brokers would stay for three replicas")
+	_, err = c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n9"})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+	_, err = c.nodes["n1"].Plan(t.Context(), edge.PauseTopic{Topic: "orders"})
+	require.ErrorIs(t, err, edge.ErrInvalid)
+}

@@ -1,0 +1,84 @@
+package coordinator_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// receiptsOf names deliveries as a client without a connection does.
+func receiptsOf(list []edge.Delivery) (out []edge.Receipt) {
+	for i := range list {
+		out = append(out, edge.Receipt{ID: list[i].ID, Epoch: list[i].Epoch, Attempts: list[i].Message.Attempts})
+	}
+	return out
+}
+
+func (c *cluster) settle(on string, do edge.Settlement, list ...edge.Receipt) []error {
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	return c.nodes[on].Settle(ctx, "orders", "billing", do, list)
+}
+
+// TestSettleAtAnyBroker: a receipt of a delivery settles it at the leader and at every other broker, whichever of them the
+// consumer is connected to. The consumer has room again, and refusals are definite.
+func TestSettleAtAnyBroker(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for _, at := range all {
+		for _, other := range all {
+			for range 4 {
+				require.NoError(t, c.put("n1", "orders", "m"))
+			}
+			s := c.subscribe(at, "orders", "billing", 4)
+			list := receiptsOf(s.take(4))
+			require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[:2]...))
+			require.Equal(t, []error{nil}, c.settle(other, edge.Settlement{Verb: edge.VerbTouch}, list[2]))
+			require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbRequeue}, list[2:]...))
+			again := receiptsOf(s.take(2))
+			require.EqualValues(t, 2, again[0].Attempts)
+			require.Equal(t, []error{edge.ErrNotInFlight, edge.ErrNotOwner}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[0], list[2]))
+			require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, again...))
+			c.eventually(func() bool { return s.sub.InFlight() == 0 }, "at %s, settled at %s", at, other)
+			s.sub.Close(true)
+			c.counts("orders", "billing", 0, 0, 0)
+		}
+	}
+	foreign := edge.Receipt{ID: edge.MessageID([]byte("ffffffffffffffff")), Attempts: 1}
+	require.Equal(t, []error{edge.ErrNotInFlight}, c.settle("n1", edge.Settlement{Verb: edge.VerbFinish}, foreign))
+	s := c.subscribe("n1", "orders", "billing", 1)
+	require.NoError(t, c.put("n1", "orders", "m"))
+	held := receiptsOf(s.take(1))
+	require.ErrorIs(t, c.settle("n1", edge.Settlement{Verb: "eat"}, held...)[0], edge.ErrInvalid)
+	require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "orders", "absent", edge.Settlement{Verb: edge.VerbFinish}, held)[0], edge.ErrChannelNotFound)
+	require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "absent", "billing", edge.Settlement{Verb: edge.VerbFinish}, held)[0], edge.ErrTopicNotFound)
+	s.sub.Close(true)
+}
+
+// TestSettleThroughAFailover: the leader dies while a consumer of another broker holds messages. A third broker settles them at
+// the next leader, which waits until they are reclaimed there.
+func TestSettleThroughAFailover(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", nil)
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	for range 4 {
+		require.NoError(t, c.put("n1", "orders", "m"))
+	}
+	leader := c.leader("orders")
+	others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == leader })
+	s := c.subscribe(others[0], "orders", "billing", 4)
+	list := receiptsOf(s.take(4))
+	c.kill(leader)
+	require.Equal(t, make([]error, 4), c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list...))
+	c.eventually(func() bool { return s.sub.InFlight() == 0 }, "the messages are finished")
+	s.sub.Close(true)
+	began := time.Now()
+	require.Equal(t, edge.ErrNotInFlight, c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list[0])[0])
+	require.Less(t, time.Since(began), time.Second, "a finished message is not waited for")
+}

@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// appended is the answer of POST /v1/topic/append: the messages are Sequence to Sequence+Count−1 of
+// the partition.
+type appended struct {
+	Partition int            `json:"partition"`
+	Sequence  ident.Sequence `json:"sequence"`
+	Count     int            `json:"count"`
+}
+
+// appendBatch: POST /v1/topic/append?topic=&partition=. The body is the message records of package
+// msgstream: each message has its own header, deadline and trace id. They are stored as a whole, in
+// their order, in one partition. The topic must exist.
+func (a *api) appendBatch(r *http.Request) (any, error) {
+	topic, values, err := putTopic(r)
+	if err != nil {
+		return nil, err
+	}
+	partition, err := strconv.ParseUint(values.Get("partition"), 10, 16)
+	if err != nil {
+		return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
+	}
+	if _, ok := a.b.Directory.TopicSettings(topic); !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	if r.ContentLength > a.opts.MaxBodySize {
+		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+	}
+	reserved, err := a.reserve(r, a.opts.MaxBodySize)
+	if err != nil {
+		return nil, err
+	}
+	draft, special, err := a.readRecords(r)
+	a.b.Bodies.Release(reserved)
+	if err == nil && special {
+		err = mayReserve(r, topic)
+	}
+	if err != nil {
+		return nil, err
+	}
+	result, err := a.putAt(r, topic, int(partition), draft)
+	if err != nil {
+		return nil, err
+	}
+	return appended{int(partition), result.Sequence, draft.Count()}, nil
+}
+
+// mayReserve refuses headers that begin with ## to a client that may only publish: it could withhold a message from
+// all channels but one, or pass it off as a copy.
+func mayReserve(r *http.Request, topic string) error {
+	s := identityOf(r)
+	if s == nil {
+		return nil
+	}
+	err := s.Allow(r.Context(), guard.Need{Right: access.Administer, Topic: topic})
+	if errors.Is(err, guard.ErrDenied) {
+		return fail(http.StatusForbidden, "FORBIDDEN")
+	}
+	return err
+}
+
+// readRecords reads the body of an append. special: a header may have a field that begins with ##.
+func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special bool, err error) {
+	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.opts.MaxBodySize))
+	draft = queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
+	for {
+		x, err := in.Next()
+		var damage *msgstream.Damage
+		switch {
+		case errors.Is(err, io.EOF) && draft.Count() == 0:
+			return nil, false, fail(http.StatusBadRequest, "MSG_EMPTY")
+		case errors.Is(err, io.EOF):
+			return draft, special, nil
+		case errors.As(err, &damage):
+			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, damage)
+		case err != nil:
+			return nil, false, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
+		}
+		m := x.Message
+		special = special || bytes.Contains(m.Header, []byte("##")) || bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
+		switch {
+		case int64(len(m.Body)) > a.opts.MaxMsgSize:
+			return nil, false, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+		case draft.Size()+len(m.Header)+len(m.Body) > maxDraft:
+			return nil, false, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+		}
+		if err := draft.AddMessage(queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}); err != nil {
+			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+		}
+	}
+}
+
+// putAt publishes to one partition and waits for the result.
+func (a *api) putAt(r *http.Request, topic string, partition int, draft *queue.DraftBuilder) (edge.PutResult, error) {
+	if s := identityOf(r); s != nil {
+		if err := s.AllowPut(draft.Count(), draft.Size()); err != nil {
+			return edge.PutResult{}, putFailure(err)
+		}
+	}
+	if err := a.b.Publisher.Admit(r.Context(), topic, draft.Size()); err != nil {
+		return edge.PutResult{}, putFailure(err)
+	}
+	w := make(waiter, 1)
+	a.b.Publisher.PublishAt(topic, partition, draft.Draft(ident.RequestID{}), w)
+	result := <-w
+	switch {
+	case errors.Is(result.Err, edge.ErrInvalid):
+		return result, result.Err
+	case result.Err != nil:
+		return result, putFailure(result.Err)
+	}
+	return result, nil
+}

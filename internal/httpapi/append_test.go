@@ -1,0 +1,63 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+)
+
+// appendBody is the body of an append with these messages.
+func appendBody(t *testing.T, messages ...msgstream.Message) string {
+	var b []byte
+	crc, err := uint32(0), error(nil)
+	for i := range messages {
+		b, crc, err = msgstream.AppendMessage(b, crc, &messages[i])
+		require.NoError(t, err)
+	}
+	return string(b)
+}
+
+func TestAppend(t *testing.T) {
+	s := newSite(t)
+	good := appendBody(t, msgstream.Message{Sequence: 70, Trace: 5, Header: []byte(`{"##origin":"east:1:0:70"}`), Body: []byte("one")}, msgstream.Message{Sequence: 71, Body: []byte("two")})
+	const to = "POST /v1/topic/append?topic=t&partition=0"
+	s.expect(s.nsqd, to, good, message(404, "TOPIC_NOT_FOUND"))
+	s.expect(s.nsqd, "POST /topic/create?topic=t", "", "200")
+	sub, err := s.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
+	require.NoError(t, err)
+	defer sub.Close(true)
+
+	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":0,"count":2}`)
+	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":2,"count":2}`)
+	got := sub.Pull(9, nil)
+	require.Len(t, got, 4)
+	require.Equal(t, `{"##origin":"east:1:0:70"}`, string(got[0].Message.Header))
+	require.EqualValues(t, 5, got[0].Message.Trace)
+	require.Equal(t, "two", string(got[1].Message.Body))
+
+	for request, want := range map[string]string{
+		"POST /v1/topic/append?topic=t":                   message(400, "INVALID_ARG_PARTITION"),
+		"POST /v1/topic/append?topic=t&partition=-1":      message(400, "INVALID_ARG_PARTITION"),
+		"POST /v1/topic/append?topic=t&partition=1":       message(400, "invalid argument: partition must be 0 to 0, not stored"),
+		"POST /v1/topic/append?topic=t&partition=0&key=k": message(400, `invalid argument: there is no argument \"key\", but: topic, partition`),
+		"POST /v1/topic/append?partition=0":               message(400, "MISSING_ARG_TOPIC"),
+		"POST /v1/topic/append?topic=t%20t&partition=0":   message(400, "INVALID_TOPIC"),
+		"GET /v1/topic/append?topic=t&partition=0":        message(405, "METHOD_NOT_ALLOWED"),
+	} {
+		s.expect(s.nsqd, request, good, want)
+	}
+	s.expect(s.nsqd, to, "", message(400, "MSG_EMPTY"))
+	require.Equal(t, http.StatusBadRequest, do(s.nsqd, "POST", "/v1/topic/append?topic=t&partition=0", good[:len(good)-1]).StatusCode, "torn: nothing is stored")
+	altered := []byte(good)
+	altered[len(altered)-6] ^= 1
+	require.Equal(t, http.StatusBadRequest, do(s.nsqd, "POST", "/v1/topic/append?topic=t&partition=0", string(altered)).StatusCode)
+	s.expect(s.nsqd, to, appendBody(t, msgstream.Message{Body: make([]byte, 101)}), message(413, "MSG_TOO_BIG"))
+	require.Empty(t, sub.Pull(9, nil))
+
+	s.cluster.FailPuts(edge.ErrInDoubt)
+	s.expect(s.nsqd, to, good, message(504, "in doubt, may be stored"))
+}

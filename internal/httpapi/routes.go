@@ -1,0 +1,344 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+)
+
+// Description describes a route for its clients. The door takes the names of the arguments from
+// here, and docs/reference/openapi.yaml is generated from it.
+type Description struct {
+	Summary   string
+	Arguments []Argument
+	// Lenient: other arguments are ignored, as nsqd does. Otherwise they are refused: a mistyped
+	// argument would count as missing, and the answer would be 200 without the requested effect.
+	Lenient bool
+	// Body is the meaning of the body of the request; "": none is read.
+	Body string
+	// Reply is a value of the type of the answer 200: a string is text, nil is an empty body, anything
+	// else is JSON.
+	Reply any
+	// Uses are the rows of internal/outcome that the answer may be.
+	Uses outcome.Uses
+	// Codes are further messages of the status 400.
+	Codes []string
+}
+
+// Argument is an argument of the query string.
+type Argument struct {
+	Name     string
+	Kind     Kind
+	Help     string
+	Required bool
+	Repeats  bool
+}
+
+// Kind is the form of an argument.
+type Kind string
+
+// The kinds of arguments.
+const (
+	Text         Kind = "string"
+	Boolean      Kind = "boolean"  // true or false
+	Number       Kind = "integer"  // 0 or more
+	Duration     Kind = "duration" // such as 24h or 1m30s
+	Milliseconds Kind = "milliseconds"
+)
+
+// must returns the argument as a required one.
+func (a Argument) must() Argument {
+	a.Required = true
+	return a
+}
+
+func text(name, help string) Argument    { return Argument{Name: name, Kind: Text, Help: help} }
+func boolean(name, help string) Argument { return Argument{Name: name, Kind: Boolean, Help: help} }
+func number(name, help string) Argument  { return Argument{Name: name, Kind: Number, Help: help} }
+
+func duration(name, help string) Argument { return Argument{Name: name, Kind: Duration, Help: help} }
+
+func milliseconds(name, help string) Argument {
+	return Argument{Name: name, Kind: Milliseconds, Help: help}
+}
+
+// aPlace is the help of an argument that package origin reads.
+const aPlace = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
+
+// aFilter is the help of an argument that package nsqd/filter reads.
+const aFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, ^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
+
+// Arguments of several routes.
+var (
+	ofTopic     = text("topic", "the topic").must()
+	ofChannel   = text("channel", "the channel").must()
+	ofPartition = number("partition", "the partition")
+	ofUser      = text("name", "the user").must()
+	ofNode      = text("node", "the broker").must()
+	ofMove      = []Argument{ofTopic, ofPartition.must(), text("from", "the broker that has the replica").must(), text("to", "the broker that gets it").must()}
+	ofPut       = []Argument{
+		ofTopic,
+		milliseconds("defer", "consumers receive the message this much later"),
+		text("key", "all puts with one key go to one partition, in their order"),
+		milliseconds("ttl", "consumers that have not received the message by then do not receive it"),
+	}
+	ofReplication = []Argument{
+		number("replication_factor", "replicas of each partition"),
+		number("min_in_sync", "a put requires this many in-sync replicas"),
+	}
+	ofNewTopic = slices.Concat([]Argument{
+		ofTopic,
+		number("partitions", "partitions; a topic that exists keeps its number"),
+	}, ofReplication, []Argument{
+		boolean("ordered", "each channel receives the messages of a partition one by one, in their order"),
+		text("durability", "sync: OK means synced to disk on all in-sync replicas; replicated: in their memory"),
+		duration("retention_time", "consumed messages are kept this long"),
+		number("retention_bytes", "consumed messages are kept while a partition has at most this many bytes"),
+		number("max_bytes", "puts are refused when a partition has this many bytes; 0: no limit"),
+		duration("message_ttl", "older messages are not delivered; 0: no limit"),
+		number("max_put_rate", "messages a second and broker; 0: no limit"),
+		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
+	})
+	ofNewChannel = []Argument{
+		ofTopic, ofChannel,
+		text("from", "the beginning of a new channel: "+aPlace),
+		boolean("ordered", "one message of a partition is in flight at a time"),
+		text("filter", aFilter),
+	}
+	ofRecovery = []Argument{
+		ofTopic, ofPartition,
+		text("from", "POST: the broker whose replica is to be the whole in-sync set"),
+		text("discard", "POST: the broker whose refused replica is given up"),
+		text("confirm", "POST: TOPIC/PARTITION, because messages are lost"),
+	}
+	ofReceipts = []Argument{
+		ofTopic, ofChannel,
+		{Name: "receipt", Kind: Text, Help: "of a message, from /v1/consume; otherwise receipts are in the body", Repeats: true},
+	}
+	ofGrant = []Argument{
+		text("user", "the user").must(),
+		text("topic", "a topic, or a pattern: * is any text, ? one character"),
+		text("rights", "with topic: publish, consume, administer, separated by commas"),
+		text("cluster", "instead of topic: observe or administer"),
+	}
+)
+
+// The answers of JSON that have no type elsewhere.
+type (
+	topicsReply struct {
+		Topics []string `json:"topics"`
+	}
+	channelsReply struct {
+		Channels []string `json:"channels"`
+	}
+	nodesReply struct {
+		Producers []edge.NodeEntry `json:"producers"`
+	}
+	viewsReply struct {
+		Channels []edge.ChannelView `json:"channels"`
+	}
+	positionsReply struct {
+		Positions []edge.ChannelPosition `json:"positions"`
+	}
+	deferredReply struct {
+		Messages []edge.DeferredMessage `json:"messages"`
+	}
+	usersReply struct {
+		Users []UserView `json:"users"`
+	}
+
+	cancelledReply struct {
+		Cancelled int `json:"cancelled"`
+	}
+	redrivenReply struct {
+		Redriven int `json:"redriven"`
+	}
+
+	messagesReply struct {
+		Messages []received `json:"messages"`
+		Refused  []refusal  `json:"refused,omitempty"` // after their 200
+	}
+	finishedReply struct {
+		Finished int `json:"finished"`
+	}
+	requeuedReply struct {
+		Requeued int `json:"requeued"`
+	}
+	touchedReply struct {
+		Touched int `json:"touched"`
+	}
+
+	lookupReply struct {
+		Channels  []string        `json:"channels"`
+		Producers []edge.Producer `json:"producers"`
+	}
+)
+
+// Messages that several routes answer with.
+var (
+	badNames  = []string{"MISSING_ARG_TOPIC", "MISSING_ARG_CHANNEL", "INVALID_ARG_TOPIC", "INVALID_ARG_CHANNEL"}
+	badTopic  = []string{"MISSING_ARG_TOPIC", "INVALID_TOPIC"}
+	needTopic = []string{"MISSING_ARG_TOPIC"}
+
+	badReceipts = append([]string{"MISSING_ARG_RECEIPT", "INVALID_ARG_RECEIPT", "BAD_BODY"}, badNames...)
+)
+
+// DescriptionOf is the description of a route.
+func DescriptionOf(method, path string) (Description, bool) {
+	r, ok := routes[method+" "+path]
+	return r, ok
+}
+
+// profile is a route of Go's net/http/pprof.
+func profile(summary string, arguments ...Argument) Description {
+	return Description{Summary: summary, Arguments: arguments, Lenient: true, Reply: ""}
+}
+
+// routes describes all routes; it never changes. A route without a row here, or without one in
+// rights.go, is not served: the router panics where it is made, in every test.
+var routes = map[string]Description{
+	http.MethodGet + " /ping":                    {Summary: "Is the process healthy? 500 while it cannot store messages.", Lenient: true, Reply: ""},
+	http.MethodGet + " /healthz":                 {Summary: "As /ping, also while the broker waits for its cluster.", Lenient: true, Reply: ""},
+	http.MethodGet + " /readyz":                  {Summary: "Does the broker serve? 503 with the reason while it does not.", Lenient: true, Reply: ""},
+	http.MethodGet + " /info":                    {Summary: "Version, addresses and limits of the broker. The lookup port answers with the version alone.", Lenient: true, Reply: infoReply{}},
+	http.MethodGet + " /metrics":                 {Summary: "All metrics, in the text format of Prometheus.", Lenient: true, Reply: ""},
+	http.MethodGet + " /config/:opt":             {Summary: "The value of a setting, by its key in the settings file.", Lenient: true, Reply: any("log_level"), Codes: []string{"INVALID_OPTION"}},
+	http.MethodPut + " /config/:opt":             {Summary: "Change log_level or nsqlookupd_tcp_addresses until the next start.", Lenient: true, Body: "the new value: text for log_level, a JSON list for addresses", Reply: any("log_level"), Codes: []string{"INVALID_OPTION", "INVALID_VALUE"}},
+	http.MethodGet + " /v1/cluster":              {Summary: "Brokers, topics and partitions of the cluster, with their leaders and replicas.", Reply: edge.ClusterView{}},
+	http.MethodPost + " /v1/cluster/balance":     {Summary: "Spread replicas and leaderships over the brokers.", Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: edge.Digest{}, Codes: []string{"INVALID_REQUEST"}},
+	http.MethodGet + " /ui":                      {Summary: "The page for operators, without data.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/data":                 {Summary: "The data of the page.", Lenient: true, Reply: map[string]any{}},
+	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{ofNode, boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
+
+	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: ofMove, Reply: edge.Plan{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/cluster/balance":     {Summary: "The plan of a balance; nothing is changed.", Reply: edge.Plan{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/broker/decommission": {Summary: "The plan of a decommission; nothing is changed.", Arguments: []Argument{ofNode}, Reply: edge.Plan{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/broker/drain":        {Summary: "The plan of a drain; nothing is changed.", Arguments: []Argument{ofNode, boolean("replicas", "the replicas, too")}, Reply: edge.Plan{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/broker/drain":       {Summary: "Take the leaderships from a broker, before its maintenance.", Arguments: []Argument{ofNode, boolean("replicas", "the replicas, too"), boolean("cancel", "end a drain that goes on, or is done")}, Uses: outcome.OfRequests},
+
+	http.MethodGet + " /stats": {
+		Summary: "Depths, counts and clients of the queues that this broker leads. The sum over all brokers is the cluster.",
+		Arguments: []Argument{
+			text("format", "json; otherwise text"), text("topic", "this topic alone"), text("channel", "this channel alone"),
+			boolean("include_clients", "false: without clients and producers"), boolean("include_mem", "false: without the figures of the memory"),
+		},
+		Lenient: true, Reply: statsReply{},
+	},
+
+	http.MethodPost + " /pub": {
+		Summary: "Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.", Arguments: ofPut, Body: "the message", Reply: "OK", Uses: outcome.OfPuts,
+		Codes: append([]string{"MSG_EMPTY", "INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
+	},
+	http.MethodPost + " /mpub": {
+		Summary:   "Publish several messages: all of them are stored, or none. X-Nsq-Headers has the headers of each, as with /pub.",
+		Arguments: slices.Insert(slices.Clone(ofPut), 1, boolean("binary", "the body is the number of messages, and each message behind its size; numbers are 4 bytes, big-endian")),
+		Body:      "one message a line, or as binary says", Reply: "OK", Uses: outcome.OfPuts,
+		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
+	},
+
+	http.MethodPost + " /v1/consume": {
+		Summary: "Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.",
+		Arguments: []Argument{
+			ofTopic, ofChannel, number("max", "the most messages of the answer (1)"), duration("wait", "how long the request waits for a first message"),
+			number("max_in_flight", "the most messages in flight of this client (--max-rdy-count)"), duration("msg_timeout", "the message timeout (--msg-timeout)"),
+			text("client", "a name that distinguishes clients of one address"), text("encoding", "base64: also bodies that are text"),
+		},
+		Reply: messagesReply{}, Uses: outcome.OfRequests, Codes: append([]string{"BODY_NOT_EMPTY"}, badNames...),
+	},
+	http.MethodPost + " /v1/finish":  {Summary: "Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: finishedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/requeue": {Summary: "Give messages back by their receipts. Answers as /v1/finish.", Arguments: append(slices.Clone(ofReceipts), duration("delay", "they come again after this time")), Body: "a receipt a line, or a JSON list of receipts", Reply: requeuedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+
+	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings; durability and the limits also change a topic that exists. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
+	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. The lookup port deletes nothing.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /topic/empty":     {Summary: "Drop the messages that no channel has been given.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: badTopic},
+	http.MethodPost + " /topic/pause":     {Summary: "Deliver no message of a topic to any channel.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /topic/unpause":   {Summary: "Deliver again.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /topic/tombstone": {Summary: "Hide a broker from /lookup of a topic for a while.", Arguments: []Argument{ofTopic, text("node", "broadcast address:HTTP port of the broker").must()}, Lenient: true, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "MISSING_ARG_NODE"}},
+
+	http.MethodPost + " /channel/create":   {Summary: "Create a channel: it receives the messages that are published from now on, the first channel of a topic all. The lookup port creates the topic, too.", Arguments: ofNewChannel, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodPost + " /channel/delete":   {Summary: "Delete a channel. The lookup port deletes nothing.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodPost + " /channel/empty":    {Summary: "Drop the messages of a channel.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodPost + " /channel/pause":    {Summary: "Deliver no message of a channel.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodPost + " /channel/unpause":  {Summary: "Deliver again.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodPost + " /channel/setorder": {Summary: "Make a channel ordered, or unordered.", Arguments: []Argument{ofTopic, ofChannel, {Name: "order", Kind: Boolean, Help: "true: one message of a partition is in flight at a time", Required: true}}, Uses: outcome.OfRequests, Codes: badNames},
+
+	http.MethodGet + " /lookup":   {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /topics":   {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
+	http.MethodGet + " /channels": {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
+	http.MethodGet + " /nodes":    {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
+	http.MethodGet + " /debug":    {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
+
+	http.MethodGet + " /v1/topic/peek": {
+		Summary: "Messages of a topic, consumed or not. No channel notices.",
+		Arguments: []Argument{
+			ofTopic, ofPartition, text("from", aPlace), number("limit", "at most this many messages (100)"),
+			text("node", "the broker whose replica is read"), boolean("uncommitted", "with node: also the messages beyond its committed end"),
+		},
+		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
+	},
+	http.MethodGet + " /v1/topic/channels":  {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{ofTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/append": {
+		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##… takes the right to administer it.",
+		Arguments: []Argument{ofTopic, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
+		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION"}, badTopic...),
+	},
+	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/recover":      {Summary: "The replicas of a partition whose in-sync set is lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
+	http.MethodPost + " /v1/topic/recover":     {Summary: "Go on with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have are lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
+
+	http.MethodPost + " /v1/channel/seek": {
+		Summary:   "Move a channel, so that it delivers messages again or skips them.",
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers")},
+		Uses:      outcome.OfRequests, Codes: badNames,
+	},
+	http.MethodPost + " /v1/channel/policy": {
+		Summary: "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",
+		Arguments: []Argument{
+			ofTopic, ofChannel, number("max_attempts", "after this many attempts a message goes to the dead-letter topic, or is dropped; 0: no limit"),
+			text("dead_letter_topic", "the topic for messages that are given up; takes the right to publish there"),
+			text("retry_backoff", "BASE[,FACTOR[,MAX[,JITTER]]], such as 1s,2,5m,0.2: the delay before each further attempt"),
+			text("filter", aFilter),
+		},
+		Uses: outcome.OfRequests, Codes: badNames,
+	},
+	http.MethodGet + " /v1/channel/policy":           {Summary: "The treatment of messages that fail, and the filter.", Arguments: []Argument{ofTopic, ofChannel}, Reply: edge.ChannelPolicy{}, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodGet + " /v1/channel/deferred":         {Summary: "Messages that wait for their time, by deadline.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: deferredReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},
+	http.MethodPost + " /v1/channel/deferred/cancel": {Summary: "Finish messages that wait for their time.", Arguments: []Argument{ofTopic, ofChannel, {Name: "id", Kind: Text, Help: "the id of a message", Required: true, Repeats: true}}, Reply: cancelledReply{}, Uses: outcome.OfRequests, Codes: append([]string{"MISSING_ARG_ID", "INVALID_ARG_ID"}, badNames...)},
+	http.MethodPost + " /v1/channel/redrive":         {Summary: "Move messages back from the dead-letter topic to the channel.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: redrivenReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},
+
+	http.MethodPost + " /v1/user/create": {Summary: "Create a user. The first administrator is made from the broker's own machine. The answer has the token, once.", Arguments: []Argument{ofUser, boolean("admin", "the user may do everything"), boolean("certificate", "the user logs in with a client certificate of this name")}, Reply: NewToken{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/rotate": {Summary: "Give a user a new token.", Arguments: []Argument{ofUser}, Reply: NewToken{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/delete": {Summary: "Delete a user.", Arguments: []Argument{ofUser}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/quota": {
+		Summary: "Change the quota of a user. A missing number stays, 0 is no limit.",
+		Arguments: []Argument{
+			ofUser, number("topics", "topics that the user creates"), number("partitions", "their partitions"), number("channels", "channels that the user creates"),
+			number("put_rate", "messages a second and broker"), number("put_bytes_rate", "bytes a second and broker"),
+		},
+		Uses: outcome.OfRequests,
+	},
+	http.MethodGet + " /v1/user/list":   {Summary: "All users, with their rights and quotas.", Reply: usersReply{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/acl/grant":  {Summary: "Give a user rights.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
+	http.MethodPost + " /v1/acl/revoke": {Summary: "Take rights from a user.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
+	http.MethodGet + " /v1/audit":       {Summary: "The last audited actions at this broker, oldest first.", Reply: AuditView{}},
+
+	http.MethodGet + " /debug/pprof":              profile("The profiles of the process."),
+	http.MethodGet + " /debug/pprof/":             profile("The profiles of the process."),
+	http.MethodGet + " /debug/pprof/cmdline":      profile("The command line of the process."),
+	http.MethodGet + " /debug/pprof/symbol":       profile("Names of functions."),
+	http.MethodPost + " /debug/pprof/symbol":      profile("Names of functions."),
+	http.MethodGet + " /debug/pprof/profile":      profile("A profile of the processor time.", number("seconds", "its duration")),
+	http.MethodGet + " /debug/pprof/heap":         profile("A profile of the memory."),
+	http.MethodGet + " /debug/pprof/goroutine":    profile("All goroutines.", number("debug", "2: as text, with their stacks")),
+	http.MethodGet + " /debug/pprof/block":        profile("A profile of waiting."),
+	http.MethodGet + " /debug/pprof/threadcreate": profile("A profile of threads."),
+	http.MethodPut + " /debug/setblockrate":       {Summary: "Record waits for /debug/pprof/block.", Arguments: []Argument{number("rate", "one event for this many ns of waiting; 0: none").must()}, Lenient: true},
+	http.MethodPost + " /debug/freememory":        {Summary: "Return memory to the operating system.", Lenient: true},
+}

@@ -1,0 +1,31 @@
+// Package httpsub subscribes for clients that consume by HTTP requests and have no connection of their own.
+//
+// A session is the subscription of one client to one channel. The first poll opens it; later polls of the same
+// client use it. A poll takes messages from it, and gives each a receipt, with which any broker finishes, requeues or
+// touches the delivery. A stream is a session with one long answer.
+//
+// It parses and writes no HTTP (internal/httpapi does), and stores nothing. internal/edge is its only way to the
+// cluster.
+//
+// # Limits
+//
+// The number of sessions is bounded, in total and for each address and user. A session holds at most
+// Options.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message; those of all
+// answers that are being written are at most Options.AnswerBytes.
+//
+// # Invariants
+//
+//  1. A session grants credit only while a poll waits, and for lingerTime after it: messages are not kept from other
+//     consumers by a client that does not ask for any.
+//  2. Without polls and receipts for the time of its message timeout, a session ends. Its messages in flight wait for
+//     their timeouts.
+//  3. A message is in flight from the moment when a poll takes it. If its answer cannot be written, it is requeued
+//     (--requeue-on-disconnect).
+//  4. A receipt is settled by the session that it names, if that is here and the delivery is in flight to it, else by the
+//     leader of the message: the death of the broker that has answered a poll does not make its receipts void.
+//  5. After Stop no poll waits, and no session is left.
+//
+// # Goroutines
+//
+// None. The end of a session runs on a timer.
+package httpsub

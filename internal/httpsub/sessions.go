@@ -1,0 +1,298 @@
+package httpsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+)
+
+const (
+	// lingerTime is how long a session keeps its credit after a poll, so that a client that polls again at once finds
+	// messages here.
+	lingerTime = 50 * time.Millisecond
+	// minWait is the least wait of a poll: a leader elsewhere first sends messages when it has the credit.
+	minWait = 250 * time.Millisecond
+	// gatherTime is how long a poll waits for more messages after its first ones.
+	gatherTime = 2 * time.Millisecond
+	// minLifetime is the least lifetime of a session without polls.
+	minLifetime = time.Second
+	// answerBytes ends the gathering of messages for one answer.
+	answerBytes = 1 << 20
+)
+
+// ErrBusy means that other answers use all memory for answers.
+var ErrBusy = errors.New("too many answers are being written")
+
+// Options hold the limits of sessions.
+type Options struct {
+	// MaxSessions and MaxPerClient bound the sessions of all clients, and those of one address and user; 0 = no limit.
+	MaxSessions, MaxPerClient int
+	// AnswerBytes bounds the messages of all answers that are being written; 0 = no limit.
+	AnswerBytes int64
+	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream whose
+	// client disconnects.
+	RequeueOnDisconnect bool
+	Metrics             *metrics.Recorder // nil = nothing is recorded
+}
+
+// Client identifies a client: the polls of one client to one channel share a session.
+type Client struct {
+	Identity string // of the user; "" without users
+	Host     string // address without the port
+	Name     string // ?client=, for several clients of one address
+}
+
+// Request is what a poll or a stream subscribes to. Polls with equal fields up to MsgTimeout share a session.
+type Request struct {
+	Client         Client
+	Topic, Channel string
+	MsgTimeout     time.Duration
+	// MaxInFlight bounds the messages in flight of the session.
+	MaxInFlight int
+	// About describes the client for /stats: address, user agent, TLS.
+	About edge.ClientStats
+}
+
+// key is what distinguishes sessions.
+type key struct {
+	client         Client
+	topic, channel string
+	msgTimeout     time.Duration
+}
+
+// Sessions has all sessions of a broker. Its methods may be called by any goroutine.
+type Sessions struct {
+	o           Options
+	subscribers edge.Subscribers
+	receipts    edge.Receipts // nil = receipts of other brokers are refused
+	answers     *budget.Budget
+	ctx         context.Context // ends with Stop
+	end         context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		shared  map[key]*session // of polls
+		all     map[uint64]*session
+		clients map[[2]string]int // sessions by identity and host
+	}
+}
+
+// New makes an empty set of sessions.
+func New(o Options, subscribers edge.Subscribers, receipts edge.Receipts) *Sessions {
+	s := &Sessions{o: o, subscribers: subscribers, receipts: receipts}
+	if o.AnswerBytes > 0 {
+		s.answers = budget.New(o.AnswerBytes)
+	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.mu.shared, s.mu.all, s.mu.clients = map[key]*session{}, map[uint64]*session{}, map[[2]string]int{}
+	return s
+}
+
+// Stop ends all sessions. Their messages in flight go back to their channels, and the deliveries do not count.
+func (s *Sessions) Stop() {
+	s.end()
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.mu.all))
+	for _, x := range s.mu.all {
+		all = append(all, x)
+	}
+	s.mu.Unlock()
+	for _, x := range all {
+		x.finish(func(sub edge.Subscription) { sub.Withdraw() })
+	}
+}
+
+// Count is the number of sessions.
+func (s *Sessions) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.all)
+}
+
+// Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none comes in time. The
+// caller closes the batch. Errors: those of edge.Subscribers, ErrBusy, and edge.ErrChannelNotFound if the channel is
+// deleted meanwhile.
+func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	patience := time.NewTimer(max(wait, minWait))
+	defer patience.Stop()
+	for {
+		x, err := s.join(ctx, r)
+		if err != nil {
+			return nil, s.reason(err)
+		}
+		b, err := x.poll(ctx, r.MaxInFlight, most, patience.C)
+		x.leave()
+		return b, s.reason(err)
+	}
+}
+
+// Stream sends messages as they come, until send fails, ctx ends, or the channel is deleted. send gets nil for a sign of life.
+func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, send func(*Batch) error) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	x, err := s.add(key{}, r)
+	if err != nil {
+		return s.reason(err)
+	}
+	if x.subscribe(ctx); x.err != nil {
+		return s.reason(x.err)
+	}
+	defer x.finish(func(sub edge.Subscription) { sub.Close(s.o.RequeueOnDisconnect) })
+	return s.reason(x.stream(ctx, r.MaxInFlight, alive, send))
+}
+
+// within ends a context with Stop, too.
+func (s *Sessions) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() {
+		release()
+		cancel()
+	}
+}
+
+// reason replaces the error of a request that Stop ends.
+func (s *Sessions) reason(err error) error {
+	if err != nil && s.ctx.Err() != nil {
+		return edge.ErrExiting
+	}
+	return err
+}
+
+// join finds or opens the session of a client, and counts a poll of it.
+func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
+	k := key{client: r.Client, topic: r.Topic, channel: r.Channel, msgTimeout: r.MsgTimeout}
+	for {
+		s.mu.Lock()
+		x := s.mu.shared[k]
+		s.mu.Unlock()
+		if x == nil {
+			var err error
+			if x, err = s.add(k, r); err != nil {
+				return nil, err
+			}
+			if x == nil {
+				continue // another poll was first
+			}
+			if x.subscribe(ctx); x.err != nil {
+				return nil, x.err
+			}
+		}
+		select {
+		case <-x.opened:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if x.err != nil && ctx.Err() == nil && (errors.Is(x.err, context.Canceled) || errors.Is(x.err, context.DeadlineExceeded)) {
+			continue // the client that opened it has left
+		}
+		if x.err != nil {
+			return nil, x.err
+		}
+		if x.enter() {
+			return x, nil
+		}
+	}
+}
+
+// add makes a session that is not open yet. A zero key is not shared. It returns nil if there is one with that key.
+func (s *Sessions) add(k key, r Request) (*session, error) {
+	x := &session{
+		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
+		turn: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+	}
+	client := r.Client.counted()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ctx.Err() != nil:
+		return nil, edge.ErrExiting
+	case k != key{} && s.mu.shared[k] != nil:
+		return nil, nil
+	case s.o.MaxSessions > 0 && len(s.mu.all) >= s.o.MaxSessions:
+		return nil, fmt.Errorf("%w: this broker has %d HTTP consumers, as many as it may; try another one", edge.ErrTooManyClients, len(s.mu.all))
+	case s.o.MaxPerClient > 0 && s.mu.clients[client] >= s.o.MaxPerClient:
+		return nil, fmt.Errorf("%w: this address and user have %d HTTP consumers at this broker, as many as they may", edge.ErrTooManyClients, s.mu.clients[client])
+	}
+	for x.number = rand.Uint64(); s.mu.all[x.number] != nil; x.number = rand.Uint64() {
+		continue // receipts of another run of this broker name other sessions
+	}
+	s.mu.all[x.number] = x
+	s.mu.clients[client]++
+	if k != (key{}) {
+		s.mu.shared[k] = x
+	}
+	return x, nil
+}
+
+// counted is the client as the limits count it.
+func (c Client) counted() [2]string { return [2]string{c.Identity, c.Host} }
+
+// remove forgets a session.
+func (s *Sessions) remove(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.all[x.number] != x {
+		return
+	}
+	delete(s.mu.all, x.number)
+	if s.mu.shared[x.key] == x {
+		delete(s.mu.shared, x.key)
+	}
+	client := x.request.Client.counted()
+	if s.mu.clients[client]--; s.mu.clients[client] == 0 {
+		delete(s.mu.clients, client)
+	}
+}
+
+// find returns the session with a number, if it consumes the channel.
+func (s *Sessions) find(number uint64, topic, channel string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.mu.all[number]
+	if x == nil || x.request.Topic != topic || x.request.Channel != channel {
+		return nil
+	}
+	return x
+}
+
+// Settle carries a verb out on deliveries of a channel. It returns one error for each receipt, as edge.Receipts does.
+func (s *Sessions) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []Receipt) []error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	errs := make([]error, len(list))
+	var left []int // indices of the receipts that no session here settles
+	var x *session
+	for i, r := range list {
+		if x == nil || x.number != r.Session {
+			x = s.find(r.Session, topic, channel)
+		}
+		errs[i] = edge.ErrNotInFlight
+		if x != nil {
+			errs[i] = x.settle(do, r.ID)
+		}
+		if errors.Is(errs[i], edge.ErrNotInFlight) {
+			left = append(left, i)
+		}
+	}
+	if len(left) == 0 || s.receipts == nil {
+		return errs
+	}
+	elsewhere := make([]edge.Receipt, len(left))
+	for j, i := range left {
+		elsewhere[j] = list[i].Receipt
+	}
+	for j, err := range s.receipts.Settle(ctx, topic, channel, do, elsewhere) {
+		errs[left[j]] = s.reason(err)
+	}
+	return errs
+}

@@ -1,0 +1,130 @@
+package msgstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Origin names a message of another cluster. Channel is the one channel that the copy is for; "" =
+// all channels.
+type Origin struct {
+	Cluster   string // for people: the topic id alone tells topics apart
+	TopicID   ident.TopicID
+	Partition uint16
+	Sequence  uint64
+	Channel   string
+}
+
+// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel.
+func (o Origin) String() string {
+	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
+	if o.Channel != "" {
+		text += "@" + o.Channel
+	}
+	return text
+}
+
+// ParseOrigin reads what String has written. The name of a cluster may have colons.
+func ParseOrigin(text string) (o Origin, ok bool) {
+	rest, tail, ok := cutLast(text)
+	if !ok {
+		return Origin{}, false
+	}
+	sequence, channel, _ := strings.Cut(tail, "@")
+	rest, partition, _ := cutLast(rest)
+	rest, topic, ok := cutLast(rest)
+	if !ok {
+		return Origin{}, false
+	}
+	n, err := strconv.ParseUint(sequence, 10, 64)
+	p, err2 := strconv.ParseUint(partition, 10, 16)
+	id, err3 := strconv.ParseUint(topic, 16, 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return Origin{}, false
+	}
+	return Origin{Cluster: rest, TopicID: ident.TopicID(id), Partition: uint16(p), Sequence: n, Channel: channel}, true
+}
+
+// cutLast cuts a text at its last colon.
+func cutLast(text string) (before, after string, found bool) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+1:], true
+}
+
+// OriginOf reads the origin from the header of a message.
+func OriginOf(header []byte) (Origin, bool) {
+	if !bytes.Contains(header, []byte(HeaderOrigin)) {
+		return Origin{}, false
+	}
+	fields := map[string]json.RawMessage{}
+	var text string
+	if json.Unmarshal(header, &fields) != nil || json.Unmarshal(fields[HeaderOrigin], &text) != nil {
+		return Origin{}, false
+	}
+	return ParseOrigin(text)
+}
+
+// WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel.
+// The other fields stay as they are, byte by byte. A header that is no JSON object is replaced.
+func WithOrigin(header []byte, o Origin) []byte {
+	added := []string{HeaderOrigin, o.String()}
+	if o.Channel != "" {
+		added = append(added, headerOnlyChannel, o.Channel)
+	}
+	fields := map[string]json.RawMessage{}
+	if json.Unmarshal(header, &fields) != nil || fields == nil {
+		header = nil
+	}
+	rest := bytes.TrimLeft(header, " \t\r\n")
+	for i := 0; i < len(added); i += 2 {
+		if _, there := fields[added[i]]; there {
+			rest = without(fields, added)
+			break
+		}
+	}
+	b := []byte("{")
+	for i := 0; i < len(added); i += 2 {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, quoted(added[i])...), ':'), quoted(added[i+1])...)
+	}
+	if len(rest) > 0 {
+		rest = bytes.TrimLeft(rest[1:], " \t\r\n")
+	}
+	if len(rest) == 0 {
+		return append(b, '}')
+	}
+	if rest[0] != '}' {
+		b = append(b, ',')
+	}
+	return append(b, rest...)
+}
+
+// headerOnlyChannel is nsqd.HeaderOnlyChannel, which this layer does not import.
+const headerOnlyChannel = "##only_channel"
+
+// without encodes an object without the named fields.
+func without(fields map[string]json.RawMessage, named []string) []byte {
+	for i := 0; i < len(named); i += 2 {
+		delete(fields, named[i])
+	}
+	var b bytes.Buffer
+	encode := json.NewEncoder(&b)
+	encode.SetEscapeHTML(false)
+	_ = encode.Encode(fields) // raw values that were decoded encode again
+	return bytes.TrimSpace(b.Bytes())
+}
+
+func quoted(text string) []byte {
+	b, _ := json.Marshal(text) // a string always encodes
+	return b
+}

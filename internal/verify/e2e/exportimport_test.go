@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+)
+
+var digestLine = regexp.MustCompile(`digest [0-9a-f]{64}`)
+
+// consumeFrom consumes a channel until it has been silent for a while. decide answers each message: finished if
+// it returns 0, requeued with that delay otherwise.
+func (c *cluster) consumeFrom(topic, channel string, most int, decide func(body string) time.Duration) (bodies []string) {
+	c.t.Helper()
+	config := nsq.NewConfig()
+	config.MaxInFlight = 20
+	config.MaxAttempts = 0
+	config.MaxRequeueDelay = time.Hour
+	consumer, err := nsq.NewConsumer(topic, channel, config)
+	require.NoError(c.t, err)
+	consumer.SetLogger(clusters.Silent(), nsq.LogLevelError)
+	got := make(chan string, 1000)
+	seen := 0
+	consumer.AddHandler(nsq.HandlerFunc(func(m *nsq.Message) error {
+		if seen++; seen > most {
+			m.RequeueWithoutBackoff(0)
+			return nil
+		}
+		if delay := decide(string(m.Body)); delay > 0 {
+			m.RequeueWithoutBackoff(delay)
+		} else {
+			m.Finish()
+		}
+		got <- string(m.Body)
+		return nil
+	}))
+	require.NoError(c.t, consumer.ConnectToNSQD(c.Brokers[0].TCP))
+	for silent := false; !silent && len(bodies) < most; {
+		select {
+		case body := <-got:
+			bodies = append(bodies, body)
+		case <-time.After(2 * time.Second):
+			silent = true
+		}
+	}
+	consumer.Stop()
+	<-consumer.StopChan
+	return bodies
+}
+
+// TestExportImportGuide exports a topic with headers, delays, a consumed channel and deferred messages, and imports
+// it with the commands of the guide: the digests are equal, the channels continue where they were, a second import
+// publishes nothing, one that is killed continues, and a damaged stream is refused.
+func TestExportImportGuide(t *testing.T) {
+	processes(t)
+	old, fresh := start(t, 1), start(t, 1)
+	old.create("orders", "billing", 3)
+	old.post(old.Brokers[0], "/channel/create", url.Values{"topic": {"orders"}, "channel": {"audit"}})
+	const count = 3000
+	for i := range count / 100 {
+		var lines strings.Builder
+		for j := range 100 {
+			fmt.Fprintf(&lines, "m%05d %s\n", i*100+j, strings.Repeat("x", j))
+		}
+		resp, err := passing.Post(fmt.Sprintf("http://%s/mpub?topic=orders&key=%d&ttl=%d", old.Brokers[0].HTTP, i, time.Hour.Milliseconds()), "", strings.NewReader(lines.String()))
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+	}
+	resp, err := passing.Post("http://"+old.Brokers[0].HTTP+"/pub?topic=orders&defer=3600000", "", strings.NewReader("tomorrow\x00\xff"))
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	finished := map[string]bool{}
+	var requeued []string
+	old.consumeFrom("orders", "billing", 1000, func(body string) time.Duration {
+		if strings.HasSuffix(body, "7 xxxxxxx") && len(requeued) < 5 {
+			requeued = append(requeued, body)
+			return 50 * time.Minute
+		}
+		finished[body] = true
+		return 0
+	})
+	require.NotEmpty(t, requeued)
+	old.whole("orders")
+
+	g := openGuide(t, "export-import.md", "old1.example:4151", old.Brokers[0].HTTP, "new1.example:4151", fresh.Brokers[0].HTTP)
+	_, first := g.must("export")
+	require.Len(t, digestLine.FindAllString(first, -1), 3)
+	out, _ := g.must("verify")
+	require.Contains(t, out, fmt.Sprintf("the stream is whole: %d messages of orders, 2 channels", count+1))
+	refusesDamage(t, g)
+
+	// The import is killed in the middle, and continues.
+	killed := g.command("import", "--max-rate=1000", "--batch=50")
+	require.NoError(t, killed.Start())
+	within(t, waitLimit, "the first copies", func() bool {
+		return fresh.hasTopic("orders") && len(fresh.peekAll("orders")) > 200
+	})
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	out, problems := g.must("import")
+	require.NotContains(t, out, " 0 were there", problems)
+	_, second := g.must("compare")
+	require.Equal(t, digestLine.FindAllString(first, -1)[:3], digestLine.FindAllString(second, -1))
+	out, _ = g.must("import")
+	require.Contains(t, out, fmt.Sprintf("0 messages published to orders, %d were there; 0 deferred messages", count+1))
+
+	before, after := old.peekAll("orders"), fresh.peekAll("orders")
+	var here []logged
+	for _, m := range after {
+		if !strings.Contains(m.origin(), "@") { // no copy for one channel
+			here = append(here, m)
+		}
+	}
+	require.Len(t, here, len(before))
+	for i, m := range here {
+		require.Equal(t, before[i].Body, m.Body)
+		require.Equal(t, before[i].DeliverAt, m.DeliverAt)
+	}
+
+	rest := fresh.consumeFrom("orders", "billing", count+100, func(string) time.Duration { return 0 })
+	again := 0
+	for _, body := range rest {
+		require.NotContains(t, requeued, body, "it is due in 50 minutes")
+		if finished[body] {
+			again++
+		}
+	}
+	slices.Sort(rest)
+	require.Len(t, slices.Compact(rest), count-len(finished)-len(requeued)+again, "what billing had not finished")
+	require.LessOrEqual(t, again, 60, "no more than was in flight on three partitions")
+	require.Equal(t, len(requeued)+1, fresh.deferredOn("orders", "billing"), "the requeued ones, and the delayed one")
+	require.Len(t, fresh.consumeFrom("orders", "audit", count+100, func(string) time.Duration { return 0 }), count)
+	require.Equal(t, 1, fresh.deferredOn("orders", "audit"))
+}
+
+// refusesDamage: a stream that is altered or torn is refused with its place, and nothing is published.
+func refusesDamage(t *testing.T, g *guide) {
+	t.Helper()
+	name := filepath.Join(g.dir, "orders.lsx")
+	whole, err := os.ReadFile(name)
+	require.NoError(t, err)
+	altered := bytes.Clone(whole)
+	altered[len(altered)/2] ^= 4
+	for want, b := range map[string][]byte{"must be": altered, "it is torn": whole[:len(whole)-70]} {
+		require.NoError(t, os.WriteFile(name, b, 0o600))
+		_, problems, err := g.run("import")
+		require.Error(t, err)
+		require.Contains(t, problems, "the stream is damaged at byte ")
+		require.Contains(t, problems, want)
+		require.Contains(t, problems, "nothing is published")
+		_, problems, err = g.run("verify")
+		require.Error(t, err)
+		require.Contains(t, problems, "the stream is damaged at byte ")
+	}
+	require.NoError(t, os.WriteFile(name, whole, 0o600))
+}
+
+// hasTopic reports whether the cluster has a topic.
+func (c *cluster) hasTopic(topic string) bool {
+	out, _, err := c.ctl("topic", "list", "-o=json")
+	return err == nil && strings.Contains(out, `"`+topic+`"`)
+}
+
+// deferredOn is the number of delayed messages of a channel.
+func (c *cluster) deferredOn(topic, channel string) int {
+	c.t.Helper()
+	var v struct{ Messages []struct{ ID string } }
+	require.NoError(c.t, c.get(c.Brokers[0], "/v1/channel/deferred?topic="+topic+"&channel="+channel, &v))
+	return len(v.Messages)
+}

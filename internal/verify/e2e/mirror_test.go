@@ -1,0 +1,322 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const mirrorBatch = 40
+
+// mirrored is a source with a producer, a target, and the links between a mirror and both.
+type mirrored struct {
+	t              *testing.T
+	east, west     *cluster
+	toEast, toWest []*link
+	g              *guide
+	process        *exec.Cmd
+	out            strings.Builder
+	metrics        string
+	published      atomic.Int64 // answered OK: the bodies 0 to published-1
+	stop           chan struct{}
+	stopped        chan struct{}
+}
+
+func newMirrored(t *testing.T) *mirrored {
+	t.Helper()
+	m := &mirrored{t: t, east: start(t, 3), west: start(t, 3), stop: make(chan struct{}), stopped: make(chan struct{})}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	m.metrics = l.Addr().String()
+	_ = l.Close()
+	here := []string{"127.0.0.1:9130", m.metrics}
+	for i := range 3 {
+		m.toEast = append(m.toEast, newLink(t, m.east.Brokers[i].HTTP))
+		m.toWest = append(m.toWest, newLink(t, m.west.Brokers[i].HTTP))
+		here = append(here, fmt.Sprintf("east%d.example:4151", i+1), m.toEast[i].address(), fmt.Sprintf("west%d.example:4151", i+1), m.toWest[i].address())
+	}
+	m.g = openGuide(t, "mirror.md", here...)
+	return m
+}
+
+// begin starts the mirror.
+func (m *mirrored) begin() {
+	m.t.Helper()
+	m.process = m.g.command("run", "--batch="+strconv.Itoa(mirrorBatch), "--poll=300ms")
+	m.process.Stdout, m.process.Stderr = &m.out, os.Stderr
+	if !testing.Verbose() {
+		m.process.Stderr = io.Discard
+	}
+	require.NoError(m.t, m.process.Start())
+}
+
+// end ends the mirror.
+func (m *mirrored) end(s syscall.Signal) error {
+	_ = m.process.Process.Signal(s)
+	return m.process.Wait()
+}
+
+// produce publishes numbered messages at the source until it is told to stop. Each is repeated until it is
+// answered OK.
+func (m *mirrored) produce() {
+	defer close(m.stopped)
+	for n := int64(0); ; n++ {
+		for try := 0; ; try++ {
+			select {
+			case <-m.stop:
+				return
+			default:
+			}
+			b := m.east.Brokers[try%3]
+			resp, err := passing.Post(fmt.Sprintf("http://%s/pub?topic=orders&key=%d", b.HTTP, n%7), "", strings.NewReader(fmt.Sprintf("m%06d", n)))
+			if err == nil {
+				_ = resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					break
+				}
+			}
+		}
+		m.published.Store(n + 1)
+		pause(2 * time.Millisecond)
+	}
+}
+
+// lag sums a metric of the mirror; false if it does not answer.
+func (m *mirrored) sum(metric string) (total float64, ok bool) {
+	resp, err := passing.Get("http://" + m.metrics + "/metrics")
+	if err != nil {
+		return 0, false
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, false
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		name, value, found := strings.Cut(line, " ")
+		if found && strings.HasPrefix(name, metric+"{") {
+			n, err := strconv.ParseFloat(value, 64)
+			require.NoError(m.t, err)
+			total, ok = total+n, true
+		}
+	}
+	return total, ok
+}
+
+// follows waits until the mirror has copied all that is published by now.
+func (m *mirrored) follows(what string) {
+	m.t.Helper()
+	least := m.published.Load() + 20
+	began := time.Now()
+	within(m.t, waitLimit, "copies "+what, func() bool {
+		return m.published.Load() > least && m.west.hasTopic("orders") && len(m.distinct()) >= int(least)
+	})
+	m.t.Logf("%s: the mirror has caught up with %d messages after %s", what, least, time.Since(began).Round(time.Millisecond))
+}
+
+// distinct are the bodies at the target.
+func (m *mirrored) distinct() map[string]int {
+	counts := map[string]int{}
+	out, _, err := m.west.ctl("peek", "orders", "-n=1000000", "-o=json")
+	if err != nil {
+		return counts // a leader is missing
+	}
+	for d := json.NewDecoder(strings.NewReader(out)); ; {
+		var x logged
+		if d.Decode(&x) != nil {
+			return counts
+		}
+		counts[x.Body]++
+	}
+}
+
+func cut(links []*link, is bool) {
+	for _, k := range links {
+		k.set(is)
+	}
+}
+
+// leaderOf is the broker that leads partition 0 of the topic orders.
+func (c *cluster) leaderOf0() string {
+	c.t.Helper()
+	var v struct {
+		Topics []struct {
+			Topic      string
+			Partitions []struct{ Leader string }
+		}
+	}
+	leader := ""
+	within(c.t, waitLimit, "a leader", func() bool {
+		for _, b := range c.Brokers {
+			if c.get(b, "/v1/cluster", &v) != nil {
+				continue
+			}
+			for _, x := range v.Topics {
+				if x.Topic == "orders" {
+					leader = x.Partitions[0].Leader
+				}
+			}
+			return leader != ""
+		}
+		return false
+	})
+	return leader
+}
+
+// TestMirrorThroughCutsAndKills mirrors a topic while both links are cut, the leaders of both sides are killed, and
+// the mirror is killed and loses its state file. Every message arrives in the order of its partition; after each
+// fault no more than the batch in flight of each partition is there twice. A channel continues at the target where it
+// was at the source.
+func TestMirrorThroughCutsAndKills(t *testing.T) {
+	m := newMirrored(t)
+	m.east.create("orders", "billing", 2)
+	go m.produce()
+	m.begin()
+	m.follows("at first")
+
+	faults := 0
+	for _, links := range [][]*link{m.toEast, m.toWest} {
+		cut(links, true)
+		before := m.published.Load()
+		within(t, waitLimit, "messages that are left", func() bool {
+			lag, ok := m.sum("lockstep_mirror_lag_seconds")
+			return m.published.Load() > before+200 && ok && lag > 0
+		})
+		cut(links, false)
+		faults++
+		m.follows("after a cut")
+	}
+	for _, c := range []*cluster{m.east, m.west} {
+		leader := c.leaderOf0()
+		c.kill(leader)
+		pause(time.Second)
+		c.restart(leader)
+		faults++
+		m.follows("after the kill of a leader")
+	}
+	require.Error(t, m.end(syscall.SIGKILL))
+	faults++
+	require.NoError(t, os.Remove(filepath.Join(m.g.dir, "mirror.json")))
+	m.begin()
+	m.follows("after a kill of the mirror, without its state")
+
+	finished := m.east.consumeFrom("orders", "billing", 300, func(string) time.Duration { return 0 })
+	require.Len(t, finished, 300)
+	close(m.stop)
+	<-m.stopped
+	require.NoError(t, m.end(syscall.SIGTERM), "a stop is no error")
+	require.Contains(t, m.out.String(), "messages copied in")
+	out, problems := m.g.must("finish", "--poll=300ms")
+	require.Contains(t, out, "nothing is left", problems)
+	out, _ = m.g.must("status", "-o=json")
+	var lags []struct{ Next, Lag uint64 }
+	require.NoError(t, json.Unmarshal([]byte(out), &lags))
+	require.Len(t, lags, 2)
+	m.verdict(faults, finished)
+	m.stateIsNotShared()
+}
+
+// verdict compares both logs, and what the channel has left.
+func (m *mirrored) verdict(faults int, finished []string) {
+	t := m.t
+	t.Helper()
+	var source, target [2][]string
+	for _, x := range m.east.peekAll("orders") {
+		source[x.Partition] = append(source[x.Partition], x.Body)
+	}
+	twice := 0
+	for _, x := range m.west.peekAll("orders") {
+		want := fmt.Sprintf(":%d:%d", x.Partition, len(target[x.Partition]))
+		if strings.HasSuffix(x.origin(), want) {
+			target[x.Partition] = append(target[x.Partition], x.Body)
+			continue
+		}
+		at, err := strconv.Atoi(x.origin()[strings.LastIndexByte(x.origin(), ':')+1:])
+		require.NoError(t, err)
+		require.Less(t, at, len(target[x.Partition]), "a gap before %s", x.origin())
+		twice++
+	}
+	require.Equal(t, source, target, "every message, in its order")
+	t.Logf("%d messages through %d faults, %d of them twice", m.published.Load(), faults, twice)
+	require.LessOrEqual(t, twice, faults*2*mirrorBatch, "the batch in flight of each of two partitions")
+
+	is := map[string]bool{}
+	for _, body := range finished {
+		is[body] = true
+	}
+	again, rest := 0, map[string]bool{}
+	for _, body := range m.west.consumeFrom("orders", "billing", 1_000_000, func(string) time.Duration { return 0 }) {
+		if rest[body] = true; is[body] {
+			again++
+		}
+	}
+	for _, bodies := range source {
+		for _, body := range bodies {
+			require.True(t, is[body] || rest[body], "%s is lost for the channel", body)
+		}
+	}
+	require.LessOrEqual(t, again, 2*20+twice, "no more than was finished out of order on two partitions, or copied twice")
+}
+
+// stateIsNotShared: a second mirror with the same state file is refused.
+func (m *mirrored) stateIsNotShared() {
+	m.begin()
+	within(m.t, waitLimit, "the mirror", func() bool { _, ok := m.sum("lockstep_mirror_lag_messages"); return ok })
+	_, problems, err := m.g.run("finish")
+	require.Error(m.t, err)
+	require.Contains(m.t, problems, "run one at a time")
+	require.NoError(m.t, m.end(syscall.SIGINT))
+}
+
+// TestMirrorsInBothDirections: two mirrors between two clusters copy each message once, and the copy not back.
+func TestMirrorsInBothDirections(t *testing.T) {
+	processes(t)
+	east, west := start(t, 1), start(t, 1)
+	for _, c := range []*cluster{east, west} {
+		c.post(c.Brokers[0], "/topic/create", url.Values{"topic": {"orders"}, "partitions": {"2"}})
+		c.whole("orders")
+	}
+	mirror := func(from, to *cluster, state string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), built.path("nsqctl"), "mirror", "run", "orders", "--from-http-address="+from.Brokers[0].HTTP,
+			"--nsqd-http-address="+to.Brokers[0].HTTP, "--state="+state, "--poll=200ms")
+		require.NoError(t, cmd.Start())
+		return cmd
+	}
+	dir := t.TempDir()
+	there, back := mirror(east, west, filepath.Join(dir, "1")), mirror(west, east, filepath.Join(dir, "2"))
+	for i, c := range []*cluster{east, west} {
+		for n := range 50 {
+			resp, err := passing.Post("http://"+c.Brokers[0].HTTP+"/pub?topic=orders", "", strings.NewReader(fmt.Sprintf("%d-%d", i, n)))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+		}
+	}
+	for _, c := range []*cluster{east, west} {
+		within(t, waitLimit, "all messages", func() bool { return len(c.peekAll("orders")) >= 100 })
+	}
+	pause(time.Second) // time for a copy that comes back
+	for _, c := range []*cluster{east, west} {
+		require.Len(t, c.peekAll("orders"), 100)
+	}
+	for _, p := range []*exec.Cmd{there, back} {
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, p.Wait())
+	}
+	out, problems, err := east.ctl("mirror", "run", "orders", "--from-http-address="+east.Brokers[0].HTTP, "--state="+filepath.Join(dir, "3"))
+	require.Error(t, err, out)
+	require.Contains(t, problems, "the same cluster")
+}
