@@ -12,6 +12,9 @@ import (
 // RecordSize is the length of an encoded record in bytes.
 const RecordSize = 56
 
+// flagIdentified is a flag of a record. On disk: append only.
+const flagIdentified = 1
+
 // ErrCorrupt means that the checksum or a field of a record is wrong.
 var ErrCorrupt = errors.New("commitlog: record is corrupt")
 
@@ -29,7 +32,11 @@ func (r Record) AppendTo(b []byte) []byte {
 	b = le.AppendUint32(b, r.Size)
 	b = le.AppendUint32(b, r.CRC)
 	b = le.AppendUint32(b, r.PrevCRC)
-	b = le.AppendUint32(b, 0)
+	var flags uint32
+	if r.Identified {
+		flags = flagIdentified
+	}
+	b = le.AppendUint32(b, flags)
 	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
 
@@ -51,8 +58,10 @@ func Decode(b []byte) (Record, error) {
 		Size:    le.Uint32(b[36:]),
 		CRC:     le.Uint32(b[40:]),
 		PrevCRC: le.Uint32(b[44:]),
+
+		Identified: le.Uint32(b[48:]) == flagIdentified,
 	}
-	if r.Size == 0 || le.Uint32(b[48:]) != 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
+	if r.Size == 0 || le.Uint32(b[48:])&^flagIdentified != 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
 		return Record{}, fmt.Errorf("%w: impossible record", ErrCorrupt) // a page of zeros has size 0
 	}
 	return r, nil

@@ -34,6 +34,6 @@
 //	    36    4 size of the batch
 //	    40    4 header crc of the batch
 //	    44    4 header crc of the batch before it
-//	    48    4 zero
+//	    48    4 flags: 1 = messages of the batch have identities
 //	    52    4 crc (CRC-32C of bytes 0 to 51)
 package commitlog

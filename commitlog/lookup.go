@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -49,6 +50,34 @@ func (l *Log) Newest(n int) (Record, bool) {
 		return tail[0], true
 	}
 	return Record{}, false
+}
+
+// walkRecords is how many records Walk reads at a time.
+const walkRecords = 512
+
+// Walk calls visit for the records of the batches from offset `from` on, in order. It returns false
+// if some could not be read: visit does not get those. The log must not be cut meanwhile.
+func (l *Log) Walk(from ident.Offset, visit func(Record)) bool {
+	l.mu.RLock()
+	tail, v := slices.Clone(l.mu.tail), l.viewLocked()
+	l.mu.RUnlock()
+	n, ok := v.search(func(r Record) bool { return r.Offset >= from })
+	for n < v.end {
+		records, read := v.readRun(n)
+		for _, r := range records {
+			visit(r)
+		}
+		if !read {
+			return false
+		}
+		n += int64(len(records))
+	}
+	for _, r := range tail {
+		if r.Offset >= from {
+			visit(r)
+		}
+	}
+	return ok
 }
 
 // firstWhere finds the first record for which f is true; f must be monotonic: once true, it stays
@@ -139,6 +168,32 @@ func (v view) cutAt(end ident.Offset) int64 {
 		}
 	}
 	return cut
+}
+
+// readRun reads at least one record from number n on, at most to the end of its file.
+func (v view) readRun(n int64) (records []Record, ok bool) {
+	i := sort.Search(len(v.disk), func(i int) bool { return v.disk[i].first > n }) - 1
+	if i < 0 || n >= v.end || n >= v.disk[i].first+v.disk[i].count {
+		return nil, false
+	}
+	f := v.disk[i]
+	h, err := v.files.Open(f.name)
+	if err != nil {
+		return nil, false
+	}
+	defer h.Release()
+	b := make([]byte, min(walkRecords, f.first+f.count-n, v.end-n)*RecordSize)
+	if _, err := h.ReadAt(b, (n-f.first)*RecordSize); err != nil {
+		return nil, false
+	}
+	for ; len(b) > 0; b = b[RecordSize:] {
+		r, err := Decode(b)
+		if err != nil {
+			return records, false
+		}
+		records = append(records, r)
+	}
+	return records, true
 }
 
 func (v view) read(n int64) (Record, bool) {

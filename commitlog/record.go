@@ -14,6 +14,8 @@ type Record struct {
 	// PrevCRC is the header checksum of the batch before: the chain of the log at this place, also
 	// after retention has removed that batch.
 	PrevCRC uint32
+	// Identified: messages of the batch have identities (queue.Identity).
+	Identified bool
 }
 
 // End is the position after the batch.

@@ -44,13 +44,14 @@ func newTopicCreate(t *target) *cobra.Command {
 	for _, s := range settings {
 		f.Int(s, 0, "0 = the cluster's default")
 	}
-	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate"}
+	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate", "dedupe-window"}
 	f.String(limits[0], "", "keep finished messages for replay for this time, such as 24h; also changes an existing topic")
 	f.String(limits[1], "", "keep this many bytes of finished messages for replay; also changes an existing topic")
 	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also changes an existing topic")
 	f.String(limits[3], "", "finish older messages instead of delivering them; 0s = no limit; also changes an existing topic")
 	f.String(limits[4], "", "refuse puts beyond this many messages a second, at each broker; 0 = no limit; also changes an existing topic")
 	f.String(limits[5], "", "refuse puts beyond this many bytes a second, at each broker; 0 = no limit; also changes an existing topic")
+	f.String(limits[6], "", "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m; also changes an existing topic")
 	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

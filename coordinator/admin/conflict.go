@@ -18,7 +18,7 @@ func settings(name string, t meta.TopicState) edge.TopicSettings {
 	return edge.TopicSettings{
 		Topic: name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
 		RetentionMS: o.RetentionMS, RetentionBytes: o.RetentionBytes, MaxBytes: o.MaxBytes, TTLMS: o.TTLMS,
-		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate,
+		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(),
 	}
 }
 

@@ -138,6 +138,11 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 			return err
 		}
 	}
+	if op.Limits.DedupeWindowMS != nil {
+		if err := t.requireLevel("a dedupe window", meta.LevelDedupe); err != nil {
+			return err
+		}
+	}
 	if !there {
 		if err := t.enoughBrokers(s.replicas, t.defaults.ReplicationFactor); err != nil { // the default's are awaited
 			return err
@@ -179,7 +184,7 @@ func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits
 		o := &s.Options
 		for to, value := range map[*int64]*int64{
 			&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
-			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate,
+			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS,
 		} {
 			if value != nil {
 				*to = *value

@@ -17,7 +17,7 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 		l.o.Metrics.Stored(t.messages, t.bytes)
 		l.noteSlow(p, t, now)
 		p.queue.CountStored(t.bytes)
-	case replica.Duplicate:
+	case replica.Duplicate, replica.Repeated:
 		l.o.Metrics.Event(metrics.EventRepeated)
 	}
 }

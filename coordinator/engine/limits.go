@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 
@@ -14,17 +15,32 @@ import (
 type Limits struct {
 	Bytes int64 // part of max_bytes
 	TTLMS int64
+	// DedupeMS is the dedupe window; 0 = the default.
+	DedupeMS int64
 }
 
 // bounds is the part of a partition that its limits set; any goroutine reads it.
 type bounds struct {
-	ceiling atomic.Int64 // end of the log beyond which puts are refused, 0 = none
+	dedupeMS atomic.Int64
+	ceiling  atomic.Int64 // end of the log beyond which puts are refused, 0 = none
 }
 
 // SetLimits brings a partition to its topic's limits.
 func (p *Partition) SetLimits(l Limits) {
 	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
 	p.queue.SetTTL(l.TTLMS)
+	window := cmp.Or(l.DedupeMS, replica.DefaultDedupeMS)
+	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
+		p.Post(replica.Dedupe{WindowMS: window})
+	}
+}
+
+// ExpireIdentities has the machine forget the identities whose window has passed: one that is idle
+// gets no ticks.
+func (p *Partition) ExpireIdentities() {
+	if p.view.Load().Identities > 0 {
+		p.Post(replica.Tick{})
+	}
 }
 
 // Limit works out the end beyond which puts are refused: the log from floor on, where the

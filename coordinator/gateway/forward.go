@@ -68,7 +68,7 @@ func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 		if size > uint64(len(rest)) {
 			return fmt.Errorf("%w: put %d of %d is cut short", wire.ErrFrame, i, count)
 		}
-		d := queue.Draft{Bytes: rest[:size:size], Count: r.Count, PayloadCRC: r.CRC, Request: r.Request}
+		d := queue.Draft{Bytes: rest[:size:size], Count: r.Count, PayloadCRC: r.CRC, Request: r.Request, Identified: r.Identified}
 		rest = rest[size:]
 		if err := check(d); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -107,11 +108,17 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a edge
 	if !g.budget.take(size) {
 		return edge.ErrBusy
 	}
+	if d.Identified {
+		if now := g.core.FeatureLevel(); now < meta.LevelDedupe {
+			g.budget.give(size)
+			return fmt.Errorf("%w: message ids require feature level %d of all brokers, the cluster has %d", edge.ErrUnavailable, meta.LevelDedupe, now)
+		}
+	}
 	d.Request.Producer = uint64(g.core.Incarnation())
 	p := &put{gateway: g, draft: d, answerer: a, born: g.now()}
 	to := t.Partition(number)
 	if number < 0 || number >= t.Partitions {
-		to = g.choose(t, key)
+		to = g.choose(t, key, &d)
 	}
 	p.uncontended = g.pending.Enter()
 	if !g.enqueue(p, t, to) {
@@ -168,9 +175,13 @@ func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
 	return q
 }
 
-// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it
+// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is that of
+// the first message's identity, so that a repeat at any broker finds it. Any other put
 // goes round robin over the partitions that are led here, else over those with a leader.
-func (g *Gateway) choose(t Topic, key []byte) ident.Partition {
+func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
+	if x, ok := d.First(); key == nil && ok {
+		key = x[:]
+	}
 	if key != nil {
 		h := fnv.New64a()
 		_, _ = h.Write(key)

@@ -260,15 +260,15 @@ func TestPartitionOfAPut(t *testing.T) {
 		top := w.topic("orders", "n1", "n2", "n1", "n3")
 		g := w.brokers["n2"].gw
 		for range 8 {
-			require.Equal(t, top.Partition(1), g.choose(top, nil), "one that is led here")
+			require.Equal(t, top.Partition(1), g.choose(top, nil, &queue.Draft{}), "one that is led here")
 		}
 		seen := map[ident.Partition]int{}
 		for range 400 {
-			seen[w.brokers["n1"].gw.choose(top, nil)]++
+			seen[w.brokers["n1"].gw.choose(top, nil, &queue.Draft{})]++
 		}
 		require.Len(t, seen, 2)
-		keyed := g.choose(top, []byte("customer-7"))
-		require.Equal(t, keyed, w.brokers["n3"].gw.choose(top, []byte("customer-7")), "the same on every broker")
+		keyed := g.choose(top, []byte("customer-7"), &queue.Draft{})
+		require.Equal(t, keyed, w.brokers["n3"].gw.choose(top, []byte("customer-7"), &queue.Draft{}), "the same on every broker")
 		require.Equal(t, uint16(fnv64("customer-7")%4), keyed.Number)
 	})
 }

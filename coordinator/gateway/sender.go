@@ -226,7 +226,7 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed meanwhile
 		records = wire.AppendPut(records, wire.Put{
 			Request: d.Request, Partition: a.put.queue.id, Epoch: a.target.Epoch, Attempt: a.n,
-			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)),
+			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)), Identified: d.Identified,
 		})
 		pieces = append(pieces, s.room, payload)
 	}

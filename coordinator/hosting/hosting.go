@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -183,7 +184,10 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o := h.o.Replica
 	o.Partition = id
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
-	m := replica.New(st.Restored(), st.Index(), p.Queue(), o)
+	o.DedupeMS = cmp.Or(h.limits(topic, id.Topic).DedupeMS, replica.DefaultDedupeMS)
+	r := st.Restored()
+	r.Identified, r.IdentitiesLost = st.Identified(replica.DedupeSlackMS(o.DedupeMS), cmp.Or(o.Identities, replica.DefaultIdentities))
+	m := replica.New(r, st.Index(), p.Queue(), o)
 	st.ReleaseRestored()
 	h.o.Engine.Add(p, m)
 	return p, nil

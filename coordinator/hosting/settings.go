@@ -35,7 +35,7 @@ func (h *Hosting) limits(topic string, id ident.TopicID) engine.Limits {
 }
 
 func limitsOf(t meta.TopicState) engine.Limits {
-	return engine.Limits{Bytes: t.PartitionMaxBytes(), TTLMS: t.Options.TTLMS}
+	return engine.Limits{Bytes: t.PartitionMaxBytes(), TTLMS: t.Options.TTLMS, DedupeMS: t.DedupeWindow()}
 }
 
 // ChannelsChanged hands a topic's policies to the channels hosted here.

@@ -26,6 +26,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -226,6 +227,15 @@ func (t TopicState) PartitionMaxBytes() int64 {
 	return max(1, t.Options.MaxBytes/int64(t.Partitions))
 }
 
+// DefaultDedupeWindowMS is the dedupe window of a topic that names none.
+const DefaultDedupeWindowMS = 120_000
+
+// DedupeWindow is the time in ms within which a message that is published again under its id is
+// recognised.
+func (t TopicState) DedupeWindow() int64 {
+	return cmp.Or(t.Options.DedupeWindowMS, DefaultDedupeWindowMS)
+}
+
 // TopicOptions are the per-topic limits; zero means none.
 type TopicOptions struct {
 	RetentionMS    int64 `json:"retention_ms,omitempty"`
@@ -235,7 +245,14 @@ type TopicOptions struct {
 	// The publish rate that each broker admits from its own clients, per second.
 	MaxPutRate      int64 `json:"max_put_rate,omitempty"`       // messages
 	MaxPutBytesRate int64 `json:"max_put_bytes_rate,omitempty"` // bytes
+	// The dedupe window; 0 = the default. Since LevelDedupe, as Dedupe.
+	DedupeWindowMS int64 `json:"dedupe_window_ms,omitempty"`
+	// Dedupe is DedupeContent, or "": messages have the ids that their producers give them.
+	Dedupe string `json:"dedupe,omitempty"`
 }
+
+// DedupeContent: the messages of the topic have the hash of their body as their id.
+const DedupeContent = "content"
 
 // ChannelState is the value of a channel's key (version 1).
 type ChannelState struct {
@@ -328,6 +345,10 @@ const LevelDurability = 2
 // and the publish rates in its key, and the quota in a user's key. An older broker that
 // rewrites such a key loses them.
 const LevelQuotas = 3
+
+// LevelDedupe is the first feature level whose brokers read batches in which messages have
+// identities, and keep the dedupe window of a topic in its key.
+const LevelDedupe = 4
 
 // LevelFilters is the first feature level whose brokers apply the filter in a channel's key. An
 // older broker that leads a partition delivers every message, and loses the filter when it

@@ -23,6 +23,7 @@ func (m *Machine) Canonical(b []byte) []byte {
 	c.num(uint64(m.channels.version.epoch), m.channels.version.n, uint64(m.channels.deltas), uint64(m.channels.full))
 	c.log(&m.log)
 	c.recent(&m.recent)
+	c.dedupe(&m.dedupe)
 	c.state(&m.state)
 	c.num(uint64(len(m.nodes)))
 	for i := range m.nodes {
@@ -115,6 +116,18 @@ func (c *canon) recent(r *recent) {
 			c.num(p.n, uint64(p.first), uint64(p.count), uint64(p.end))
 			c.age(p.atMS, c.o.RepeatMS)
 		}
+	}
+}
+
+func (c *canon) dedupe(d *dedupe) {
+	c.flags(d.restored, d.lost, d.base+uint64(d.gone) == 0)
+	c.num(uint64(d.windowMS), uint64(d.len()))
+	c.age(d.lostMS, 0)
+	for i := range d.entries[d.gone:] {
+		e := &d.entries[d.gone+i]
+		c.b = append(c.b, e.identity[:]...)
+		c.num(uint64(e.seq), uint64(e.at), uint64(e.end), uint64(e.timeNS))
+		c.age(e.atMS, d.windowMS)
 	}
 }
 
@@ -216,7 +229,7 @@ func (c *canon) waiting(l *leadership) {
 	c.num(uint64(len(l.pending)), uint64(len(l.held)), uint64(len(l.rolledBack)), uint64(len(l.changes)))
 	for i := range l.pending {
 		p := &l.pending[i]
-		c.num(p.ticket, uint64(p.first), uint64(p.end))
+		c.num(p.ticket, uint64(p.first), uint64(p.end), uint64(p.outcome))
 		c.age(p.sentMS, c.o.WriteMS+c.o.GraceMS)
 	}
 	for i := range l.held {

@@ -67,7 +67,7 @@ func TestCanonicalTellsApart(t *testing.T) {
 // here.
 func TestCloneKnowsEveryField(t *testing.T) {
 	known := map[reflect.Type]string{
-		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent committed committedWritten committedMS promised channels state nodes follow lead campaign cas requestToken counters out",
+		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent dedupe committed committedWritten committedMS promised channels state nodes follow lead campaign cas requestToken counters out",
 		reflect.TypeFor[node]():          "name incarnation known up dead changedMS lostMS losses",
 		reflect.TypeFor[proposal]():      "token kind state replaces",
 		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail",
@@ -76,6 +76,8 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[recent]():        "producers windowMS restored",
 		reflect.TypeFor[producer]():      "order gone maxN",
 		reflect.TypeFor[numbered]():      "n first end atMS count",
+		reflect.TypeFor[dedupe]():        "windowMS bound places entries gone base restored lost lostMS",
+		reflect.TypeFor[identified]():    "identity seq at end atMS timeNS",
 		reflect.TypeFor[version]():       "epoch n",
 		reflect.TypeFor[channelState]():  "version deltas full",
 		reflect.TypeFor[following]():     "leader verified",
@@ -87,7 +89,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[stateProgress](): "sent snapshot movedMS waitMS",
 		reflect.TypeFor[lag]():           "mark sinceMS keepsUp",
 		reflect.TypeFor[transfer]():      "target sinceMS",
-		reflect.TypeFor[pendingPut]():    "ticket first end sentMS",
+		reflect.TypeFor[pendingPut]():    "ticket first end sentMS outcome",
 		reflect.TypeFor[heldPut]():       "put sinceMS",
 		reflect.TypeFor[rolledBackPut](): "ticket sinceMS",
 		reflect.TypeFor[pendingChange](): "ticket n",

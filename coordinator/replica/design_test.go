@@ -19,7 +19,7 @@ import (
 type rule struct{ name, code, scripts string }
 
 var (
-	ruleNumber = regexp.MustCompile(`\b(ID|AC|FO|RB|EL|CU|CH)-\d+\b`)
+	ruleNumber = regexp.MustCompile(`\b(ID|AC|DW|FO|RB|EL|CU|CH)-\d+\b`)
 	ruleEntry  = regexp.MustCompile(`(?s)^- \*\*([A-Z]{2}-\d+)\*\* .*— (.*) · scripts? ([0-9, ]+)`)
 	scriptName = regexp.MustCompile(`\d\d`)
 	inFile     = regexp.MustCompile("((?:`\\w+`(?:, | and )?)+) in `(\\w+\\.go)`")

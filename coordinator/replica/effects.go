@@ -49,7 +49,7 @@ type CAS struct {
 // Completion answers one Ticket.
 type Completion struct {
 	Ticket  uint64
-	First   ident.Sequence // valid with Committed and Duplicate
+	First   ident.Sequence // valid with Committed, Duplicate and Repeated
 	Outcome Outcome
 	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and
 	// how many of them a put requires. 0 of 0: there are enough, and puts waited for
@@ -72,4 +72,7 @@ const (
 	NotEnoughReplicas = outcome.NotEnoughReplicas
 	RolledBack        = outcome.RolledBack
 	InDoubt           = outcome.InDoubt
+	Repeated          = outcome.Repeated
+	BelowWindow       = outcome.BelowWindow
+	WindowFull        = outcome.WindowFull
 )

@@ -73,6 +73,8 @@ type (
 	// TransferLeadership asks a leader to transfer its leadership to another
 	// member of the ISR.
 	TransferLeadership struct{ To ident.Node }
+	// Dedupe changes the dedupe window of the partition's topic (DW-2).
+	Dedupe struct{ WindowMS int64 }
 )
 
 func (Propose) event()            {}
@@ -86,6 +88,7 @@ func (PeerState) event()          {}
 func (Live) event()               {}
 func (Tick) event()               {}
 func (TransferLeadership) event() {}
+func (Dedupe) event()             {}
 
 // Put is one proposal: a message or a multi-put. Exactly one Completion carries
 // its Ticket.

@@ -105,8 +105,15 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	m.index.Append(commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
+		Identified: b.Identified,
 	})
 	m.recent.add(b, m.nowMS)
+	if b.Identified {
+		m.dedupe.add(&b, m.nowMS)
+		if !slices.Contains(m.state.ISR, ident.Member{Node: m.self.Node, Store: m.self.Store}) { // it copies the log: its own clock does not tell how old the batch is
+			m.dedupe.forgetBefore(l.timeNS - DedupeSlackMS(m.dedupe.windowMS)*1e6)
+		}
+	}
 }
 
 // extend adds a batch to this Step's submission. A record that appends already
@@ -140,6 +147,7 @@ func (m *Machine) truncate(p ident.Position) {
 	}
 	m.index.Truncate(p.Offset)
 	m.recent.truncate(p.Offset)
+	m.dedupe.truncate(p.Offset)
 	l.tail.drop()
 	m.counters.Truncations++
 }
@@ -153,6 +161,7 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
 	m.committed, m.follow.verified = p, least(m.follow.verified, p)
 	m.index.Restart(p)
 	m.recent.truncate(0)
+	m.dedupe.truncate(0)
 	l.tail.drop()
 	m.counters.Restarts++
 }

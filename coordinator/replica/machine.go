@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"cmp"
+
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -20,6 +22,7 @@ type Machine struct {
 
 	log              log            // log.go
 	recent           recent         // log.go: the request ids in the log
+	dedupe           dedupe         // log.go, setDedupe, tick: the identities in the log
 	committed        ident.Position // advanceCommitted, restartAt
 	committedWritten ident.Offset   // writeCommitted: the committed end in the journal
 	committedMS      int64          // writeCommitted: when it got there
@@ -55,6 +58,9 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	}
 	m.recent.windowMS = m.o.RepeatMS
 	m.recent.load(r.Recent)
+	m.dedupe.windowMS = max(cmp.Or(o.DedupeMS, DefaultDedupeMS), m.o.RepeatMS)
+	m.dedupe.bound = cmp.Or(o.Identities, DefaultIdentities)
+	m.dedupe.load(&r)
 	return m
 }
 
@@ -89,6 +95,8 @@ func (m *Machine) Step(ev Event, out *Effects) {
 		m.tick(ev)
 	case TransferLeadership:
 		m.transferLeadership(ev)
+	case Dedupe:
+		m.setDedupe(ev)
 	}
 	m.advance()
 	m.endStep()
@@ -152,6 +160,10 @@ func (m *Machine) tick(ev Tick) {
 	if m.recent.restored {
 		m.recent.began(m.nowMS)
 	}
+	if m.dedupe.restored {
+		m.dedupe.began(m.nowMS)
+	}
+	m.dedupe.forget(m.nowMS)
 	if m.lead != nil {
 		m.leadTick()
 	}

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -12,6 +13,8 @@ type pendingPut struct {
 	first  ident.Sequence
 	end    ident.Offset
 	sentMS int64 // when it was appended, or its repeat arrived
+
+	outcome Outcome // the answer when it is committed; 0: Committed
 }
 
 // heldPut has no place in the log yet: its failure is definite (RB-1).
@@ -48,6 +51,9 @@ func (m *Machine) propose(ev Propose) {
 // repeated recognises a put whose request id is in the log (AC-7). It is answered with the
 // place of its first attempt, or waits for the commit of that.
 func (m *Machine) repeated(p Put) bool {
+	if p.Draft.Identified {
+		return m.published(p) // it has the request ids of these puts too
+	}
 	seen, ok := m.recent.find(p.Draft.Request)
 	if !ok {
 		return false
@@ -73,11 +79,18 @@ func (m *Machine) await(p pendingPut) {
 // appendPut gives a put its place in the log. From here on its failure is not
 // definite without a rollback (RB-1).
 func (m *Machine) appendPut(p Put) {
-	b := p.Draft.Seal(m.log.end, m.lead.epoch, m.log.lastCRC, m.log.timeNS)
+	draft, first, known := p.Draft, ident.Sequence(0), false
+	if draft.Identified {
+		draft, first, known = m.unknownPart(draft)
+	}
+	b := draft.Seal(m.log.end, m.lead.epoch, m.log.lastCRC, m.log.timeNS)
 	m.appendBatch(b)
 	m.extend(b)
 	m.keepInTail(b)
-	m.lead.pending = append(m.lead.pending, pendingPut{ticket: p.Ticket, first: b.At.Sequence, end: b.End.Offset, sentMS: m.nowMS})
+	if !known {
+		first = b.At.Sequence
+	}
+	m.lead.pending = append(m.lead.pending, pendingPut{ticket: p.Ticket, first: first, end: b.End.Offset, sentMS: m.nowMS})
 }
 
 // admitHeld appends the held puts in their order as soon as that is possible.
@@ -138,7 +151,7 @@ func (m *Machine) answerCommitted() {
 	l := m.lead
 	n := 0
 	for n < len(l.pending) && l.pending[n].end <= m.committed.Offset {
-		m.done(l.pending[n].ticket, l.pending[n].first, Committed)
+		m.done(l.pending[n].ticket, l.pending[n].first, cmp.Or(l.pending[n].outcome, Committed))
 		n++
 	}
 	l.pending = append(l.pending[:0], l.pending[n:]...)

@@ -19,6 +19,8 @@ func (s *script) cluster() {
 	o.WindowBytes = s.number("window", o.WindowBytes)
 	o.TailBytes = s.number("tail", o.TailBytes)
 	o.Epochs = s.number("epochs", 0)
+	o.Identities = s.number("identities", 0)
+	o.DedupeMS = int64(s.number("dedupe-ms", 0))
 	n := s.number("replicas", 3)
 	s.lab = newLab(n, s.number("min-isr", min(n, 2)), o)
 	s.lab.show()
@@ -47,6 +49,40 @@ func (s *script) put() {
 		})
 	}
 	s.lab.step(n, Propose{Puts: puts, TimeNS: s.lab.nowMS * 1e6})
+}
+
+// publish proposes each word as one put of a producer that tries again: it has a new request id, and
+// each message has its body as its id.
+func (s *script) publish() {
+	n, words := s.first()
+	var puts []Put
+	for _, word := range words {
+		d := queue.NewDraft(len(word))
+		for _, body := range strings.Split(word, "+") {
+			if err := d.AddMessage(queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body))}); err != nil {
+				panic(err)
+			}
+		}
+		s.lab.tickets = append(s.lab.tickets, word)
+		ticket := uint64(len(s.lab.tickets) - 1)
+		puts = append(puts, Put{Ticket: ticket, Draft: d.Draft(ident.RequestID{Producer: 8, N: ticket})})
+	}
+	s.lab.step(n, Propose{Puts: puts, TimeNS: s.lab.nowMS * 1e6})
+}
+
+// unreadable damages the batches with identities on the disk of a broker that is down.
+func (s *script) unreadable() {
+	n, on := s.flag()
+	n.disk.unreadable = on
+}
+
+// dedupe changes the dedupe window on all brokers.
+func (s *script) dedupe() {
+	ms, err := strconv.Atoi(s.words()[0])
+	if err != nil {
+		panic(err)
+	}
+	s.lab.everywhere("", Dedupe{WindowMS: int64(ms)})
 }
 
 // change changes the channels that a broker leads.

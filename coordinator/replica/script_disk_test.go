@@ -17,6 +17,8 @@ type labDisk struct {
 	epoch     ident.Epoch
 	committed ident.Position
 	states    []queue.StateVersion
+
+	unreadable bool // the batches with identities cannot be read
 }
 
 func (d labDisk) clone() labDisk {
@@ -60,12 +62,18 @@ func (d *labDisk) apply(w queue.Write) {
 
 // restored is the report of a store that is opened.
 func (d *labDisk) restored(ix *commitlog.Log) queue.Restored {
-	r := queue.Restored{Epoch: d.epoch, End: d.end(), LastCRC: d.startCRC, KnownCommitted: least(d.committed, d.end())}
+	r := queue.Restored{IdentitiesLost: d.unreadable, Epoch: d.epoch, End: d.end(), LastCRC: d.startCRC, KnownCommitted: least(d.committed, d.end())}
 	for _, b := range d.batches {
 		ix.Append(commitlog.Record{
 			Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
 			Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
+			Identified: b.Identified,
 		})
+		if b.Identified && !d.unreadable {
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
+			r.Identified = append(r.Identified, p)
+		}
 		r.LastCRC, r.LastTimeNS = b.CRC, b.Time
 		if !b.Request.IsZero() {
 			r.Recent = append(r.Recent, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End})

@@ -188,7 +188,7 @@ func (l *lab) keyText(s meta.PartitionState) string {
 	return fmt.Sprintf("epoch %d, leader %s, ISR %s", s.Epoch, s.Leader, strings.Join(isr, " "))
 }
 
-var outcomeNames = [...]string{"", "committed", "duplicate", "not leader", "not enough replicas", "rolled back", "in doubt", "topic full", "disk full"}
+var outcomeNames = [...]string{"", "committed", "duplicate", "not leader", "not enough replicas", "rolled back", "in doubt", "topic full", "disk full", "published before", "below the window", "window full"}
 
 // sayView prints the changes of a machine's role and committed end.
 func (l *lab) sayView(n *labNode) {
@@ -213,7 +213,7 @@ func (l *lab) sayView(n *labNode) {
 func (l *lab) sayAnswers(n *labNode, out Effects) {
 	for _, d := range out.Done {
 		at := ""
-		if d.Outcome == Duplicate {
+		if d.Outcome == Duplicate || d.Outcome == Repeated {
 			at = fmt.Sprintf(" of sequence %d", d.First)
 		}
 		if d.Minimum > 0 {

@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"math"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
@@ -30,6 +31,16 @@ func replayFrom(p *engine.Partition, t meta.TopicState) ident.Offset {
 		return most
 	}
 	return max(from, most)
+}
+
+// identifiedFrom is the begin of the log whose messages have identities in the dedupe window. A
+// replica that starts, or is new, derives the window from the log (DW-5).
+func identifiedFrom(p *engine.Partition) ident.Offset {
+	p.ExpireIdentities()
+	if v := p.View(); v.Identities > 0 {
+		return v.IdentifiedFrom
+	}
+	return math.MaxInt64
 }
 
 // committedAt is how far a log was committed, and when by this process's own clock.

@@ -112,7 +112,7 @@ func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
 	floor := p.OffsetOf(p.Queue().Floor())
 	p.Limit(t.PartitionMaxBytes(), floor)
 	m := r.memory(p)
-	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.o.RepeatFor), p.Committed().Offset)
+	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.o.RepeatFor), identifiedFrom(p), p.Committed().Offset)
 	if !ok {
 		return r.beginFile(ctx, p, m, may)
 	}

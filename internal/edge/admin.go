@@ -41,10 +41,17 @@ type CreateTopic struct {
 	Limits                                   TopicLimits // with an error of its own
 }
 
+// The bounds of a topic's dedupe window.
+const (
+	MinDedupeWindow = time.Second
+	MaxDedupeWindow = time.Hour
+)
+
 // TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.
 type TopicLimits struct {
 	RetentionMS, TTLMS, RetentionBytes, MaxBytes *int64
 	MaxPutRate, MaxPutBytesRate                  *int64 // messages and bytes a second, at each broker
+	DedupeWindowMS                               *int64 // 0 = the default
 	Malformed                                    error
 }
 

@@ -34,6 +34,8 @@ var (
 	ErrTopicFull       = outcome.ErrTopicFull
 	ErrTooBig          = outcome.ErrTooBig
 	ErrBusy            = outcome.ErrBusy
+	ErrBelowWindow     = outcome.ErrBelowWindow
+	ErrWindowFull      = outcome.ErrWindowFull
 	ErrNotReady        = outcome.ErrNotReady
 	ErrNotInFlight     = outcome.ErrNotInFlight
 	ErrNotOwner        = outcome.ErrNotOwner
@@ -81,6 +83,9 @@ type PutResult struct {
 	ID       MessageID
 	Sequence ident.Sequence
 	Err      error
+	// Duplicate: every message of the put was published before, with the same message id. ID and
+	// Sequence are those of the first time.
+	Duplicate bool
 }
 
 // ErrFilter means that a channel does not have the filter that a client requires.
@@ -364,7 +369,8 @@ type TopicView struct {
 	TTLMS             int64           `json:"message_ttl_ms"`
 	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
-	Owner             string          `json:"owner,omitempty"`    // the user who created it; missing: none
+	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
+	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
 
@@ -382,6 +388,7 @@ type TopicSettings struct {
 	TTLMS             int64  `json:"message_ttl_ms"`
 	MaxPutRate        int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
+	DedupeWindowMS    int64  `json:"dedupe_window_ms"`
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

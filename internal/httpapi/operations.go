@@ -102,6 +102,20 @@ func (a *arguments) rate(name, of string, to **int64) {
 	*to = &n
 }
 
+// window reads a dedupe window; 0 is the default.
+func (a *arguments) window(name string, to **int64) {
+	var given *int64
+	a.duration(name, &given)
+	if given == nil {
+		return
+	}
+	if ms := *given; ms != 0 && (ms < edge.MinDedupeWindow.Milliseconds() || ms > edge.MaxDedupeWindow.Milliseconds()) {
+		a.fail("%s must be %s to %s, or 0 (the default)", name, edge.MinDedupeWindow, edge.MaxDedupeWindow)
+		return
+	}
+	*to = given
+}
+
 func readCreateTopic(topic string, values url.Values) edge.Operation {
 	o := edge.CreateTopic{Topic: topic, Limits: readLimits(values)}
 	a := arguments{Values: values}
@@ -122,6 +136,7 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	a.bytes("max_bytes", &l.MaxBytes)
 	a.rate("max_put_rate", "messages", &l.MaxPutRate)
 	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
+	a.window("dedupe_window", &l.DedupeWindowMS)
 	l.Malformed = a.err
 	return l
 }

@@ -57,8 +57,12 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	identity, header, err := messageID(r, header)
+	if err != nil {
+		return nil, err
+	}
 	draft := queue.NewDraft(len(body))
-	if err := draft.AddMessage(queue.Message{Header: header, Body: body, DeliverAt: deliverAt}); err != nil {
+	if err := draft.AddMessage(queue.Message{Header: header, Body: body, DeliverAt: deliverAt, Identity: identity}); err != nil {
 		return nil, err
 	}
 	return a.put(r, topic, keyOf(values), draft)
@@ -112,7 +116,11 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := multi{api: a, in: bufio.NewReader(r.Body), deliverAt: deliverAt, header: header, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
+	identity, header, err := messageID(r, header)
+	if err != nil {
+		return nil, err
+	}
+	m := multi{api: a, identity: identity, in: bufio.NewReader(r.Body), deliverAt: deliverAt, header: header, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
 	if values.Has("binary") && flag(values, "binary", true) {
 		err = m.binary()
 	} else {
@@ -168,6 +176,29 @@ func ttlHeader(values url.Values) ([]byte, error) {
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil
 }
 
+// headerMessageID names a put: one that is published again with the same id is not stored again
+// within the dedupe window. headerDuplicate says so in the answer.
+const (
+	headerMessageID = "X-Nsq-Message-Id"
+	headerDuplicate = "X-Nsq-Duplicate"
+)
+
+// duplicate is the reply to a put that was stored before.
+type duplicate struct{}
+
+// messageID reads X-Nsq-Message-Id. The id also stands in the header of the message. Without one,
+// header comes back as it is.
+func messageID(r *http.Request, header []byte) (queue.Identity, []byte, error) {
+	given, there := r.Header[headerMessageID]
+	if !there {
+		return queue.Identity{}, header, nil
+	}
+	if len(given) != 1 || !queue.ValidID(given[0]) {
+		return queue.Identity{}, nil, fail(http.StatusBadRequest, "INVALID_MESSAGE_ID")
+	}
+	return queue.IdentityOf([]byte(given[0])), queue.WithID(header, given[0]), nil
+}
+
 // keyOf returns ?key=: all puts of one key go to the same partition. nil = any partition.
 func keyOf(values url.Values) []byte {
 	if !values.Has("key") {
@@ -188,8 +219,12 @@ func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftB
 	}
 	w := make(waiter, 1)
 	a.b.Publisher.Publish(topic, key, draft.Draft(ident.RequestID{}), w)
-	if result := <-w; result.Err != nil {
+	result := <-w
+	if result.Err != nil {
 		return nil, putFailure(result.Err)
+	}
+	if result.Duplicate {
+		return duplicate{}, nil
 	}
 	return "OK", nil
 }
@@ -210,7 +245,8 @@ type multi struct {
 	api       *api
 	in        *bufio.Reader
 	deliverAt int64
-	header    []byte // of every message
+	header    []byte         // of every message
+	identity  queue.Identity // of the put; 0: none
 	draft     *queue.DraftBuilder
 	read      int64
 	scratch   []byte // of the current line
@@ -268,7 +304,11 @@ func (m *multi) add(body []byte) error {
 	if m.draft.Size()+len(m.header)+len(body) > maxDraft {
 		return fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	return m.draft.AddMessage(queue.Message{Header: m.header, Body: body, DeliverAt: m.deliverAt})
+	x := queue.Message{Header: m.header, Body: body, DeliverAt: m.deliverAt}
+	if m.identity != (queue.Identity{}) {
+		x.Identity = m.identity.Part(m.draft.Count())
+	}
+	return m.draft.AddMessage(x)
 }
 
 // binary reads a count, then length-prefixed messages.
@@ -295,7 +335,7 @@ func (m *multi) binary() error {
 // message reads one message. Without a deadline and a header it reads directly into the
 // batch.
 func (m *multi) message(size int) error {
-	if m.deliverAt == 0 && m.header == nil {
+	if m.deliverAt == 0 && m.header == nil { // an id is in the header
 		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
 	}
 	body := make([]byte, size)

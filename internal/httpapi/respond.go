@@ -74,6 +74,9 @@ func respond(w http.ResponseWriter, status int, reply any) {
 	case nil:
 	case string:
 		body = []byte(v)
+	case duplicate:
+		h.Set(headerDuplicate, "true")
+		body = []byte("OK")
 	default:
 		h.Set("Content-Type", "application/json; charset=utf-8")
 		var err error

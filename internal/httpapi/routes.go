@@ -100,6 +100,7 @@ var (
 		duration("message_ttl", "older messages are not delivered; 0: no limit"),
 		number("max_put_rate", "messages a second and broker; 0: no limit"),
 		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
+		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,

@@ -14,7 +14,7 @@ import (
 
 // The forms of the citations in comments and documents.
 var (
-	citedRule    = regexp.MustCompile(`\b(?:RB|ID|AC|FO|CH|EL|CU)-\d+\b`)
+	citedRule    = regexp.MustCompile(`\b(?:RB|ID|AC|DW|FO|CH|EL|CU)-\d+\b`)
 	citedTime    = regexp.MustCompile(`\bT_[a-z]+\b`)
 	citedPromise = regexp.MustCompile(`\bP(\d{1,2})\b`)
 	citedADR     = regexp.MustCompile(`\bADR[ \n](\d+)\b|\badr/(\d{4})`)

@@ -24,27 +24,30 @@ var golden = map[string]string{
 	"in doubt, may be stored":                 "6/42/5",
 	"topic is full, not stored":               "7/46/1",
 	"disk reserve reached, not stored":        "8/45/1",
-	"exiting":                                 "0/43/2",
-	"no leader, not stored":                   "0/44/1",
-	"too many puts waiting, not stored":       "0/47/1",
-	"too big, not stored":                     "0/48/4",
-	"not ready":                               "0/49/2",
-	"rate limited, not stored":                "0/52/1",
-	"quota reached, nothing stored":           "0/66/4",
-	"ID not in flight":                        "0/50/4",
-	"client does not own message":             "0/51/4",
-	"topic not found":                         "0/60/4",
-	"channel not found":                       "0/61/4",
-	"invalid argument":                        "0/62/4",
-	"it exists with other settings":           "0/65/4",
-	"too many consumers":                      "0/63/4",
-	"the cluster cannot do this now":          "0/64/1",
+	"repeated":                                "9/0/0",
+	"in doubt, may be stored before: the dedupe window does not reach back": "10/53/5",
+	"too many message ids in the dedupe window, not stored":                 "11/54/1",
+	"exiting":                           "0/43/2",
+	"no leader, not stored":             "0/44/1",
+	"too many puts waiting, not stored": "0/47/1",
+	"too big, not stored":               "0/48/4",
+	"not ready":                         "0/49/2",
+	"rate limited, not stored":          "0/52/1",
+	"quota reached, nothing stored":     "0/66/4",
+	"ID not in flight":                  "0/50/4",
+	"client does not own message":       "0/51/4",
+	"topic not found":                   "0/60/4",
+	"channel not found":                 "0/61/4",
+	"invalid argument":                  "0/62/4",
+	"it exists with other settings":     "0/65/4",
+	"too many consumers":                "0/63/4",
+	"the cluster cannot do this now":    "0/64/1",
 }
 
 func TestNumbersStay(t *testing.T) {
 	got := map[string]string{}
 	for _, r := range Rows() {
-		text := map[Outcome]string{Committed: "committed", Duplicate: "duplicate"}[r.Outcome]
+		text := map[Outcome]string{Committed: "committed", Duplicate: "duplicate", Repeated: "repeated"}[r.Outcome]
 		if r.Err != nil {
 			text = r.Err.Error()
 		}

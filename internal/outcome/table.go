@@ -21,8 +21,16 @@ const (
 	// DiskFull: the core loop refused the put, because an ISR member is below its disk
 	// reserve.
 	DiskFull Outcome = 8
+	// Repeated: all messages of the put were published before, with the same ids; the first
+	// place is the answer. A broker below level 4 publishes no ids.
+	Repeated Outcome = 9
+	// BelowWindow: the partition does not know the ids of all messages within the dedupe
+	// window, so that a message of this put may be stored already. Nothing was written.
+	BelowWindow Outcome = 10
+	// WindowFull: the dedupe window of the partition has as many ids as are allowed.
+	WindowFull Outcome = 11
 
-	lastOutcome = DiskFull
+	lastOutcome = WindowFull
 )
 
 // The answers to a put. The texts follow "E_PUB_FAILED PUB failed " on TCP.
@@ -51,6 +59,11 @@ var (
 	// ErrRateLimited: the publish rate of the user or of the topic is used up at this broker;
 	// nothing was stored.
 	ErrRateLimited = errors.New("rate limited, not stored")
+	// ErrBelowWindow: a put with a message id, and the partition does not know all ids of the
+	// dedupe window: the message may have been stored before.
+	ErrBelowWindow = errors.New("in doubt, may be stored before: the dedupe window does not reach back")
+	// ErrWindowFull: the dedupe window has as many ids as are allowed; nothing was stored.
+	ErrWindowFull = errors.New("too many message ids in the dedupe window, not stored")
 	// ErrNotReady: the broker does not serve yet; nothing was done. It is wrapped with the
 	// reason.
 	ErrNotReady = errors.New("not ready")
@@ -101,6 +114,9 @@ var (
 	tooFast    = HTTP{Status: 429, RetryAfter: true}
 )
 
+// levelDedupe is the feature level from which on puts have message ids (meta.LevelDedupe).
+const levelDedupe = 4
+
 // rows is the table; it never changes. An error that wraps several sentinels takes the
 // first row that matches: an answer to a put before the reason why the cluster could not
 // give another, ErrUnavailable before the reason that it wraps. (Between brokers the
@@ -108,6 +124,7 @@ var (
 var rows = []Row{
 	{Outcome: Committed, Effect: Commits, Label: labelOK},
 	{Outcome: Duplicate, Effect: Commits, Label: labelOK},
+	{Outcome: Repeated, Effect: Commits, Label: labelOK, Level: levelDedupe, Before: Duplicate},
 	{Outcome: NotLeader, Effect: Again, Err: ErrNotLeader, Code: 20, Class: ClassRetryElsewhere, Uses: OfBrokers},
 	{Outcome: NotEnoughReplicas, Effect: AgainWhileHeld, Err: ErrNotEnough, Code: 40, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "not_enough_in_sync"},
 	{Outcome: RolledBack, Effect: Refuses, Err: ErrRolledBack, Code: 41, Class: ClassRolledBack, Uses: OfPuts, HTTP: retryLater, Label: "rolled_back"},
@@ -119,6 +136,8 @@ var rows = []Row{
 	{Err: ErrTooBig, Code: 48, Class: ClassDefinite, Uses: OfPuts, HTTP: HTTP{Status: 413, Message: "MSG_TOO_BIG"}, Label: LabelRefused},
 	{Err: ErrNotReady, Code: 49, Class: ClassRetryElsewhere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
 	{Err: ErrRateLimited, Code: 52, Class: ClassRetryHere, Uses: OfPuts, HTTP: tooFast, Label: "rate_limited"},
+	{Outcome: BelowWindow, Effect: Refuses, Err: ErrBelowWindow, Code: 53, Class: ClassInDoubt, Uses: OfPuts, HTTP: mayBeThere, Label: "below_window", Level: levelDedupe, Before: InDoubt},
+	{Outcome: WindowFull, Effect: Refuses, Err: ErrWindowFull, Code: 54, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "window_full", Level: levelDedupe, Before: TopicFull},
 	{Err: ErrNotInFlight, Code: 50, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrNotOwner, Code: 51, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrTopicNotFound, Code: 60, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 404, Message: "TOPIC_NOT_FOUND"}, Label: LabelRefused},

@@ -96,6 +96,9 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 		case !bytes.Equal(x.key, first.key):
 			return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
 		}
+		if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
+			return fatal(codeInvalidHeader, "%s messages with %s require a %s in a put of several", verb, queue.HeaderID, headerKey)
+		}
 		sum.size += len(x.Body)
 		if err := draft.AddMessage(x.Message); err != nil {
 			return fatal(codeBadMessage, "%s %s", verb, err)
@@ -188,7 +191,7 @@ func (x *item) readHeader(verb string) error {
 // readNamed checks the fields that the broker interprets. Without the check an unreadable one
 // would be ignored, and the answer would be OK.
 func (x *item) readNamed(verb string, fields map[string]any) error {
-	for _, name := range []string{headerKey, headerOnly} {
+	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
 		given, there := fields[name]
 		text, ok := given.(string)
 		if there && !ok {
@@ -196,6 +199,12 @@ func (x *item) readNamed(verb string, fields map[string]any) error {
 		}
 		if there && name == headerKey {
 			x.key = []byte(text)
+		}
+		if there && name == queue.HeaderID {
+			if !queue.ValidID(text) {
+				return fatal(codeInvalidHeader, "%s %s must be 1 to %d bytes", verb, name, queue.MaxIDBytes)
+			}
+			x.Identity = queue.IdentityOf([]byte(text))
 		}
 	}
 	if given, there := fields[queue.HeaderTTL]; there {

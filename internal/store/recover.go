@@ -375,6 +375,7 @@ func indexRecord(b queue.Batch) commitlog.Record {
 	return commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
 		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
+		Identified: b.Identified,
 	}
 }
 

@@ -17,9 +17,11 @@ const HeaderSize = 80
 const MaxBatchBytes = 64 << 20
 
 const (
-	magic       = 0x31424b4c // "LKB1" read little-endian
-	version     = 1
-	flagControl = 1
+	magic   = 0x31424b4c // "LKB1" read little-endian
+	version = 1
+	// Flags of a batch. On disk and on the wire: append only.
+	flagControl    = 1
+	flagIdentified = 2
 )
 
 const (
@@ -70,6 +72,7 @@ type Draft struct {
 	PayloadCRC uint32
 	Request    ident.RequestID
 	Control    uint8 // a Control… kind, or 0 for messages
+	Identified bool  // some of the messages have an Identity
 }
 
 // Size is the number of bytes that the sealed batch will have.
@@ -92,6 +95,8 @@ type Batch struct {
 	Count   uint32
 	Control uint8
 	Request ident.RequestID
+	// Identified: some of the messages have an Identity.
+	Identified bool
 }
 
 // Seal fills the header in place, in constant time: it does not touch the payload. The draft's
@@ -106,6 +111,9 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	if d.Control != 0 {
 		h[offFlags] = flagControl
 		h[offControl] = d.Control
+	}
+	if d.Identified {
+		h[offFlags] |= flagIdentified
 	}
 	le.PutUint32(h[offLength:], uint32(len(d.Bytes)))
 	le.PutUint32(h[offCount:], d.Count)
@@ -126,6 +134,7 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 			Sequence: at.Sequence + ident.Sequence(d.Count),
 		},
 		CRC: crc, PrevCRC: prevCRC, Time: timeNS, Count: d.Count, Control: d.Control, Request: d.Request,
+		Identified: d.Identified,
 	}
 }
 
@@ -175,7 +184,7 @@ func DecodeHeader(b []byte) (Batch, int, error) {
 	}
 	n, count := le.Uint32(b[offLength:]), le.Uint32(b[offCount:])
 	control := b[offControl]
-	if n < HeaderSize || n > MaxBatchBytes || b[offFlags]&^flagControl != 0 ||
+	if n < HeaderSize || n > MaxBatchBytes || b[offFlags] > flagIdentified ||
 		(b[offFlags] == flagControl) != (control != 0) || (control != 0) != (count == 0) {
 		return Batch{}, 0, fmt.Errorf("%w: impossible header", ErrCorrupt)
 	}
@@ -188,6 +197,7 @@ func DecodeHeader(b []byte) (Batch, int, error) {
 		End: ident.Position{Offset: at.Offset + ident.Offset(n), Sequence: at.Sequence + ident.Sequence(count)},
 		CRC: crc, PrevCRC: le.Uint32(b[offPrev:]), Time: int64(le.Uint64(b[offTime:])),
 		Count: count, Control: control,
-		Request: ident.RequestID{Producer: le.Uint64(b[offProducer:]), N: le.Uint64(b[offN:])},
+		Request:    ident.RequestID{Producer: le.Uint64(b[offProducer:]), N: le.Uint64(b[offN:])},
+		Identified: b[offFlags] == flagIdentified,
 	}, int(n), nil
 }

@@ -21,7 +21,7 @@
 //	offset size field
 //	     0    4 magic "LKB1"
 //	     4    1 version, 1
-//	     5    1 flags: bit 0 set = control batch
+//	     5    1 flags: 1 control batch, 2 data batch in which messages have identities
 //	     6    1 control kind (0 in a data batch)
 //	     7    1 zero
 //	     8    4 length of the whole batch, header included
@@ -42,10 +42,11 @@
 //
 //	offset size field
 //	     0    4 length of the rest of the message
-//	     4    1 flags: 1 trace, 2 deliver-at, 4 header
+//	     4    1 flags: 1 trace, 2 deliver-at, 4 header, 8 identity
 //	     5    8 trace id               (only with flag 1)
 //	          8 deliver-at, unix ns    (only with flag 2)
 //	          2 header length, n bytes (only with flag 4)
+//	         16 identity               (only with flag 8)
 //	            body, to the end
 //
 // # Payload of a relocation batch (control kind 2): messages, one after the other

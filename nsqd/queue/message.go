@@ -12,6 +12,7 @@ const (
 	messageTrace     = 1
 	messageDeliverAt = 2
 	messageHeader    = 4
+	messageIdentity  = 8
 	messageMinSize   = 5 // length and flags
 )
 
@@ -35,6 +36,9 @@ type Message struct {
 	Body      []byte
 	Attempts  uint16
 	Seq       ident.Sequence
+	// Identity recognises the message if it is published again; the zero value does not. The
+	// copies of a message (dead letters, redrive, relocation) do not have it.
+	Identity Identity
 }
 
 // Size is the size of header and body in bytes.
@@ -42,8 +46,9 @@ func (m *Message) Size() int { return len(m.Header) + len(m.Body) }
 
 // DraftBuilder encodes the messages of one put. Its zero value is not usable; see NewDraft.
 type DraftBuilder struct {
-	bytes []byte
-	count uint32
+	bytes      []byte
+	count      uint32
+	identified bool
 }
 
 // NewDraft starts a put. sizeHint is the sum of the body sizes in bytes, 0 if unknown.
@@ -97,6 +102,11 @@ func (b *DraftBuilder) AddMessage(m Message) error {
 		b.bytes = binary.LittleEndian.AppendUint16(b.bytes, uint16(len(m.Header)))
 		b.bytes = append(b.bytes, m.Header...)
 	}
+	if m.Identity != (Identity{}) {
+		flags |= messageIdentity
+		b.bytes = append(b.bytes, m.Identity[:]...)
+		b.identified = true
+	}
 	b.bytes = append(b.bytes, m.Body...)
 	b.bytes[at+4] = flags
 	binary.LittleEndian.PutUint32(b.bytes[at:], uint32(len(b.bytes)-at-4))
@@ -113,7 +123,7 @@ func (b *DraftBuilder) Size() int { return len(b.bytes) }
 // Draft completes the put: it computes the checksum of the payload. The builder must not be used
 // afterwards.
 func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
-	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r}
+	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r, Identified: b.identified}
 }
 
 // BodyBytes is the sum of the body sizes in bytes, without the encoding around them.
@@ -164,6 +174,7 @@ func checkMessages(b Batch) error {
 	if b.Control != 0 {
 		return nil
 	}
+	identified := false
 	for i := uint32(0); i < b.Count; i++ {
 		if len(p) < messageMinSize {
 			return fmt.Errorf("%w: message %d of %d is missing", ErrCorrupt, i, b.Count)
@@ -175,7 +186,11 @@ func checkMessages(b Batch) error {
 		if _, ok := decodeMessage(p[4 : 4+n]); !ok {
 			return fmt.Errorf("%w: message %d is malformed", ErrCorrupt, i)
 		}
+		identified = identified || p[4]&messageIdentity != 0
 		p = p[4+n:]
+	}
+	if identified != b.Identified {
+		return fmt.Errorf("%w: the header and the messages differ in whether there are identities", ErrCorrupt)
 	}
 	if len(p) != 0 {
 		return fmt.Errorf("%w: %d bytes after the last message", ErrCorrupt, len(p))
@@ -185,7 +200,7 @@ func checkMessages(b Batch) error {
 
 func decodeMessage(p []byte) (m Message, ok bool) {
 	flags, p := p[0], p[1:]
-	if flags&^(messageTrace|messageDeliverAt|messageHeader) != 0 {
+	if flags&^(messageTrace|messageDeliverAt|messageHeader|messageIdentity) != 0 {
 		return Message{}, false
 	}
 	if flags&messageTrace != 0 {
@@ -209,6 +224,12 @@ func decodeMessage(p []byte) (m Message, ok bool) {
 			return Message{}, false
 		}
 		m.Header, p = p[2:2+n], p[2+n:]
+	}
+	if flags&messageIdentity != 0 {
+		if len(p) < len(m.Identity) {
+			return Message{}, false
+		}
+		p = p[copy(m.Identity[:], p):]
 	}
 	m.Body = p
 	return m, true

@@ -58,6 +58,9 @@ type Restored struct {
 	Recent         []RecentPut  // of the newest batches, oldest first
 	State          StateVersion // version of the channel state in the register
 	LastTimeNS     int64
+	Identified     []IdentifiedPut // those that the dedupe window may still need, oldest first
+	// IdentitiesLost: older ones of the window could not be read.
+	IdentitiesLost bool
 }
 
 const (

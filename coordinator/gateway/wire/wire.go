@@ -150,7 +150,12 @@ type Put struct {
 	Count     uint32
 	CRC       uint32
 	Length    uint32
+	// Identified: some messages have identities (queue.Identity).
+	Identified bool
 }
+
+// flagIdentified is a flag of a Put. On the wire: append only.
+const flagIdentified = 1
 
 // AppendPut appends a record of PutSize bytes.
 func AppendPut(b []byte, r Put) []byte {
@@ -164,7 +169,11 @@ func AppendPut(b []byte, r Put) []byte {
 	b = le.AppendUint32(b, r.CRC)
 	b = le.AppendUint32(b, r.Length)
 	b = le.AppendUint16(b, r.Partition.Number)
-	return append(b, 0, 0)
+	var flags byte
+	if r.Identified {
+		flags = flagIdentified
+	}
+	return append(b, flags, 0)
 }
 
 // DecodePut reads a record of PutSize bytes.
@@ -178,6 +187,8 @@ func DecodePut(b []byte) Put {
 		Count:     le.Uint32(b[36:]),
 		CRC:       le.Uint32(b[40:]),
 		Length:    le.Uint32(b[44:]),
+
+		Identified: b[50]&flagIdentified != 0,
 	}
 }
 

@@ -56,6 +56,8 @@ type topic struct {
 	paused   bool
 	messages uint64
 	bytes    uint64
+
+	identified map[queue.Identity]edge.PutResult // by their first message
 }
 
 type message struct {
@@ -142,8 +144,7 @@ func (c *Cluster) Publish(name string, _ []byte, d queue.Draft, a edge.Answerer)
 	result := edge.PutResult{Err: c.mu.fate}
 	c.mu.draftLog = append(c.mu.draftLog, int(d.Count))
 	if result.Err == nil {
-		result.Sequence = ident.Sequence(c.mu.sequence)
-		result.ID = c.storeLocked(c.topicLocked(name), d)
+		result = c.onceLocked(name, d)
 	}
 	if c.mu.holding {
 		c.mu.held = append(c.mu.held, func() { a.Answer(result) })
@@ -152,6 +153,26 @@ func (c *Cluster) Publish(name string, _ []byte, d queue.Draft, a edge.Answerer)
 	}
 	c.mu.Unlock()
 	a.Answer(result)
+}
+
+// onceLocked stores a put. One whose first message was stored under its identity is answered with the
+// first result.
+func (c *Cluster) onceLocked(name string, d queue.Draft) edge.PutResult {
+	x, identified := d.First()
+	t := c.topicLocked(name)
+	if r, ok := t.identified[x]; ok && identified {
+		r.Duplicate = true
+		return r
+	}
+	r := edge.PutResult{Sequence: ident.Sequence(c.mu.sequence)}
+	r.ID = c.storeLocked(t, d)
+	if identified {
+		if t.identified == nil {
+			t.identified = map[queue.Identity]edge.PutResult{}
+		}
+		t.identified[x] = r
+	}
+	return r
 }
 
 // PublishAt implements edge.Publisher: a topic has one partition.

@@ -141,9 +141,28 @@ func (o *operator) channelsOf(b *broker, topic string) (all []edge.ChannelView, 
 	return v.Channels, err
 }
 
+// hasChannel reports whether a broker shows a channel, and whether the partitions that it leads
+// have paused it or not: the metadata says what was asked for, the leader what is so.
 func (o *operator) hasChannel(b *broker, topic, channel string, paused bool) (bool, error) {
 	all, err := o.channelsOf(b, topic)
-	return slices.ContainsFunc(all, func(v edge.ChannelView) bool { return v.Channel == channel && v.Paused == paused }), err
+	if err != nil || !slices.ContainsFunc(all, func(v edge.ChannelView) bool { return v.Channel == channel && v.Paused == paused }) {
+		return false, err
+	}
+	for _, leader := range o.brokers {
+		if _, well := o.health.well(leader.name); !well {
+			continue
+		}
+		var s struct{ Topics []edge.TopicStats }
+		if err := o.get(leader, "/stats?"+url.Values{"format": {"json"}, "topic": {topic}}.Encode(), &s); err != nil {
+			return false, err
+		}
+		for _, t := range s.Topics {
+			if slices.ContainsFunc(t.Channels, func(c edge.ChannelStats) bool { return c.ChannelName == channel && c.Paused != paused }) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // get asks one broker for JSON.

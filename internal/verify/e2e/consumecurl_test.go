@@ -12,10 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/devcluster"
@@ -147,6 +150,24 @@ func TestReceiptsAtAnyBroker(t *testing.T) {
 			require.Zero(t, client.InFlightCount)
 		}
 	}
+
+	// A broker that is stopped answers the polls that wait, and does not wait for them.
+	at := c.Brokers[2]
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.poll(at, topic, channel, 1, time.Minute)
+		ended <- err
+	}()
+	c.until("a poll that waits", func() bool {
+		leader, err := c.Broker(c.leader(topic))
+		require.NoError(t, err)
+		var stats struct{ Topics []edge.TopicStats }
+		require.NoError(t, c.get(*leader, "/stats?format=json&topic="+topic, &stats))
+		return slices.ContainsFunc(stats.Topics[0].Channels[0].Clients, func(s edge.ClientStats) bool { return s.ReadyCount > 0 })
+	})
+	c.down.begin(at.Name)
+	require.NoError(t, c.Stop(at.Name, stopLimit))
+	require.ErrorContains(t, <-ended, "503 {\"message\":\"EXITING\"}")
 }
 
 // sameRecords: every record was delivered, and none twice.
@@ -232,5 +253,57 @@ func TestPollsThroughKills(t *testing.T) {
 	status, finished = c.settle(other, topic, channel, held[half:])
 	require.Equal(t, http.StatusConflict, status, "a clear refusal")
 	require.Zero(t, finished)
+	c.drained(topic, channel)
+}
+
+// TestManyPollers: clients at all brokers work through a backlog in batches, and no message comes twice. It logs the rate;
+// LOCKSTEP_CONSUME is the number of messages of a measurement.
+func TestManyPollers(t *testing.T) {
+	const pollers, batch = 8, 500
+	count := 20_000
+	if text := os.Getenv("LOCKSTEP_CONSUME"); text != "" {
+		var err error
+		count, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	c := start(t, 3)
+	c.create(topic, channel, 4)
+	all := make([]string, count)
+	for i := range all {
+		all[i] = fmt.Sprintf("%0100d", i) // 100 bytes
+	}
+	multiPut(t, c.Brokers[0], topic, all, 500)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	seen := make(map[string]int, count)
+	began := time.Now()
+	for i := range pollers {
+		b := c.Brokers[i%3]
+		wg.Go(func() {
+			for {
+				list, err := c.poll(b, topic, channel, batch, time.Second)
+				if err != nil || len(list) == 0 {
+					assert.NoError(t, err)
+					return
+				}
+				if status, _ := c.settle(b, topic, channel, list); !assert.Equal(t, http.StatusOK, status) {
+					return
+				}
+				mu.Lock()
+				for _, m := range list {
+					seen[m.Body]++
+				}
+				if len(seen) == count {
+					t.Logf("%d pollers took and finished %d messages in batches of at most %d: %.0f/s", pollers, count, batch, float64(count)/time.Since(began).Seconds())
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, seen, count)
+	for body, n := range seen {
+		require.Equal(t, 1, n, body)
+	}
 	c.drained(topic, channel)
 }

@@ -458,10 +458,13 @@ func (x *Explorer) metadata(w *world, n *node, a action) {
 }
 
 // drafts are the clients' puts.
-func drafts(n uint8) (all []queue.Draft) {
-	for i := range n {
-		b := queue.NewDraft(1)
-		b.Add([]byte{'a' + i})
+func drafts(c *Config) (all []queue.Draft) {
+	for i := range c.Puts {
+		b, m := queue.NewDraft(1), queue.Message{Body: []byte{'a' + i}}
+		if c.Identified {
+			m.Identity = queue.IdentityOf(m.Body)
+		}
+		_ = b.AddMessage(m) // it has no header
 		all = append(all, b.Draft(ident.RequestID{Producer: 1, N: uint64(i) + 1}))
 	}
 	return all

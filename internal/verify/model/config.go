@@ -10,6 +10,8 @@ type Config struct {
 	Puts    uint8 // requests of clients, in order
 	Retries uint8 // repeats of a request, by whatever broker thinks it leads
 	Changes uint8 // changes of the channels' state
+	// Identified: the messages have ids, and repeats are recognised by them.
+	Identified bool
 
 	Ticks     uint8 // of all brokers together
 	Crashes   uint8 // a process ends, its unsynced writes are lost

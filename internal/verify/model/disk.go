@@ -90,6 +90,11 @@ func (d *disk) restored() queue.Restored {
 		} else {
 			r.Epochs = append(r.Epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
 		}
+		if b.Identified {
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
+			r.Identified = append(r.Identified, p)
+		}
 		if !b.Request.IsZero() {
 			r.Recent = append(r.Recent, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End})
 		}

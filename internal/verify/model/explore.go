@@ -153,7 +153,7 @@ func newExplorer(c Config) *Explorer {
 		c: c, nodes: newTable[*node](), envelopes: newTable[envelope](), etcds: newTable[*etcd](),
 		states: newTable[meta.PartitionState](), transactions: newTable[replica.CAS](),
 		changes: newTable[change](), histories: newTable[*history](),
-		drafts: drafts(c.Puts), steps: map[stepKey]uint32{}, judgements: map[judgeKey]judged{},
+		drafts: drafts(&c), steps: map[stepKey]uint32{}, judgements: map[judgeKey]judged{},
 		holdings: map[judgeKey]bool{}, visited: newSeen(),
 	}
 }

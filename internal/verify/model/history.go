@@ -147,7 +147,7 @@ func (h *history) answered(n *node, d replica.Completion) string {
 	}
 	p.open--
 	switch d.Outcome {
-	case replica.Committed, replica.Duplicate:
+	case replica.Committed, replica.Duplicate, replica.Repeated:
 		p.acked, p.refused, p.doubt = true, false, false
 		for i := range h.ledger {
 			if b := &h.ledger[i]; b.Request.N == d.Ticket && b.At.Sequence == d.First {

@@ -138,7 +138,7 @@ func (c *checker) parse(name string, changed map[string]string) (*ast.File, erro
 	return f, err
 }
 
-var ruleNumber = regexp.MustCompile(`\b(ID|AC|FO|RB|EL|CU|CH)-\d+\b`)
+var ruleNumber = regexp.MustCompile(`\b(ID|AC|DW|FO|RB|EL|CU|CH)-\d+\b`)
 
 // ruleExists: a mutant of the protocol names a rule of coordinator/replica/DESIGN.md.
 func (c *checker) ruleExists(m *Mutant) error {

@@ -130,10 +130,10 @@ func (c *checker) admit(h *host, l *ledger, b queue.Batch) {
 		c.w.failf("unexpected", h.part, "%s committed a batch nobody sent, request %v", h.n.name, b.Request)
 		return
 	}
-	if first, twice := l.placed[b.Request]; twice {
+	if first, twice := l.placed[p.draft.Request]; twice {
 		c.w.failf("duplicate", h.part, "request %v is committed at sequence %d and at %d", b.Request, first, b.At.Sequence)
 	}
-	l.placed[b.Request] = b.At.Sequence
+	l.placed[p.draft.Request] = b.At.Sequence
 	if p.definite() {
 		c.w.failf("refused, then seen", h.part, "request %v is committed at sequence %d though its attempts ended %s",
 			b.Request, b.At.Sequence, p.outcomes())
@@ -180,7 +180,7 @@ func (c *checker) cutting(n *node, part int, s *store, w queue.Write) {
 // answered checks a completed put against the ledger at that very moment.
 func (c *checker) answered(h *host, p *put, done replica.Completion) {
 	c.w.cover.answer(done.Outcome)
-	if done.Outcome != replica.Committed && done.Outcome != replica.Duplicate {
+	if done.Outcome != replica.Committed && done.Outcome != replica.Duplicate && done.Outcome != replica.Repeated {
 		return
 	}
 	p.acked, p.first = true, done.First

@@ -17,11 +17,14 @@ type put struct {
 	draft    queue.Draft
 	bodies   []string
 	attempts []*attempt
-	over     bool // the producer has its answer or gave up
-	acked    bool
-	first    ident.Sequence // of the answer
-	gone     bool           // acknowledged, and lost with more disks than it may be
-	revived  bool           // there after all, since an operator went on with a replica that had it
+	// identified: the messages have ids, and each attempt has a request id of its own, as a producer
+	// that tries again through another broker.
+	identified bool
+	over       bool // the producer has its answer or gave up
+	acked      bool
+	first      ident.Sequence // of the answer
+	gone       bool           // acknowledged, and lost with more disks than it may be
+	revived    bool           // there after all, since an operator went on with a replica that had it
 }
 
 // attempt is one try at one node. Its outcome is the machine's answer, even if that
@@ -72,16 +75,20 @@ func (c *producer) next() {
 	c.attempt()
 }
 
+// lastPuts is the producer of the puts that show that the healed cluster takes puts: they have no ids,
+// for a leader that lost some of the window refuses others.
+const lastPuts = 1 << 32
+
 // newPut makes a put of 1 to 5 messages with unique bodies.
 func (w *world) newPut(r *rand.Rand, part int, id ident.RequestID) *put {
-	b, p := queue.NewDraft(64), &put{part: part}
+	b, p := queue.NewDraft(64), &put{part: part, identified: id.N%2 == 1 && id.Producer < lastPuts}
 	for i := range 1 + r.IntN(5)*r.IntN(2) {
 		p.bodies = append(p.bodies, fmt.Sprintf("%d/%d/%d%*s", id.Producer, id.N, i, r.IntN(40), ""))
-		if at := w.later(r); at == 0 {
-			b.Add([]byte(p.bodies[i]))
-		} else {
-			_ = b.AddMessage(queue.Message{DeliverAt: at, Body: []byte(p.bodies[i])}) // it has no header
+		m := queue.Message{DeliverAt: w.later(r), Body: []byte(p.bodies[i])}
+		if p.identified {
+			m.Identity = queue.IdentityOf(m.Body)
 		}
+		_ = b.AddMessage(m) // it has no header
 	}
 	p.draft = b.Draft(id)
 	w.puts = append(w.puts, p)
@@ -124,7 +131,7 @@ func (c *producer) arrive(n *node, p *put, a *attempt, settle func(replica.Outco
 		return
 	}
 	a.h = h
-	h.propose(p.draft.Clone(), func(done replica.Completion) {
+	h.propose(c.draft(p), func(done replica.Completion) {
 		a.outcome = done.Outcome
 		c.w.check.answered(h, p, done)
 		if c.rand.IntN(50) == 0 {
@@ -134,12 +141,22 @@ func (c *producer) arrive(n *node, p *put, a *attempt, settle func(replica.Outco
 	})
 }
 
+// draft is the present attempt.
+func (c *producer) draft(p *put) queue.Draft {
+	d := p.draft.Clone()
+	if p.identified {
+		d.Request.N |= uint64(c.try) << 40
+		c.w.byRequest[d.Request] = p
+	}
+	return d
+}
+
 // answered decides what the producer does next; 0 is a timeout.
 func (c *producer) answered(o replica.Outcome) {
 	w, give := c.w, 0 // per cent that give up
 	wait := micros(c.rand.Int64N(int64(8 * millisecond)))
 	switch o {
-	case replica.Committed, replica.Duplicate:
+	case replica.Committed, replica.Duplicate, replica.Repeated:
 		give = 100
 	case replica.RolledBack:
 		give = 50

@@ -54,6 +54,7 @@ const (
 	StatePowerLost
 	StateRecovered
 	StateClockSetBack
+	StatePublishedAgain
 	stateCount
 )
 
@@ -69,7 +70,7 @@ func (s State) String() string {
 		"quarantine", "repaired from a peer", "refused short of space", "disk full", "metadata compacted",
 		"minimum changed", "leader replaced though it lives",
 		"passed by retention", "compared beyond the tables", "deferred message seen", "power lost unsynced",
-		"recovered uncleanly", "wall clock set back",
+		"recovered uncleanly", "wall clock set back", "published again",
 	}[s]
 }
 
@@ -91,6 +92,8 @@ func (c *Coverage) answer(o replica.Outcome) {
 		c[StateInDoubt]++
 	case replica.Duplicate:
 		c[StateDuplicate]++
+	case replica.Repeated:
+		c[StatePublishedAgain]++
 	case replica.NotEnoughReplicas:
 		c[StateHeldRefused]++
 	case outcome.DiskFull:

@@ -147,7 +147,7 @@ func (p *put) answers() (all []history.Answer) {
 			continue
 		}
 		switch a.outcome {
-		case replica.Committed, replica.Duplicate:
+		case replica.Committed, replica.Duplicate, replica.Repeated:
 			all = append(all, history.OK)
 		case replica.RolledBack:
 			all = append(all, history.RolledBack)

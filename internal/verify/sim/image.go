@@ -184,6 +184,13 @@ func (m *image) restored(index *commitlog.Log) queue.Restored {
 	r.Recent = make([]queue.RecentPut, 0, len(m.batches))
 	for _, b := range m.batches {
 		r.LastTimeNS = max(r.LastTimeNS, b.Time)
+		if b.Identified && damaged(b) {
+			r.IdentitiesLost = true
+		} else if b.Identified {
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
+			r.Identified = append(r.Identified, p)
+		}
 		if !b.Request.IsZero() {
 			r.Recent = append(r.Recent, queue.RecentPut{
 				Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End,

@@ -172,7 +172,7 @@ func (w *world) probe() {
 	r := stream(w.config.Seed, 4)
 	open := len(w.ledgers)
 	for p := range w.ledgers {
-		put := w.newPut(r, p, ident.RequestID{Producer: 1 << 32, N: uint64(p + 1)})
+		put := w.newPut(r, p, ident.RequestID{Producer: lastPuts, N: uint64(p + 1)})
 		h := w.hostOf(p, w.etcd.parts[p].Leader)
 		a := &attempt{h: h, at: w.now}
 		put.attempts = append(put.attempts, a)

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-var outcomeText = [...]string{"", "committed", "duplicate", "not leader", "not enough replicas", "rolled back", "in doubt", "topic full", "disk full"}
+var outcomeText = [...]string{"", "committed", "duplicate", "not leader", "not enough replicas", "rolled back", "in doubt", "topic full", "disk full", "published before", "below the window", "window full"}
 
 // stateText prints a partition's key on one line.
 type stateText struct{ s meta.PartitionState }

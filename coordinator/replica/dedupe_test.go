@@ -1,0 +1,122 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+func identifiedAt(id string, place int, atMS int64) identified {
+	return identified{
+		identity: queue.IdentityOf([]byte(id)), seq: ident.Sequence(place), at: ident.Offset(100 * place), end: ident.Offset(100*place + 100),
+		atMS: atMS, timeNS: atMS * 1e6,
+	}
+}
+
+func (d *dedupe) knows(id string) bool {
+	_, ok := d.find(queue.IdentityOf([]byte(id)))
+	return ok
+}
+
+// TestTheOldestIDIsNotForgottenSilently: a replica that has to drop an identity within its window does
+// not call an unknown one new, until that one's window has passed.
+func TestTheOldestIDIsNotForgottenSilently(t *testing.T) {
+	d := dedupe{windowMS: 1000, bound: 2}
+	for i, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		d.push(identifiedAt(id, i, int64(i)))
+	}
+	require.True(t, d.reachesBack(7), "four times the bound")
+	require.True(t, d.knows("a"))
+	d.push(identifiedAt("i", 8, 8))
+	require.False(t, d.knows("a"))
+	require.True(t, d.knows("b"))
+	require.False(t, d.reachesBack(999))
+	require.True(t, d.reachesBack(1000), "a would be forgotten now")
+}
+
+func TestDedupeFollowsTheLog(t *testing.T) {
+	d := dedupe{windowMS: 1000, bound: 1000}
+	d.push(identifiedAt("a", 0, 0))
+	d.push(identifiedAt("b", 1, 5))
+	d.push(identifiedAt("a", 2, 9)) // a replica that forgot it earlier has stored it again
+	d.push(identified{})            // a message without an identity
+	require.Equal(t, 3, d.len())
+	newest, _ := d.find(queue.IdentityOf([]byte("a")))
+	require.EqualValues(t, 2, newest.seq)
+	before := d.clone()
+	d.truncate(200)
+	require.True(t, before.knows("a"), "a clone has its own")
+	require.False(t, d.knows("a"))
+	require.True(t, d.knows("b"))
+	before.forget(1006)
+	require.False(t, before.knows("b"))
+	require.True(t, before.knows("a"))
+	before.forget(1010)
+	require.Zero(t, before.len())
+	require.Nil(t, before.places)
+	before.push(identifiedAt("c", 3, 1010))
+	require.True(t, before.knows("c"))
+	d.truncate(0)
+	require.Zero(t, d.len())
+}
+
+// TestManyIDsAreForgotten: the entries move to the front again and again; none is found in the place of
+// another.
+func TestManyIDsAreForgotten(t *testing.T) {
+	d := dedupe{windowMS: 100, bound: 1000}
+	name := func(i int) string { return string([]byte{byte(i), byte(i >> 8)}) }
+	for i := range 5000 {
+		d.push(identifiedAt(name(i), i, int64(i)))
+		d.forget(int64(i))
+		for _, back := range []int{0, 50, 100} {
+			if i < back {
+				continue
+			}
+			e, ok := d.find(queue.IdentityOf([]byte(name(i - back))))
+			require.True(t, ok)
+			require.EqualValues(t, i-back, e.seq)
+		}
+		require.False(t, i > 100 && d.knows(name(i-101)))
+	}
+	require.Equal(t, 101, d.len())
+	require.Len(t, d.places, 101)
+}
+
+// TestALongerWindowDoesNotReachBackAtOnce: what the shorter one forgot may be published again.
+func TestALongerWindowDoesNotReachBackAtOnce(t *testing.T) {
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{DedupeMS: 31_000})
+	var out Effects
+	m.Step(Tick{NowMS: 1000}, &out)
+	m.Step(Dedupe{WindowMS: 60_000}, &out)
+	require.True(t, m.dedupe.reachesBack(1000), "nothing was forgotten")
+	m.Step(Dedupe{WindowMS: 40_000}, &out)
+	m.dedupe.push(identifiedAt("a", 0, 1000))
+	m.Step(Tick{NowMS: 50_000}, &out)
+	require.Zero(t, m.dedupe.len())
+	m.Step(Dedupe{WindowMS: 50_000}, &out)
+	require.False(t, m.dedupe.reachesBack(59_999))
+	require.True(t, m.dedupe.reachesBack(60_000))
+	m.Step(Dedupe{WindowMS: 1000}, &out)
+	require.EqualValues(t, DefaultRepeatMS, m.dedupe.windowMS, "edges repeat puts for as long")
+}
+
+// TestOldIDsOfACopiedLog: a replica outside the ISR, which copies a long log, keeps those that may be
+// in the window.
+func TestOldIDsOfACopiedLog(t *testing.T) {
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{DedupeMS: 60_000})
+	slack := DedupeSlackMS(60_000)
+	at := ident.Position{}
+	for _, second := range []int64{0, 1, slack/1000 - 1, slack / 1000, slack/1000 + 1} {
+		d := queue.NewDraft(0)
+		require.NoError(t, d.AddMessage(queue.Message{Identity: queue.IdentityOf([]byte{byte(second)})}))
+		draft := d.Draft(ident.RequestID{})
+		b := draft.Seal(at, 1, m.log.lastCRC, second*1e9)
+		m.appendBatch(b)
+		at = b.End
+	}
+	require.Equal(t, 4, m.dedupe.len())
+	require.EqualValues(t, 1e9, m.dedupe.oldest().timeNS)
+}

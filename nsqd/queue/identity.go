@@ -1,0 +1,137 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Identity is the hash of the id that a producer gave a message. The leader of a partition recognises
+// by it a message that is published again (docs/adr/0012). It is the first half of a SHA-256: a client
+// must not be able to find two ids with the same one, for the second message would be taken for the first.
+type Identity [16]byte
+
+// The sources of identities. An id never has the identity of a body.
+const (
+	domainID   = "id\x00"
+	domainBody = "body\x00"
+	domainPart = "part\x00"
+)
+
+// IdentityOf is the identity of a message with an id.
+func IdentityOf(id []byte) Identity { return identity(domainID, id) }
+
+// IdentityOfBody is the identity of a message in a topic with dedupe=content.
+func IdentityOfBody(body []byte) Identity { return identity(domainBody, body) }
+
+// Part is the identity of message n of a put whose messages have one id together.
+func (x Identity) Part(n int) Identity {
+	return identity(domainPart, binary.LittleEndian.AppendUint32(x[:len(x):len(x)], uint32(n)))
+}
+
+func identity(domain string, b []byte) (x Identity) {
+	h := sha256.New()
+	_, _ = h.Write([]byte(domain)) // never fails: a hash
+	_, _ = h.Write(b)
+	copy(x[:], h.Sum(nil))
+	return x
+}
+
+// Identities calls visit for each message of a batch, in order, with its number in the batch. It
+// calls it for no message of a batch that is not Identified.
+func (b *Batch) Identities(visit func(n int, x Identity)) {
+	if b.Identified {
+		identities(b.Bytes[HeaderSize:], visit)
+	}
+}
+
+// Identities is the same of a put. The bytes must come from a DraftBuilder, or be checked.
+func (d *Draft) Identities(visit func(n int, x Identity)) {
+	if d.Identified {
+		identities(d.Bytes[HeaderSize:], visit)
+	}
+}
+
+func identities(p []byte, visit func(n int, x Identity)) {
+	for n := 0; len(p) > 0; n++ {
+		size := binary.LittleEndian.Uint32(p)
+		m, _ := decodeMessage(p[4 : 4+size])
+		visit(n, m.Identity)
+		p = p[4+size:]
+	}
+}
+
+// Keep is the put with those messages for which keep is true, at least one. It has the request id of
+// the whole.
+func (d *Draft) Keep(keep func(n int) bool) Draft {
+	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes))}
+	p := d.Bytes[HeaderSize:]
+	for n := 0; len(p) > 0; n++ {
+		size := 4 + binary.LittleEndian.Uint32(p)
+		if keep(n) {
+			out.bytes = append(out.bytes, p[:size]...)
+			out.count++
+			out.identified = out.identified || p[4]&messageIdentity != 0
+		}
+		p = p[size:]
+	}
+	return out.Draft(d.Request)
+}
+
+// Identify gives each message of a put that has no identity that of its body.
+func (d *Draft) Identify() (Draft, error) {
+	out := NewDraft(len(d.Bytes) + int(d.Count)*len(Identity{}))
+	p := d.Bytes[HeaderSize:]
+	for len(p) > 0 {
+		size := 4 + binary.LittleEndian.Uint32(p)
+		m, _ := decodeMessage(p[4:size])
+		if m.Identity == (Identity{}) {
+			m.Identity = IdentityOfBody(m.Body)
+		}
+		if err := out.AddMessage(m); err != nil {
+			return Draft{}, err
+		}
+		p = p[size:]
+	}
+	return out.Draft(d.Request), nil
+}
+
+// First is the identity of the first message; false if it has none.
+func (d *Draft) First() (x Identity, ok bool) {
+	d.Identities(func(n int, of Identity) {
+		if n == 0 {
+			x = of
+		}
+	})
+	return x, x != (Identity{})
+}
+
+// IdentifiedPut is a batch whose messages have identities, as it was found in a log.
+type IdentifiedPut struct {
+	First      ident.Sequence
+	At, End    ident.Offset
+	TimeNS     int64
+	Identities []Identity // of the messages in order; a zero one recognises nothing
+}
+
+// HeaderID is the header with the id that the producer gave the message.
+const HeaderID = "##id"
+
+// MaxIDBytes bounds the id of a message.
+const MaxIDBytes = 64
+
+// ValidID reports whether a producer may give a message this id: 1 to 64 bytes of UTF-8.
+func ValidID(id string) bool { return id != "" && len(id) <= MaxIDBytes && utf8.ValidString(id) }
+
+// WithID adds the id to the header of a message: a JSON object, or none.
+func WithID(header []byte, id string) []byte {
+	value, _ := json.Marshal(id) // a string always does
+	b := append([]byte(`{"`+HeaderID+`":`), value...)
+	if len(header) <= len(`{}`) {
+		return append(b, '}')
+	}
+	return append(append(b, ','), header[1:]...)
+}

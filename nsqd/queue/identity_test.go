@@ -1,0 +1,114 @@
+package queue
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// The hash of an id must never change: the window of a log was derived with it.
+func TestIdentitiesStay(t *testing.T) {
+	x := IdentityOf([]byte("order-1"))
+	body, part := IdentityOfBody([]byte("order-1")), x.Part(1)
+	require.Equal(t, goldenID, hex.EncodeToString(x[:]))
+	require.Equal(t, goldenBody, hex.EncodeToString(body[:]))
+	require.Equal(t, goldenPart, hex.EncodeToString(part[:]))
+	require.NotEqual(t, x.Part(0), x.Part(1))
+	require.NotEqual(t, x, x.Part(0))
+}
+
+const (
+	goldenID   = "dcfcdc6ce76c75af034f2e3a5abd856c"
+	goldenBody = "f44458ce817eca78c1081589590bb6e0"
+	goldenPart = "44c9c5533428761f69bf744c646c49cb"
+	goldenData = "4c4b4231010200008e0000000300000044b2bd0b0100000004000000000000006400000000000000070000000000000005000000000000000100000000000000020000000000000000000000ac38a6eb1200000008b7fe48acf1769095342dfda9e3fa9869610200000000621e0000000d050000000000000002007b7daef3e8d3b0e714067b65af95ee22898463"
+)
+
+// identifiedDraft has messages with and without identities.
+func identifiedDraft(t *testing.T) Draft {
+	b := NewDraft(0)
+	require.NoError(t, b.AddMessage(Message{Body: []byte("a"), Identity: IdentityOf([]byte("1"))}))
+	b.Add([]byte("b"))
+	require.NoError(t, b.AddMessage(Message{Body: []byte("c"), Header: []byte(`{}`), Trace: 5, Identity: IdentityOf([]byte("3"))}))
+	return b.Draft(ident.RequestID{Producer: 1, N: 2})
+}
+
+func TestBatchWithIdentities(t *testing.T) {
+	d := identifiedDraft(t)
+	require.True(t, d.Identified)
+	sealed := d.Seal(ident.Position{Offset: 100, Sequence: 7}, 4, 1, 5)
+	require.Equal(t, goldenData, hex.EncodeToString(sealed.Bytes), "the bytes on disk")
+	b, _, err := Decode(sealed.Bytes)
+	require.NoError(t, err)
+	require.True(t, b.Identified)
+	var got []Identity
+	b.Identities(func(n int, x Identity) {
+		require.Len(t, got, n)
+		got = append(got, x)
+	})
+	require.Equal(t, []Identity{IdentityOf([]byte("1")), {}, IdentityOf([]byte("3"))}, got)
+	messages := b.Messages(7, 9, nil)
+	require.Len(t, messages, 3)
+	require.Equal(t, "c", string(messages[2].Body))
+	require.Equal(t, `{}`, string(messages[2].Header))
+	require.Equal(t, got[2], messages[2].Identity)
+
+	again := identifiedDraft(t)
+	first, ok := again.First()
+	require.True(t, ok)
+	require.Equal(t, got[0], first)
+	part := again.Keep(func(n int) bool { return n > 0 })
+	require.EqualValues(t, 2, part.Count)
+	require.Equal(t, again.Request, part.Request)
+	require.True(t, part.Identified)
+	plain := again.Keep(func(n int) bool { return n == 1 })
+	require.False(t, plain.Identified)
+	_, ok = plain.First()
+	require.False(t, ok)
+	for _, x := range []Draft{part, plain} {
+		s := x.Seal(ident.Position{}, 1, 0, 0)
+		_, _, err := Decode(s.Bytes)
+		require.NoError(t, err)
+	}
+}
+
+// A batch whose header and messages differ would be recognised by some replicas and not by others.
+func TestIdentitiesThatTheHeaderDenies(t *testing.T) {
+	d := identifiedDraft(t)
+	d.Identified = false
+	b := d.Seal(ident.Position{}, 1, 0, 0)
+	_, _, err := Decode(b.Bytes)
+	require.ErrorIs(t, err, ErrCorrupt)
+	plain := NewDraft(1)
+	plain.Add([]byte("x"))
+	d = plain.Draft(ident.RequestID{})
+	d.Identified = true
+	b = d.Seal(ident.Position{}, 1, 0, 0)
+	_, _, err = Decode(b.Bytes)
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+func TestRelocatedMessagesHaveNoIdentity(t *testing.T) {
+	c := NewRelocation()
+	require.NoError(t, c.Add(Message{Seq: 3, Time: 7, Body: []byte("a"), Identity: IdentityOf([]byte("1"))}))
+	d := c.Draft()
+	b := d.Seal(ident.Position{}, 1, 0, 0)
+	require.Equal(t, []Message{{Seq: 3, Time: 7, Body: []byte("a")}}, b.Relocated(nil))
+}
+
+func TestIDInTheHeader(t *testing.T) {
+	for _, header := range []string{"", "{}", `{"##ttl_ms":5}`} {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal(WithID([]byte(header), `a"b`), &fields), header)
+		require.Equal(t, `a"b`, fields[HeaderID])
+		require.Len(t, fields, 1+strings.Count(header, ":"))
+	}
+	for id, valid := range map[string]bool{"": false, "a": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false, "\xff": false} {
+		require.Equal(t, valid, ValidID(id), "%q", id)
+	}
+}
