@@ -28,13 +28,18 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
+.PHONY: help build ui run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/nsqd and bin/nsqctl (VERSION=1.2.3 names a release)
 	$(GO) build -buildvcs=auto $(if $(VERSION),-ldflags '-X $(shell $(GO) list -m)/internal/edge.product=$(VERSION)') -o bin/ ./cmd/nsqd ./cmd/nsqctl
+
+ui: ## the console's files, internal/webui/dist, from its TypeScript sources; needs npm
+	npm --prefix internal/webui/src ci
+	npm --prefix internal/webui/src run --silent check
+	npm --prefix internal/webui/src run --silent build
 
 run: build ## three brokers on this machine until Ctrl-C (NODES, BASE_PORT, DATA)
 	bin/nsqctl dev --nodes $(NODES) --base-port $(BASE_PORT) --data-dir $(DATA)
@@ -88,9 +93,9 @@ test-short:
 # Tests of real processes and of wall-clock promises run last and alone: beside the
 # simulator on two cores they would measure the simulator. Their results never come
 # from the cache, which does not include the sources of the brokers that they build.
-PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack ./cmd/nsqd ./coordinator
+PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack ./internal/verify/console ./cmd/nsqd ./coordinator
 test: build tools ## all tests of a change, including clusters of real processes
-	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|cmd/nsqd|coordinator)$$')
+	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|internal/verify/console|cmd/nsqd|coordinator)$$')
 	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
 	$(MAKE) client-test
 	$(GO) test -C docs/site -count=1 ./...
@@ -119,8 +124,8 @@ test-race-meet: build ## the same under the race detector
 	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -run LeaderKills ./internal/verify/e2e
 
 test-race: build tools ## everything under the race detector: an hour
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e|chaos|attack)$$')
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e|chaos|attack|console)$$')
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack ./internal/verify/console
 
 test-long: ## hours: all long runs below, one after the other
 	$(MAKE) test-race
@@ -193,7 +198,7 @@ mutants-fast: ## each rule of the protocol removed once: check that its fastest 
 	$(GO) run ./internal/verify/mutants/cmd/mutants fast
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
-	LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
 
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)

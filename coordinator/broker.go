@@ -57,6 +57,8 @@ type Broker struct {
 	letters   *upkeep.DeadLetters
 
 	changed  changes
+	history  history
+	console  atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)]
 	delayed  watchDelay
 	failed   chan error // capacity 1
 	stopping atomic.Bool

@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -49,12 +50,15 @@ type cluster struct {
 	recount        time.Duration           // how often the boot counter is raised; 0 = the default
 	hold           time.Duration           // T_hold; 0 = patience
 	linger         time.Duration           // between the rounds of replication
-	noSync         bool                    // durability "replicated"
-	durability     meta.Durability         // of new topics; "" = the default
-	hook           vfs.Hook                // sees the calls to every disk; nil = none
-	members        *members                // of the metadata store; nil = the brokers embed none
-	net            *network                // between the brokers; nil = of sockets
-	mu             *sync.Mutex             // of sessions
+	topicDefaults  []coordinator.TopicDefault
+	catchUpRate    int64           // bytes a second for replicas that catch up; 0 = no limit
+	noSync         bool            // durability "replicated"
+	durability     meta.Durability // of new topics; "" = the default
+	hook           vfs.Hook        // sees the calls to every disk; nil = none
+	members        *members        // of the metadata store; nil = the brokers embed none
+	events         map[string]*events.Recorder
+	net            *network    // between the brokers; nil = of sockets
+	mu             *sync.Mutex // of sessions
 
 	limits admin.Limits                                       // of topics, partitions and channels
 	note   func(who edge.Requester, detail string, err error) // nil = nothing is noted
@@ -68,7 +72,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, limits: o.limits, note: o.note, net: cmp.Or(o.net, newNetwork()), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), linger: o.linger, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, hook: o.hook, members: o.members, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, limits: o.limits, note: o.note, net: cmp.Or(o.net, newNetwork()), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, hook: o.hook, members: o.members, events: o.events, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -129,7 +133,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, Linger: c.linger, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, Events: c.events[name], Log: c.log.WithField("on", name),
 	})
 }
 

@@ -38,7 +38,8 @@ func (b core) Topic(name string) (gateway.Topic, bool) {
 func topicOf(name string, t meta.TopicState) gateway.Topic {
 	return gateway.Topic{
 		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered,
-		Rate: ratelimit.Limit{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate},
+		Rate:      ratelimit.Limit{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate},
+		ByContent: t.Options.Dedupe == meta.DedupeContent,
 	}
 }
 

@@ -38,8 +38,8 @@
 //	contact       1, asks the metadata (session)
 //	unreachable   1, publishes the brokers that a leader cannot reach (peers)
 //	watchdog      1, gives leaderships up while the disk or a core loop does not go on
+//	store         1, waits for an error that stops it
 //	durability    1, has the store sync as the topics here require (hosting)
 //	upkeep        1 for each job
-//	durability    1, syncs if a topic here requires it (hosting)
 //	controller    1, idle unless this broker is elected (control)
 package coordinator

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,16 @@ func (c *cluster) drained(on, node string, args ...string) error {
 	return c.administer(on, "broker.drain", "", q)
 }
 
+// drainOf is the drain of a broker, as another one sees it.
+func (c *cluster) drainOf(on, node string) string {
+	for _, b := range c.nodes[on].Cluster().Brokers {
+		if string(b.Name) == node {
+			return b.Drain
+		}
+	}
+	return "no broker " + node
+}
+
 // leveled waits until the cluster has the feature level of the drain.
 func (c *cluster) leveled(on string, level int) {
 	c.t.Helper()
@@ -65,6 +76,7 @@ func TestDrainedBrokerLeadsNothing(t *testing.T) {
 	c.kill("n2")
 	c.restart("n2")
 	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader != "n2" })
+	require.Equal(t, "leaders", c.drainOf("n1", "n2"), "its own start does not end the drain")
 	require.Empty(t, stop())
 	require.Positive(t, stored())
 
@@ -81,10 +93,12 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 	var mu sync.Mutex
 	var errs []error
 	var puts sync.WaitGroup
+	own := *c
+	own.nodes = maps.Clone(c.nodes) // the test may restart others meanwhile
 	for _, name := range on {
 		puts.Go(func() {
 			for i := 0; !over.Load(); i++ {
-				if err := c.put(name, topic, fmt.Sprintf("%s-%d", name, i)); err != nil {
+				if err := own.put(name, topic, fmt.Sprintf("%s-%d", name, i)); err != nil {
 					mu.Lock()
 					errs = append(errs, err)
 					mu.Unlock()
@@ -134,6 +148,7 @@ func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 	}, 300*time.Millisecond, 20*time.Millisecond, "it is forgotten")
 	c.restart("n2")
 	c.arranged("n1", "orders", free)
+	require.Equal(t, "replicas", c.drainOf("n1", "n2"))
 	require.NoError(t, c.drained("n1", "n2", "cancel"))
 	require.Len(t, c.drain("n2", "orders", 20), 20)
 }

@@ -40,6 +40,11 @@ func (b *Broker) ChannelViews(topic string) ([]edge.ChannelView, error) {
 	return b.admin.Channels.Views(topic)
 }
 
+// Seek moves a channel, or counts what the move would do (edge.Channels).
+func (b *Broker) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	return b.admin.Seek(ctx, op)
+}
+
 // Policy is the policy in a channel's key (edge.Channels).
 func (b *Broker) Policy(topic, channel string) (edge.ChannelPolicy, error) {
 	return b.admin.Channels.Policy(topic, channel)
@@ -65,6 +70,11 @@ func (b *Broker) Settle(ctx context.Context, topic, channel string, do edge.Sett
 	return b.admin.Channels.Settle(ctx, topic, channel, do, list)
 }
 
+// Trace gives the state of one message (edge.Tracer).
+func (b *Broker) Trace(ctx context.Context, topic string, id edge.MessageID) (edge.MessageTrace, error) {
+	return b.admin.Channels.Trace(ctx, topic, id)
+}
+
 // Redrive moves messages back from a channel's dead-letter topic (edge.Channels).
 func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	return b.admin.Redriver.Redrive(ctx, topic, channel, limit)
@@ -73,6 +83,11 @@ func (b *Broker) Redrive(ctx context.Context, topic, channel string, limit int) 
 // Lookup gives a topic's channels, and the brokers that serve it (edge.Directory).
 func (b *Broker) Lookup(ctx context.Context, topic string) ([]string, []edge.Producer, error) {
 	return b.directory.Lookup(ctx, topic)
+}
+
+// Leaders lists the brokers that lead a topic's partitions (edge.Directory).
+func (b *Broker) Leaders(ctx context.Context, topic string) ([]edge.PartitionLeader, error) {
+	return b.directory.Leaders(ctx, topic)
 }
 
 // Topics lists the topics of the cluster, sorted (edge.Directory).

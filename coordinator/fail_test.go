@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,4 +75,51 @@ func TestFailedStoreOfALeaderWithoutMetadata(t *testing.T) {
 	broken.Store(leader)
 	require.NoError(t, c.put(survivor, "orders", "m1"))
 	require.NotEqual(t, leader, c.leader("orders"))
+}
+
+// TestStoppedStoreIsNoticedWithoutAPut: the store of a broker stops while it makes a replica. Nobody
+// publishes, and the broker gives up at once.
+func TestStoppedStoreIsNoticedWithoutAPut(t *testing.T) {
+	var broken atomic.Bool
+	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+		if broken.Load() && op.Call == vfs.CallSyncDir && strings.HasPrefix(op.Name, "n2/") {
+			return errors.New("input/output error")
+		}
+		return nil
+	}})
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	broken.Store(true)
+	_ = do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "other"}) // refused
+	select {
+	case <-c.nodes["n2"].Failed():
+	case <-time.After(patience):
+		require.FailNow(t, "the broker does not say that it failed")
+	}
+}
+
+// TestFullDiskEndsNoBroker: a topic is created while the disk of a broker has no byte left. The broker
+// goes on, and makes its replica once there is room.
+func TestFullDiskEndsNoBroker(t *testing.T) {
+	var full atomic.Bool
+	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+		if full.Load() && op.Call == vfs.CallWrite && strings.HasPrefix(op.Name, "n2/") && strings.HasSuffix(op.Name, ".tmp") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	full.Store(true)
+	c.do("n1", "topic.create", "other", "", nil) // two of its three replicas are enough
+	require.NoError(t, c.put("n2", "orders", "m1"))
+	require.NoError(t, c.put("n2", "other", "m0"))
+	full.Store(false)
+	c.whole("orders")
+	c.whole("other")
+	select {
+	case err := <-c.nodes["n2"].Failed():
+		require.NoError(t, err)
+	default:
+	}
 }

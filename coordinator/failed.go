@@ -8,6 +8,15 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 )
 
+// awaitStore waits for the store to stop. Started by drive, ends with the broker.
+func (b *Broker) awaitStore(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-b.store.Failed():
+		b.storeFailed(b.store.Err())
+	}
+}
+
 // storeFailed reports that the broker cannot continue: its store has stopped for good. The
 // machines here can transfer no leadership any more, so the others are asked to treat
 // this broker as dead: they elect new leaders and shrink the in-sync sets at

@@ -39,6 +39,12 @@ func (r *recording) Do(ctx context.Context, op edge.Operation) error {
 	return r.err
 }
 
+func (r *recording) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	result, err := r.Broker.Seek(ctx, op)
+	r.err = err
+	return result, err
+}
+
 // do carries an operation out on a broker, through its HTTP API: so its arguments are read
 // as they are for operators.
 func do(ctx context.Context, b *coordinator.Broker, o operation) error {
@@ -58,7 +64,7 @@ func do(ctx context.Context, b *coordinator.Broker, o operation) error {
 	}
 	r := &recording{Broker: b}
 	answer := httptest.NewRecorder()
-	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b}).
+	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r}).
 		ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil))
 	if r.err == nil && answer.Code != http.StatusOK {
 		return errors.Join(edge.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))

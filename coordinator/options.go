@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
@@ -12,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
@@ -73,6 +76,7 @@ type Options struct {
 	MinInSync         int           // likewise; 0 = by admin.DefaultMinInSync
 	Durability        meta.Durability
 	TopicOptions      meta.TopicOptions // likewise: retention and limits
+	TopicDefaults     []TopicDefault    // by patterns of names; the first that matches counts
 	NoAutoCreate      bool
 	Limits            admin.Limits // of topics, partitions and channels
 	// NoteCreation records what a client's put or subscription created, or would have created
@@ -84,6 +88,7 @@ type Options struct {
 	// Linger is how long after one another the passes of a core loop begin at least, so
 	// that they share more work: less processor time, more latency.
 	Linger            time.Duration
+	CatchUpRate       int64         // bytes a second read here for replicas that catch up; 0 = no limit
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept
@@ -98,6 +103,7 @@ type Options struct {
 	// none is.
 	Slow    time.Duration
 	Metrics *metrics.Recorder // nil = nothing is recorded
+	Events  *events.Recorder  // nil = none is kept
 }
 
 // Members is the embedded metadata, where brokers keep it themselves.
@@ -148,8 +154,35 @@ func (o Options) topicDefaults() admin.Defaults {
 	return admin.Defaults{
 		Partitions: o.Partitions, ReplicationFactor: o.ReplicationFactor, MinInSync: o.MinInSync,
 		Durability: o.Durability, Options: o.TopicOptions, NoAutoCreate: o.NoAutoCreate,
-		Hold: o.Hold, KnownChannels: o.KnownChannels,
+		Hold: o.Hold, KnownChannels: o.KnownChannels, For: o.defaultsFor,
 	}
+}
+
+// TopicDefault replaces the defaults of new topics with matching names; zero values do not.
+type TopicDefault struct {
+	Pattern                                  string // path.Match
+	Partitions, ReplicationFactor, MinInSync int
+	Durability                               meta.Durability
+	Options                                  meta.TopicOptions
+}
+
+// defaultsFor are the defaults of the topic with this name.
+func (o Options) defaultsFor(name string, d admin.Defaults) admin.Defaults {
+	at := slices.IndexFunc(o.TopicDefaults, func(t TopicDefault) bool { ok, _ := path.Match(t.Pattern, name); return ok })
+	if at < 0 {
+		return d
+	}
+	t := o.TopicDefaults[at]
+	d.Partitions, d.Durability = cmp.Or(t.Partitions, d.Partitions), cmp.Or(t.Durability, d.Durability)
+	if t.ReplicationFactor != 0 {
+		d.ReplicationFactor, d.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, admin.DefaultMinInSync(t.ReplicationFactor))
+	}
+	d.Options = meta.TopicOptions{
+		RetentionMS: cmp.Or(t.Options.RetentionMS, d.Options.RetentionMS), RetentionBytes: cmp.Or(t.Options.RetentionBytes, d.Options.RetentionBytes),
+		MaxBytes: cmp.Or(t.Options.MaxBytes, d.Options.MaxBytes), TTLMS: cmp.Or(t.Options.TTLMS, d.Options.TTLMS),
+		MaxPutRate: cmp.Or(t.Options.MaxPutRate, d.Options.MaxPutRate), MaxPutBytesRate: cmp.Or(t.Options.MaxPutBytesRate, d.Options.MaxPutBytesRate),
+	}
+	return d
 }
 
 // replicaDefaults are the times and sizes of coordinator/replica/DESIGN.md 4.7.

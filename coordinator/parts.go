@@ -35,8 +35,8 @@ func (b *Broker) makeEngine() {
 	})
 	b.engine = engine.New(engine.Options{
 		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
-		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) }, Failed: b.storeFailed,
-		Linger: b.o.Linger, Slow: b.o.Slow, Silent: b.o.RPC.Silent, Metrics: b.o.Metrics, Log: b.log,
+		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) },
+		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
 	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
 		return slices.Max(b.engine.Busy()).Seconds()
@@ -63,7 +63,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	}
 	b.directory = directory.New(directory.Options{
 		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Peers: b.peers, Caller: b.dispatch,
-		Counters: b.inspector.Counters, LowSpace: b.space.Low, Unheard: b.contact.Unheard,
+		Counters: b.inspector.Counters, Damaged: b.inspector.Damaged, LowSpace: b.space.Low, Unheard: b.contact.Unheard,
 		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
 	})
 	b.gateway = gateway.New(core{b, b.engine}, b.rpc, b.o.Gateway)
@@ -82,7 +82,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	})
 	return dispatch.Rooms{
 		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Hosting: b.hosting, Queues: b.admin.Queues,
-		Inspector: b.inspector, Directory: b.directory, Space: b.space,
+		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
 		Repair: upkeep.NewRepair(upkeep.RepairOptions{
 			Engine: b.engine, Damaged: b.store.Damaged(), Replicas: b.otherReplicas, Caller: b.dispatch, Metrics: b.o.Metrics, Log: b.log,
 		}),
@@ -121,6 +121,7 @@ func (b *Broker) holders(p ident.Partition) []ident.Node {
 // drive starts the goroutines of the broker.
 func (b *Broker) drive(repair *upkeep.Repair) {
 	b.tasks.Go(b.watch)
+	b.tasks.Go(b.awaitStore)
 	b.tasks.Go(b.keepRegistered)
 	b.tasks.Go(func(ctx context.Context) { b.session.KeepCounting(ctx, b.counting()) })
 	b.tasks.Go(func(ctx context.Context) { b.session.KeepObserving(ctx, b.changed.nodes, b.catalog.Nodes) })

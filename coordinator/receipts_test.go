@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // receiptsOf names deliveries as a client without a connection does.
@@ -81,4 +82,41 @@ func TestSettleThroughAFailover(t *testing.T) {
 	began := time.Now()
 	require.Equal(t, edge.ErrNotInFlight, c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list[0])[0])
 	require.Less(t, time.Since(began), time.Second, "a finished message is not waited for")
+}
+
+// TestTraceAtAnyBroker: every broker gives the state of a message, as its leader has it.
+func TestTraceAtAnyBroker(t *testing.T) {
+	c := newCluster(t, 3)
+	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+	c.do("n1", "channel.create", "orders", "billing", nil)
+	id := c.putMessage("n1", "orders", []byte("key"), queue.Message{Header: []byte(`{"a":"b"}`), Body: []byte("body")})
+	s := c.subscribe("n2", "orders", "billing", 1)
+	held := s.take(1)
+	trace := func(on string, of edge.MessageID) (m edge.MessageTrace) {
+		m, err := c.nodes[on].Trace(t.Context(), "orders", of)
+		require.NoError(t, err)
+		return m
+	}
+	for _, on := range all {
+		m := trace(on, id)
+		require.Equal(t, edge.TraceCommitted, m.State)
+		require.Equal(t, held[0].Message.Time, m.Time)
+		require.Equal(t, 4, m.Bytes)
+		require.JSONEq(t, `{"a":"b"}`, string(m.Header))
+		require.Len(t, m.ISR, 3)
+		require.NotEmpty(t, m.Leader)
+		require.Len(t, m.Channels, 1)
+		require.Equal(t, edge.TraceInFlight, m.Channels[0].State)
+		require.EqualValues(t, 1, m.Channels[0].Attempts)
+	}
+	s.finish(held...)
+	c.eventually(func() bool { return trace("n3", id).Channels[0].State == edge.TraceFinished }, "it is finished")
+	s.sub.Close(true)
+	next := id
+	next[len(next)-1]++
+	require.Equal(t, edge.TraceAbsent, trace("n1", next).State)
+	_, err := c.nodes["n1"].Trace(t.Context(), "orders", edge.MessageID([]byte("ffffffffffffffff")))
+	require.ErrorIs(t, err, edge.ErrInvalid)
+	_, err = c.nodes["n1"].Trace(t.Context(), "absent", id)
+	require.ErrorIs(t, err, edge.ErrTopicNotFound)
 }

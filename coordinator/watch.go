@@ -3,10 +3,13 @@ package coordinator
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/hosting"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/session"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -14,6 +17,8 @@ import (
 // alone judges leaders. Started by drive, ends with the broker.
 func (b *Broker) watch(ctx context.Context) {
 	changes := b.o.Meta.Watch(ctx, b.keys.Root())
+	retry := time.NewTicker(hosting.RetryEvery)
+	defer retry.Stop()
 	for {
 		select {
 		case ch, open := <-changes:
@@ -23,12 +28,15 @@ func (b *Broker) watch(ctx context.Context) {
 			b.metadataChanged(ch)
 		case <-b.peers.Changed():
 			b.peers.JudgeLeaders()
+		case <-retry.C:
+			b.hosting.Retry()
 		}
 	}
 }
 
 func (b *Broker) metadataChanged(ch meta.Change) {
 	touched := b.catalog.Apply(ch)
+	b.noteHistory(touched)
 	b.delayed.came(ch.Revision)
 	if touched.Nodes {
 		b.changed.nodes.Notify()
@@ -69,6 +77,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		}
 		b.log.Warn("REGISTRATION lost: this broker leads nothing until it has a new one")
 		b.o.Metrics.Event(metrics.EventLost)
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "unsafe", Text: string(b.self) + " lost its registration and leads nothing until it has a new one"})
 		b.session.Drop()
 		for _, p := range b.engine.Partitions() {
 			p.Post(replica.Live{Node: b.self})
@@ -82,6 +91,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered anew"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}

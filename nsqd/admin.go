@@ -150,11 +150,32 @@ func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 }
 
 // SeekChannel moves the channel to the position at which a new channel with these options would
-// begin, also back. Messages in flight and deferred messages are forgotten.
-func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) error {
-	return p.onChannel(ctx, name, func(*Channel) state.Record {
+// begin, also back. Messages in flight and deferred messages are forgotten. The effect is exact: it is
+// counted in the same step. It is also returned with ErrNotReplicated.
+func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
+	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
+		c.seekEffect = &e
 		return state.Record{Kind: state.KindSeek, At: p.originLocked(o)}
 	})
+	return e, err
+}
+
+// PlanSeek returns the effect that SeekChannel would have now. Errors: edge.ErrChannelNotFound,
+// ErrNotLeader.
+func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if !p.leading {
+		return SeekEffect{}, ErrNotLeader
+	}
+	c, ok := p.channels[name]
+	if !ok {
+		return SeekEffect{}, edge.ErrChannelNotFound
+	}
+	to := p.originLocked(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.effectLocked(to), nil
 }
 
 // PauseChannel stops deliveries. Finishes still count.

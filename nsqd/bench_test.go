@@ -27,7 +27,7 @@ func BenchmarkPullFinish(b *testing.B) {
 				buffer = c.Pull(s, min(credit, b.N-done), buffer[:0])
 				if len(buffer) == 0 {
 					b.StopTimer()
-					_ = r.SeekChannel(b.Context(), "c", seekTo(0))
+					_, _ = r.SeekChannel(b.Context(), "c", seekTo(0))
 					b.StartTimer()
 				}
 				for i := range buffer {

@@ -49,7 +49,10 @@ type Channel struct {
 	inFlight    inFlightSet
 	replicating int  // ordered: finishes that are not on all in-sync replicas yet
 	moved       bool // a seek under this leader: earlier deliveries are forgotten
-	inheriting  bool // ordered: the state at the start of this leadership is not on all in-sync replicas yet
+	// seekEffect receives the effect of the next seek. The operation that makes the seek sets it, under
+	// the write lock of the partition.
+	seekEffect *SeekEffect
+	inheriting bool // ordered: the state at the start of this leadership is not on all in-sync replicas yet
 	// retrying holds the failed messages of an ordered channel that may have to wait for their next
 	// delivery. No message is delivered before they are due: it would overtake them.
 	retrying []ident.Sequence
@@ -182,6 +185,9 @@ func (c *Channel) seek(to ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.seekEffect != nil {
+		*c.seekEffect, c.seekEffect = c.effectLocked(to), nil
+	}
 	c.dropInFlightLocked()
 	c.moved = true
 	c.cursor.Seek(to)
@@ -190,6 +196,22 @@ func (c *Channel) seek(to ident.Sequence) {
 		s.wake() // the revoked deliveries free its credit
 	}
 	c.offerLocked(now)
+}
+
+// SeekEffect is what a seek does to a channel of one partition. Skips and Repeats count messages of
+// the log (cursor.Cursor.Moves), as the depth does: also those that are read only to be passed over,
+// because they have expired or are for another channel.
+type SeekEffect struct {
+	From    ident.Sequence // the confirmed sequence before
+	To      ident.Sequence // and after
+	Skips   uint64         // not finished, and not delivered any more
+	Repeats uint64         // finished or passed before, and delivered again
+}
+
+func (c *Channel) effectLocked(to ident.Sequence) SeekEffect {
+	e := SeekEffect{From: c.cursor.Confirmed(), To: to}
+	e.Skips, e.Repeats = c.cursor.Moves(to, c.p.source.Start().Sequence)
+	return e
 }
 
 // pause stops or resumes delivery. Messages in flight may still be finished.

@@ -281,7 +281,7 @@ func TestSeekBeforeReclaim(t *testing.T) {
 	r.publishN(3)
 	require.Len(t, c.Pull(subscribe(t, c), 9, nil), 3)
 	n := r.failover()
-	require.NoError(t, n.SeekChannel(t.Context(), "c", seekTo(0)))
+	n.seekChannel(t, "c", seekTo(0))
 	c, _ = n.Channel("c")
 	s := subscribe(t, c)
 	held := []HeldDelivery{{Sequence: 0, Attempts: 1}, {Sequence: 1, Attempts: 1}}
@@ -291,11 +291,7 @@ func TestSeekBeforeReclaim(t *testing.T) {
 }
 
 func TestFinishesOfAnEarlierLeader(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "c", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(6)
-	require.Len(t, c.Pull(s, 6, nil), 6)
+	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 6, 6)
 	require.NoError(t, c.Requeue(s, 5, 60_000))
 	r.Flush()
 	n := r.failover()
@@ -320,14 +316,10 @@ func TestFinishesOfAnEarlierLeader(t *testing.T) {
 }
 
 func TestRetentionUnderAChannel(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "c", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(10)
-	require.Len(t, c.Pull(s, 2, nil), 2)
+	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 10, 2)
 	require.NoError(t, c.Requeue(s, 0, 0))
 	r.log.start = 5
-	require.NoError(t, r.SeekChannel(t.Context(), "c", seekTo(1)))
+	r.seekChannel(t, "c", seekTo(1))
 	require.Equal(t, 5, countsOf(r.Partition, c).depth, "a seek stays within the log")
 	r.log.start = 8
 	require.Len(t, c.Pull(s, 10, nil), 2)

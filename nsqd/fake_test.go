@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -171,6 +172,17 @@ func (r *rig) channel(t testing.TB, name string, o ChannelOptions) *Channel {
 	return c
 }
 
+// delivered makes a rig with a channel of which one subscriber has taken some of the published messages.
+func delivered(t *testing.T, o Options, channel string, co ChannelOptions, published, taken int) (*rig, *Channel, *Subscriber) {
+	t.Helper()
+	r := newRig(o)
+	c := r.channel(t, channel, co)
+	s := subscribe(t, c)
+	r.publishN(published)
+	require.Len(t, c.Pull(s, taken, nil), taken)
+	return r, c, s
+}
+
 // failover returns another partition with the replicated state, which leads the next epoch.
 func (r *rig) failover() *rig {
 	n := &rig{log: r.log, rep: &replicas{}, clock: r.clock}
@@ -194,6 +206,16 @@ func bodies(d []edge.Delivery) []string {
 		out = append(out, string(x.Message.Body))
 	}
 	return out
+}
+
+// seekChannel makes a seek. Its effect is what PlanSeek says before it.
+func (r *rig) seekChannel(t require.TestingT, name string, o ChannelOptions) SeekEffect {
+	planned, err := r.PlanSeek(name, o)
+	require.NoError(t, err)
+	e, err := r.SeekChannel(context.Background(), name, o)
+	require.NoError(t, err)
+	require.Equal(t, planned, e)
+	return e
 }
 
 // seekTo are the options of a seek to a sequence.

@@ -120,7 +120,8 @@ func TestFilterChangesOnALiveChannel(t *testing.T) {
 	c.SetPolicy(Policy{Revision: 2})
 	r.publishKinds("", "b")
 	require.Equal(t, []string{"0", "b1"}, drain(t, c, s))
-	require.NoError(t, r.SeekChannel(t.Context(), "c", seekTo(0)))
+	_, err := r.SeekChannel(t.Context(), "c", seekTo(0))
+	require.NoError(t, err)
 	require.Len(t, drain(t, c, s), 9, "a seek back brings rejected messages again")
 }
 
@@ -267,7 +268,7 @@ func BenchmarkFilterNothing(b *testing.B) {
 					got = c.Pull(s, 1, got[:0])
 					done += c.cursor.Confirmed() - from
 					if c.cursor.Confirmed() == end {
-						_ = r.SeekChannel(b.Context(), "c", seekTo(0))
+						_, _ = r.SeekChannel(b.Context(), "c", seekTo(0))
 					}
 				}
 				require.Empty(b, got)

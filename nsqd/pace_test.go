@@ -139,7 +139,7 @@ func TestSeekEndsAPause(t *testing.T) {
 	r, c, s := farBehindChannel(t, p)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 100, nil), paceBurst)
-	require.NoError(t, r.SeekChannel(t.Context(), "c", seekTo(0)))
+	r.seekChannel(t, "c", seekTo(0))
 	<-s.Wake
 	require.NotEmpty(t, c.Pull(s, 1, nil))
 }

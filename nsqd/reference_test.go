@@ -245,8 +245,21 @@ func (r *reference) pauseTopic(t *rapid.T) {
 
 func (r *reference) seek(t *rapid.T) {
 	to := rapid.IntRange(0, r.limit).Draw(t, "to")
-	require.NoError(t, r.SeekChannel(context.Background(), "c", seekTo(ident.Sequence(to))))
-	r.moved(max(to, int(r.log.start))) // the log does not reach back further
+	e := r.seekChannel(t, "c", seekTo(ident.Sequence(to)))
+	to = max(to, int(r.log.start)) // the log does not reach back further
+	var skips, repeats uint64
+	for i, f := range r.fates {
+		switch {
+		case i < to && f.place != done:
+			skips++
+		case i >= to && f.place == done:
+			repeats++
+		}
+	}
+	require.EqualValues(t, to, e.To)
+	require.Equal(t, skips, e.Skips, "%+v", e)
+	require.Equal(t, repeats, e.Repeats, "%+v", e)
+	r.moved(to)
 }
 
 // retain trims the log up to where every message is deferred or finished, and relocates the

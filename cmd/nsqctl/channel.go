@@ -68,34 +68,6 @@ func newChannelCreate(t *target) *cobra.Command {
 
 const filterHelp = "deliver only messages that meet a condition: tag=VALUE, header:NAME=VALUE, ^= prefix, *= glob, ~= RE2, ! opposite"
 
-func newChannelSeek(t *target) *cobra.Command {
-	partition := -1
-	cmd := &cobra.Command{
-		Use:   "seek TOPIC CHANNEL POSITION",
-		Short: "move a channel's position; messages in flight and deferred ones are dropped",
-		Long: `seek moves a channel forward or back. POSITION is earliest, latest, a time
-(RFC 3339, or how long ago, such as 90m) or a sequence.`,
-		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
-  nsqctl channel seek orders audit 90m
-  nsqctl channel seek orders audit 1200 --partition 0`,
-		Args: cobra.ExactArgs(3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
-			q.Set("to", args[2])
-			if ago, err := time.ParseDuration(args[2]); err == nil && args[2] != "0" {
-				q.Set("to", fmt.Sprint(time.Now().Add(-ago.Abs()).UnixNano()))
-			}
-			if cmd.Flags().Changed("partition") {
-				q.Set("partition", fmt.Sprint(partition))
-			}
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/channel/seek", q)
-			return err
-		},
-	}
-	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
-	return cmd
-}
-
 func newChannelOrder(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "order TOPIC CHANNEL true|false",

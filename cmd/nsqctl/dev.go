@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,8 +25,9 @@ func newDev() *cobra.Command {
 		Use:   "dev [-- flags for every nsqd]",
 		Short: "run a cluster on loopback until Ctrl-C",
 		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
-"ready" when puts are accepted. It does not restart brokers: to test a failure,
-kill a broker by its pid in cluster.json. Ctrl-C stops all brokers.
+"ready" when puts are accepted. It does not restart brokers, but says when one ends or
+is started again: to test a failure, use "dev kill" and "dev start". Ctrl-C stops all
+brokers.
 
 Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 --tls-cert) +2, RPC +3, etcd client +4, etcd peer +5.`,
@@ -83,9 +86,37 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 		return err
 	}
 	fmt.Fprintln(out, "ready")
-	<-cmd.Context().Done()
+	watchBrokers(cmd.Context(), out, c)
 	fmt.Fprintln(out, "stopping")
 	return c.StopAll(stopTimeout)
+}
+
+// watchBrokers prints the brokers that end, and those that are started again, until ctx ends. A
+// broker that has ended leaves no zombie.
+func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
+	for {
+		ended, started, err := c.Look()
+		if err != nil {
+			fmt.Fprintln(out, err)
+			return
+		}
+		for _, e := range ended {
+			how := ""
+			if e.State != "" {
+				how = ": " + e.State
+			}
+			fmt.Fprintf(out, "%s (pid %d) has ended%s; its log: %s; to start it: nsqctl dev start %s --data-dir %s\n",
+				e.Name, e.PID, how, c.LogFile(e.Name), e.Name, c.Dir())
+		}
+		for _, b := range started {
+			fmt.Fprintf(out, "%s runs again, pid %d\n", b.Name, b.PID)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookEvery):
+		}
+	}
 }
 
 // findBroker looks for nsqd beside this binary, then in PATH.

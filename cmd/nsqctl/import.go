@@ -34,8 +34,9 @@ finished are not delivered, deferred ones are delivered when they are due. A cha
 consumers stays where it is; one that exists moves forward only, and never over messages of others.
 
 Every copy has the header ##origin, the place of its original. After an interruption the same command
-reads the topic and publishes what is missing: repeated, it publishes nothing. After
-a put without an answer the messages of that put, at most --batch, may be there twice.
+reads the topic and publishes what is missing: repeated, it publishes nothing. A put
+without an answer is repeated. If it was stored after all, the topic recognises that within
+its dedupe window; after it the messages of that put, at most --batch, may be there twice.
 Not kept: message ids, sequences, times of publication, counts of attempts.`,
 		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
   nsqctl import orders.lsx

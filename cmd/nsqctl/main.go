@@ -54,7 +54,7 @@ a broker at the default ports. Each global flag has an environment variable
 	f.StringVarP(&t.output, "output", "o", "text", "text (or table), wide, json or yaml")
 	f.String("profile", "", "settings that \"nsqctl profile\" keeps; empty: those of \"profile use\"")
 	t.security.flags(f)
-	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newDump(t), newCheck(t), newRecover(t), newBench(t), newMigrate(t), newImportNSQD(t), newExport(t), newImport(t), newMirror(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newProfile(t), newMan())
+	root.AddCommand(newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newDump(t), newCheck(t), newRecover(t), newBench(t), newMigrate(t), newImportNSQD(t), newExport(t), newImport(t), newMirror(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newProfile(t), newMan())
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
 	for _, group := range root.Commands() {
 		if !group.Runnable() {

@@ -126,8 +126,9 @@ func newMirrorRun(m *mirrorCommand) *cobra.Command {
 		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions,
 in order, and the durable channels with their positions. It creates missing topics and
 channels at the target, also later ones. Both sides may fail or be cut off at any time: run waits
-and continues with the next message. Every message is copied at least once; after a put
-without an answer the messages of that put, at most --batch for each partition, may be there twice.
+and continues with the next message. Every message is copied once: a put without an answer is
+repeated, and the target recognises it within the dedupe window of the topic. After the window
+the messages of that put, at most --batch for each partition, may be there twice.
 
 Each copy has the header ##origin, the place of its original. The progress is therefore
 in the target itself; the file --state only shortens the start. Run one at a time for a topic.

@@ -21,7 +21,7 @@ var (
 	mirrorLagSeconds  = prometheus.NewDesc("lockstep_mirror_lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", mirrorLabels, nil)
 	mirrorMessages    = prometheus.NewDesc("lockstep_mirror_messages_total", "Messages that this process copied.", mirrorLabels, nil)
 	mirrorBytes       = prometheus.NewDesc("lockstep_mirror_bytes_total", "Bytes of bodies and headers that this process copied.", mirrorLabels, nil)
-	mirrorRepeated    = prometheus.NewDesc("lockstep_mirror_repeated_puts_total", "Puts that were repeated because their fate was unknown: their messages may be in the target twice.", mirrorLabels, nil)
+	mirrorRepeated    = prometheus.NewDesc("lockstep_mirror_repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", mirrorLabels, nil)
 	mirrorMissed      = prometheus.NewDesc("lockstep_mirror_missed_messages_total", "Messages that retention removed from the source before they were copied.", mirrorLabels, nil)
 	mirrorSkipped     = prometheus.NewDesc("lockstep_mirror_returned_messages_total", "Messages that came from the target and were not copied back.", mirrorLabels, nil)
 )

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +53,7 @@ func newTopicCreate(t *target) *cobra.Command {
 	f.String(limits[4], "", "refuse puts beyond this many messages a second, at each broker; 0 = no limit; also changes an existing topic")
 	f.String(limits[5], "", "refuse puts beyond this many bytes a second, at each broker; 0 = no limit; also changes an existing topic")
 	f.String(limits[6], "", "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m; also changes an existing topic")
+	f.String("dedupe", "", "id or content: recognise a message without an id that is published again by its body and key; also changes an existing topic")
 	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -61,7 +63,7 @@ func newTopicCreate(t *target) *cobra.Command {
 				q.Set(underscored(s), fmt.Sprint(n))
 			}
 		}
-		for _, s := range append(limits, "durability") {
+		for _, s := range append(limits, "dedupe", "durability") {
 			if v, _ := f.GetString(s); v != "" {
 				q.Set(underscored(s), v)
 			}
@@ -141,8 +143,9 @@ func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 }
 
 func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []edge.ChannelView, wide bool) error {
-	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s\n",
-		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), mark(x.Ordered, ", ordered"))
+	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s\n",
+		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), mark(x.Ordered, ", ordered"),
+		mark(x.Dedupe == edge.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printTopics(w, v, []edge.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {

@@ -45,6 +45,45 @@ func TestSeekRefusesAPartitionBelowZero(t *testing.T) {
 	require.Zero(t, asked, "all partitions were moved")
 }
 
+// A seek says what it skips and repeats. With --dry-run it asks for the numbers alone, and unknown numbers
+// are no zeros.
+func TestSeekSaysWhatItSkipsAndRepeats(t *testing.T) {
+	var asked []string
+	answer := `{"dry_run":true,"skips":14,"repeats":6,"partitions":[{"partition":0,"from":3,"to":20,"skips":14,"repeats":6},{"partition":1,"from":5,"to":5,"skips":0,"repeats":0,"stays":true}]}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+"?dry_run="+r.URL.Query().Get("dry_run"))
+		fmt.Fprint(w, answer)
+	}))
+	defer s.Close()
+	run := func(more ...string) string {
+		t.Helper()
+		asked = nil
+		var out strings.Builder
+		root := newRoot()
+		root.SetOut(&out)
+		root.SetArgs(append([]string{"channel", "seek", "orders", "billing", "20", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")}, more...))
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		return out.String()
+	}
+	text := run("--dry-run")
+	require.Equal(t, []string{"/v1/channel/seek?dry_run=true"}, asked, "the channel was moved")
+	require.Contains(t, text, "14 messages would be skipped, 6 would be repeated; nothing has moved\n")
+	require.Regexp(t, `(?m)^0 +3 +20 +14 +6 *$`, text)
+	require.Regexp(t, `(?m)^1 +5 +5 +0 +0 +stays: it has consumers$`, text)
+	var r edge.SeekResult
+	require.NoError(t, json.Unmarshal([]byte(run("--dry-run", "-o", "json")), &r))
+	require.EqualValues(t, 14, *r.Skips)
+
+	answer = `{"dry_run":false,"skips":null,"repeats":null,"partitions":[{"partition":0,"from":null,"to":null,"skips":null,"repeats":null}]}`
+	text = run()
+	require.Equal(t, []string{"/v1/channel/seek?dry_run="}, asked)
+	require.Contains(t, text, "unknown messages skipped, unknown repeated\n")
+	require.Regexp(t, `(?m)^0 +unknown +unknown +unknown +unknown *$`, text)
+
+	answer = "" // of an older build
+	require.Empty(t, run())
+}
+
 // A peek at a partition without a leader reports that.
 func TestPeekReportsAMissingLeader(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

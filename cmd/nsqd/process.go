@@ -20,9 +20,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/datapath"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -64,6 +66,8 @@ type process struct {
 	// metaConfig is the configuration of meta without the password.
 	metaConfig meta.Config
 	metrics    *metrics.Recorder
+	events     *events.Recorder
+	console    *console.Console
 	broker     *coordinator.Broker
 	tcp        *protocol.Handler
 	consumers  *httpsub.Sessions // by HTTP; nil until serve
@@ -106,7 +110,7 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if err := p.openUsers(); err != nil {
 		return err
 	}
-	p.metrics = metrics.New(p.o.MetricsMaxSeries)
+	p.metrics, p.events = metrics.New(p.o.MetricsMaxSeries), events.New()
 	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
 	p.bodies = newBodies(p.o)
 	p.metrics.Gauge("receiving_bytes", func() float64 { return float64(p.bodies.Used()) })

@@ -20,6 +20,7 @@ func (p *process) report() {
 	ctx, quiet := context.WithCancel(context.Background())
 	p.quiet = quiet
 	p.measure()
+	p.reports.Go(func() { p.console.Keep(ctx) })
 	p.reports.Go(func() {
 		for {
 			select {

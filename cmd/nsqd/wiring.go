@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -94,7 +95,9 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
-		Linger:       o.Linger,
+		Linger:      o.Linger,
+		CatchUpRate: o.CatchUpRate,
+		TrashGrace:  o.TrashGrace, TopicDefaults: topicDefaults(o),
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
@@ -116,10 +119,25 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Metrics: p.metrics, Log: p.log},
-		Metrics: p.metrics, Slow: o.LogSlow,
+		Metrics: p.metrics, Events: p.events, Slow: o.LogSlow,
 		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log: p.log,
 	}, nil
+}
+
+// topicDefaults converts the values of --topic-default.
+func topicDefaults(o config.Options) (list []coordinator.TopicDefault) {
+	for _, d := range o.TopicDefaults() {
+		list = append(list, coordinator.TopicDefault{
+			Pattern: d.Pattern, Partitions: d.Partitions, ReplicationFactor: d.ReplicationFactor, MinInSync: d.MinInSync,
+			Durability: meta.Durability(d.Durability),
+			Options: meta.TopicOptions{
+				RetentionMS: d.RetentionMS, RetentionBytes: d.RetentionBytes, MaxBytes: d.MaxBytes, TTLMS: d.TTLMS,
+				MaxPutRate: d.MaxPutRate, MaxPutBytesRate: d.MaxPutBytesRate,
+			},
+		})
+	}
+	return list
 }
 
 // nodeState returns this broker's entry in the metadata.
@@ -181,23 +199,42 @@ func (p *process) serve() {
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
+	p.console = console.New(p.consoleOptions())
+	p.broker.AnswerConsole(p.console.Answer)
 	page := webui.New(p.broker)
 	p.consumers = httpsub.New(p.consumerOptions(), p.broker.Subscribers(), p.broker)
 	backend := httpapi.Backend{
 		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers,
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
 		Routes: []httpapi.Route{{
-			Method: http.MethodGet, Path: "/ui", Handler: http.HandlerFunc(page.Page),
-		}, {
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
+	}
+	for _, f := range webui.Files() {
+		backend.Routes = append(backend.Routes, httpapi.Route{Method: http.MethodGet, Path: f.Path, Handler: f})
 	}
 	options := p.httpOptions()
 	p.standby.serve(backends{
 		publisher: p.broker.Publisher(), subscribers: p.broker.Subscribers(),
 		api: httpapi.NSQD(options, backend), lookup: httpapi.Lookup(options, backend),
 	})
+}
+
+func (p *process) consoleOptions() console.Options {
+	o := console.Options{
+		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
+		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
+	}
+	if p.etcd != nil {
+		o.Etcd = func() string {
+			if p.etcd.Status().Leads {
+				return "leader"
+			}
+			return "member"
+		}
+	}
+	return o
 }
 
 func (p *process) lookupOptions() lookup.Options {

@@ -42,12 +42,22 @@ type Defaults struct {
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               meta.Durability
 	Options                                  meta.TopicOptions
-	NoAutoCreate                             bool
+	// For changes the defaults of a topic by its name; nil = they are the same for all.
+	For          func(name string, d Defaults) Defaults
+	NoAutoCreate bool
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
 	// KnownChannels reports which channels lookupd has of a topic that is new here; nil =
 	// there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
+}
+
+// of gives the defaults of a topic.
+func (d Defaults) of(name string) Defaults {
+	if d.For == nil {
+		return d
+	}
+	return d.For(name, d)
 }
 
 // Options are all required, but for Limits and Note.
@@ -157,7 +167,8 @@ func (a *Admin) doChannel(ctx context.Context, op edge.Operation) error {
 		}
 		return a.Channels.order(ctx, op.Topic, op.Channel, op.Ordered)
 	case edge.SeekChannel:
-		return a.Channels.Seek(ctx, op)
+		_, err := a.Channels.Seek(ctx, op)
+		return err
 	case edge.SetPolicy:
 		return a.Channels.SetPolicy(ctx, op)
 	case edge.EmptyTopic:
@@ -166,6 +177,16 @@ func (a *Admin) doChannel(ctx context.Context, op edge.Operation) error {
 		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelEmpty, Channel: op.Channel})
 	}
 	return fmt.Errorf("%w: operation %T", edge.ErrInvalid, op)
+}
+
+// Seek is Do for a seek, with its effect.
+func (a *Admin) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if err := a.require(ctx, op); err != nil {
+		return edge.SeekResult{}, err
+	}
+	return a.Channels.Seek(ctx, op)
 }
 
 // require refuses a topic that does not exist, and waits for a channel that another

@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -98,37 +97,11 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	return c.leaders.onAll(ctx, t, op)
 }
 
-// Seek moves a channel in all partitions, or in the one that is named: to
-// earliest, latest, a time or a sequence.
-func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
-	return c.seek(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To, Idle: op.Idle}, op.Partition)
-}
-
 // Reposition is a seek that does nothing where the channel has consumers. partition −1 =
 // all.
 func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	return c.seek(ctx, topic, calls.QueueOp{Verb: calls.ChannelSeek, Channel: channel, From: from, Idle: true}, partition)
-}
-
-func (c *Channels) seek(ctx context.Context, topic string, op calls.QueueOp, partition int) error {
-	t, ok := c.catalog.Topic(topic)
-	if !ok {
-		return edge.ErrTopicNotFound
-	}
-	if err := origin.Check(op.From); err != nil {
-		return err
-	}
-	if partition < 0 {
-		return c.leaders.onAll(ctx, t, op)
-	}
-	if partition >= t.Partitions {
-		return fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
-	}
-	op.Topic, op.Number = uint64(t.ID), uint16(partition)
-	return c.leaders.on(ctx, op)
+	_, err := c.Seek(ctx, edge.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
+	return err
 }

@@ -202,7 +202,7 @@ func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
 	s := c.spec
 	state := meta.TopicState{V: meta.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
-		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.Options, Owner: s.owner}
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.of(s.name).Options, Owner: s.owner}
 	if t.catalog.Cluster().Level < meta.LevelQuotas { // an older broker would lose them, at some time
 		state.Options.MaxPutRate, state.Options.MaxPutBytesRate = 0, 0
 	}

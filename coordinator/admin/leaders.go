@@ -75,11 +75,11 @@ func (e partitionErrors) Unwrap() []error { return e }
 // askTogether asks each leader of several partitions for all of them in one call, and
 // gives the partitions that are not known to be done.
 func (l *leaders) askTogether(ctx context.Context, t meta.TopicState, first int, op calls.QueueOp) (left []uint16) {
-	led := map[ident.Node][]uint16{}
+	var numbers []uint16
 	for n := first; n < t.Span(); n++ {
-		leader, _ := l.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
-		led[leader.Node] = append(led[leader.Node], uint16(n))
+		numbers = append(numbers, uint16(n))
 	}
+	led := l.byLeader(t.ID, numbers)
 	results := make(chan []uint16, len(led))
 	for node, numbers := range led {
 		go func() {
@@ -97,31 +97,50 @@ func (l *leaders) askTogether(ctx context.Context, t meta.TopicState, first int,
 	return left
 }
 
+// byLeader groups partitions by their leaders. Those without a leader are under "".
+func (l *leaders) byLeader(t ident.TopicID, numbers []uint16) map[ident.Node][]uint16 {
+	led := map[ident.Node][]uint16{}
+	for _, n := range numbers {
+		leader, _ := l.directory.Leader(ident.Partition{Topic: t, Number: n})
+		led[leader.Node] = append(led[leader.Node], n)
+	}
+	return led
+}
+
 // on carries an operation out at the leader of its partition.
 func (l *leaders) on(ctx context.Context, op calls.QueueOp) error {
 	_, err := askLeader(ctx, l, op.Partition(), calls.ChangeQueue, op)
 	return err
 }
 
-// askLeader asks the leader of a partition, and the next one if the leadership moves,
-// until the call is answered or ctx ends.
+// askLeader makes a call to the leader of a partition, as atLeader does.
 func askLeader[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, m calls.Method[Req, Resp], req Req) (resp Resp, err error) {
-	err = edge.ErrNoLeader
+	err = l.atLeader(ctx, p, func(n ident.Node) (err error) {
+		resp, err = ask(ctx, l, n, m, req)
+		return err
+	})
+	return resp, err
+}
+
+// atLeader tries a call at the leader of a partition, and at the next one if the leadership moves,
+// until the call is answered or ctx ends.
+func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(ident.Node) error) error {
+	err := edge.ErrNoLeader
 	by := ""
 	for {
 		changed := l.catalog.Changed()
 		if leader, ok := l.directory.Leader(p); ok {
 			by = fmt.Sprintf(" led by %s", leader.Node)
-			resp, err = ask(ctx, l, leader.Node, m, req)
+			err = try(leader.Node)
 			if errors.Is(err, context.DeadlineExceeded) { // the leader's, or ours
-				return resp, fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
+				return fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
 			}
 			if err == nil || !retryable(err) {
-				return resp, err
+				return err
 			}
 		}
 		if !sleep.Until(ctx, changed, txn.Retry) {
-			return resp, fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
+			return fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
 		}
 	}
 }

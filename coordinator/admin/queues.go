@@ -83,7 +83,8 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 	case calls.ChannelEmpty:
 		return p.Queue().EmptyChannel(ctx, op.Channel)
 	case calls.ChannelSeek:
-		return q.seek(ctx, p, op)
+		_, err := q.seek(ctx, p, op, false)
+		return err
 	case calls.ChannelOrder:
 		return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered)
 	case calls.ChannelPolicy:
@@ -105,17 +106,6 @@ func channelOptions(p *engine.Partition, op calls.QueueOp) (nsqd.ChannelOptions,
 	o, err := origin.Options(op.From, op.First, p.Store().Index())
 	o.Ordered = op.Ordered
 	return o, err
-}
-
-func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
-	if c, ok := p.Queue().Channel(op.Channel); ok && op.Idle && c.Consumers() > 0 {
-		return nil
-	}
-	o, err := channelOptions(p, op)
-	if err != nil {
-		return err
-	}
-	return p.Queue().SeekChannel(ctx, op.Channel, o)
 }
 
 // policy puts the policy of a channel's key into force. A channel that is not here yet is

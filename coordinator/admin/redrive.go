@@ -39,7 +39,9 @@ type Redriver struct {
 
 // Redrive moves up to limit messages of a channel back from its dead-letter
 // topic: each is put to its topic again, for that channel alone, and then
-// finished where it was. It returns how many were moved.
+// finished where it was. It returns how many were moved. A message whose put was stored and
+// whose finish was not is recognised when it is moved again within the dedupe window. One that fails
+// again is another dead letter, and can be moved back at once.
 func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
@@ -145,7 +147,10 @@ func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err
 			r.held++
 			continue
 		}
-		messages = append(messages, queue.Message{Body: d.Message.Body, Header: from.Redriven(), Trace: d.Message.Trace})
+		messages = append(messages, queue.Message{
+			Body: d.Message.Body, Header: from.Redriven(), Trace: d.Message.Trace,
+			Identity: queue.IdentityOfCopy(queue.CopyRedrive, queue.Source{Topic: d.Partition.Topic, Partition: d.Partition.Number, Sequence: d.Message.Seq, Channel: r.channel}),
+		})
 		numbers = append(numbers, r.partition(from))
 		ids = append(ids, d.ID)
 	}

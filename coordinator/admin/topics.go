@@ -62,7 +62,7 @@ func DefaultMinInSync(replicationFactor int) int {
 
 // complete fills in the defaults and checks; errors wrap edge.ErrInvalid.
 func (t *Topics) complete(s spec) (spec, error) {
-	d := &t.defaults
+	d := t.defaults.of(s.name)
 	setDefault(&s.partitions, d.Partitions)
 	if s.replicas == 0 {
 		s.replicas = d.ReplicationFactor
@@ -143,8 +143,13 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 			return err
 		}
 	}
+	if op.Limits.Dedupe == edge.DedupeContent {
+		if err := t.requireLevel("a topic that recognises messages by their content", meta.LevelContent); err != nil {
+			return err
+		}
+	}
 	if !there {
-		if err := t.enoughBrokers(s.replicas, t.defaults.ReplicationFactor); err != nil { // the default's are awaited
+		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
 			return err
 		}
 	}
@@ -182,6 +187,12 @@ func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits
 	return t.changeTopic(ctx, topic, func(s meta.TopicState) (meta.TopicState, error) {
 		s.Durability = cmp.Or(d, s.Durability)
 		o := &s.Options
+		switch l.Dedupe {
+		case edge.DedupeID:
+			o.Dedupe = ""
+		case edge.DedupeContent:
+			o.Dedupe = meta.DedupeContent
+		}
 		for to, value := range map[*int64]*int64{
 			&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
 			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS,

@@ -10,6 +10,8 @@ const (
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
+	// Seek moves a channel in partitions that the broker leads, or counts what the move would do.
+	Seek Method[SeekRequest, SeekReply] = "queue.seek"
 	// Positions lists how far the channels of a partition are.
 	Positions Method[PositionsRequest, PositionsReply] = "queue.positions"
 	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
@@ -51,7 +53,7 @@ type QueueOp struct {
 
 // Partition names the partition.
 func (o QueueOp) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(o.Topic), Number: o.Number}
+	return partition(o.Topic, o.Number)
 }
 
 // QueueOps is one operation on several partitions of its topic, which the broker that is
@@ -66,6 +68,30 @@ type QueueOps struct {
 // On the wire, by place: append only.
 type QueuesDone struct{ Done []uint16 }
 
+// SeekRequest moves a channel (Op, verb ChannelSeek) in several partitions of its topic. With DryRun it
+// only counts.
+// On the wire, by place: append only.
+type SeekRequest struct {
+	Op      QueueOp
+	Numbers []uint16
+	DryRun  bool
+}
+
+// SeekReply has a move for each partition where the channel was moved, stays, or may have been moved. A
+// partition without one was not changed. An error about a single partition is the error of the call.
+// On the wire, by place: append only.
+type SeekReply struct{ Moves []SeekMove }
+
+// SeekMove is the effect in one partition (nsqd.SeekEffect).
+// On the wire, by place: append only.
+type SeekMove struct {
+	Number         uint16
+	From, To       uint64
+	Skips, Repeats uint64
+	Stays          bool // QueueOp.Idle, and the channel has consumers
+	Unsure         bool // the leadership ended meanwhile; the next leader has to be asked
+}
+
 // DeferredRequest asks for at most Max delayed messages of a channel, or to finish those
 // in Cancel.
 // On the wire, by place: append only.
@@ -79,7 +105,7 @@ type DeferredRequest struct {
 
 // Partition names the partition.
 func (r DeferredRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // DeferredReply is the answer.
@@ -106,7 +132,7 @@ type PositionsRequest struct {
 
 // Partition names the partition.
 func (r PositionsRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // PositionsReply is the answer.
@@ -137,7 +163,7 @@ type SettleRequest struct {
 
 // Partition names the partition.
 func (r SettleRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // Receipt names one delivery.

@@ -26,9 +26,15 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &DeferredRequest{}, Golden: "950102a27333049105"},
 		{Value: &DeferredReply{}, Golden: "92919301020304"},
 		{Value: &DeferredMessage{}, Golden: "93010203"},
+		{Value: &SeekRequest{}, Golden: "939b0102a27333a2733405a27336c3c3c3c30b910cc3"},
+		{Value: &SeekReply{}, Golden: "9191970102030405c3c3"},
+		{Value: &SeekMove{}, Golden: "970102030405c3c3"},
 		{Value: &PositionsRequest{}, Golden: "920102"},
 		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
 		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
+		{Value: &TraceRequest{}, Golden: "93010203"},
+		{Value: &TraceReply{}, Golden: "97a27331020304c40105069195a27337a27338090a91a3733131"},
+		{Value: &ChannelTrace{}, Golden: "95a27331a27332030491a27335"},
 		{Value: &SettleRequest{}, Golden: "960102a27333a27334059193060708"},
 		{Value: &Receipt{}, Golden: "93010203"},
 		{Value: &SettleReply{}, Golden: "91919301c3c3"},
@@ -45,6 +51,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &PeekRequest{}, Golden: "96a2733102a2733304a27335c3"},
 		{Value: &PeekReply{}, Golden: "94010203919aa2733405060708c40109a3733130c4010b0cc4010d"},
 		{Value: &PeekedMessage{}, Golden: "9aa2733102030405c40106a27337c4010809c4010a"},
+		{Value: &ConsoleRequest{}, Golden: "91c40101"},
+		{Value: &ConsoleReply{}, Golden: "91c40101"},
 		{Value: &DigestRequest{}, Golden: "93a273310203"},
 		{Value: &DigestReply{}, Golden: "9ba2733102a2733304050607089194090a0b0c0d0e"},
 		{Value: &BatchDigest{}, Golden: "9401020304"},
@@ -80,7 +88,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 19, methods)
+	require.Equal(t, 22, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

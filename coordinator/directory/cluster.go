@@ -26,6 +26,20 @@ func (d *Directory) Cluster() edge.ClusterView {
 	ctx, cancel := context.WithTimeout(d.o.Context, lookupWait)
 	_ = d.o.Catalog.Await(ctx, func() bool { return d.o.Catalog.Controller() != "" }) // else it is shown as ""
 	cancel()
+	return d.view(d.collectEnds())
+}
+
+// View is Cluster without a wait and without a question to another broker: the ends are 0, and
+// damaged places are those of this broker.
+func (d *Directory) View() edge.ClusterView {
+	own := reports{damaged: map[ident.Partition][]edge.DamageView{}}
+	for _, place := range d.o.Damaged() {
+		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
+	}
+	return d.view(own)
+}
+
+func (d *Directory) view(reported reports) edge.ClusterView {
 	v := edge.ClusterView{
 		Cluster: d.o.Cluster, Controller: d.o.Catalog.Controller(), Self: d.o.Self.Name, Level: d.o.Catalog.Cluster().Level,
 		Counters: d.o.Counters(), MetadataUnheardMS: d.o.Unheard().Milliseconds(), Topics: []edge.TopicView{},
@@ -33,7 +47,6 @@ func (d *Directory) Cluster() edge.ClusterView {
 	for _, n := range d.o.Catalog.Nodes() {
 		v.Brokers = append(v.Brokers, d.brokerView(n))
 	}
-	reported := d.collectEnds()
 	for _, name := range d.o.Catalog.Topics() {
 		t, ok := d.o.Catalog.Topic(name)
 		if !ok {
@@ -41,7 +54,7 @@ func (d *Directory) Cluster() edge.ClusterView {
 		}
 		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
 			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes, TTLMS: t.Options.TTLMS,
-			MaxPutRate: t.Options.MaxPutRate, MaxPutBytesRate: t.Options.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Owner: t.Owner}
+			MaxPutRate: t.Options.MaxPutRate, MaxPutBytesRate: t.Options.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(t.Options.Dedupe, edge.DedupeID), Owner: t.Owner}
 		for n := range t.Partitions {
 			tv.Partitions = append(tv.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
 		}
@@ -116,10 +129,10 @@ func (d *Directory) collectEnds() reports {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
-				out.ends[e.ID()] = e
+				out.ends[e.Partition()] = e
 			}
 			for _, place := range resp.Damaged {
-				out.damaged[place.ID()] = append(out.damaged[place.ID()], damageView(place, r.Name))
+				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))
 			}
 		})
 	}

@@ -40,6 +40,8 @@ type Options struct {
 	Counters func() edge.CounterTotals
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
+	// Damaged are the damaged places of the replicas here.
+	Damaged func() []calls.DamagedPlace
 	// Unheard is how long the metadata has not answered; 0 if it does.
 	Unheard func() time.Duration
 	// HiddenFor is how long a node is hidden from lookups.
@@ -115,6 +117,28 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []edge.
 		}
 	}
 	return d.Channels(topic), producers, nil
+}
+
+// Leaders lists the brokers that lead the partitions of a topic (edge.Directory).
+func (d *Directory) Leaders(ctx context.Context, topic string) ([]edge.PartitionLeader, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	t, ok := d.o.Catalog.Topic(topic)
+	if !ok {
+		return nil, edge.ErrTopicNotFound
+	}
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // those without a leader are left out
+	var all []edge.PartitionLeader
+	for n := range t.Partitions {
+		leader, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		if !ok {
+			continue
+		}
+		if r, live := d.o.Catalog.LiveNode(leader.Node); live {
+			all = append(all, edge.PartitionLeader{Partition: n, Producer: producer(r.NodeState)})
+		}
+	}
+	return all, nil
 }
 
 // led reports whether every partition of a topic has a live leader.

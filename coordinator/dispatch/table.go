@@ -28,6 +28,8 @@ type Rooms struct {
 	Directory *directory.Directory
 	Repair    *upkeep.Repair
 	Space     *upkeep.Space
+	// Console answers a question of another broker's console.
+	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
 
 // table is the way in: a handler for each class of frames and each method.
@@ -53,7 +55,7 @@ func newTable(r Rooms) *table {
 		return calls.None{}, r.Hosting.Release(ctx, req)
 	})
 	on(t, calls.Transfer, func(_ context.Context, _ ident.Node, req calls.TransferRequest) (calls.None, error) {
-		return calls.None{}, r.Engine.TransferLeadership(req.ID(), ident.Node(req.To))
+		return calls.None{}, r.Engine.TransferLeadership(req.Partition(), ident.Node(req.To))
 	})
 	on(t, calls.ChangeQueue, func(ctx context.Context, _ ident.Node, op calls.QueueOp) (calls.None, error) {
 		return calls.None{}, r.Queues.Change(ctx, op)
@@ -61,11 +63,17 @@ func newTable(r Rooms) *table {
 	on(t, calls.ChangeQueues, func(ctx context.Context, _ ident.Node, ops calls.QueueOps) (calls.QueuesDone, error) {
 		return r.Queues.ChangeMany(ctx, ops), nil
 	})
+	on(t, calls.Seek, func(ctx context.Context, _ ident.Node, req calls.SeekRequest) (calls.SeekReply, error) {
+		return r.Queues.Seek(ctx, req)
+	})
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})
 	on(t, calls.Positions, func(_ context.Context, _ ident.Node, req calls.PositionsRequest) (calls.PositionsReply, error) {
 		return r.Queues.Positions(req)
+	})
+	on(t, calls.Trace, func(_ context.Context, _ ident.Node, req calls.TraceRequest) (calls.TraceReply, error) {
+		return r.Queues.Trace(req)
 	})
 	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
 		return r.Queues.Settle(req)
@@ -108,6 +116,10 @@ func newTable(r Rooms) *table {
 	})
 	on(t, calls.Busy, func(context.Context, ident.Node, calls.None) (calls.BusyReply, error) {
 		return r.Inspector.Busy(), nil
+	})
+	on(t, calls.Console, func(ctx context.Context, _ ident.Node, req calls.ConsoleRequest) (calls.ConsoleReply, error) {
+		answer, err := r.Console(ctx, req.JSON)
+		return calls.ConsoleReply{JSON: answer}, err
 	})
 	return t
 }

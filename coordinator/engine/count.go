@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -50,7 +52,21 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	times(metrics.EventRemoved, b.Shrinks-a.Shrinks+b.Swaps-a.Swaps)
 	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
 	times(metrics.EventRestarted, b.Restarts-a.Restarts)
+	l.noteUndone(p, now.Epoch, a, b)
 	l.o.Metrics.Undone(b.RolledBack-a.RolledBack, b.InDoubt-a.InDoubt)
+}
+
+// noteUndone keeps rollbacks and truncations as events.
+func (l *loop) noteUndone(p *Partition, epoch ident.Epoch, old, now *replica.Counters) {
+	e := events.Event{Topic: p.topic, ID: p.id, Epoch: epoch, Broker: l.o.Self, State: "degraded"}
+	if now.Rollbacks != old.Rollbacks {
+		e.Kind = events.Rollback
+		l.o.Events.Add(e)
+	}
+	if now.Truncations != old.Truncations {
+		e.Kind = events.Truncation
+		l.o.Events.Add(e)
+	}
 }
 
 // campaigns reports whether a replica in this role is on its way to lead.

@@ -78,9 +78,6 @@ func (l *loop) synced(token uint64, err error) {
 		n++
 	}
 	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
-	if err != nil {
-		l.o.Failed(err)
-	}
 }
 
 // deliver carries out the effects that leave the partition: messages, reads,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
@@ -62,7 +63,7 @@ type Reach interface {
 	Named(now time.Time) time.Time
 }
 
-// Options of an engine. Linger, Silent and Metrics may be left out.
+// Options of an engine. Linger, Silent, Metrics, Self and Events may be left out.
 type Options struct {
 	Journal   Journal
 	Transport Transport
@@ -73,17 +74,20 @@ type Options struct {
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
 	Dead func(*Partition)
-	// Failed is called, once or more, when the journal failed for good.
-	Failed func(error)
 	// Linger is the least time between two passes of a loop, so that they share more work;
 	// 0 = none.
 	Linger time.Duration
 	// Slow is the time from which on a put is logged with the stage that took it; 0 = none is.
 	Slow time.Duration
+	// CatchUpRate bounds the bytes a second that are read here for followers that catch up; 0 = no
+	// limit.
+	CatchUpRate int64
 	// Silent is how long the transport counts a peer as up without a frame of it; 0 = its
 	// default.
 	Silent  time.Duration
 	Metrics *metrics.Recorder
+	Self    ident.Node       // names this broker in events
+	Events  *events.Recorder // nil = none is kept
 	Log     logrus.FieldLogger
 }
 
@@ -103,7 +107,7 @@ type Engine struct {
 
 // New starts an engine without partitions.
 func New(o Options) *Engine {
-	e := &Engine{o: &o, reader: newReader(), pace: newPace(), near: newNearTimer(), changes: &changes{}, flusher: &flusher{journal: o.Journal}}
+	e := &Engine{o: &o, reader: newReader(o.CatchUpRate), pace: newPace(), near: newNearTimer(), changes: &changes{}, flusher: &flusher{journal: o.Journal}}
 	for range min(maxLoops, (runtime.GOMAXPROCS(0)+1)/2) {
 		e.loops = append(e.loops, newLoop(&o, e.reader, e.pace))
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/store"
@@ -17,8 +18,10 @@ const readers = 2
 //
 // newReader starts its goroutines; they end at stop.
 type reader struct {
-	done sync.WaitGroup
-	mu   struct {
+	done     sync.WaitGroup
+	throttle throttle
+	stopped  chan struct{}
+	mu       struct {
 		sync.Mutex
 		wake   *sync.Cond
 		queue  []readJob
@@ -31,8 +34,9 @@ type readJob struct {
 	req replica.ReadRequest
 }
 
-func newReader() *reader {
-	r := &reader{}
+// rate is in bytes a second; 0 = no limit.
+func newReader(rate int64) *reader {
+	r := &reader{throttle: throttle{rate: rate}, stopped: make(chan struct{})}
 	r.mu.wake = sync.NewCond(&r.mu)
 	for range readers {
 		r.done.Go(r.run)
@@ -58,8 +62,58 @@ func (r *reader) run() {
 		if notForMachine(err) {
 			err = nil
 		}
+		if !r.rest(r.throttle.pause(time.Now(), size(batches))) {
+			return
+		}
 		job.p.Post(replica.Read{Token: job.req.Token, Batches: batches, Err: err})
 	}
+}
+
+// rest sleeps; false if the reader is stopped meanwhile.
+func (r *reader) rest(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.stopped:
+		return false
+	}
+}
+
+func size(batches []queue.Batch) (bytes int) {
+	for i := range batches {
+		bytes += len(batches[i].Bytes)
+	}
+	return bytes
+}
+
+// throttle spreads bytes over time. It keeps no credit for the time when nothing was read: a
+// burst is what it is there to prevent.
+type throttle struct {
+	rate int64 // bytes a second; 0 = no limit
+	mu   struct {
+		sync.Mutex
+		free time.Time // when what was let through is paid for
+	}
+}
+
+// pause is how long these bytes have to wait.
+func (t *throttle) pause(now time.Time, bytes int) time.Duration {
+	if t.rate <= 0 || bytes == 0 {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	from := now
+	if t.mu.free.After(from) {
+		from = t.mu.free
+	}
+	t.mu.free = from.Add(time.Duration(float64(bytes) / float64(t.rate) * float64(time.Second)))
+	return from.Sub(now)
 }
 
 // notForMachine: a damaged place is repaired, and one that retention removed is passed
@@ -89,5 +143,6 @@ func (r *reader) stop() {
 	r.mu.closed = true
 	r.mu.wake.Broadcast()
 	r.mu.Unlock()
+	close(r.stopped)
 	r.done.Wait()
 }

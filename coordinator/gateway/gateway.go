@@ -66,6 +66,8 @@ type Topic struct {
 	Paused     bool
 	Ordered    bool
 	Rate       ratelimit.Limit // of puts of this broker's clients
+	// ByContent: a message without an id is recognised by its content (queue.IdentityOfContent).
+	ByContent bool
 }
 
 // Partition names one of the topic's partitions.

@@ -69,9 +69,21 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a edge.Answ
 	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
 		err = edge.ErrRateLimited
 	default:
+		if d.Whole() { // the id of a copy, which a broker has derived
+			d = g.derived(d, meta.LevelContent)
+		}
 		err = g.publish(t, number, nil, d, a)
 	}
 	g.refuse(err, a)
+}
+
+// derived is a put whose id a broker has derived from the message that it copies: without it, as long as
+// there are brokers that could not read it.
+func (g *Gateway) derived(d queue.Draft, level int) queue.Draft {
+	if d.Identified && g.core.FeatureLevel() < level {
+		return d.WithoutIdentities()
+	}
+	return d
 }
 
 // refuse answers a put that was not taken; nil = it was.
@@ -91,6 +103,7 @@ const anyPartition = -1
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) {
 	err := edge.ErrNoLeader
 	if t, ok := g.core.Topic(topic); ok {
+		d = g.derived(d, meta.LevelDedupe)
 		err = g.publish(t, number, key, d, a)
 	}
 	g.refuse(err, a)
@@ -100,6 +113,9 @@ func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft,
 func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a edge.Answerer) error {
 	if t.Partitions == 0 {
 		return edge.ErrNoLeader
+	}
+	if t.ByContent {
+		d = d.ByContent(key)
 	}
 	size := int64(d.Size())
 	if size > queue.MaxBatchBytes {

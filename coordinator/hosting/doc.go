@@ -17,6 +17,7 @@
 //     metadata: one goroutine calls the methods …Changed.
 //  5. A replica of a topic that requires sync acknowledges nothing before the store syncs
 //     everything (durability.go).
+//  6. A replica for which the disk has no room is opened once it has (Retry).
 //
 // # Goroutines
 //

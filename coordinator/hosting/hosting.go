@@ -3,9 +3,12 @@ package hosting
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
@@ -22,6 +25,9 @@ import (
 // openers is how many stores are made at once: each takes some syncs, which the
 // file system carries out together.
 const openers = 32
+
+// RetryEvery is how often the caller calls Retry.
+const RetryEvery = time.Second
 
 // Peers are the other brokers, as a machine is notified of them; *peers.Peers has them.
 type Peers interface {
@@ -55,6 +61,7 @@ type Hosting struct {
 	locks      [openers]sync.Mutex            // by partition; see lock
 	durability sync.Mutex                     // held while the store's durability is judged and changed
 	introduced map[ident.Partition]introduced // the goroutine that applies the metadata has it
+	waiting    map[ident.Partition]bool       // for room on the disk; the same goroutine has it
 }
 
 // introduced is the list of replicas that a partition's machine was notified of.
@@ -64,7 +71,9 @@ type introduced struct {
 }
 
 // New makes a hosting without replicas.
-func New(o Options) *Hosting { return &Hosting{o: o, introduced: map[ident.Partition]introduced{}} }
+func New(o Options) *Hosting {
+	return &Hosting{o: o, introduced: map[ident.Partition]introduced{}, waiting: map[ident.Partition]bool{}}
+}
 
 // lock waits for the goroutine that creates, opens or lets go of a partition's store, and
 // keeps others from it until unlock.
@@ -81,6 +90,19 @@ func (h *Hosting) PartitionsChanged(ids []ident.Partition) {
 	h.makeStores(ids)
 	for _, p := range ids {
 		h.partitionChanged(p)
+	}
+}
+
+// Retry opens the replicas that found the disk full. The goroutine that calls PartitionsChanged
+// calls it now and then.
+func (h *Hosting) Retry() {
+	if len(h.waiting) == 0 {
+		return
+	}
+	ids := slices.Collect(maps.Keys(h.waiting))
+	h.PartitionsChanged(ids)
+	if opened := len(ids) - len(h.waiting); opened > 0 {
+		h.o.Log.WithField("count", opened).Info("REPLICAS opened: the disk has room again")
 	}
 }
 
@@ -119,13 +141,20 @@ func (h *Hosting) storeLocked(topic string, p ident.Partition) (*store.Partition
 // go of one that was moved away, also while this broker was down.
 func (h *Hosting) partitionChanged(id ident.Partition) {
 	s, ok := h.o.Catalog.Partition(id)
+	waited := h.waiting[id]
+	delete(h.waiting, id)
 	if !ok {
 		return // gone: only a tombstone proves that the topic was deleted
 	}
 	if slices.Contains(s.Replicas, h.o.Self) {
 		p, err := h.open(id)
 		if err != nil {
-			h.o.Log.WithError(err).WithField("partition", id).Error("cannot open a replica")
+			if errors.Is(err, store.ErrDiskFull) {
+				h.waiting[id] = true
+			}
+			if !waited {
+				h.o.Log.WithError(err).WithField("partition", id).Error("cannot open a replica")
+			}
 			return
 		}
 		p.Unmute()

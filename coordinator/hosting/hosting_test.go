@@ -1,6 +1,9 @@
 package hosting
 
 import (
+	"path"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,9 +13,11 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/internal/testkit/enginetest"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -20,10 +25,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newHosting is a broker n1 that hosts one replica.
 func newHosting(t *testing.T) (*Hosting, *enginetest.Replica) {
-	r, m, keys := enginetest.New(t, nsqd.Options{}), meta.NewMemory(), meta.Keys{Cluster: "test"}
+	return newHostingOn(t, vfs.NewMemory())
+}
+
+func newHostingOn(t *testing.T, fs vfs.FS) (*Hosting, *enginetest.Replica) {
+	r, m, keys := enginetest.NewOn(t, fs, nsqd.Options{}), meta.NewMemory(), meta.Keys{Cluster: "test"}
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return New(Options{
-		Self: "n1", Engine: r.Engine, Store: r.Store, Catalog: catalog.New(keys, r.Log), Meta: m, Keys: keys,
+		Self: "n1", Incarnation: func() ident.Incarnation { return 1 }, Engine: r.Engine, Store: r.Store, Catalog: catalog.New(keys, r.Log), Meta: m, Keys: keys,
 		Group: tasks.NewGroup(), Log: r.Log,
 	}), r
 }
@@ -70,3 +79,43 @@ func TestReplicaMovedBackStays(t *testing.T) {
 		require.Equal(t, now == "n1", stored)
 	}
 }
+
+// TestReplicaWaitsForRoom: the disk is full when a replica is placed here. The broker goes on, and
+// makes the replica once there is room.
+func TestReplicaWaitsForRoom(t *testing.T) {
+	var full atomic.Bool
+	h, r := newHostingOn(t, vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+		if full.Load() && op.Call == vfs.CallWrite && path.Base(op.Name) == "store.json.tmp" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	h.o.Peers = noPeers{}
+	topic := meta.TopicState{V: meta.Version, ID: 9, Partitions: 2}
+	puts := []meta.Entry{{Key: h.o.Keys.Topic("new"), Value: meta.Encode(topic), Mod: 1}}
+	ids := []ident.Partition{{Topic: 9}, {Topic: 9, Number: 1}}
+	for _, id := range ids {
+		puts = append(puts, meta.Entry{Key: h.o.Keys.Partition(id), Value: meta.Encode(meta.PartitionState{V: meta.Version, Replicas: []ident.Node{"n1"}}), Mod: 1})
+	}
+	h.o.Catalog.Apply(meta.Change{Puts: puts})
+	full.Store(true)
+	h.PartitionsChanged(ids)
+	h.Retry()
+	for _, id := range ids {
+		_, open := r.Engine.Partition(id)
+		require.False(t, open)
+	}
+	require.NoError(t, r.Store.Err(), "nothing is lost, so nothing stops")
+	full.Store(false)
+	h.Retry()
+	for _, id := range ids {
+		_, open := r.Engine.Partition(id)
+		require.True(t, open)
+	}
+	require.Empty(t, h.waiting)
+}
+
+type noPeers struct{}
+
+func (noPeers) LiveEvent(meta.PartitionState, ident.Node) replica.Event { return replica.Tick{} }
+func (noPeers) Introduce(ident.Partition, []ident.Node)                 {}

@@ -66,7 +66,7 @@ func (i *Inspector) Counters() edge.CounterTotals {
 // Ends reports the ends of the partitions led here, and the damaged places of all replicas
 // (calls.Ends).
 func (i *Inspector) Ends() calls.EndsReply {
-	r := calls.EndsReply{Damaged: i.damaged()}
+	r := calls.EndsReply{Damaged: i.Damaged()}
 	for _, p := range i.Engine.Partitions() {
 		v := p.View()
 		if v.Role != replica.Leader && v.Role != replica.Electing {
@@ -80,7 +80,8 @@ func (i *Inspector) Ends() calls.EndsReply {
 	return r
 }
 
-func (i *Inspector) damaged() (out []calls.DamagedPlace) {
+// Damaged are the damaged places of the replicas here.
+func (i *Inspector) Damaged() (out []calls.DamagedPlace) {
 	for _, p := range i.Engine.Partitions() {
 		for _, d := range p.Store().Damaged() {
 			first, end := sequences(p, d)

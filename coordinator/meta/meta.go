@@ -245,13 +245,14 @@ type TopicOptions struct {
 	// The publish rate that each broker admits from its own clients, per second.
 	MaxPutRate      int64 `json:"max_put_rate,omitempty"`       // messages
 	MaxPutBytesRate int64 `json:"max_put_bytes_rate,omitempty"` // bytes
-	// The dedupe window; 0 = the default. Since LevelDedupe, as Dedupe.
+	// The dedupe window; 0 = the default. Since LevelDedupe.
 	DedupeWindowMS int64 `json:"dedupe_window_ms,omitempty"`
-	// Dedupe is DedupeContent, or "": messages have the ids that their producers give them.
+	// Dedupe is how a message is recognised that is published again: DedupeContent, or "": by its
+	// id alone. Since LevelContent.
 	Dedupe string `json:"dedupe,omitempty"`
 }
 
-// DedupeContent: the messages of the topic have the hash of their body as their id.
+// DedupeContent: a message without an id is recognised by its body and key.
 const DedupeContent = "content"
 
 // ChannelState is the value of a channel's key (version 1).
@@ -362,6 +363,11 @@ const LevelDrain = 6
 // LevelGrowing is the first feature level whose brokers keep the new partitions in a topic's
 // key, and delete them with the topic.
 const LevelGrowing = 6
+
+// LevelContent is the first feature level whose brokers keep the dedupe option of a topic in its
+// key, and give a message without an id the identity of its content: a put through an older broker
+// would not be recognised. They also read puts whose messages have one identity together.
+const LevelContent = 6
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

@@ -175,8 +175,15 @@ type recognition struct {
 	fresh []bool       // by number; nil: all or none
 }
 
-// recognise looks for the messages of a put.
+// recognise looks for the messages of a put. A put with one identity for all is known as a whole.
 func (d *dedupe) recognise(draft *queue.Draft) (r recognition) {
+	if draft.Whole() {
+		x, _ := draft.First()
+		if e, ok := d.find(x); ok {
+			return recognition{known: int(draft.Count), first: e.seq, any: true, end: e.end}
+		}
+		return recognition{}
+	}
 	var within map[queue.Identity]bool // of this put
 	fresh := make([]bool, 0, 8)
 	draft.Identities(func(n int, x queue.Identity) {
@@ -212,6 +219,9 @@ func (m *Machine) published(p Put) bool {
 	d := &m.dedupe
 	r := d.recognise(&p.Draft)
 	fresh := int(p.Draft.Count) - r.known
+	if fresh > 0 && p.Draft.Whole() {
+		fresh = 1 // identity for all of them
+	}
 	switch {
 	case fresh == 0:
 		outcome := Repeated

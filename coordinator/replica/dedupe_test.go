@@ -120,3 +120,25 @@ func TestOldIDsOfACopiedLog(t *testing.T) {
 	require.Equal(t, 4, m.dedupe.len())
 	require.EqualValues(t, 1e9, m.dedupe.oldest().timeNS)
 }
+
+// BenchmarkDedupe measures the work that each put with an id causes a replica, in a window of 100,000.
+func BenchmarkDedupe(b *testing.B) {
+	d := dedupe{windowMS: 100_000, bound: DefaultIdentities}
+	n := 0
+	put := func() {
+		n++
+		x := queue.Identity{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24), 1}
+		if _, ok := d.find(x); ok {
+			b.Fatal("a new message was known")
+		}
+		d.push(identified{identity: x, seq: ident.Sequence(n), end: ident.Offset(n), atMS: int64(n)})
+		d.forget(int64(n))
+	}
+	for range 200_000 {
+		put()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		put()
+	}
+}

@@ -58,8 +58,16 @@ func (s *script) publish() {
 	var puts []Put
 	for _, word := range words {
 		d := queue.NewDraft(len(word))
-		for _, body := range strings.Split(word, "+") {
-			if err := d.AddMessage(queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body))}); err != nil {
+		bodies, whole := strings.Split(word, "+"), strings.Contains(word, "*")
+		if whole {
+			bodies = strings.Split(word, "*")
+		}
+		for i, body := range bodies {
+			m := queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body)), Whole: whole}
+			if whole && i > 0 {
+				m.Identity = queue.Identity{}
+			}
+			if err := d.AddMessage(m); err != nil {
 				panic(err)
 			}
 		}

@@ -143,7 +143,10 @@ func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, channel 
 	to := d.o.Channels(p.ID().Topic)[channel].Policy.DeadLetterTopic
 	messages := make([]queue.Message, len(dead))
 	for i, x := range dead {
-		messages[i] = queue.Message{Body: x.Message.Body, Header: deadletter.Encode(p.Topic(), channel, x), Trace: x.Message.Trace}
+		messages[i] = queue.Message{
+			Body: x.Message.Body, Header: deadletter.Encode(p.Topic(), channel, x), Trace: x.Message.Trace,
+			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel}),
+		}
 	}
 	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {
 		return slices.Repeat([]error{err}, len(dead))

@@ -79,6 +79,8 @@ type Options struct {
 	Partitions        int           `flag:"partitions" default:"1" min:"1" max:"1024" help:"partitions of a new topic, if its creation does not set them"`
 	ReplicationFactor int           `flag:"replication-factor" default:"0" min:"0" max:"7" help:"replicas of each partition of a new topic; 0: the number of brokers in --etcd-initial-cluster, at most 3"`
 	MinInSync         int           `flag:"min-in-sync" default:"0" min:"0" max:"7" help:"least number of in-sync replicas; with fewer, puts are refused; 0: 1 of 1, 2 of 2, 2 of 3"`
+	TopicDefault      []string      `flag:"topic-default" default:"" help:"defaults of new topics whose names match a pattern, in place of those of all topics, such as orders.*:partitions=8;retention-time=24h (repeat; the first that matches counts; the names are the flags of nsqctl topic create)"`
+	CatchUpRate       int64         `flag:"catch-up-rate" default:"0" min:"0" help:"bytes a second that this broker reads for replicas that catch up, such as those of a move or a drain; 0: no limit; a replica never catches up if more is published"`
 	AutoCreateTopics  bool          `flag:"auto-create-topics" default:"true" help:"create a topic at its first put or subscription"`
 	MaxTopics         int           `flag:"max-topics" default:"20000" min:"0" help:"refuse to create a topic when the cluster has this many; 0: no limit"`
 	MaxPartitions     int           `flag:"max-partitions" default:"200000" min:"0" help:"refuse to create a topic when the cluster would have more partitions than this; 0: no limit"`
@@ -100,6 +102,7 @@ type Options struct {
 	_ struct{} `group:"Disk"`
 
 	MaxDiskBytes        int64         `flag:"max-disk-bytes" default:"0" min:"0" help:"refuse puts while the data uses more bytes than this; 0: no limit"`
+	TrashGrace          time.Duration `flag:"trash-grace" default:"1h" min:"1s" help:"the files of deleted topics and of replicas that were moved away stay in the trash of the data path for this long"`
 	MinFreeDiskBytes    int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts while fewer bytes than this are free, so that consumers can still drain"`
 	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a topic with more unfinished bytes than this (default for new topics); 0: no limit"`
 	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" max:"1099511627776" help:"refuse puts of this broker's clients to a topic beyond this many messages a second (default for new topics); 0: no limit"`

@@ -18,6 +18,7 @@ func (l *loader) validate() {
 	l.validateTimes(o)
 	l.validateClientExposure(o)
 	l.validateLookupd(o)
+	l.validateTopicDefaults(o)
 }
 
 func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, format, args...) }

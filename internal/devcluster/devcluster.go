@@ -53,6 +53,7 @@ type Cluster struct {
 	Brokers []Broker `json:"brokers"`
 	cfg     Config
 	running map[string]*exec.Cmd
+	seen    map[string]int // pids at the last Look; 0 = it did not run
 }
 
 // saved is the command line of a broker, for `dev start`.
@@ -330,6 +331,59 @@ func (c *Cluster) wait(name string, timeout time.Duration) error {
 		return fmt.Errorf("devcluster: %s did not stop within %s", name, timeout)
 	}
 }
+
+// Ended is a broker whose process has ended.
+type Ended struct {
+	Name  string
+	PID   int
+	State string // such as "signal: killed" or "exit status 1"; "": another process started the broker
+}
+
+// Look reads the pids anew, reaps the brokers of this process that have ended, and returns the
+// brokers whose process has ended, or is another one, since the last call. The first call
+// returns those that do not run.
+func (c *Cluster) Look() (ended []Ended, started []Broker, err error) {
+	states := map[int]string{}
+	c.reap(states)
+	if err := c.refresh(); err != nil {
+		return nil, nil, err
+	}
+	if c.seen == nil {
+		c.seen = map[string]int{}
+		for _, b := range c.Brokers {
+			c.seen[b.Name] = b.PID
+		}
+	}
+	for _, b := range c.Brokers {
+		was, now := c.seen[b.Name], b.PID
+		if !alive(now) {
+			now = 0
+			c.reap(states) // it may have ended since the first time
+		}
+		if was != 0 && was != now {
+			ended = append(ended, Ended{Name: b.Name, PID: was, State: states[was]})
+		}
+		if now != 0 && was != now {
+			started = append(started, b)
+		}
+		c.seen[b.Name] = now
+	}
+	return ended, started, nil
+}
+
+// reap notes by pid how the brokers of this process ended that have ended.
+func (c *Cluster) reap(states map[int]string) {
+	for name, cmd := range c.running {
+		if pid := cmd.Process.Pid; !alive(pid) {
+			_ = cmd.Wait() // its state says how it ended
+			delete(c.running, name)
+			states[pid] = cmd.ProcessState.String()
+		}
+	}
+}
+
+// Dir returns the cluster's directory.
+func (c *Cluster) Dir() string { return c.cfg.DataDir }
 
 // Dead returns the brokers that do not run: of the named ones, or of all.
 func (c *Cluster) Dead(only ...string) (names []string) {

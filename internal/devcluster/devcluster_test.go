@@ -179,3 +179,41 @@ func TestStateSaysWhy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, devcluster.State{Ready: true, Answers: true}, state)
 }
+
+// TestLookReapsWhatHasEnded: a broker that is killed from elsewhere is reported once, with how it
+// ended, and leaves no zombie; one that another process starts again is reported, too.
+func TestLookReapsWhatHasEnded(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv(againEnv, "0")
+	dir := t.TempDir()
+	c, err := devcluster.New(devcluster.Config{Nodes: 2, DataDir: dir, BasePort: 20100, NSQD: self, Tied: true})
+	require.NoError(t, err)
+	require.NoError(t, c.StartAll())
+	t.Cleanup(func() { _ = c.StopAll(time.Second) })
+	look := func() (ended []devcluster.Ended, started []devcluster.Broker) {
+		ended, started, err := c.Look()
+		require.NoError(t, err)
+		return ended, started
+	}
+	ended, started := look()
+	require.Empty(t, ended)
+	require.Empty(t, started)
+	pid := c.Brokers[1].PID
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Eventually(t, func() bool { ended, _ = look(); return len(ended) > 0 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, []devcluster.Ended{{Name: "n2", PID: pid, State: "signal: killed"}}, ended)
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it is a zombie")
+	ended, _ = look()
+	require.Empty(t, ended, "it is reported once")
+
+	other, err := devcluster.Load(dir)
+	require.NoError(t, err)
+	require.NoError(t, other.Start("n2"))
+	_, started = look()
+	require.Len(t, started, 1)
+	require.Equal(t, other.Brokers[1].PID, started[0].PID)
+	require.NoError(t, other.Kill("n2"))
+	require.Eventually(t, func() bool { ended, _ = look(); return len(ended) > 0 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, []devcluster.Ended{{Name: "n2", PID: started[0].PID}}, ended)
+}

@@ -47,11 +47,18 @@ const (
 	MaxDedupeWindow = time.Hour
 )
 
+// How a topic recognises a message that is published again.
+const (
+	DedupeID      = "id"      // by the id that its producer gave it
+	DedupeContent = "content" // without an id, by its body and key
+)
+
 // TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.
 type TopicLimits struct {
 	RetentionMS, TTLMS, RetentionBytes, MaxBytes *int64
 	MaxPutRate, MaxPutBytesRate                  *int64 // messages and bytes a second, at each broker
 	DedupeWindowMS                               *int64 // 0 = the default
+	Dedupe                                       string // DedupeID, DedupeContent; "": as it is
 	Malformed                                    error
 }
 
@@ -137,6 +144,7 @@ type SeekChannel struct {
 	To             string // earliest | latest | <time> | <sequence>
 	Partition      int    // −1 = all
 	Idle           bool   // only where the channel has no consumers
+	DryRun         bool   // nothing moves; the effect is counted
 	Malformed      error
 }
 

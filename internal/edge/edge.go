@@ -175,6 +175,8 @@ type Channels interface {
 	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
 	// Positions lists how far each durable channel of a topic is, in each partition.
 	Positions(ctx context.Context, topic string) ([]ChannelPosition, error)
+	// Seek moves a channel, or counts what the move would do (SeekChannel.DryRun).
+	Seek(ctx context.Context, op SeekChannel) (SeekResult, error)
 	// Redrive moves up to limit messages back from the channel's dead-letter
 	// topic and returns how many.
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
@@ -221,6 +223,25 @@ type ChannelPosition struct {
 	Consumers int                `json:"consumers"`
 }
 
+// SeekResult is the effect of a seek in messages. A number is null if it is unknown: the channel moved,
+// and the answer of a leader was lost, or it runs an earlier build.
+type SeekResult struct {
+	DryRun     bool       `json:"dry_run"` // nothing has moved
+	Skips      *uint64    `json:"skips"`   // not finished, and not delivered any more
+	Repeats    *uint64    `json:"repeats"` // finished or passed before, and delivered again
+	Partitions []SeekMove `json:"partitions"`
+}
+
+// SeekMove is the effect in one partition. From and To are confirmed sequences.
+type SeekMove struct {
+	Partition int             `json:"partition"`
+	From      *ident.Sequence `json:"from"`
+	To        *ident.Sequence `json:"to"`
+	Skips     *uint64         `json:"skips"`
+	Repeats   *uint64         `json:"repeats"`
+	Stays     bool            `json:"stays,omitempty"` // SeekChannel.Idle, and the channel has consumers
+}
+
 // SequenceSpan is the messages from From to To−1.
 type SequenceSpan struct {
 	From ident.Sequence `json:"from"`
@@ -250,6 +271,9 @@ type Directory interface {
 	// partition's leader and a live in-sync follower. ErrTopicNotFound. Waits up
 	// to 1.5 s while a partition has no leader.
 	Lookup(ctx context.Context, topic string) (channels []string, producers []Producer, err error)
+	// Leaders lists the brokers that lead the partitions of a topic; partitions without a live
+	// leader are left out. It waits as Lookup does.
+	Leaders(ctx context.Context, topic string) ([]PartitionLeader, error)
 	Topics() []string
 	Channels(topic string) []string
 	Nodes() []NodeEntry
@@ -274,6 +298,12 @@ type Producer struct {
 	Version          string `json:"version"`
 	TopologyZone     string `json:"topology_zone"`
 	TopologyRegion   string `json:"topology_region"`
+}
+
+// PartitionLeader is the broker that leads a partition.
+type PartitionLeader struct {
+	Partition int
+	Producer
 }
 
 // NodeEntry is one broker of /nodes. Tombstones has the length of Topics.
@@ -370,6 +400,7 @@ type TopicView struct {
 	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
+	Dedupe            string          `json:"dedupe"`          // "id", "content"
 	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
@@ -389,6 +420,7 @@ type TopicSettings struct {
 	MaxPutRate        int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64  `json:"dedupe_window_ms"`
+	Dedupe            string `json:"dedupe"` // "id", "content"
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

@@ -60,6 +60,7 @@ type Guard struct {
 	o       Options
 	backoff *backoff
 	answers *answers
+	cookies *cookies
 	rates   ratelimit.Set[string] // by user
 	// Audit keeps the last administrative actions.
 	Audit *Audit
@@ -67,7 +68,7 @@ type Guard struct {
 
 // New makes a guard.
 func New(o Options) *Guard {
-	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), Audit: newAudit(o.Log, o.AuditFile)}
+	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
 // Credentials are those that a client showed.

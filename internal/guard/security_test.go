@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -77,7 +78,13 @@ type everything struct {
 	edge.Inspector
 	edge.Recovery
 	edge.Planner
+	edge.Tracer
 }
+
+// nowhere is a cluster without brokers for a console; all else of it panics.
+type nowhere struct{ console.Cluster }
+
+func (nowhere) View() edge.ClusterView { return edge.ClusterView{} }
 
 // table tries every route with every identity.
 func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
@@ -192,9 +199,9 @@ func TestTables(t *testing.T) {
 	defer cluster.Close()
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
-		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Metrics: http.NotFoundHandler(),
-		Routes: []httpapi.Route{{Method: "GET", Path: "/ui", Handler: http.NotFoundHandler()}, {Method: "GET", Path: "/ui/data", Handler: http.NotFoundHandler()}},
-		Users:  r, Guard: g, Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
+		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Tracer: everything{}, Metrics: http.NotFoundHandler(),
+		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences", "/ui/data"),
+		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
@@ -272,4 +279,12 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, status("publish", header), header)
 	}
 	require.Equal(t, http.StatusForbidden, status("consume", ""))
+}
+
+// routesOf are routes of other packages.
+func routesOf(paths ...string) (routes []httpapi.Route) {
+	for _, path := range paths {
+		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
+	}
+	return routes
 }

@@ -10,8 +10,8 @@ import (
 
 // createTopic: POST /topic/create?topic= and, beyond NSQ, partitions, replication_factor,
 // min_in_sync, ordered, durability, retention_time, retention_bytes, max_bytes, message_ttl,
-// max_put_rate, max_put_bytes_rate. Those from durability on also change an existing topic. A request with one of these arguments, or one that accepts
-// JSON, is answered with the effective settings. NSQ's own request is answered without a body.
+// max_put_rate, max_put_bytes_rate, dedupe_window, dedupe. Those from durability on also change an
+// existing topic. A request with one of these arguments, or one that accepts JSON, is answered with the effective settings. NSQ's own request is answered without a body.
 func (a *api) createTopic(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *api) emptyTopic(r *http.Request) (any, error) {
 }
 
 // channelOp: POST /channel/{create,delete,empty,pause,unpause,setorder}?topic=&channel=
-// and /v1/channel/{seek,policy}.
+// and /v1/channel/policy.
 func (a *api) channelOp(read func(names) edge.Operation) endpoint {
 	return func(r *http.Request) (any, error) {
 		n, err := channelNames(r)

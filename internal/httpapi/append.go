@@ -22,11 +22,15 @@ type appended struct {
 	Partition int            `json:"partition"`
 	Sequence  ident.Sequence `json:"sequence"`
 	Count     int            `json:"count"`
+	// Duplicate: a put that began with the same copy (##origin) is stored from Sequence on, perhaps
+	// with fewer or more messages. Of this one nothing is stored.
+	Duplicate bool `json:"duplicate,omitempty"`
 }
 
 // appendBatch: POST /v1/topic/append?topic=&partition=. The body is the message records of package
 // msgstream: each message has its own header, deadline and trace id. They are stored as a whole, in
-// their order, in one partition. The topic must exist.
+// their order, in one partition. The topic must exist. If the first message is a copy (##origin), a
+// repeat within the dedupe window is recognised.
 func (a *api) appendBatch(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
 	if err != nil {
@@ -58,7 +62,7 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return appended{int(partition), result.Sequence, draft.Count()}, nil
+	return appended{int(partition), result.Sequence, draft.Count(), result.Duplicate}, nil
 }
 
 // mayReserve refuses headers that begin with ## to a client that may only publish: it could withhold a message from
@@ -100,10 +104,26 @@ func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special b
 		case draft.Size()+len(m.Header)+len(m.Body) > maxDraft:
 			return nil, false, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 		}
-		if err := draft.AddMessage(queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}); err != nil {
+		message := queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}
+		if draft.Count() == 0 {
+			message.Identity, message.Whole = identityOfCopy(m.Header)
+		}
+		if err := draft.AddMessage(message); err != nil {
 			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
 		}
 	}
+}
+
+// identityOfCopy is the identity of a put that begins with the copy of a message; false if the header
+// names no origin.
+func identityOfCopy(header []byte) (queue.Identity, bool) {
+	o, ok := msgstream.OriginOf(header)
+	if !ok {
+		return queue.Identity{}, false
+	}
+	return queue.IdentityOfCopy(queue.CopyOrigin, queue.Source{
+		Topic: o.TopicID, Partition: o.Partition, Sequence: ident.Sequence(o.Sequence), Channel: o.Channel,
+	}), true
 }
 
 // putAt publishes to one partition and waits for the result.

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -32,9 +33,15 @@ func TestAppend(t *testing.T) {
 	defer sub.Close(true)
 
 	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":0,"count":2}`)
-	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":2,"count":2}`)
+	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":0,"count":2,"duplicate":true}`)
+	one := appendBody(t, msgstream.Message{Sequence: 70, Header: []byte(`{"##origin":"east:1:0:70"}`), Body: []byte("one")})
+	s.expect(s.nsqd, to, one, `200 {"partition":0,"sequence":0,"count":1,"duplicate":true}`) // its first message counts
+	for i, other := range []string{"west:1:0:71", "east:2:0:70", "east:1:1:70", "east:1:0:70@c"} {
+		body := appendBody(t, msgstream.Message{Header: []byte(`{"##origin":"` + other + `"}`), Body: []byte("another")})
+		s.expect(s.nsqd, to, body, fmt.Sprintf(`200 {"partition":0,"sequence":%d,"count":1}`, i+2))
+	}
 	got := sub.Pull(9, nil)
-	require.Len(t, got, 4)
+	require.Len(t, got, 6)
 	require.Equal(t, `{"##origin":"east:1:0:70"}`, string(got[0].Message.Header))
 	require.EqualValues(t, 5, got[0].Message.Trace)
 	require.Equal(t, "two", string(got[1].Message.Body))

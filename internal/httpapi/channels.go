@@ -16,12 +16,12 @@ const defaultListed = 1000
 // channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and one of its
 // replicated fork.
 func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
-	post("/v1/channel/seek", a.channelOp(readSeek))
 	post("/v1/channel/policy", a.channelOp(readPolicy))
 	post("/channel/setorder", a.channelOp(readOrder))
 	if a.b.Channels == nil {
 		return
 	}
+	post("/v1/channel/seek", a.seek)
 	get("/v1/topic/channels", a.channelViews)
 	get("/v1/topic/positions", a.positions)
 	get("/v1/channel/policy", a.policy)
@@ -41,6 +41,15 @@ func (a *api) channelViews(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return viewsReply{list(views)}, nil
+}
+
+// seek: POST /v1/channel/seek?topic=&channel=&to=[&partition=][&idle=][&dry_run=].
+func (a *api) seek(r *http.Request) (any, error) {
+	n, err := channelNames(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.b.Channels.Seek(r.Context(), readSeek(n))
 }
 
 // positions: GET /v1/topic/positions?topic=.

@@ -18,6 +18,17 @@ import (
 type askedChannels struct {
 	ids   []edge.MessageID
 	limit int
+	seek  edge.SeekChannel
+}
+
+func (a *askedChannels) Seek(_ context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	a.seek = op
+	one, two := uint64(1), uint64(2)
+	r := edge.SeekResult{DryRun: op.DryRun, Skips: &two, Repeats: &one, Partitions: []edge.SeekMove{{Partition: 3, Skips: &two, Repeats: &one}}}
+	if op.To == "lost" {
+		r.Skips, r.Repeats, r.Partitions = nil, nil, []edge.SeekMove{{}}
+	}
+	return r, op.Validate()
 }
 
 func (a *askedChannels) ChannelViews(topic string) ([]edge.ChannelView, error) {
@@ -135,7 +146,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 // NSQ's own.
 func TestCreatedTopicsAreAnswered(t *testing.T) {
 	s := newSite(t)
-	const settings = `{"topic":"t","partitions":1,"replication_factor":1,"min_in_sync":1,"ordered":false,"retention_ms":0,"retention_bytes":0,"max_bytes":0,"message_ttl_ms":0,"max_put_rate":0,"max_put_bytes_rate":0,"dedupe_window_ms":0}`
+	const settings = `{"topic":"t","partitions":1,"replication_factor":1,"min_in_sync":1,"ordered":false,"retention_ms":0,"retention_bytes":0,"max_bytes":0,"message_ttl_ms":0,"max_put_rate":0,"max_put_bytes_rate":0,"dedupe_window_ms":0,"dedupe":""}`
 	s.expect(s.nsqd, "POST /topic/create?topic=t", "", "200")
 	s.expect(s.nsqd, "POST /topic/create?topic=t&partitions=1", "", "200 "+settings)
 	r := httptest.NewRequest("POST", "/topic/create?topic=t", nil)
@@ -157,4 +168,34 @@ func TestConflictsAreToldApart(t *testing.T) {
 	s := newSite(t)
 	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: conflicting{}})
 	s.expect(h, "POST /topic/create?topic=t&partitions=2", "", message(409, "it exists with other settings: topic t has partitions=1, not partitions=2"))
+}
+
+// TestSeekIsReadAndAnswered: the arguments of a seek, and an answer that writes unknown numbers as null.
+func TestSeekIsReadAndAnswered(t *testing.T) {
+	s := newSite(t)
+	asked := &askedChannels{}
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: s.cluster, Directory: s.cluster.Directory(), Channels: asked, Stats: s.cluster, Publisher: s.cluster})
+	const where = "/v1/channel/seek?topic=t&channel=c"
+	for request, want := range map[string]edge.SeekChannel{
+		where + "&to=7":                     {Topic: "t", Channel: "c", To: "7", Partition: -1},
+		where + "&to=7&partition=3":         {Topic: "t", Channel: "c", To: "7", Partition: 3},
+		where + "&to=7&idle=true&dry_run=1": {Topic: "t", Channel: "c", To: "7", Partition: -1, Idle: true, DryRun: true},
+	} {
+		answer := do(h, "POST", request, "")
+		require.Equal(t, 200, answer.StatusCode)
+		require.Equal(t, want, asked.seek)
+		require.JSONEq(t, fmt.Sprintf(`{"dry_run":%v,"skips":2,"repeats":1,"partitions":[{"partition":3,"from":null,"to":null,"skips":2,"repeats":1}]}`, want.DryRun), text(t, answer))
+	}
+	require.JSONEq(t, `{"dry_run":false,"skips":null,"repeats":null,"partitions":[{"partition":0,"from":null,"to":null,"skips":null,"repeats":null}]}`,
+		text(t, do(h, "POST", where+"&to=lost", "")), "unknown is not 0")
+	for request, want := range map[string]string{
+		where + "&partition=x":          "to must be earliest, latest, a time or a sequence",
+		where + "&to=7&partition=x":     "partition must be a number",
+		where + "&to=7&partition=65536": "partition must be a number",
+		where + "&to=7&dry_run=maybe":   "dry_run",
+	} {
+		answer := do(h, "POST", request, "")
+		require.Equal(t, 400, answer.StatusCode, request)
+		require.Contains(t, text(t, answer), want)
+	}
 }

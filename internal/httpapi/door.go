@@ -123,21 +123,39 @@ func (a *api) admit(r *http.Request, rule Rule) (*guard.Session, error) {
 	return s, nil
 }
 
-// session logs the client of a request in. While rights are not enforced, a secret is not
+// session logs the client of a request in: by its secret, else by the cookie of its browser, else
+// by its certificate. While rights are not enforced, a secret is not
 // looked at: clients may have one already before the first user is made.
 func (a *api) session(r *http.Request) (*guard.Session, error) {
+	c := credentialsOf(r)
+	if c.Secret = bearer(r); c.Secret == "" || !a.b.Guard.Enforced() {
+		if s, _, err := a.byCookie(r); err == nil {
+			return s, nil
+		}
+		c.Secret = ""
+		return a.b.Guard.Begin(c), nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
+	defer cancel()
+	return a.b.Guard.Login(ctx, c)
+}
+
+// credentialsOf are those of the connection of a request.
+func credentialsOf(r *http.Request) guard.Credentials {
 	c := guard.Credentials{Address: r.RemoteAddr, TLS: r.TLS != nil}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		c.CommonName, c.Verified = r.TLS.PeerCertificates[0].Subject.CommonName, len(r.TLS.VerifiedChains) > 0
 	}
+	return c
+}
+
+// bearer is the secret in Authorization: Bearer SECRET; "" = there is none.
+func bearer(r *http.Request) string {
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(kind, "Bearer") || secret == "" || !a.b.Guard.Enforced() {
-		return a.b.Guard.Begin(c), nil
+	if !strings.EqualFold(kind, "Bearer") {
+		return ""
 	}
-	c.Secret = strings.TrimSpace(secret)
-	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
-	defer cancel()
-	return a.b.Guard.Login(ctx, c)
+	return strings.TrimSpace(secret)
 }
 
 // turnAway answers a request that may not pass.

@@ -3,6 +3,9 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -11,6 +14,7 @@ import (
 // lookupOnly adds the endpoints that only nsqlookupd has.
 func (a *api) lookupOnly(get, post func(string, endpoint)) {
 	get("/lookup", a.lookup)
+	get("/listlookup", a.listLookup)
 	get("/topics", a.topics)
 	get("/channels", a.channels)
 	get("/nodes", a.nodes)
@@ -18,17 +22,67 @@ func (a *api) lookupOnly(get, post func(string, endpoint)) {
 	post("/topic/tombstone", a.tombstone)
 }
 
-// lookup: GET /lookup?topic=.
+// lookup: GET /lookup?topic=. With metainfo=true, and access= and partition=, the answer has the form of
+// the fork, whose clients go to the leader of each partition.
 func (a *api) lookup(r *http.Request) (any, error) {
-	topic, _, err := topicOf(r)
+	topic, values, err := topicOf(r)
 	if err != nil {
 		return nil, err
+	}
+	if flag(values, "metainfo", false) {
+		return a.lookupPartitions(r, topic, values)
 	}
 	channels, producers, err := a.b.Directory.Lookup(r.Context(), topic)
 	if err != nil {
 		return nil, err
 	}
 	return lookupReply{list(channels), list(producers)}, nil
+}
+
+// lookupPartitions is the answer for clients of the fork: the producers are the leaders alone, for a client
+// would also subscribe, without a partition, to a producer that leads none.
+func (a *api) lookupPartitions(r *http.Request, topic string, values url.Values) (any, error) {
+	leaders, err := a.b.Directory.Leaders(r.Context(), topic)
+	if err != nil {
+		return nil, err
+	}
+	only := -1
+	if text := values.Get("partition"); text != "" {
+		if only, err = strconv.Atoi(text); err != nil {
+			return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
+		}
+	}
+	reply := partitionsReply{
+		Channels: list(a.b.Directory.Channels(topic)), Producers: []edge.Producer{}, Partitions: map[string]edge.Producer{},
+		Meta: topicMeta{ExtendSupport: true},
+	}
+	if s, ok := a.b.Directory.TopicSettings(topic); ok {
+		reply.Meta.PartitionNum, reply.Meta.Replica = s.Partitions, s.ReplicationFactor
+	}
+	for _, l := range leaders {
+		if only >= 0 && l.Partition != only {
+			continue
+		}
+		reply.Partitions[strconv.Itoa(l.Partition)] = l.Producer
+		if !slices.Contains(reply.Producers, l.Producer) {
+			reply.Producers = append(reply.Producers, l.Producer)
+		}
+	}
+	return reply, nil
+}
+
+// listLookup: GET /listlookup, by which clients of the fork find the other lookup addresses: every broker is one.
+func (a *api) listLookup(*http.Request) (any, error) {
+	reply := lookupNodes{Nodes: []lookupNode{}}
+	for _, n := range a.b.Directory.Nodes() {
+		reply.Nodes = append(reply.Nodes, lookupNode{
+			ID: n.RemoteAddress, NodeIP: n.BroadcastAddress, TCPPort: strconv.Itoa(n.TCPPort), HTTPPort: strconv.Itoa(n.HTTPPort),
+		})
+	}
+	if len(reply.Nodes) > 0 {
+		reply.Leader = reply.Nodes[0]
+	}
+	return reply, nil
 }
 
 // list returns an empty list for nil, where null would surprise clients.

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -108,7 +109,7 @@ func (s schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": "boolean"}
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return map[string]any{"type": "integer"}
-	case reflect.Float64:
+	case reflect.Float32, reflect.Float64:
 		return map[string]any{"type": "number"}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
@@ -127,6 +128,9 @@ func (s schemas) of(t reflect.Type) map[string]any {
 
 func (s schemas) component(t reflect.Type) map[string]any {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	if t.PkgPath() == reflect.TypeFor[console.Overview]().PkgPath() {
+		name = "Console" + name
+	}
 	if _, known := s[name]; !known {
 		properties, required := map[string]any{}, []string{}
 		s[name] = nil // a type that has itself
@@ -145,6 +149,8 @@ func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]s
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Pointer: // all of it is there, or nothing
+			s.fields(f.Type.Elem(), properties, new([]string))
 		case f.Anonymous && name == "":
 			s.fields(f.Type, properties, required)
 		default:
@@ -153,6 +159,9 @@ func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]s
 			}
 			properties[name] = s.of(f.Type)
 			if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
+				if f.Type.Kind() == reflect.Pointer {
+					properties[name] = map[string]any{"anyOf": []any{properties[name], map[string]any{"type": "null"}}}
+				}
 				*required = append(*required, name)
 			}
 		}
@@ -376,7 +385,7 @@ func TestRepliesAreDocumented(t *testing.T) {
 	for _, rule := range httpapi.NSQDRules() {
 		route, _ := httpapi.DescriptionOf(rule.Method, rule.Path)
 		path := strings.Replace(rule.Path, ":opt", "log_level", 1)
-		if strings.HasPrefix(path, "/debug/pprof/") || path == "/metrics" || path == "/ui" || path == "/ui/data" {
+		if strings.HasPrefix(path, "/debug/pprof/") || path == "/metrics" || strings.HasPrefix(path, "/ui") {
 			continue // the handlers are of other packages
 		}
 		r := do(served, rule.Method, path+"?"+queryOf(route), "info")
@@ -417,8 +426,8 @@ func (s *site) full(t *testing.T) http.Handler {
 		Version: "1.3.0", NodeName: "n1", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0),
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
-		Inspector: &replicas{}, Recovery: &replicas{}, Planner: planned{}, Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
-		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Consumers: consumers,
+		Inspector: &replicas{}, Recovery: &replicas{}, Planner: planned{}, Console: newConsole(), Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
+		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Consumers: consumers, Tracer: traced{},
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+root)
@@ -428,7 +437,7 @@ func (s *site) full(t *testing.T) http.Handler {
 
 // queryOf has plausible values of the required arguments of a route.
 func queryOf(route httpapi.Description) string {
-	values := map[string]string{"topic": "t", "channel": "c", "format": "json", "node": "b:1", "order": "true", "to": "earliest", "from": "0", "id": "0123456789abcdef", "partition": "0", "rate": "0", "name": "u", "max_attempts": "3", "user": "u", "cluster": "observe", "partitions": "1"}
+	values := map[string]string{"topic": "t", "channel": "c", "format": "json", "node": "b:1", "order": "true", "to": "earliest", "from": "0", "id": "0123456789abcdef", "partition": "0", "rate": "0", "name": "u", "max_attempts": "3", "user": "u", "cluster": "observe", "partitions": "1", "broker": "n1"}
 	var query []string
 	for _, a := range route.Arguments {
 		if v := values[a.Name]; v != "" && !(a.Name == "topic" && route.Summary == "Give a user rights.") {

@@ -137,6 +137,9 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	a.rate("max_put_rate", "messages", &l.MaxPutRate)
 	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
 	a.window("dedupe_window", &l.DedupeWindowMS)
+	if l.Dedupe = a.Get("dedupe"); l.Dedupe != "" && l.Dedupe != edge.DedupeID && l.Dedupe != edge.DedupeContent {
+		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
+	}
 	l.Malformed = a.err
 	return l
 }
@@ -199,7 +202,7 @@ func readPause(paused bool) func(names) edge.Operation {
 	}
 }
 
-func readSeek(n names) edge.Operation {
+func readSeek(n names) edge.SeekChannel {
 	o := edge.SeekChannel{Topic: n.topic, Channel: n.channel, To: n.values.Get("to"), Partition: -1}
 	if text := n.values.Get("partition"); text != "" {
 		p, err := strconv.ParseUint(text, 10, 16)
@@ -210,6 +213,7 @@ func readSeek(n names) edge.Operation {
 	}
 	a := arguments{Values: n.values}
 	a.boolean("idle", &o.Idle)
+	a.boolean("dry_run", &o.DryRun)
 	if o.Malformed == nil {
 		o.Malformed = a.err
 	}

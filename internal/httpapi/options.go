@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpsub"
@@ -73,6 +74,7 @@ type Backend struct {
 	Directory edge.Directory
 	Inspector edge.Inspector            // nil = no endpoints for the content of replicas
 	Recovery  edge.Recovery             // nil = no unclean recovery
+	Tracer    edge.Tracer               // nil = no endpoint for the state of a message
 	Consumers *httpsub.Sessions         // nil = no endpoints for consumers
 	Producers func() []edge.ClientStats // connections that publish; nil = none
 	Config    Config                    // nil = no options
@@ -82,6 +84,7 @@ type Backend struct {
 	Guard     *guard.Guard              // nil = everybody may do everything
 	Bodies    *budget.Budget            // for large bodies that are being received; nil = no limit
 	Recorder  *metrics.Recorder         // nil = refusals are not counted
+	Console   *console.Console          // nil = no endpoints of the page for operators
 	Browsers  *guard.Browsers           // nil = pages of any origin may do what their user may
 	Log       logrus.FieldLogger
 }

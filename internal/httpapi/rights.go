@@ -38,6 +38,7 @@ var (
 		{Method: "GET", Path: "/ping"},
 		{Method: "GET", Path: "/info", Right: access.Observe},
 		{Method: "GET", Path: "/lookup", Right: access.Discover, Topic: true},
+		{Method: "GET", Path: "/listlookup", Right: access.Observe},
 		{Method: "GET", Path: "/topics", Right: access.Observe},
 		{Method: "GET", Path: "/channels", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/nodes", Right: access.Observe},
@@ -69,6 +70,7 @@ var (
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/v1/topic/append", Right: access.Publish, Topic: true}, // reserved headers: see mayReserve
 		{Method: "GET", Path: "/v1/topic/peek", Right: access.Consume, Topic: true, Channel: peekChannel},
+		{Method: "GET", Path: "/v1/trace", Right: access.Consume, Topic: true, Channel: peekChannel},
 		{Method: "POST", Path: "/v1/consume", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/v1/finish", Right: access.Consume, Topic: true, named: true},
 		{Method: "POST", Path: "/v1/requeue", Right: access.Consume, Topic: true, named: true},
@@ -103,7 +105,11 @@ var (
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
-		{Method: "GET", Path: "/ui"}, // the page without anything on it
+		{Method: "GET", Path: "/ui"}, // the console's files: nothing about the cluster is in them
+		{Method: "GET", Path: "/ui/app.js"},
+		{Method: "GET", Path: "/ui/app.css"},
+		{Method: "GET", Path: "/ui/icon.svg"},
+		{Method: "GET", Path: "/ui/licences"},
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
 	lookupRules = []Rule{
@@ -116,7 +122,9 @@ var (
 )
 
 // NSQDRules and LookupRules are what the two handlers serve, for docs/SECURITY.md.
-func NSQDRules() []Rule { return slices.Concat(commonRules, nsqdRules, userRules) }
+func NSQDRules() []Rule {
+	return slices.Concat(commonRules, nsqdRules, userRules, consoleRules, sessionRules)
+}
 
 // LookupRules are the rules of the separate lookup port.
 func LookupRules() []Rule { return slices.Concat(commonRules, lookupRules) }

@@ -43,7 +43,12 @@ func NSQD(o Options, b Backend) http.Handler {
 	a.plansOnly(get)
 	a.channelsOnly(get, post)
 	a.usersOnly(get, post)
+	a.consoleOnly(get)
+	a.sessionsOnly(r)
 	a.consumersOnly(r)
+	if b.Tracer != nil {
+		get("/v1/trace", a.trace)
+	}
 	a.debug(r, "/debug/pprof/")
 	a.lookupOnly(get, post)
 	get("/v1/cluster", a.cluster)

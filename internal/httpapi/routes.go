@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
@@ -101,6 +102,7 @@ var (
 		number("max_put_rate", "messages a second and broker; 0: no limit"),
 		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
 		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
+		text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
@@ -125,6 +127,12 @@ var (
 		text("cluster", "instead of topic: observe or administer"),
 	}
 )
+
+// ofPage are the arguments of a list with pages.
+var ofPage = []Argument{
+	text("search", "a part of the name, in capitals or not"), text("sort", "name (default), depth, lag or rate"), text("order", "asc or desc; default: asc for names, otherwise desc"),
+	number("offset", "leave out this many rows"), number("limit", "at most this many rows, 1 to 500 (50)"),
+}
 
 // The answers of JSON that have no type elsewhere.
 type (
@@ -171,6 +179,32 @@ type (
 		Touched int `json:"touched"`
 	}
 
+	// partitionsReply is the answer to /lookup?metainfo=true.
+	partitionsReply struct {
+		Channels   []string                 `json:"channels"`
+		Producers  []edge.Producer          `json:"producers"`
+		Partitions map[string]edge.Producer `json:"partitions"`
+		Meta       topicMeta                `json:"meta"`
+	}
+	topicMeta struct {
+		PartitionNum  int  `json:"partition_num"`
+		Replica       int  `json:"replica"`
+		ExtendSupport bool `json:"extend_support"`
+	}
+	lookupNodes struct {
+		Nodes  []lookupNode `json:"lookupdnodes"`
+		Leader lookupNode   `json:"lookupdleader"`
+	}
+	// lookupNode has the names of the fork's client.
+	lookupNode struct {
+		ID       string `json:"ID"`
+		NodeIP   string `json:"NodeIp"`
+		TCPPort  string `json:"TcpPort"`
+		HTTPPort string `json:"HttpPort"`
+		RPCPort  string `json:"RpcPort"`
+		Epoch    int64  `json:"Epoch"`
+	}
+
 	lookupReply struct {
 		Channels  []string        `json:"channels"`
 		Producers []edge.Producer `json:"producers"`
@@ -210,8 +244,12 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/cluster":              {Summary: "Brokers, topics and partitions of the cluster, with their leaders and replicas.", Reply: edge.ClusterView{}},
 	http.MethodPost + " /v1/cluster/balance":     {Summary: "Spread replicas and leaderships over the brokers.", Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: edge.Digest{}, Codes: []string{"INVALID_REQUEST"}},
-	http.MethodGet + " /ui":                      {Summary: "The page for operators, without data.", Lenient: true, Reply: ""},
-	http.MethodGet + " /ui/data":                 {Summary: "The data of the page.", Lenient: true, Reply: map[string]any{}},
+	http.MethodGet + " /ui":                      {Summary: "The web console, without data.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/app.js":               {Summary: "The console's program.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/app.css":              {Summary: "The console's style.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/icon.svg":             {Summary: "The console's icon.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/licences":             {Summary: "The licences of the console's libraries.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ui/data":                 {Summary: "An overview for scripts of earlier builds.", Lenient: true, Reply: map[string]any{}},
 	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{ofNode, boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
 
 	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: ofMove, Reply: edge.Plan{}, Uses: outcome.OfRequests, Codes: needTopic},
@@ -240,6 +278,11 @@ var routes = map[string]Description{
 		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
 	},
 
+	http.MethodGet + " /v1/trace": {
+		Summary:   "The state of one message in the log and in every channel, as its leader has it now.",
+		Arguments: []Argument{ofTopic, text("id", "the id of the message").must()},
+		Reply:     edge.MessageTrace{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "MISSING_ARG_ID", "INVALID_ARG_ID"},
+	},
 	http.MethodPost + " /v1/consume": {
 		Summary: "Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.",
 		Arguments: []Argument{
@@ -267,11 +310,12 @@ var routes = map[string]Description{
 	http.MethodPost + " /channel/unpause":  {Summary: "Deliver again.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
 	http.MethodPost + " /channel/setorder": {Summary: "Make a channel ordered, or unordered.", Arguments: []Argument{ofTopic, ofChannel, {Name: "order", Kind: Boolean, Help: "true: one message of a partition is in flight at a time", Required: true}}, Uses: outcome.OfRequests, Codes: badNames},
 
-	http.MethodGet + " /lookup":   {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodGet + " /topics":   {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
-	http.MethodGet + " /channels": {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
-	http.MethodGet + " /nodes":    {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
-	http.MethodGet + " /debug":    {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
+	http.MethodGet + " /lookup":     {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic, boolean("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require it"), ofPartition, text("access", "w or r, of clients of the fork; without effect")}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /listlookup": {Summary: "The addresses of the lookup API, for clients of the fork: every broker.", Lenient: true, Reply: lookupNodes{}},
+	http.MethodGet + " /topics":     {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
+	http.MethodGet + " /channels":   {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
+	http.MethodGet + " /nodes":      {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
+	http.MethodGet + " /debug":      {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
 
 	http.MethodGet + " /v1/topic/peek": {
 		Summary: "Messages of a topic, consumed or not. No channel notices.",
@@ -296,8 +340,8 @@ var routes = map[string]Description{
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers")},
-		Uses:      outcome.OfRequests, Codes: badNames,
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
+		Reply:     edge.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/policy": {
 		Summary: "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",
@@ -329,6 +373,34 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/acl/grant":  {Summary: "Give a user rights.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
 	http.MethodPost + " /v1/acl/revoke": {Summary: "Take rights from a user.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
 	http.MethodGet + " /v1/audit":       {Summary: "The last audited actions at this broker, oldest first.", Reply: AuditView{}},
+
+	http.MethodGet + " /v1/session":         {Summary: "The client of this request, for a page: its identity, and whether it may observe and administer.", Reply: SessionView{}},
+	http.MethodPost + " /v1/session":        {Lenient: true, Summary: "Sign in with Authorization: Bearer SECRET. The answer sets a cookie that stands for the secret at this broker for 12 hours; 409 LOGIN_DISABLED while there are no users.", Reply: SessionView{}},
+	http.MethodPost + " /v1/session/logout": {Lenient: true, Summary: "End the session of the cookie."},
+
+	http.MethodGet + " /v1/console/overview":  {Summary: "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the last hour. As all of /v1/console/, any broker answers for all, and names those that gave no answer.", Reply: console.Overview{}},
+	http.MethodGet + " /v1/console/brokers":   {Summary: "All brokers, with their rates, latencies, disks and connections.", Reply: console.Brokers{}},
+	http.MethodGet + " /v1/console/broker":    {Summary: "A broker: its partitions, its events, and whether it may be stopped now.", Arguments: []Argument{text("broker", "the broker").must()}, Reply: console.BrokerDetail{}, Codes: []string{"MISSING_ARG_BROKER"}},
+	http.MethodGet + " /v1/console/topics":    {Summary: "Topics, in pages.", Arguments: ofPage, Reply: console.Topics{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/console/topic":     {Summary: "A topic with its channels and partitions.", Arguments: []Argument{ofTopic}, Reply: console.TopicDetail{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/console/channels":  {Summary: "Channels, in pages.", Arguments: append([]Argument{text("topic", "channels of this topic alone")}, ofPage...), Reply: console.Channels{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/console/channel":   {Summary: "A channel: its clients, its oldest message, and its state in each partition.", Arguments: []Argument{ofTopic, ofChannel}, Reply: console.ChannelDetail{}, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodGet + " /v1/console/partition": {Summary: "A partition: its replicas with their ends and lags, and its history.", Arguments: []Argument{ofTopic, ofPartition.must()}, Reply: console.PartitionDetail{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "INVALID_ARG_PARTITION"}},
+	http.MethodGet + " /v1/console/events": {
+		Summary: "The events of the last 24 hours, the newest first: elections, changes of in-sync sets, alarms, brokers that come and go; for administrators of the cluster also the audit.",
+		Arguments: []Argument{
+			number("since_ms", "events after this time alone, unix ms"), text("kind", "these kinds alone, separated by commas"), text("topic", "of this topic alone"),
+			text("broker", "about this broker alone"), number("limit", "at most this many, 1 to 1000 (200)"),
+		},
+		Reply: console.Events{}, Uses: outcome.OfRequests,
+	},
+	http.MethodGet + " /v1/console/series": {
+		Summary: "The last hour in steps of ten seconds: of the cluster, a broker, a topic or a channel. null is a point without a value.",
+		Arguments: []Argument{
+			text("topic", "a topic"), text("channel", "a channel of the topic"), text("broker", "a broker"), number("minutes", "the last minutes, 1 to 60 (60)"),
+		},
+		Reply: console.Series{}, Uses: outcome.OfRequests,
+	},
 
 	http.MethodGet + " /debug/pprof":              profile("The profiles of the process."),
 	http.MethodGet + " /debug/pprof/":             profile("The profiles of the process."),

@@ -58,7 +58,7 @@ func repositoryFiles(t *testing.T) (names []string) {
 			return err
 		}
 		switch {
-		case d.IsDir() && rel != "." && rel != ".ci" && (strings.HasPrefix(d.Name(), ".") || built[rel]):
+		case d.IsDir() && rel != "." && rel != ".ci" && (strings.HasPrefix(d.Name(), ".") || built[rel] || d.Name() == "node_modules"):
 			return filepath.SkipDir
 		case !d.IsDir():
 			names = append(names, filepath.ToSlash(rel))

@@ -13,14 +13,14 @@ var rooms = []string{
 
 // edges are the packages between sockets and the broker.
 var edges = []string{
-	"internal/server", "internal/protocol", "internal/httpapi", "internal/httpsub", "internal/lookup", "internal/webui", "internal/auth", "internal/guard", "internal/statsd",
+	"internal/server", "internal/protocol", "internal/httpapi", "internal/httpsub", "internal/lookup", "internal/webui", "internal/console", "internal/auth", "internal/guard", "internal/statsd",
 }
 
 // layers lists the directories from the bottom to the top (docs/ARCHITECTURE.md has the
 // picture). A package imports packages of lower layers, and of its own layer; Go itself refuses
 // cycles among them. The longest match counts.
 var layers = [][]string{
-	{"internal/ident", "internal/outcome", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/nodefile", "internal/lint", "internal/sleep", "internal/signal", "internal/tasks", "internal/datapath", "internal/nonblock", "internal/inflight", "internal/budget", "internal/stopwatch", "internal/ratelimit", "internal/peerport", "internal/msgstream", "internal/testkit"},
+	{"internal/ident", "internal/outcome", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/nodefile", "internal/lint", "internal/sleep", "internal/signal", "internal/tasks", "internal/datapath", "internal/nonblock", "internal/inflight", "internal/budget", "internal/stopwatch", "internal/ratelimit", "internal/events", "internal/peerport", "internal/msgstream", "internal/testkit"},
 	{"commitlog", "internal/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"},
 	{"internal/store", "internal/edge", "coordinator/meta", "internal/access"},
 	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement", "coordinator/calls", "coordinator/origin", "coordinator/deadletter", "coordinator/gateway/wire", "internal/health"},

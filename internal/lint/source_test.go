@@ -69,7 +69,7 @@ func parse() (out []source, err error) {
 		if d.IsDir() {
 			hidden := strings.HasPrefix(d.Name(), ".") && name != root
 			_, err := os.Stat(filepath.Join(name, "go.mod"))
-			if hidden || err == nil && name != root || d.Name() == "testdata" || d.Name() == "bin" {
+			if hidden || err == nil && name != root || d.Name() == "testdata" || d.Name() == "bin" || d.Name() == "node_modules" {
 				return filepath.SkipDir
 			}
 			return nil

@@ -36,6 +36,7 @@ type conn struct {
 	armed       time.Time // time of the last change of the read deadline
 	params      [][]byte  // of the current command
 	topic       string    // of the last put: saves an allocation per put
+	partition   int       // of the current put; -1 = any
 	admitted    string    // topic of the last admitted put: that topic exists
 	scratch     []byte    // body of the last DPUB
 	identified  bool
@@ -46,6 +47,7 @@ type conn struct {
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client needs no login any more, see armLogin
 	late        bool   // the read deadline is that of the login
+	heartbeats  bool   // the last command was the answer to a heartbeat
 	sub         edge.Subscription
 	filter      string // that the client requires of its channel; "" = none
 	noFilter    string // why no channel can have the filter that the client requires
@@ -65,8 +67,9 @@ type conn struct {
 	consumes atomic.Pointer[subscribed]
 
 	// The reader and /stats share these.
-	since     time.Time // never changes
-	user      string    // counted in Handler.mu.users, which guards it; "" = none
+	since     time.Time    // never changes
+	active    atomic.Int64 // when the reader last handled a command that was no answer to a heartbeat, unix ns
+	user      string       // counted in Handler.mu.users, which guards it; "" = none
 	about     atomic.Pointer[about]
 	published atomic.Pointer[pubCount]
 	messages  atomic.Uint64
@@ -95,6 +98,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
 	c.in = newInput(creditReader{c, raw})
 	c.about.Store(defaultAbout(raw))
+	c.active.Store(c.since.UnixNano())
 	c.begin()
 	return c
 }
@@ -167,7 +171,7 @@ func (c *conn) read(ctx context.Context) error {
 		if err != nil {
 			return c.tooLate(err) // nil if closed, or silent for too long: no error frame
 		}
-		c.params = splitParams(line, c.params[:0])
+		c.params, c.heartbeats = splitParams(line, c.params[:0]), false
 		if err = c.command(ctx); err != nil {
 			err = c.refuse(ctx, err)
 		}
@@ -205,6 +209,9 @@ func (c *conn) arm() {
 		return
 	}
 	c.armed = time.Now()
+	if !c.heartbeats {
+		c.active.Store(c.armed.UnixNano())
+	}
 	var deadline time.Time
 	if c.heartbeat > 0 {
 		deadline = c.armed.Add(2 * c.heartbeat)
@@ -283,6 +290,7 @@ func (c *conn) command(ctx context.Context) error {
 	case "TOUCH":
 		return c.touch()
 	case "NOP":
+		c.heartbeats = true
 		return nil
 	case "SUB":
 		return c.subscribe(ctx)

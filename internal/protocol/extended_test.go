@@ -168,7 +168,9 @@ func TestBadExtendedCommands(t *testing.T) {
 		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":0}`, "b")):                            "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
 		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":1.5}`, "b")):                          "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
 		"PUB_EXT t\n" + sized(ext(`{"##ttl_ms":1e99}`, "b")):                         "E_INVALID_JSON_HEADER PUB_EXT ##ttl_ms must be a number of milliseconds, 1 to 4398046511104",
-		"PUB_EXT t 1\n" + sized(ext("{}", "b")):                                      "E_BAD_PARTITION PUB_EXT takes no partition: ##key in the header of PUB_EXT chooses it",
+		"PUB_EXT t x\n" + sized(ext("{}", "b")):                                      "E_BAD_PARTITION PUB_EXT partition \"x\" is not valid",
+		"PUB_TRACE t 1024\n" + sized(tracedBody(1, "b")):                             "E_BAD_PARTITION PUB_TRACE partition \"1024\" is not valid",
+		"MPUB_EXT t -2\n" + multi(ext("{}", "b")):                                    "E_BAD_PARTITION MPUB_EXT partition \"-2\" is not valid",
 		"PUB_TRACE t\n" + sized("12345678"):                                          "E_BAD_MESSAGE PUB_TRACE no body after the trace id",
 		"MPUB_TRACE t\n" + multi(tracedBody(1, "x"), "1"):                            "E_BAD_MESSAGE MPUB_TRACE no body after the trace id",
 		"MPUB_EXT t\n" + multi(ext(`{"##key":"a"}`, "x"), ext(`{"##key":"b"}`, "x")): "E_INVALID_JSON_HEADER MPUB_EXT messages of one put must have the same ##key",
@@ -192,5 +194,50 @@ func TestBadExtendedCommands(t *testing.T) {
 		c := newBroker(t).dial()
 		c.send(command)
 		c.fatal(want)
+	}
+}
+
+// TestPutsNameAPartition: clients of the fork name the partition of a put, or -1. Stock commands ignore a parameter that is no
+// number, as stock NSQ does.
+func TestPutsNameAPartition(t *testing.T) {
+	b := newBroker(t)
+	p := b.dial()
+	sequence := uint64(0)
+	ok := func(command string, messages int) {
+		p.send(command)
+		p.response("OK")
+		sequence += uint64(messages)
+	}
+	for _, partition := range []string{"", " 0", " -1", " default"} {
+		ok("PUB t"+partition+"\n"+sized("b"), 1)
+		ok("MPUB t"+partition+"\n"+multi("b", "c"), 2)
+	}
+	for _, partition := range []string{"", " 0", " -1"} {
+		ok("PUB_EXT t"+partition+"\n"+sized(ext("{}", "b")), 1)
+		ok("MPUB_EXT t"+partition+"\n"+multi(ext("{}", "b")), 1)
+		p.send("PUB_TRACE t" + partition + "\n" + sized(tracedBody(7, "one")))
+		p.response(tracedAnswer(sequence, 7, 3))
+		sequence++
+	}
+	for _, command := range []string{"PUB t 1\n" + sized("b"), "PUB_EXT t 1\n" + sized(ext("{}", "b")), "PUB_TRACE t 1\n" + sized(tracedBody(7, "one"))} {
+		p.send(command)
+		p.error("E_PUB_FAILED PUB failed invalid argument: partition must be 0 to 0, not stored")
+	}
+	ok("PUB t\n"+sized("b")+"PUB t 0\n"+sized("b")+"PUB t\n"+sized("b"), 1)
+	p.response("OK")
+	p.response("OK")
+}
+
+// TestSubscriptionsNameAPartition: SUB, SUB_ADVANCED and SUB_ORDERED with a partition, and with -1.
+func TestSubscriptionsNameAPartition(t *testing.T) {
+	for command, want := range map[string]int{
+		"SUB t ch": -1, "SUB t ch 3": 3, "SUB t ch -1": -1, "SUB t ch x": -1, "SUB_ADVANCED t ch -1": -1, "SUB_ADVANCED t ch 2": 2, "SUB_ORDERED t ch 1": 1, "SUB_ORDERED t ch -1": -1,
+	} {
+		asked := &asking{}
+		b := newBroker(t, func(s *setup) { asked.Subscribers, s.backend.Subscribers = s.backend.Subscribers, asked })
+		c := b.dial()
+		c.send(command + "\n")
+		c.response("OK")
+		require.Equal(t, want, asked.last.Partition, command)
 	}
 }

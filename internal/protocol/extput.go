@@ -54,7 +54,7 @@ func (t *trace) answer(r edge.PutResult) []byte {
 // pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the
 // command.
 func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
-	if err := c.noPartition(verb); err != nil {
+	if err := c.readPartition(verb); err != nil {
 		return err
 	}
 	size, err := c.putStart(verb, 2)
@@ -81,7 +81,7 @@ func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
 
 // mpubExtended: MPUB_EXT or MPUB_TRACE, an MPUB of such messages.
 func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
-	if err := c.noPartition(verb); err != nil {
+	if err := c.readPartition(verb); err != nil {
 		return err
 	}
 	var first item
@@ -116,13 +116,25 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	return c.publishKeyed(ctx, a, first.key, draft)
 }
 
-// noPartition refuses the partition parameter, which stock commands ignore: a client that
-// names a partition relies on it.
-func (c *conn) noPartition(verb string) error {
-	if len(c.params) > 2 {
-		return fatal(codeBadPartition, "%s takes no partition: %s in the header of PUB_EXT chooses it", verb, headerKey)
+// readPartition reads the partition parameter of an extended put: its number, or -1 for any.
+func (c *conn) readPartition(verb string) error {
+	if c.partition = c.partitionAt(2); len(c.params) > 2 && c.partition < 0 && string(c.params[2]) != "-1" {
+		return fatal(codeBadPartition, "%s partition %q is not valid", verb, c.params[2])
 	}
 	return nil
+}
+
+// partitionAt is the partition in a parameter: its number, or -1 if there is none. Stock clients send no
+// such parameter, and stock NSQ ignores any.
+func (c *conn) partitionAt(i int) int {
+	if len(c.params) <= i {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(c.params[i]), 10, 10)
+	if err != nil {
+		return -1
+	}
+	return int(n)
 }
 
 func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (item, error) {

@@ -43,7 +43,7 @@ func (c *conn) subscribeAdvanced(ctx context.Context) error {
 // it.
 func (c *conn) attachPositioned(ctx context.Context, verb string, r edge.SubscribeRequest, params [][]byte) error {
 	r.Partition = -1
-	if len(params) > 0 {
+	if len(params) > 0 && string(params[0]) != "-1" {
 		n, err := strconv.ParseUint(string(params[0]), 10, 10) // unlike decimal: an empty string is refused
 		if err != nil {
 			return fatal(codeBadPartition, "%s partition %q is not valid", verb, params[0])

@@ -14,6 +14,7 @@ const maxBodyHint = 256 << 10
 // whole put. Only the sizes of the messages steer the parse; the size of the body is checked
 // for its range.
 func (c *conn) mpub(ctx context.Context) error {
+	c.partition = c.partitionAt(2)
 	draft, err := c.multi(ctx, "MPUB", func(draft *queue.DraftBuilder, size int) error {
 		if c.in.read(draft.Grow(size)) != nil {
 			return fatal(codeBadMessage, "MPUB failed to read message body")

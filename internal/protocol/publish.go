@@ -25,6 +25,7 @@ const messageOverhead = 5
 
 // pub: PUB <topic>\n, then one message.
 func (c *conn) pub(ctx context.Context) error {
+	c.partition = c.partitionAt(2)
 	size, err := c.putStart("PUB", 2)
 	if err != nil {
 		return err
@@ -32,7 +33,10 @@ func (c *conn) pub(ctx context.Context) error {
 	if err := c.authorizePut(ctx, "PUB", size); err != nil {
 		return err
 	}
-	count, total := c.pubRun(size)
+	count, total := 1, size
+	if c.partition < 0 { // those behind it name none
+		count, total = c.pubRun(size)
+	}
 	early := c.admitsEarly(size)
 	if early {
 		if err := c.admit(ctx, total); err != nil {
@@ -71,6 +75,7 @@ func (c *conn) readRun(draft *queue.DraftBuilder, count, size int) error {
 
 // dpub: DPUB <topic> <defer_ms>\n, then one message.
 func (c *conn) dpub(ctx context.Context) error {
+	c.partition = -1
 	if len(c.params) < 3 {
 		return fatal(codeInvalid, "DPUB insufficient number of parameters")
 	}
@@ -280,6 +285,10 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 		return err
 	}
 	c.countPublished(draft.Count())
+	if c.partition >= 0 {
+		c.h.backend.Publisher.PublishAt(c.topic, c.partition, draft.Draft(ident.RequestID{}), s)
+		return nil
+	}
 	c.h.backend.Publisher.Publish(c.topic, key, draft.Draft(ident.RequestID{}), s)
 	return nil
 }

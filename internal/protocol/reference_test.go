@@ -44,14 +44,14 @@ var described = map[string][2]string{
 	"IDENTIFY":     {"`IDENTIFY`, size, JSON", "the client's name and what it asks for; the answer is JSON with `feature_negotiation`, else `OK`"},
 	"AUTH":         {"`AUTH`, size, secret", "log in with the token of a user, or with a secret of the auth service"},
 	"NOP":          {"`NOP`", "the answer to a heartbeat; has no answer"},
-	"PUB":          {"`PUB TOPIC`, size, body", "publish a message; `OK` when it is committed"},
-	"MPUB":         {"`MPUB TOPIC`, size, count, messages", "publish several messages: all are stored, or none"},
+	"PUB":          {"`PUB TOPIC [PARTITION]`, size, body", "publish a message; `OK` when it is committed"},
+	"MPUB":         {"`MPUB TOPIC [PARTITION]`, size, count, messages", "publish several messages: all are stored, or none"},
 	"DPUB":         {"`DPUB TOPIC MS`, size, body", "publish a message that consumers receive MS milliseconds later"},
-	"PUB_EXT":      {"`PUB_EXT TOPIC`, size, header, body", "publish a message with a [header](#headers)"},
-	"MPUB_EXT":     {"`MPUB_EXT TOPIC`, size, count, messages", "an `MPUB` of messages with headers; all have the same `##key`"},
-	"PUB_TRACE":    {"`PUB_TRACE TOPIC`, size, trace id, body", "publish a message; the answer has its [position](#positions)"},
-	"MPUB_TRACE":   {"`MPUB_TRACE TOPIC`, size, count, messages", "an `MPUB` of messages with trace ids; the answer has the position of the first"},
-	"SUB":          {"`SUB TOPIC CHANNEL`", "receive the messages of a channel"},
+	"PUB_EXT":      {"`PUB_EXT TOPIC [PARTITION]`, size, header, body", "publish a message with a [header](#headers)"},
+	"MPUB_EXT":     {"`MPUB_EXT TOPIC [PARTITION]`, size, count, messages", "an `MPUB` of messages with headers; all have the same `##key`"},
+	"PUB_TRACE":    {"`PUB_TRACE TOPIC [PARTITION]`, size, trace id, body", "publish a message; the answer has its [position](#positions)"},
+	"MPUB_TRACE":   {"`MPUB_TRACE TOPIC [PARTITION]`, size, count, messages", "an `MPUB` of messages with trace ids; the answer has the position of the first"},
+	"SUB":          {"`SUB TOPIC CHANNEL [PARTITION]`", "receive the messages of a channel"},
 	"SUB_ORDERED":  {"`SUB_ORDERED TOPIC CHANNEL [PARTITION]`", "receive the messages of an ordered channel, with their [positions](#positions); the channel becomes ordered"},
 	"SUB_ADVANCED": {"`SUB_ADVANCED TOPIC CHANNEL [PARTITION] [START]`", "receive messages with their [positions](#positions); START moves the channel if it has no other consumer"},
 	"RDY":          {"`RDY N`", "at most N messages may be in flight to this client"},
@@ -84,6 +84,7 @@ fields; it refuses a value of another form with ` + "`E_INVALID_JSON_HEADER`" + 
 | field | value | meaning |
 |---|---|---|
 | ` + "`##key`" + ` | text | all puts with one key go to one partition, in their order |
+| ` + "`##id`" + ` | text | a message that is published again under its id, within the ` + "`dedupe_window`" + ` of the topic, is not stored again. ` + "`MPUB_EXT`" + ` of several takes a ` + "`##key`" + `, too |
 | ` + "`##ttl_ms`" + ` | a number above 0 | a consumer that has not received the message after so many milliseconds does not receive it |
 | ` + "`##trace_id`" + ` | a decimal in a string | the answer has the position of the message |
 | ` + "`##only_channel`" + ` | a channel | no other channel receives the message. Once there are users, this takes the right to administer the topic |

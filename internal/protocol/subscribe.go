@@ -15,7 +15,7 @@ var errBadName = errors.New("protocol: invalid name")
 
 // subscribe: SUB <topic> <channel>\n.
 func (c *conn) subscribe(ctx context.Context) error {
-	return c.attach(ctx, "SUB", edge.SubscribeRequest{Partition: -1})
+	return c.attach(ctx, "SUB", edge.SubscribeRequest{Partition: c.partitionAt(3)})
 }
 
 // attach checks the connection's state and the names and opens the subscription.

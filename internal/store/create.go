@@ -8,6 +8,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/lockstepmq/lockstep/commitlog"
@@ -73,8 +74,8 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 }
 
 // Create creates an empty partition with a new store id. It is durable on return. Create reuses a
-// folder that an interrupted Create left. Errors: ErrExists, or an error of the disk, which stops
-// the store.
+// folder that an interrupted Create left. Errors: ErrExists; ErrDiskFull, after which Create may be
+// called again; or another error of the disk, which stops the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
 		return nil, fmt.Errorf("%w: %s", ErrExists, id)
@@ -84,6 +85,9 @@ func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	}
 	p, err := s.create(topic, id)
 	if err != nil {
+		if isFull(err) && !errors.Is(err, errFolder) {
+			return nil, fmt.Errorf("%w: %w", ErrDiskFull, err)
+		}
 		s.fail(err)
 		return nil, err
 	}
@@ -127,9 +131,22 @@ func newSlot() uint64 {
 // syncFolders makes a partition's folder durable, with all folders above it.
 func (s *Store) syncFolders(p *Partition) error {
 	for _, d := range []string{p.dir, path.Dir(p.dir), s.topicsDir()} {
-		if err := s.o.FS.SyncDir(d); err != nil {
+		if err := syncDir(s.o.FS, d); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
+	}
+	return nil
+}
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// errFolder is a failed sync of a folder. It must not be repeated, not even after the disk was full:
+// the second one may succeed without the lost entries.
+var errFolder = errors.New("sync the folder")
+
+func syncDir(fs vfs.FS, dir string) error {
+	if err := fs.SyncDir(dir); err != nil {
+		return fmt.Errorf("%w %s: %w", errFolder, dir, err)
 	}
 	return nil
 }

@@ -726,3 +726,48 @@ func rewritten(fs vfs.FS, name string, size int64) error {
 	}
 	return errors.Join(err, f.Close())
 }
+
+// TestCreateOnAFullDisk finds no space at each call of Create in turn. Either the store stops, or
+// Create works once there is room, and what the partition then acknowledges survives a power cut.
+func TestCreateOnAFullDisk(t *testing.T) {
+	goesOn, stops := 0, 0
+	for n := int64(1); ; n++ {
+		mem := vfs.NewMemory()
+		var calls atomic.Int64
+		var full atomic.Bool
+		s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+			if full.Load() && calls.Add(1) >= n {
+				return syscall.ENOSPC
+			}
+			return nil
+		})))
+		full.Store(true)
+		_, err := s.Create("t", ident.Partition{Topic: 1})
+		full.Store(false)
+		if err == nil {
+			require.NoError(t, s.Err())
+			break
+		}
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		select {
+		case <-s.Failed():
+			require.Error(t, s.Err())
+			require.NotErrorIs(t, err, ErrDiskFull)
+			stops++
+			continue
+		default:
+			require.ErrorIs(t, err, ErrDiskFull)
+			goesOn++
+		}
+		p, err := s.Create("t", ident.Partition{Topic: 1})
+		require.NoError(t, err)
+		m := &model{p: p, borders: []border{{}}}
+		m.put(t, s, 1, 100)
+		again := reopen(t, testOptions(mem.CrashClone(rand.New(rand.NewPCG(1, uint64(n))))))
+		require.Len(t, again.Partitions(), 1)
+		require.Equal(t, p.StoreID(), again.Partitions()[0].StoreID())
+		require.Equal(t, m.end().at, again.Partitions()[0].Restored().End)
+	}
+	require.GreaterOrEqual(t, goesOn, 4, "folders, file, write, sync")
+	require.GreaterOrEqual(t, stops, 3, "syncs of the folders")
+}

@@ -16,7 +16,7 @@ import (
 // A damaged directory opens: doubtful partitions get a new store id, so that the cluster does not
 // count them as in sync, and the log says so.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o.withDefaults(), damaged: make(chan struct{}, 1)}
+	s := &Store{o: o.withDefaults(), damaged: make(chan struct{}, 1), failed: make(chan struct{})}
 	s.noSync.Store(o.NoSync)
 	s.files = vfs.NewCache(s.o.FS, s.o.OpenFiles)
 	s.pendingPool.New = func() any { return &pendingSubmit{} }

@@ -36,6 +36,8 @@ var (
 	ErrExists = errors.New("store: the partition exists")
 	// ErrUnknown means that the partition is not in this store.
 	ErrUnknown = errors.New("store: no such partition")
+	// ErrDiskFull means that Create found no space. Nothing was created, and the store goes on.
+	ErrDiskFull = errors.New("store: the disk is full")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("store: closed")
 )
@@ -88,6 +90,7 @@ type Store struct {
 	tails     tails
 	readCache readCache
 	damaged   chan struct{} // capacity 1: a range went into quarantine
+	failed    chan struct{} // closed by the first error that stops the store
 
 	noSync atomic.Bool // stated by a checkpoint for the groups that follow it
 	modes  sync.Mutex  // held by SetSync
@@ -180,12 +183,16 @@ func (s *Store) Err() error {
 	return s.mu.err
 }
 
+// Failed is closed when an error has stopped the store: Err returns it.
+func (s *Store) Failed() <-chan struct{} { return s.failed }
+
 // fail stops the store with its first error.
 func (s *Store) fail(err error) {
 	s.mu.Lock()
 	first := s.mu.err == nil && !s.mu.closed
 	if s.mu.err == nil {
 		s.mu.err = err
+		close(s.failed)
 	}
 	s.mu.Unlock()
 	if first {

@@ -1,15 +1,20 @@
-// Package webui is a page for operators at /ui: brokers, topics, channels and their problems.
-// The browser refreshes it every two seconds.
+// Package webui is the web console at /ui. Its TypeScript sources are in src; make ui builds the
+// files in dist, which are part of the repository and of the binary, so that no other build needs
+// npm. TestDistIsBuiltFromTheSources compares them.
 //
-// The page is read-only. It is one file without external resources, so that it works on a
-// network without access to the internet.
+// Invariants:
 //
-// If a broker does not answer, the page shows the others without its numbers.
+//  1. The console asks no other host: it works on a network without access to the internet.
+//  2. Its files hold nothing about the cluster, so that a browser gets them before a sign-in. The
+//     data come from the routes of internal/httpapi, with the rights of each.
+//  3. No script or style stands in the page itself: the Content-Security-Policy refuses them.
+//
+// /ui/data is the overview for scripts of earlier builds. If a broker does not answer, it shows the
+// others without its numbers.
 package webui
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -21,33 +26,23 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-//go:embed page.html
-var page []byte
-
 // askTimeout bounds the wait for one broker's statistics.
 const askTimeout = time.Second
 
-// Cluster is the part of the serving broker that the page needs.
+// Cluster is the part of the serving broker that the overview needs.
 type Cluster interface {
 	Cluster() edge.ClusterView
 	// TopicsLedBy returns the statistics of the topics that a broker leads.
 	TopicsLedBy(ctx context.Context, n ident.Node) ([]edge.TopicStats, error)
 }
 
-// Handler serves the page and its data.
+// Handler serves the overview for scripts.
 type Handler struct{ cluster Cluster }
 
 // New makes a handler.
 func New(c Cluster) *Handler { return &Handler{cluster: c} }
 
-// Page is GET /ui.
-func (h *Handler) Page(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-	_, _ = w.Write(page) // the client may have left
-}
-
-// Overview is the data of the page.
+// Overview is the answer of /ui/data.
 type Overview struct {
 	Cluster edge.ClusterView  `json:"cluster"`
 	Topics  []edge.TopicStats `json:"topics"` // reported by their leaders; a topic has one entry for each leader

@@ -193,6 +193,32 @@ func (c *Cursor) Restore(start ident.Sequence, p Progress) {
 	c.ClearDelta()
 }
 
+// Moves counts the messages that a Seek would skip and repeat. first is the first message of the log.
+//
+// Skipped: a message below `to` that is not finished. It is in the log, or deferred. A deferred message
+// that was relocated may be below first: it is skipped by every seek.
+// Repeated: a message from `to` on that the cursor has finished or passed, and that the log still has.
+// A message is in neither number if the channel delivers it once in any case: it is from `to` on,
+// and new, in flight or deferred.
+func (c *Cursor) Moves(to, first ident.Sequence) (skipped, repeated uint64) {
+	open, passed := max(c.confirmed, first), max(to, first)
+	if open < to {
+		skipped = uint64(to-open) - c.ranges.countIn(open, to)
+	}
+	if passed < c.confirmed {
+		repeated = uint64(c.confirmed - passed)
+	}
+	repeated += c.ranges.countIn(max(passed, c.confirmed), ident.MaxSequence)
+	for seq := range c.Deferred.All { // settled, and not finished
+		if seq < passed {
+			skipped++
+		} else {
+			repeated--
+		}
+	}
+	return skipped, repeated
+}
+
 // Seek moves the cursor, also back, and forgets all settled ranges and deferred messages.
 func (c *Cursor) Seek(to ident.Sequence) {
 	c.start, c.confirmed = min(c.start, to), to

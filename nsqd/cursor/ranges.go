@@ -157,5 +157,15 @@ func (r *rangeSet) each(f func(Span)) {
 	}
 }
 
+// countIn is the number of sequences from low to high−1 in the set.
+func (r *rangeSet) countIn(low, high ident.Sequence) (n uint64) {
+	r.each(func(s Span) {
+		if from, to := max(s.From, low), min(s.To, high); from < to {
+			n += uint64(to - from)
+		}
+	})
+	return n
+}
+
 // clear empties the set.
 func (r *rangeSet) clear() { *r = rangeSet{} }

@@ -94,9 +94,9 @@ type Batch struct {
 	Time    int64 // unix ns
 	Count   uint32
 	Control uint8
-	Request ident.RequestID
 	// Identified: some of the messages have an Identity.
 	Identified bool
+	Request    ident.RequestID
 }
 
 // Seal fills the header in place, in constant time: it does not touch the payload. The draft's

@@ -42,7 +42,7 @@
 //
 //	offset size field
 //	     0    4 length of the rest of the message
-//	     4    1 flags: 1 trace, 2 deliver-at, 4 header, 8 identity
+//	     4    1 flags: 1 trace, 2 deliver-at, 4 header, 8 identity, 16 with 8: the identity of the whole put
 //	     5    8 trace id               (only with flag 1)
 //	          8 deliver-at, unix ns    (only with flag 2)
 //	          2 header length, n bytes (only with flag 4)

@@ -14,22 +14,113 @@ import (
 // must not be able to find two ids with the same one, for the second message would be taken for the first.
 type Identity [16]byte
 
-// The sources of identities. An id never has the identity of a body.
+// The sources of identities. The identities of two sources are never equal.
 const (
-	domainID   = "id\x00"
-	domainBody = "body\x00"
-	domainPart = "part\x00"
+	domainID      = "id\x00"
+	domainPart    = "part\x00"
+	domainContent = "content\x00"
+	domainCopy    = "copy\x00"
 )
 
 // IdentityOf is the identity of a message with an id.
 func IdentityOf(id []byte) Identity { return identity(domainID, id) }
 
-// IdentityOfBody is the identity of a message in a topic with dedupe=content.
-func IdentityOfBody(body []byte) Identity { return identity(domainBody, body) }
-
 // Part is the identity of message n of a put whose messages have one id together.
 func (x Identity) Part(n int) Identity {
 	return identity(domainPart, binary.LittleEndian.AppendUint32(x[:len(x):len(x)], uint32(n)))
+}
+
+// IdentityOfContent is the identity of a message of a topic that recognises messages by their content:
+// the body, and the key that chooses the partition (nil: none). Headers, delay and life do not count,
+// for a producer that publishes again may set them anew.
+func IdentityOfContent(key, body []byte) (x Identity) {
+	var head [5]byte // whether there is a key, and its length: no two pairs have equal bytes
+	if key != nil {
+		head[0] = 1
+	}
+	binary.LittleEndian.PutUint32(head[1:], uint32(len(key)))
+	h := sha256.New()
+	for _, b := range [][]byte{[]byte(domainContent), head[:], key, body} {
+		_, _ = h.Write(b) // never fails: a hash
+	}
+	copy(x[:], h.Sum(nil))
+	return x
+}
+
+// ByContent is the put in which each message without an identity has that of its content. The put has
+// this key (nil: none). The bytes of a put that needs none are not copied.
+func (d *Draft) ByContent(key []byte) Draft {
+	if d.Control != 0 || d.Whole() || d.wholly() {
+		return *d
+	}
+	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+int(d.Count)*len(Identity{}))}
+	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
+		size := 4 + binary.LittleEndian.Uint32(p)
+		m, _ := decodeMessage(p[4:size])
+		if m.Identity == (Identity{}) {
+			m.Identity = IdentityOfContent(key, m.Body)
+		}
+		_ = out.AddMessage(m) // its header fitted before
+		p = p[size:]
+	}
+	return out.Draft(d.Request)
+}
+
+// wholly reports whether each message has an identity.
+func (d *Draft) wholly() bool {
+	n := uint32(0)
+	d.Identities(func(_ int, x Identity) {
+		if x != (Identity{}) {
+			n++
+		}
+	})
+	return n == d.Count
+}
+
+// Source names a message that is published again in another place.
+type Source struct {
+	Topic     ident.TopicID
+	Partition uint16
+	Sequence  ident.Sequence
+	Channel   string // that the copy comes from, or is for; "": none
+}
+
+// Why a message is published again. The names are part of the identities.
+const (
+	CopyDeadLetter = "dead letter" // it failed too often in the channel
+	CopyRedrive    = "redrive"     // a dead letter, back to the channel
+	CopyOrigin     = "origin"      // import and mirror: the put that begins with it
+)
+
+// IdentityOfCopy is the identity of the copy of a message, so that a copy that was broken off before it
+// was noted is recognised when it is made again.
+func IdentityOfCopy(why string, of Source) Identity {
+	b := append([]byte(why), 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))
+	b = binary.LittleEndian.AppendUint16(b, of.Partition)
+	b = binary.LittleEndian.AppendUint64(b, uint64(of.Sequence))
+	return identity(domainCopy, append(b, of.Channel...))
+}
+
+// Whole reports whether the put has one identity: that of its first message.
+func (d *Draft) Whole() bool {
+	return d.Identified && len(d.Bytes) > HeaderSize+4 && d.Bytes[HeaderSize+4]&messageWhole != 0
+}
+
+// WithoutIdentities is the put without the identities of its messages.
+func (d *Draft) WithoutIdentities() Draft {
+	if !d.Identified {
+		return *d
+	}
+	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes))}
+	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
+		size := 4 + binary.LittleEndian.Uint32(p)
+		m, _ := decodeMessage(p[4:size])
+		m.Identity, m.Whole = Identity{}, false
+		_ = out.AddMessage(m) // its header fitted before
+		p = p[size:]
+	}
+	return out.Draft(d.Request)
 }
 
 func identity(domain string, b []byte) (x Identity) {
@@ -79,24 +170,6 @@ func (d *Draft) Keep(keep func(n int) bool) Draft {
 		p = p[size:]
 	}
 	return out.Draft(d.Request)
-}
-
-// Identify gives each message of a put that has no identity that of its body.
-func (d *Draft) Identify() (Draft, error) {
-	out := NewDraft(len(d.Bytes) + int(d.Count)*len(Identity{}))
-	p := d.Bytes[HeaderSize:]
-	for len(p) > 0 {
-		size := 4 + binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4:size])
-		if m.Identity == (Identity{}) {
-			m.Identity = IdentityOfBody(m.Body)
-		}
-		if err := out.AddMessage(m); err != nil {
-			return Draft{}, err
-		}
-		p = p[size:]
-	}
-	return out.Draft(d.Request), nil
 }
 
 // First is the identity of the first message; false if it has none.

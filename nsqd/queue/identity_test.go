@@ -14,18 +14,29 @@ import (
 // The hash of an id must never change: the window of a log was derived with it.
 func TestIdentitiesStay(t *testing.T) {
 	x := IdentityOf([]byte("order-1"))
-	body, part := IdentityOfBody([]byte("order-1")), x.Part(1)
+	part := x.Part(1)
 	require.Equal(t, goldenID, hex.EncodeToString(x[:]))
-	require.Equal(t, goldenBody, hex.EncodeToString(body[:]))
 	require.Equal(t, goldenPart, hex.EncodeToString(part[:]))
 	require.NotEqual(t, x.Part(0), x.Part(1))
 	require.NotEqual(t, x, x.Part(0))
+
+	content, keyed := IdentityOfContent(nil, []byte("order 1")), IdentityOfContent([]byte("k1"), []byte("order 1"))
+	require.Equal(t, goldenContent, hex.EncodeToString(content[:]))
+	require.Equal(t, goldenKeyed, hex.EncodeToString(keyed[:]))
+	require.NotEqual(t, IdentityOfContent([]byte("k"), []byte("1order 1")), keyed)
+	require.NotEqual(t, IdentityOfContent([]byte{}, []byte("order 1")), content, "an empty key is a key")
+	copied := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing"})
+	require.Equal(t, goldenCopy, hex.EncodeToString(copied[:]))
 }
 
 const (
 	goldenID   = "dcfcdc6ce76c75af034f2e3a5abd856c"
-	goldenBody = "f44458ce817eca78c1081589590bb6e0"
 	goldenPart = "44c9c5533428761f69bf744c646c49cb"
+
+	goldenContent = "9acb66c7bf71fe8b665daf56bf2464dc"
+	goldenKeyed   = "11002e5e009501979765d85838f79a43"
+	goldenCopy    = "df42597e5b1fc217565fb80cedd81bda"
+
 	goldenData = "4c4b4231010200008e0000000300000044b2bd0b0100000004000000000000006400000000000000070000000000000005000000000000000100000000000000020000000000000000000000ac38a6eb1200000008b7fe48acf1769095342dfda9e3fa9869610200000000621e0000000d050000000000000002007b7daef3e8d3b0e714067b65af95ee22898463"
 )
 
@@ -111,4 +122,59 @@ func TestIDInTheHeader(t *testing.T) {
 	for id, valid := range map[string]bool{"": false, "a": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false, "\xff": false} {
 		require.Equal(t, valid, ValidID(id), "%q", id)
 	}
+}
+
+// TestByContent: messages without an id get the identity of their content; the rest of them stays.
+func TestByContent(t *testing.T) {
+	d := identifiedDraft(t)
+	key := []byte("k")
+	by := d.ByContent(key)
+	require.Equal(t, d.Request, by.Request)
+	require.Equal(t, d.Count, by.Count)
+	messages := func(d Draft) []Message {
+		b := d.Seal(ident.Position{}, 1, 0, 5)
+		decoded, _, err := Decode(b.Bytes)
+		require.NoError(t, err)
+		return decoded.Messages(0, 9, nil)
+	}
+	want := messages(identifiedDraft(t))
+	want[1].Identity = IdentityOfContent(key, []byte("b"))
+	require.Equal(t, want, messages(by.Clone()))
+	same := by.ByContent([]byte("another"))
+	require.Same(t, &by.Bytes[0], &same.Bytes[0], "each message has one")
+
+	for i := range want {
+		want[i].Identity = Identity{}
+	}
+	without := by.WithoutIdentities()
+	require.False(t, without.Identified)
+	require.Equal(t, want, messages(without))
+	plain := NewDraft(0)
+	plain.Add([]byte("p"))
+	p := plain.Draft(ident.RequestID{})
+	without = p.WithoutIdentities()
+	require.Same(t, &p.Bytes[0], &without.Bytes[0])
+}
+
+// TestOneIdentityForAPut: only the first message has it, the content of the others does not count, and
+// the flag without an identity is malformed.
+func TestOneIdentityForAPut(t *testing.T) {
+	b := NewDraft(0)
+	require.NoError(t, b.AddMessage(Message{Body: []byte("a"), Whole: true, Identity: IdentityOf([]byte("1"))}))
+	b.Add([]byte("b"))
+	d := b.Draft(ident.RequestID{})
+	require.True(t, d.Whole())
+	by := d.ByContent(nil)
+	require.Same(t, &d.Bytes[0], &by.Bytes[0])
+	sealed := d.Seal(ident.Position{}, 1, 0, 5)
+	require.Equal(t, "1200000018", hex.EncodeToString(sealed.Bytes[HeaderSize:HeaderSize+5]), "length and flags of the first message")
+	decoded, _, err := Decode(sealed.Bytes)
+	require.NoError(t, err)
+	got := decoded.Messages(0, 9, nil)
+	require.True(t, got[0].Whole)
+	require.False(t, got[1].Whole)
+	_, ok := decodeMessage([]byte{messageWhole, 'x'})
+	require.False(t, ok)
+	plain := identifiedDraft(t)
+	require.False(t, plain.Whole())
 }

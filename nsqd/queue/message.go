@@ -13,7 +13,8 @@ const (
 	messageDeliverAt = 2
 	messageHeader    = 4
 	messageIdentity  = 8
-	messageMinSize   = 5 // length and flags
+	messageWhole     = 16 // with messageIdentity
+	messageMinSize   = 5  // length and flags
 )
 
 // MaxMessageHeader bounds the header bytes of one message.
@@ -36,9 +37,12 @@ type Message struct {
 	Body      []byte
 	Attempts  uint16
 	Seq       ident.Sequence
-	// Identity recognises the message if it is published again; the zero value does not. The
-	// copies of a message (dead letters, redrive, relocation) do not have it.
+	// Identity recognises the message if it is published again; the zero value does not. A copy of
+	// a message has another one (IdentityOfCopy); in a relocation it has none.
 	Identity Identity
+	// Whole, of the first message of a put: the identity is that of the put. Its other messages have
+	// none, and the put is stored as a whole or not at all.
+	Whole bool
 }
 
 // Size is the size of header and body in bytes.
@@ -104,6 +108,9 @@ func (b *DraftBuilder) AddMessage(m Message) error {
 	}
 	if m.Identity != (Identity{}) {
 		flags |= messageIdentity
+		if m.Whole {
+			flags |= messageWhole
+		}
 		b.bytes = append(b.bytes, m.Identity[:]...)
 		b.identified = true
 	}
@@ -200,9 +207,10 @@ func checkMessages(b Batch) error {
 
 func decodeMessage(p []byte) (m Message, ok bool) {
 	flags, p := p[0], p[1:]
-	if flags&^(messageTrace|messageDeliverAt|messageHeader|messageIdentity) != 0 {
+	if flags&^(messageTrace|messageDeliverAt|messageHeader|messageIdentity|messageWhole) != 0 || flags&(messageIdentity|messageWhole) == messageWhole {
 		return Message{}, false
 	}
+	m.Whole = flags&messageWhole != 0
 	if flags&messageTrace != 0 {
 		if len(p) < 8 {
 			return Message{}, false

@@ -23,7 +23,7 @@ func NewRelocation() *RelocationBuilder {
 // Add appends a message as it was read. Errors as DraftBuilder.AddMessage.
 func (b *RelocationBuilder) Add(m Message) error {
 	at := len(b.draft.bytes)
-	m.Identity = Identity{} // the batch that it was published in has it
+	m.Identity, m.Whole = Identity{}, false // the batch that it was published in has it
 	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Seq))
 	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Time))
 	if err := b.draft.AddMessage(m); err != nil {

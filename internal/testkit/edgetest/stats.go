@@ -84,6 +84,15 @@ func (d Directory) producer() edge.Producer {
 	}
 }
 
+// Leaders implements edge.Directory: the one partition of a topic is led by the first producer.
+func (d Directory) Leaders(ctx context.Context, topic string) ([]edge.PartitionLeader, error) {
+	_, producers, err := d.Lookup(ctx, topic)
+	if err != nil || len(producers) == 0 {
+		return nil, err
+	}
+	return []edge.PartitionLeader{{Producer: producers[0]}}, nil
+}
+
 // Lookup implements edge.Directory.
 func (d Directory) Lookup(_ context.Context, topic string) ([]string, []edge.Producer, error) {
 	d.c.mu.Lock()

@@ -47,15 +47,18 @@ type Replica struct {
 }
 
 // New hosts the partition: it leads in epoch 1 and accepts no puts.
-func New(t *testing.T, o nsqd.Options) *Replica {
+func New(t *testing.T, o nsqd.Options) *Replica { return NewOn(t, vfs.NewMemory(), o) }
+
+// NewOn hosts it on this file system.
+func NewOn(t *testing.T, fs vfs.FS, o nsqd.Options) *Replica {
 	r := &Replica{t: t, Log: logrus.New(), machine: &machine{}}
 	r.Log.SetOutput(io.Discard)
 	var err error
-	r.Store, err = store.Open(store.Options{FS: vfs.NewMemory(), Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: r.Log})
+	r.Store, err = store.Open(store.Options{FS: fs, Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: r.Log})
 	require.NoError(t, err)
 	r.Engine = engine.New(engine.Options{
 		Journal: r.Store, Transport: singleBroker{}, Proposer: singleBroker{}, Reserve: singleBroker{}, Reach: singleBroker{},
-		Moved: func() {}, Failed: func(error) {}, Dead: func(*engine.Partition) {}, Log: r.Log,
+		Moved: func() {}, Dead: func(*engine.Partition) {}, Log: r.Log,
 	})
 	t.Cleanup(func() {
 		r.Engine.Stop()

@@ -55,13 +55,20 @@ func TestEveryRouteIsClosed(t *testing.T) {
 		for _, rule := range rules {
 			path := strings.Replace(rule.Path, ":opt", "nsqlookupd_tcp_addresses", 1) + "?topic=orders&channel=c&partition=0&from=n1&confirm=orders/0&node=n1&name=eve&admin=true&user=eve&cluster=observe"
 			what := rule.Method + " " + door + rule.Path
+			if rule.Right == access.Open {
+				a, err := request(b.http, "", rule.Method, "http://"+door+rule.Path, "")
+				require.NoError(t, err)
+				require.NotContains(t, a.body, body, what)
+				if rule.Method == "GET" {
+					require.Equal(t, 200, a.status, what)
+				} else {
+					require.Less(t, a.status, 500, what) // a login without a name is refused
+				}
+				continue
+			}
 			a, err := request(b.http, "", rule.Method, "http://"+door+path, "[]")
 			require.NoError(t, err)
 			require.NotContains(t, a.body, body, what)
-			if rule.Right == access.Open {
-				require.Equal(t, 200, a.status, what)
-				continue
-			}
 			require.Equal(t, 401, a.status, "%s: %s", what, a.body)
 			stranger++
 			if wrong < 5 { // further ones are slowed down

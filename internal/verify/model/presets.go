@@ -12,7 +12,7 @@ func Short() []Config {
 		{Name: "shrink, grow, swap, late transactions", Replicas: 3, MinISR: 2, Away: true, Puts: 1, CASLost: 1, Suspects: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 3},
 		{Name: "channels' state, a newcomer", Replicas: 3, MinISR: 2, Changes: 1, Suspects: 1, Away: true, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
 		{Name: "lost, doubled, overtaking messages", Replicas: 2, MinISR: 2, Puts: 2, Losses: 1, Doubles: 1, Reorders: 1, Ticks: 1, EagerSync: true, Depth: 3, MaxEpoch: 2, MaxCAS: 2},
-		{Name: "published again", Replicas: 2, MinISR: 2, Puts: 2, Retries: 2, Identified: true, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
+		{Name: "published again", Replicas: 2, MinISR: 2, Puts: 2, Retries: 1, Identified: true, Expiries: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
 		{Name: "hand-over", Replicas: 3, MinISR: 2, Puts: 1, Retries: 1, HandOvers: 1, Ticks: 1, EagerSync: true, Depth: 2, MaxEpoch: 2, MaxCAS: 2},
 	}
 }

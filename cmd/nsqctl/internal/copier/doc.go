@@ -1,5 +1,6 @@
 // Package copier copies messages of one cluster into a topic of another, for `nsqctl import` and
-// `nsqctl mirror`: in the order of each partition, at least once, and exactly from where it stopped.
+// `nsqctl mirror`: in the order of each partition, once within the target's dedupe window, and exactly
+// from where it stopped.
 //
 // It reads no stream, chooses no topics and prints nothing: its callers do.
 //
@@ -14,8 +15,11 @@
 //
 //  1. A partition has one put in flight. The next one goes out when it is known that the one before
 //     is committed: answered so, or found in the target's log.
-//  2. A put without an answer is repeated only if the target's log does not have it. It may be
-//     committed later: then its messages, at most one batch, are in the target twice.
+//  2. A put without an answer is repeated only if the target's log does not have it. If it is committed
+//     later, the target recognises the repeat by the origin of its first message, within the dedupe
+//     window of the topic; then the log is read again, and what is missing follows. After the window,
+//     or while the target has brokers below feature level 6, its messages, at most one batch, are there
+//     twice.
 //  3. A segment maps only messages that were read from the target, or whose put was answered.
 //  4. A channel of the target moves forward only, over messages whose source the channel of the source
 //     has finished, and stops at any other message.

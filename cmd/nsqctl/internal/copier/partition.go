@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -75,7 +77,8 @@ func (p *Partition) Next() uint64 {
 	return p.next
 }
 
-// Doubts is the number of puts that were repeated although they may be stored.
+// Doubts is the number of puts that were repeated although they may be stored. The target recognises
+// such a put within its dedupe window.
 func (p *Partition) Doubts() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,31 +201,69 @@ func (p *Partition) leader(ctx context.Context) (string, error) {
 // Append copies messages, in their order; for one channel alone if it is named. It returns when the
 // target has committed them. It goes on until ctx ends, or the target refuses the messages for good.
 func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, channel string) error {
+	for {
+		messages = p.missing(messages, channel) // an earlier put that came late may have had some
+		if len(messages) == 0 {
+			return nil
+		}
+		earlier, err := p.append(ctx, messages, channel)
+		if err != nil || !earlier {
+			return err
+		}
+	}
+}
+
+// missing is the messages of which the target has no copy, for one channel alone if it is named.
+func (p *Partition) missing(messages []msgstream.Message, channel string) []msgstream.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	there := func(m msgstream.Message) bool {
+		if channel != "" {
+			return p.copies[channel][m.Sequence]
+		}
+		return m.Sequence < p.next && p.segments.has(m.Sequence)
+	}
+	if !slices.ContainsFunc(messages, there) {
+		return messages
+	}
+	return slices.DeleteFunc(slices.Clone(messages), there)
+}
+
+// append is Append. earlier: the target has an earlier put that begins with the same message, and its
+// messages are noted.
+func (p *Partition) append(ctx context.Context, messages []msgstream.Message, channel string) (earlier bool, err error) {
 	body, origins, err := p.encode(messages, channel)
 	if err != nil {
-		return err
+		return false, err
 	}
 	pause := retryFirst
 	for try := 0; ; try++ {
-		first, err := p.post(ctx, try, body, origins[0])
+		stored, err := p.post(ctx, try, body, origins[0])
+		if err == nil && stored.Duplicate {
+			err := p.look(ctx)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.noteLocked(origins[0], *stored.Sequence)
+			return true, err
+		}
 		if err == nil {
-			return p.stored(ctx, first, origins)
+			return false, p.stored(ctx, *stored.Sequence, origins)
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 		if Refused(err) {
-			return err
+			return false, err
 		}
 		p.target.Report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.target.Topic, p.source.Partition, err))
-		if !sleep(ctx, pause) {
-			return ctx.Err()
+		if !sleep.For(ctx, pause) {
+			return false, ctx.Err()
 		}
 		pause = min(2*pause, retryMost)
 		if inDoubt(err) {
 			there, err := p.find(ctx, origins)
 			if err != nil || there {
-				return err
+				return false, err
 			}
 		}
 	}
@@ -249,22 +290,26 @@ func (p *Partition) encode(messages []msgstream.Message, channel string) (body [
 	return body, origins, nil
 }
 
-// post sends a put to one of the brokers, in turn. first is the sequence of its first message.
-func (p *Partition) post(ctx context.Context, try int, body []byte, o msgstream.Origin) (first uint64, err error) {
+// appended is the answer to a put. Sequence is that of its first message; with Duplicate, that of an
+// earlier put which begins with the same message.
+type appended struct {
+	Sequence  *uint64 `json:"sequence"`
+	Duplicate bool    `json:"duplicate"`
+}
+
+// post sends a put to one of the brokers, in turn.
+func (p *Partition) post(ctx context.Context, try int, body []byte, o msgstream.Origin) (v appended, err error) {
 	c := p.target.Client
 	address := c.Addresses[(int(p.source.Partition)+try)%len(c.Addresses)]
 	q := url.Values{"topic": {p.target.Topic}, "partition": {fmt.Sprint(p.source.Partition)}}
 	answer, err := c.Send(ctx, address, "/v1/topic/append", q, putHeader(o), body)
 	if err != nil {
-		return 0, err
-	}
-	var v struct {
-		Sequence *uint64 `json:"sequence"`
+		return v, err
 	}
 	if err := json.Unmarshal(answer, &v); err != nil || v.Sequence == nil {
-		return 0, fmt.Errorf("%s: this is not the answer of a Lockstep broker", address)
+		return v, fmt.Errorf("%s: this is not the answer of a Lockstep broker", address)
 	}
-	return *v.Sequence, nil
+	return v, nil
 }
 
 // putHeader is the header of a put's request.
@@ -281,7 +326,7 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 			break
 		}
 		p.target.Report(err.Error())
-		if !sleep(ctx, retryFirst) {
+		if !sleep.For(ctx, retryFirst) {
 			return ctx.Err()
 		}
 	}
@@ -294,20 +339,24 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 	return nil
 }
 
-// find reports whether the target has a put whose answer is missing.
-func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
+// look reads the target's log to its end, and goes on until that succeeds or ctx ends.
+func (p *Partition) look(ctx context.Context) error {
 	for {
 		err := p.scan(ctx, 0)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return false, ctx.Err()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
 		}
 		p.target.Report(err.Error())
-		if !sleep(ctx, retryFirst) {
-			return false, ctx.Err()
+		if !sleep.For(ctx, retryFirst) {
+			return ctx.Err()
 		}
+	}
+}
+
+// find reports whether the target has a put whose answer is missing.
+func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
+	if err := p.look(ctx); err != nil {
+		return false, err
 	}
 	last := origins[len(origins)-1]
 	p.mu.Lock()
@@ -339,18 +388,6 @@ func inDoubt(err error) bool {
 	}
 	var op *net.OpError
 	return !errors.As(err, &op) || op.Op != "dial"
-}
-
-// sleep waits; false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Has reports whether the target has a copy of a message for all channels.

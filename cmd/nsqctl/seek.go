@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+func newChannelSeek(t *target) *cobra.Command {
+	partition := -1
+	cmd := &cobra.Command{
+		Use:   "seek TOPIC CHANNEL POSITION",
+		Short: "move a channel's position; messages in flight and deferred ones are dropped",
+		Long: `seek moves a channel forward or back, and says how many messages it skips and
+repeats. POSITION is earliest, latest, a time (RFC 3339, or how long ago, such
+as 90m) or a sequence. On a terminal it shows the numbers first, and asks.
+
+A skipped message is not finished, and the channel does not deliver it any more.
+A repeated message was finished or passed before, or is older than the channel,
+and the channel delivers it again. Messages that retention has removed count in
+neither number.`,
+		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
+  nsqctl channel seek orders audit 90m --dry-run      # the numbers, and nothing else
+  nsqctl channel seek orders audit 1200 --partition 0`,
+		Args: cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := channelArgs(args)
+			q.Set("to", args[2])
+			if ago, err := time.ParseDuration(args[2]); err == nil && args[2] != "0" {
+				q.Set("to", fmt.Sprint(time.Now().Add(-ago.Abs()).UnixNano()))
+			}
+			if cmd.Flags().Changed("partition") {
+				q.Set("partition", fmt.Sprint(partition))
+			}
+			return seek(cmd, t, q)
+		},
+	}
+	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
+	planFlags(cmd)
+	return cmd
+}
+
+// seek makes a seek. With --dry-run, and first on a terminal, it only counts.
+func seek(cmd *cobra.Command, t *target, q url.Values) error {
+	const path = "/v1/channel/seek"
+	out := cmd.OutOrStdout()
+	dry, _ := cmd.Flags().GetBool("dry-run") // declared by planFlags
+	yes, _ := cmd.Flags().GetBool("yes")
+	asks := !dry && !yes && t.output != "json" && isTerminal(out) && isTerminal(os.Stdin)
+	if dry || asks {
+		q.Set("dry_run", "true")
+		body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
+		if err != nil {
+			return err
+		}
+		var r edge.SeekResult
+		if err := api.Decode(body, path, &r); err != nil {
+			return err
+		}
+		if t.output == "json" {
+			return printJSON(out, r)
+		}
+		if err := printSeek(out, r, t.wide); err != nil || dry {
+			return err
+		}
+		if err := confirm(out, cmd.InOrStdin()); err != nil {
+			return err
+		}
+		q.Del("dry_run")
+	}
+	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 { // a broker of an older build has no numbers
+		return err
+	}
+	var r edge.SeekResult
+	if err := api.Decode(body, path, &r); err != nil {
+		return err
+	}
+	if t.output == "json" {
+		return printJSON(out, r)
+	}
+	return printSeek(out, r, t.wide)
+}
+
+func printSeek(out io.Writer, r edge.SeekResult, wide bool) error {
+	skips, repeats, tail := "skipped", "repeated", ""
+	if r.DryRun {
+		skips, repeats, tail = "would be skipped", "would be repeated", "; nothing has moved"
+	}
+	fmt.Fprintf(out, "%s messages %s, %s %s%s\n", number(r.Skips), skips, number(r.Repeats), repeats, tail)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PARTITION\tFROM\tTO\tSKIPS\tREPEATS\tNOTE")
+	for i, m := range r.Partitions {
+		if i == stepsShown && !wide {
+			fmt.Fprintf(w, "and %d more: -o wide\n", len(r.Partitions)-i)
+			break
+		}
+		note := ""
+		if m.Stays {
+			note = "stays: it has consumers"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", m.Partition, number(m.From), number(m.To), number(m.Skips), number(m.Repeats), note)
+	}
+	return w.Flush()
+}
+
+// number writes a number that may be unknown.
+func number[T uint64 | ident.Sequence](n *T) string {
+	if n == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(uint64(*n))
+}

@@ -1,0 +1,231 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc"
+)
+
+// Seek moves a channel in all partitions, or in the one that is named: to earliest, latest, a time or a
+// sequence. It returns the effect in messages. With DryRun nothing moves.
+func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+	if err := op.Validate(); err != nil {
+		return edge.SeekResult{}, err
+	}
+	t, ok := c.catalog.Topic(op.Topic)
+	if !ok {
+		return edge.SeekResult{}, edge.ErrTopicNotFound
+	}
+	if err := origin.Check(op.To); err != nil {
+		return edge.SeekResult{}, err
+	}
+	var numbers []uint16
+	switch {
+	case op.Partition >= t.Partitions:
+		return edge.SeekResult{}, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	case op.Partition >= 0:
+		numbers = append(numbers, uint16(op.Partition))
+	default:
+		for n := range t.Span() { // the new ones of a topic that grows, too
+			numbers = append(numbers, uint16(n))
+		}
+	}
+	s := seeker{
+		leaders: c.leaders, dryRun: op.DryRun,
+		op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To, Idle: op.Idle},
+	}
+	moves, err := s.all(ctx, numbers)
+	if err != nil {
+		return edge.SeekResult{}, err
+	}
+	return resultOf(op.DryRun, moves), nil
+}
+
+// resultOf adds the partitions up. A sum is unknown if one of them is.
+func resultOf(dryRun bool, moves []edge.SeekMove) edge.SeekResult {
+	skips, repeats := uint64(0), uint64(0)
+	r := edge.SeekResult{DryRun: dryRun, Skips: &skips, Repeats: &repeats, Partitions: moves}
+	for _, m := range moves {
+		if m.Skips == nil || m.Repeats == nil {
+			r.Skips, r.Repeats = nil, nil
+			return r
+		}
+		skips += *m.Skips
+		repeats += *m.Repeats
+	}
+	return r
+}
+
+// seeker makes one seek at the leaders of partitions. A seek is idempotent, its counts are not: a seek
+// that is made again counts what the first one left. So the counts of a partition are unknown if an
+// earlier attempt may have moved the channel there.
+type seeker struct {
+	leaders *leaders
+	op      calls.QueueOp
+	dryRun  bool
+}
+
+// all asks each leader once for all of its partitions, then for those alone that it has not done.
+func (s seeker) all(ctx context.Context, numbers []uint16) ([]edge.SeekMove, error) {
+	moves, unsure := s.together(ctx, numbers)
+	numbers = slices.DeleteFunc(numbers, func(n uint16) bool {
+		return slices.ContainsFunc(moves, func(m edge.SeekMove) bool { return m.Partition == int(n) })
+	})
+	type result struct {
+		move edge.SeekMove
+		err  error
+	}
+	results := make(chan result, len(numbers))
+	for _, n := range numbers {
+		go func() {
+			m, err := s.one(ctx, n, unsure[n])
+			results <- result{m, err}
+		}()
+	}
+	var failed partitionErrors
+	for range numbers {
+		r := <-results
+		if r.err != nil {
+			failed = append(failed, r.err)
+		}
+		moves = append(moves, r.move)
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	slices.SortFunc(moves, func(x, y edge.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
+	return moves, nil
+}
+
+// together asks each leader of several partitions for all of them in one call. unsure are the
+// partitions that may have been moved, without an answer.
+func (s seeker) together(ctx context.Context, numbers []uint16) (moves []edge.SeekMove, unsure map[uint16]bool) {
+	type answer struct {
+		numbers []uint16
+		moves   []calls.SeekMove
+		err     error
+	}
+	led := s.leaders.byLeader(ident.TopicID(s.op.Topic), numbers)
+	answers := make(chan answer, len(led))
+	for node, numbers := range led {
+		go func() {
+			a := answer{numbers: numbers}
+			if node != "" && len(numbers) > 1 {
+				var resp calls.SeekReply
+				resp, a.err = ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
+				a.moves = resp.Moves
+			}
+			answers <- a
+		}()
+	}
+	unsure = map[uint16]bool{}
+	for range led {
+		a := <-answers
+		for _, n := range a.numbers {
+			unsure[n] = inDoubt(a.err)
+		}
+		for _, m := range a.moves {
+			if unsure[m.Number] = m.Unsure; !m.Unsure {
+				moves = append(moves, moveOf(m))
+			}
+		}
+	}
+	return moves, unsure
+}
+
+// inDoubt reports whether a call that failed may have been carried out.
+func inDoubt(err error) bool { return err != nil && rpc.ClassOf(err) == outcome.ClassInDoubt }
+
+// one asks the leader of one partition, and the next one if the leadership moves.
+func (s seeker) one(ctx context.Context, n uint16, unsure bool) (edge.SeekMove, error) {
+	op := s.op
+	op.Number = n
+	move := edge.SeekMove{Partition: int(n)}
+	err := s.leaders.atLeader(ctx, op.Partition(), func(node ident.Node) error {
+		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: op, Numbers: []uint16{n}, DryRun: s.dryRun})
+		switch {
+		case errors.Is(err, rpc.ErrMethod) && s.dryRun:
+			return fmt.Errorf("%w: broker %s runs a build that cannot count what a seek skips and repeats; nothing was moved", edge.ErrInvalid, node)
+		case errors.Is(err, rpc.ErrMethod):
+			unsure = true
+			_, err = ask(ctx, s.leaders, node, calls.ChangeQueue, op)
+		case err == nil && len(resp.Moves) == 1 && !resp.Moves[0].Unsure:
+			move = moveOf(resp.Moves[0])
+		case err == nil:
+			unsure, err = true, rpc.ErrNotLeader
+		}
+		unsure = unsure || inDoubt(err)
+		return err
+	})
+	if unsure && !s.dryRun {
+		move = edge.SeekMove{Partition: int(n), Stays: move.Stays}
+	}
+	return move, err
+}
+
+// moveOf converts an answer for the edges.
+func moveOf(m calls.SeekMove) edge.SeekMove {
+	from, to := ident.Sequence(m.From), ident.Sequence(m.To)
+	return edge.SeekMove{Partition: int(m.Number), From: &from, To: &to, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
+}
+
+// Seek moves a channel in partitions led here, or counts what the move would do (calls.Seek).
+func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.SeekReply, err error) {
+	moves, errs := make([]calls.SeekMove, len(req.Numbers)), make([]error, len(req.Numbers))
+	tasks.Each(len(req.Numbers), nsqd.MaxPartitions, func(i int) {
+		op := req.Op
+		op.Number = req.Numbers[i]
+		p, err := q.led(op.Partition())
+		if err == nil {
+			moves[i], err = q.seek(ctx, p, op, req.DryRun)
+		}
+		if !req.DryRun && errors.Is(err, nsqd.ErrNotReplicated) {
+			moves[i], err = calls.SeekMove{Number: op.Number, Unsure: true}, nil
+		}
+		errs[i] = queueError(err)
+	})
+	if len(errs) == 1 && errs[0] != nil {
+		return resp, errs[0]
+	}
+	for i, m := range moves {
+		switch {
+		case errs[i] == nil:
+			resp.Moves = append(resp.Moves, m)
+		case inDoubt(errs[i]):
+			resp.Moves = append(resp.Moves, calls.SeekMove{Number: req.Numbers[i], Unsure: true})
+		}
+	}
+	return resp, nil
+}
+
+// seek moves a channel of one partition, or counts.
+func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp, dryRun bool) (calls.SeekMove, error) {
+	o, err := channelOptions(p, op)
+	if err != nil {
+		return calls.SeekMove{}, err
+	}
+	c, ok := p.Queue().Channel(op.Channel)
+	stays := ok && op.Idle && c.Consumers() > 0
+	var e nsqd.SeekEffect
+	if dryRun || stays {
+		e, err = p.Queue().PlanSeek(op.Channel, o)
+	} else {
+		e, err = p.Queue().SeekChannel(ctx, op.Channel, o)
+	}
+	if stays {
+		e = nsqd.SeekEffect{From: e.From, To: e.From}
+	}
+	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
+}

@@ -1,0 +1,77 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd"
+)
+
+// Trace gives the state of one message (edge.Tracer).
+func (c *Channels) Trace(ctx context.Context, topic string, id edge.MessageID) (out edge.MessageTrace, err error) {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return out, edge.ErrTopicNotFound
+	}
+	place, ok := nsqd.ParseID(id)
+	if !ok || place.Nonce != nsqd.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
+		return out, fmt.Errorf("%w: %q is no message of topic %s", edge.ErrInvalid, id[:], topic)
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	req := calls.TraceRequest{Topic: uint64(t.ID), Number: place.Partition, Sequence: place.Sequence}
+	r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Trace, req)
+	if err != nil {
+		return out, err
+	}
+	out = edge.MessageTrace{
+		ID: string(id[:]), Topic: topic, Partition: place.Partition, Sequence: place.Sequence, State: r.State,
+		Time: r.Time, DeliverAt: r.DeliverAt, Bytes: r.Bytes, Committed: r.Committed, Channels: r.Edge(),
+	}
+	if json.Valid(r.Header) {
+		out.Header = r.Header
+	}
+	s, _ := c.catalog.Partition(req.Partition()) // there is one: its leader has answered
+	out.Leader, out.Epoch, out.Replicas = s.Leader, s.Epoch, s.Replicas
+	for _, m := range s.ISR {
+		out.ISR = append(out.ISR, m.Node)
+	}
+	return out, nil
+}
+
+// Trace answers for a partition led here (calls.Trace).
+func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
+	p, err := q.led(req.Partition())
+	if err != nil {
+		return r, err
+	}
+	r.Committed = p.Committed().Sequence
+	switch {
+	case req.Sequence < p.Start().Sequence:
+		r.State = edge.TraceRemoved
+	case req.Sequence < r.Committed:
+		r.State = edge.TraceCommitted
+	case req.Sequence < p.View().End.Sequence:
+		r.State = edge.TraceStored
+	default:
+		r.State = edge.TraceAbsent
+	}
+	if r.State == edge.TraceCommitted || r.State == edge.TraceRemoved {
+		r.Channels = calls.ChannelTracesOf(p.Queue().Trace(req.Sequence))
+	}
+	if r.State != edge.TraceCommitted && r.State != edge.TraceStored {
+		return r, nil
+	}
+	list, err := p.ReadUncommitted(req.Sequence, 1, nil)
+	if err != nil {
+		return r, fmt.Errorf("%w: read the message: %w", edge.ErrUnavailable, err)
+	}
+	if len(list) == 1 && list[0].Seq == req.Sequence {
+		m := &list[0]
+		r.Time, r.DeliverAt, r.Bytes, r.Header = m.Time, m.DeliverAt, len(m.Body), m.Header
+	}
+	return r, nil
+}

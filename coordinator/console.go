@@ -1,0 +1,54 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// The methods of this file are the broker as the console sees it (console.Cluster).
+
+// View is the cluster by this broker's copy of the metadata: it asks no other broker.
+func (b *Broker) View() edge.ClusterView { return b.directory.View() }
+
+// Samples are the topics of which this broker leads partitions.
+func (b *Broker) Samples(topic, channel string) []edge.TopicSample {
+	return b.inspector.Samples(topic, channel)
+}
+
+// Replica is the replica of a partition here.
+func (b *Broker) Replica(topic string, partition uint16) (edge.ReplicaSample, bool) {
+	return b.inspector.Replica(topic, partition)
+}
+
+// Disk is the space of the data path.
+func (b *Broker) Disk() (s edge.DiskSample) {
+	if free, err := b.store.FreeBytes(); err == nil {
+		s.FreeBytes, s.FreeKnown = int64(free), true
+	}
+	for _, p := range b.store.Partitions() {
+		s.DataBytes += p.DiskBytes()
+	}
+	return s
+}
+
+// AskConsole puts a question of the console to a broker.
+func (b *Broker) AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error) {
+	r, err := calls.Console.Ask(ctx, b.dispatch, n, calls.ConsoleRequest{JSON: question})
+	return r.JSON, err
+}
+
+// AnswerConsole sets the function that answers the questions of other brokers' consoles.
+func (b *Broker) AnswerConsole(by func(ctx context.Context, question []byte) ([]byte, error)) {
+	b.console.Store(&by)
+}
+
+func (b *Broker) answerConsole(ctx context.Context, question []byte) ([]byte, error) {
+	if by := b.console.Load(); by != nil {
+		return (*by)(ctx, question)
+	}
+	return nil, fmt.Errorf("%w: its console has not started", edge.ErrNotReady)
+}

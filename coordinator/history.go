@@ -1,0 +1,110 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// history is the metadata before the last change, as far as the events of the cluster need it. The
+// goroutine of the watch owns it.
+type history struct {
+	partitions map[ident.Partition]meta.PartitionState
+	live       map[ident.Node]ident.Incarnation
+	topics     map[string]ident.TopicID
+}
+
+// noteHistory keeps what a change of the metadata did as events. The first change, which is the whole
+// state, is none.
+func (b *Broker) noteHistory(touched catalog.Touched) {
+	if b.o.Events == nil {
+		return
+	}
+	h := &b.history
+	first := h.partitions == nil
+	if first {
+		*h = history{partitions: map[ident.Partition]meta.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}}
+	}
+	for _, n := range touched.Live {
+		r, ok := b.catalog.LiveNode(n)
+		h.broker(b.o.Events, n, r.Incarnation, ok, first)
+	}
+	for _, name := range touched.Topics {
+		s, ok := b.catalog.Topic(name)
+		h.topic(b.o.Events, name, s.ID, ok, first)
+	}
+	for _, p := range touched.Partitions {
+		s, ok := b.catalog.Partition(p)
+		old, known := h.partitions[p]
+		if !ok {
+			delete(h.partitions, p)
+			continue
+		}
+		h.partitions[p] = s
+		if name, ok := b.catalog.Name(p.Topic); ok && known {
+			notePartition(b.o.Events, name, p, old, s)
+		}
+	}
+}
+
+func (h *history) broker(to *events.Recorder, n ident.Node, run ident.Incarnation, there, first bool) {
+	before, was := h.live[n]
+	if !there {
+		delete(h.live, n)
+		if was {
+			to.Add(events.Event{Kind: events.BrokerDown, Broker: n, Run: before, State: "degraded", OfCluster: true, Text: fmt.Sprintf("broker %s is registered no more: it stopped, or died", n)})
+		}
+		return
+	}
+	h.live[n] = run
+	if before != run && !first {
+		to.Add(events.Event{Kind: events.BrokerUp, Broker: n, Run: run, State: "well", OfCluster: true, Text: fmt.Sprintf("broker %s has registered", n)})
+	}
+}
+
+func (h *history) topic(to *events.Recorder, name string, id ident.TopicID, there, first bool) {
+	before, was := h.topics[name]
+	if !there {
+		delete(h.topics, name)
+		if was {
+			to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: before}, Code: "deleted", State: "well", OfCluster: true, Text: "topic " + name + " was deleted"})
+		}
+		return
+	}
+	h.topics[name] = id
+	if before != id && !first {
+		to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: id}, Code: "created", State: "well", OfCluster: true, Text: "topic " + name + " was created"})
+	}
+}
+
+// notePartition keeps the difference between two states of a partition's key.
+func notePartition(to *events.Recorder, topic string, p ident.Partition, old, now meta.PartitionState) {
+	e := events.Event{Topic: topic, ID: p, Epoch: now.Epoch, Members: now.ISR, Revision: now.Revision, OfCluster: true, State: "well"}
+	if old.Epoch != now.Epoch || old.Leader != now.Leader {
+		elected := e
+		elected.Kind, elected.Leader, elected.Before = events.Election, now.Leader, old.Leader
+		to.Add(elected)
+	}
+	for _, m := range old.ISR {
+		if !slices.ContainsFunc(now.ISR, func(x ident.Member) bool { return x.Node == m.Node }) {
+			e.Left = append(e.Left, m.Node)
+		}
+	}
+	for _, m := range now.ISR {
+		if !slices.ContainsFunc(old.ISR, func(x ident.Member) bool { return x.Node == m.Node }) {
+			e.Joined = append(e.Joined, m.Node)
+		}
+	}
+	if len(e.Left)+len(e.Joined) == 0 {
+		return
+	}
+	if len(now.ISR) < len(now.Replicas) {
+		e.State = "degraded"
+	}
+	e.Kind = events.InSync
+	to.Add(e)
+}

@@ -1,0 +1,307 @@
+package console
+
+import (
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Unreachable is a broker whose part is missing in an answer.
+type Unreachable struct {
+	Broker ident.Node `json:"broker"`
+	Reason string     `json:"reason"` // "dead": it is not registered; else the error
+}
+
+// Worst is the largest value of all brokers, and whose it is.
+type Worst struct {
+	Broker ident.Node `json:"broker"`
+	Value  float64    `json:"value"`
+}
+
+// Alarm is an alarm of package health, with at most maxWhere places.
+type Alarm struct {
+	health.Alarm
+	WhereCount int    `json:"where_count"`
+	SinceMS    *int64 `json:"since_ms"` // as this broker noticed it; null = within the last step
+}
+
+// Live is what a broker says of itself.
+type Live struct {
+	StartedMS     int64    `json:"started_ms"`
+	Puts          *float64 `json:"puts"` // rates a second; null before the second sample
+	PutBytes      *float64 `json:"put_bytes"`
+	Deliveries    *float64 `json:"deliveries"`
+	Finishes      *float64 `json:"finishes"`
+	PutP99MS      *float64 `json:"put_p99_ms"` // null without a put in the last step
+	SyncP99MS     *float64 `json:"sync_p99_ms"`
+	Connections   int      `json:"connections"`
+	Consumers     int      `json:"consumers"`
+	Producers     int      `json:"producers"`
+	DiskFreeBytes *int64   `json:"disk_free_bytes"`
+	DiskDataBytes int64    `json:"disk_data_bytes"`
+	Etcd          string   `json:"etcd"` // leader, member or none
+}
+
+// Broker is one broker, as the metadata and as it says itself.
+type Broker struct {
+	Name        ident.Node `json:"name"`
+	Alive       bool       `json:"alive"`
+	Self        bool       `json:"self"`
+	Controller  bool       `json:"controller"`
+	Leaving     bool       `json:"leaving"`
+	LowSpace    bool       `json:"low_space"`
+	Drain       string     `json:"drain,omitempty"` // leaders or replicas; missing: it is not being drained
+	Zone        string     `json:"zone"`
+	Version     string     `json:"version"`
+	Level       int        `json:"feature_level"`
+	TCPAddress  string     `json:"tcp_address"`
+	HTTPAddress string     `json:"http_address"`
+	Leads       int        `json:"leads"`
+	Replicas    int        `json:"replicas"`
+	Answered    bool       `json:"answered"`
+	*Live
+}
+
+// Brokers lists the brokers.
+type Brokers struct {
+	Unreachable []Unreachable `json:"unreachable"`
+	Brokers     []Broker      `json:"brokers"`
+}
+
+// Overview is the cluster in one answer.
+type Overview struct {
+	Cluster         string        `json:"cluster"`
+	Self            ident.Node    `json:"self"`
+	Controller      ident.Node    `json:"controller"`
+	TimeMS          int64         `json:"time_ms"`
+	State           health.State  `json:"state"`
+	Summary         string        `json:"summary"`
+	Cause           string        `json:"cause"`
+	Alarms          []Alarm       `json:"alarms"`
+	Unreachable     []Unreachable `json:"unreachable"`
+	Brokers         []Broker      `json:"brokers"`
+	Topics          int           `json:"topics"`
+	Channels        int           `json:"channels"`
+	Partitions      int           `json:"partitions"`
+	UnderReplicated int           `json:"under_replicated"`
+	Leaderless      int           `json:"leaderless"`
+	BelowMinimum    int           `json:"below_minimum"`
+	Puts            *float64      `json:"puts"`
+	PutBytes        *float64      `json:"put_bytes"`
+	Deliveries      *float64      `json:"deliveries"`
+	Finishes        *float64      `json:"finishes"`
+	PutP99MS        *Worst        `json:"put_p99_ms"`
+	SyncP99MS       *Worst        `json:"sync_p99_ms"`
+	Depth           int64         `json:"depth"`
+	InFlight        int64         `json:"in_flight"`
+	Deferred        int64         `json:"deferred"`
+	Connections     int           `json:"connections"`
+	Behind          []Behind      `json:"behind"`
+	Changes         []Event       `json:"changes"`
+}
+
+// Topic is a row of the topics.
+type Topic struct {
+	Topic             string   `json:"topic"`
+	Partitions        int      `json:"partitions"`
+	ReplicationFactor int      `json:"replication_factor"`
+	UnderReplicated   int      `json:"under_replicated"`
+	Leaderless        int      `json:"leaderless"`
+	Channels          int      `json:"channels"`
+	Paused            bool     `json:"paused"`
+	Messages          uint64   `json:"messages"`
+	Depth             int64    `json:"depth"`
+	LagSeconds        float64  `json:"lag_seconds"`
+	Puts              *float64 `json:"puts"`
+	PutBytes          *float64 `json:"put_bytes"`
+}
+
+// Channel is a row of the channels.
+type Channel struct {
+	Topic      string   `json:"topic"`
+	Channel    string   `json:"channel"`
+	Depth      int64    `json:"depth"`
+	InFlight   int64    `json:"in_flight"`
+	Deferred   int64    `json:"deferred"`
+	LagSeconds float64  `json:"lag_seconds"`
+	Clients    int      `json:"clients"`
+	Paused     bool     `json:"paused"`
+	Ordered    bool     `json:"ordered"`
+	Finishes   *float64 `json:"finishes"`
+	Requeues   uint64   `json:"requeues"`
+	Timeouts   uint64   `json:"timeouts"`
+}
+
+// Behind is a channel that is behind, with the likely reason.
+type Behind struct {
+	Channel
+	Why string `json:"why"`
+}
+
+// Topics is one page of the topics.
+type Topics struct {
+	Total       int           `json:"total"`
+	Matched     int           `json:"matched"`
+	Offset      int           `json:"offset"`
+	Unreachable []Unreachable `json:"unreachable"`
+	Topics      []Topic       `json:"topics"`
+}
+
+// Channels is one page of the channels.
+type Channels struct {
+	Total       int           `json:"total"`
+	Matched     int           `json:"matched"`
+	Offset      int           `json:"offset"`
+	Unreachable []Unreachable `json:"unreachable"`
+	Channels    []Channel     `json:"channels"`
+}
+
+// Partition is one partition by the metadata; the ends are its leader's, null without an answer.
+type Partition struct {
+	Partition         int             `json:"partition"`
+	Leader            ident.Node      `json:"leader"`
+	Epoch             ident.Epoch     `json:"epoch"`
+	Replicas          []ident.Node    `json:"replicas"`
+	InSync            []ident.Node    `json:"in_sync"`
+	Target            []ident.Node    `json:"target,omitempty"`
+	MinInSync         int             `json:"min_in_sync"`
+	CommittedSequence *ident.Sequence `json:"committed_sequence"`
+	EndOffset         *ident.Offset   `json:"end_offset"`
+	Fault             string          `json:"fault"`
+}
+
+// TopicDetail is one topic.
+type TopicDetail struct {
+	Topic       Topic              `json:"topic"`
+	Settings    edge.TopicSettings `json:"settings"`
+	Unreachable []Unreachable      `json:"unreachable"`
+	Channels    []Channel          `json:"channels"`
+	Partitions  []Partition        `json:"partitions"`
+}
+
+// Oldest is the oldest message that a channel has neither finished nor deferred.
+type Oldest struct {
+	Partition  int            `json:"partition"`
+	Sequence   ident.Sequence `json:"sequence"`
+	TimeMS     int64          `json:"time_ms"`
+	LagSeconds float64        `json:"lag_seconds"`
+}
+
+// ChannelPart is a channel in one partition.
+type ChannelPart struct {
+	Partition         int            `json:"partition"`
+	Leader            ident.Node     `json:"leader"`
+	Depth             int64          `json:"depth"`
+	InFlight          int64          `json:"in_flight"`
+	Deferred          int64          `json:"deferred"`
+	LagSeconds        float64        `json:"lag_seconds"`
+	ConfirmedSequence ident.Sequence `json:"confirmed_sequence"`
+	EndSequence       ident.Sequence `json:"end_sequence"`
+}
+
+// Connection is a client of a channel, at the broker to which it is connected.
+type Connection struct {
+	Broker         ident.Node `json:"broker"`
+	Address        string     `json:"address"`
+	ClientID       string     `json:"client_id"`
+	Hostname       string     `json:"hostname"`
+	UserAgent      string     `json:"user_agent"`
+	User           string     `json:"user"`
+	Ready          int64      `json:"ready"`
+	InFlight       int64      `json:"in_flight"`
+	Messages       uint64     `json:"messages"`
+	Finishes       uint64     `json:"finishes"`
+	Requeues       uint64     `json:"requeues"`
+	ConnectedMS    int64      `json:"connected_ms"`
+	LastActivityMS int64      `json:"last_activity_ms"`
+	TLS            bool       `json:"tls"`
+}
+
+// ChannelDetail is one channel.
+type ChannelDetail struct {
+	Channel         Channel            `json:"channel"`
+	Policy          edge.ChannelPolicy `json:"policy"`
+	Unreachable     []Unreachable      `json:"unreachable"`
+	DeadLetterTopic string             `json:"dead_letter_topic"`
+	DeadLetters     *uint64            `json:"dead_letters"` // ever put to that topic, of all channels that use it
+	Oldest          *Oldest            `json:"oldest"`
+	Partitions      []ChannelPart      `json:"partitions"`
+	Connections     []Connection       `json:"connections"`
+}
+
+// Place names a partition.
+type Place struct {
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+}
+
+// BrokerDetail is one broker.
+type BrokerDetail struct {
+	Broker      Broker        `json:"broker"`
+	Unreachable []Unreachable `json:"unreachable"`
+	SafeToStop  bool          `json:"safe_to_stop"`
+	Reasons     []string      `json:"reasons"` // against stopping it
+	Leads       []Place       `json:"leads"`
+	Follows     []Place       `json:"follows"`
+	Events      []Event       `json:"events"`
+}
+
+// Member is one replica of a partition. A value that neither the broker nor the leader gave is null.
+type Member struct {
+	Broker          ident.Node      `json:"broker"`
+	Role            string          `json:"role"`
+	InSync          bool            `json:"in_sync"`
+	Alive           bool            `json:"alive"`
+	CommittedOffset *ident.Offset   `json:"committed_offset"`
+	EndOffset       *ident.Offset   `json:"end_offset"`
+	EndSequence     *ident.Sequence `json:"end_sequence"`
+	LagBytes        *int64          `json:"lag_bytes"`
+	LagSeconds      *float64        `json:"lag_seconds"`
+}
+
+// PartitionDetail is one partition.
+type PartitionDetail struct {
+	Partition   Partition     `json:"partition"`
+	Topic       string        `json:"topic"`
+	Unreachable []Unreachable `json:"unreachable"`
+	Members     []Member      `json:"members"`
+	Events      []Event       `json:"events"`
+}
+
+// Event is one event of the cluster, or the same one of several partitions.
+type Event struct {
+	TimeMS     int64        `json:"time_ms"`
+	Kind       string       `json:"kind"`
+	Text       string       `json:"text"`
+	State      string       `json:"state"`
+	Brokers    []ident.Node `json:"brokers"`
+	ReportedBy []ident.Node `json:"reported_by"`
+	Topic      string       `json:"topic"`
+	Partition  int          `json:"partition"` // -1 = none, or several
+	Epoch      ident.Epoch  `json:"epoch,omitempty"`
+	InSync     []ident.Node `json:"in_sync,omitempty"`
+	Where      []string     `json:"where,omitempty"`
+	Count      int          `json:"count"`
+	Code       string       `json:"code,omitempty"`
+	Do         string       `json:"do,omitempty"`
+	Identity   string       `json:"identity,omitempty"`
+	Remote     string       `json:"remote,omitempty"`
+	Result     string       `json:"result,omitempty"`
+}
+
+// Events is a list of events, the newest first.
+type Events struct {
+	Unreachable []Unreachable `json:"unreachable"`
+	Complete    bool          `json:"complete"`
+	Events      []Event       `json:"events"`
+}
+
+// Series is the last hour of one object, or of the cluster.
+type Series struct {
+	StepSeconds int               `json:"step_seconds"`
+	FromMS      int64             `json:"from_ms"`
+	ToMS        int64             `json:"to_ms"`
+	Unreachable []Unreachable     `json:"unreachable"`
+	Kept        bool              `json:"kept"`
+	Series      map[string]Points `json:"series"`
+}

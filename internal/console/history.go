@@ -1,0 +1,228 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	// MaxEvents bounds the events of one answer.
+	MaxEvents = 1000
+	// askedEvents bounds the events that one broker sends: those of many partitions become one.
+	askedEvents = 5000
+	// sameChange is how far changes of several partitions may be apart to be one event.
+	sameChange = 2 * time.Second
+	// sameAlarm is how far the times may be apart at which brokers notice one fault.
+	sameAlarm = 30 * time.Second
+)
+
+// EventsOf selects events.
+type EventsOf struct {
+	SinceMS   int64
+	Kinds     []string // none = all
+	Topic     string
+	Partition *uint16 // of the topic; its elections and changes of its in-sync set
+	Broker    ident.Node
+	Limit     int
+	Audit     bool // administrative actions too
+}
+
+// noted is one broker's part of the events.
+type noted struct {
+	Events   []events.Event `json:"events"`
+	Audit    []guard.Entry  `json:"audit"`
+	Complete bool           `json:"complete"`
+}
+
+// ownEvents is this broker's part.
+func (c *Console) ownEvents(q question) noted {
+	wanted := func(kind string) bool { return len(q.Kinds) == 0 || slices.Contains(q.Kinds, kind) }
+	since := time.UnixMilli(q.SinceMS)
+	var n noted
+	n.Events, n.Complete = c.o.Events.Since(since, askedEvents, func(e *events.Event) bool {
+		switch {
+		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !concerns(e, ident.Node(q.Broker)):
+			return false
+		case q.OnePart && (!e.OfPartition() || e.ID.Number != q.Partition):
+			return false
+		}
+		return true
+	})
+	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.Topic != "" || q.Broker != "" {
+		return n
+	}
+	for _, e := range c.o.Audit.Entries() {
+		if e.Time.After(since) {
+			n.Audit = append(n.Audit, e)
+		}
+	}
+	return n
+}
+
+// concerns reports whether an event is about a broker.
+func concerns(e *events.Event, n ident.Node) bool {
+	return slices.Contains(subjects(e), n)
+}
+
+// subjects are the brokers that an event is about.
+func subjects(e *events.Event) []ident.Node {
+	switch e.Kind {
+	case events.Election:
+		return without(e.Leader, e.Before)
+	case events.InSync:
+		return slices.Concat(e.Left, e.Joined)
+	case events.Alarm, events.AlarmEnded:
+		return nil // Broker has noticed it
+	}
+	return without(e.Broker)
+}
+
+func without(nodes ...ident.Node) []ident.Node {
+	return slices.DeleteFunc(nodes, func(n ident.Node) bool { return n == "" })
+}
+
+// Events joins the events of all brokers, the newest first.
+func (c *Console) Events(ctx context.Context, of EventsOf) Events {
+	q := question{What: askEvents, SinceMS: of.SinceMS, Kinds: of.Kinds, Topic: of.Topic, Broker: string(of.Broker), Audit: of.Audit}
+	if of.Partition != nil {
+		q.Partition, q.OnePart = *of.Partition, true
+	}
+	answers, missing := askAll[noted](ctx, c, c.o.Cluster.View(), q, "")
+	out := Events{Unreachable: missing, Complete: true}
+	list := []*joined{}
+	seen := map[string]*joined{}
+	for _, a := range answers {
+		out.Complete = out.Complete && a.answer.Complete
+		for i := range a.answer.Events {
+			e := &a.answer.Events[i]
+			key := e.Key()
+			if x := seen[key]; key != "" && x != nil {
+				x.by = append(x.by, a.broker)
+				continue
+			}
+			x := &joined{e: e, by: []ident.Node{a.broker}, count: 1}
+			if key != "" {
+				seen[key] = x
+			}
+			list = append(list, x)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *joined) int { return a.e.At.Compare(b.e.At) })
+	for _, x := range fold(list) {
+		out.Events = append(out.Events, x.event())
+	}
+	for _, a := range answers {
+		for i := range a.answer.Audit {
+			out.Events = append(out.Events, auditEvent(a.broker, &a.answer.Audit[i]))
+		}
+	}
+	slices.SortStableFunc(out.Events, func(a, b Event) int { return int(b.TimeMS - a.TimeMS) })
+	if of.Limit > 0 && len(out.Events) > of.Limit {
+		out.Complete = false
+	} else {
+		of.Limit = len(out.Events)
+	}
+	out.Events = first(out.Events, of.Limit)
+	return out
+}
+
+// joined is one event with the brokers that saw it, or the same change of several partitions.
+type joined struct {
+	e     *events.Event
+	by    []ident.Node
+	count int
+	where []string
+}
+
+// fold makes one event of the same change of several partitions at one time, and of one fault that
+// several brokers noticed. The events come in the order of their times.
+func fold(list []*joined) (out []*joined) {
+	open := map[string]*joined{}
+	for _, x := range list {
+		group, within := x.group()
+		if before := open[group]; group != "" && before != nil && x.e.At.Sub(before.e.At) < within {
+			before.take(x)
+			continue
+		}
+		if x.e.OfPartition() {
+			x.where = []string{placeOf(x.e.Topic, int(x.e.ID.Number))}
+		}
+		open[group] = x
+		out = append(out, x)
+	}
+	return out
+}
+
+// group is the same for events that may become one; "" = it stays alone.
+func (x *joined) group() (group string, within time.Duration) {
+	switch x.e.Kind {
+	case events.Election:
+		return fmt.Sprint(x.e.Kind, x.e.Leader, " ", x.e.Before), sameChange
+	case events.InSync:
+		return fmt.Sprint(x.e.Kind, x.e.Left, x.e.Joined), sameChange
+	case events.Rollback, events.Truncation:
+		return fmt.Sprint(x.e.Kind, x.e.Broker), sameChange
+	case events.Alarm, events.AlarmEnded:
+		return fmt.Sprint(x.e.Kind, x.e.Code), sameAlarm
+	}
+	return "", 0
+}
+
+func (x *joined) take(o *joined) {
+	for _, n := range o.by {
+		if !slices.Contains(x.by, n) {
+			x.by = append(x.by, n)
+		}
+	}
+	if !o.e.OfPartition() {
+		return
+	}
+	x.count += o.count
+	if len(x.where) < maxWhere {
+		x.where = append(x.where, placeOf(o.e.Topic, int(o.e.ID.Number)))
+	}
+}
+
+func (x *joined) event() Event {
+	e := x.e
+	slices.Sort(x.by)
+	out := Event{
+		TimeMS: e.At.UnixMilli(), Kind: e.Kind, Text: e.Sentence(x.count), State: e.State, Brokers: first(subjects(e), maxWhere), ReportedBy: x.by,
+		Topic: e.Topic, Partition: -1, Where: x.where, Count: x.count, Code: e.Code, Do: e.Do,
+	}
+	if len(e.Where) > 0 {
+		out.Where = e.Where
+	}
+	if !e.OfPartition() {
+		return out
+	}
+	if x.count > 1 {
+		out.Topic = ""
+		return out
+	}
+	out.Partition, out.Epoch = int(e.ID.Number), e.Epoch
+	for _, m := range e.Members {
+		out.InSync = append(out.InSync, m.Node)
+	}
+	return out
+}
+
+// auditEvent is an administrative action at a broker.
+func auditEvent(n ident.Node, a *guard.Entry) Event {
+	state := "well"
+	if a.Result != guard.ResultOK {
+		state = "degraded"
+	}
+	text := strings.TrimSpace(fmt.Sprintf("%s: %s %s", a.Identity, a.Action, a.Detail))
+	return Event{
+		TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
+		Partition: -1, Count: 1 + a.Omitted, Identity: a.Identity, Remote: a.Remote, Result: a.Result,
+	}
+}

@@ -1,0 +1,235 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	// maxWhere bounds the places of an alarm or an event.
+	maxWhere = 20
+	// maxBehind is how many channels an overview names, each at least behindFrom behind.
+	maxBehind  = 3
+	behindFrom = 1.0
+	// maxChanges bounds the events of an overview.
+	maxChanges = 20
+	// alarmsFor is how many looks in a row must find a fault that is not unsafe before it is an event.
+	alarmsFor = 2
+)
+
+// alarms are the faults that this broker sees.
+type alarms struct {
+	mu    sync.Mutex
+	since map[string]time.Time // by code; of the first look that found it
+	seen  map[string]int       // looks in a row
+	last  map[string]health.Alarm
+}
+
+// lookForAlarms judges the cluster, and keeps as events what has begun and what has ended.
+func (c *Console) lookForAlarms(now time.Time) {
+	report := health.Assess(c.o.Cluster.View(), nil)
+	c.alarms.mu.Lock()
+	defer c.alarms.mu.Unlock()
+	a := &c.alarms
+	if a.seen == nil {
+		a.seen, a.last = map[string]int{}, map[string]health.Alarm{}
+	}
+	present := map[string]bool{}
+	for _, alarm := range report.Alarms {
+		present[alarm.Code] = true
+		if _, known := a.since[alarm.Code]; !known {
+			a.since[alarm.Code] = now
+		}
+		a.seen[alarm.Code]++
+		before, told := a.last[alarm.Code]
+		switch {
+		case told:
+			alarm.State = max(alarm.State, before.State)
+			a.last[alarm.Code] = alarm
+		case alarm.State == health.Unsafe || a.seen[alarm.Code] >= alarmsFor:
+			a.last[alarm.Code] = alarm
+			c.o.Events.Add(events.Event{
+				At: a.since[alarm.Code], Kind: events.Alarm, Code: alarm.Code, State: alarm.State.String(), Text: alarm.Text, Do: alarm.Do,
+				Broker: c.self, Where: slices.Clone(first(alarm.Where, maxWhere)),
+			})
+		}
+	}
+	for code, since := range a.since {
+		if present[code] {
+			continue
+		}
+		if alarm, told := a.last[code]; told {
+			lasted := now.Sub(since)
+			c.o.Events.Add(events.Event{
+				At: now, Kind: events.AlarmEnded, Code: code, State: health.Well.String(), Broker: c.self, Lasted: lasted,
+				Text: fmt.Sprintf("over after %s: %s", lasted.Round(time.Second), alarm.Text),
+			})
+		}
+		delete(a.since, code)
+		delete(a.seen, code)
+		delete(a.last, code)
+	}
+}
+
+// Overview is the cluster in one answer.
+func (c *Console) Overview(ctx context.Context) Overview {
+	t := c.table(ctx)
+	report := health.Assess(t.view, silent(t.missing))
+	o := Overview{
+		Cluster: t.view.Cluster, Self: c.self, Controller: t.view.Controller, TimeMS: time.Now().UnixMilli(),
+		State: report.State, Summary: report.Summary, Cause: cause(t.view, report), Alarms: []Alarm{},
+		Unreachable: t.missing, Brokers: t.brokers(c.self), Topics: len(t.topics), Channels: len(t.channels), Behind: behind(t.channels),
+	}
+	c.alarms.mu.Lock()
+	for _, a := range report.Alarms {
+		x := Alarm{Alarm: a, WhereCount: len(a.Where)}
+		x.Where = first(a.Where, maxWhere)
+		if since, ok := c.alarms.since[a.Code]; ok {
+			ms := since.UnixMilli()
+			x.SinceMS = &ms
+		}
+		o.Alarms = append(o.Alarms, x)
+	}
+	c.alarms.mu.Unlock()
+	o.count(t.view)
+	o.sum(t)
+	hour := time.Now().Add(-time.Hour)
+	o.Changes = first(c.Events(ctx, EventsOf{SinceMS: hour.UnixMilli(), Limit: maxChanges}).Events, maxChanges)
+	return o
+}
+
+// silent are the live brokers that gave no answer, as package health takes them.
+func silent(missing []Unreachable) (out []string) {
+	for _, m := range missing {
+		if m.Reason != "dead" {
+			out = append(out, fmt.Sprintf("%s: %s", m.Broker, m.Reason))
+		}
+	}
+	return out
+}
+
+func (o *Overview) count(v edge.ClusterView) {
+	alive := living(v)
+	for i := range v.Topics {
+		o.Partitions += len(v.Topics[i].Partitions)
+		for _, p := range v.Topics[i].Partitions {
+			if p.UnderReplicated {
+				o.UnderReplicated++
+			}
+			switch health.Fault(p, alive) {
+			case health.NoLeader:
+				o.Leaderless++
+			case health.BelowMinimum:
+				o.BelowMinimum++
+			}
+		}
+	}
+}
+
+func (o *Overview) sum(t *table) {
+	for i := range t.channels {
+		o.Depth += t.channels[i].Depth
+		o.InFlight += t.channels[i].InFlight
+		o.Deferred += t.channels[i].Deferred
+	}
+	for _, b := range o.Brokers {
+		if b.Live == nil {
+			continue
+		}
+		o.Connections += b.Connections
+		o.Puts, o.PutBytes = plus(o.Puts, b.Puts), plus(o.PutBytes, b.PutBytes)
+		o.Deliveries, o.Finishes = plus(o.Deliveries, b.Deliveries), plus(o.Finishes, b.Finishes)
+		o.PutP99MS, o.SyncP99MS = worse(o.PutP99MS, b.Name, b.PutP99MS), worse(o.SyncP99MS, b.Name, b.SyncP99MS)
+	}
+}
+
+func worse(w *Worst, n ident.Node, v *float64) *Worst {
+	if v == nil || w != nil && w.Value >= *v {
+		return w
+	}
+	return &Worst{n, *v}
+}
+
+// behind are the channels with the largest lags.
+func behind(channels []Channel) []Behind {
+	late := []*Channel{}
+	for i := range channels {
+		if channels[i].LagSeconds >= behindFrom {
+			late = append(late, &channels[i])
+		}
+	}
+	slices.SortStableFunc(late, func(a, b *Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
+	out := []Behind{}
+	for _, ch := range first(late, maxBehind) {
+		out = append(out, Behind{*ch, why(ch)})
+	}
+	return out
+}
+
+// why is a guess at the reason why a channel is behind.
+func why(ch *Channel) string {
+	switch {
+	case ch.Paused:
+		return "the channel is paused"
+	case ch.Clients == 0:
+		return "the channel has no consumers"
+	case ch.Finishes != nil && *ch.Finishes == 0 && ch.InFlight > 0:
+		return "its consumers hold messages and finish none"
+	case ch.Finishes != nil && *ch.Finishes == 0:
+		return "its consumers take no messages"
+	}
+	return "its consumers are slower than its producers were"
+}
+
+// roots are the codes of alarms that explain others, the first before the next.
+var roots = []string{
+	health.NoBrokers, health.MetadataSilent, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
+}
+
+// cause is the fault that explains the others; "" if the cluster is well.
+func cause(v edge.ClusterView, report health.Report) string {
+	if report.State == health.Well {
+		return ""
+	}
+	for _, code := range roots {
+		for _, a := range report.Alarms {
+			if a.Code != code {
+				continue
+			}
+			if code == health.BrokerDead {
+				return a.Text + ": " + strings.Join(a.Where, ", ")
+			}
+			return a.Text
+		}
+	}
+	missing := map[ident.Node]int{}
+	for i := range v.Topics {
+		for _, p := range v.Topics[i].Partitions {
+			for _, n := range p.Replicas {
+				if !slices.Contains(p.ISR, n) {
+					missing[n]++
+				}
+			}
+		}
+	}
+	worst := ident.Node("")
+	for n, count := range missing {
+		if worst == "" || count > missing[worst] || count == missing[worst] && n < worst {
+			worst = n
+		}
+	}
+	if worst == "" {
+		return report.Alarms[0].Text
+	}
+	return fmt.Sprintf("%d replicas on %s are not in sync: it catches up, or its disk or its network is slow", missing[worst], worst)
+}

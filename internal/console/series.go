@@ -1,0 +1,128 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// SeriesOf selects the series of the cluster, of a broker, of a topic, or of a channel.
+type SeriesOf struct {
+	Topic, Channel string
+	Broker         ident.Node
+	Minutes        int
+}
+
+// part of the series that one broker has.
+type line struct {
+	From   int64             `json:"from"` // slot of the first point
+	StepMS int64             `json:"step_ms"`
+	Kept   bool              `json:"kept"`
+	Series map[string]Points `json:"series"`
+}
+
+// UnmarshalJSON reads null as a point without a value.
+func (p *Points) UnmarshalJSON(raw []byte) error {
+	var values []*float32
+	if err := json.Unmarshal(raw, &values); err != nil {
+		return err
+	}
+	*p = make(Points, len(values))
+	for i, v := range values {
+		if (*p)[i] = noValue; v != nil {
+			(*p)[i] = *v
+		}
+	}
+	return nil
+}
+
+// ownSeries is this broker's part: the last hour.
+func (c *Console) ownSeries(q question) line {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &c.kept
+	to := k.slot
+	from := max(to-ringPoints+1, k.firstRun)
+	l := line{From: from, StepMS: c.o.Step.Milliseconds(), Series: map[string]Points{}}
+	t, names := k.broker, brokerSeries
+	switch {
+	case q.Channel != "":
+		t, names = k.ofChan.of[q.Topic+"/"+q.Channel], channelSeries
+	case q.Topic != "":
+		t, names = k.ofTopic.of[q.Topic], topicSeries
+	}
+	if t == nil || k.at.IsZero() {
+		return l
+	}
+	l.Kept = true
+	for i, name := range names {
+		l.Series[name] = t.read(i, from, to)
+	}
+	return l
+}
+
+// Series joins the parts of all brokers. ErrBrokerNotFound.
+func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
+	v := c.o.Cluster.View()
+	if of.Broker != "" && !has(v, of.Broker) {
+		return Series{}, ErrBrokerNotFound
+	}
+	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, Topic: of.Topic, Channel: of.Channel}, of.Broker)
+	step := c.o.Step.Milliseconds()
+	to := time.Now().UnixMilli()/step - 1 // the present slot may have no sample yet
+	c.mu.Lock()
+	to = max(to, c.kept.slot)
+	c.mu.Unlock()
+	points := int64(of.Minutes) * time.Minute.Milliseconds() / step
+	from := to - min(points, ringPoints) + 1
+	s := Series{StepSeconds: int(step / 1000), FromMS: from * step, ToMS: to * step, Unreachable: missing, Series: map[string]Points{}}
+	names := brokerSeries
+	switch {
+	case of.Channel != "":
+		names = channelSeries
+	case of.Topic != "":
+		names = topicSeries
+	}
+	for _, name := range names {
+		s.Series[name] = nothing(int(to - from + 1))
+	}
+	for i := range parts {
+		l := &parts[i].answer
+		if l.StepMS != step || !l.Kept {
+			continue
+		}
+		s.Kept = true
+		for name, joined := range s.Series {
+			joined.join(from, l.Series[name], l.From, largest[name])
+		}
+	}
+	return s, nil
+}
+
+func nothing(n int) Points {
+	p := make(Points, n)
+	for i := range p {
+		p[i] = noValue
+	}
+	return p
+}
+
+// join adds the points of a broker: their sum, or the largest. p begins at the slot from.
+func (p Points) join(from int64, o Points, first int64, largest bool) {
+	for i, v := range o {
+		at := first + int64(i) - from
+		if v != v || at < 0 || at >= int64(len(p)) {
+			continue
+		}
+		switch {
+		case p[at] != p[at]:
+			p[at] = v
+		case largest:
+			p[at] = max(p[at], v)
+		default:
+			p[at] += v
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// MaxPage bounds the rows of one answer.
+const MaxPage = 500
+
+// Page selects and orders rows.
+type Page struct {
+	Search string // part of the name, in any case
+	Sort   string // name, depth, lag or rate
+	Desc   bool
+	Offset int
+	Limit  int
+}
+
+// Sorts lists the values of Page.Sort.
+func Sorts() []string { return []string{"name", "depth", "lag", "rate"} }
+
+// part is one broker's part of the table.
+type part struct {
+	Live     Live      `json:"live"`
+	Topics   []Topic   `json:"topics"`
+	Channels []Channel `json:"channels"`
+}
+
+// table is all topics and channels of the cluster.
+type table struct {
+	view     edge.ClusterView
+	missing  []Unreachable
+	live     map[ident.Node]*Live
+	topics   []Topic   // by name
+	channels []Channel // by topic and name
+}
+
+// ownTable is this broker's part, as it is now, with the rates of the last step.
+func (c *Console) ownTable() part {
+	samples := c.o.Cluster.Samples("", "")
+	p := part{Live: c.live(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range samples {
+		t := &samples[i]
+		r := c.kept.rates[t.Topic]
+		row := Topic{Topic: t.Topic, Messages: t.Messages, Depth: t.Depth, Paused: t.Paused, Channels: len(t.Channels), Puts: r.puts, PutBytes: r.putBytes}
+		for j := range t.Channels {
+			ch := &t.Channels[j]
+			row.Depth, row.LagSeconds = max(row.Depth, ch.Depth), max(row.LagSeconds, seconds(ch.Lag))
+			p.Channels = append(p.Channels, channelRow(t.Topic, ch, c.kept.rates[t.Topic+"/"+ch.Channel].finishes))
+		}
+		p.Topics = append(p.Topics, row)
+	}
+	return p
+}
+
+func channelRow(topic string, ch *edge.ChannelSample, finishes *float64) Channel {
+	return Channel{
+		Topic: topic, Channel: ch.Channel, Depth: ch.Depth, InFlight: ch.InFlight, Deferred: ch.Deferred, LagSeconds: seconds(ch.Lag),
+		Clients: ch.Clients, Paused: ch.Paused, Ordered: ch.Ordered, Finishes: finishes, Requeues: ch.Requeued, Timeouts: ch.TimedOut,
+	}
+}
+
+// seconds rounds to milliseconds: an answer has thousands of them.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// table asks all brokers for their parts, or gives the table of the last second. It must not be
+// changed.
+func (c *Console) table(ctx context.Context) *table {
+	c.shared.Lock()
+	defer c.shared.Unlock()
+	if c.shared.table != nil && time.Since(c.shared.at) < tableFor {
+		return c.shared.table
+	}
+	// The viewer who asked first may leave; the others need the answer.
+	ctx = context.WithoutCancel(ctx)
+	v := c.o.Cluster.View()
+	parts, missing := askAll[part](ctx, c, v, question{What: askTable}, "")
+	t := &table{view: v, missing: missing, live: map[ident.Node]*Live{}}
+	t.join(v, parts)
+	c.shared.table, c.shared.at = t, time.Now()
+	return t
+}
+
+// join adds up the parts. A topic that nobody leads is in the table too.
+func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
+	at := make(map[string]int, len(v.Topics))
+	t.topics = make([]Topic, 0, len(v.Topics))
+	alive := living(v)
+	for i := range v.Topics {
+		x := &v.Topics[i]
+		row := Topic{Topic: x.Topic, Partitions: len(x.Partitions), ReplicationFactor: x.ReplicationFactor}
+		for _, p := range x.Partitions {
+			if p.UnderReplicated {
+				row.UnderReplicated++
+			}
+			if !alive[p.Leader] {
+				row.Leaderless++
+			}
+		}
+		at[x.Topic] = len(t.topics)
+		t.topics = append(t.topics, row)
+	}
+	channels := map[string]int{}
+	for i := range parts {
+		t.live[parts[i].broker] = &parts[i].answer.Live
+		for j := range parts[i].answer.Topics {
+			if k, ok := at[parts[i].answer.Topics[j].Topic]; ok { // else it is being deleted
+				t.topics[k].add(&parts[i].answer.Topics[j])
+			}
+		}
+		for _, ch := range parts[i].answer.Channels {
+			k, there := at[ch.Topic]
+			if !there {
+				continue
+			}
+			name := ch.Topic + "/" + ch.Channel
+			if n, ok := channels[name]; ok {
+				t.channels[n].add(&ch)
+				continue
+			}
+			channels[name] = len(t.channels)
+			t.channels = append(t.channels, ch)
+			t.topics[k].Channels++
+		}
+	}
+	slices.SortFunc(t.topics, func(a, b Topic) int { return strings.Compare(a.Topic, b.Topic) })
+	slices.SortFunc(t.channels, func(a, b Channel) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), strings.Compare(a.Channel, b.Channel))
+	})
+}
+
+func (t *Topic) add(o *Topic) {
+	t.Messages += o.Messages
+	t.Depth += o.Depth
+	t.LagSeconds = max(t.LagSeconds, o.LagSeconds)
+	t.Paused = t.Paused || o.Paused
+	t.Puts, t.PutBytes = plus(t.Puts, o.Puts), plus(t.PutBytes, o.PutBytes)
+}
+
+func (c *Channel) add(o *Channel) {
+	c.Depth += o.Depth
+	c.InFlight += o.InFlight
+	c.Deferred += o.Deferred
+	c.Requeues += o.Requeues
+	c.Timeouts += o.Timeouts
+	c.LagSeconds = max(c.LagSeconds, o.LagSeconds)
+	c.Clients = max(c.Clients, o.Clients) // a consumer is attached to every partition
+	c.Paused = c.Paused || o.Paused
+	c.Ordered = c.Ordered || o.Ordered
+	c.Finishes = plus(c.Finishes, o.Finishes)
+}
+
+// plus adds two values; unknown ones count for nothing, and two of them are unknown.
+func plus(a, b *float64) *float64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	sum := *a + *b
+	return &sum
+}
+
+// Topics is one page of the topics.
+func (c *Console) Topics(ctx context.Context, p Page) Topics {
+	t := c.table(ctx)
+	list := matching(t.topics, p.Search, func(x *Topic) string { return x.Topic })
+	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts} })
+	return Topics{Total: len(t.topics), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Topics: cut(list, p)}
+}
+
+// Channels is one page of the channels, of one topic if it is named.
+func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
+	t := c.table(ctx)
+	all := t.channels
+	if topic != "" {
+		all = t.of(topic)
+	}
+	list := matching(all, p.Search, func(x *Channel) string { return x.Topic + "/" + x.Channel })
+	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes} })
+	return Channels{Total: len(all), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Channels: cut(list, p)}
+}
+
+// of are the channels of a topic.
+func (t *table) of(topic string) []Channel {
+	from, _ := slices.BinarySearchFunc(t.channels, topic, func(x Channel, name string) int { return strings.Compare(x.Topic, name) })
+	to := from
+	for to < len(t.channels) && t.channels[to].Topic == topic {
+		to++
+	}
+	return t.channels[from:to]
+}
+
+// matching copies the rows whose name has the text in it.
+func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
+	text = strings.ToLower(text)
+	out := make([]*Row, 0, len(rows))
+	for i := range rows {
+		if text == "" || strings.Contains(strings.ToLower(name(&rows[i])), text) {
+			out = append(out, &rows[i])
+		}
+	}
+	return out
+}
+
+// key is what rows are sorted by, but for their names.
+type key struct {
+	depth int64
+	lag   float64
+	rate  *float64
+}
+
+// order sorts rows that are in the order of their names; equal ones stay so.
+func order[Row any](rows []*Row, p Page, of func(*Row) key) {
+	by := map[string]func(a, b key) int{
+		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
+		"lag":   func(a, b key) int { return cmp.Compare(a.lag, b.lag) },
+		"rate":  func(a, b key) int { return cmp.Compare(orNegative(a.rate), orNegative(b.rate)) },
+	}[p.Sort]
+	switch {
+	case by == nil && p.Desc:
+		slices.Reverse(rows)
+	case by == nil:
+	case p.Desc:
+		slices.SortStableFunc(rows, func(a, b *Row) int { return by(of(b), of(a)) })
+	default:
+		slices.SortStableFunc(rows, func(a, b *Row) int { return by(of(a), of(b)) })
+	}
+}
+
+// orNegative sorts an unknown rate below 0.
+func orNegative(v *float64) float64 {
+	if v == nil {
+		return -1
+	}
+	return *v
+}
+
+func cut[Row any](rows []*Row, p Page) []Row {
+	from := min(p.Offset, len(rows))
+	to := min(from+p.Limit, len(rows))
+	out := make([]Row, 0, to-from)
+	for _, r := range rows[from:to] {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// living are the brokers that are alive.
+func living(v edge.ClusterView) map[ident.Node]bool {
+	alive := map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		if b.Alive {
+			alive[b.Name] = true
+		}
+	}
+	return alive
+}
+
+// brokers joins the metadata and what the brokers say of themselves.
+func (t *table) brokers(self ident.Node) []Broker {
+	leads, replicas := map[ident.Node]int{}, map[ident.Node]int{}
+	for i := range t.view.Topics {
+		for _, p := range t.view.Topics[i].Partitions {
+			leads[p.Leader]++
+			for _, n := range p.Replicas {
+				replicas[n]++
+			}
+		}
+	}
+	out := make([]Broker, 0, len(t.view.Brokers))
+	for _, b := range t.view.Brokers {
+		live := t.live[b.Name]
+		out = append(out, Broker{
+			Name: b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Drain: b.Drain,
+			Zone: b.Zone, Version: b.Version, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
+			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
+		})
+	}
+	return out
+}
+
+// Brokers lists the brokers.
+func (c *Console) Brokers(ctx context.Context) Brokers {
+	t := c.table(ctx)
+	return Brokers{Unreachable: t.missing, Brokers: t.brokers(c.self)}
+}
+
+// placeOf names a partition in a list of places.
+func placeOf(topic string, partition int) string { return fmt.Sprintf("%s/%d", topic, partition) }

@@ -1,0 +1,76 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// TopicSample is the part of a topic that one broker leads, at one moment.
+type TopicSample struct {
+	Topic string
+	Led   int // partitions of the topic that the broker leads
+	// Leadership changes with the set of these partitions and with their epochs: counts of two
+	// samples may be subtracted only if it is the same in both.
+	Leadership    uint64
+	Messages      uint64 // since the topic was made
+	Put, PutBytes uint64 // committed by this process
+	Depth         int64  // messages that no channel has received
+	Paused        bool
+	Channels      []ChannelSample
+}
+
+// ChannelSample is the part of a channel that one broker leads, at one moment.
+type ChannelSample struct {
+	Channel                   string
+	Depth, InFlight, Deferred int64
+	Finished                  uint64 // messages that the channel has passed; comparable as counts of the topic
+	Requeued, TimedOut        uint64 // since the leadership began
+	Clients                   int
+	Paused, Ordered           bool
+	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
+	Partitions                []ChannelPartition
+}
+
+// ChannelPartition is a channel in one partition. Only a sample of a named channel has it.
+type ChannelPartition struct {
+	Partition                 uint16
+	Depth, InFlight, Deferred int64
+	Lags                      bool           // it has a message that is neither finished nor deferred
+	Oldest                    ident.Sequence // the first of these; without one the end
+	OldestMS                  int64          // the time of its put, unix ms; 0 = unknown
+	Lag                       time.Duration
+	End                       ident.Sequence
+}
+
+// ReplicaSample is one replica on one broker.
+type ReplicaSample struct {
+	Role                 string
+	Epoch                ident.Epoch
+	CommittedOffset, End ident.Offset
+	CommittedSequence    ident.Sequence
+	EndSequence          ident.Sequence
+	Followers            []FollowerSample // of the leader
+	DiskBytes            int64
+}
+
+// FollowerSample is another replica as the leader sees it.
+type FollowerSample struct {
+	Node   ident.Node
+	InSync bool
+	Known  bool  // the next two are known
+	Behind int64 // bytes that it has not acknowledged
+	Owes   time.Duration
+}
+
+// DiskSample is the space of one broker.
+type DiskSample struct {
+	FreeBytes, DataBytes int64
+	FreeKnown            bool
+}
+
+// ConsumerStats is a connection with a subscription.
+type ConsumerStats struct {
+	ClientStats
+	LastActivity time.Time
+}

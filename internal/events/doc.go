@@ -1,0 +1,17 @@
+// Package events keeps the rare events of a cluster, as one broker saw them, for a day: elections,
+// changes of in-sync sets, rollbacks, truncations, alarms, brokers that come and go.
+//
+// Every broker watches the metadata and so keeps the changes in it for the whole cluster. The
+// package internal/console joins the lists of all brokers and removes what several of them saw
+// (Event.Key). Nothing is written to disk: a broker that is started again has none of its own.
+//
+// Limits: maxPartitionEvents changes of partitions and maxEvents others, each for at most a day.
+//
+// Invariants:
+//
+//  1. Add never waits for anything but a short lock, which is a leaf: it is called under the run
+//     lock of a core loop.
+//  2. The changes of many partitions never push the other events out.
+//
+// It starts no goroutine.
+package events

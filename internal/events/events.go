@@ -1,0 +1,217 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	// kept is how long an event is kept.
+	kept = 24 * time.Hour
+	// maxPartitionEvents bounds the changes of partitions, maxEvents the other events.
+	maxPartitionEvents = 8192
+	maxEvents          = 2048
+)
+
+// The kinds of events.
+const (
+	Election     = "election"
+	InSync       = "isr"
+	Rollback     = "rollback"
+	Truncation   = "truncation"
+	Alarm        = "alarm"
+	AlarmEnded   = "alarm_ended"
+	BrokerUp     = "broker_up"
+	BrokerDown   = "broker_down"
+	Registration = "registration"
+	Topic        = "topic"
+	Audit        = "audit"
+)
+
+// Kinds lists all kinds.
+func Kinds() []string {
+	return []string{Election, InSync, Rollback, Truncation, Alarm, AlarmEnded, BrokerUp, BrokerDown, Registration, Topic, Audit}
+}
+
+// Event is one event. The fields that it has depend on its kind.
+type Event struct {
+	At   time.Time
+	Kind string
+	// Topic and Partition are those of a change of a partition; Topic also of one of a topic.
+	Topic     string
+	ID        ident.Partition
+	Epoch     ident.Epoch
+	Leader    ident.Node // after an election; "" = none
+	Before    ident.Node // the leader before it
+	Members   []ident.Member
+	Left      []ident.Node // brokers that left the in-sync set
+	Joined    []ident.Node
+	Broker    ident.Node // that it happened to, or that noted it
+	Run       ident.Incarnation
+	Revision  int64  // of the partition's key
+	State     string // of an alarm: degraded or unsafe
+	Code      string
+	Text      string
+	Do        string
+	Where     []string
+	Lasted    time.Duration // of an alarm that ended
+	OfCluster bool          // the metadata has it: every broker sees the same event
+}
+
+// OfPartition reports whether the event is a change of one partition.
+func (e *Event) OfPartition() bool {
+	switch e.Kind {
+	case Election, InSync, Rollback, Truncation:
+		return true
+	}
+	return false
+}
+
+// Key is the same for one event that several brokers saw. It is "" for an event that one broker
+// alone has.
+func (e *Event) Key() string {
+	if !e.OfCluster {
+		return ""
+	}
+	b := make([]byte, 0, 96)
+	b = append(b, e.Kind...)
+	b = append(b, ' ')
+	b = append(b, e.Topic...)
+	b = strconv.AppendUint(append(b, ' '), uint64(e.ID.Topic), 16)
+	b = strconv.AppendUint(append(b, '/'), uint64(e.ID.Number), 10)
+	b = strconv.AppendUint(append(b, ' '), uint64(e.Epoch), 10)
+	b = append(append(b, ' '), e.Leader...)
+	b = append(append(b, ' '), e.Broker...)
+	b = strconv.AppendInt(append(b, ' '), int64(e.Run), 10)
+	b = strconv.AppendInt(append(b, ' '), e.Revision, 10)
+	return string(append(b, e.Code...))
+}
+
+// Recorder keeps events. All methods are safe for concurrent use and do nothing on a nil Recorder.
+type Recorder struct {
+	mu         sync.Mutex
+	partitions ring
+	others     ring
+}
+
+// New makes an empty Recorder.
+func New() *Recorder {
+	return &Recorder{partitions: ring{limit: maxPartitionEvents}, others: ring{limit: maxEvents}}
+}
+
+// Add keeps an event. Without a time it gets the present one.
+func (r *Recorder) Add(e Event) {
+	if r == nil {
+		return
+	}
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.OfPartition() {
+		r.partitions.add(e)
+	} else {
+		r.others.add(e)
+	}
+}
+
+// Since lists the events after a time that match, the newest first, and at most limit of them.
+// complete is false if there were more, or if older ones were dropped for room.
+func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list []Event, complete bool) {
+	if r == nil {
+		return nil, true
+	}
+	if oldest := time.Now().Add(-kept); at.Before(oldest) {
+		at = oldest
+	}
+	r.mu.Lock()
+	list = r.others.since(at, match, r.partitions.since(at, match, nil))
+	complete = !r.partitions.dropped.After(at) && !r.others.dropped.After(at)
+	r.mu.Unlock()
+	slices.SortStableFunc(list, func(a, b Event) int { return b.At.Compare(a.At) })
+	if len(list) > limit {
+		return list[:limit], false
+	}
+	return list, complete
+}
+
+// ring keeps the last events. It grows up to its limit.
+type ring struct {
+	limit   int
+	events  []Event
+	next    int
+	dropped time.Time // of the newest event that was dropped
+}
+
+func (r *ring) add(e Event) {
+	if len(r.events) < r.limit {
+		r.events = append(r.events, e)
+		return
+	}
+	r.dropped = r.events[r.next].At
+	r.events[r.next] = e
+	r.next = (r.next + 1) % r.limit
+}
+
+func (r *ring) since(at time.Time, match func(*Event) bool, to []Event) []Event {
+	for i := range r.events {
+		if e := &r.events[i]; e.At.After(at) && match(e) {
+			to = append(to, *e)
+		}
+	}
+	return to
+}
+
+// Sentence describes an event of the given number of partitions.
+func (e *Event) Sentence(count int) string {
+	subject := fmt.Sprintf("%s/%d", e.Topic, e.ID.Number)
+	if count > 1 {
+		subject = fmt.Sprintf("%d partitions", count)
+	}
+	has := "has"
+	if count > 1 {
+		has = "have"
+	}
+	switch e.Kind {
+	case Election:
+		switch {
+		case e.Leader == "":
+			return fmt.Sprintf("%s %s no leader any more (before: %s)", subject, has, e.Before)
+		case e.Before == "":
+			return fmt.Sprintf("%s %s the leader %s", subject, has, e.Leader)
+		}
+		return fmt.Sprintf("%s %s the leader %s, before it %s", subject, has, e.Leader, e.Before)
+	case InSync:
+		var parts []string
+		if len(e.Left) > 0 {
+			parts = append(parts, names(e.Left)+" left")
+		}
+		if len(e.Joined) > 0 {
+			parts = append(parts, names(e.Joined)+" joined")
+		}
+		return fmt.Sprintf("%s the in-sync set of %s", strings.Join(parts, ", "), subject)
+	case Rollback:
+		return fmt.Sprintf("%s rolled back the uncommitted end of %s", e.Broker, subject)
+	case Truncation:
+		return fmt.Sprintf("%s removed an uncommitted end of %s, as its new leader asked", e.Broker, subject)
+	}
+	return e.Text
+}
+
+func names(nodes []ident.Node) string {
+	var b strings.Builder
+	for i, n := range nodes {
+		if i > 0 {
+			b.WriteString(" and ")
+		}
+		b.WriteString(string(n))
+	}
+	return b.String()
+}

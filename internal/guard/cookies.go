@@ -1,0 +1,117 @@
+package guard
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// CookieLifetime is how long a sign-in of a browser holds.
+	CookieLifetime = 12 * time.Hour
+	// maxCookies bounds the sign-ins of all users, maxUserCookies those of one.
+	maxCookies     = 4096
+	maxUserCookies = 32
+)
+
+// ErrNoSignIn means that a cookie is not that of a sign-in, or that this has ended.
+var ErrNoSignIn = errors.New("guard: the sign-in has ended")
+
+// cookies are the sign-ins of browsers at this broker. A cookie is kept as its hash: a copy of the
+// memory opens nothing.
+type cookies struct {
+	mu sync.Mutex // a leaf
+	of map[[sha256.Size]byte]*signedIn
+}
+
+// signedIn is one sign-in.
+type signedIn struct {
+	session *Session
+	expires time.Time
+}
+
+func newCookies() *cookies { return &cookies{of: map[[sha256.Size]byte]*signedIn{}} }
+
+// SignIn is Login for a browser: the cookie stands for the credentials until it expires, until
+// SignOut, and until the user loses its credentials. Errors as Login.
+func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie string, expires time.Time, err error) {
+	if s, err = g.Login(ctx, c); err != nil {
+		return nil, "", expires, err
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	cookie = base64.RawURLEncoding.EncodeToString(secret)
+	expires = time.Now().Add(CookieLifetime)
+	g.cookies.keep(sha256.Sum256([]byte(cookie)), &signedIn{s, expires})
+	return s, cookie, expires, nil
+}
+
+// keep adds a sign-in. Where there are too many, the oldest ones end: those of the user first.
+func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name, of := in.session.Identity(), 0
+	var own, any [sha256.Size]byte
+	var ownAt, anyAt time.Time
+	for k, x := range c.of {
+		if time.Now().After(x.expires) {
+			delete(c.of, k)
+			continue
+		}
+		if anyAt.IsZero() || x.expires.Before(anyAt) {
+			any, anyAt = k, x.expires
+		}
+		if x.session.Identity() != name {
+			continue
+		}
+		if of++; ownAt.IsZero() || x.expires.Before(ownAt) {
+			own, ownAt = k, x.expires
+		}
+	}
+	switch {
+	case of >= maxUserCookies:
+		delete(c.of, own)
+	case len(c.of) >= maxCookies:
+		delete(c.of, any)
+	}
+	c.of[key] = in
+}
+
+// ByCookie gives the session of a browser that has signed in, for a request from the address.
+// ErrNoSignIn.
+func (g *Guard) ByCookie(cookie, address string, tls bool) (*Session, time.Time, error) {
+	key := sha256.Sum256([]byte(cookie))
+	g.cookies.mu.Lock()
+	in := g.cookies.of[key]
+	g.cookies.mu.Unlock()
+	if in == nil {
+		return nil, time.Time{}, ErrNoSignIn
+	}
+	p, err := g.policy()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if time.Now().After(in.expires) || p != nil && !p.Holds(in.session.id) {
+		g.SignOut(cookie)
+		return nil, time.Time{}, ErrNoSignIn
+	}
+	creds := in.session.creds
+	creds.Address, creds.TLS = address, tls
+	s := &Session{guard: g, creds: creds, id: in.session.id}
+	s.state.Store(in.session.state.Load())
+	return s, in.expires, nil
+}
+
+// SignOut ends a sign-in; it reports whether there was one.
+func (g *Guard) SignOut(cookie string) bool {
+	key := sha256.Sum256([]byte(cookie))
+	g.cookies.mu.Lock()
+	defer g.cookies.mu.Unlock()
+	_, there := g.cookies.of[key]
+	delete(g.cookies.of, key)
+	return there
+}

@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/guard"
+)
+
+// sessionCookie is the name of the cookie of a browser that has signed in.
+const sessionCookie = "lockstep_session"
+
+// sessionRules are the routes at which a browser signs in and out. They take no right; the
+// handlers note the sign-ins in the audit.
+var sessionRules = []Rule{
+	{Method: "GET", Path: "/v1/session"},
+	{Method: "POST", Path: "/v1/session", Audited: true},
+	{Method: "POST", Path: "/v1/session/logout", Audited: true},
+}
+
+// SessionView is the answer of /v1/session.
+type SessionView struct {
+	Enforced   bool   `json:"enforced"` // rights are asked for
+	Identity   string `json:"identity"`
+	SignedIn   bool   `json:"signed_in"`  // by the cookie
+	ExpiresMS  *int64 `json:"expires_ms"` // of the cookie
+	Observe    bool   `json:"observe"`
+	Administer bool   `json:"administer"` // the cluster
+}
+
+// sessionsOnly adds the endpoints of /v1/session.
+func (a *api) sessionsOnly(r *door) {
+	if a.b.Guard == nil {
+		return
+	}
+	r.HandlerFunc(http.MethodGet, "/v1/session", a.serve(a.whoAmI))
+	r.HandlerFunc(http.MethodPost, "/v1/session", a.signIn)
+	r.HandlerFunc(http.MethodPost, "/v1/session/logout", a.signOut)
+}
+
+// whoAmI: GET /v1/session.
+func (a *api) whoAmI(r *http.Request) (any, error) {
+	s, err := a.session(r)
+	if err != nil { // wrong credentials are those of nobody
+		s = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
+	}
+	v := a.viewOf(r.Context(), s)
+	if _, expires, err := a.byCookie(r); err == nil {
+		ms := expires.UnixMilli()
+		v.SignedIn, v.ExpiresMS = true, &ms
+	}
+	return v, nil
+}
+
+func (a *api) viewOf(ctx context.Context, s *guard.Session) SessionView {
+	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
+	return SessionView{Enforced: a.b.Guard.Enforced(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+}
+
+// signIn: POST /v1/session with Authorization: Bearer SECRET.
+func (a *api) signIn(w http.ResponseWriter, r *http.Request) {
+	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	s, err := a.signInWith(seen, r)
+	who := s
+	if who == nil && bearer(r) == "" {
+		who = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
+	}
+	a.note(r, who, seen.status, err)
+}
+
+func (a *api) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session, error) {
+	c := credentialsOf(r)
+	if c.Secret = bearer(r); c.Secret == "" {
+		a.turnAway(w, r, guard.ErrLogin)
+		return nil, guard.ErrLogin
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
+	defer cancel()
+	s, cookie, expires, err := a.b.Guard.SignIn(ctx, c)
+	switch {
+	case errors.Is(err, guard.ErrDisabled):
+		a.refuse(w, r, fail(http.StatusConflict, "LOGIN_DISABLED"))
+		return nil, err
+	case err != nil:
+		a.turnAway(w, r, err)
+		return nil, err
+	}
+	if old, err := r.Cookie(sessionCookie); err == nil { // the browser forgets it now
+		a.b.Guard.SignOut(old.Value)
+	}
+	http.SetCookie(w, a.cookie(r, cookie, int(time.Until(expires).Seconds())))
+	v := a.viewOf(ctx, s)
+	ms := expires.UnixMilli()
+	v.SignedIn, v.ExpiresMS = true, &ms
+	w.Header().Set("Cache-Control", "no-store")
+	respond(w, http.StatusOK, v)
+	return s, nil
+}
+
+// signOut: POST /v1/session/logout. The cookie's session ends; a bearer token goes on.
+func (a *api) signOut(w http.ResponseWriter, r *http.Request) {
+	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	s, err := a.session(r)
+	http.SetCookie(seen, a.cookie(r, "", -1))
+	if err == nil && !s.LoggedIn() {
+		err = guard.ErrLogin
+	}
+	if err != nil {
+		a.turnAway(seen, r, err)
+	} else {
+		if c, err := r.Cookie(sessionCookie); err == nil {
+			a.b.Guard.SignOut(c.Value)
+		}
+		respond(seen, http.StatusOK, nil)
+	}
+	a.note(r, s, seen.status, err)
+}
+
+// cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page
+// of another site sends it.
+func (a *api) cookie(r *http.Request, value string, age int) *http.Cookie {
+	return &http.Cookie{Name: sessionCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
+}
+
+// byCookie gives the session of the request's cookie. guard.ErrNoSignIn.
+func (a *api) byCookie(r *http.Request) (*guard.Session, time.Time, error) {
+	c, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return nil, time.Time{}, guard.ErrNoSignIn
+	}
+	return a.b.Guard.ByCookie(c.Value, r.RemoteAddr, r.TLS != nil)
+}

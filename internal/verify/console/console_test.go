@@ -1,0 +1,218 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
+)
+
+const (
+	brokers    = 3
+	portsFrom  = 31000 // below the ephemeral ports of Linux, above those of the other packages
+	portsTo    = 32400
+	startLimit = time.Minute
+	walkLimit  = 4 * time.Minute // it takes less than one, on an idle machine
+	failLimit  = 10 * time.Second
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestConsole walks through the console. LOCKSTEP_SHOTS names a folder for a picture of each page.
+func TestConsole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts broker processes; left out with -short")
+	}
+	walk, chromium := prepare(t)
+	binaries := os.Getenv(clusters.BinariesEnv)
+	if binaries == "" {
+		binaries = t.TempDir()
+		require.NoError(t, clusters.Build(binaries))
+	}
+	c := start(t, filepath.Join(binaries, "nsqd"))
+	control := newControl(t, c)
+	addresses := map[string]string{}
+	for _, b := range c.Brokers {
+		addresses[b.Name] = b.HTTP
+	}
+	given, err := json.Marshal(map[string]any{"brokers": addresses, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), walkLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", "walk.mjs")
+	cmd.Dir = walk
+	cmd.Env = append(os.Environ(), "WALK="+string(given), "HOME="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the browser, too
+	text, err := cmd.CombinedOutput()
+	t.Logf("the walk:\n%s", text)
+	require.NoError(t, err)
+}
+
+// prepare installs the packages of the walk, and returns its folder and the browser.
+func prepare(t *testing.T) (walk, chromium string) {
+	t.Helper()
+	for _, program := range []string{"node", "npm", "chromium"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			env.Missing(t, program, err)
+		}
+		chromium = path
+	}
+	walk = t.TempDir()
+	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "walk.mjs"} {
+		text, err := os.ReadFile(filepath.Join("walk", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(walk, name), text, 0o600))
+	}
+	cmd := exec.Command("npm", "ci", "--prefer-offline")
+	cmd.Dir = walk
+	if text, err := cmd.CombinedOutput(); err != nil {
+		env.Missing(t, "the packages of npm: "+string(text), err)
+	}
+	return walk, chromium
+}
+
+func start(t *testing.T, nsqd string) *devcluster.Cluster {
+	t.Helper()
+	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: freePorts(t), NSQD: nsqd, Tied: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = c.StopAll(5 * time.Second) // some are dead
+		if !t.Failed() {
+			return
+		}
+		for _, b := range c.Brokers {
+			log, _ := os.ReadFile(c.LogFile(b.Name))
+			t.Logf("the log of %s ends with:\n%s", b.Name, log[max(0, len(log)-4<<10):])
+		}
+	})
+	require.NoError(t, c.StartAll())
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	require.NoError(t, c.Ready(ctx))
+	return c
+}
+
+// freePorts finds a base port with the ports of all brokers free.
+func freePorts(t *testing.T) int {
+	t.Helper()
+	for range 200 {
+		base := portsFrom + rand.IntN((portsTo-portsFrom-100*brokers)/10)*10
+		if allFree(base) {
+			return base
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func allFree(base int) bool {
+	for i := range brokers {
+		for plus := range 6 {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+100*i+plus))
+			if err != nil {
+				return false
+			}
+			_ = l.Close()
+		}
+	}
+	return true
+}
+
+// newControl serves the walk: it kills and starts brokers, and consumes.
+func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
+	mux := http.NewServeMux()
+	handle := func(path string, f func(r *http.Request) error) {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			if err := f(r); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
+	handle("/kill", func(r *http.Request) error { return c.Kill(r.FormValue("broker")) })
+	handle("/start", func(r *http.Request) error {
+		if err := c.Start(r.FormValue("broker")); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), startLimit)
+		defer cancel()
+		return c.Ready(ctx, r.FormValue("broker"))
+	})
+	handle("/consume", func(r *http.Request) error {
+		consumer, err := consume(c, r.FormValue("topic"), r.FormValue("channel"), func(*nsq.Message) error { return nil })
+		if err == nil {
+			t.Cleanup(func() { stop(consumer) })
+		}
+		return err
+	})
+	handle("/fail", func(r *http.Request) error {
+		failed := make(chan struct{}, 1)
+		consumer, err := consume(c, r.FormValue("topic"), r.FormValue("channel"), func(m *nsq.Message) error {
+			m.DisableAutoResponse()
+			m.Requeue(0)
+			select {
+			case failed <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		defer stop(consumer)
+		select {
+		case <-failed:
+			return nil
+		case <-time.After(failLimit):
+			return fmt.Errorf("no message came within %s", failLimit)
+		}
+	})
+	mux.HandleFunc("GET /foreign", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<!doctype html><title>A page of another origin</title>")
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return s
+}
+
+func consume(c *devcluster.Cluster, topic, channel string, f nsq.HandlerFunc) (*nsq.Consumer, error) {
+	config := nsq.NewConfig()
+	config.ClientID = "walker"
+	config.LookupdPollInterval = 100 * time.Millisecond // a goroutine of go-nsq sleeps so long before it connects again
+	consumer, err := nsq.NewConsumer(topic, channel, config)
+	if err != nil {
+		return nil, err
+	}
+	consumer.SetLogger(clusters.Silent(), nsq.LogLevelMax)
+	consumer.AddHandler(f)
+	if err := consumer.ConnectToNSQD(c.Brokers[0].TCP); err != nil {
+		return nil, err
+	}
+	return consumer, nil
+}
+
+func stop(consumer *nsq.Consumer) {
+	consumer.Stop()
+	<-consumer.StopChan
+}

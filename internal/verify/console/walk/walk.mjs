@@ -1,0 +1,508 @@
+// Walks through the console in Chromium: every page, every action, each effect checked through the
+// API, with brokers that are killed. TestConsole starts it with WALK, a JSON object: brokers (name →
+// HTTP address), control (the test's own server), shots (a folder for pictures, or ""), chromium.
+import { mkdir, readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const given = JSON.parse(process.env.WALK);
+const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const browser = await chromium.launch({ executablePath: given.chromium, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"] });
+const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "light", timezoneId: "Europe/Berlin" });
+context.setDefaultTimeout(15000);
+const page = await context.newPage();
+const faults = [];
+let mayFail = false, at = "n1", began = Date.now(), checks = 0;
+page.on("pageerror", e => faults.push(`the page threw ${e}`));
+page.on("console", m => {
+  if (m.type() !== "error" && m.type() !== "warning") return;
+  if (mayFail && m.text().startsWith("Failed to load resource")) return;
+  faults.push(`the browser says: ${m.text()} (${m.location().url})`);
+});
+const served = new Set(Object.values(given.brokers));
+page.on("request", r => { if (!served.has(new URL(r.url()).host)) faults.push(`the page asks another host: ${r.url()}`); });
+
+function say(text) { console.log(`${((Date.now() - began) / 1000).toFixed(1)} s: ${text}`); }
+function must(ok, text) { checks++; if (!ok) throw new Error(text); }
+const pause = ms => new Promise(done => setTimeout(done, ms));
+async function until(text, f, limit = 15000) {
+  const end = Date.now() + limit;
+  let last;
+  for (;;) {
+    try { last = await f(); if (last) { checks++; return last; } } catch (e) { last = e; }
+    if (Date.now() > end) throw new Error(`not within ${limit / 1000} s: ${text} (last: ${last})`);
+    await pause(50);
+  }
+}
+
+let bearer = {};
+async function api(path, { method = "GET", broker = "n2", body } = {}) {
+  const answer = await fetch(`http://${given.brokers[broker]}/${path}`, { method, body, headers: bearer, signal: AbortSignal.timeout(5000) });
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+  try { return JSON.parse(text); } catch { return text; }
+}
+const control = async what => { const r = await fetch(`${given.control}/${what}`, { method: "POST" }); if (!r.ok) throw new Error(`${what}: ${await r.text()}`); };
+
+const visit = async (hash = "", title) => {
+  await page.goto(`http://${given.brokers[at]}/ui#/${hash}`);
+  if (title) await page.getByRole("heading", { level: 1, name: title }).waitFor();
+};
+const seen = text => page.getByText(text).first().waitFor();
+
+// act presses an action, fills its dialog, and returns its answer.
+async function act(label, { fill = {}, choose = {}, confirm, plan = false, planned, within = page } = {}) {
+  await within.getByRole("button", { name: label, exact: true }).first().click();
+  const dialog = page.getByRole("dialog"), submit = dialog.locator("button[type=submit]");
+  await dialog.waitFor();
+  for (const [name, value] of Object.entries(choose)) await dialog.getByLabel(name, { exact: true }).selectOption(value);
+  for (const [name, value] of Object.entries(fill)) await dialog.getByLabel(name, { exact: true }).fill(value);
+  if (plan) {
+    must(await submit.innerText() === "Show the plan", `${label} shows its plan first`);
+    await submit.click();
+    await dialog.getByText(/plan/i).first().waitFor();
+    await until("the plan", async () => (await submit.innerText()) !== "Show the plan");
+    if (planned) must(planned.test(await dialog.locator(".plan").innerText()), `the plan of ${label}: ${await dialog.locator(".plan").innerText()}`);
+    say(`${label}: ${(await dialog.locator(".plan").innerText()).replaceAll("\n", " ").slice(0, 120)}`);
+  }
+  if (confirm) {
+    must(await submit.isDisabled(), `${label} cannot be pressed before the name is typed`);
+    await dialog.getByLabel(/^Type /).fill(confirm.slice(0, -1));
+    must(await submit.isDisabled(), `${label} cannot be pressed with another name`);
+    await dialog.getByLabel(/^Type /).fill(confirm);
+  }
+  await submit.click();
+  const result = dialog.locator(".result.note");
+  await result.waitFor();
+  const text = await result.innerText();
+  must(await result.evaluate(e => e.classList.contains("good")), `${label}: ${text}`);
+  await dialog.getByRole("button", { name: "Close" }).click();
+  await dialog.waitFor({ state: "detached" });
+  return text;
+}
+
+// judge runs axe, and looks whether the page is wider than the window.
+async function judge(name) {
+  const found = await page.evaluate(`${axe}; axe.run().then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.target.join(" ")).join(", ")))`);
+  must(found.length === 0, `axe on ${name}: ${found.join("; ")}`);
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  must(over <= 0, `${name} is ${over} pixels wider than the window`);
+}
+
+const pages = [["", "Overview"], ["topics", "Topics"], ["channels?sort=lag", "Channels"], ["topic/orders", "Topic orders"], ["topic/orders/channel/billing", "Channel billing"],
+  ["topic/orders/partition/0", "Partition orders/0"], ["topic/orders/messages?from=earliest", "Messages of orders"], ["brokers", "Brokers"], ["broker/n2", "Broker n2"], ["events", "Events"], ["operations", "Operations"], ["no/such/page", "No such page"]];
+
+async function picture(name) {
+  if (given.shots) { await mkdir(given.shots, { recursive: true }); await page.screenshot({ path: `${given.shots}/${name}.png` }); }
+}
+
+async function everyPage(which, { width = 1280, scheme = "light" } = {}) {
+  await page.setViewportSize({ width, height: width < 600 ? 844 : 800 });
+  await page.emulateMedia({ colorScheme: scheme });
+  for (const [hash, title] of pages) {
+    await visit(hash, title);
+    await until(`${title} is loaded`, async () => (await page.getByText("Loading …").count()) === 0);
+    must(mayFail || await page.locator(".note.bad[role=alert]").count() === 0, `${title} shows an error: ${await page.locator(".note.bad[role=alert]").allInnerTexts()}`);
+    await judge(`${title}, ${which}`);
+    await picture(`${title.toLowerCase().replaceAll(/[ /]/g, "-")}-${which}`);
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.emulateMedia({ colorScheme: "light" });
+  say(`every page, ${which}: axe finds nothing`);
+}
+
+async function prepare() {
+  await api("topic/create?topic=orders&partitions=4", { method: "POST" });
+  await api("channel/create?topic=orders&channel=billing", { method: "POST" });
+  for (let i = 0; i < 20; i++) await api("pub?topic=orders", { method: "POST", body: JSON.stringify({ order: i }) });
+  await control("consume?topic=orders&channel=shipping");
+}
+
+async function topics() {
+  await visit("topics", "Topics");
+  await act("Create a topic", { fill: { Name: "walk", Partitions: "2" } });
+  const created = await until("the topic is there", async () => (await api("v1/cluster")).topics.find(t => t.topic === "walk"));
+  must(created.partitions.length === 2 && created.replication_factor === 3, "with 2 partitions of 3 replicas");
+  await page.getByLabel("Search").fill("wal");
+  await seen("1 of 2 topics match.");
+  must(page.url().includes("search=wal"), "the search is in the address");
+  await page.getByRole("link", { name: "walk", exact: true }).click();
+  await page.getByRole("heading", { level: 1, name: "Topic walk" }).waitFor();
+
+  const detail = () => api("v1/console/topic?topic=walk");
+  await act("Limits", { fill: { "Keep messages for replay": "1h" } });
+  must((await detail()).settings.retention_ms === 3600000, "messages are kept for an hour");
+  await act("Partitions", { fill: { Partitions: "3" } });
+  await until("three partitions", async () => (await detail()).partitions.length === 3);
+  await act("Create a channel", { fill: { Name: "c1" } });
+  await until("the channel is there", async () => (await api("v1/topic/channels?topic=walk")).channels.some(c => c.channel === "c1"));
+  await act("Pause");
+  await until("the topic is paused", async () => (await detail()).topic.paused);
+  await page.getByRole("button", { name: "Unpause" }).waitFor();
+  await act("Unpause");
+  await until("the topic is not paused", async () => !(await detail()).topic.paused);
+  await act("Publish a test message", { fill: { Body: "{\"walk\":1}", Key: "a" } });
+  await until("the message waits in the channel", async () => (await api("v1/console/channel?topic=walk&channel=c1")).channel.depth === 1);
+  await act("Replication", { fill: { "Replicas of each partition": "2", "In-sync replicas that a put requires": "1" } });
+  await until("two replicas", async () => (await detail()).partitions.every(p => p.replicas.length === 2 && !p.target), 30000);
+  say("topic: create, search, limits, channel, pause, publish, replication");
+}
+
+async function channels() {
+  await visit("topic/walk/channel/c1", "Channel c1");
+  const channel = async () => (await api("v1/console/channel?topic=walk&channel=c1")).channel;
+  await act("Pause");
+  await until("the channel is paused", async () => (await channel()).paused);
+  await page.getByRole("button", { name: "Unpause" }).waitFor();
+  await act("Unpause");
+  await until("the channel is not paused", async () => !(await channel()).paused);
+  await act("Make ordered");
+  await until("the channel is ordered", async () => (await channel()).ordered);
+  await page.getByRole("button", { name: "Make unordered" }).waitFor();
+  await act("Make unordered");
+  await until("the channel is not ordered", async () => !(await channel()).ordered);
+  const skipped = await act("Seek", { choose: { "Go to": "latest" }, confirm: "c1", plan: true, planned: /1 message is skipped, and 0 messages come again/ });
+  must(/1 message is skipped, 0 messages come again/.test(skipped), skipped);
+  await until("the channel is at the end", async () => (await channel()).depth === 0);
+  say(`seek: ${skipped}`);
+  const back = await act("Seek", { choose: { "Go to": "earliest" }, confirm: "c1", plan: true, planned: /0 messages are skipped, and 1 message comes again/ });
+  must(/1 message comes again/.test(back), back);
+  await until("the channel is at the beginning", async () => (await channel()).depth === 1);
+  await act("Empty", { confirm: "c1" });
+  await until("the channel is empty", async () => (await channel()).depth === 0);
+
+  await api("pub?topic=walk&defer=3600000", { method: "POST", body: "later" });
+  const deferred = async () => (await api("v1/channel/deferred?topic=walk&channel=c1")).messages ?? [];
+  await until("one message is delayed", async () => (await deferred()).length === 1);
+  await visit("", "Overview");
+  await visit("topic/walk/channel/c1", "Channel c1");
+  await page.getByRole("checkbox").check();
+  await act("Cancel 1 message");
+  must((await deferred()).length === 0, "the delayed message is cancelled");
+
+  await act("Policy", { fill: { Attempts: "1", "Dead-letter topic": "walk.dead" } });
+  const policy = await api("v1/channel/policy?topic=walk&channel=c1");
+  must(policy.max_attempts === 1 && policy.dead_letter_topic === "walk.dead", "the policy is set");
+  await api("pub?topic=walk", { method: "POST", body: "fails" });
+  await control("fail?topic=walk&channel=c1");
+  await until("the message is dead", async () => (await api("v1/console/channel?topic=walk&channel=c1")).dead_letters === 1, 20000);
+  await page.getByRole("button", { name: "Redrive" }).waitFor();
+  const redriven = await act("Redrive");
+  must(redriven.startsWith("1 message"), redriven);
+  await until("the message waits again", async () => (await channel()).depth === 1);
+  say("channel: pause, order, seek, empty, delayed, policy, dead letters");
+}
+
+async function messages() {
+  await visit("topic/walk/messages", "Messages of walk");
+  for (const p of (await api("v1/cluster")).topics.find(t => t.topic === "walk").partitions) {
+    if (p.committed_sequence > 0) { await page.getByLabel("Partition").selectOption(String(p.partition)); break; }
+  }
+  await page.getByLabel("From").selectOption("earliest");
+  await page.getByRole("button", { name: "Show", exact: true }).click();
+  const first = page.locator("ol.messages li").first().locator("pre");
+  await first.waitFor();
+  const text = await first.innerText();
+  await page.getByLabel("hex").check();
+  await until("the body as hex", async () => (await first.innerText()).startsWith("00000000"));
+  await page.getByLabel("JSON").check();
+  await until("the body as JSON", async () => /^(\{\n {2}"walk": 1\n\}|No JSON: .*)$/.test(await first.innerText()));
+  await page.getByLabel("text").check();
+  await until("the body as text", async () => await first.innerText() === text);
+  for (const place of [new Date(Date.now() - 3600000).toISOString(), "0"]) {
+    await page.getByLabel("From").selectOption("other");
+    await page.getByLabel("Time or sequence", { exact: true }).fill(place);
+    await page.getByRole("button", { name: "Show", exact: true }).click();
+    await until(`from ${place}`, async () => page.url().includes(encodeURIComponent(place)) && await first.innerText() === text);
+  }
+  mayFail = true; // 400
+  await page.getByLabel("Time or sequence", { exact: true }).fill("nonsense");
+  await page.getByRole("button", { name: "Show", exact: true }).click();
+  await until("the error in a sentence", async () => (await page.getByRole("alert").innerText()).includes("nonsense"));
+  await act("Publish a test message", { fill: { Body: "from the page of messages" } });
+  await pause(100);
+  mayFail = false;
+  say("messages: oldest, time, sequence; text, JSON, hex; publish");
+}
+
+async function cluster() {
+  const walk = async () => (await api("v1/console/topic?topic=walk")).partitions[0];
+  const before = await walk(), others = Object.keys(given.brokers).filter(b => !before.replicas.includes(b));
+  await visit("topic/walk/partition/0", "Partition walk/0");
+  const from = before.replicas.find(b => b !== before.leader);
+  await until("the other broker can be chosen", async () => page.getByRole("button", { name: "Move a replica" }).isEnabled());
+  await act("Move a replica", { choose: { "From the broker": from, "To the broker": others[0] }, plan: true });
+  await until("the replica has moved", async () => { const p = await walk(); return p.replicas.includes(others[0]) && !p.replicas.includes(from); }, 30000);
+
+  await visit("operations", "Operations");
+  await act("Balance", { plan: true });
+  await until("the audit has the balance", async () => (await api("v1/console/events?kind=audit")).events.some(e => e.text.includes("/v1/cluster/balance")));
+  await page.getByLabel("Topic or channel").fill("walk");
+  await page.getByRole("link", { name: "walk/c1" }).waitFor();
+
+  await visit("broker/n3", "Broker n3");
+  const drain = async () => (await api("v1/cluster")).brokers.find(b => b.name === "n3").drain;
+  await act("Drain", { plan: true });
+  await until("n3 is drained of its leaderships", async () => await drain() === "leaders");
+  await until("n3 leads nothing", async () => (await api("v1/cluster")).topics.every(t => t.partitions.every(p => p.leader !== "n3")));
+  await page.getByRole("button", { name: "End the drain" }).waitFor();
+  await act("End the drain");
+  await until("n3 is not drained any more", async () => !await drain());
+  const leaving = async () => (await api("v1/cluster")).brokers.find(b => b.name === "n3").leaving;
+  await act("Decommission", { confirm: "n3", plan: true });
+  await until("n3 is leaving", leaving);
+  await seen(/The broker is leaving: \d+ replicas? ha(s|ve) still to move\./);
+  await page.getByRole("button", { name: "Cancel the decommission" }).waitFor();
+  await act("Cancel the decommission");
+  await until("n3 stays", async () => !await leaving());
+  say("cluster: move, balance, decommission and its end");
+}
+
+async function removals() {
+  await visit("topic/walk/channel/c1", "Channel c1");
+  mayFail = true; // its page asks for it once more
+  await act("Delete", { confirm: "c1" });
+  await page.getByRole("heading", { level: 1, name: "Topic walk" }).waitFor();
+  await until("the channel is gone", async () => !((await api("v1/topic/channels?topic=walk")).channels ?? []).some(c => c.channel === "c1"));
+  await visit("topic/walk", "Topic walk");
+  await act("Empty", { confirm: "walk" });
+  await act("Delete", { confirm: "walk" });
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  mayFail = false;
+  await until("the topic is gone", async () => !(await api("v1/cluster")).topics.some(t => t.topic === "walk"));
+  say("channel deleted, topic emptied and deleted");
+}
+
+async function keyboard() {
+  await visit("topic/orders", "Topic orders");
+  await page.reload();
+  await page.getByRole("heading", { level: 1 }).waitFor();
+  await page.keyboard.press("Tab");
+  must(await page.evaluate(() => document.activeElement.className) === "skip", "the first stop of the keyboard skips the navigation");
+  await page.keyboard.press("Enter");
+  must(await page.evaluate(() => document.activeElement.id) === "main", "to the content");
+  const button = page.getByRole("button", { name: "Create a channel" });
+  await button.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor();
+  must(await page.evaluate(() => document.activeElement.closest("dialog") !== null), "a dialog takes the focus");
+  await judge("a dialog");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await until("the button has the focus again", async () => button.evaluate(b => b === document.activeElement));
+  await page.getByRole("link", { name: "Events", exact: true }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "Events" }).waitFor();
+  await until("a new page gives the focus to its title", async () => await page.evaluate(() => document.activeElement.tagName) === "H1");
+  const local = await page.locator("tbody time").first().innerText();
+  await page.getByLabel("Time zone").selectOption("utc");
+  await until("the times are in UTC", async () => (await page.locator("tbody time").first().innerText()).endsWith("UTC"));
+  must(!local.endsWith("UTC"), "the times were local");
+  await page.getByLabel("Time zone").selectOption("local");
+  await page.getByLabel("Colours").selectOption("dark");
+  must(await page.evaluate(() => document.documentElement.dataset.theme) === "dark", "dark by choice");
+  await page.getByLabel("Colours").selectOption("auto");
+  say("keyboard, time zone, colours");
+}
+
+async function killed() {
+  await visit("", "Overview");
+  const light = question => page.locator("section.light", { hasText: question });
+  must(await light("Are messages safe?").getAttribute("data-state") === "well", "messages are safe at first");
+  const killedAt = Date.now();
+  await control("kill?broker=n2");
+  mayFail = true;
+  await until("the page says that n2 is dead", async () => /n2 is dead/.test(await light("Which broker?").innerText()), 20000);
+  say(`n2 was killed: the page says so after ${((Date.now() - killedAt) / 1000).toFixed(1)} s`);
+  await until("the page says what is at risk", async () => await light("Are messages safe?").getAttribute("data-state") !== "well");
+  await until("and what to do", async () => await light("What to press?").getAttribute("data-state") !== "well" && /start/i.test(await light("What to press?").innerText()));
+  mayFail = false;
+  await everyPage("n2-dead");
+  await api("pub?topic=orders", { method: "POST", body: "with n2 dead", broker: "n1" });
+  await visit("topic/orders", "Topic orders");
+  await act("Pause");
+  must((await api("v1/console/topic?topic=orders", { broker: "n3" })).topic.paused, "an action works with n2 dead");
+  await page.getByRole("button", { name: "Unpause" }).waitFor();
+  await act("Unpause");
+  await control("start?broker=n2");
+  await visit("", "Overview");
+  await until("the page is green again", async () => await light("Are messages safe?").getAttribute("data-state") === "well" && await light("Which broker?").getAttribute("data-state") === "well", 30000);
+  say("n2 is back: all lights are green");
+
+  at = "n3";
+  await visit("", "Overview");
+  await until("all is shown", async () => await light("Which broker?").count() === 1);
+  mayFail = true;
+  await control("kill?broker=n3");
+  await until("the page says that its broker does not answer", async () => /No answer from this broker since \d/.test(await page.locator(".unanswered").innerText()));
+  must(await page.locator(".unanswered a").count() === 2, "and names the others");
+  await judge("a page without its broker");
+  await picture("unanswered");
+  await page.locator(".unanswered a").first().click();
+  await until("another broker's page goes on", async () => await page.locator(".unanswered").count() === 0 && await light("Which broker?").count() === 1);
+  await page.goBack().catch(() => {});
+  await control("start?broker=n3");
+  await visit("", "Overview");
+  await until("n3 serves the page again", async () => await light("Which broker?").count() === 1 && await page.locator(".unanswered").count() === 0, 30000);
+  mayFail = false;
+  at = "n1";
+  say("the page's own broker was killed, and came back");
+}
+
+const cookies = async () => (await context.cookies(`http://${given.brokers[at]}/`)).filter(c => c.name === "lockstep_session");
+async function poke(where) { // the page reads its data again
+  await where.bringToFront(); // a tab in the background draws nothing
+  await where.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+}
+
+async function enter(token, where = page) {
+  await where.getByLabel("Token").fill(token);
+  await where.getByRole("button", { name: "Sign in", exact: true }).click();
+}
+
+// signs waits until the page shows the sign-in, with a reason.
+async function signs(reason, where = page) {
+  await until(`the sign-in says ${reason}`, async () => { await poke(where); return await where.getByRole("heading", { level: 1, name: "Sign in" }).count() === 1 && reason.test(await where.locator("main").innerText()); });
+}
+
+// keepsNoSecret looks wherever a script of the page can look.
+async function keepsNoSecret(...secrets) {
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, document.documentElement.outerHTML, [...document.querySelectorAll("input")].map(i => i.value)]));
+  for (const s of secrets) must(!kept.includes(s), "a script of the page finds no secret");
+}
+
+async function signIn() {
+  mayFail = true; // 401, 403
+  const { token } = await api("v1/user/create?name=root&admin=true", { method: "POST", broker: "n1" });
+  bearer = { Authorization: `Bearer ${token}` };
+  const user = async name => (await api(`v1/user/create?name=${name}`, { method: "POST", broker: "n1" })).token;
+  const watcher = await user("watcher"), stranger = await user("stranger");
+  await api("v1/acl/grant?user=watcher&cluster=observe", { method: "POST", broker: "n1" });
+  await visit("topics", undefined);
+  await signs(/This cluster has users/);
+  await judge("the sign-in");
+  await enter("wrong");
+  await until("a wrong token is refused", async () => (await page.getByRole("alert").innerText()).includes("does not know"));
+  await enter(stranger);
+  await until("a user without the right is refused", async () => (await page.getByRole("alert").innerText()).includes("stranger may not observe"));
+  must((await cookies()).length === 0, "a refused sign-in leaves no cookie");
+
+  await page.evaluate(() => sessionStorage.setItem("lockstep-token", "of an earlier build"));
+  await page.reload();
+  await enter(watcher);
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  const [cookie] = await cookies();
+  must(cookie.httpOnly && cookie.sameSite === "Strict" && cookie.value !== watcher, `the cookie is ${JSON.stringify({ ...cookie, value: "…" })}`);
+  must(Math.abs(cookie.expires - Date.now() / 1000 - 12 * 3600) < 60, "it has an end");
+  await keepsNoSecret(watcher, stranger, cookie.value, "of an earlier build");
+  await judge("a page of a user");
+  await page.reload();
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await seen("watcher");
+  const tab = await context.newPage();
+  await tab.goto(`http://${given.brokers.n1}/ui#/brokers`);
+  await tab.getByRole("heading", { level: 1, name: "Brokers" }).waitFor();
+  must(true, "another tab is signed in, too");
+  await page.bringToFront();
+  await page.getByRole("button", { name: "Create a topic" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("forbidden");
+  await dialog.locator("button[type=submit]").click();
+  await until("the page says that the right is missing", async () => (await dialog.locator(".result").innerText()).includes("do not have the right"));
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  must(await page.getByRole("heading", { level: 1, name: "Topics" }).count() === 1, "and stays where it was");
+  say("sign-in: wrong token, no right, cookie, reload, another tab, a refused action");
+
+  await api("v1/acl/revoke?user=watcher&cluster=observe", { method: "POST", broker: "n1" });
+  await signs(/watcher may not observe the cluster/);
+  await judge("a user whose right is revoked");
+  await picture("right-revoked");
+  await api("v1/acl/grant?user=watcher&cluster=observe", { method: "POST", broker: "n1" });
+  await page.getByRole("button", { name: "Try again as watcher" }).click();
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await api("v1/user/rotate?name=watcher", { method: "POST", broker: "n1" });
+  await signs(/Your sign-in has ended/);
+  await signs(/Your sign-in has ended/, tab);
+  await page.bringToFront();
+  await enter(watcher);
+  await until("the earlier token is refused", async () => (await page.getByRole("alert").innerText()).includes("does not know"));
+  say("sign-in: a right revoked and given back, a token rotated");
+
+  await enter(token);
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await context.addCookies([{ ...(await cookies())[0], expires: Date.now() / 1000 + 1 }]); // as after twelve hours
+  await until("the browser drops the cookie", async () => (await cookies()).length === 0);
+  await signs(/Your sign-in has ended/);
+  await enter(token);
+  await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  await act("Create a topic", { fill: { Name: "signed" } });
+  const topic = (await api("v1/cluster", { broker: "n1" })).topics.find(t => t.topic === "signed");
+  must(topic?.owner === "root", `the topic is root's: ${topic?.owner}`);
+  await foreign();
+  const [last] = await cookies();
+  await keepsNoSecret(token, last.value);
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await signs(/You are signed out/);
+  await signs(/Your sign-in has ended/, tab);
+  must((await cookies()).length === 0, "the cookie is gone");
+  await page.bringToFront();
+  const after = await fetch(`http://${given.brokers.n1}/v1/cluster`, { headers: { Cookie: `lockstep_session=${last.value}` } });
+  must(after.status === 401, `a copy of the cookie is worth nothing after the sign-out: ${after.status}`);
+  await tab.close();
+  mayFail = false;
+  say("sign-in: expired, action, foreign pages, sign-out");
+}
+
+// foreign lets pages of other origins use the cookie of the signed-in administrator.
+async function foreign() {
+  const control = new URL(given.control), target = `http://${given.brokers.n1}/topic/delete?topic=signed`;
+  const other = await context.newPage(), wire = await context.newCDPSession(other), sent = new Set();
+  await wire.send("Network.enable"); // Playwright does not show the cookies that the browser adds
+  wire.on("Network.requestWillBeSentExtraInfo", e => e.associatedCookies.forEach(c => { if (c.blockedReasons.length === 0) sent.add(c.cookie.name); }));
+  const post = async url => {
+    sent.clear();
+    const answered = other.waitForResponse(url);
+    await other.evaluate(u => { fetch(u, { method: "POST", mode: "no-cors", credentials: "include" }).catch(() => {}); }, url);
+    return { status: (await answered).status(), cookie: sent.has("lockstep_session") };
+  };
+  await other.goto(`${given.control}/foreign`); // the same host, another port: a browser calls that the same site
+  const near = await post(target);
+  must(near.cookie && near.status === 403, `a page of another port has the cookie, and is refused: ${near.status}`);
+  await other.goto(`http://localhost:${control.port}/foreign`); // another site
+  const far = await post(target);
+  must(!far.cookie && far.status === 403, `a page of another site has no cookie, and is refused: ${far.status}`);
+  await other.evaluate(u => { const f = document.createElement("form"); f.method = "post"; f.action = u; document.body.append(f); f.submit(); }, target);
+  await other.waitForURL(target);
+  must(/CROSS_ORIGIN/.test(await other.locator("body").innerText()), "so is its form");
+  must((await api("v1/cluster", { broker: "n1" })).topics.some(t => t.topic === "signed"), "the topic is still there");
+  await other.goto(`http://localhost:${control.port}/foreign`);
+  await other.evaluate(u => { const a = document.createElement("a"); a.href = u; a.textContent = "go"; document.body.append(a); }, `http://${given.brokers.n1}/ui#/topics`);
+  await other.getByText("go").click();
+  await other.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
+  must(true, "a link on a page of another site leads to the console, signed in: SameSite=Strict is about the page's own requests");
+  await other.close();
+}
+
+let code = 0;
+try {
+  await prepare();
+  await everyPage("light");
+  await everyPage("dark", { scheme: "dark" });
+  await everyPage("phone", { width: 390 });
+  await topics();
+  await channels();
+  await messages();
+  await cluster();
+  await removals();
+  await keyboard();
+  await killed();
+  await signIn();
+  must(faults.length === 0, "nothing went wrong in the browser");
+  say(`${checks} checks`);
+} catch (e) {
+  console.log(`FAILED: ${e.stack}\nat ${page.url()}\n${(await page.locator("body").innerText().catch(() => "")).slice(0, 1500)}`);
+  code = 1;
+}
+for (const f of new Set(faults)) { console.log(`FAULT: ${f}`); code = 1; }
+await browser.close();
+process.exit(code);

@@ -1,0 +1,83 @@
+// The brokers, and one of them.
+import { useData, address } from "../api";
+import { Charts } from "../chart";
+import { brief, bytes, count, milliseconds, plural, rate, unknown } from "../format";
+import { to } from "../route";
+import { useClock } from "../settings";
+import { Balance, Decommission, Drain } from "../operations";
+import { Crumbs, Events, Facts, Loaded, Mark, Silent, Table, Title, sentence } from "../ui";
+import type { Broker as Row, BrokerDetail, Place, Unreachable } from "../types";
+
+export function BrokerState({ b }: { b: Row }) {
+  if (!b.alive) return <Mark state="unsafe" text="dead" />;
+  if (b.low_space) return <Mark state="unsafe" text="disk full" />;
+  if (!b.answered) return <Mark state="degraded" text="silent" />;
+  if (b.leaving) return <Mark state="degraded" text="leaving" />;
+  if (b.drain) return <Mark state="degraded" text={`drained of ${b.drain}`} />;
+  return <Mark state="well" text="alive" />;
+}
+
+export function BrokerTable({ brokers }: { brokers: Row[] }) {
+  return <Table caption="Brokers" rows={brokers} empty="No broker is registered." keyOf={b => b.name} columns={[
+    { head: "Broker", cell: b => <><a href={to.broker(b.name)}>{b.name}</a>{b.self && <small class="dim"> serves this page</small>}{b.controller && <small class="dim"> controller</small>}</> },
+    { head: "State", cell: b => <BrokerState b={b} /> },
+    { head: "Leads", cell: b => count(b.leads), number: true },
+    { head: "Replicas", cell: b => count(b.replicas), number: true },
+    { head: "Put", cell: b => rate(b.puts), number: true },
+    { head: "Delivered", cell: b => rate(b.deliveries), number: true },
+    { head: "Put p99", cell: b => milliseconds(b.put_p99_ms), number: true },
+    { head: "Sync p99", cell: b => milliseconds(b.sync_p99_ms), number: true },
+    { head: "Connections", cell: b => count(b.connections), number: true },
+    { head: "Disk used", cell: b => bytes(b.disk_data_bytes), number: true },
+    { head: "Disk free", cell: b => bytes(b.disk_free_bytes), number: true },
+    { head: "etcd", cell: b => b.etcd ?? unknown },
+  ]} />;
+}
+
+export function BrokersPage() {
+  const of = useData<{ unreachable: Unreachable[]; brokers: Row[] }>("v1/console/brokers", 5000);
+  return <>
+    <Title text="Brokers"><div class="actions"><Balance /></div></Title>
+    <Loaded of={of}>{d => <><Silent brokers={d.unreachable} /><BrokerTable brokers={d.brokers} /></>}</Loaded>
+  </>;
+}
+
+function Places({ title, places, empty }: { title: string; places: Place[]; empty: string }) {
+  return <><h2>{title}</h2>{places.length === 0 ? <p class="dim">{empty}</p>
+    : <p class="places">{places.slice(0, 200).map(p => <a key={`${p.topic}/${p.partition}`} href={to.partition(p.topic, p.partition)}>{p.topic}/{p.partition}</a>)}{places.length > 200 && <span> and {count(places.length - 200)} more</span>}</p>}</>;
+}
+
+export function BrokerPage({ name }: { name: string }) {
+  const of = useData<BrokerDetail>(address("v1/console/broker", { broker: name }), 3000), clock = useClock();
+  return <>
+    <Crumbs items={[["Brokers", "#/brokers"]]} />
+    <Title text={name} kind="Broker">{of.data && <div class="actions"><BrokerState b={of.data.broker} /><Drain broker={name} drain={of.data.broker.drain} /><Decommission broker={name} leaving={of.data.broker.leaving} /></div>}</Title>
+    <Loaded of={of}>{d => {
+      const b = d.broker;
+      return <>
+        <Silent brokers={d.unreachable.filter(u => u.broker === name)} />
+        {b.leaving && <div class="note warn" role="status">The broker is leaving: {b.replicas === 0 ? "it has no replicas left and can be stopped for good." : `${plural(b.replicas, "replica has", "replicas have")} still to move.`}</div>}
+        {b.drain && <div class="note warn" role="status">The broker is being drained of its {b.drain === "replicas" ? "leaderships and replicas" : "leaderships"}: it still leads {plural(b.leads, "partition")}{b.drain === "replicas" && ` and has ${plural(b.replicas, "replica")}`}.</div>}
+        <p class={`note ${d.safe_to_stop ? "good" : "bad"}`}>{!b.alive ? "It is stopped." : d.safe_to_stop ? "It may be stopped now: every partition goes on without it." : "Do not stop it now:"}
+          {!d.safe_to_stop && <span> {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</span>}</p>
+        <Facts facts={[
+          ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Put", rate(b.puts)], ["Put bytes", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
+          ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
+          ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
+          ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
+          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["Zone", b.zone || "none"], ["Version", b.version || unknown], ["Feature level", count(b.feature_level)],
+        ]} />
+        <Places title="Leads" places={d.leads} empty="It leads no partition." />
+        <Places title="Follows" places={d.follows} empty="It follows no partition." />
+        <h2>Events</h2>
+        <Events events={d.events} empty="Nothing is kept about it." />
+      </>;
+    }}</Loaded>
+    <Charts of={{ broker: name }} pictures={[
+      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Latency", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
+      { title: "Connections", lines: [{ name: "connections", label: "open" }], format: brief },
+      { title: "Disk", lines: [{ name: "disk_free_bytes", label: "free" }, { name: "disk_data_bytes", label: "used by the broker" }], format: bytes },
+    ]} />
+  </>;
+}

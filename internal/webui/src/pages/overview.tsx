@@ -1,0 +1,96 @@
+// The first page: are messages safe, which consumer is behind, which broker is the cause, and what to press.
+import { useData } from "../api";
+import { Charts } from "../chart";
+import { brief, bytes, count, milliseconds, plural, rate, seconds } from "../format";
+import { link, place, to } from "../route";
+import { Alarms, Events, Light, Loaded, Silent, Table, Tile, Title, sentence } from "../ui";
+import type { Overview as Data, State } from "../types";
+import { BrokerTable } from "./brokers";
+
+// lostCodes are alarms about messages, the others are about machines.
+const unsafe = new Set(["no_leader", "below_minimum", "one_disk", "damaged"]);
+
+function Safe({ o }: { o: Data }) {
+  const worst = o.alarms.find(a => unsafe.has(a.code)) ?? o.alarms.find(a => a.code === "under_replicated");
+  if (o.alarms.some(a => a.code === "metadata_silent")) return <Light state="degraded" question="Are messages safe?"><p>Nobody can say for certain: the metadata does not answer {o.self}. What was acknowledged is stored; no leader can be replaced.</p></Light>;
+  if (!worst) return <Light state="well" question="Are messages safe?"><p>Yes. Every acknowledged message is on all the replicas that it should be on.</p></Light>;
+  const state: State = worst.state;
+  return <Light state={state} question="Are messages safe?"><p>{state === "unsafe" ? "No: " : "Yes, but one more fault may change that: "}{worst.text}.</p></Light>;
+}
+
+function Behind({ o }: { o: Data }) {
+  const first = o.behind[0];
+  if (!first && o.unreachable.length > 0) return <Light state="unknown" question="Who is behind?"><p>No consumer that is known of. The channels led by {o.unreachable.map(u => u.broker).join(", ")} are unknown.</p></Light>;
+  if (!first) return <Light state="well" question="Who is behind?"><p>Nobody: no message has waited for a second.</p></Light>;
+  const late = (first.lag_seconds ?? 0) >= 60, why = first.paused ? "it is paused" : first.clients === 0 ? "it has no consumers" : `it has ${plural(first.clients ?? 0, "consumer")}`;
+  return <Light state={late ? "degraded" : "well"} question="Who is behind?">
+    <p><a href={to.channel(first.topic, first.channel)}>{first.topic}/{first.channel}</a> by {seconds(first.lag_seconds)}, {plural(first.depth ?? 0, "message")}: {why}.</p>
+  </Light>;
+}
+
+function Which({ o }: { o: Data }) {
+  const faults = o.brokers.flatMap(b => {
+    const silent = o.unreachable.find(u => u.broker === b.name);
+    const what = !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : "";
+    return what ? [{ b, what, bad: !b.alive || b.low_space }] : [];
+  });
+  if (faults.length === 0) return <Light state="well" question="Which broker?"><p>None: {o.brokers.length === 1 ? "the only broker is" : `all ${o.brokers.length} are`} alive and {o.brokers.length === 1 ? "answers" : "answer"}.</p></Light>;
+  return <Light state={faults.some(f => f.bad) ? "unsafe" : "degraded"} question="Which broker?">
+    <ul>{faults.map(f => <li key={f.b.name}><a href={to.broker(f.b.name)}>{f.b.name}</a> is {f.what}.</li>)}</ul>
+  </Light>;
+}
+
+function Press({ o }: { o: Data }) {
+  const first = o.alarms[0], behind = o.behind[0];
+  if (first) {
+    const where = first.where?.[0];
+    return <Light state={first.state} question="What to press?"><p>{sentence(first.do)}{where && <> See <a href={place(where)}>{where}</a>.</>}</p></Light>;
+  }
+  if (behind && (behind.lag_seconds ?? 0) >= 60) return <Light state="degraded" question="What to press?">
+    <p>{behind.paused ? "Unpause the channel" : behind.clients === 0 ? "Start its consumers" : "See whether its consumers finish what they get"}: <a href={to.channel(behind.topic, behind.channel)}>{behind.topic}/{behind.channel}</a>.</p>
+  </Light>;
+  return <Light state="well" question="What to press?"><p>Nothing.</p></Light>;
+}
+
+export function Overview() {
+  const of = useData<Data>("v1/console/overview", 2000);
+  return <>
+    <Title text="Overview">{of.data && <p class="dim">{of.data.cluster}, seen by {of.data.self}; the controller is {of.data.controller || "unknown"}</p>}</Title>
+    <Loaded of={of}>{o => <>
+      <div class="lights"><Safe o={o} /><Behind o={o} /><Which o={o} /><Press o={o} /></div>
+      <p class="summary" role="status">{sentence(o.summary)}</p>
+      <Silent brokers={o.unreachable} />
+      <Alarms alarms={o.alarms} />
+      <dl class="tiles">
+        <Tile name="Put" value={rate(o.puts)} note={o.put_bytes == null ? undefined : `${bytes(o.put_bytes)}/s`} />
+        <Tile name="Delivered" value={rate(o.deliveries)} />
+        <Tile name="Finished" value={rate(o.finishes)} />
+        <Tile name="Put p99" value={milliseconds(o.put_p99_ms?.value)} note={o.put_p99_ms?.broker} />
+        <Tile name="Journal sync p99" value={milliseconds(o.sync_p99_ms?.value)} note={o.sync_p99_ms?.broker} />
+        <Tile name="Waiting" value={brief(o.depth)} />
+        <Tile name="In flight" value={brief(o.in_flight)} />
+        <Tile name="Delayed" value={brief(o.deferred)} />
+        <Tile name="Connections" value={brief(o.connections)} />
+        <Tile name="Topics" value={count(o.topics)} note={`${plural(o.partitions, "partition")}, ${plural(o.channels, "channel")}`} />
+        <Tile name="Under-replicated" value={count(o.under_replicated)} state={o.under_replicated > 0 ? "degraded" : "well"} note="partitions" />
+        <Tile name="Leaderless" value={count(o.leaderless)} state={o.leaderless > 0 ? "unsafe" : "well"} note="partitions" />
+      </dl>
+      <h2>Brokers</h2>
+      <BrokerTable brokers={o.brokers} />
+      <h2>Largest lags</h2>
+      <Table caption="The three channels whose oldest message has waited longest" rows={o.behind} empty="No message has waited for a second." columns={[
+        { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{c.topic}/{c.channel}</a> },
+        { head: "Oldest waits", cell: c => seconds(c.lag_seconds), number: true }, { head: "Waiting", cell: c => count(c.depth), number: true },
+        { head: "Consumers", cell: c => count(c.clients), number: true }, { head: "State", cell: c => c.paused ? "paused" : c.clients === 0 ? "no consumers" : "delivers" },
+      ]} />
+      <p><a href={link(["channels"], { sort: "lag" })}>All channels by lag</a></p>
+    </>}</Loaded>
+    <Charts of={{}} pictures={[
+      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Slowest broker", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
+      { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
+      { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+    ]} />
+    {of.data && <><h2>What changed in the last hour</h2><Events events={of.data.changes} empty="Nothing." /><p><a href="#/events">All events of 24 hours</a></p></>}
+  </>;
+}

@@ -1,0 +1,91 @@
+// One topic, and one partition of it.
+import { useData, address } from "../api";
+import { Charts } from "../chart";
+import { brief, bytes, count, plural, rate, seconds, unknown } from "../format";
+import { CreateChannel, DeleteTopic, EmptyTopic, Move, Partitions, PauseTopic, Publish, Replication, TopicLimits } from "../operations";
+import { to } from "../route";
+import { Brokers, Crumbs, Events, Facts, Fault, Loaded, Mark, Silent, Table, Title } from "../ui";
+import type { Broker, Member, PartitionDetail, TopicDetail, Unreachable } from "../types";
+import { ChannelTable, TopicState } from "./topics";
+
+const limited = (v: number, text: (v: number) => string) => v > 0 ? text(v) : "no limit";
+
+export function TopicPage({ topic }: { topic: string }) {
+  const of = useData<TopicDetail>(address("v1/console/topic", { topic }), 3000), d = of.data;
+  return <>
+    <Crumbs items={[["Topics", "#/topics"]]} />
+    <Title text={topic} kind="Topic">{d && <TopicState t={d.topic} />}</Title>
+    {d && <div class="actions">
+      <a class="button" href={to.messages(topic)}>Messages</a>
+      <Publish topic={topic} /><CreateChannel topic={topic} /><PauseTopic topic={topic} paused={d.topic.paused} /><TopicLimits topic={topic} settings={d.settings} />
+      <Partitions topic={topic} settings={d.settings} ordered={d.settings?.ordered} /><Replication topic={topic} settings={d.settings} /><EmptyTopic topic={topic} /><DeleteTopic topic={topic} />
+    </div>}
+    <Loaded of={of}>{d => {
+      const t = d.topic, s = d.settings;
+      return <>
+        <Silent brokers={d.unreachable} />
+        {t.paused && <p class="note warn">The topic is paused: puts are stored, and its channels get nothing new.</p>}
+        <Facts facts={[
+          ["Put", rate(t.puts)], ["Put bytes", t.put_bytes == null ? unknown : `${bytes(t.put_bytes)}/s`], ["Messages ever", count(t.messages)], ["Waiting", count(t.depth)], ["Oldest waits", seconds(t.lag_seconds)],
+          ["Replicas of each partition", count(t.replication_factor)], ["A put requires", s ? plural(s.min_in_sync, "in-sync replica") : unknown],
+          ["Order", s ? (s.ordered ? "ordered" : "not ordered") : unknown], ["Durability", s ? s.durability || "each broker's own" : unknown],
+          ["Kept for replay", s ? (s.retention_ms > 0 ? seconds(s.retention_ms / 1000) : "not") : unknown], ["Kept at most", s ? limited(s.retention_bytes, bytes) : unknown],
+          ["Refuses puts above", s ? limited(s.max_bytes, bytes) : unknown], ["Life of a message", s ? limited(s.message_ttl_ms ?? 0, ms => seconds(ms / 1000)) : unknown],
+        ]} />
+        <h2>Channels</h2>
+        <ChannelTable channels={d.channels} />
+        <h2>Partitions</h2>
+        <Table caption="Partitions" rows={d.partitions} empty="The topic has no partitions." keyOf={p => String(p.partition)} columns={[
+          { head: "Partition", cell: p => <a href={to.partition(topic, p.partition)}>{p.partition}</a> },
+          { head: "State", cell: p => <Fault code={p.fault} /> },
+          { head: "Leader", cell: p => p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none" },
+          { head: "Replicas", cell: p => <Brokers names={p.replicas} /> },
+          { head: "In sync", cell: p => <Brokers names={p.in_sync} /> },
+          { head: "Moves to", cell: p => p.target?.length ? <Brokers names={p.target} /> : "" },
+          { head: "Epoch", cell: p => count(p.epoch), number: true },
+          { head: "Committed", cell: p => count(p.committed_sequence), number: true },
+        ]} />
+      </>;
+    }}</Loaded>
+    <Charts of={{ topic }} pictures={[
+      { title: "Messages put per second", lines: [{ name: "puts", label: "put" }], format: rate },
+      { title: "Bytes put per second", lines: [{ name: "put_bytes", label: "put" }], format: bytes },
+      { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
+      { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+    ]} />
+  </>;
+}
+
+export function PartitionPage({ topic, partition }: { topic: string; partition: number }) {
+  const of = useData<PartitionDetail>(address("v1/console/partition", { topic, partition }), 3000);
+  const brokers = useData<{ unreachable: Unreachable[]; brokers: Broker[] }>("v1/console/brokers", 30000);
+  const alive = (brokers.data?.brokers ?? []).filter(b => b.alive && !b.leaving).map(b => b.name);
+  return <>
+    <Crumbs items={[["Topics", "#/topics"], [topic, to.topic(topic)]]} />
+    <Title text={`${topic}/${partition}`} kind="Partition">{of.data && <Fault code={of.data.partition.fault} />}</Title>
+    {of.data && <div class="actions"><a class="button" href={to.messages(topic, partition)}>Messages</a>
+      <Move topic={topic} partition={partition} replicas={of.data.partition.replicas} brokers={alive} /></div>}
+    <Loaded of={of}>{d => {
+      const p = d.partition;
+      return <>
+        <Silent brokers={d.unreachable} />
+        {p.target && p.target.length > 0 && <p class="note warn" role="status">Its replicas are being moved: {p.replicas.join(" ")} → {p.target.join(" ")}.</p>}
+        <Facts facts={[["Leader", p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none"], ["Epoch", count(p.epoch)], ["In sync", `${p.in_sync.length} of ${p.replicas.length}`],
+          ["A put requires", plural(p.min_in_sync, "in-sync replica")], ["Committed sequence", count(p.committed_sequence)], ["End of the log", p.end_offset == null ? unknown : `offset ${count(p.end_offset)}`]]} />
+        <h2>Replicas</h2>
+        <Table<Member> caption="Replicas" rows={d.members} empty="No replica is known." keyOf={m => m.broker} columns={[
+          { head: "Broker", cell: m => <a href={to.broker(m.broker)}>{m.broker}</a> },
+          { head: "State", cell: m => !m.alive ? <Mark state="unsafe" text="dead" /> : m.in_sync ? <Mark state="well" text="in sync" /> : <Mark state="degraded" text="behind" /> },
+          { head: "Role", cell: m => m.role || unknown },
+          { head: "Lag", cell: m => bytes(m.lag_bytes), number: true },
+          { head: "Lag in time", cell: m => seconds(m.lag_seconds), number: true },
+          { head: "End, offset", cell: m => count(m.end_offset), number: true },
+          { head: "Committed, offset", cell: m => count(m.committed_offset), number: true },
+          { head: "End, sequence", cell: m => count(m.end_sequence), number: true },
+        ]} />
+        <h2>Elections and in-sync set</h2>
+        <Events events={d.events} empty="Nothing has changed in the last 24 hours." />
+      </>;
+    }}</Loaded>
+  </>;
+}

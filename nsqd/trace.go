@@ -1,0 +1,54 @@
+package nsqd
+
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Trace gives the state of one message in every channel, sorted by name. It reads the channels' state alone: deliveries
+// keep no history.
+func (p *Partition) Trace(seq ident.Sequence) []edge.ChannelTrace {
+	out := []edge.ChannelTrace{}
+	for _, c := range p.list() {
+		t, client := c.trace(seq)
+		if client != nil { // called without the lock
+			for _, s := range client() {
+				t.Clients = append(t.Clients, s.RemoteAddress)
+			}
+			slices.Sort(t.Clients)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// trace gives the state of one message, and the clients that it is in flight to.
+func (c *Channel) trace(seq ident.Sequence) (t edge.ChannelTrace, client func() []edge.ClientStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Channel = c.name
+	e, isDeferred := c.cursor.Deferred.Get(seq)
+	f, isInFlight := c.inFlight.bySeq[seq]
+	switch {
+	case isInFlight && f.sub == &c.deadLetterHold:
+		t.State, t.Attempts = edge.TraceDying, f.attempts
+	case isInFlight:
+		t.State, t.Attempts, t.Deadline = edge.TraceInFlight, f.attempts, f.deadline
+		if f.sub.channel == c {
+			client = f.sub.Client
+		}
+	case isDeferred && e.Deadline > c.p.o.Now():
+		t.State, t.Attempts, t.Deadline = edge.TraceDeferred, e.Attempts(), e.Deadline
+	case isDeferred:
+		t.State, t.Attempts = edge.TraceWaiting, e.Attempts()
+	case seq < c.cursor.Start():
+		t.State = edge.TraceBefore
+	case c.cursor.Settled(seq):
+		t.State = edge.TraceFinished
+	default:
+		t.State = edge.TraceWaiting
+	}
+	return t, client
+}
