@@ -115,6 +115,10 @@ func channelConflict(s meta.ChannelState, op edge.CreateChannel) error {
 	if differ == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v filter=%q, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
-		edge.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, s.Policy.Filter, strings.Join(differ, " "))
+	filter := ""
+	if s.Policy.Filter != "" || op.Filter != "" {
+		filter = fmt.Sprintf(" filter=%q", s.Policy.Filter)
+	}
+	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v%s, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
+		edge.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
 }
