@@ -10,8 +10,8 @@ import (
 
 // The series of a broker, of a topic and of a channel, in the order of their rings.
 var (
-	brokerSeries  = []string{"puts", "put_bytes", "deliveries", "finishes", "put_p99_ms", "sync_p99_ms", "depth", "lag_seconds", "connections", "disk_free_bytes", "disk_data_bytes"}
-	topicSeries   = []string{"puts", "put_bytes", "depth", "lag_seconds"}
+	brokerSeries  = []string{"puts", "put_bytes", "deliveries", "finishes", "put_p99_ms", "sync_p99_ms", "depth", "lag_seconds", "connections", "disk_free_bytes", "disk_data_bytes", "refusals"}
+	topicSeries   = []string{"puts", "put_bytes", "depth", "lag_seconds", "kept_bytes"}
 	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
 )
 
@@ -88,7 +88,7 @@ func (c *Console) sample(now time.Time) {
 	k.rateBroker(&live, totals, elapsed, sums)
 	k.broker.set(slot, []float32{
 		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
-		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes),
+		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
 	})
 	k.slot, k.at, k.totals, k.live = slot, now, totals, live
 }
@@ -135,7 +135,7 @@ func (k *sampled) sampleTopics(slot int64, topics []edge.TopicSample, elapsed fl
 		all.lag = max(all.lag, lag)
 		active := depth > 0 || lag > 0 || r.puts != nil && *r.puts > 0
 		if x := k.ofTopic.get(t.Topic, slot, active); x != nil {
-			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds())})
+			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds()), float32(t.KeptBytes)})
 		}
 	}
 	return all
@@ -174,6 +174,13 @@ func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64,
 	}
 	live.Puts, live.PutBytes = per(totals.Messages, k.totals.Messages), per(totals.Bytes, k.totals.Bytes)
 	live.Deliveries, live.Finishes = per(totals.Delivered, k.totals.Delivered), &s.finishes
+	refused := func(t metrics.Totals) (sum float64) {
+		for _, n := range t.Refused {
+			sum += n
+		}
+		return sum
+	}
+	live.Refusals = per(refused(totals), refused(k.totals))
 	if v, ok := totals.Put.Quantile(k.totals.Put, p99); ok {
 		v *= 1000
 		live.PutP99MS = &v
@@ -209,7 +216,7 @@ func pointOf(v *int64) float32 {
 
 // liveNow is the state of this broker without rates.
 func (c *Console) liveNow() Live {
-	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none"}
+	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: c.o.Metrics.Totals().Refused}
 	disk := c.o.Cluster.Disk()
 	if l.DiskDataBytes = disk.DataBytes; disk.FreeKnown {
 		l.DiskFreeBytes = &disk.FreeBytes
@@ -234,5 +241,6 @@ func (c *Console) live() Live {
 	defer c.mu.Unlock()
 	k := &c.kept.live
 	l.Puts, l.PutBytes, l.Deliveries, l.Finishes, l.PutP99MS, l.SyncP99MS = k.Puts, k.PutBytes, k.Deliveries, k.Finishes, k.PutP99MS, k.SyncP99MS
+	l.Refusals = k.Refusals
 	return l
 }

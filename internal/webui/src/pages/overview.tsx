@@ -63,6 +63,7 @@ export function Overview() {
       <Alarms alarms={o.alarms} />
       <dl class="tiles">
         <Tile name="Put" value={rate(o.puts)} note={o.put_bytes == null ? undefined : `${bytes(o.put_bytes)}/s`} />
+        <Tile name="Refused" value={rate(o.refusals)} state={(o.refusals ?? 0) > 0 ? "degraded" : "well"} note="puts not answered OK" />
         <Tile name="Delivered" value={rate(o.deliveries)} />
         <Tile name="Finished" value={rate(o.finishes)} />
         <Tile name="Put p99" value={milliseconds(o.put_p99_ms?.value)} note={o.put_p99_ms?.broker} />
@@ -86,7 +87,7 @@ export function Overview() {
       <p><a href={link(["channels"], { sort: "lag" })}>All channels by lag</a></p>
     </>}</Loaded>
     <Charts of={{}} pictures={[
-      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }, { name: "refusals", label: "refused" }], format: rate },
       { title: "Slowest broker", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
       { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
       { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
