@@ -77,7 +77,7 @@ func printEvents(out io.Writer, list []console.Event) error {
 	for _, e := range slices.Backward(list) {
 		by := ""
 		if e.Identity != "" {
-			by = fmt.Sprintf(" (by %s from %s: %s)", edge.Printable(e.Identity), e.Remote, e.Result)
+			by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, edge.Printable(e.Text), by)
 	}
@@ -89,7 +89,9 @@ func newBrokerList(t *target) *cobra.Command {
 		Use:   "list",
 		Short: "state, load, latencies, refused puts, disk and etcd of each broker",
 		Long: `list prints a line for each broker. Rates and latencies are those of the last ten
-seconds; a latency without a put is "-". REFUSED counts the puts of the broker's
+seconds; a latency without a put is "-". BEHIND is the longest time for which the
+broker's replicas kept other leaders waiting: a high PUT P99 of one broker and a high
+BEHIND of another mean that the other is slow. REFUSED counts the puts of the broker's
 clients that were not answered OK since it started, and the second table says why.
 A broker that does not answer has unknown numbers.`,
 		Example: `  nsqctl broker list
@@ -111,10 +113,10 @@ A broker that does not answer has unknown numbers.`,
 
 func printBrokers(out io.Writer, list []console.Broker) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BROKER\tSTATE\tLEADS\tREPLICAS\tPUT/S\tPUT P99\tSYNC P99\tREFUSED\tCONNECTIONS\tDISK USED\tDISK FREE\tETCD")
+	fmt.Fprintln(w, "BROKER\tSTATE\tLEADS\tREPLICAS\tPUT/S\tPUT P99\tSYNC P99\tBEHIND\tREFUSED\tCONNECTIONS\tDISK USED\tDISK FREE\tETCD")
 	for _, b := range list {
 		if b.Live == nil {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\tunknown\tunknown\tunknown\tunknown\tunknown\tunknown\tunknown\tunknown\n", b.Name, brokerState(b), b.Leads, b.Replicas)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\tunknown\tunknown\tunknown\t%s\tunknown\tunknown\tunknown\tunknown\tunknown\n", b.Name, brokerState(b), b.Leads, b.Replicas, behind(b.BehindSeconds))
 			continue
 		}
 		refused := 0.0
@@ -125,8 +127,8 @@ func printBrokers(out io.Writer, list []console.Broker) error {
 		if b.DiskFreeBytes != nil {
 			free = size(float64(*b.DiskFreeBytes))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n", b.Name, brokerState(b), b.Leads, b.Replicas,
-			known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), refused, b.Connections, size(float64(b.DiskDataBytes)), free, b.Etcd)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n", b.Name, brokerState(b), b.Leads, b.Replicas,
+			known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind(b.BehindSeconds), refused, b.Connections, size(float64(b.DiskDataBytes)), free, b.Etcd)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -177,6 +179,14 @@ func latency(ms *float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f ms", *ms)
+}
+
+// behind writes seconds as milliseconds.
+func behind(seconds *float64) string {
+	if seconds == nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.0f ms", *seconds*1000)
 }
 
 // size writes bytes.

@@ -44,6 +44,9 @@ type Live struct {
 	// Refused counts the puts of its clients that were not answered OK since it started, by the answer
 	// (the label of lockstep_puts_total). An answer that no client got is missing.
 	Refused map[string]float64 `json:"refused"`
+	// Owes is the longest time in seconds, of the last step and since, for which a replica on the named
+	// broker owed this one, its leader, an acknowledgement.
+	Owes map[ident.Node]float64 `json:"owes"`
 }
 
 // Broker is one broker, as the metadata and as it says itself.
@@ -63,6 +66,9 @@ type Broker struct {
 	Leads       int        `json:"leads"`
 	Replicas    int        `json:"replicas"`
 	Answered    bool       `json:"answered"`
+	// BehindSeconds is the longest time for which its replicas owed an acknowledgement to other leaders:
+	// their puts waited for it so long, if it was in sync. null: it follows no leader that answers.
+	BehindSeconds *float64 `json:"behind_seconds"`
 	*Live
 }
 

@@ -2,9 +2,11 @@ package console
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -30,8 +32,9 @@ type sampled struct {
 	at       time.Time
 	topics   map[string]*edge.TopicSample
 	totals   metrics.Totals
-	rates    map[string]rates // by topic, and by topic/channel
-	live     Live             // the rates and latencies of the last step
+	rates    map[string]rates             // by topic, and by topic/channel
+	live     Live                         // the rates and latencies of the last step
+	owed     map[ident.Node]time.Duration // the longest since the last sample
 	broker   *track
 	ofTopic  *tracks
 	ofChan   *tracks
@@ -63,15 +66,43 @@ func (c *Console) Keep(ctx context.Context) {
 			c.sample(now)
 		case now := <-look.C:
 			c.lookForAlarms(now)
+			c.lookAtFollowers()
 			look.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}
+}
+
+// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the last
+// sample. A broker that stalls now and then is seen by several looks in a step, and seldom by one.
+func (c *Console) lookAtFollowers() {
+	owed := c.o.Cluster.Owed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept.owed == nil {
+		c.kept.owed = map[ident.Node]time.Duration{}
+	}
+	for n, d := range owed {
+		c.kept.owed[n] = max(c.kept.owed[n], d)
+	}
+}
+
+// owesOf writes durations in seconds, those of the step before counted too.
+func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) map[ident.Node]float64 {
+	out := maps.Clone(before)
+	if out == nil {
+		out = map[ident.Node]float64{}
+	}
+	for n, d := range owed {
+		out[n] = max(out[n], seconds(d))
+	}
+	return out
 }
 
 // sample takes one sample of this broker.
 func (c *Console) sample(now time.Time) {
 	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
 	live := c.liveNow()
+	c.lookAtFollowers()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept
@@ -90,6 +121,7 @@ func (c *Console) sample(now time.Time) {
 		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
 		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
 	})
+	live.Owes, k.owed = owesOf(k.owed, nil), nil
 	k.slot, k.at, k.totals, k.live = slot, now, totals, live
 }
 
@@ -241,6 +273,6 @@ func (c *Console) live() Live {
 	defer c.mu.Unlock()
 	k := &c.kept.live
 	l.Puts, l.PutBytes, l.Deliveries, l.Finishes, l.PutP99MS, l.SyncP99MS = k.Puts, k.PutBytes, k.Deliveries, k.Finishes, k.PutP99MS, k.SyncP99MS
-	l.Refusals = k.Refusals
+	l.Refusals, l.Owes = k.Refusals, owesOf(c.kept.owed, k.Owes)
 	return l
 }

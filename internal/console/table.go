@@ -287,12 +287,23 @@ func (t *table) brokers(self ident.Node) []Broker {
 	for _, b := range t.view.Brokers {
 		live := t.live[b.Name]
 		out = append(out, Broker{
-			Name: b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Drain: b.Drain,
+			BehindSeconds: t.behind(b.Name),
+			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Drain: b.Drain,
 			Zone: b.Zone, Version: b.Version, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
 			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})
 	}
 	return out
+}
+
+// behind is the longest time for which the leaders waited for replicas on a broker.
+func (t *table) behind(n ident.Node) (longest *float64) {
+	for _, live := range t.live {
+		if d, ok := live.Owes[n]; ok && (longest == nil || d > *longest) {
+			longest = &d
+		}
+	}
+	return longest
 }
 
 // Brokers lists the brokers.

@@ -16,7 +16,7 @@ export interface Broker {
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;
   put_p99_ms?: Maybe<number>; sync_p99_ms?: Maybe<number>; connections?: Maybe<number>; consumers?: Maybe<number>; producers?: Maybe<number>;
   disk_free_bytes?: Maybe<number>; disk_data_bytes?: Maybe<number>; etcd?: Maybe<string>;
-  refusals?: Maybe<number>; refused?: Maybe<Record<string, number>>;
+  behind_seconds?: Maybe<number>; refusals?: Maybe<number>; refused?: Maybe<Record<string, number>>;
 }
 
 export interface Channel {

@@ -31,10 +31,10 @@ export function BrokerTable({ brokers }: { brokers: Row[] }) {
     { head: "Leads", cell: b => count(b.leads), number: true },
     { head: "Replicas", cell: b => count(b.replicas), number: true },
     { head: "Put", cell: b => rate(b.puts), number: true },
-    { head: "Delivered", cell: b => rate(b.deliveries), number: true },
     { head: "Refused", cell: b => rate(b.refusals), number: true },
     { head: "Put p99", cell: b => milliseconds(b.put_p99_ms), number: true },
     { head: "Sync p99", cell: b => milliseconds(b.sync_p99_ms), number: true },
+    { head: "Behind", cell: b => b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000), number: true },
     { head: "Connections", cell: b => count(b.connections), number: true },
     { head: "Disk used", cell: b => bytes(b.disk_data_bytes), number: true },
     { head: "Disk free", cell: b => bytes(b.disk_free_bytes), number: true },
@@ -71,7 +71,7 @@ export function BrokerPage({ name }: { name: string }) {
         <Facts facts={[
           ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Put", rate(b.puts)], ["Put bytes", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
           ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Puts not answered OK", refusedText(b)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
-          ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
+          ["Its replicas kept leaders waiting for", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
           ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
           ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["Zone", b.zone || "none"], ["Version", b.version || unknown], ["Feature level", count(b.feature_level)],
         ]} />
