@@ -18,9 +18,10 @@
 // before the answer came, or the broker itself could not learn the outcome.
 //
 // The producer repeats a refused put until its retry budget is used up, as long as a repeat
-// cannot store the message twice. Today a put that is in doubt is not repeated, because brokers
-// do not yet recognise the repeat of another connection. [RetryInDoubt] repeats it anyway: the
-// message is then stored at least once.
+// cannot store the message twice. A put that is in doubt is repeated if each of its messages has
+// an ID, by which the brokers recognise the repeat of another connection: the message is then
+// stored exactly once. An application that publishes again after an error does so under the same
+// ID. [RetryInDoubt] also repeats puts without IDs: each message is stored at least once.
 //
 // Messages of one producer are stored in the order of their Send calls as long as no put is
 // repeated and no connection breaks. With MaxInFlight 1 the order holds always.
@@ -46,6 +47,6 @@
 // # Limits
 //
 // The client speaks the extended commands of Lockstep: it consumes from no stock nsqd. It does
-// not choose a partition by number, and a message with a Delay has neither Key, Headers nor TTL,
+// not choose a partition by number, and a message with a Delay has neither ID, Key, Headers nor TTL,
 // because the brokers have no command for both.
 package client

@@ -30,12 +30,17 @@ type Message struct {
 	Body []byte // at least one byte
 	// Key selects the partition: messages of one key are in one partition. "" = any.
 	Key string
+	// ID, 1 to 64 bytes of UTF-8, has the brokers recognise the message when it is published
+	// again, by any producer: it is stored once within the topic's dedupe window. So the
+	// producer repeats its put also when it is in doubt. "" = none. PublishAll of several
+	// messages with IDs takes a Key, too.
+	ID string
 	// Headers travel with the message. Consumers that use the extended commands, such as
 	// this client's, receive them; stock clients receive the body alone. Names beginning
 	// with ## are reserved.
 	Headers Headers
 	// Delay is how long the message waits before its first delivery, in whole milliseconds. A
-	// message with a Delay can have neither Key, Headers nor TTL.
+	// message with a Delay can have neither ID, Key, Headers nor TTL.
 	Delay time.Duration
 	// TTL limits the life of the message, in whole milliseconds: when it is over, no channel
 	// delivers the message any more. 0 = the topic's limit.
@@ -46,6 +51,7 @@ type Message struct {
 const (
 	reserved    = "##"
 	headerKey   = "##key"
+	headerID    = "##id"
 	headerTTL   = "##ttl_ms"
 	headerToken = "##epoch"
 )
@@ -53,8 +59,11 @@ const (
 // maxHeader is the length of all headers of a message in their JSON form, in bytes.
 const maxHeader = 1<<16 - 1
 
+// maxID is the length of a message's ID in bytes.
+const maxID = 64
+
 // plain reports whether the message needs no extended command.
-func (m *Message) plain() bool { return m.Key == "" && len(m.Headers) == 0 && m.TTL == 0 }
+func (m *Message) plain() bool { return m.ID == "" && m.Key == "" && len(m.Headers) == 0 && m.TTL == 0 }
 
 // check refuses a message that no broker would store as it is.
 func (m *Message) check(topic string) error {
@@ -68,7 +77,9 @@ func (m *Message) check(topic string) error {
 	case m.Delay%time.Millisecond != 0 || m.TTL%time.Millisecond != 0:
 		return invalid("publish", topic, "Delay and TTL are whole milliseconds")
 	case m.Delay > 0 && !m.plain():
-		return invalid("publish", topic, "a message with a Delay can have neither Key, Headers nor TTL")
+		return invalid("publish", topic, "a message with a Delay can have neither ID, Key, Headers nor TTL")
+	case len(m.ID) > maxID || !utf8.ValidString(m.ID):
+		return invalid("publish", topic, "ID is at most 64 bytes of UTF-8")
 	}
 	for name, value := range m.Headers {
 		switch {
@@ -94,12 +105,15 @@ func validName(s string) bool {
 
 // header encodes the headers as the JSON object of PUB_EXT.
 func (m *Message) header(topic string) ([]byte, error) {
-	fields := make(map[string]any, len(m.Headers)+2)
+	fields := make(map[string]any, len(m.Headers)+3)
 	for name, value := range m.Headers {
 		fields[name] = value
 	}
 	if m.Key != "" {
 		fields[headerKey] = m.Key
+	}
+	if m.ID != "" {
+		fields[headerID] = m.ID
 	}
 	if m.TTL > 0 {
 		fields[headerTTL] = m.TTL.Milliseconds()
@@ -119,6 +133,7 @@ type command struct {
 	line   string // the command line
 	prefix []byte // the length and the header before the body
 	bodies [][]byte
+	named  bool // each message has an ID: a repeat stores nothing twice
 }
 
 // encodeOne selects the command of one message.
@@ -139,7 +154,7 @@ func encodeOne(topic string, m *Message) (command, error) {
 	}
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 6+len(h)), uint32(2+len(h)+len(m.Body)))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(h)))
-	return command{line: "PUB_EXT " + topic + "\n", prefix: append(b, h...), bodies: [][]byte{m.Body}}, nil
+	return command{line: "PUB_EXT " + topic + "\n", prefix: append(b, h...), bodies: [][]byte{m.Body}, named: m.ID != ""}, nil
 }
 
 // encodeAll selects the command of several messages that are stored as a whole or not at all.
@@ -148,6 +163,7 @@ func encodeAll(topic string, all []Message) (command, error) {
 		return command{}, invalid("publish", topic, "there is no message")
 	}
 	extended := slices.ContainsFunc(all, func(m Message) bool { return !m.plain() })
+	named := !slices.ContainsFunc(all, func(m Message) bool { return m.ID == "" })
 	body := binary.BigEndian.AppendUint32(nil, uint32(len(all)))
 	for i := range all {
 		m := &all[i]
@@ -158,6 +174,8 @@ func encodeAll(topic string, all []Message) (command, error) {
 			return command{}, invalid("publish", topic, "PublishAll takes no Delay")
 		case m.Key != all[0].Key:
 			return command{}, invalid("publish", topic, "the messages of one PublishAll have the same Key: they are stored in one partition")
+		case m.ID != "" && m.Key == "" && len(all) > 1:
+			return command{}, invalid("publish", topic, "messages with IDs take a Key in one PublishAll: each alone would go to another partition")
 		}
 		if !extended {
 			body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.Body))), m.Body...)
@@ -175,7 +193,7 @@ func encodeAll(topic string, all []Message) (command, error) {
 	if extended {
 		line = "MPUB_EXT "
 	}
-	return command{line: line + topic + "\n", prefix: binary.BigEndian.AppendUint32(nil, uint32(len(body))), bodies: [][]byte{body}}, nil
+	return command{line: line + topic + "\n", prefix: binary.BigEndian.AppendUint32(nil, uint32(len(body))), bodies: [][]byte{body}, named: named}, nil
 }
 
 // size is the length of the command in bytes.
@@ -204,6 +222,7 @@ type Delivery struct {
 	Body      []byte
 	Headers   Headers // without the reserved names; nil = none
 	Key       string
+	MessageID string    // the ID that its producer gave it; "" = none
 	Attempts  int       // counts from 1
 	Published time.Time // by the broker's clock
 	// Sequence is the place of the message in its partition.
@@ -270,6 +289,8 @@ func (d *Delivery) readHeader(b []byte) error {
 		switch {
 		case name == headerKey:
 			d.Key = value
+		case name == headerID:
+			d.MessageID = value
 		case name == headerToken:
 			if err := json.Unmarshal(raw, &d.Token); err != nil {
 				return fmt.Errorf("a message's fencing token is no number: %w", err)

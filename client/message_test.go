@@ -30,6 +30,7 @@ func TestCommandsAreEncoded(t *testing.T) {
 	require.Equal(t, "DPUB t 1500\n\x00\x00\x00\x05hello", one(Message{Body: body, Delay: 1500 * time.Millisecond}))
 	require.Equal(t, "PUB_EXT t\n\x00\x00\x00\x29\x00\x22"+
 		`{"##key":"k","##ttl_ms":9,"a":"b"}`+"hello", one(Message{Body: body, Key: "k", TTL: 9 * time.Millisecond, Headers: Headers{"a": "b"}}))
+	require.Equal(t, "PUB_EXT t\n\x00\x00\x00\x13\x00\x0c"+`{"##id":"7"}`+"hello", one(Message{Body: body, ID: "7"}))
 	require.Equal(t, "MPUB t\n\x00\x00\x00\x13\x00\x00\x00\x02\x00\x00\x00\x05hello\x00\x00\x00\x02yo", all(Message{Body: body}, Message{Body: []byte("yo")}))
 	require.Equal(t, "MPUB_EXT t\n\x00\x00\x00\x21\x00\x00\x00\x02"+
 		"\x00\x00\x00\x10\x00\x09"+`{"a":"b"}`+"hello"+
@@ -42,6 +43,9 @@ func TestMessagesThatNoBrokerWouldStoreAsTheyAre(t *testing.T) {
 	for name, m := range map[string]Message{
 		"no body":               {},
 		"delay with a key":      {Body: body, Delay: time.Second, Key: "k"},
+		"delay with an id":      {Body: body, Delay: time.Second, ID: "7"},
+		"long id":               {Body: body, ID: strings.Repeat("x", 65)},
+		"broken id":             {Body: body, ID: "\xff"},
 		"delay with a header":   {Body: body, Delay: time.Second, Headers: Headers{"a": "b"}},
 		"delay with a life":     {Body: body, Delay: time.Second, TTL: time.Second},
 		"less than a ms":        {Body: body, TTL: time.Microsecond},
@@ -62,7 +66,7 @@ func TestMessagesThatNoBrokerWouldStoreAsTheyAre(t *testing.T) {
 	_, err = encodeOne("t", &Message{Body: body, Headers: Headers{"a": strings.Repeat("x", 70_000)}})
 	require.ErrorIs(t, err, ErrTooBig)
 	require.ErrorIs(t, err, ErrNotStored)
-	for _, all := range [][]Message{{}, {{Body: body, Delay: time.Second}}, {{Body: body, Key: "a"}, {Body: body, Key: "b"}}} {
+	for _, all := range [][]Message{{}, {{Body: body, Delay: time.Second}}, {{Body: body, Key: "a"}, {Body: body, Key: "b"}}, {{Body: body, ID: "1"}, {Body: body, ID: "2"}}} {
 		_, err = encodeAll("t", all)
 		require.ErrorIs(t, err, ErrInvalid)
 	}

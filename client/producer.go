@@ -13,8 +13,9 @@ type Retry int
 
 const (
 	// RetrySafe repeats a put whenever the repeat cannot store the message twice: after a
-	// definite refusal, and when it was never sent. Once brokers recognise the repeat of another
-	// connection, that includes puts that are in doubt.
+	// definite refusal, when it was never sent, and also in doubt if each of its messages has
+	// an ID. That is safe while RetryBudget is below the topic's dedupe window (2 min, not less
+	// than 30 s).
 	RetrySafe Retry = iota
 	// RetryInDoubt also repeats puts that are in doubt: each message is stored at least once.
 	RetryInDoubt
@@ -403,6 +404,9 @@ func (p *Producer) abandon(u *put, cause error) {
 	e.cause = cause
 	p.completeLocked(u, e)
 }
+
+// repeatsDoubt reports whether a put that is in doubt is repeated.
+func (p *Producer) repeatsDoubt(u *put) bool { return p.o.Retry == RetryInDoubt || u.command.named }
 
 // repeatLocked repeats a put after a pause, if its budget allows. It returns false if the put
 // is not repeated.

@@ -101,6 +101,33 @@ func TestRetryInDoubt(t *testing.T) {
 	}
 }
 
+// TestDoubtIsRepeatedUnderAnID: the brokers recognise the repeat. A put of several is repeated if each has
+// an ID, and none with RetryNever.
+func TestDoubtIsRepeatedUnderAnID(t *testing.T) {
+	named, unnamed := Message{Body: []byte("a"), Key: "k", ID: "order-1"}, Message{Body: []byte("b"), Key: "k"}
+	for name, answer := range map[string]string{"the broker says so": doubtText, "broken before": cut, "broken behind": store + cut} {
+		var ids []any
+		f := fake(t, func(f *fakeBroker) {
+			f.script = func(n int, p fakePut) string {
+				ids = append(ids, p.header["##id"])
+				if n == 1 {
+					return answer
+				}
+				return ""
+			}
+		})
+		p := open(t, Options{}, f).Producer(ProducerOptions{})
+		require.NoError(t, p.Publish(t.Context(), "t", named), name)
+		require.Equal(t, []any{"order-1", "order-1"}, ids, name)
+	}
+	f := fake(t, number(1, doubtText))
+	p := open(t, Options{}, f).Producer(ProducerOptions{})
+	require.ErrorIs(t, p.PublishAll(t.Context(), "t", named, unnamed), ErrInDoubt)
+	f = fake(t, number(1, doubtText))
+	p = open(t, Options{}, f).Producer(ProducerOptions{Retry: RetryNever})
+	require.ErrorIs(t, p.Publish(t.Context(), "t", named), ErrInDoubt)
+}
+
 // TestDoubtStays: a definite refusal of the second attempt says nothing of the first one.
 func TestDoubtStays(t *testing.T) {
 	f := fake(t, func(f *fakeBroker) {

@@ -134,7 +134,7 @@ func (s *session) refused(text string) (fatal bool, why string) {
 	doubt := v.kinds[0] == ErrInDoubt
 	u.doubted = u.doubted || doubt
 	u.last = &Error{Op: "publish", Topic: u.topic, Broker: s.conn.addr, Text: text, kinds: v.kinds}
-	if (v.retry || doubt && s.p.o.Retry == RetryInDoubt) && s.p.repeatLocked(u, retryPause(u.tries)) {
+	if (v.retry || doubt && s.p.repeatsDoubt(u)) && s.p.repeatLocked(u, retryPause(u.tries)) {
 		return v.fatal, text
 	}
 	e := s.p.failureLocked(u, text, v.kinds[1:]...)
@@ -168,7 +168,7 @@ func (s *session) over(err error, ran bool) {
 		}
 		doubt := ran && !s.conn.neverSent(u.at)
 		u.doubted = u.doubted || doubt
-		if doubt && p.o.Retry != RetryInDoubt || !p.repeatLocked(u, 0) {
+		if doubt && !p.repeatsDoubt(u) || !p.repeatLocked(u, 0) {
 			e := p.failureLocked(u, "the connection ended before the answer")
 			e.Broker, e.cause = s.conn.addr, err
 			if err == ErrClosed {

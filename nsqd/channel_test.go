@@ -291,11 +291,7 @@ func TestSeekBeforeReclaim(t *testing.T) {
 }
 
 func TestFinishesOfAnEarlierLeader(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "c", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(6)
-	require.Len(t, c.Pull(s, 6, nil), 6)
+	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 6, 6)
 	require.NoError(t, c.Requeue(s, 5, 60_000))
 	r.Flush()
 	n := r.failover()
@@ -320,11 +316,7 @@ func TestFinishesOfAnEarlierLeader(t *testing.T) {
 }
 
 func TestRetentionUnderAChannel(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "c", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(10)
-	require.Len(t, c.Pull(s, 2, nil), 2)
+	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 10, 2)
 	require.NoError(t, c.Requeue(s, 0, 0))
 	r.log.start = 5
 	r.seekChannel(t, "c", seekTo(1))

@@ -172,6 +172,17 @@ func (r *rig) channel(t testing.TB, name string, o ChannelOptions) *Channel {
 	return c
 }
 
+// delivered makes a rig with a channel of which one subscriber has taken some of the published messages.
+func delivered(t *testing.T, o Options, channel string, co ChannelOptions, published, taken int) (*rig, *Channel, *Subscriber) {
+	t.Helper()
+	r := newRig(o)
+	c := r.channel(t, channel, co)
+	s := subscribe(t, c)
+	r.publishN(published)
+	require.Len(t, c.Pull(s, taken, nil), taken)
+	return r, c, s
+}
+
 // failover returns another partition with the replicated state, which leads the next epoch.
 func (r *rig) failover() *rig {
 	n := &rig{log: r.log, rep: &replicas{}, clock: r.clock}

@@ -41,11 +41,7 @@ func TestFinishThatFailsAfterASeek(t *testing.T) {
 
 // A leader that was deposed and leads again does not wait for a finish of the earlier epoch.
 func TestOrderedChannelOfTheSameLeader(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
-	s := subscribe(t, c)
-	r.publishN(2)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	r.rep.hold = true
 	require.NoError(t, c.Finish(s, 0, 1))
 	r.Unlead()

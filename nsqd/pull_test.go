@@ -13,11 +13,7 @@ import (
 
 // A message for redelivery that cannot be read is postponed with its attempts unchanged.
 func TestPostponedMessageKeepsItsAttempts(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(1)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 1, 1)
 	require.NoError(t, c.Requeue(s, 0, 0))
 	r.log.fail = errors.New("no disk")
 	require.Empty(t, c.Pull(s, 1, nil))

@@ -16,11 +16,7 @@ func received(seq ident.Sequence, attempts uint16) Receipt {
 
 // A receipt finishes, requeues and touches a delivery without its subscriber, which is notified.
 func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
-	r := newRig(Options{MsgTimeoutMS: 1000})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(4)
-	require.Len(t, c.Pull(s, 4, nil), 4)
+	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 4, 4)
 	<-s.Wake
 	require.NoError(t, c.FinishReceived(received(0, 1)))
 	require.NoError(t, c.RequeueReceived(received(1, 1), 500))
@@ -52,11 +48,7 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 
 // A receipt also finishes a delivery whose subscriber has left without requeueing it.
 func TestReceiptOfASubscriberThatLeft(t *testing.T) {
-	r := newRig(Options{MsgTimeoutMS: 1000})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(1)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 1, 1)
 	c.Detach(s, false)
 	require.NoError(t, c.FinishReceived(received(0, 1)))
 	r.tick(1001)
@@ -65,11 +57,7 @@ func TestReceiptOfASubscriberThatLeft(t *testing.T) {
 
 // An ordered channel stays shut until the replicas have the finish by receipt.
 func TestOrderedFinishByReceipt(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
-	s := subscribe(t, c)
-	r.publishN(2)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	r.rep.hold = true
 	require.NoError(t, c.FinishReceived(received(0, 1)))
 	require.Empty(t, c.Pull(s, 1, nil))
@@ -82,11 +70,7 @@ func TestOrderedFinishByReceipt(t *testing.T) {
 // A new leader refuses a receipt of the earlier one until the subscriber has reclaimed the delivery. It says that a repeat may
 // help.
 func TestReceiptsAfterAFailover(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(3)
-	require.Len(t, c.Pull(s, 3, nil), 3)
+	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 3, 3)
 	require.NoError(t, c.Finish(s, 2, 1))
 	r.Flush()
 	require.False(t, c.Awaited(received(0, 1)), "this leader made it")
@@ -109,11 +93,7 @@ func TestReceiptsAfterAFailover(t *testing.T) {
 
 // A dead message is not settled by the receipt of its last delivery: it is on its way to the dead letters.
 func TestReceiptOfADeadMessage(t *testing.T) {
-	r := newRig(Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(1)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	_, c, _ := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
 	require.NoError(t, c.RequeueReceived(received(0, 1), 0))
 	require.ErrorIs(t, c.FinishReceived(received(0, 1)), edge.ErrNotInFlight)
 }

@@ -39,11 +39,7 @@ func TestTrace(t *testing.T) {
 
 // A dead message is on its way to the dead letters until it is moved.
 func TestTraceOfADeadMessage(t *testing.T) {
-	r := newRig(Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(1)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
 	require.NoError(t, c.Requeue(s, ident.Sequence(0), 0))
 	require.Equal(t, []edge.ChannelTrace{{Channel: "ch", State: edge.TraceDying, Attempts: 1}}, r.Trace(0))
 }

@@ -11,11 +11,7 @@ import (
 // One of several deliveries is left to its timeout. The others are finished, and it alone is
 // delivered again.
 func TestAwaitTimeout(t *testing.T) {
-	r := newRig(Options{MsgTimeoutMS: 1000})
-	c := r.channel(t, "ch", ChannelOptions{})
-	s := subscribe(t, c)
-	r.publishN(3)
-	require.Len(t, c.Pull(s, 3, nil), 3)
+	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 3, 3)
 	require.NoError(t, c.AwaitTimeout(s, 1))
 	require.NoError(t, c.Finish(s, 0, 1))
 	require.NoError(t, c.Finish(s, 2, 1))
@@ -33,11 +29,7 @@ func TestAwaitTimeout(t *testing.T) {
 // The replicas do not get a late finish on an ordered channel: the message is delivered again with
 // its attempts.
 func TestLateOrderedFinishThatFails(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
-	s := subscribe(t, c)
-	r.publishN(2)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	n := r.failover()
 	c, _ = n.Channel("strict")
 	s = subscribe(t, c)
@@ -73,11 +65,7 @@ func TestReclaimedDeliveriesKeepTheirAttempts(t *testing.T) {
 
 // A late finish of a finished message changes nothing, whatever becomes of the delta beside it.
 func TestLateFinishOfFinishedMessage(t *testing.T) {
-	r := newRig(Options{})
-	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
-	s := subscribe(t, c)
-	r.publishN(2)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	require.NoError(t, c.Finish(s, 0, 1))
 	n := r.failover()
 	c, _ = n.Channel("strict")

@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,15 +15,13 @@ import (
 // holding is a broker with the replica of orders/0 from an offset on: batches of ten bytes,
 // the checksum of each by crc.
 func holding(t *testing.T, start, end int64, crc func(offset int64) uint32) string {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		batches := []map[string]any{}
 		for at := start; at < end; at += 10 {
 			batches = append(batches, map[string]any{"offset": at, "bytes": 10, "epoch": 1, "crc": crc(at)})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"start": start, "committed": end, "end": end, "next": end, "batches": batches})
-	}))
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
+	})
 }
 
 // checkOf compares the replicas at these addresses.
@@ -38,9 +34,8 @@ func checkOf(t *testing.T, addresses ...string) (string, error) {
 		p.Replicas = append(p.Replicas, n)
 	}
 	v.Topics = []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{p}}}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) }))
-	defer s.Close()
-	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
+	address := answering(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
+	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", address)
 }
 
 // Each replica removes whole files by retention. A replica whose files begin elsewhere has

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
@@ -65,21 +64,8 @@ func (s *importProgress) save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(s.file), filepath.Base(s.file)+".*")
-	if err != nil {
-		return fmt.Errorf("the progress cannot be saved (--state names another file): %w", err)
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), s.file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("the progress cannot be saved: %w", err)
+	if err := replaceFile(s.file, text); err != nil {
+		return err
 	}
 	s.savedAt = time.Now()
 	return nil

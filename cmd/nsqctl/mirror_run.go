@@ -20,6 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -288,7 +289,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 			return err
 		}
 		o.say.about(fmt.Sprint("target ", l.key), fmt.Sprintf("topic %s, partition %d: the target: %s", l.key.topic, l.key.partition, oneLine(err)))
-		if !pauseFor(ctx, mirrorRetry) {
+		if !sleep.For(ctx, mirrorRetry) {
 			return nil
 		}
 	}
@@ -307,7 +308,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 			if ctx.Err() == nil {
 				o.say.about(fmt.Sprint("source ", l.key), fmt.Sprintf("topic %s, partition %d: the source: %s", l.key.topic, l.key.partition, oneLine(err)))
 			}
-			pauseFor(ctx, mirrorRetry)
+			sleep.For(ctx, mirrorRetry)
 			continue
 		}
 		more, err := o.copyPage(ctx, l, page, fresh)
@@ -319,7 +320,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 			pause = idleFirst
 			continue
 		}
-		pauseFor(ctx, pause)
+		sleep.For(ctx, pause)
 		pause = min(2*pause, idleMost)
 	}
 	return nil
@@ -537,16 +538,4 @@ func (o *mirroring) serveMetrics() (stop func(), err error) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(l) }) // ErrServerClosed
 	return func() { _ = s.Close(); serving.Wait() }, nil
-}
-
-// pauseFor waits; false if ctx ends before.
-func pauseFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 // planning is a broker that shows a plan, and notes the requests that change something.
 func planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
 	var posted []string
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address = answering(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
 			posted = append(posted, r.URL.Path+"?"+r.URL.RawQuery)
@@ -28,9 +27,8 @@ func planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string
 		default:
 			_ = json.NewEncoder(w).Encode(plan)
 		}
-	}))
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://"), func() []string { return posted }
+	})
+	return address, func() []string { return posted }
 }
 
 // The plan comes first, --dry-run ends with it, and a broker of an older build goes on without.

@@ -23,13 +23,13 @@ const deadAddress = "127.0.0.1:1"
 
 // topicsBroker answers every request like /topics, with its name.
 func topicsBroker(t *testing.T, name string) (address string) {
-	return broken(t, func(w http.ResponseWriter, _ *http.Request) {
+	return answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string][]string{"topics": {name}})
 	})
 }
 
-// broken is a broker that answers with h.
-func broken(t *testing.T, h http.HandlerFunc) (address string) {
+// answering is a broker that answers with h.
+func answering(t *testing.T, h http.HandlerFunc) (address string) {
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
@@ -96,8 +96,8 @@ func TestVersion(t *testing.T) {
 	var info http.HandlerFunc = func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"version":"1.3.0","lockstep_version":"9.8.7","commit":"abc","feature_level":4}`)
 	}
-	n1, old := broken(t, info), broken(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"1.3.0"}`) })
-	cluster := broken(t, func(w http.ResponseWriter, _ *http.Request) {
+	n1, old := answering(t, info), answering(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"1.3.0"}`) })
+	cluster := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(edge.ClusterView{Brokers: []edge.BrokerView{
 			{Name: "n1", Alive: true, HTTPAddress: n1}, {Name: "n2", Alive: true, HTTPAddress: old}, {Name: "n3", HTTPAddress: n1},
 		}})

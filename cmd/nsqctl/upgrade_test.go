@@ -75,10 +75,10 @@ func TestUpgradeStatus(t *testing.T) {
 // TestUpgradeStatusSaysItByItsExitCode asks a broker.
 func TestUpgradeStatusSaysItByItsExitCode(t *testing.T) {
 	for levels, done := range map[[2]int]bool{{6, 6}: true, {5, 6}: false} {
-		info := broken(t, func(w http.ResponseWriter, _ *http.Request) {
+		info := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"version":"1.3.0","lockstep_version":"0.6.0","commit":"abc","feature_level":%d}`, levels[1])
 		})
-		cluster := broken(t, func(w http.ResponseWriter, _ *http.Request) {
+		cluster := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"feature_level":%d,"brokers":[{"name":"n1","alive":true,"feature_level":%d,"http_address":%q}]}`, levels[0], levels[1], info)
 		})
 		out, err := run(t, time.Minute, "cluster", "upgrade", "status", "--nsqd-http-address", cluster)

@@ -43,3 +43,8 @@ func IsUnknown(err error) bool { return errors.Is(err, rpc.ErrMethod) }
 // None is an empty request or answer.
 // On the wire, by place: append only.
 type None struct{}
+
+// partition is the place of a partition in a request or an answer.
+func partition(topic uint64, number uint16) ident.Partition {
+	return ident.Partition{Topic: ident.TopicID(topic), Number: number}
+}

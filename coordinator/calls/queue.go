@@ -53,7 +53,7 @@ type QueueOp struct {
 
 // Partition names the partition.
 func (o QueueOp) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(o.Topic), Number: o.Number}
+	return partition(o.Topic, o.Number)
 }
 
 // QueueOps is one operation on several partitions of its topic, which the broker that is
@@ -105,7 +105,7 @@ type DeferredRequest struct {
 
 // Partition names the partition.
 func (r DeferredRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // DeferredReply is the answer.
@@ -132,7 +132,7 @@ type PositionsRequest struct {
 
 // Partition names the partition.
 func (r PositionsRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // PositionsReply is the answer.
@@ -163,7 +163,7 @@ type SettleRequest struct {
 
 // Partition names the partition.
 func (r SettleRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // Receipt names one delivery.

@@ -41,8 +41,8 @@ type DiscardRequest struct {
 }
 
 // ID names the partition.
-func (r DiscardRequest) ID() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+func (r DiscardRequest) Partition() ident.Partition {
+	return partition(r.Topic, r.Number)
 }
 
 // Prepared has one store id for each partition of the request.
@@ -67,8 +67,8 @@ type PartitionEnd struct {
 }
 
 // ID names the partition.
-func (e PartitionEnd) ID() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(e.Topic), Number: e.Number}
+func (e PartitionEnd) Partition() ident.Partition {
+	return partition(e.Topic, e.Number)
 }
 
 // DamagedPlace is a place in quarantine.
@@ -81,8 +81,8 @@ type DamagedPlace struct {
 }
 
 // ID names the partition.
-func (d DamagedPlace) ID() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(d.Topic), Number: d.Number}
+func (d DamagedPlace) Partition() ident.Partition {
+	return partition(d.Topic, d.Number)
 }
 
 // BatchesRequest asks for committed batches, the first of which begins at From.
@@ -94,8 +94,8 @@ type BatchesRequest struct {
 }
 
 // ID names the partition.
-func (r BatchesRequest) ID() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+func (r BatchesRequest) Partition() ident.Partition {
+	return partition(r.Topic, r.Number)
 }
 
 // BatchesReply has the batches one after the other, as they lie in the log.
@@ -111,6 +111,6 @@ type TransferRequest struct {
 }
 
 // ID names the partition.
-func (r TransferRequest) ID() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+func (r TransferRequest) Partition() ident.Partition {
+	return partition(r.Topic, r.Number)
 }

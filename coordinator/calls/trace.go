@@ -18,7 +18,7 @@ type TraceRequest struct {
 
 // Partition names the partition.
 func (r TraceRequest) Partition() ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(r.Topic), Number: r.Number}
+	return partition(r.Topic, r.Number)
 }
 
 // TraceReply is the part of an edge.MessageTrace that the leader has.

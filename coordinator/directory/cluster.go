@@ -34,7 +34,7 @@ func (d *Directory) Cluster() edge.ClusterView {
 func (d *Directory) View() edge.ClusterView {
 	own := reports{damaged: map[ident.Partition][]edge.DamageView{}}
 	for _, place := range d.o.Damaged() {
-		own.damaged[place.ID()] = append(own.damaged[place.ID()], damageView(place, d.o.Self.Name))
+		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
 	}
 	return d.view(own)
 }
@@ -129,10 +129,10 @@ func (d *Directory) collectEnds() reports {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
-				out.ends[e.ID()] = e
+				out.ends[e.Partition()] = e
 			}
 			for _, place := range resp.Damaged {
-				out.damaged[place.ID()] = append(out.damaged[place.ID()], damageView(place, r.Name))
+				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))
 			}
 		})
 	}

@@ -55,7 +55,7 @@ func newTable(r Rooms) *table {
 		return calls.None{}, r.Hosting.Release(ctx, req)
 	})
 	on(t, calls.Transfer, func(_ context.Context, _ ident.Node, req calls.TransferRequest) (calls.None, error) {
-		return calls.None{}, r.Engine.TransferLeadership(req.ID(), ident.Node(req.To))
+		return calls.None{}, r.Engine.TransferLeadership(req.Partition(), ident.Node(req.To))
 	})
 	on(t, calls.ChangeQueue, func(ctx context.Context, _ ident.Node, op calls.QueueOp) (calls.None, error) {
 		return calls.None{}, r.Queues.Change(ctx, op)

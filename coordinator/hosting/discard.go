@@ -15,7 +15,7 @@ import (
 // partition's key, read linearizably after the replica has ceased to acknowledge, has it
 // in sync. The next change of the key makes it anew.
 func (h *Hosting) Discard(ctx context.Context, req calls.DiscardRequest) error {
-	id := req.ID()
+	id := req.Partition()
 	defer h.lock(id)()
 	st, stored := h.o.Store.Partition(id)
 	if !stored || uint64(st.StoreID()) != req.Store {

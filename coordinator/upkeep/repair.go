@@ -116,7 +116,7 @@ func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.O
 // checks them against its chain of checksums.
 func (r *Repair) Batches(req calls.BatchesRequest) (calls.BatchesReply, error) {
 	var reply calls.BatchesReply
-	p, ok := r.o.Engine.Partition(req.ID())
+	p, ok := r.o.Engine.Partition(req.Partition())
 	if !ok {
 		return reply, rpc.ErrNoPartition
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -155,6 +156,21 @@ func TestSessionsEndAfterTheirMessageTimeout(t *testing.T) {
 	})
 }
 
+// TestAPollAtTheEndOfASession gets its messages: from the session that ends, or from a new one.
+func TestAPollAtTheEndOfASession(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, b *bench) {
+		for range 2000 {
+			time.AfterFunc(time.Millisecond, func() { b.put("m") })
+			batch, err := b.Poll(t.Context(), request(""), 1, time.Second)
+			require.NoError(t, err, "the channel is there")
+			require.Len(t, batch.Deliveries, 1)
+			require.NoError(t, b.settle(edge.VerbFinish, batch.Receipt(0))[0])
+			batch.Close(true)
+			time.Sleep(request("").MsgTimeout) // the timer of the session and the next poll run at the same time
+		}
+	})
+}
+
 // TestMessagesInFlightSurviveTheirSession until their timeout: a receipt of an ended session goes to the leader.
 func TestMessagesInFlightSurviveTheirSession(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, b *bench) {
@@ -240,6 +256,13 @@ func (s *spy) SetReady(n int) {
 	s.granted = append(s.granted, n)
 }
 
+// credits are the credits that were granted, in order.
+func (s *spy) credits() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.granted)
+}
+
 // spies makes every subscription a spy.
 type spies struct {
 	edge.Subscribers
@@ -259,15 +282,16 @@ func TestCreditEndsWithThePolls(t *testing.T) {
 		b.subscribers = all
 		b.put("1", "2")
 		b.poll(request(""), 1, 0)
-		require.Equal(t, []int{1}, all.last.granted)
+		require.Equal(t, []int{1}, all.last.credits())
 		b.poll(request(""), 10, 0)
-		require.Equal(t, []int{1, 11}, all.last.granted, "as many beyond the one in flight")
+		require.Equal(t, []int{1, 11}, all.last.credits(), "as many beyond the one in flight")
 		time.Sleep(lingerTime)
 		synctest.Wait()
-		require.Equal(t, []int{1, 11, 0}, all.last.granted)
+		require.Equal(t, []int{1, 11, 0}, all.last.credits())
 		b.poll(request(""), 10, time.Second)
 		time.Sleep(time.Second)
-		require.Equal(t, []int{1, 11, 0, 12, 0}, all.last.granted)
+		synctest.Wait()
+		require.Equal(t, []int{1, 11, 0, 12, 0}, all.last.credits())
 	})
 }
 
@@ -446,6 +470,7 @@ func TestAStream(t *testing.T) {
 		synctest.Wait()
 		b.put("a", "b", "c")
 		time.Sleep(15 * time.Second)
+		synctest.Wait()
 		require.Equal(t, []string{"0", "a", "1"}, events)
 		b.settle(edge.VerbFinish, list[0])
 		synctest.Wait()

@@ -120,8 +120,9 @@ func (x *session) tick() {
 		x.mu.Unlock()
 		return
 	}
+	x.mu.over = true // before mu is free: a poll that comes now opens another session
 	x.mu.Unlock()
-	x.finish(func(sub edge.Subscription) { sub.Close(false) })
+	x.ended(func(sub edge.Subscription) { sub.Close(false) })
 }
 
 // finish ends the session once; end closes the subscription.
@@ -133,9 +134,13 @@ func (x *session) finish(end func(edge.Subscription)) {
 		x.mu.timer.Stop()
 	}
 	x.mu.Unlock()
-	if over {
-		return
+	if !over {
+		x.ended(end)
 	}
+}
+
+// ended forgets a session that is over; end closes the subscription.
+func (x *session) ended(end func(edge.Subscription)) {
 	x.set.remove(x)
 	if sub := x.attached.Load(); sub != nil {
 		end(*sub)

@@ -124,15 +124,13 @@ func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Dura
 	defer cancel()
 	patience := time.NewTimer(max(wait, minWait))
 	defer patience.Stop()
-	for {
-		x, err := s.join(ctx, r)
-		if err != nil {
-			return nil, s.reason(err)
-		}
-		b, err := x.poll(ctx, r.MaxInFlight, most, patience.C)
-		x.leave()
-		return b, s.reason(err)
+	x, err := s.join(ctx, r)
+	if err != nil {
+		return nil, s.reason(err)
 	}
+	defer x.leave()
+	b, err := x.poll(ctx, r.MaxInFlight, most, patience.C)
+	return b, s.reason(err)
 }
 
 // Stream sends messages as they come, until send fails, ctx ends, or the channel is deleted. send gets nil for a sign of life.
@@ -201,6 +199,7 @@ func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 		if x.enter() {
 			return x, nil
 		}
+		s.remove(x) // it has ended, and may be about to remove itself
 	}
 }
 

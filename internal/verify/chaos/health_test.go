@@ -63,6 +63,18 @@ func (h *health) open(a, b int) (since time.Time, ok bool) {
 	return since, h.ways[pair] == 0
 }
 
+// apart reports whether some way of a host is damaged, or was within this time.
+func (h *health) apart(host int, lately time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for pair, cleared := range h.clear {
+		if (pair[0] == host || pair[1] == host) && (h.ways[pair] > 0 || time.Since(cleared) < lately) {
+			return true
+		}
+	}
+	return false
+}
+
 // harm marks a broker as hurt until the returned function is called.
 func (c *cluster) harm(b *broker) (end func()) {
 	c.health.hit(b.name, 1)

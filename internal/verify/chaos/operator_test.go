@@ -149,8 +149,8 @@ func (o *operator) hasChannel(b *broker, topic, channel string, paused bool) (bo
 		return false, err
 	}
 	for _, leader := range o.brokers {
-		if _, well := o.health.well(leader.name); !well {
-			continue
+		if _, well := o.health.well(leader.name); !well || o.health.apart(leader.number(), effectLimit) {
+			continue // a leader that is cut off does not hear of it, and is replaced
 		}
 		var s struct{ Topics []edge.TopicStats }
 		if err := o.get(leader, "/stats?"+url.Values{"format": {"json"}, "topic": {topic}}.Encode(), &s); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -255,7 +256,7 @@ func (p *Partition) append(ctx context.Context, messages []msgstream.Message, ch
 			return false, err
 		}
 		p.target.Report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.target.Topic, p.source.Partition, err))
-		if !sleep(ctx, pause) {
+		if !sleep.For(ctx, pause) {
 			return false, ctx.Err()
 		}
 		pause = min(2*pause, retryMost)
@@ -325,7 +326,7 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 			break
 		}
 		p.target.Report(err.Error())
-		if !sleep(ctx, retryFirst) {
+		if !sleep.For(ctx, retryFirst) {
 			return ctx.Err()
 		}
 	}
@@ -346,7 +347,7 @@ func (p *Partition) look(ctx context.Context) error {
 			return ctx.Err()
 		}
 		p.target.Report(err.Error())
-		if !sleep(ctx, retryFirst) {
+		if !sleep.For(ctx, retryFirst) {
 			return ctx.Err()
 		}
 	}
@@ -387,18 +388,6 @@ func inDoubt(err error) bool {
 	}
 	var op *net.OpError
 	return !errors.As(err, &op) || op.Op != "dial"
-}
-
-// sleep waits; false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Has reports whether the target has a copy of a message for all channels.
