@@ -5,13 +5,14 @@
 // package internal/console joins the lists of all brokers and removes what several of them saw
 // (Event.Key). Nothing is written to disk: a broker that is started again has none of its own.
 //
-// Limits: maxPartitionEvents changes of partitions and maxEvents others, each for at most a day.
+// Limits: maxPartitionEvents changes of partitions and maxEvents others. An event older than a day
+// is not listed.
 //
 // Invariants:
 //
-//  1. Add never waits for anything but a short lock, which is a leaf: it is called under the run
-//     lock of a core loop.
+//  1. Add waits for nothing but a short lock, which is a leaf: it is called under the run lock of a
+//     core loop. The lock is held for no filter and no copy of events.
 //  2. The changes of many partitions never push the other events out.
 //
-// It starts no goroutine.
+// The package starts no goroutine.
 package events

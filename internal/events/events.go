@@ -116,9 +116,9 @@ func (r *Recorder) Add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.OfPartition() {
-		r.partitions.add(e)
+		r.partitions.add(&e)
 	} else {
-		r.others.add(e)
+		r.others.add(&e)
 	}
 }
 
@@ -132,12 +132,16 @@ func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list
 		at = oldest
 	}
 	r.mu.Lock()
-	list = r.others.since(at, match, r.partitions.since(at, match, nil))
+	found := slices.Concat(r.partitions.events, r.others.events) // the pointers: Add must not wait while thousands of events are looked at
 	complete = !r.partitions.dropped.After(at) && !r.others.dropped.After(at)
 	r.mu.Unlock()
-	slices.SortStableFunc(list, func(a, b Event) int { return b.At.Compare(a.At) })
-	if len(list) > limit {
-		return list[:limit], false
+	found = slices.DeleteFunc(found, func(e *Event) bool { return !e.At.After(at) || !match(e) })
+	slices.SortStableFunc(found, func(a, b *Event) int { return b.At.Compare(a.At) })
+	if len(found) > limit {
+		found, complete = found[:limit], false
+	}
+	for _, e := range found {
+		list = append(list, *e)
 	}
 	return list, complete
 }
@@ -145,12 +149,12 @@ func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list
 // ring keeps the last events. It grows up to its limit.
 type ring struct {
 	limit   int
-	events  []Event
+	events  []*Event // none of them changes
 	next    int
 	dropped time.Time // of the newest event that was dropped
 }
 
-func (r *ring) add(e Event) {
+func (r *ring) add(e *Event) {
 	if len(r.events) < r.limit {
 		r.events = append(r.events, e)
 		return
@@ -158,15 +162,6 @@ func (r *ring) add(e Event) {
 	r.dropped = r.events[r.next].At
 	r.events[r.next] = e
 	r.next = (r.next + 1) % r.limit
-}
-
-func (r *ring) since(at time.Time, match func(*Event) bool, to []Event) []Event {
-	for i := range r.events {
-		if e := &r.events[i]; e.At.After(at) && match(e) {
-			to = append(to, *e)
-		}
-	}
-	return to
 }
 
 // Sentence describes an event of the given number of partitions.

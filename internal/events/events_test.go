@@ -57,6 +57,27 @@ func TestTheNumberOfEventsIsBounded(t *testing.T) {
 	require.Len(t, list, 8192+2048)
 }
 
+// A core loop adds events under its run lock: the look at thousands of them by a console does not delay it.
+func TestAddWaitsForNoReader(t *testing.T) {
+	r := events.New()
+	r.Add(events.Event{Kind: events.BrokerUp, Broker: "n1"})
+	list, _ := r.Since(time.Time{}, 10, func(*events.Event) bool {
+		added := make(chan struct{})
+		go func() {
+			r.Add(events.Event{Kind: events.BrokerUp, Broker: "n2"})
+			close(added)
+		}()
+		select {
+		case <-added:
+			return true
+		case <-time.After(5 * time.Second):
+			return false
+		}
+	})
+	require.Len(t, list, 1)
+	require.EqualValues(t, "n1", list[0].Broker)
+}
+
 func TestKeysTellEventsApart(t *testing.T) {
 	e := events.Event{Kind: events.Election, Topic: "t", ID: ident.Partition{Topic: 1, Number: 2}, Epoch: 3, Leader: "n1", Revision: 9, OfCluster: true}
 	same := e

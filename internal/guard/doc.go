@@ -12,7 +12,7 @@
 //  2. Every client has the rights of the user "anonymous".
 //  3. A user of the cluster, by token or by the name in its verified certificate, may what
 //     its rights say.
-//  4. Any other secret is asked of the auth service, if there is one. Its answer knows
+//  4. Any other secret is asked of the auth service, if there is one. Its answer has
 //     publish and subscribe alone: it never opens an administrative door.
 //
 // # Invariants
@@ -21,4 +21,6 @@
 //  2. An address whose logins fail is refused without a check for a time that doubles with
 //     each failure. A secret that was verified before, and is cached, is not delayed.
 //  3. Every map has a limit.
+//  4. The cookie of a browser stands for one sign-in at this broker, and opens no more than the
+//     credentials of that sign-in do now: it ends with them, at a sign-out, and after 12 hours.
 package guard

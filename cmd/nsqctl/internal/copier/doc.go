@@ -26,5 +26,5 @@
 //
 // # Goroutines
 //
-// The package starts none. One goroutine uses a Partition; State and Forward may be called by any.
+// The package starts none. One goroutine copies with a Partition; the methods without a context may be called by any.
 package copier

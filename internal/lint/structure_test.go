@@ -1,0 +1,82 @@
+package lint_test
+
+import (
+	"cmp"
+	"go/ast"
+	"go/token"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	// packageLines is the most lines of a package of the product, without its tests. The aim is 4,000:
+	// docs/results/structure.md names the packages beyond it.
+	packageLines = 4500
+	// nsqctlLines is that of cmd/nsqctl, which has a file for each command.
+	nsqctlLines = 10_000
+)
+
+// size is the size of a package without its tests.
+type size struct{ files, lines, exported int }
+
+// TestPackagesAreSmall prints the table of docs/results/structure.md with -v.
+func TestPackagesAreSmall(t *testing.T) {
+	sizes := map[string]size{}
+	for _, s := range sources(t) {
+		if s.test || below(s.dir(), "internal/verify") || below(s.dir(), "internal/testkit") || below(s.dir(), "docs") || below(s.dir(), "packaging") {
+			continue
+		}
+		x := sizes[s.dir()]
+		x.files++
+		x.lines += s.fset.File(s.file.Pos()).LineCount()
+		x.exported += exportedNames(s.file)
+		sizes[s.dir()] = x
+	}
+	all := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sizes[b].lines, sizes[a].lines), strings.Compare(a, b))
+	})
+	for _, dir := range all {
+		x, most := sizes[dir], packageLines
+		if dir == "cmd/nsqctl" {
+			most = nsqctlLines
+		}
+		t.Logf("| `%s` | %d | %d | %d |", dir, x.files, x.lines, x.exported)
+		if x.lines > most {
+			t.Errorf("%s has %d lines without its tests, and may have %d: a part of it that others do not use is a package of its own", dir, x.lines, most)
+		}
+	}
+}
+
+// exportedNames counts the exported names of a file, and the exported methods of exported types.
+func exportedNames(f *ast.File) (n int) {
+	count := func(name *ast.Ident) {
+		if name.IsExported() {
+			n++
+		}
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if exportedReceiver(d) {
+				count(d.Name)
+			}
+		case *ast.GenDecl:
+			if d.Tok == token.IMPORT {
+				continue
+			}
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					count(spec.Name)
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						count(name)
+					}
+				}
+			}
+		}
+	}
+	return n
+}
