@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -33,6 +34,12 @@ func (b *Broker) Disk() (s edge.DiskSample) {
 		s.DataBytes += p.DiskBytes()
 	}
 	return s
+}
+
+// Owed is for how long replicas on each other broker have owed this leader an acknowledgement, the
+// longest of its partitions.
+func (b *Broker) Owed() map[ident.Node]time.Duration {
+	return b.inspector.Replication(b.peers.Up).Owes
 }
 
 // AskConsole puts a question of the console to a broker.

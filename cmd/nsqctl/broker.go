@@ -13,8 +13,8 @@ import (
 )
 
 func newBroker(t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "broker", Short: "drain brokers, decommission them"}
-	cmd.AddCommand(newDrain(t), newUndrain(t), newDecommission(t))
+	cmd := &cobra.Command{Use: "broker", Short: "list brokers, drain them, decommission them"}
+	cmd.AddCommand(newBrokerList(t), newDrain(t), newUndrain(t), newDecommission(t))
 	return cmd
 }
 

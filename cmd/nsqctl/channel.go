@@ -14,7 +14,7 @@ import (
 )
 
 func newChannel(t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "channel", Short: "create, move, pause, empty and delete channels; deferred messages and dead letters"}
+	cmd := &cobra.Command{Use: "channel", Short: "list, create, move, pause, empty and delete channels; deferred messages and dead letters"}
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC CHANNEL",
@@ -27,7 +27,7 @@ func newChannel(t *target) *cobra.Command {
 			},
 		})
 	}
-	cmd.AddCommand(newChannelCreate(t), newChannelSeek(t), newChannelOrder(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
+	cmd.AddCommand(newChannelList(t), newChannelDescribe(t), newChannelCreate(t), newChannelSeek(t), newChannelOrder(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
 	return cmd
 }
 

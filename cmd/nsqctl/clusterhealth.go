@@ -148,7 +148,7 @@ func printSafety(out io.Writer, output, broker string, reasons []string) (err er
 	case len(reasons) == 0:
 		_, err = fmt.Fprintf(out, "%s may be stopped\n", broker)
 	default:
-		_, err = fmt.Fprintf(out, "%s must not be stopped now: %d reasons\n", broker, len(reasons))
+		_, err = fmt.Fprintf(out, "%s must not be stopped now:\n", broker)
 		for i, reason := range reasons {
 			if i == placesShown {
 				fmt.Fprintf(out, "  and %d more\n", len(reasons)-i)

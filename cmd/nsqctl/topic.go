@@ -90,12 +90,21 @@ func newTopicDescribe(t *target) *cobra.Command {
 }
 
 func newTopicList(t *target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "list",
-		Short:   "print the names of all topics",
-		Example: `  nsqctl topic list -o json`,
-		Args:    cobra.NoArgs,
+	var sort string
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "print the names of all topics; with --sort their numbers, too",
+		Long: `list prints the names of all topics. With --sort it prints a table, the largest value
+first. KEPT is the size of one copy of the topic's logs, which each of its replicas
+has on disk.`,
+		Example: `  nsqctl topic list -o json
+  nsqctl topic list --sort disk -n 10      # which topics take the disk?`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if sort != "" {
+				return listTopics(cmd, t, sort, limit)
+			}
 			var v struct {
 				Topics []string `json:"topics"`
 			}
@@ -111,6 +120,9 @@ func newTopicList(t *target) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&sort, "sort", "", "disk, rate, depth, lag or name: a table in this order")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "with --sort: largest number of topics, 1 to 500")
+	return cmd
 }
 
 // underscored returns a flag's name in the spelling of the HTTP API.

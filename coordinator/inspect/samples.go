@@ -68,6 +68,7 @@ func (i *Inspector) sample(s *sample, p *engine.Partition, channel string, now t
 	s.Put += done.Messages
 	s.PutBytes += done.Bytes
 	s.Depth += stats.Depth
+	s.KeptBytes += int64(p.Committed().Offset - p.Start().Offset)
 	for _, c := range stats.Channels {
 		i.sampleChannel(s.channel(c.ChannelName), p, c, channel != "", now)
 	}

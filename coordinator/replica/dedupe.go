@@ -177,7 +177,7 @@ type recognition struct {
 
 // recognise looks for the messages of a put. A put with one identity for all is known as a whole.
 func (d *dedupe) recognise(draft *queue.Draft) (r recognition) {
-	if draft.Whole() {
+	if draft.Count == 1 || draft.Whole() {
 		x, _ := draft.First()
 		if e, ok := d.find(x); ok {
 			return recognition{known: int(draft.Count), first: e.seq, any: true, end: e.end}
@@ -245,8 +245,11 @@ func (m *Machine) published(p Put) bool {
 }
 
 // unknownPart is the part of a put that is not in the log, and the place of the put's first message
-// if that is.
+// if that is. published has found that some of it is not.
 func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
+	if draft.Count == 1 || draft.Whole() {
+		return draft, 0, false
+	}
 	r := m.dedupe.recognise(&draft)
 	if r.fresh == nil {
 		return draft, 0, false

@@ -40,6 +40,13 @@ type Live struct {
 	DiskFreeBytes *int64   `json:"disk_free_bytes"`
 	DiskDataBytes int64    `json:"disk_data_bytes"`
 	Etcd          string   `json:"etcd"` // leader, member or none
+	Refusals      *float64 `json:"refusals"`
+	// Refused counts the puts of its clients that were not answered OK since it started, by the answer
+	// (the label of lockstep_puts_total). An answer that no client got is missing.
+	Refused map[string]float64 `json:"refused"`
+	// Owes is the longest time in seconds, of the last step and since, for which a replica on the named
+	// broker owed this one, its leader, an acknowledgement.
+	Owes map[ident.Node]float64 `json:"owes"`
 }
 
 // Broker is one broker: the metadata about it, and its own report if it has answered.
@@ -59,6 +66,9 @@ type Broker struct {
 	Leads       int        `json:"leads"`
 	Replicas    int        `json:"replicas"`
 	Answered    bool       `json:"answered"`
+	// BehindSeconds is the longest time for which its replicas owed an acknowledgement to other leaders:
+	// their puts waited for it so long, if it was in sync. null: it follows no leader that answers.
+	BehindSeconds *float64 `json:"behind_seconds"`
 	*Live
 }
 
@@ -90,6 +100,7 @@ type Overview struct {
 	PutBytes        *float64      `json:"put_bytes"`
 	Deliveries      *float64      `json:"deliveries"`
 	Finishes        *float64      `json:"finishes"`
+	Refusals        *float64      `json:"refusals"` // puts that were not answered OK
 	PutP99MS        *Worst        `json:"put_p99_ms"`
 	SyncP99MS       *Worst        `json:"sync_p99_ms"`
 	Depth           int64         `json:"depth"`
@@ -114,6 +125,7 @@ type Topic struct {
 	LagSeconds        float64  `json:"lag_seconds"`
 	Puts              *float64 `json:"puts"`
 	PutBytes          *float64 `json:"put_bytes"`
+	KeptBytes         *float64 `json:"kept_bytes"` // of one copy of its logs, on the disk of each replica
 }
 
 // Channel is a row of the channels.

@@ -41,6 +41,9 @@ type Cluster interface {
 	// Replica is the replica of a partition here.
 	Replica(topic string, partition uint16) (edge.ReplicaSample, bool)
 	Disk() edge.DiskSample
+	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an
+	// acknowledgement: the longest of its partitions.
+	Owed() map[ident.Node]time.Duration
 	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
 	AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error)
 	Policy(topic, channel string) (edge.ChannelPolicy, error)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
@@ -28,6 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a cluster of consoles that ask each other over JSON. The brokers lead the topics in turn.
 type world struct {
+	owed     map[ident.Node]map[ident.Node]time.Duration // by leader and follower
+	metrics  *metrics.Recorder                           // of n1
 	mu       sync.Mutex
 	view     edge.ClusterView
 	topics   map[ident.Node][]edge.TopicSample
@@ -73,6 +77,12 @@ func (b broker) Disk() edge.DiskSample {
 	return edge.DiskSample{FreeBytes: 5, FreeKnown: true, DataBytes: 7}
 }
 
+func (b broker) Owed() map[ident.Node]time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.owed[b.name])
+}
+
 func (b broker) AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error) {
 	b.mu.Lock()
 	silent, c := b.silent[n], b.consoles[n]
@@ -95,12 +105,12 @@ func (b broker) Channels(string) []string { return nil }
 
 // newWorld makes three brokers without topics.
 func newWorld() *world {
-	w := &world{topics: map[ident.Node][]edge.TopicSample{}, silent: map[ident.Node]bool{}, events: map[ident.Node]*events.Recorder{}, consoles: map[ident.Node]*console.Console{}}
+	w := &world{metrics: metrics.New(100), topics: map[ident.Node][]edge.TopicSample{}, silent: map[ident.Node]bool{}, events: map[ident.Node]*events.Recorder{}, consoles: map[ident.Node]*console.Console{}}
 	w.view = edge.ClusterView{Cluster: "test", Controller: "n1"}
 	for _, n := range []ident.Node{"n1", "n2", "n3"} {
 		w.view.Brokers = append(w.view.Brokers, edge.BrokerView{Name: n, Alive: true})
 		w.events[n] = events.New()
-		w.consoles[n] = console.New(console.Options{Cluster: broker{w, n}, Events: w.events[n]})
+		w.consoles[n] = console.New(console.Options{Cluster: broker{w, n}, Events: w.events[n], Metrics: map[ident.Node]*metrics.Recorder{"n1": w.metrics}[n]})
 	}
 	return w
 }
@@ -132,15 +142,18 @@ func channel(name string, depth int64, lag time.Duration) edge.ChannelSample {
 
 func TestTopicsAreJoinedAndPaged(t *testing.T) {
 	w := newWorld()
-	w.put(edge.TopicSample{Topic: "orders", Messages: 10, Channels: []edge.ChannelSample{channel("billing", 5, 3*time.Second)}}, "n1", "n2")
+	w.put(edge.TopicSample{Topic: "orders", Messages: 10, KeptBytes: 50, Channels: []edge.ChannelSample{channel("billing", 5, 3*time.Second)}}, "n1", "n2")
 	w.put(edge.TopicSample{Topic: "Orders.old", Depth: 1}, "n3")
-	w.put(edge.TopicSample{Topic: "clicks", Channels: []edge.ChannelSample{channel("a", 7, 0), channel("b", 1, time.Minute)}}, "n3")
+	w.put(edge.TopicSample{Topic: "clicks", KeptBytes: 99, Channels: []edge.ChannelSample{channel("a", 7, 0), channel("b", 1, time.Minute)}}, "n3")
 	page := w.consoles["n2"].Topics(t.Context(), console.Page{Sort: "depth", Desc: true, Limit: 2})
 	require.Equal(t, 3, page.Total)
 	require.Equal(t, 3, page.Matched)
 	require.Empty(t, page.Unreachable)
 	require.Equal(t, []string{"orders", "clicks"}, []string{page.Topics[0].Topic, page.Topics[1].Topic})
-	require.Equal(t, console.Topic{Topic: "orders", Partitions: 2, ReplicationFactor: 3, Channels: 1, Messages: 20, Depth: 10, LagSeconds: 3}, page.Topics[0])
+	kept := 100.0
+	require.Equal(t, console.Topic{Topic: "orders", Partitions: 2, ReplicationFactor: 3, Channels: 1, Messages: 20, Depth: 10, LagSeconds: 3, KeptBytes: &kept}, page.Topics[0])
+	page = w.consoles["n2"].Topics(t.Context(), console.Page{Sort: "disk", Desc: true, Limit: 3})
+	require.Equal(t, []string{"orders", "clicks", "Orders.old"}, []string{page.Topics[0].Topic, page.Topics[1].Topic, page.Topics[2].Topic}, "the parts of all leaders count")
 
 	page = w.consoles["n1"].Topics(t.Context(), console.Page{Sort: "name", Search: "ORDERS", Limit: 1, Offset: 1})
 	require.Equal(t, 2, page.Matched)
@@ -424,4 +437,86 @@ func processorTime(t *testing.T) time.Duration {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestRefusedPuts: a broker counts the puts that were not answered OK by the answer, with their rate; the
+// overview adds the rates up. A broker without an answer has unknown numbers.
+func TestRefusedPuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.put(edge.TopicSample{Topic: "orders", KeptBytes: 4096, Depth: 1}, "n1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for _, c := range w.consoles {
+			running.Go(func() { c.Keep(ctx) })
+		}
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(console.DefaultStep)
+		synctest.Wait()
+		for range 20 {
+			w.metrics.Answered(edge.ErrTopicFull)
+		}
+		w.metrics.Answered(edge.ErrNoLeader)
+		w.metrics.Answered(nil)
+		time.Sleep(console.DefaultStep)
+		synctest.Wait()
+		rows := w.consoles["n2"].Brokers(t.Context()).Brokers
+		require.Equal(t, map[string]float64{"topic_full": 20, "no_leader": 1}, rows[0].Refused)
+		require.InDelta(t, 2.1, *rows[0].Refusals, 0.01)
+		require.Empty(t, rows[1].Refused)
+		require.InDelta(t, 2.1, *w.consoles["n3"].Overview(t.Context()).Refusals, 0.01)
+		s, err := w.consoles["n2"].Series(t.Context(), console.SeriesOf{Broker: "n1", Minutes: 1})
+		require.NoError(t, err)
+		require.Contains(t, s.Series["refusals"], float32(2.1))
+		s, err = w.consoles["n2"].Series(t.Context(), console.SeriesOf{Topic: "orders", Minutes: 1})
+		require.NoError(t, err)
+		require.Contains(t, s.Series["kept_bytes"], float32(4096))
+		time.Sleep(console.DefaultStep)
+		synctest.Wait()
+		require.Zero(t, *w.consoles["n2"].Brokers(t.Context()).Brokers[0].Refusals, "the rate is that of the last step")
+		w.die("n1")
+		time.Sleep(2 * time.Second)
+		require.Nil(t, w.consoles["n2"].Brokers(t.Context()).Brokers[0].Live)
+	})
+}
+
+// TestSlowBroker: a broker that keeps leaders waiting now and then is named, and not the leaders that wait.
+func TestSlowBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		owe := func(of map[ident.Node]map[ident.Node]time.Duration) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.owed = of
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for _, c := range w.consoles {
+			running.Go(func() { c.Keep(ctx) })
+		}
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(console.DefaultStep + time.Second)
+		owe(map[ident.Node]map[ident.Node]time.Duration{"n1": {"n2": time.Millisecond, "n3": 150 * time.Millisecond}, "n2": {"n3": 300 * time.Millisecond}})
+		time.Sleep(2500 * time.Millisecond) // one look
+		owe(map[ident.Node]map[ident.Node]time.Duration{"n1": {"n2": 0, "n3": 0}})
+		behind := func() (out []any) {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, b := range w.consoles["n1"].Brokers(t.Context()).Brokers {
+				if b.BehindSeconds == nil {
+					out = append(out, nil)
+				} else {
+					out = append(out, *b.BehindSeconds)
+				}
+			}
+			return out
+		}
+		require.Equal(t, []any{nil, 0.001, 0.3}, behind())
+		time.Sleep(console.DefaultStep)
+		require.Equal(t, []any{nil, 0.001, 0.3}, behind(), "the last whole step counts")
+		time.Sleep(2 * console.DefaultStep)
+		require.Equal(t, []any{nil, 0.0, 0.0}, behind(), "it is over")
+	})
 }

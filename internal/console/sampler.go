@@ -2,16 +2,18 @@ package console
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
 // The series of a broker, of a topic and of a channel, in the order of their rings.
 var (
-	brokerSeries  = []string{"puts", "put_bytes", "deliveries", "finishes", "put_p99_ms", "sync_p99_ms", "depth", "lag_seconds", "connections", "disk_free_bytes", "disk_data_bytes"}
-	topicSeries   = []string{"puts", "put_bytes", "depth", "lag_seconds"}
+	brokerSeries  = []string{"puts", "put_bytes", "deliveries", "finishes", "put_p99_ms", "sync_p99_ms", "depth", "lag_seconds", "connections", "disk_free_bytes", "disk_data_bytes", "refusals"}
+	topicSeries   = []string{"puts", "put_bytes", "depth", "lag_seconds", "kept_bytes"}
 	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
 )
 
@@ -30,8 +32,9 @@ type sampled struct {
 	at       time.Time
 	topics   map[string]*edge.TopicSample
 	totals   metrics.Totals
-	rates    map[string]rates // by topic, and by topic/channel
-	live     Live             // the rates and latencies of the last step
+	rates    map[string]rates             // by topic, and by topic/channel
+	live     Live                         // the rates and latencies of the last step
+	owed     map[ident.Node]time.Duration // the longest since the last sample
 	broker   *track
 	ofTopic  *tracks
 	ofChan   *tracks
@@ -63,15 +66,43 @@ func (c *Console) Keep(ctx context.Context) {
 			c.sample(now)
 		case now := <-look.C:
 			c.lookForAlarms(now)
+			c.lookAtFollowers()
 			look.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}
+}
+
+// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the last
+// sample. A broker that stalls now and then is seen by several looks in a step, and seldom by one.
+func (c *Console) lookAtFollowers() {
+	owed := c.o.Cluster.Owed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept.owed == nil {
+		c.kept.owed = map[ident.Node]time.Duration{}
+	}
+	for n, d := range owed {
+		c.kept.owed[n] = max(c.kept.owed[n], d)
+	}
+}
+
+// owesOf writes durations in seconds, those of the step before counted too.
+func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) map[ident.Node]float64 {
+	out := maps.Clone(before)
+	if out == nil {
+		out = map[ident.Node]float64{}
+	}
+	for n, d := range owed {
+		out[n] = max(out[n], seconds(d))
+	}
+	return out
 }
 
 // sample takes one sample of this broker.
 func (c *Console) sample(now time.Time) {
 	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
 	live := c.liveNow()
+	c.lookAtFollowers()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept
@@ -88,8 +119,9 @@ func (c *Console) sample(now time.Time) {
 	k.rateBroker(&live, totals, elapsed, sums)
 	k.broker.set(slot, []float32{
 		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
-		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes),
+		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
 	})
+	live.Owes, k.owed = owesOf(k.owed, nil), nil
 	k.slot, k.at, k.totals, k.live = slot, now, totals, live
 }
 
@@ -135,7 +167,7 @@ func (k *sampled) sampleTopics(slot int64, topics []edge.TopicSample, elapsed fl
 		all.lag = max(all.lag, lag)
 		active := depth > 0 || lag > 0 || r.puts != nil && *r.puts > 0
 		if x := k.ofTopic.get(t.Topic, slot, active); x != nil {
-			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds())})
+			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds()), float32(t.KeptBytes)})
 		}
 	}
 	return all
@@ -174,6 +206,13 @@ func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64,
 	}
 	live.Puts, live.PutBytes = per(totals.Messages, k.totals.Messages), per(totals.Bytes, k.totals.Bytes)
 	live.Deliveries, live.Finishes = per(totals.Delivered, k.totals.Delivered), &s.finishes
+	refused := func(t metrics.Totals) (sum float64) {
+		for _, n := range t.Refused {
+			sum += n
+		}
+		return sum
+	}
+	live.Refusals = per(refused(totals), refused(k.totals))
 	if v, ok := totals.Put.Quantile(k.totals.Put, p99); ok {
 		v *= 1000
 		live.PutP99MS = &v
@@ -209,7 +248,7 @@ func pointOf(v *int64) float32 {
 
 // liveNow is the state of this broker without rates.
 func (c *Console) liveNow() Live {
-	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none"}
+	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: c.o.Metrics.Totals().Refused}
 	disk := c.o.Cluster.Disk()
 	if l.DiskDataBytes = disk.DataBytes; disk.FreeKnown {
 		l.DiskFreeBytes = &disk.FreeBytes
@@ -234,5 +273,6 @@ func (c *Console) live() Live {
 	defer c.mu.Unlock()
 	k := &c.kept.live
 	l.Puts, l.PutBytes, l.Deliveries, l.Finishes, l.PutP99MS, l.SyncP99MS = k.Puts, k.PutBytes, k.Deliveries, k.Finishes, k.PutP99MS, k.SyncP99MS
+	l.Refusals, l.Owes = k.Refusals, owesOf(c.kept.owed, k.Owes)
 	return l
 }

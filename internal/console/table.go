@@ -18,14 +18,14 @@ const MaxPage = 500
 // Page selects and orders rows.
 type Page struct {
 	Search string // part of the name, in any case
-	Sort   string // name, depth, lag or rate
+	Sort   string // name, depth, lag, rate, or disk (topics)
 	Desc   bool
 	Offset int
 	Limit  int
 }
 
 // Sorts lists the values of Page.Sort.
-func Sorts() []string { return []string{"name", "depth", "lag", "rate"} }
+func Sorts() []string { return []string{"name", "depth", "lag", "rate", "disk"} }
 
 // part is one broker's part of the table.
 type part struct {
@@ -52,7 +52,8 @@ func (c *Console) ownTable() part {
 	for i := range samples {
 		t := &samples[i]
 		r := c.kept.rates[t.Topic]
-		row := Topic{Topic: t.Topic, Messages: t.Messages, Depth: t.Depth, Paused: t.Paused, Channels: len(t.Channels), Puts: r.puts, PutBytes: r.putBytes}
+		kept := float64(t.KeptBytes)
+		row := Topic{Topic: t.Topic, Messages: t.Messages, Depth: t.Depth, Paused: t.Paused, Channels: len(t.Channels), Puts: r.puts, PutBytes: r.putBytes, KeptBytes: &kept}
 		for j := range t.Channels {
 			ch := &t.Channels[j]
 			row.Depth, row.LagSeconds = max(row.Depth, ch.Depth), max(row.LagSeconds, seconds(ch.Lag))
@@ -145,6 +146,7 @@ func (t *Topic) add(o *Topic) {
 	t.LagSeconds = max(t.LagSeconds, o.LagSeconds)
 	t.Paused = t.Paused || o.Paused
 	t.Puts, t.PutBytes = plus(t.Puts, o.Puts), plus(t.PutBytes, o.PutBytes)
+	t.KeptBytes = plus(t.KeptBytes, o.KeptBytes)
 }
 
 func (c *Channel) add(o *Channel) {
@@ -176,7 +178,7 @@ func plus(a, b *float64) *float64 {
 func (c *Console) Topics(ctx context.Context, p Page) Topics {
 	t := c.table(ctx)
 	list := matching(t.topics, p.Search, func(x *Topic) string { return x.Topic })
-	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts} })
+	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts, x.KeptBytes} })
 	return Topics{Total: len(t.topics), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Topics: cut(list, p)}
 }
 
@@ -188,7 +190,7 @@ func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
 		all = t.of(topic)
 	}
 	list := matching(all, p.Search, func(x *Channel) string { return x.Topic + "/" + x.Channel })
-	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes} })
+	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes, nil} })
 	return Channels{Total: len(all), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Channels: cut(list, p)}
 }
 
@@ -219,6 +221,7 @@ type key struct {
 	depth int64
 	lag   float64
 	rate  *float64
+	disk  *float64
 }
 
 // order sorts rows that are in the order of their names; equal ones stay so.
@@ -227,6 +230,7 @@ func order[Row any](rows []*Row, p Page, of func(*Row) key) {
 		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
 		"lag":   func(a, b key) int { return cmp.Compare(a.lag, b.lag) },
 		"rate":  func(a, b key) int { return cmp.Compare(orNegative(a.rate), orNegative(b.rate)) },
+		"disk":  func(a, b key) int { return cmp.Compare(orNegative(a.disk), orNegative(b.disk)) },
 	}[p.Sort]
 	switch {
 	case by == nil && p.Desc:
@@ -239,7 +243,7 @@ func order[Row any](rows []*Row, p Page, of func(*Row) key) {
 	}
 }
 
-// orNegative sorts an unknown rate below 0.
+// orNegative sorts an unknown value below 0.
 func orNegative(v *float64) float64 {
 	if v == nil {
 		return -1
@@ -283,12 +287,23 @@ func (t *table) brokers(self ident.Node) []Broker {
 	for _, b := range t.view.Brokers {
 		live := t.live[b.Name]
 		out = append(out, Broker{
-			Name: b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Drain: b.Drain,
+			BehindSeconds: t.behind(b.Name),
+			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Drain: b.Drain,
 			Zone: b.Zone, Version: b.Version, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
 			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})
 	}
 	return out
+}
+
+// behind is the longest time for which the leaders waited for replicas on a broker.
+func (t *table) behind(n ident.Node) (longest *float64) {
+	for _, live := range t.live {
+		if d, ok := live.Owes[n]; ok && (longest == nil || d > *longest) {
+			longest = &d
+		}
+	}
+	return longest
 }
 
 // Brokers lists the brokers.

@@ -17,6 +17,7 @@ type TopicSample struct {
 	Put, PutBytes uint64 // committed by this process
 	Depth         int64  // messages that no channel has received
 	Paused        bool
+	KeptBytes     int64 // of the logs, one copy of each: what retention and the channels keep
 	Channels      []ChannelSample
 }
 

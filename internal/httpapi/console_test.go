@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -27,6 +28,8 @@ func (watched) Samples(string, string) []edge.TopicSample {
 func (watched) Replica(string, uint16) (edge.ReplicaSample, bool) {
 	return edge.ReplicaSample{Role: "leader"}, true
 }
+
+func (watched) Owed() map[ident.Node]time.Duration { return nil }
 
 func (watched) Disk() edge.DiskSample { return edge.DiskSample{} }
 

@@ -126,7 +126,7 @@ var (
 
 // ofPage are the arguments of a list with pages.
 var ofPage = []Argument{
-	text("search", "a part of the name, in capitals or not"), text("sort", "name (default), depth, lag or rate"), text("order", "asc or desc; default: asc for names, otherwise desc"),
+	text("search", "a part of the name, in capitals or not"), text("sort", "name (default), depth, lag, rate, or disk (topics)"), text("order", "asc or desc; default: asc for names, otherwise desc"),
 	number("offset", "leave out this many rows"), number("limit", "at most this many rows, 1 to 500 (50)"),
 }
 

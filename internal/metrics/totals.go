@@ -13,6 +13,7 @@ type Totals struct {
 	Messages, Bytes float64 // put, in partitions led here
 	Delivered       float64 // to clients of this broker
 	Put, Sync       Distribution
+	Refused         map[string]float64 // puts of this broker's clients that were not answered OK, by the answer
 }
 
 // Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to
@@ -27,8 +28,14 @@ func (r *Recorder) Totals() Totals {
 	if r == nil {
 		return Totals{}
 	}
+	refused := map[string]float64{}
+	for label, c := range r.refused {
+		if n := countOf(c); n > 0 {
+			refused[label] = n
+		}
+	}
 	return Totals{
-		Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
+		Refused: refused, Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
 		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.sync),
 	}
 }

@@ -16,6 +16,7 @@ export interface Broker {
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;
   put_p99_ms?: Maybe<number>; sync_p99_ms?: Maybe<number>; connections?: Maybe<number>; consumers?: Maybe<number>; producers?: Maybe<number>;
   disk_free_bytes?: Maybe<number>; disk_data_bytes?: Maybe<number>; etcd?: Maybe<string>;
+  behind_seconds?: Maybe<number>; refusals?: Maybe<number>; refused?: Maybe<Record<string, number>>;
 }
 
 export interface Channel {
@@ -25,7 +26,7 @@ export interface Channel {
 
 export interface Topic {
   topic: string; partitions: number; replication_factor: number; under_replicated: number; leaderless: number; channels: number; paused: boolean;
-  messages: Maybe<number>; depth: Maybe<number>; lag_seconds: Maybe<number>; puts: Maybe<number>; put_bytes: Maybe<number>;
+  messages: Maybe<number>; depth: Maybe<number>; lag_seconds: Maybe<number>; puts: Maybe<number>; put_bytes: Maybe<number>; kept_bytes?: Maybe<number>;
 }
 
 export interface Partition {
@@ -45,7 +46,7 @@ export interface Overview {
   unreachable: Unreachable[]; brokers: Broker[]; topics: number; channels: number; partitions: number;
   under_replicated: number; leaderless: number; below_minimum: number;
   puts: Maybe<number>; put_bytes: Maybe<number>; deliveries: Maybe<number>; finishes: Maybe<number>;
-  put_p99_ms: Maybe<Worst>; sync_p99_ms: Maybe<Worst>; depth: Maybe<number>; in_flight: Maybe<number>; deferred: Maybe<number>; connections: Maybe<number>;
+  refusals?: Maybe<number>; put_p99_ms: Maybe<Worst>; sync_p99_ms: Maybe<Worst>; depth: Maybe<number>; in_flight: Maybe<number>; deferred: Maybe<number>; connections: Maybe<number>;
   behind: Channel[]; changes: Event[];
 }
 

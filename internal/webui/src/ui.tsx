@@ -104,8 +104,10 @@ export function Alarms({ alarms }: { alarms: Alarm[] }) {
   })}</ul>;
 }
 
+// sentence begins with a capital and ends with a full stop. A name at the beginning stays as it is: capitals count in names.
 export function sentence(text: string): string {
-  return text ? text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".") : text;
+  const begins = /^([a-z]+[ ,]|(well|degraded|unsafe):)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+  return text ? begins + (/[.!?]$/.test(text) ? "" : ".") : text;
 }
 
 export function Events({ events, empty }: { events: Event[]; empty: string }) {

@@ -17,6 +17,13 @@ export function BrokerState({ b }: { b: Row }) {
   return <Mark state="well" text="alive" />;
 }
 
+// refusedText lists why puts were not answered OK since the broker started, the most frequent answer first.
+function refusedText(b: Row): string {
+  if (!b.refused) return unknown;
+  const all = Object.entries(b.refused).sort((x, y) => y[1] - x[1]);
+  return all.length === 0 ? "none since it started" : `since it started: ${all.map(([why, n]) => `${count(n)} ${why.replaceAll("_", " ")}`).join(", ")}`;
+}
+
 export function BrokerTable({ brokers }: { brokers: Row[] }) {
   return <Table caption="Brokers" rows={brokers} empty="No broker is registered." keyOf={b => b.name} columns={[
     { head: "Broker", cell: b => <><a href={to.broker(b.name)}>{b.name}</a>{b.self && <small class="dim"> serves this page</small>}{b.controller && <small class="dim"> controller</small>}</> },
@@ -24,9 +31,10 @@ export function BrokerTable({ brokers }: { brokers: Row[] }) {
     { head: "Leads", cell: b => count(b.leads), number: true },
     { head: "Replicas", cell: b => count(b.replicas), number: true },
     { head: "Put", cell: b => rate(b.puts), number: true },
-    { head: "Delivered", cell: b => rate(b.deliveries), number: true },
+    { head: "Refused", cell: b => rate(b.refusals), number: true },
     { head: "Put p99", cell: b => milliseconds(b.put_p99_ms), number: true },
     { head: "Sync p99", cell: b => milliseconds(b.sync_p99_ms), number: true },
+    { head: "Behind", cell: b => b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000), number: true },
     { head: "Connections", cell: b => count(b.connections), number: true },
     { head: "Disk used", cell: b => bytes(b.disk_data_bytes), number: true },
     { head: "Disk free", cell: b => bytes(b.disk_free_bytes), number: true },
@@ -62,8 +70,8 @@ export function BrokerPage({ name }: { name: string }) {
           {!d.safe_to_stop && <span> {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</span>}</p>
         <Facts facts={[
           ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Put", rate(b.puts)], ["Put bytes", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
-          ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
-          ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
+          ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Puts not answered OK", refusedText(b)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
+          ["Its replicas kept leaders waiting for", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
           ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
           ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["Zone", b.zone || "none"], ["Version", b.version || unknown], ["Feature level", count(b.feature_level)],
         ]} />
@@ -75,6 +83,7 @@ export function BrokerPage({ name }: { name: string }) {
     }}</Loaded>
     <Charts of={{ broker: name }} pictures={[
       { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Puts not answered OK, per second", lines: [{ name: "refusals", label: "refused or in doubt" }], format: rate },
       { title: "Latency", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
       { title: "Connections", lines: [{ name: "connections", label: "open" }], format: brief },
       { title: "Disk", lines: [{ name: "disk_free_bytes", label: "free" }, { name: "disk_data_bytes", label: "used by the broker" }], format: bytes },

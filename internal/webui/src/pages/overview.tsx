@@ -24,14 +24,16 @@ function Behind({ o }: { o: Data }) {
   if (!first) return <Light state="well" question="Who is behind?"><p>Nobody: no message has waited for a second.</p></Light>;
   const late = (first.lag_seconds ?? 0) >= 60, why = first.paused ? "it is paused" : first.clients === 0 ? "it has no consumers" : `it has ${plural(first.clients ?? 0, "consumer")}`;
   return <Light state={late ? "degraded" : "well"} question="Who is behind?">
-    <p><a href={to.channel(first.topic, first.channel)}>{first.topic}/{first.channel}</a> by {seconds(first.lag_seconds)}, {plural(first.depth ?? 0, "message")}: {why}.</p>
+    <p><a href={to.channel(first.topic, first.channel)}>{first.topic}/{first.channel}</a> by {seconds(first.lag_seconds)}, {count(first.depth)} waiting and {count(first.in_flight)} in flight: {why}.</p>
   </Light>;
 }
+
+const slow = 0.5; // s; a replica is out of sync after a second
 
 function Which({ o }: { o: Data }) {
   const faults = o.brokers.flatMap(b => {
     const silent = o.unreachable.find(u => u.broker === b.name);
-    const what = !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : "";
+    const what = !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : (b.behind_seconds ?? 0) >= slow ? `slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
     return what ? [{ b, what, bad: !b.alive || b.low_space }] : [];
   });
   if (faults.length === 0) return <Light state="well" question="Which broker?"><p>None: {o.brokers.length === 1 ? "the only broker is" : `all ${o.brokers.length} are`} alive and {o.brokers.length === 1 ? "answers" : "answer"}.</p></Light>;
@@ -63,6 +65,7 @@ export function Overview() {
       <Alarms alarms={o.alarms} />
       <dl class="tiles">
         <Tile name="Put" value={rate(o.puts)} note={o.put_bytes == null ? undefined : `${bytes(o.put_bytes)}/s`} />
+        <Tile name="Refused" value={rate(o.refusals)} state={(o.refusals ?? 0) > 0 ? "degraded" : "well"} note="puts not answered OK" />
         <Tile name="Delivered" value={rate(o.deliveries)} />
         <Tile name="Finished" value={rate(o.finishes)} />
         <Tile name="Put p99" value={milliseconds(o.put_p99_ms?.value)} note={o.put_p99_ms?.broker} />
@@ -80,13 +83,13 @@ export function Overview() {
       <h2>Largest lags</h2>
       <Table caption="The three channels whose oldest message has waited longest" rows={o.behind} empty="No message has waited for a second." columns={[
         { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{c.topic}/{c.channel}</a> },
-        { head: "Oldest waits", cell: c => seconds(c.lag_seconds), number: true }, { head: "Waiting", cell: c => count(c.depth), number: true },
+        { head: "Oldest waits", cell: c => seconds(c.lag_seconds), number: true }, { head: "Waiting", cell: c => count(c.depth), number: true }, { head: "In flight", cell: c => count(c.in_flight), number: true },
         { head: "Consumers", cell: c => count(c.clients), number: true }, { head: "State", cell: c => c.paused ? "paused" : c.clients === 0 ? "no consumers" : "delivers" },
       ]} />
       <p><a href={link(["channels"], { sort: "lag" })}>All channels by lag</a></p>
     </>}</Loaded>
     <Charts of={{}} pictures={[
-      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }, { name: "refusals", label: "refused" }], format: rate },
       { title: "Slowest broker", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
       { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
       { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },

@@ -26,7 +26,7 @@ export function TopicPage({ topic }: { topic: string }) {
         <Silent brokers={d.unreachable} />
         {t.paused && <p class="note warn">The topic is paused: puts are stored, and its channels get nothing new.</p>}
         <Facts facts={[
-          ["Put", rate(t.puts)], ["Put bytes", t.put_bytes == null ? unknown : `${bytes(t.put_bytes)}/s`], ["Messages ever", count(t.messages)], ["Waiting", count(t.depth)], ["Oldest waits", seconds(t.lag_seconds)],
+          ["Put", rate(t.puts)], ["Put bytes", t.put_bytes == null ? unknown : `${bytes(t.put_bytes)}/s`], ["Kept on each replica", bytes(t.kept_bytes)], ["Messages ever", count(t.messages)], ["Waiting", count(t.depth)], ["Oldest waits", seconds(t.lag_seconds)],
           ["Replicas of each partition", count(t.replication_factor)], ["A put requires", s ? plural(s.min_in_sync, "in-sync replica") : unknown],
           ["Order", s ? (s.ordered ? "ordered" : "not ordered") : unknown], ["Durability", s ? s.durability || "each broker's own" : unknown],
           ["Kept for replay", s ? (s.retention_ms > 0 ? seconds(s.retention_ms / 1000) : "not") : unknown], ["Kept at most", s ? limited(s.retention_bytes, bytes) : unknown],
@@ -50,6 +50,7 @@ export function TopicPage({ topic }: { topic: string }) {
     <Charts of={{ topic }} pictures={[
       { title: "Messages put per second", lines: [{ name: "puts", label: "put" }], format: rate },
       { title: "Bytes put per second", lines: [{ name: "put_bytes", label: "put" }], format: bytes },
+      { title: "Bytes kept on each replica", lines: [{ name: "kept_bytes", label: "kept" }], format: bytes },
       { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
       { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
     ]} />

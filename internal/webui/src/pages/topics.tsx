@@ -38,6 +38,7 @@ export function TopicsPage({ route }: { route: Route }) {
         { head: "Oldest waits", cell: t => seconds(t.lag_seconds), number: true, sort: "lag" },
         { head: "Put", cell: t => rate(t.puts), number: true, sort: "rate" },
         { head: "Bytes", cell: t => t.put_bytes == null ? "unknown" : `${bytes(t.put_bytes)}/s`, number: true },
+        { head: "Kept", cell: t => bytes(t.kept_bytes), number: true, sort: "disk" },
         { head: "Messages", cell: t => count(t.messages), number: true },
       ]} />
       <Pager offset={list.offset} limit={limit} matched={d.matched} onMove={offset => replaceQuery(route, { offset: offset || undefined })} />
