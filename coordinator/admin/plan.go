@@ -116,7 +116,7 @@ func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Opera
 	case edge.Decommission:
 		return w, m.without(&w, op.Node, true, false)
 	case edge.Drain:
-		if err := m.otherLeaders(ctx, op.Node); err != nil {
+		if _, err := m.otherLeader(ctx, op.Node); err != nil {
 			return w, err
 		}
 		return w, m.without(&w, op.Node, op.Replicas, true)
