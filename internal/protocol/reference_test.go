@@ -180,7 +180,7 @@ var remedies = map[outcome.Class]string{
 	outcome.ClassRetryHere:      "nothing is stored: repeat it later",
 	outcome.ClassRetryElsewhere: "nothing is stored: repeat it, at another broker",
 	outcome.ClassDefinite:       "nothing is stored: a repeat does not help",
-	outcome.ClassInDoubt:        "it may be stored: a repeat may store it twice",
+	outcome.ClassInDoubt:        "it may be stored: a repeat may store it twice, but not of messages that are recognised",
 	outcome.ClassRolledBack:     "nothing is stored, for good: repeat it",
 }
 
