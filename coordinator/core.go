@@ -84,6 +84,11 @@ func (b core) CreateChannel(ctx context.Context, topic, channel, from string, or
 	return b.admin.Channels.Create(ctx, topic, channel, from, ordered)
 }
 
+// Filter is the filter in a channel's key.
+func (b core) Filter(t ident.TopicID, channel string) string {
+	return b.catalog.Channels(t)[channel].Policy.Filter
+}
+
 // ChannelMissing has the next CreateChannel ask the leaders again.
 func (b core) ChannelMissing(t ident.TopicID, channel string) {
 	b.admin.Channels.Missing(t, channel)

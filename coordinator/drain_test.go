@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -201,4 +202,39 @@ func TestPlansAreCarriedOut(t *testing.T) {
 	require.ErrorIs(t, err, edge.ErrInvalid)
 	_, err = c.nodes["n1"].Plan(t.Context(), edge.PauseTopic{Topic: "orders"})
 	require.ErrorIs(t, err, edge.ErrInvalid)
+}
+
+// TestDrainsAtTheSameTimeLeaveALeader: each of three finds the other brokers free, and one is refused.
+func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
+	var arrived atomic.Int32
+	all := make(chan struct{})
+	together := func(ctx context.Context, puts []meta.Put) {
+		if !strings.Contains(puts[0].Key, "/nodes/") || !strings.Contains(string(puts[0].Value), string(meta.DrainLeaders)) {
+			return
+		}
+		if arrived.Add(1) == 3 {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-ctx.Done():
+		}
+	}
+	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: together} }})
+	c.leveled("n1", meta.LevelDrain)
+	names := slices.Sorted(maps.Keys(c.nodes))
+	errs := make([]error, len(names))
+	var asked sync.WaitGroup
+	for i, n := range names {
+		asked.Go(func() { errs[i] = c.drained(n, n) })
+	}
+	asked.Wait()
+	refused := 0
+	for _, err := range errs {
+		if err != nil {
+			require.ErrorIs(t, err, edge.ErrInvalid)
+			refused++
+		}
+	}
+	require.Equal(t, 1, refused, "%v", errs)
 }

@@ -44,6 +44,7 @@ func TestReplicationFactorOfATopicIsRaised(t *testing.T) {
 // cluster never had.
 func TestMoreReplicasThanBrokersAreRefusedAtOnce(t *testing.T) {
 	c := newCluster(t, 3)
+	require.Eventually(t, func() bool { return len(c.nodes["n1"].Cluster().Brokers) == 3 }, patience, time.Millisecond, "n1 knows all")
 	began := time.Now()
 	err := c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "9"})
 	require.ErrorIs(t, err, edge.ErrInvalid)

@@ -7,6 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
 // Channel is one channel of one partition: a cursor on the shared log, and on the leader also the
@@ -34,7 +35,7 @@ type Channel struct {
 	// read; its deliverable messages are in ahead.
 	next          ident.Sequence
 	fetched       ident.Sequence
-	prescanned    ident.Sequence // below it every delayed message is in the deferred set
+	prescanned    ident.Sequence // below it every delayed message that the filter accepts is in the deferred set
 	ahead         window
 	redelivery    window // bodies of the first messages of the ready queue
 	redeliverNext bool   // the next message comes from the ready queue
@@ -69,6 +70,7 @@ type Channel struct {
 	latency   *latency // nil: not measured
 
 	policy         Policy
+	filter         *filter.Filter   // of the policy; nil: all messages are delivered
 	deadLetterHold Subscriber       // holds dead messages in flight until they are moved; never attached
 	dead           []ident.Sequence // dead messages that the broker has not fetched yet, the oldest first
 }
@@ -86,7 +88,7 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 	}
 	c.cursor.Unreplicated, c.cursor.Deferred.BySeq = c.ephemeral, ordered
 	if p.o.Policy != nil {
-		c.policy = p.o.Policy(name)
+		c.setPolicyLocked(p.o.Policy(name))
 	}
 	c.deadLetterHold = Subscriber{Wake: make(chan struct{}, 1), channel: c}
 	return c
@@ -124,6 +126,9 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 		return
 	}
 	c.limit, c.moved = limit, false
+	if c.p.o.Policy != nil { // a change may not have come here yet
+		c.setPolicyLocked(c.p.o.Policy(c.name))
+	}
 	c.inherited = c.publishedLocked()
 	c.rewindLocked()
 	c.cursor.ClearDelta()

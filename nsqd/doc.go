@@ -39,6 +39,8 @@
 //  9. No lock is held over Log.Read.
 //  10. A paused channel that is far behind gains on its producers: a pause ends at the latest
 //     after half as many new puts as the channel has delivered since its last pause.
+//  11. A message that the channel's filter rejects is finished for the channel, and a filter
+//     finishes no message that it accepts. The filter in force at a delivery decides.
 //
 // # Locks
 //

@@ -11,9 +11,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Policy is a channel's treatment of failing messages. It is configuration, not state: the broker
-// sets it on every channel that it leads. The zero value is NSQ's behaviour: endless attempts
-// without delay.
+// Policy is a channel's treatment of failing messages, and its filter. It is configuration, not
+// state: the broker sets it on every channel that it leads. The zero value is NSQ's behaviour:
+// endless attempts without delay, for all messages.
 type Policy struct {
 	// MaxAttempts is the number of deliveries after which a message that comes back is dead. A dead
 	// message is not delivered any more; the broker fetches it (DeadPending, DeadLetters). 0: no
@@ -22,6 +22,9 @@ type Policy struct {
 	// Backoff is the least delay before a message is delivered again. An ordered channel waits for
 	// it: no later message overtakes.
 	Backoff Backoff
+	// Filter is the text of a filter (package nsqd/filter). The channel finishes the messages that it
+	// rejects instead of delivering them. "": it delivers all messages.
+	Filter string
 	// Revision numbers the versions of the configuration: a newer policy is never
 	// replaced by an older one, whoever brings it.
 	Revision int64
@@ -52,10 +55,17 @@ const deadMoveTimeoutMS = 60_000
 
 // SetPolicy replaces the channel's policy, unless it has a newer one.
 func (c *Channel) SetPolicy(p Policy) {
+	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.setPolicyLocked(p)
+	c.offerLocked(now)
+}
+
+func (c *Channel) setPolicyLocked(p Policy) {
 	if p.Revision >= c.policy.Revision {
 		c.policy = p
+		c.setFilterLocked(p.Filter)
 	}
 }
 

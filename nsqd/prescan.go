@@ -66,16 +66,24 @@ func (c *Channel) scanPoint() (l scanPoint, ok bool) {
 	return l, c.serving && l.from < c.limit
 }
 
-// prescannedTo defers the delayed messages below `to`.
+// prescannedTo defers the delayed messages below `to` that the channel's filter does not reject. The
+// others are finished when the channel reads them.
 func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, generation uint64) {
 	c.mu.Lock()
+	filter := c.filter
+	c.mu.Unlock()
+	rejected := sequencesOf(reject(filter, delayed))
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	if generation != c.generation || !c.serving {
+	if generation != c.generation || filter != c.filter || !c.serving {
 		return
 	}
 	c.prescanned = max(c.prescanned, min(to, c.limit))
 	for i := range delayed {
 		m := &delayed[i]
+		if _, not := rejected[m.Seq]; not {
+			continue
+		}
 		if m.Seq < c.limit && m.Seq >= c.fetched && !c.cursor.Settled(m.Seq) {
 			c.cursor.DeferUntil(cursor.NewEntry(m.Seq, m.DeliverAt, 0))
 			c.changedLocked()

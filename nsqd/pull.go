@@ -28,13 +28,14 @@ const (
 type window struct {
 	messages []queue.Message
 	head     int
-	average  int  // average bytes of a message, to read about readAheadBytes at once
-	life     life // of the message at the front, once Reap has looked at it
+	average  int                         // average bytes of a message, to read about readAheadBytes at once
+	rejected map[ident.Sequence]struct{} // messages of the ready queue that the channel's filter rejects; nil: none
+	life     life                        // of the message at the front, once Reap has looked at it
 }
 
 func (w *window) empty() bool           { return w.head == len(w.messages) }
 func (w *window) front() *queue.Message { return &w.messages[w.head] }
-func (w *window) reset()                { w.messages, w.head = w.messages[:0], 0 }
+func (w *window) reset()                { w.messages, w.head, w.rejected = w.messages[:0], 0, nil }
 
 func (w *window) pop() {
 	w.messages[w.head] = queue.Message{} // releases its batch
@@ -79,10 +80,11 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 	return dst
 }
 
-// takeLocked delivers up to want messages. full: it stopped at pullBytes, and there may be more. It
-// may release the lock to read.
+// takeLocked delivers up to want messages. full: it stopped at pullBytes, or after skipMessages that
+// the channel's filter rejects, and there may be more. It may release the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) (_ []edge.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
+	began := c.fetched
 	for bytes := 0; want > 0 && s.channel == c && c.opensLocked(now); {
 		from := c.sourceLocked()
 		if from == nil {
@@ -91,6 +93,9 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 		if from.empty() {
 			if !c.loadLocked(from, now) {
 				break
+			}
+			if from == &c.ahead && from.empty() && c.fetched > began+skipMessages {
+				return dst, true
 			}
 			now = c.p.o.Now() // the read may have taken long, and a fence may have closed
 			continue
@@ -138,7 +143,7 @@ func (c *Channel) checkRedeliveryLocked() {
 }
 
 // deliverLocked puts the front of the window into flight to s. False: the message is settled
-// already, is dead, has outlived its limit, or was discarded by sampling.
+// already, is dead, has outlived its limit, or was discarded by the filter or by sampling.
 func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.Delivery) bool {
 	m := from.front()
 	seq := m.Seq
@@ -162,6 +167,11 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			c.holdDeadFrontLocked(now)
 			return false
 		}
+	}
+	if _, rejected := from.rejected[seq]; rejected {
+		c.verbs.filtered.Add(1)
+		c.finishFrontLocked(from)
+		return false
 	}
 	if again {
 		attempts += c.cursor.Deferred.Deliver(seq)
@@ -204,7 +214,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	if w == &c.redelivery {
 		again = c.cursor.Deferred.Front(most, c.limit)
 	}
-	generation, room := c.generation, w.messages[:0]
+	generation, room, filter := c.generation, w.messages[:0], c.filter
 	w.messages, w.head = nil, 0
 	c.reading = true
 	c.mu.Unlock()
@@ -216,15 +226,18 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}
 	start := c.p.source.Start().Sequence
+	rejected := reject(filter, read)
 	c.mu.Lock()
 	c.reading = false
-	if generation != c.generation {
-		return true // the cursor moved: the caller looks again
+	if generation != c.generation || filter != c.filter {
+		return true // the cursor moved, or there is another filter: the caller looks again
 	}
 	w.measure(read)
 	if w == &c.redelivery {
+		w.rejected = sequencesOf(rejected)
 		return c.keepRedeliveryLocked(from, read, start, err, now)
 	}
+	c.settleRejectedLocked(rejected)
 	return c.keepAheadLocked(read, start, err, now)
 }
 

@@ -28,7 +28,11 @@ func (c *Channel) reap(now int64) {
 // reapLocked finishes expired messages at the front of a window, and further ones that it reads, up
 // to the first message that lives.
 func (c *Channel) reapLocked(w *window, now int64) {
+	from := c.fetched
 	for range reapMessages {
+		if c.fetched > from+skipMessages {
+			break // a filter rejects message after message
+		}
 		seq, ok := c.frontLocked(w)
 		if !ok || !c.serving || c.fenced(now) {
 			break

@@ -88,6 +88,8 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		Inherited:     c.inherited,
 		RequeueCount:  c.verbs.requeues.Load(),
 		TimeoutCount:  c.verbs.timeouts.Load(),
+		FilteredCount: c.verbs.filtered.Load(),
+		Filter:        c.filter.String(),
 		ClientCount:   len(c.subs),
 		Paused:        c.paused,
 		E2E:           own.result(),

@@ -14,7 +14,7 @@ type Work struct {
 }
 
 // ChannelWork is the part of one channel. A channel that is deleted leaves none.
-type ChannelWork struct{ Requeued, TimedOut uint64 }
+type ChannelWork struct{ Requeued, TimedOut, Filtered uint64 }
 
 // Work returns the work of the partition so far. Any goroutine may call it.
 func (p *Partition) Work() Work {
@@ -41,7 +41,7 @@ func (w *Work) Add(o Work) {
 			w.Channels = map[string]ChannelWork{}
 		}
 		sum := w.Channels[name]
-		w.Channels[name] = ChannelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut}
+		w.Channels[name] = ChannelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered}
 	}
 }
 
@@ -53,7 +53,7 @@ type work struct {
 }
 
 // verbCounts counts for one channel of one partition.
-type verbCounts struct{ requeues, timeouts atomic.Uint64 }
+type verbCounts struct{ requeues, timeouts, filtered atomic.Uint64 }
 
 // of returns the counts of a channel.
 func (w *work) of(name string) *verbCounts {
@@ -83,7 +83,7 @@ func (w *work) channels() map[string]ChannelWork {
 	defer w.mu.Unlock()
 	var all map[string]ChannelWork
 	for name, c := range w.byChannel {
-		if one := (ChannelWork{c.requeues.Load(), c.timeouts.Load()}); one != (ChannelWork{}) {
+		if one := (ChannelWork{c.requeues.Load(), c.timeouts.Load(), c.filtered.Load()}); one != (ChannelWork{}) {
 			if all == nil {
 				all = map[string]ChannelWork{}
 			}

@@ -37,17 +37,21 @@ func channelArgs(args []string) url.Values {
 }
 
 func newChannelCreate(t *target) *cobra.Command {
-	var from string
+	var from, filter string
 	var ordered bool
 	cmd := &cobra.Command{
-		Use:     "create TOPIC CHANNEL",
-		Short:   "create a channel",
-		Example: `  nsqctl channel create orders audit --from earliest`,
-		Args:    cobra.ExactArgs(2),
+		Use:   "create TOPIC CHANNEL",
+		Short: "create a channel",
+		Example: `  nsqctl channel create orders audit --from earliest
+  nsqctl channel create orders europe --filter 'header:region^=eu-'`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			if from != "" {
 				q.Set("from", from)
+			}
+			if filter != "" {
+				q.Set("filter", filter)
 			}
 			if cmd.Flags().Changed("ordered") {
 				q.Set("ordered", fmt.Sprint(ordered))
@@ -58,8 +62,11 @@ func newChannelCreate(t *target) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", "earliest, latest, a time (RFC 3339 or unix ns) or a sequence; default: the first channel of a topic begins with its first message, any other with the next message")
 	cmd.Flags().BoolVar(&ordered, "ordered", false, "ordered: one message in flight per partition")
+	cmd.Flags().StringVar(&filter, "filter", "", filterHelp)
 	return cmd
 }
+
+const filterHelp = "deliver only messages that meet a condition: tag=VALUE, header:NAME=VALUE, ^= prefix, *= glob, ~= RE2, ! opposite"
 
 func newChannelOrder(t *target) *cobra.Command {
 	return &cobra.Command{
@@ -129,15 +136,26 @@ func newChannelCancel(t *target) *cobra.Command {
 func newChannelPolicy(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy TOPIC CHANNEL",
-		Short: "show or set the policy for failing messages",
+		Short: "show or set the policy for failing messages, and the filter",
+		Long: `policy shows or sets the treatment of failing messages, and the filter of a channel.
+
+A filter is one condition on one header: tag=blue, header:region=eu,
+header:region^=eu- (prefix), header:region*=eu-* (glob) or
+header:region~=^eu-(west|east)$ (RE2); ! in front means the opposite. Messages
+that it rejects are finished for this channel. A change applies to all messages
+that are delivered from then on; messages that are finished already stay
+finished, until "channel seek" moves the channel back.`,
 		Example: `  nsqctl channel policy orders billing --max-attempts 5 --dead-letter-topic orders-dead --retry-backoff 1s,2,5m,0.2
-  nsqctl channel policy orders billing --max-attempts 0`,
+  nsqctl channel policy orders billing --max-attempts 0
+  nsqctl channel policy orders europe --filter 'header:region^=eu-'
+  nsqctl channel policy orders europe --filter ''`,
 		Args: cobra.ExactArgs(2),
 	}
-	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff"}
+	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff", "filter"}
 	cmd.Flags().String(settings[0], "", "attempts after which a message becomes a dead letter; 0 = no limit")
 	cmd.Flags().String(settings[1], "", "topic of the dead letters; it is created")
 	cmd.Flags().String(settings[2], "", "least delay before a redelivery: base[,factor[,max[,jitter]]]")
+	cmd.Flags().String(settings[3], "", filterHelp+"; '' = every message")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q, set := channelArgs(args), false
 		for _, s := range settings {

@@ -138,7 +138,7 @@ func printStats(out io.Writer, topics []brokerTopic, rate map[string]float64) er
 		}
 		fmt.Fprintf(w, "%s%s\t\t%d\t\t\t\t\t%d\t\t%s\t%s\n", x.TopicName, pausedMark(x.Paused), x.Depth, x.MessageCount, perSecond, x.Broker)
 		for _, c := range x.Channels {
-			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, pausedMark(c.Paused), c.Depth, c.InFlightCount,
+			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, pausedMark(c.Paused)+mark(c.Filter != "", fmt.Sprintf(" (filter: %d passed over)", c.FilteredCount)), c.Depth, c.InFlightCount,
 				c.DeferredCount, c.RequeueCount, c.TimeoutCount, c.MessageCount, c.ClientCount)
 		}
 	}

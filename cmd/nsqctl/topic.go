@@ -163,9 +163,9 @@ func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []
 	if err := w.Flush(); err != nil || len(channels) == 0 {
 		return err
 	}
-	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED")
+	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED\tFILTER")
 	for _, c := range channels {
-		fmt.Fprintf(w, "%s\t%v\t%v\n", c.Channel, c.Ordered, c.Paused)
+		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(c.Filter, "-"))
 	}
 	return w.Flush()
 }

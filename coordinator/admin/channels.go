@@ -100,7 +100,7 @@ func (c *Channels) Views(topic string) (views []edge.ChannelView, err error) {
 	channels := c.catalog.Channels(t.ID)
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
 		if s := channels[name]; !s.Deleting {
-			views = append(views, edge.ChannelView{Channel: name, Ordered: s.Ordered, Paused: s.Paused, From: s.From})
+			views = append(views, edge.ChannelView{Channel: name, Ordered: s.Ordered, Paused: s.Paused, From: s.From, Filter: s.Policy.Filter})
 		}
 	}
 	return views, nil

@@ -78,8 +78,17 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) 
 	if t.Ordered && !ordered {
 		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", edge.ErrInvalid, op.Topic)
 	}
+	switch {
+	case op.Filter == "":
+	case nsqd.IsEphemeral(op.Channel):
+		return fmt.Errorf("%w: an ephemeral channel has no filter", edge.ErrInvalid)
+	default:
+		if err := c.requireLevel("a channel's filter", meta.LevelFilters); err != nil {
+			return err
+		}
+	}
 	if !nsqd.IsEphemeral(op.Channel) {
-		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, meta.ChannelState{From: op.From, Ordered: ordered})
+		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, meta.ChannelState{From: op.From, Ordered: ordered, Policy: meta.ChannelPolicy{Filter: op.Filter}})
 		if err == nil {
 			err = channelConflict(state, op)
 		}
@@ -100,9 +109,16 @@ func channelConflict(s meta.ChannelState, op edge.CreateChannel) error {
 	if op.Ordered != nil && *op.Ordered != s.Ordered {
 		differ = append(differ, fmt.Sprintf("ordered=%v", *op.Ordered))
 	}
+	if op.Filter != "" && op.Filter != s.Policy.Filter {
+		differ = append(differ, fmt.Sprintf("filter=%q", op.Filter))
+	}
 	if differ == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v, not %s (/v1/channel/seek moves it, /channel/setorder changes its order)",
-		edge.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, strings.Join(differ, " "))
+	filter := ""
+	if s.Policy.Filter != "" || op.Filter != "" {
+		filter = fmt.Sprintf(" filter=%q", s.Policy.Filter)
+	}
+	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v%s, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
+		edge.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
 }

@@ -112,7 +112,7 @@ func (t *Topics) beginGrowth(ctx context.Context, op edge.SetPartitions, state m
 			return now, nil
 		}
 		if now.Span() != state.Span() {
-			return state, fmt.Errorf("%w: topic %s has got another number of partitions", edge.ErrConflict, op.Topic)
+			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed meanwhile", edge.ErrConflict, op.Topic)
 		}
 		state = now
 	}

@@ -176,7 +176,7 @@ func (m *Moves) Decommission(ctx context.Context, op edge.Decommission) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Leaving = !op.Cancel })
+	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Leaving = !op.Cancel }, nil)
 }
 
 // Drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if
@@ -191,39 +191,37 @@ func (m *Moves) Drain(ctx context.Context, op edge.Drain) error {
 		drain = meta.DrainReplicas
 	}
 	if op.Cancel {
-		drain = ""
-	} else {
-		if err := m.requireLevel("a drained broker", meta.LevelDrain); err != nil {
-			return err
-		}
-		if err := m.otherLeaders(ctx, op.Node); err != nil {
-			return err
-		}
+		return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = "" }, nil)
 	}
-	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain })
+	if err := m.requireLevel("a drained broker", meta.LevelDrain); err != nil {
+		return err
+	}
+	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain }, m.otherLeader)
 }
 
-// otherLeaders refuses to drain the last broker that may lead. The keys decide, not the catalog:
-// another drain may have been requested a moment ago.
-func (m *Moves) otherLeaders(ctx context.Context, than ident.Node) error {
+// otherLeader refuses to drain the last broker that may lead. The keys decide, not the catalog:
+// another drain may have been requested a moment ago. The compare holds while a broker that may lead
+// stays one: of two drains at the same time that would leave none, one fails.
+func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare meta.Compare, err error) {
 	entries, _, err := m.store.List(ctx, m.keys.Nodes())
 	if err != nil {
-		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return compare, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 	}
 	for _, e := range entries {
 		s, err := meta.DecodeNode(e)
 		if err != nil {
-			return err
+			return compare, err
 		}
 		if _, runs := m.catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
-			return nil
+			return meta.Compare{Key: e.Key, Create: -1, Mod: e.Mod}, nil
 		}
 	}
-	return fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", edge.ErrInvalid, than)
+	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", edge.ErrInvalid, than)
 }
 
-// editNode changes the permanent key of a broker, and returns when it is written.
-func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.NodeState)) error {
+// editNode changes the permanent key of a broker, and returns when it is written. requires, if not
+// nil, gives a condition of the change, or refuses it.
+func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.NodeState), requires func(context.Context, ident.Node) (meta.Compare, error)) error {
 	key := m.keys.Node(n)
 	for {
 		e, err := m.store.Get(ctx, key)
@@ -243,8 +241,15 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.Node
 			return nil
 		}
 		s.V = meta.Version
-		_, _, err = txn.Try(ctx, m.store, []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
-		if err != nil {
+		compares := []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}
+		if requires != nil {
+			c, err := requires(ctx, n)
+			if err != nil {
+				return err
+			}
+			compares = append(compares, c)
+		}
+		if _, _, err = txn.Try(ctx, m.store, compares, []meta.Put{{Key: key, Value: meta.Encode(s)}}); err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
 		}
 	}

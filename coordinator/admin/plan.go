@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Plan tells what an operation on the placement would change, and changes nothing
+// Plan reports the changes that an operation on the placement would make, and makes none
 // (edge.Planner). The controller's own rules give the answer, for the cluster as this broker
 // sees it now; it leaves out the changes that are under way already.
 func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) {
@@ -74,7 +74,7 @@ type wish struct {
 	free, relieve ident.Node
 }
 
-// keeps says why a partition stays on a broker that the operation is to free; "" if it does
+// keeps gives the reason why a partition stays on a broker that the operation is to free; "" if it does
 // not.
 func (w wish) keeps(s meta.PartitionState) string {
 	switch {
@@ -116,7 +116,7 @@ func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Opera
 	case edge.Decommission:
 		return w, m.without(&w, op.Node, true, false)
 	case edge.Drain:
-		if err := m.otherLeaders(ctx, op.Node); err != nil {
+		if _, err := m.otherLeader(ctx, op.Node); err != nil {
 			return w, err
 		}
 		return w, m.without(&w, op.Node, op.Replicas, true)

@@ -18,6 +18,11 @@ func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
 		return edge.ErrTopicNotFound
 	}
 	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *meta.ChannelState) (err error) {
+		if op.Filter != nil {
+			if err := c.requireLevel("a channel's filter", meta.LevelFilters); err != nil {
+				return err
+			}
+		}
 		if s.Policy, err = newPolicy(s.Policy, op); err != nil {
 			return err
 		}
@@ -49,6 +54,9 @@ func newPolicy(p meta.ChannelPolicy, op edge.SetPolicy) (meta.ChannelPolicy, err
 	if b := op.Backoff; b != nil {
 		p.Backoff = meta.Backoff{BaseMS: b.BaseMS, MaxMS: b.MaxMS, Factor: b.Factor, Jitter: b.Jitter}
 	}
+	if op.Filter != nil {
+		p.Filter = *op.Filter
+	}
 	switch {
 	case p.DeadLetterTopic != "" && !edge.ValidName(p.DeadLetterTopic):
 		return p, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, p.DeadLetterTopic)
@@ -74,5 +82,6 @@ func (c *Channels) Policy(topic, channel string) (edge.ChannelPolicy, error) {
 	return edge.ChannelPolicy{
 		MaxAttempts: p.MaxAttempts, DeadLetterTopic: p.DeadLetterTopic,
 		BackoffMS: p.Backoff.BaseMS, BackoffFactor: p.Backoff.Factor, BackoffMaxMS: p.Backoff.MaxMS, BackoffJitter: p.Backoff.Jitter,
+		Filter: p.Filter,
 	}, nil
 }

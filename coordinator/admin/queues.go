@@ -182,6 +182,11 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 		if !there || s.ID != op.ID || s.Deleting {
 			return edge.ErrChannelNotFound
 		}
+		if s.Policy.Filter != "" { // the channel reads its filter from the catalog
+			if err := q.records.awaitChannelThere(ctx, t, op.Channel, s.Revision); err != nil {
+				return err
+			}
+		}
 	} else if err := q.quotas.ephemeral(p.Queue().Channels(), op.Channel); err != nil {
 		return err
 	}

@@ -50,8 +50,8 @@ func (c *Channels) Settle(ctx context.Context, topic, channel string, do edge.Se
 	return errs
 }
 
-// settlePartition settles the receipts with these indices at the leader of their partition. Receipts that a new leader
-// may know in a moment are sent again.
+// settlePartition settles the receipts with these indices at the leader of their partition. Receipts of deliveries that
+// a new leader may still get are sent again.
 func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest, list []edge.Receipt, indices []int, errs []error) {
 	began := time.Now()
 	for len(indices) > 0 {

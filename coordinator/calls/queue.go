@@ -183,5 +183,5 @@ type SettleReply struct{ Refused []SettleRefusal }
 type SettleRefusal struct {
 	Index int  // of the receipt in the request
 	Owner bool // the message is in flight again, by another delivery
-	Again bool // the delivery is of an earlier leader, and may be known here soon
+	Again bool // the delivery is of an earlier leader, and its broker may still report it here
 }

@@ -30,6 +30,8 @@ type ChannelStats struct {
 	Paused                       bool
 	E2E                          Latency
 	Ordered                      bool
+	Filter                       string
+	FilteredCount                uint64
 }
 
 // Latency is an edge.E2ELatency.
@@ -59,6 +61,7 @@ func StatsOf(list []edge.TopicStats) []TopicStats {
 				ZoneLocalMsgCount: c.ZoneLocalMsgCount, RegionLocalMsgCount: c.RegionLocalMsgCount, GlobalMsgCount: c.GlobalMsgCount,
 				RequeueCount: c.RequeueCount, TimeoutCount: c.TimeoutCount,
 				ClientCount: c.ClientCount, Paused: c.Paused, E2E: latencyOf(c.E2E), Ordered: c.Ordered,
+				Filter: c.Filter, FilteredCount: c.FilteredCount,
 			}
 		}
 	}
@@ -81,6 +84,7 @@ func EdgeStats(list []TopicStats) []edge.TopicStats {
 				ZoneLocalMsgCount: c.ZoneLocalMsgCount, RegionLocalMsgCount: c.RegionLocalMsgCount, GlobalMsgCount: c.GlobalMsgCount,
 				RequeueCount: c.RequeueCount, TimeoutCount: c.TimeoutCount,
 				ClientCount: c.ClientCount, Paused: c.Paused, E2E: c.E2E.edge(), Ordered: c.Ordered,
+				Filter: c.Filter, FilteredCount: c.FilteredCount,
 			}
 		}
 	}

@@ -103,6 +103,8 @@ func (b *broker) ChannelMissing(ident.TopicID, string) {}
 
 func (b *broker) FeatureLevel() int { return 0 }
 
+func (b *broker) Filter(ident.TopicID, string) string { return "" }
+
 func (b *broker) RepositionChannel(context.Context, string, string, string, int) error { return nil }
 
 func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, ordered bool) error {

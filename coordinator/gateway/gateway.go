@@ -48,6 +48,8 @@ type Core interface {
 	// CreateChannel makes the channel exist cluster-wide and returns once every
 	// partition's leader has replicated its position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
+	// Filter is the text of a channel's filter; "" = it has none, or there is no such channel.
+	Filter(topic ident.TopicID, channel string) string
 	// ChannelMissing notes that a leader does not have a channel that CreateChannel
 	// made: the next CreateChannel makes it again.
 	ChannelMissing(topic ident.TopicID, channel string)

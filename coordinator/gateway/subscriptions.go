@@ -34,6 +34,9 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 	if r.Partition >= t.Partitions {
 		return nil, fmt.Errorf("%w: topic has %d partitions", edge.ErrInvalid, t.Partitions)
 	}
+	if has := g.core.Filter(t.ID, r.Channel); r.Filter != "" && r.Filter != has {
+		return nil, fmt.Errorf("%w %q but %q", edge.ErrFilter, r.Filter, has)
+	}
 	r.Ordered = r.Ordered || t.Ordered
 	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered); err != nil {
 		return nil, err

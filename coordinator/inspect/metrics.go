@@ -113,6 +113,7 @@ func (r *topicRow) worked(done nsqd.Work) {
 		c := r.channel(name)
 		c.Requeued += w.Requeued
 		c.TimedOut += w.TimedOut
+		c.Filtered += w.Filtered
 	}
 }
 

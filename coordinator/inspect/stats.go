@@ -69,6 +69,8 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 	sum.Inherited += part.Inherited
 	sum.RequeueCount += part.RequeueCount
 	sum.TimeoutCount += part.TimeoutCount
+	sum.FilteredCount += part.FilteredCount
+	sum.Filter = cmp.Or(sum.Filter, part.Filter)
 	sum.Paused = sum.Paused || part.Paused
 	sum.Ordered = sum.Ordered || part.Ordered
 	addLatency(&sum.E2E, part.E2E)

@@ -275,12 +275,13 @@ type ChannelState struct {
 	Revision int64 `json:"-"`
 }
 
-// ChannelPolicy is the treatment of messages that fail; zero = they come again
-// for ever.
+// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come
+// again for ever, and every message is delivered.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
 	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
 	Backoff         Backoff `json:"retry_backoff,omitzero"`
+	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
 // Backoff is the least delay before a message comes again: base × factor^(attempts−1),
@@ -349,6 +350,11 @@ const LevelQuotas = 3
 // LevelDedupe is the first feature level whose brokers read batches in which messages have
 // identities, and keep the dedupe window of a topic in its key.
 const LevelDedupe = 4
+
+// LevelFilters is the first feature level whose brokers apply the filter in a channel's key. An
+// older broker that leads a partition delivers every message, and loses the filter when it
+// rewrites the key.
+const LevelFilters = 5
 
 // LevelDrain is the first feature level whose brokers keep the drain in a broker's key, and
 // give a drained broker no leadership. An older controller would give them back.

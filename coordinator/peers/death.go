@@ -15,7 +15,7 @@ import (
 const (
 	// witnessEvery is the wait before a broker is asked again.
 	witnessEvery = 20 * time.Millisecond
-	// witnessTimeout is how long one is waited for.
+	// witnessTimeout bounds the wait for one answer.
 	witnessTimeout = 100 * time.Millisecond
 	// witnessNone is for how long the others have to be silent before a broker decides alone.
 	// Links that refuse connections all at once have been noticed by then.
@@ -27,7 +27,7 @@ const (
 // a second opinion one broker behind such a link takes the registration from all others, again
 // and again. It returns false if the broker is connected again, or after RevokeFor. If none
 // gives an opinion, this broker decides alone, unless a third one refuses connections too: then
-// this one may be cut off.
+// this broker may be partitioned.
 func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -76,7 +76,7 @@ func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnatio
 			switch {
 			case err == nil && r.Reaches:
 				alive++
-			case err == nil, calls.IsUnknown(err): // an older build trusts its peers
+			case err == nil, calls.IsUnknown(err): // an older build has no such call: it counts as one that does not reach the broker
 				gone++
 			}
 		})

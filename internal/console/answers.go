@@ -12,7 +12,7 @@ type Unreachable struct {
 	Reason string     `json:"reason"` // "dead": it is not registered; else the error
 }
 
-// Worst is the largest value of all brokers, and whose it is.
+// Worst is the largest value of all brokers, with the broker that has it.
 type Worst struct {
 	Broker ident.Node `json:"broker"`
 	Value  float64    `json:"value"`
@@ -25,7 +25,7 @@ type Alarm struct {
 	SinceMS    *int64 `json:"since_ms"` // as this broker noticed it; null = within the last step
 }
 
-// Live is what a broker says of itself.
+// Live is a broker's report on itself.
 type Live struct {
 	StartedMS     int64    `json:"started_ms"`
 	Puts          *float64 `json:"puts"` // rates a second; null before the second sample
@@ -49,7 +49,7 @@ type Live struct {
 	Owes map[ident.Node]float64 `json:"owes"`
 }
 
-// Broker is one broker, as the metadata and as it says itself.
+// Broker is one broker: the metadata about it, and its own report if it has answered.
 type Broker struct {
 	Name        ident.Node `json:"name"`
 	Alive       bool       `json:"alive"`

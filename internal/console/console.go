@@ -74,7 +74,7 @@ type Console struct {
 	kept   sampled    // guarded by mu
 	alarms alarms
 	shared struct {
-		sync.Mutex // held while the brokers are asked: those who come meanwhile share the answer
+		sync.Mutex // held while the brokers are asked: requests that come meanwhile share the answer
 		table      *table
 		at         time.Time
 	}
@@ -101,7 +101,7 @@ const (
 	askSeries  = "series"
 )
 
-// question is what one broker asks another. Fields may be added: an older broker ignores them.
+// question is sent by one broker's console to another's. Fields may be added: an older broker ignores them.
 type question struct {
 	What      string   `json:"what"`
 	Topic     string   `json:"topic,omitempty"`

@@ -252,7 +252,7 @@ func (c *Console) Partition(ctx context.Context, topic string, number uint16) (P
 	return d, nil
 }
 
-// lag is what the leader says of a replica.
+// lag sets the lag that the leader reports for a replica.
 func (m *Member) lag(leads bool, leader *edge.ReplicaSample) {
 	if leader == nil {
 		return

@@ -52,9 +52,9 @@ func (c *Console) lookForAlarms(now time.Time) {
 			a.since[alarm.Code] = now
 		}
 		a.seen[alarm.Code]++
-		before, told := a.last[alarm.Code]
+		before, noted := a.last[alarm.Code]
 		switch {
-		case told:
+		case noted:
 			alarm.State = max(alarm.State, before.State)
 			a.last[alarm.Code] = alarm
 		case alarm.State == health.Unsafe || a.seen[alarm.Code] >= alarmsFor:
@@ -69,7 +69,7 @@ func (c *Console) lookForAlarms(now time.Time) {
 		if present[code] {
 			continue
 		}
-		if alarm, told := a.last[code]; told {
+		if alarm, noted := a.last[code]; noted {
 			lasted := now.Sub(since)
 			c.o.Events.Add(events.Event{
 				At: now, Kind: events.AlarmEnded, Code: code, State: health.Well.String(), Broker: c.self, Lasted: lasted,
@@ -179,7 +179,7 @@ func behind(channels []Channel) []Behind {
 	return out
 }
 
-// why is a guess at the reason why a channel is behind.
+// why gives the likely reason for a channel's lag.
 func why(ch *Channel) string {
 	switch {
 	case ch.Paused:
@@ -234,5 +234,5 @@ func cause(v edge.ClusterView, report health.Report) string {
 	if worst == "" {
 		return report.Alarms[0].Text
 	}
-	return fmt.Sprintf("%d replicas on %s are not in sync: it catches up, or its disk or its network is slow", missing[worst], worst)
+	return fmt.Sprintf("%d replicas on %s are not in sync: the broker catches up, or its disk or its network is slow", missing[worst], worst)
 }

@@ -26,7 +26,7 @@ const p99 = 0.99
 // rates are those of the last step; nil = unknown.
 type rates struct{ puts, putBytes, finishes *float64 }
 
-// sampled is the samples of a broker.
+// sampled has the samples of a broker.
 type sampled struct {
 	slot     int64
 	at       time.Time

@@ -15,7 +15,7 @@ type SeriesOf struct {
 	Minutes        int
 }
 
-// part of the series that one broker has.
+// line is one broker's part of the series.
 type line struct {
 	From   int64             `json:"from"` // slot of the first point
 	StepMS int64             `json:"step_ms"`

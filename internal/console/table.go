@@ -82,7 +82,7 @@ func (c *Console) table(ctx context.Context) *table {
 	if c.shared.table != nil && time.Since(c.shared.at) < tableFor {
 		return c.shared.table
 	}
-	// The viewer who asked first may leave; the others need the answer.
+	// The request that asks may end before the answer; requests that wait for the lock share it.
 	ctx = context.WithoutCancel(ctx)
 	v := c.o.Cluster.View()
 	parts, missing := askAll[part](ctx, c, v, question{What: askTable}, "")
@@ -92,7 +92,7 @@ func (c *Console) table(ctx context.Context) *table {
 	return t
 }
 
-// join adds up the parts. A topic that nobody leads is in the table too.
+// join adds up the parts. A topic without a leader is in the table, too.
 func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 	at := make(map[string]int, len(v.Topics))
 	t.topics = make([]Topic, 0, len(v.Topics))
@@ -216,7 +216,7 @@ func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
 	return out
 }
 
-// key is what rows are sorted by, but for their names.
+// key has the values by which rows are sorted, but for their names.
 type key struct {
 	depth int64
 	lag   float64
@@ -272,7 +272,7 @@ func living(v edge.ClusterView) map[ident.Node]bool {
 	return alive
 }
 
-// brokers joins the metadata and what the brokers say of themselves.
+// brokers joins the metadata and the brokers' own reports.
 func (t *table) brokers(self ident.Node) []Broker {
 	leads, replicas := map[ident.Node]int{}, map[ident.Node]int{}
 	for i := range t.view.Topics {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
 // Admin carries out administrative operations, each the same on every broker. It returns
@@ -115,12 +116,13 @@ type Drain struct {
 	Malformed        error
 }
 
-// CreateChannel makes a channel. One that exists with another From or Ordered, if these
+// CreateChannel makes a channel. One that exists with another From, Ordered or Filter, if these
 // are given, is ErrConflict.
 type CreateChannel struct {
 	Topic, Channel string
 	From           string // "" = by the rules; earliest | latest | <time> | <sequence>
 	Ordered        *bool  // nil = as the topic
+	Filter         string // "" = every message is delivered, or as it is
 	Malformed      error
 }
 
@@ -153,12 +155,13 @@ type OrderChannel struct {
 	Malformed      error
 }
 
-// SetPolicy changes the treatment of messages that fail; nil = as it is.
+// SetPolicy changes the treatment of messages that fail, and the filter; nil = as it is.
 type SetPolicy struct {
 	Topic, Channel  string
 	MaxAttempts     *uint16
 	DeadLetterTopic *string
 	Backoff         *Backoff
+	Filter          *string // "" = every message is delivered
 	Malformed       error
 }
 
@@ -280,7 +283,12 @@ func (o Decommission) Validate() error { return o.Malformed }
 func (o Drain) Validate() error { return o.Malformed }
 
 // Validate implements Operation. From is checked where channels of subscriptions are, too.
-func (o CreateChannel) Validate() error { return o.Malformed }
+func (o CreateChannel) Validate() error {
+	if o.Malformed != nil {
+		return o.Malformed
+	}
+	return validFilter(o.Filter)
+}
 
 // Validate implements Operation.
 func (DeleteChannel) Validate() error { return nil }
@@ -305,8 +313,19 @@ func (o OrderChannel) Validate() error { return o.Malformed }
 // Validate implements Operation. The policy as a whole is checked with the parts that
 // stay (package admin).
 func (o SetPolicy) Validate() error {
-	if o.Malformed == nil && o.MaxAttempts == nil && o.DeadLetterTopic == nil && o.Backoff == nil {
-		return fmt.Errorf("%w: name max_attempts, dead_letter_topic, retry_backoff, or more of them", ErrInvalid)
+	if o.Malformed == nil && o.MaxAttempts == nil && o.DeadLetterTopic == nil && o.Backoff == nil && o.Filter == nil {
+		return fmt.Errorf("%w: name max_attempts, dead_letter_topic, retry_backoff, filter, or more of them", ErrInvalid)
+	}
+	if o.Malformed == nil && o.Filter != nil {
+		return validFilter(*o.Filter)
 	}
 	return o.Malformed
+}
+
+// validFilter refuses the text of a filter that no broker could apply.
+func validFilter(text string) error {
+	if _, err := filter.Parse(text); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -87,6 +88,9 @@ type PutResult struct {
 	Duplicate bool
 }
 
+// ErrFilter means that a channel does not have the filter that a client requires.
+var ErrFilter = errors.New("the channel does not have the filter")
+
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte
 
@@ -104,6 +108,9 @@ type SubscribeRequest struct {
 	Ordered        bool
 	MsgTimeoutMS   int64
 	SampleRate     int32 // 0 = off; NSQ: keep if rand(0..99) <= rate
+	// Filter is the filter that the client relies on: a channel with another one is ErrFilter.
+	// "": the client takes what the channel delivers.
+	Filter string
 	// Client describes the connection for /stats; called at any time, from any
 	// goroutine.
 	Client func() ClientStats
@@ -181,11 +188,12 @@ type ChannelView struct {
 	Channel string `json:"channel"`
 	Ordered bool   `json:"ordered"`
 	Paused  bool   `json:"paused"`
-	From    string `json:"from,omitempty"` // its beginning, as requested
+	From    string `json:"from,omitempty"`   // its beginning, as requested
+	Filter  string `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
-// ChannelPolicy is the treatment of messages that fail; zero = they come again
-// for ever, at once.
+// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come again
+// for ever, at once, and every message is delivered.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts"`
 	DeadLetterTopic string  `json:"dead_letter_topic"`
@@ -193,6 +201,7 @@ type ChannelPolicy struct {
 	BackoffFactor   float64 `json:"retry_backoff_factor"`
 	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
 	BackoffJitter   float64 `json:"retry_backoff_jitter"`
+	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
 // DeferredMessage is one delayed message of a channel.

@@ -40,6 +40,9 @@ type ChannelStats struct {
 	Paused              bool          `json:"paused"`
 	E2E                 E2ELatency    `json:"e2e_processing_latency"`
 	Ordered             bool          `json:"ordered,omitempty"` // beyond NSQ
+	// Filter is the channel's filter, and FilteredCount the number of messages that it has rejected.
+	Filter        string `json:"filter,omitempty"`
+	FilteredCount uint64 `json:"filtered_count,omitempty"`
 	// Inherited is as that of a topic.
 	Inherited uint64 `json:"-"`
 	// Lags: the channel has messages that are neither finished nor deferred. Oldest is the first of

@@ -237,7 +237,7 @@ func (a *api) stillAllowed(r *http.Request, c consumption) error {
 func (a *api) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil:
-		return // there is nobody to answer
+		return // the client has left
 	case errors.Is(err, edge.ErrTooManyClients):
 		err = &failure{status: http.StatusTooManyRequests, message: err.Error(), retryAfter: true}
 	case errors.Is(err, httpsub.ErrBusy), errors.Is(err, edge.ErrNotReady):

@@ -189,7 +189,7 @@ func readDrain(values url.Values) edge.Operation {
 }
 
 func readCreateChannel(n names) edge.Operation {
-	o := edge.CreateChannel{Topic: n.topic, Channel: n.channel, From: n.values.Get("from")}
+	o := edge.CreateChannel{Topic: n.topic, Channel: n.channel, From: n.values.Get("from"), Filter: n.values.Get("filter")}
 	a := arguments{Values: n.values}
 	a.choice("ordered", &o.Ordered)
 	o.Malformed = a.err
@@ -228,7 +228,7 @@ func readOrder(n names) edge.Operation {
 	return edge.OrderChannel{Topic: n.topic, Channel: n.channel, Ordered: ordered, Malformed: err}
 }
 
-// readPolicy reads max_attempts, dead_letter_topic and retry_backoff. An empty argument
+// readPolicy reads max_attempts, dead_letter_topic, retry_backoff and filter. An empty argument
 // clears its part.
 func readPolicy(n names) edge.Operation {
 	o := edge.SetPolicy{Topic: n.topic, Channel: n.channel}
@@ -244,6 +244,10 @@ func readPolicy(n names) edge.Operation {
 	if a.Has("dead_letter_topic") {
 		name := a.Get("dead_letter_topic")
 		o.DeadLetterTopic = &name
+	}
+	if a.Has("filter") {
+		text := a.Get("filter")
+		o.Filter = &text
 	}
 	if a.Has("retry_backoff") {
 		b, err := readBackoff(a.Get("retry_backoff"))

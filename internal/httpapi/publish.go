@@ -53,7 +53,7 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	header, err := ttlHeader(values)
+	header, err := messageHeader(r, values)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	header, err := ttlHeader(values)
+	header, err := messageHeader(r, values)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -78,4 +81,57 @@ func TestLargeBodiesShareMemory(t *testing.T) {
 	waits.Wait()
 	bodies.Release(600 << 10)
 	require.Zero(t, bodies.Used())
+}
+
+// TestPutHeaders: X-Nsq-Headers is one JSON object of strings. The messages of the put have it, with
+// the life that ?ttl= limits.
+func TestPutHeaders(t *testing.T) {
+	a := newSite(t)
+	put := func(path, body string, headers ...string) (int, string) {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		for _, h := range headers {
+			r.Header.Add("X-Nsq-Headers", h)
+		}
+		w := httptest.NewRecorder()
+		a.nsqd.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	sub, err := a.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "ch", Partition: -1, MsgTimeoutMS: 60_000})
+	require.NoError(t, err)
+	for _, x := range []struct{ path, body, given, stored string }{
+		{"/pub?topic=t", "m", `{"Region":"eü<&>","a":""}`, `{"Region":"eü<&>","a":""}`},
+		{"/pub?topic=t", "m", ` { "a" : "b" } `, `{"a":"b"}`},
+		{"/pub?topic=t&ttl=5", "m", `{"a":"b"}`, `{"##ttl_ms":5,"a":"b"}`},
+		{"/pub?topic=t&ttl=5", "m", `{}`, `{"##ttl_ms":5}`},
+		{"/pub?topic=t", "m", `{}`, ""},
+		{"/pub?topic=t", "m", `{"##client_dispatch_tag":"blue"}`, `{"##client_dispatch_tag":"blue"}`},
+		{"/mpub?topic=t", "m\nn", `{"a":"b"}`, `{"a":"b"}`},
+		{"/mpub?topic=t&binary=true", "\x00\x00\x00\x01\x00\x00\x00\x01m", `{"a":"b"}`, `{"a":"b"}`},
+	} {
+		code, text := put(x.path, x.body, x.given)
+		require.Equal(t, "200 OK", fmt.Sprint(code, " ", text), x.given)
+		got := sub.Pull(10, nil)
+		require.Len(t, got, 1+strings.Count(x.body, "\n"))
+		for _, d := range got {
+			require.Equal(t, x.stored, string(d.Message.Header))
+			require.NoError(t, sub.Finish(d.ID))
+		}
+	}
+	for _, bad := range []string{
+		"a=b", "[]", "null", `{"a":1}`, `{"a":null}`, `{"a":{}}`, `{"":"x"}`, `{"##ttl_ms":"1"}`, `{"##only_channel":"c"}`, `{"##epoch":"1"}`,
+		`{"a":"b"} {}`, "{\"a\":\"\xff\"}", `{"` + strings.Repeat("n", 129) + `":"x"}`, `{"a\u0000":"x"}`,
+	} {
+		code, text := put("/pub?topic=t", "m", bad)
+		require.Equal(t, 400, code, bad)
+		require.Contains(t, text, "INVALID_HEADERS", bad)
+		code, _ = put("/mpub?topic=t", "m", bad)
+		require.Equal(t, 400, code, bad)
+	}
+	code, text := put("/pub?topic=t", "m", `{"a":"b"}`, `{"c":"d"}`)
+	require.Equal(t, 400, code)
+	require.Contains(t, text, "INVALID_HEADERS")
+	code, text = put("/pub?topic=t", "m", `{"a":"`+strings.Repeat("x", 65536)+`"}`)
+	require.Equal(t, 413, code)
+	require.Contains(t, text, "HEADERS_TOO_BIG")
+	require.Empty(t, sub.Pull(10, nil), "a refused put stores nothing")
 }

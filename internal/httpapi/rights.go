@@ -129,8 +129,8 @@ func NSQDRules() []Rule {
 // LookupRules are the rules of the separate lookup port.
 func LookupRules() []Rule { return slices.Concat(commonRules, lookupRules) }
 
-// deadLetters: messages of a channel go to the topic that its policy names, so whoever sets
-// it must be allowed to publish there.
+// deadLetters: messages of a channel go to the topic that its policy names, so the
+// client that sets it needs the right to publish there.
 func deadLetters(values url.Values) []guard.Need {
 	if topic := values.Get("dead_letter_topic"); topic != "" {
 		return []guard.Need{{Right: access.Publish, Topic: topic}}

@@ -68,6 +68,9 @@ func milliseconds(name, help string) Argument {
 // aPlace is the help of an argument that package origin reads.
 const aPlace = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
 
+// aFilter is the help of an argument that package nsqd/filter reads.
+const aFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, ^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
+
 // Arguments of several routes.
 var (
 	ofTopic     = text("topic", "the topic").must()
@@ -105,6 +108,7 @@ var (
 		ofTopic, ofChannel,
 		text("from", "the beginning of a new channel: "+aPlace),
 		boolean("ordered", "one message of a partition is in flight at a time"),
+		text("filter", aFilter),
 	}
 	ofRecovery = []Argument{
 		ofTopic, ofPartition,
@@ -264,14 +268,14 @@ var routes = map[string]Description{
 	},
 
 	http.MethodPost + " /pub": {
-		Summary: "Publish a message.", Arguments: ofPut, Body: "the message", Reply: "OK", Uses: outcome.OfPuts,
-		Codes: append([]string{"MSG_EMPTY", "INVALID_DEFER", "INVALID_TTL"}, badTopic...),
+		Summary: "Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.", Arguments: ofPut, Body: "the message", Reply: "OK", Uses: outcome.OfPuts,
+		Codes: append([]string{"MSG_EMPTY", "INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
 	},
 	http.MethodPost + " /mpub": {
-		Summary:   "Publish several messages: all of them are stored, or none.",
+		Summary:   "Publish several messages: all of them are stored, or none. X-Nsq-Headers has the headers of each, as with /pub.",
 		Arguments: slices.Insert(slices.Clone(ofPut), 1, boolean("binary", "the body is the number of messages, and each message behind its size; numbers are 4 bytes, big-endian")),
 		Body:      "one message a line, or as binary says", Reply: "OK", Uses: outcome.OfPuts,
-		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL"}, badTopic...),
+		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
 	},
 
 	http.MethodGet + " /v1/trace": {
@@ -340,15 +344,16 @@ var routes = map[string]Description{
 		Reply:     edge.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/policy": {
-		Summary: "Change the treatment of messages that fail. A missing part stays, an empty one is cleared.",
+		Summary: "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",
 		Arguments: []Argument{
 			ofTopic, ofChannel, number("max_attempts", "after this many attempts a message goes to the dead-letter topic, or is dropped; 0: no limit"),
 			text("dead_letter_topic", "the topic for messages that are given up; takes the right to publish there"),
 			text("retry_backoff", "BASE[,FACTOR[,MAX[,JITTER]]], such as 1s,2,5m,0.2: the delay before each further attempt"),
+			text("filter", aFilter),
 		},
 		Uses: outcome.OfRequests, Codes: badNames,
 	},
-	http.MethodGet + " /v1/channel/policy":           {Summary: "The treatment of messages that fail.", Arguments: []Argument{ofTopic, ofChannel}, Reply: edge.ChannelPolicy{}, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodGet + " /v1/channel/policy":           {Summary: "The treatment of messages that fail, and the filter.", Arguments: []Argument{ofTopic, ofChannel}, Reply: edge.ChannelPolicy{}, Uses: outcome.OfRequests, Codes: badNames},
 	http.MethodGet + " /v1/channel/deferred":         {Summary: "Messages that wait for their time, by deadline.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: deferredReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},
 	http.MethodPost + " /v1/channel/deferred/cancel": {Summary: "Finish messages that wait for their time.", Arguments: []Argument{ofTopic, ofChannel, {Name: "id", Kind: Text, Help: "the id of a message", Required: true, Repeats: true}}, Reply: cancelledReply{}, Uses: outcome.OfRequests, Codes: append([]string{"MISSING_ARG_ID", "INVALID_ARG_ID"}, badNames...)},
 	http.MethodPost + " /v1/channel/redrive":         {Summary: "Move messages back from the dead-letter topic to the channel.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: redrivenReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},

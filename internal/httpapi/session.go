@@ -36,15 +36,15 @@ func (a *api) sessionsOnly(r *door) {
 	if a.b.Guard == nil {
 		return
 	}
-	r.HandlerFunc(http.MethodGet, "/v1/session", a.serve(a.whoAmI))
+	r.HandlerFunc(http.MethodGet, "/v1/session", a.serve(a.currentSession))
 	r.HandlerFunc(http.MethodPost, "/v1/session", a.signIn)
 	r.HandlerFunc(http.MethodPost, "/v1/session/logout", a.signOut)
 }
 
-// whoAmI: GET /v1/session.
-func (a *api) whoAmI(r *http.Request) (any, error) {
+// currentSession: GET /v1/session.
+func (a *api) currentSession(r *http.Request) (any, error) {
 	s, err := a.session(r)
-	if err != nil { // wrong credentials are those of nobody
+	if err != nil { // wrong credentials give the rights of a client without any
 		s = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
 	}
 	v := a.viewOf(r.Context(), s)

@@ -56,6 +56,9 @@ func writeTopic(w io.Writer, t *edge.TopicStats) {
 		fmt.Fprintf(w, "   %s[%-25s] depth: %-5d be-depth: %-5d inflt: %-4d def: %-4d re-q: %-5d timeout: %-5d msgs: %-8d e2e%%: %s\n",
 			pauseMark(ch.Paused), ch.ChannelName, ch.Depth, ch.BackendDepth, ch.InFlightCount,
 			ch.DeferredCount, ch.RequeueCount, ch.TimeoutCount, ch.MessageCount, latency(ch.E2E))
+		if ch.Filter != "" {
+			fmt.Fprintf(w, "        filter: %s rejected: %d\n", ch.Filter, ch.FilteredCount)
+		}
 		for j := range ch.Clients {
 			c := &ch.Clients[j]
 			fmt.Fprintf(w, "        [%s %-21s] state: %d inflt: %-4d rdy: %-4d fin: %-8d re-q: %-8d msgs: %-8d connected: %s\n",

@@ -47,7 +47,7 @@ func ParseReceipt(text string) (r Receipt, err error) {
 	}
 	r.Attempts, r.Epoch, r.Session = uint16(numbers[0]), ident.Epoch(numbers[1]), numbers[2]
 	if r.String() != text {
-		return r, ErrReceipt // a second text of the same receipt
+		return r, ErrReceipt // a receipt has one text
 	}
 	return r, nil
 }

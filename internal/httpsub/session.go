@@ -26,8 +26,8 @@ type session struct {
 	err     error
 	wait    *metrics.Wait
 
-	turn  chan struct{} // capacity 1: held by the poll that takes messages
-	freed chan struct{} // capacity 1: there may be room for messages in flight again
+	taking chan struct{} // capacity 1: has an element while a poll takes messages
+	freed  chan struct{} // capacity 1: there may be room for messages in flight again
 
 	attached                    atomic.Pointer[edge.Subscription]
 	ready                       atomic.Int64
@@ -162,16 +162,16 @@ func (x *session) grant(maxInFlight, most int) {
 	}
 }
 
-// poll waits for its turn, and then for messages.
-func (x *session) poll(ctx context.Context, maxInFlight, most int, patience <-chan time.Time) (*Batch, error) {
+// poll waits until no other poll takes messages, and then for messages.
+func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-chan time.Time) (*Batch, error) {
 	select {
-	case x.turn <- struct{}{}:
-	case <-patience:
+	case x.taking <- struct{}{}:
+	case <-timeout:
 		return &Batch{session: x}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-x.turn }()
+	defer func() { <-x.taking }()
 	x.grant(maxInFlight, most)
 	b := &Batch{session: x}
 	var gather <-chan time.Time
@@ -185,7 +185,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, patience <-ch
 		if len(b.Deliveries) > 0 && gather == nil {
 			gather = time.After(gatherTime)
 		}
-		more, err := x.await(ctx, patience, gather)
+		more, err := x.await(ctx, timeout, gather)
 		if err != nil && len(b.Deliveries) == 0 {
 			return nil, err
 		}
@@ -206,7 +206,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, patience <-ch
 }
 
 // await waits until there may be messages; false when the time is over.
-func (x *session) await(ctx context.Context, patience, gather <-chan time.Time) (bool, error) {
+func (x *session) await(ctx context.Context, timeout, gather <-chan time.Time) (bool, error) {
 	select {
 	case <-x.sub.Wake():
 		return true, nil
@@ -214,7 +214,7 @@ func (x *session) await(ctx context.Context, patience, gather <-chan time.Time) 
 		return true, nil
 	case <-gather:
 		return false, nil
-	case <-patience:
+	case <-timeout:
 		return false, nil
 	case <-x.sub.Closed():
 		return false, fmt.Errorf("%w: it was deleted meanwhile", edge.ErrChannelNotFound)

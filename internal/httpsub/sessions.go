@@ -122,14 +122,14 @@ func (s *Sessions) Count() int {
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	patience := time.NewTimer(max(wait, minWait))
-	defer patience.Stop()
+	timeout := time.NewTimer(max(wait, minWait))
+	defer timeout.Stop()
 	x, err := s.join(ctx, r)
 	if err != nil {
 		return nil, s.reason(err)
 	}
 	defer x.leave()
-	b, err := x.poll(ctx, r.MaxInFlight, most, patience.C)
+	b, err := x.poll(ctx, r.MaxInFlight, most, timeout.C)
 	return b, s.reason(err)
 }
 
@@ -148,7 +148,7 @@ func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, s
 	return s.reason(x.stream(ctx, r.MaxInFlight, alive, send))
 }
 
-// within ends a context with Stop, too.
+// within returns a context that also ends when Stop is called.
 func (s *Sessions) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	release := context.AfterFunc(s.ctx, cancel)
@@ -207,7 +207,7 @@ func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 func (s *Sessions) add(k key, r Request) (*session, error) {
 	x := &session{
 		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
-		turn: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		taking: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 	}
 	client := r.Client.counted()
 	s.mu.Lock()

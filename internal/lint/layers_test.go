@@ -21,7 +21,7 @@ var edges = []string{
 // cycles among them. The longest match counts.
 var layers = [][]string{
 	{"internal/ident", "internal/outcome", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/nodefile", "internal/lint", "internal/sleep", "internal/signal", "internal/tasks", "internal/datapath", "internal/nonblock", "internal/inflight", "internal/budget", "internal/stopwatch", "internal/ratelimit", "internal/events", "internal/peerport", "internal/msgstream", "internal/testkit"},
-	{"commitlog", "internal/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state"},
+	{"commitlog", "internal/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"},
 	{"internal/store", "internal/edge", "coordinator/meta", "internal/access"},
 	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement", "coordinator/calls", "coordinator/origin", "coordinator/deadletter", "coordinator/gateway/wire", "internal/health"},
 	{"coordinator/catalog", "coordinator/controller"},
@@ -56,7 +56,7 @@ var bans = []ban{
 		"HTTP belongs to internal/httpapi, which reaches the broker through internal/edge"},
 	{[]string{"nsqd"}, []string{"net", "net/http", module + "/rpc", module + "/coordinator", module + "/internal/store"},
 		"nsqd holds one node's queues and knows no network and no cluster"},
-	{[]string{"nsqd/cursor", "nsqd/state"}, []string{"os", "net", "time", "sync", "context"},
+	{[]string{"nsqd/cursor", "nsqd/state", "nsqd/filter"}, []string{"os", "net", "time", "sync", "context"},
 		"the state of a channel and its encoding are data: nsqd has the locks, the clock and the log"},
 	{[]string{"commitlog", "nsqd/queue", "internal/journal", "internal/store"}, []string{"os", "net", module + "/nsqd", module + "/coordinator"},
 		"files are reached through internal/vfs only, so that tests can crash the disk"},

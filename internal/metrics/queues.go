@@ -27,6 +27,7 @@ type Channel struct {
 	Name                      string
 	Depth, InFlight, Deferred int64
 	Requeued, TimedOut        uint64 // by this process
+	Filtered                  uint64 // by this process: messages that the channel's filter rejected
 	Clients                   int
 	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
 	Paused                    bool
@@ -58,7 +59,8 @@ type queues struct {
 // column is one metric of a row.
 type column[Row any] struct {
 	described
-	value func(Row) float64
+	value  func(Row) float64
+	sparse bool // no series while the value is 0
 }
 
 func newQueues(limit int) *queues {
@@ -77,13 +79,15 @@ func newQueues(limit int) *queues {
 		columnOf("channel_paused", func(c Channel) float64 { return one(c.Paused) }),
 		columnOf("channel_requeued_total", func(c Channel) float64 { return float64(c.Requeued) }),
 		columnOf("channel_timed_out_total", func(c Channel) float64 { return float64(c.TimedOut) }),
+		columnOf("channel_filtered_total", func(c Channel) float64 { return float64(c.Filtered) }),
 	}
+	q.channels[len(q.channels)-1].sparse = true // few channels have a filter
 	return q
 }
 
 func columnOf[Row any](name string, value func(Row) float64) column[Row] {
 	d := definitions[name]
-	return column[Row]{described{define(name, d.Kind).desc(), d.valueType()}, value}
+	return column[Row]{described: described{define(name, d.Kind).desc(), d.valueType()}, value: value}
 }
 
 func one(is bool) float64 {
@@ -120,7 +124,9 @@ func (q *queues) Collect(out chan<- prometheus.Metric) {
 		}
 		for _, ch := range t.Channels {
 			for _, c := range q.channels {
-				out <- prometheus.MustNewConstMetric(c.desc, c.kind, c.value(ch), t.Name, ch.Name)
+				if v := c.value(ch); v != 0 || !c.sparse {
+					out <- prometheus.MustNewConstMetric(c.desc, c.kind, v, t.Name, ch.Name)
+				}
 			}
 		}
 	}
@@ -142,7 +148,7 @@ func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 }
 
 // counted are the counters of one topic, its channels' summed up.
-type counted struct{ messages, bytes, requeued, timedOut uint64 }
+type counted struct{ messages, bytes, requeued, timedOut, filtered uint64 }
 
 // other sums up the topics beyond the limit. Their counters are those since the topic is beyond the
 // limit, so that the sum does not fall when a topic goes, or gets series of its own.
@@ -163,10 +169,11 @@ func (o *other) sum(topics []Topic) Topic {
 		o.total.bytes += rise(before.bytes, c.bytes)
 		o.total.requeued += rise(before.requeued, c.requeued)
 		o.total.timedOut += rise(before.timedOut, c.timedOut)
+		o.total.filtered += rise(before.filtered, c.filtered)
 	}
 	o.last = now
 	row.Messages, row.Bytes = o.total.messages, o.total.bytes
-	row.Channels[0].Requeued, row.Channels[0].TimedOut = o.total.requeued, o.total.timedOut
+	row.Channels[0].Requeued, row.Channels[0].TimedOut, row.Channels[0].Filtered = o.total.requeued, o.total.timedOut, o.total.filtered
 	return row
 }
 
@@ -192,6 +199,7 @@ func (t *Topic) add(o Topic) counted {
 		s.Paused = s.Paused || ch.Paused
 		c.requeued += ch.Requeued
 		c.timedOut += ch.TimedOut
+		c.filtered += ch.Filtered
 	}
 	return c
 }

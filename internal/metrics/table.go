@@ -70,6 +70,7 @@ var table = []Section{
 		{"channel_paused", KindGauge, byChannel, "1 if the channel is paused, so that it delivers nothing."},
 		{"channel_requeued_total", KindCounter, byChannel, "Messages that consumers requeued (REQ) in partitions led by this broker."},
 		{"channel_timed_out_total", KindCounter, byChannel, "Deliveries that were not answered within the message timeout, in partitions led by this broker."},
+		{"channel_filtered_total", KindCounter, byChannel, "Messages that the channel's filter rejected in partitions led by this broker: they are finished and were not delivered. No series while it is 0."},
 	}},
 	{"Partitions led by this broker", []Definition{
 		{"replicas", KindGauge, nil, "Replicas of partitions on this broker."},

@@ -102,7 +102,7 @@ func TestDamageIsFoundWithItsPlace(t *testing.T) {
 	_, err := read(append(bytes.Clone(whole), 'x'))
 	require.ErrorContains(t, err, "torn")
 	_, err = read(append(bytes.Clone(whole), whole...))
-	require.ErrorContains(t, err, "something follows the end")
+	require.ErrorContains(t, err, "bytes follow the end record")
 }
 
 // Records that are removed, repeated or exchanged have right checksums of their own.

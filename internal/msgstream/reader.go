@@ -86,7 +86,7 @@ func (r *Reader) magic() error {
 	var b [len(Magic)]byte
 	switch _, err := io.ReadFull(r.in, b[:]); {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err == nil && string(b[:]) != Magic:
-		return r.damage("it does not begin with %q: this is not the output of nsqctl export, or of a newer one", Magic)
+		return r.damage("it does not begin with %q: it is not the output of nsqctl export, or that of a newer build", Magic)
 	case err != nil:
 		return err
 	}
@@ -106,7 +106,7 @@ func (r *Reader) raw() (kind Kind, size int64, err error) {
 	case err != nil:
 		return 0, 0, err
 	case r.last == KindEnd:
-		return 0, 0, r.damage("something follows the end")
+		return 0, 0, r.damage("bytes follow the end record")
 	}
 	length := int64(binary.BigEndian.Uint32(head[1:]))
 	if length > maxRecord {

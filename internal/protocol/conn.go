@@ -49,6 +49,8 @@ type conn struct {
 	late        bool   // the read deadline is that of the login
 	heartbeats  bool   // the last command was the answer to a heartbeat
 	sub         edge.Subscription
+	filter      string // that the client requires of its channel; "" = none
+	noFilter    string // why no channel can have the filter that the client requires
 
 	// The reader and the writer share these.
 	state    atomic.Int32

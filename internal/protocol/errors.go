@@ -34,6 +34,13 @@ type commandError struct {
 
 func (e *commandError) Error() string { return e.text }
 
+// refusal returns an error after which the connection stays usable.
+func refusal(code, format string, args ...any) *commandError {
+	e := fatal(code, format, args...)
+	e.open = true
+	return e
+}
+
 // fatal returns an error that ends the connection.
 func fatal(code, format string, args ...any) *commandError {
 	return &commandError{text: code + " " + fmt.Sprintf(format, args...)}

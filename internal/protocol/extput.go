@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
-	"strings"
+	"unicode/utf8"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -177,14 +177,14 @@ func (x *item) readHeader(verb string) error {
 		return nil
 	}
 	var fields map[string]any
-	if json.Unmarshal(x.Header, &fields) != nil || fields == nil {
+	if !utf8.Valid(x.Header) || json.Unmarshal(x.Header, &fields) != nil || fields == nil {
 		return fatal(codeInvalidHeader, "%s header is not a JSON object", verb)
 	}
-	if _, ok := fields[headerEpoch]; ok {
-		return fatal(codeInvalidHeader, "%s header %s is reserved to the broker", verb, headerEpoch)
-	}
-	for name := range fields { // the channels read the name in any case of its letters
-		x.addressed = x.addressed || strings.EqualFold(name, headerOnly)
+	for name := range fields {
+		if err := edge.CheckHeaderName(name); err != nil {
+			return fatal(codeInvalidHeader, "%s %s", verb, err)
+		}
+		x.addressed = x.addressed || name == headerOnly
 	}
 	if err := x.readNamed(verb, fields); err != nil {
 		return err

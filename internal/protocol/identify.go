@@ -11,26 +11,24 @@ import (
 
 // identity is the JSON body of IDENTIFY. Durations are in milliseconds.
 type identity struct {
-	ClientID            string `json:"client_id"`
-	Hostname            string `json:"hostname"`
-	UserAgent           string `json:"user_agent"`
-	FeatureNegotiation  bool   `json:"feature_negotiation"`
-	HeartbeatInterval   int    `json:"heartbeat_interval"`
-	OutputBufferSize    int    `json:"output_buffer_size"`
-	OutputBufferTimeout int    `json:"output_buffer_timeout"`
-	TLSv1               bool   `json:"tls_v1"`
-	Deflate             bool   `json:"deflate"`
-	DeflateLevel        int    `json:"deflate_level"`
-	Snappy              bool   `json:"snappy"`
-	SampleRate          int32  `json:"sample_rate"`
-	MsgTimeout          int    `json:"msg_timeout"`
-	TopologyRegion      string `json:"topology_region"`
-	TopologyZone        string `json:"topology_zone"`
-	ExtendSupport       bool   `json:"extend_support"` // of the replicated fork; see extended.go
-	DesiredTag          string `json:"desired_tag"`    // of the fork, not supported
-	ExtFilter           struct {
-		Type int `json:"type"`
-	} `json:"ext_filter"` // of the fork, not supported
+	ClientID            string    `json:"client_id"`
+	Hostname            string    `json:"hostname"`
+	UserAgent           string    `json:"user_agent"`
+	FeatureNegotiation  bool      `json:"feature_negotiation"`
+	HeartbeatInterval   int       `json:"heartbeat_interval"`
+	OutputBufferSize    int       `json:"output_buffer_size"`
+	OutputBufferTimeout int       `json:"output_buffer_timeout"`
+	TLSv1               bool      `json:"tls_v1"`
+	Deflate             bool      `json:"deflate"`
+	DeflateLevel        int       `json:"deflate_level"`
+	Snappy              bool      `json:"snappy"`
+	SampleRate          int32     `json:"sample_rate"`
+	MsgTimeout          int       `json:"msg_timeout"`
+	TopologyRegion      string    `json:"topology_region"`
+	TopologyZone        string    `json:"topology_zone"`
+	ExtendSupport       bool      `json:"extend_support"` // of the replicated fork; see extended.go
+	DesiredTag          string    `json:"desired_tag"`    // of the fork; see extfilter.go
+	ExtFilter           extFilter `json:"ext_filter"`     // of the fork; see extfilter.go
 }
 
 // negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are in milliseconds.
@@ -50,6 +48,7 @@ type negotiated struct {
 	OutputBufferTimeout int64  `json:"output_buffer_timeout"`
 	TopologyRegion      string `json:"topology_region"`
 	TopologyZone        string `json:"topology_zone"`
+	DesiredTag          string `json:"desired_tag,omitempty"` // of the fork
 }
 
 const (
@@ -83,9 +82,7 @@ func (c *conn) identify(ctx context.Context) error {
 	if json.Unmarshal(body, &id) != nil {
 		return fatal(codeBadBody, "IDENTIFY failed to decode JSON body")
 	}
-	if id.DesiredTag != "" || id.ExtFilter.Type != 0 { // the client relies on the broker to filter its messages
-		return fatal(codeExtNotSupported, "IDENTIFY desired_tag and ext_filter are not supported")
-	}
+	filter, refused := id.filter()
 	t, err := c.tune(&id)
 	if err != nil {
 		return err
@@ -95,6 +92,7 @@ func (c *conn) identify(ctx context.Context) error {
 		return err
 	}
 	c.adopt(&id, &t)
+	c.filter, c.noFilter = filter, refused
 	if err := c.fifo.drained(ctx); err != nil {
 		return err
 	}
@@ -197,7 +195,7 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 		DeflateLevel: min(level, o.MaxDeflate), MaxDeflateLevel: o.MaxDeflate,
 		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard != nil && c.h.backend.Guard.Enforced(),
 		OutputBufferSize: t.outputSize, OutputBufferTimeout: t.outputTimeout.Milliseconds(),
-		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone,
+		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone, DesiredTag: id.DesiredTag,
 	}
 	if r.Deflate && r.Snappy {
 		return nil, fatal(codeIdentifyFailed, "cannot enable both deflate and snappy compression")

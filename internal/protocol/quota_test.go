@@ -55,7 +55,7 @@ func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
 		require.NoError(t, r.GrantTopic(t.Context(), name, "t", rights))
 	}
 	for _, header := range []string{
-		`{"##only_channel":"ch"}`, `{"##ONLY_channel":"ch"}`, `{"a":"##only_channel","##only_CHANNEL":"ch"}`,
+		`{"##only_channel":"ch"}`, `{"a":"##only_channel","##only_channel":"ch"}`,
 		`{"\u0023#only_channel":"ch"}`, `{"##only_channe\u006c":"ch"}`, "{\"##only_\u0063hannel\":\"ch\"}",
 	} {
 		for verb, body := range map[string]string{"PUB_EXT": sized(ext(header, "m")), "MPUB_EXT": multi(ext("{}", "m"), ext(header, "m"))} {
@@ -70,6 +70,14 @@ func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
 			c.send(verb + " t\n" + body)
 			c.response("OK")
 		}
+	}
+	for _, header := range []string{`{"##ONLY_channel":"ch"}`, `{"a":"##only_channel","##only_CHANNEL":"ch"}`} {
+		c := b.dial() // the channels would read it in any case of its letters
+		c.send("AUTH\n" + sized(tokens["writer"]))
+		c.read()
+		c.send("PUB_EXT t\n" + sized(ext(header, "m")))
+		require.Contains(t, c.read().data, "E_INVALID_JSON_HEADER")
+		c.closed()
 	}
 	c := b.dial()
 	c.send("AUTH\n" + sized(tokens["writer"]))

@@ -42,7 +42,10 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 	if c.unjudged != nil {
 		return c.subscribeFailed(topic, channel, c.unjudged)
 	}
-	r.Topic, r.Channel, r.Client = topic, channel, c.stats
+	if c.noFilter != "" {
+		return refusal(codeExtNotSupported, "%s %s", verb, c.noFilter)
+	}
+	r.Topic, r.Channel, r.Client, r.Filter = topic, channel, c.stats, c.filter
 	r.MsgTimeoutMS, r.SampleRate = c.msgTimeout.Milliseconds(), c.sampleRate
 	sub, err := c.h.backend.Subscribers.Subscribe(ctx, r)
 	if err != nil {
@@ -58,6 +61,9 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 }
 
 func (c *conn) subscribeFailed(topic, channel string, err error) error {
+	if errors.Is(err, edge.ErrFilter) { // the connection stays: the client may take another channel
+		return refusal(codeExtNotSupported, "SUB %s: a filter is a setting of the channel (nsqctl channel policy %s %s --filter …)", err, topic, channel)
+	}
 	if errors.Is(err, edge.ErrTooManyClients) {
 		return fatal(codeSubFailed, "SUB failed consumers for %s:%s exceeds limit of %d",
 			topic, channel, c.h.opts.MaxChannelConsumers)

@@ -134,7 +134,7 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 		s.inFlight[m.id] = f
 		s.armLocked(f, time.Duration(s.request.MsgTimeoutMS)*time.Millisecond)
 		dst = append(dst, edge.Delivery{ID: m.id, Epoch: 1, Message: queue.Message{
-			Time: m.timeNS, Attempts: m.attempts, Trace: m.trace, Header: m.header, Body: m.body,
+			Time: m.timeNS, Attempts: m.attempts, Trace: m.trace, Header: m.header, Body: m.body, Seq: m.sequence,
 		}})
 	}
 	return dst

@@ -62,6 +62,7 @@ type topic struct {
 
 type message struct {
 	id        edge.MessageID
+	sequence  ident.Sequence
 	timeNS    int64
 	deliverAt int64
 	trace     uint64
@@ -192,7 +193,7 @@ func (c *Cluster) storeLocked(t *topic, d queue.Draft) edge.MessageID {
 		c.mu.sequence++
 		t.messages++
 		t.bytes += uint64(len(m.Body))
-		t.putLocked(c, &message{id: messageID(c.mu.sequence), timeNS: m.Time, deliverAt: m.DeliverAt, trace: m.Trace, header: m.Header, body: m.Body})
+		t.putLocked(c, &message{id: messageID(c.mu.sequence), sequence: m.Seq, timeNS: m.Time, deliverAt: m.DeliverAt, trace: m.Trace, header: m.Header, body: m.Body})
 	}
 	return messageID(uint64(at.Sequence) + 1)
 }

@@ -39,6 +39,12 @@ func TestPublishedOnce(t *testing.T) {
 		p := publishThroughFaults(t, byContent)
 		require.Zero(t, p.twice, "messages are stored twice")
 		require.NotZero(t, p.retries.Load(), "nothing was published again")
+		for i, path := range []string{"/pub", "/mpub"} { // HTTP says so
+			resp, err := http.Post("http://"+p.c.Brokers[i].HTTP+path+"?topic="+onceTopic, "", strings.NewReader(fmt.Sprint("message-", p.messages-1)))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			require.Equal(t, "true", resp.Header.Get("X-Nsq-Duplicate"), path)
+		}
 	})
 	if env.Long() {
 		t.Run("without ids", func(t *testing.T) { publishThroughFaults(t, byNothing) })
@@ -85,7 +91,9 @@ func publishThroughFaults(t *testing.T, by recognition) *insistent {
 	p.c.create(onceTopic, "archive", 2)
 	if by == byContent {
 		p.c.leveled()
-		p.c.must("topic", "create", onceTopic, "--dedupe", "content")
+		out, err := p.c.nsqctl("topic", "create", onceTopic, "--dedupe", "content")
+		require.NoError(t, err, out)
+		require.Contains(t, out, "dedupe by content within 2m0s")
 		p.c.until("the option at all brokers", func() bool {
 			return !slices.ContainsFunc(p.c.Brokers, func(b devcluster.Broker) bool {
 				var v edge.ClusterView

@@ -79,14 +79,16 @@ func (c *producer) next() {
 // for a leader that lost some of the window refuses others.
 const lastPuts = 1 << 32
 
-// newPut makes a put of 1 to 5 messages with unique bodies.
+// newPut makes a put of 1 to 5 messages with unique bodies. Half of the puts with ids have one for all of
+// their messages.
 func (w *world) newPut(r *rand.Rand, part int, id ident.RequestID) *put {
 	b, p := queue.NewDraft(64), &put{part: part, identified: id.N%2 == 1 && id.Producer < lastPuts}
+	whole := id.N%4 == 3
 	for i := range 1 + r.IntN(5)*r.IntN(2) {
 		p.bodies = append(p.bodies, fmt.Sprintf("%d/%d/%d%*s", id.Producer, id.N, i, r.IntN(40), ""))
 		m := queue.Message{DeliverAt: w.later(r), Body: []byte(p.bodies[i])}
-		if p.identified {
-			m.Identity = queue.IdentityOf(m.Body)
+		if p.identified && (i == 0 || !whole) {
+			m.Identity, m.Whole = queue.IdentityOf(m.Body), whole
 		}
 		_ = b.AddMessage(m) // it has no header
 	}

@@ -1,0 +1,162 @@
+package protocol_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// frameBytes reads one frame as it is on the wire. The time of a message is 0 in the result.
+func (c *client) frameBytes() string {
+	c.t.Helper()
+	var head [8]byte
+	_, err := io.ReadFull(c.r, head[:])
+	require.NoError(c.t, err)
+	data := make([]byte, binary.BigEndian.Uint32(head[:])-4)
+	_, err = io.ReadFull(c.r, data)
+	require.NoError(c.t, err)
+	if head[7] == 2 {
+		require.NotZero(c.t, binary.BigEndian.Uint64(data))
+		clear(data[:8])
+	}
+	return string(head[:]) + string(data)
+}
+
+// TestGoldenExtendedFrames: the bytes of every extended command, of its answer, and of the message
+// as each kind of consumer receives it. Clients in other languages have the same bytes.
+func TestGoldenExtendedFrames(t *testing.T) {
+	const (
+		ok     = "\x00\x00\x00\x06\x00\x00\x00\x00OK"
+		noTime = "\x00\x00\x00\x00\x00\x00\x00\x00"
+		first  = "\x00\x01" // attempts
+	)
+	traced := func(id, trace, sequence, size byte) string {
+		return "\x00\x00\x00\x22\x00\x00\x00\x00OK" +
+			"\x00\x00\x00\x00\x00\x00\x00" + string([]byte{id}) + "\x00\x00\x00\x00\x00\x00\x00" + string([]byte{trace}) +
+			"\x00\x00\x00\x00\x00\x00\x00" + string([]byte{sequence}) + "\x00\x00\x00" + string([]byte{size})
+	}
+	b := newBroker(t)
+	consumers := map[string]*client{}
+	for name, subscribe := range map[string]string{
+		"stock":    "SUB t stock\nRDY 9\n",
+		"extended": "IDENTIFY\n\x00\x00\x00\x17{\"extend_support\":true}SUB t extended\nRDY 9\n",
+		"advanced": "IDENTIFY\n\x00\x00\x00\x17{\"extend_support\":true}SUB_ADVANCED t advanced msgcount:0\nRDY 9\n",
+		"position": "SUB_ADVANCED t position\nRDY 9\n",
+		"ordered":  "IDENTIFY\n\x00\x00\x00\x17{\"extend_support\":true}SUB_ORDERED t ordered\nRDY 1\n",
+	} {
+		c := b.dial()
+		c.send(subscribe)
+		for range 1 + strings.Count(subscribe, "IDENTIFY") {
+			require.Equal(t, ok, c.frameBytes(), name)
+		}
+		consumers[name] = c
+	}
+	id := func(n int) string { return fmt.Sprintf("%016x", n) }
+	at := func(sequence, size byte) string {
+		return "\x00\x00\x00\x00\x00\x00\x00" + string([]byte{sequence}) + "\x00\x00\x00" + string([]byte{size})
+	}
+	p := b.dial()
+	for i, x := range []struct {
+		name, command, answer string
+		messages              map[string]string // the part between the id and the end of each message
+	}{
+		{"PUB_EXT with headers", "PUB_EXT t\n\x00\x00\x00\x0e\x00\x0a{\"k\":\"ü\"}hi", ok, map[string]string{
+			"stock": "hi", "extended": "\x04\x00\x0a{\"k\":\"ü\"}hi", "advanced": "\x04\x00\x0a{\"k\":\"ü\"}" + at(0, 2) + "hi",
+			"position": at(0, 2) + "hi", "ordered": "\x04\x00\x16{\"##epoch\":1,\"k\":\"ü\"}" + at(0, 2) + "hi",
+		}},
+		{"PUB_EXT without headers", "PUB_EXT t\n\x00\x00\x00\x04\x00\x00hi", ok, map[string]string{
+			"stock": "hi", "extended": "\x00hi", "advanced": "\x00" + at(1, 2) + "hi",
+			"position": at(1, 2) + "hi", "ordered": "\x04\x00\x0d{\"##epoch\":1}" + at(1, 2) + "hi",
+		}},
+		{"PUB_EXT with a trace id", "PUB_EXT t\n\x00\x00\x00\x16\x00\x12{\"##trace_id\":\"7\"}hi", traced(3, 7, 2, 2), map[string]string{
+			"stock": "hi", "extended": "\x04\x00\x12{\"##trace_id\":\"7\"}hi", "advanced": "\x04\x00\x12{\"##trace_id\":\"7\"}" + at(2, 2) + "hi",
+			"position": at(2, 2) + "hi", "ordered": "\x04\x00\x1e{\"##epoch\":1,\"##trace_id\":\"7\"}" + at(2, 2) + "hi",
+		}},
+		{"PUB_TRACE", "PUB_TRACE t\n\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x00\x00\x08hi", traced(4, 8, 3, 2), map[string]string{
+			"stock": "hi", "extended": "\x04\x00\x12{\"##trace_id\":\"8\"}hi", "advanced": "\x04\x00\x12{\"##trace_id\":\"8\"}" + at(3, 2) + "hi",
+			"position": at(3, 2) + "hi", "ordered": "\x04\x00\x1e{\"##epoch\":1,\"##trace_id\":\"8\"}" + at(3, 2) + "hi",
+		}},
+		{"MPUB_EXT with a tag", "MPUB_EXT t\n\x00\x00\x00\x2f\x00\x00\x00\x01\x00\x00\x00\x27\x00\x23{\"##client_dispatch_tag\":\"a\",\"n\":1}hi", ok, map[string]string{
+			"stock": "hi", "extended": "\x04\x00\x23{\"##client_dispatch_tag\":\"a\",\"n\":1}hi",
+			"advanced": "\x04\x00\x23{\"##client_dispatch_tag\":\"a\",\"n\":1}" + at(4, 2) + "hi",
+			"position": at(4, 2) + "hi", "ordered": "\x04\x00\x2f{\"##epoch\":1,\"##client_dispatch_tag\":\"a\",\"n\":1}" + at(4, 2) + "hi",
+		}},
+		{"MPUB_TRACE", "MPUB_TRACE t\n\x00\x00\x00\x12\x00\x00\x00\x01\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x00\x00\x09hi", traced(6, 0, 5, 2), map[string]string{
+			"stock": "hi", "extended": "\x04\x00\x12{\"##trace_id\":\"9\"}hi", "advanced": "\x04\x00\x12{\"##trace_id\":\"9\"}" + at(5, 2) + "hi",
+			"position": at(5, 2) + "hi", "ordered": "\x04\x00\x1e{\"##epoch\":1,\"##trace_id\":\"9\"}" + at(5, 2) + "hi",
+		}},
+	} {
+		p.send(x.command)
+		require.Equal(t, x.answer, p.frameBytes(), x.name)
+		for who, want := range x.messages {
+			message := noTime + first + id(i+1) + want
+			length := binary.BigEndian.AppendUint32(nil, uint32(4+len(message)))
+			c := consumers[who]
+			require.Equal(t, string(length)+"\x00\x00\x00\x02"+message, c.frameBytes(), "%s, %s", x.name, who)
+			if who == "ordered" {
+				c.send("FIN " + id(i+1) + "\n")
+			}
+		}
+	}
+}
+
+// filtering is a cluster whose channels have one filter.
+type filtering struct {
+	edge.Subscribers
+	has string
+}
+
+func (f *filtering) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
+	if r.Filter != "" && r.Filter != f.has {
+		return nil, fmt.Errorf("%w %q but %q", edge.ErrFilter, r.Filter, f.has)
+	}
+	return f.Subscribers.Subscribe(ctx, r)
+}
+
+// TestFiltersOfTheFork: the filter of a client is mapped to that of a channel. A client may consume
+// a channel that has it; any other SUB is refused, and the connection stays.
+func TestFiltersOfTheFork(t *testing.T) {
+	const hint = ": a filter is a setting of the channel (nsqctl channel policy t ch --filter …)"
+	for identify, want := range map[string]string{
+		`{"desired_tag":"blue"}`: "tag=blue",
+		`{"ext_filter":{"type":1,"filter_ext_key":"region","filter_data":"eu"}}`:                                         "header:region=eu",
+		`{"ext_filter":{"type":1,"filter_ext_key":"##client_dispatch_tag","filter_data":"blue"}}`:                        "tag=blue",
+		`{"ext_filter":{"type":1,"inverse":true,"filter_ext_key":"region","filter_data":"eu"}}`:                          "!header:region=eu",
+		`{"ext_filter":{"type":2,"filter_ext_key":"region","filter_data":"^eu|us"}}`:                                     "header:region~=^eu|us",
+		`{"ext_filter":{"type":3,"filter_ext_key":"region","filter_data":"eu-*"}}`:                                       "header:region*=eu-*",
+		`{"ext_filter":{"type":3,"filter_ext_key":"region","filter_data":"eu-[ab]"}}`:                                    "!E_EXT_NOT_SUPPORT SUB ext_filter with a glob of other characters than * and ? is not supported",
+		`{"ext_filter":{"type":4,"filter_ext_key":"any","filter_data_list":[{"filter_ext_key":"a","filter_data":"b"}]}}`: "!E_EXT_NOT_SUPPORT SUB ext_filter of several conditions is not supported: a filter is one condition",
+		`{"desired_tag":"a","ext_filter":{"type":1}}`:                                                                    "!E_EXT_NOT_SUPPORT SUB desired_tag and ext_filter together are not supported: a filter is one condition",
+	} {
+		f := &filtering{has: want}
+		b := newBroker(t, func(s *setup) { f.Subscribers, s.backend.Subscribers = s.backend.Subscribers, f })
+		c := b.dial()
+		c.identify(identify)
+		if want[0] == '!' && want[1] == 'E' {
+			c.send("SUB t ch\n")
+			c.error(want[1:])
+			c.publish("t", "the connection stays")
+			continue
+		}
+		c.subscribe("t", "ch", "1")
+
+		other := b.dial()
+		f.has = "tag=red"
+		other.identify(identify)
+		other.send("SUB t ch\n")
+		other.error(fmt.Sprintf("E_EXT_NOT_SUPPORT SUB the channel does not have the filter %q but %q%s", want, "tag=red", hint))
+		other.publish("t", "the connection stays")
+		f.has = want
+		other.subscribe("t", "ch", "1") // another try, as after the policy was set
+	}
+	reply := newBroker(t).dial().identify(`{"feature_negotiation":true,"desired_tag":"blue"}`)
+	require.Contains(t, reply, `"desired_tag":"blue"`)
+	require.NotContains(t, newBroker(t).dial().identify(`{"feature_negotiation":true}`), "desired_tag")
+}

@@ -1,0 +1,182 @@
+package filter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxText bounds the text of a filter in bytes.
+	MaxText = 512
+	// MaxValue bounds the values that a filter reads in bytes.
+	MaxValue = 1024
+	// maxProgram bounds the instructions of a regular expression. A match takes at most
+	// MaxValue × maxProgram steps.
+	maxProgram = 200
+	// maxStars bounds the runs of a glob.
+	maxStars = 8
+)
+
+// TagHeader is the header that holds the tag of a message. The name is that of the replicated fork
+// of NSQ, whose clients set it.
+const TagHeader = "##client_dispatch_tag"
+
+const (
+	tagPrefix    = "tag"
+	headerPrefix = "header:"
+)
+
+// Filter is one condition on one header.
+type Filter struct {
+	text     string
+	name     string
+	quoted   []byte // the name as JSON writes it; nil: JSON may write it in several ways
+	value    string
+	kind     kind
+	opposite bool
+	re       *regexp.Regexp
+}
+
+type kind byte
+
+// The byte before the equals sign.
+const (
+	equals  kind = '='
+	prefix  kind = '^'
+	glob    kind = '*'
+	regular kind = '~'
+)
+
+// Parse reads the text of a filter. The text "" is no filter: it gives nil.
+func Parse(text string) (*Filter, error) {
+	if text == "" {
+		return nil, nil
+	}
+	f := &Filter{text: text}
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("filter: %d bytes, at most %d", len(text), MaxText)
+	}
+	if !utf8.ValidString(text) {
+		return nil, errors.New("filter: the text is not UTF-8")
+	}
+	rest, opposite := strings.CutPrefix(text, "!")
+	f.opposite = opposite
+	left, value, ok := strings.Cut(rest, "=")
+	if !ok || left == "" {
+		return nil, fmt.Errorf("filter: %q has no condition: write tag=VALUE or header:NAME=VALUE", text)
+	}
+	f.kind, f.value = equals, value
+	switch last := kind(left[len(left)-1]); last {
+	case prefix, glob, regular:
+		f.kind, left = last, left[:len(left)-1]
+	}
+	name, isHeader := strings.CutPrefix(left, headerPrefix)
+	switch {
+	case left == tagPrefix:
+		f.name = TagHeader
+	case isHeader && name != "":
+		f.name = name
+	default:
+		return nil, fmt.Errorf("filter: %q names neither tag nor header:NAME", text)
+	}
+	if plain([]byte(f.name)) {
+		f.quoted = []byte(`"` + f.name + `"`)
+	}
+	return f, f.compile()
+}
+
+// compile checks the value and prepares it.
+func (f *Filter) compile() (err error) {
+	switch f.kind {
+	case equals:
+		return nil
+	case prefix:
+		if f.value == "" {
+			return errors.New("filter: the prefix is empty")
+		}
+	case glob:
+		if n := strings.Count(f.value, "*"); n > maxStars {
+			return fmt.Errorf("filter: the glob has %d wildcards *, at most %d", n, maxStars)
+		}
+	case regular:
+		parsed, err := syntax.Parse(f.value, syntax.Perl)
+		if err != nil {
+			return fmt.Errorf("filter: the regular expression cannot be read: %w", err)
+		}
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			return fmt.Errorf("filter: the regular expression cannot be compiled: %w", err)
+		}
+		if n := len(program.Inst); n > maxProgram {
+			return fmt.Errorf("filter: the regular expression has %d instructions, at most %d", n, maxProgram)
+		}
+		if f.re, err = regexp.Compile(f.value); err != nil {
+			return fmt.Errorf("filter: the regular expression cannot be compiled: %w", err)
+		}
+	}
+	return nil
+}
+
+// String is the text that Parse has read.
+func (f *Filter) String() string {
+	if f == nil {
+		return ""
+	}
+	return f.text
+}
+
+// Match reports whether a message with this header, a JSON object or nothing, is to be delivered.
+// It allocates only for values with escapes.
+func (f *Filter) Match(header []byte) bool {
+	return f.meets(header) != f.opposite
+}
+
+// meets reports whether the condition holds, without regard to opposite.
+func (f *Filter) meets(header []byte) bool {
+	if len(header) == 0 || f.quoted != nil && !bytes.Contains(header, f.quoted) && bytes.IndexByte(header, '\\') < 0 {
+		return false // the common case: the message does not have the header
+	}
+	value, ok := lookup(header, f.name)
+	if !ok || len(value) > MaxValue {
+		return false
+	}
+	switch f.kind {
+	case prefix:
+		return bytes.HasPrefix(value, []byte(f.value))
+	case glob:
+		return matchGlob(f.value, value)
+	case regular:
+		return f.re.Match(value)
+	}
+	return string(value) == f.value
+}
+
+// matchGlob matches a pattern of *, ? and plain characters. After a mismatch only the last * takes
+// one character more: the cost is at most the product of the lengths.
+func matchGlob(pattern string, value []byte) bool {
+	p, v, star, after := 0, 0, -1, 0
+	for v < len(value) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, after = p, v
+			p++
+		case p < len(pattern) && pattern[p] == '?':
+			_, n := utf8.DecodeRune(value[v:])
+			p, v = p+1, v+n
+		case p < len(pattern) && pattern[p] == value[v]:
+			p, v = p+1, v+1
+		case star >= 0:
+			_, n := utf8.DecodeRune(value[after:])
+			after += n
+			p, v = star+1, after
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

@@ -1,0 +1,84 @@
+package nsqd
+
+import (
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// The filter of a channel decides about a message when the channel reads it: before its first
+// delivery, and again before each redelivery. A message that the filter rejects is finished for the
+// channel, like one that a consumer has finished: the finish is replicated, and a seek back brings
+// the message again. The filter runs without the channel's lock, because a regular expression over
+// long values takes milliseconds for a window of messages.
+
+// skipMessages bounds the messages that one Pull or Reap reads without a message to deliver. The
+// caller of Pull holds up the heartbeats of its client meanwhile.
+const skipMessages = 1 << 15
+
+// setFilterLocked puts the filter of a new policy into force. Messages that were read and not
+// delivered are read again. A filter that this build cannot read rejects nothing, so that no message
+// is finished by mistake.
+func (c *Channel) setFilterLocked(text string) {
+	if text == c.filter.String() {
+		return
+	}
+	f, err := filter.Parse(text)
+	if err != nil {
+		c.p.report(c.name, "the channel's filter cannot be read; the channel delivers all messages until a new filter is set (nsqctl channel policy)", err)
+	}
+	c.filter = f
+	c.releaseLocked(&c.ahead)
+	c.releaseLocked(&c.redelivery)
+	c.prescanned = c.fetched // a delayed message that the former filter rejected may be deferred now
+}
+
+// reject returns the messages of a read that the filter rejects, as ranges: one range for each run
+// of messages without a gap.
+func reject(f *filter.Filter, read []queue.Message) (spans []cursor.Span) {
+	if f == nil {
+		return nil
+	}
+	for i := range read {
+		m := &read[i]
+		if f.Match(m.Header) {
+			continue
+		}
+		if last := len(spans) - 1; last >= 0 && spans[last].To == m.Seq {
+			spans[last].To++
+			continue
+		}
+		spans = append(spans, cursor.Span{From: m.Seq, To: m.Seq + 1})
+	}
+	return spans
+}
+
+// settleRejectedLocked finishes the rejected messages of a read of new messages. Some of them may be
+// settled already.
+func (c *Channel) settleRejectedLocked(rejected []cursor.Span) {
+	before := c.cursor.SettledCount()
+	for _, s := range rejected {
+		if s.To = min(s.To, c.limit); s.From < s.To {
+			c.cursor.Settle(s)
+		}
+	}
+	if n := c.cursor.SettledCount() - before; n > 0 {
+		c.verbs.filtered.Add(n)
+		c.changedLocked()
+	}
+}
+
+// sequencesOf lists the messages of ranges; nil: there is none.
+func sequencesOf(spans []cursor.Span) map[ident.Sequence]struct{} {
+	var all map[ident.Sequence]struct{}
+	for _, s := range spans {
+		for seq := s.From; seq < s.To; seq++ {
+			if all == nil {
+				all = map[ident.Sequence]struct{}{}
+			}
+			all[seq] = struct{}{}
+		}
+	}
+	return all
+}
