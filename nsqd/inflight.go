@@ -1,6 +1,10 @@
 package nsqd
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
 
 // delivery is one delivery that is neither finished, requeued nor timed out.
 type delivery struct {
@@ -29,6 +33,14 @@ type inFlightSet struct {
 const maxFree = 4096
 
 func (f *inFlightSet) len() int { return len(f.bySeq) }
+
+// held is for how long the oldest delivery has been in flight.
+func (f *inFlightSet) held(now int64) (longest time.Duration) {
+	for _, x := range f.heap {
+		longest = max(longest, time.Duration(now-x.start))
+	}
+	return longest
+}
 
 // add puts a copy of v into flight and returns it.
 func (f *inFlightSet) add(v delivery) *delivery {

@@ -96,6 +96,7 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		Ordered:       c.ordered,
 		Lags:          c.cursor.Confirmed() < c.limit,
 		Oldest:        c.cursor.Confirmed(),
+		Held:          c.inFlight.held(now),
 	}, ask
 }
 

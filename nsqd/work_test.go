@@ -2,6 +2,7 @@ package nsqd
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -69,4 +70,17 @@ func TestLagOfAChannel(t *testing.T) {
 	require.NoError(t, c.Finish(s, 2, 1))
 	lags, _ = lag()
 	require.False(t, lags)
+
+	// The message comes back, and a consumer holds it: it is deferred, and late all the same.
+	held := func() time.Duration { return r.Stats("", false).Channels[0].Held }
+	require.Zero(t, held(), "nothing is in flight")
+	r.tick(1001)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Touch(s, 1))
+	r.clock.add(50_000 * nsPerMS)
+	lags, _ = lag()
+	require.False(t, lags)
+	require.Equal(t, 50*time.Second, held())
+	require.NoError(t, c.Finish(s, 1, 1))
+	require.Zero(t, held())
 }

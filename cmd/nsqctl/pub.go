@@ -33,8 +33,9 @@ it prints the number of published messages and ends with 1.
 
 A put that a broker refuses for now ("not stored"), and a put whose outcome is
 unknown ("in doubt", or no answer within --timeout), is retried for the time of
---retry; stderr has the reasons. A put in doubt may then be stored twice; pub
-counts and reports these. A put that every broker would refuse, such as a message
+--retry; stderr has the reasons. A put in doubt may then be stored twice, unless
+the topic recognises content (nsqctl topic create --dedupe content); pub counts
+and reports these. A put that every broker would refuse, such as a message
 that is too large, is not retried. If a broker does not answer, or is not ready,
 pub uses the next address.
 

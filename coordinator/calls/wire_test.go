@@ -103,7 +103,7 @@ func TestConversionsKeepTheFields(t *testing.T) {
 		}},
 	}}
 	wholeBut(t, want[0], "Inherited")
-	wholeBut(t, want[0].Channels[0], "Inherited", "Clients", "Lags", "Oldest")
+	wholeBut(t, want[0].Channels[0], "Inherited", "Clients", "Lags", "Oldest", "Held")
 	require.Equal(t, want, EdgeStats(StatsOf(want)))
 
 	p := edge.Peeked{Start: 1, End: 2, Next: 3, Messages: []edge.PeekedMessage{{

@@ -44,16 +44,17 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 }
 
 // lag is the age of the oldest message that a channel has neither finished nor deferred, by the
-// index of the log: no message is read.
+// index of the log: no message is read. A message that came back (a requeue, a timeout, a consumer
+// that left) is deferred from then on; while a consumer holds it again, the time of that counts.
 func (i *Inspector) lag(p *engine.Partition, c edge.ChannelStats, now time.Time) time.Duration {
 	if !c.Lags {
-		return 0
+		return c.Held
 	}
 	r, ok := p.Store().Index().AtSequence(c.Oldest)
 	if !ok {
-		return 0
+		return c.Held
 	}
-	return max(now.Sub(time.UnixMilli(r.TimeMS)), 0) // clocks of brokers differ
+	return max(now.Sub(time.UnixMilli(r.TimeMS)), c.Held) // clocks of brokers differ
 }
 
 // topicRows gathers the rows of a scrape by topic.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,12 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
@@ -519,4 +522,33 @@ func TestSlowBroker(t *testing.T) {
 		time.Sleep(2 * console.DefaultStep)
 		require.Equal(t, []any{nil, 0.0, 0.0}, behind(), "it is over")
 	})
+}
+
+// TestAuditOfATopic: the actions on one topic, or on one broker, by the arguments of the requests.
+func TestAuditOfATopic(t *testing.T) {
+	w := newWorld()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	audit := guard.New(guard.Options{Log: log}).Audit
+	for _, e := range []guard.Entry{
+		{Action: "POST /topic/delete", Detail: "topic=old", Identity: "alice"},
+		{Action: "POST /channel/seek", Detail: "channel=old&topic=orders", Identity: "root"},
+		{Action: "POST /v1/broker/drain", Detail: "node=n2", Identity: "root"},
+	} {
+		e.Time, e.Result = time.Now(), guard.ResultOK
+		audit.Note(e)
+	}
+	w.consoles["n3"] = console.New(console.Options{Cluster: broker{w, "n3"}, Events: w.events["n3"], Audit: audit})
+	texts := func(of console.EventsOf) (out []string) {
+		of.Audit = true
+		for _, e := range w.consoles["n1"].Events(t.Context(), of).Events {
+			out = append(out, e.Topic+": "+e.Text)
+		}
+		return out
+	}
+	require.Len(t, texts(console.EventsOf{}), 3)
+	require.Equal(t, []string{"old: alice: POST /topic/delete topic=old"}, texts(console.EventsOf{Topic: "old"}))
+	require.Equal(t, []string{": root: POST /v1/broker/drain node=n2"}, texts(console.EventsOf{Broker: "n2"}))
+	number := uint16(0)
+	require.Empty(t, texts(console.EventsOf{Topic: "old", Partition: &number}))
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -55,11 +56,12 @@ func (c *Console) ownEvents(q question) noted {
 		}
 		return true
 	})
-	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.Topic != "" || q.Broker != "" {
+	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.OnePart {
 		return n
 	}
 	for _, e := range c.o.Audit.Entries() {
-		if e.Time.After(since) {
+		about, _ := url.ParseQuery(e.Detail) // of a command: nothing
+		if e.Time.After(since) && (q.Topic == "" || about.Get("topic") == q.Topic) && (q.Broker == "" || about.Get("node") == q.Broker) {
 			n.Audit = append(n.Audit, e)
 		}
 	}
@@ -221,8 +223,9 @@ func auditEvent(n ident.Node, a *guard.Entry) Event {
 		state = "degraded"
 	}
 	text := strings.TrimSpace(fmt.Sprintf("%s: %s %s", a.Identity, a.Action, a.Detail))
+	about, _ := url.ParseQuery(a.Detail)
 	return Event{
-		TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
+		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
 		Partition: -1, Count: 1 + a.Omitted, Identity: a.Identity, Remote: a.Remote, Result: a.Result,
 	}
 }

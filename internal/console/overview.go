@@ -18,7 +18,8 @@ import (
 const (
 	// maxWhere bounds the places of an alarm or an event.
 	maxWhere = 20
-	// maxBehind is how many channels an overview names, each at least behindFrom behind.
+	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without
+	// consumers.
 	maxBehind  = 3
 	behindFrom = 1.0
 	// maxChanges bounds the events of an overview.
@@ -165,7 +166,8 @@ func worse(w *Worst, n ident.Node, v *float64) *Worst {
 func behind(channels []Channel) []Behind {
 	late := []*Channel{}
 	for i := range channels {
-		if channels[i].LagSeconds >= behindFrom {
+		c := &channels[i]
+		if c.LagSeconds >= behindFrom || c.Depth > 0 && c.Clients == 0 { // messages that came back have no lag
 			late = append(late, &channels[i])
 		}
 	}

@@ -1,6 +1,10 @@
 package edge
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
 
 // TopicStats is one topic of /stats?format=json, in NSQ's field order.
 // MessageCount counts since the topic was made. MessageBytes are the bodies that this
@@ -45,6 +49,8 @@ type ChannelStats struct {
 	// them. Both are of one partition.
 	Lags   bool           `json:"-"`
 	Oldest ident.Sequence `json:"-"`
+	// Held is for how long a client has held a message in flight, the longest.
+	Held time.Duration `json:"-"`
 }
 
 // E2ELatency is never omitted: nsqadmin dereferences it.

@@ -65,7 +65,7 @@ var table = []Section{
 		{"channel_depth", KindGauge, byChannel, "Messages that wait for delivery in the partitions led by this broker: neither in flight, nor deferred, nor finished."},
 		{"channel_in_flight", KindGauge, byChannel, "Messages that were delivered and not finished, requeued or timed out yet, in the partitions led by this broker."},
 		{"channel_deferred", KindGauge, byChannel, "Messages that wait for the end of a delay, in the partitions led by this broker."},
-		{"channel_lag_seconds", KindGauge, byChannel, "Age of the oldest message that the channel has neither finished nor deferred, in the partitions led by this broker; 0 if there is none. It grows while a consumer is stuck, and without any consumer."},
+		{"channel_lag_seconds", KindGauge, byChannel, "Age of the oldest message that the channel has neither finished nor deferred, or the time for which a consumer has held a message, in the partitions led by this broker; 0 if there is none. It grows while a consumer is stuck, and without any consumer."},
 		{"channel_clients", KindGauge, byChannel, "Connected consumers; each broker that leads a partition of the topic counts them, so the largest value is the number."},
 		{"channel_paused", KindGauge, byChannel, "1 if the channel is paused, so that it delivers nothing."},
 		{"channel_requeued_total", KindCounter, byChannel, "Messages that consumers requeued (REQ) in partitions led by this broker."},

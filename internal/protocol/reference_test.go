@@ -91,7 +91,8 @@ fields; it refuses a value of another form with ` + "`E_INVALID_JSON_HEADER`" + 
 | ` + "`##epoch`" + ` | refused | the broker gives it to consumers of ` + "`SUB_ORDERED`" + `: a fencing token, which never falls for one partition |
 
 A consumer that sends ` + "`\"extend_support\": true`" + ` with IDENTIFY finds the header in each message, behind the id: one byte with its kind (0: none; 4: JSON), then, for JSON,
-its length (2 bytes) and the header. Others receive the body alone. ` + "`desired_tag` and `ext_filter`" + ` of the fork are refused.
+its length (2 bytes) and the header. Others receive the body alone. ` + "`desired_tag` and `ext_filter`" + ` of the fork name the filter that the
+channel must have: [headers and filters](../guide/headers-and-filters.md).
 
 ## Positions
 
@@ -179,7 +180,7 @@ var remedies = map[outcome.Class]string{
 	outcome.ClassRetryHere:      "nothing is stored: repeat it later",
 	outcome.ClassRetryElsewhere: "nothing is stored: repeat it, at another broker",
 	outcome.ClassDefinite:       "nothing is stored: a repeat does not help",
-	outcome.ClassInDoubt:        "it may be stored: a repeat may store it twice",
+	outcome.ClassInDoubt:        "it may be stored: a repeat may store it twice, but not of messages that are recognised",
 	outcome.ClassRolledBack:     "nothing is stored, for good: repeat it",
 }
 
