@@ -94,6 +94,7 @@ func TestImage(t *testing.T) {
 		sh(t, "", fmt.Sprintf("%s run -d --name %s --network ns:/run/netns/%s --memory 512m --read-only --cap-drop ALL --security-opt no-new-privileges %s -v %s:/var/lib/lockstep %s --node-name=n1 --broadcast-address=%s --insecure-clients --insecure-http",
 			p, broker, n.namespace(0), limits, broker, name, addressOf(0, 0)))
 		eventually(t, "is well", p+" healthcheck run "+broker)
+		eventually(t, "serves", p+" exec "+broker+" nsqctl health --ready")
 	}
 	run()
 	api := "curl -sS --fail-with-body http://" + addressOf(0, 0) + ":4151"

@@ -20,7 +20,7 @@ until_ok() {
 	done
 }
 property() { on "systemctl show -P $1 nsqd"; }
-well='nsqctl health'
+well='nsqctl health --ready'
 
 step lintian
 lintian --allow-root --fail-on warning,error "$old"

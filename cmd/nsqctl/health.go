@@ -17,6 +17,7 @@ const healthTextMax = 4096
 func newHealth(t *target) *cobra.Command {
 	var url string
 	var timeout time.Duration
+	var ready bool
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "probe one broker: exit code 0 if it is healthy, else 1",
@@ -26,11 +27,15 @@ else with 1 and the reason. It is for supervisors of images without a shell:
 and reaches the other brokers. The HTTP port answers probes without TLS, also of
 a broker that requires TLS.`,
 		Example: `  nsqctl health
+  nsqctl health --ready
   nsqctl health --url http://127.0.0.1:4151/readyz --timeout 2s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
+			if ready {
+				url = "http://" + httpAddress + "/readyz"
+			}
 			text, err := probe(ctx, t.HTTP, url)
 			if err == nil {
 				fmt.Fprintln(cmd.OutOrStdout(), text)
@@ -39,6 +44,8 @@ a broker that requires TLS.`,
 		},
 	}
 	cmd.Flags().StringVar(&url, "url", "http://"+httpAddress+"/healthz", "URL of the probe: /healthz or /readyz of the broker")
+	cmd.Flags().BoolVar(&ready, "ready", false, "probe /readyz of the broker on this machine, at "+httpAddress)
+	cmd.MarkFlagsMutuallyExclusive("url", "ready")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "longest wait for the answer")
 	return cmd
 }
