@@ -30,7 +30,7 @@ func (b *Broker) Stats() edge.Stats { return inspect.Summed{Inspector: b.inspect
 // Do carries out an administrative operation (edge.Admin).
 func (b *Broker) Do(ctx context.Context, op edge.Operation) error { return b.admin.Do(ctx, op) }
 
-// Plan tells what an operation on the placement would change (edge.Planner).
+// Plan reports the changes that an operation on the placement would make (edge.Planner).
 func (b *Broker) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) {
 	return b.admin.Moves.Plan(ctx, op)
 }

@@ -18,7 +18,7 @@ type history struct {
 	topics     map[string]ident.TopicID
 }
 
-// noteHistory keeps what a change of the metadata did as events. The first change, which is the whole
+// noteHistory records a change of the metadata as events. The first change, which is the whole
 // state, is none.
 func (b *Broker) noteHistory(touched catalog.Touched) {
 	if b.o.Events == nil {

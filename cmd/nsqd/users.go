@@ -80,7 +80,7 @@ func (p *process) warnOfStrangers() {
 	}
 }
 
-// browsers knows the names that this broker goes by.
+// browsers holds the names that this broker goes by.
 func (p *process) browsers() *guard.Browsers {
 	names := append([]string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}, p.o.HTTPAllowedHost...)
 	return guard.NewBrowsers(names...)

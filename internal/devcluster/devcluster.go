@@ -371,7 +371,7 @@ func (c *Cluster) Look() (ended []Ended, started []Broker, err error) {
 	return ended, started, nil
 }
 
-// reap notes by pid how the brokers of this process ended that have ended.
+// reap records, by pid, how the brokers that this process started have ended.
 func (c *Cluster) reap(states map[int]string) {
 	for name, cmd := range c.running {
 		if pid := cmd.Process.Pid; !alive(pid) {

@@ -16,7 +16,7 @@ const anyNode = "*"
 // another one.
 var ErrName = errors.New("not the certificate of the broker")
 
-// Names knows the names in the certificates of brokers.
+// Names holds the names in the certificates of brokers.
 type Names struct {
 	prefix, suffix string
 	mu             struct {

@@ -102,7 +102,7 @@ func (h *Handler) farewell(raw net.Conn, text string) {
 	}
 }
 
-// Refuse tells a client that there are too many connections, and closes raw within a few
+// Refuse notifies a client that there are too many connections, and closes raw within a few
 // seconds.
 func (h *Handler) Refuse(ctx context.Context, raw net.Conn, why string) {
 	defer func() { _ = raw.Close() }()

@@ -55,7 +55,7 @@ type Options struct {
 type TCPHandler interface {
 	// Serve handles one client until the client closes or ctx ends, and closes conn.
 	Serve(ctx context.Context, conn net.Conn)
-	// Refuse tells one client why it is not served, and closes conn.
+	// Refuse sends one client the reason why it is not served, and closes conn.
 	Refuse(ctx context.Context, conn net.Conn, why string)
 	// Stop ends all connections in order; it returns at the end of ctx at the latest.
 	Stop(ctx context.Context)

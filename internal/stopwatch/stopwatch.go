@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Stopwatch tells how long one operation at a time has been under way. Begin and End are
+// Stopwatch measures how long one operation at a time has been under way. Begin and End are
 // called by one goroutine at a time and read no clock, which would be 1 % of a journal
 // group that is not synced; Busy does, and is called by any goroutine. Nothing here waits.
 // Its zero value is ready.

@@ -1,7 +1,7 @@
 // Package history judges what clients of a cluster saw: which puts were
 // answered how, and which messages were delivered.
 //
-// It knows clients only: bodies, answers, message ids and the order of events
+// It is about clients only: bodies, answers, message ids and the order of events
 // at one client. It does not look into the brokers (equal replicas are checked
 // by `nsqctl check`), does not measure time, and does no I/O.
 //
