@@ -136,6 +136,9 @@ func policyArguments(name url.Values, p msgstream.Policy) url.Values {
 	if p.BackoffMS > 0 {
 		q.Set("retry_backoff", fmt.Sprintf("%dms,%g,%dms,%g", p.BackoffMS, p.BackoffFactor, p.BackoffMaxMS, p.BackoffJitter))
 	}
+	if p.Filter != "" {
+		q.Set("filter", p.Filter)
+	}
 	return q
 }
 

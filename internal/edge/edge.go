@@ -14,7 +14,6 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -43,6 +42,7 @@ var (
 	ErrChannelNotFound = outcome.ErrChannelNotFound
 	ErrInvalid         = outcome.ErrInvalid
 	ErrConflict        = outcome.ErrConflict
+	ErrFilter          = outcome.ErrFilter
 	ErrTooManyClients  = outcome.ErrTooManyClients
 	ErrRateLimited     = outcome.ErrRateLimited
 	ErrQuota           = outcome.ErrQuota
@@ -87,9 +87,6 @@ type PutResult struct {
 	// Sequence are those of the first time.
 	Duplicate bool
 }
-
-// ErrFilter means that a channel does not have the filter that a client requires.
-var ErrFilter = errors.New("the channel does not have the filter")
 
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte

@@ -74,6 +74,7 @@ type Policy struct {
 	BackoffFactor   float64 `json:"retry_backoff_factor"`
 	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
 	BackoffJitter   float64 `json:"retry_backoff_jitter"`
+	Filter          string  `json:"filter,omitempty"`
 }
 
 // Position is how far a channel was in one partition: every message below Confirmed was finished,

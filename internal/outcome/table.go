@@ -88,6 +88,9 @@ var (
 	// ErrConflict: the topic or channel exists with other settings. It is wrapped with the
 	// effective ones.
 	ErrConflict = errors.New("it exists with other settings")
+	// ErrFilter: the channel does not have the filter that a client requires. It is wrapped with
+	// both.
+	ErrFilter = errors.New("the channel does not have the filter")
 	// ErrTooManyClients: the channel has as many consumers here as are allowed.
 	ErrTooManyClients = errors.New("too many consumers")
 	// ErrQuota: the cluster, the topic or the user has as many topics, partitions or channels
@@ -144,6 +147,7 @@ var rows = []Row{
 	{Err: ErrChannelNotFound, Code: 61, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 404, Message: "CHANNEL_NOT_FOUND"}},
 	{Err: ErrInvalid, Code: 62, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 400}},
 	{Err: ErrConflict, Code: 65, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},
+	{Err: ErrFilter, Code: 67, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},
 	{Err: ErrTooManyClients, Code: 63, Class: ClassDefinite, Uses: OfRequests},
 	{Err: ErrQuota, Code: 66, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 403}, Label: LabelRefused},
 	{Err: ErrUnavailable, Code: 64, Class: ClassRetryHere, Uses: OfPuts | OfRequests, HTTP: retryLater, Label: LabelRefused},
