@@ -69,9 +69,10 @@ func TestExportImportGuide(t *testing.T) {
 	old, fresh := start(t, 1), start(t, 1)
 	old.create("orders", "billing", 3)
 	old.post(old.Brokers[0], "/channel/create", url.Values{"topic": {"orders"}, "channel": {"audit"}})
+	old.leveled()
 	policy := url.Values{"topic": {"orders"}, "channel": {"audit"}}
 	old.post(old.Brokers[0], "/v1/channel/policy", url.Values{
-		"topic": {"orders"}, "channel": {"audit"}, "max_attempts": {"7"}, "retry_backoff": {"2s,3,5m,0.5"}, "filter": {"!tag=none"},
+		"topic": {"orders"}, "channel": {"audit"}, "retry_backoff": {"2s,3,5m,0.5"}, "filter": {"!tag=none"},
 	})
 	const count = 3000
 	for i := range count / 100 {
@@ -125,7 +126,7 @@ func TestExportImportGuide(t *testing.T) {
 	var kept, copied edge.ChannelPolicy
 	require.NoError(t, clusters.Get(old.http, old.Brokers[0].HTTP, "/v1/channel/policy?"+policy.Encode(), &kept))
 	require.NoError(t, clusters.Get(fresh.http, fresh.Brokers[0].HTTP, "/v1/channel/policy?"+policy.Encode(), &copied))
-	require.Equal(t, edge.ChannelPolicy{MaxAttempts: 7, BackoffMS: 2000, BackoffFactor: 3, BackoffMaxMS: 300_000, BackoffJitter: 0.5, Filter: "!tag=none"}, kept)
+	require.Equal(t, edge.ChannelPolicy{BackoffMS: 2000, BackoffFactor: 3, BackoffMaxMS: 300_000, BackoffJitter: 0.5, Filter: "!tag=none"}, kept)
 	require.Equal(t, kept, copied)
 	before, after := old.peekAll("orders"), fresh.peekAll("orders")
 	var here []logged
