@@ -164,7 +164,9 @@ func refusesDamage(t *testing.T, g *guide) {
 	whole, err := os.ReadFile(name)
 	require.NoError(t, err)
 	altered := bytes.Clone(whole)
-	altered[len(altered)/2] ^= 4
+	body := bytes.Index(altered, []byte("m01500 "))
+	require.Positive(t, body)
+	altered[body] ^= 4
 	for want, b := range map[string][]byte{"must be": altered, "it is torn": whole[:len(whole)-70]} {
 		require.NoError(t, os.WriteFile(name, b, 0o600))
 		_, problems, err := g.run("import")
