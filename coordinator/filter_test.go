@@ -85,7 +85,9 @@ func TestFiltersThroughFailovers(t *testing.T) {
 		for _, times := range got {
 			again += times - 1
 		}
-		require.LessOrEqual(t, again, 40, "only messages in flight at a change of leader come again")
+		// A kill loses the finishes of the moment before it, at most those of the first quarter. Messages in
+		// flight at a change of leader come again, too.
+		require.LessOrEqual(t, again, n/4*2/3+2*10)
 		if ordered == "true" {
 			require.LessOrEqual(t, again, 2)
 		}
