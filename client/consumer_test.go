@@ -258,6 +258,40 @@ func TestAPlannedStop(t *testing.T) {
 	}
 }
 
+// slowly is a handler's error that takes its time until the outcome is made of it.
+type slowly struct{ until <-chan struct{} }
+
+func (slowly) Error() string { return "slowly" }
+
+func (e slowly) As(any) bool { <-e.until; return false }
+
+// TestAllOutcomesAreSentBeforeTheConnectionEnds: the last lease ends while the outcome of another
+// message is still to be sent.
+func TestAllOutcomesAreSentBeforeTheConnectionEnds(t *testing.T) {
+	f := fake(t)
+	c := open(t, Options{}, f)
+	until, started, release := make(chan struct{}), make(chan struct{}, 2), make(chan struct{})
+	r := consume(t, c, ConsumeOptions{}, func(_ context.Context, d *Delivery) error {
+		started <- struct{}{}
+		if string(d.Body) == "slow" {
+			return slowly{until}
+		}
+		<-release
+		return nil
+	})
+	f.publish("t", "", "slow")
+	f.publish("t", "", "fast")
+	<-started
+	<-started
+	f.announce()
+	close(release)
+	eventually(t, "the outcome of one", func() bool { return len(f.commands("FIN")) == 1 })
+	time.Sleep(50 * time.Millisecond) // the connection would end now
+	close(until)
+	eventually(t, "the outcome of the other", func() bool { return len(f.commands("REQ")) == 1 })
+	require.NoError(t, r.stop())
+}
+
 // TestFromAppliesOnce: a connection that breaks does not move the channel again.
 func TestFromAppliesOnce(t *testing.T) {
 	for want, from := range map[string]Position{"msgcount:0": FromSequence(0), "special:-1": Latest(), "timestamp:5": FromTime(time.Unix(5, 9))} {

@@ -23,6 +23,7 @@ type subscription struct {
 	mu struct {
 		sync.Mutex
 		held    map[string]*leased // by id
+		sending int                // leases that have ended, and whose outcome is not sent yet
 		unsent  int                // outcomes that found the connection ended
 		quiet   bool               // no message comes any more
 		drained chan struct{}      // closed when nothing is held or comes; nil while not waited for
@@ -194,13 +195,17 @@ func (s *subscription) run(ctx context.Context, d *Delivery, l *leased) {
 	if err != nil {
 		command = "REQ " + d.ID + " " + strconv.FormatInt(s.delay(err).Milliseconds(), 10) + "\n"
 	}
-	if !s.conn.queue([]byte(command), false) {
+	sent := s.conn.queue([]byte(command), false)
+	if !sent {
 		o.Observer.Refused(d.ID, "the connection has ended")
-		s.mu.Lock()
-		s.mu.unsent++
-		s.mu.Unlock()
 	}
-	s.settle()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.sending--
+	if !sent {
+		s.mu.unsent++
+	}
+	s.settleLocked()
 }
 
 // delay is how long a message waits after its handler's error.
@@ -211,8 +216,8 @@ func (s *subscription) delay(err error) time.Duration {
 	return max(0, s.r.o.RetryDelay)
 }
 
-// release ends the lease of a message whose handler has returned. It reports false if the
-// lease was over.
+// release ends the lease of a message whose handler has returned; its outcome is to be sent. It
+// reports false if the lease was over.
 func (s *subscription) release(id string, l *leased) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,18 +225,13 @@ func (s *subscription) release(id string, l *leased) bool {
 		return false
 	}
 	delete(s.mu.held, id)
+	s.mu.sending++
 	return true
 }
 
-// settle reports the end of the drain, behind the command of the last message.
-func (s *subscription) settle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settleLocked()
-}
-
+// settleLocked reports the end of the drain, behind the commands of all messages.
 func (s *subscription) settleLocked() {
-	if s.mu.drained != nil && s.mu.quiet && len(s.mu.held) == 0 {
+	if s.mu.drained != nil && s.mu.quiet && len(s.mu.held) == 0 && s.mu.sending == 0 {
 		close(s.mu.drained)
 		s.mu.drained = nil
 	}
