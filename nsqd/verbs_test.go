@@ -29,10 +29,10 @@ func TestAwaitTimeout(t *testing.T) {
 // The replicas do not get a late finish on an ordered channel: the message is delivered again with
 // its attempts.
 func TestLateOrderedFinishThatFails(t *testing.T) {
-	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
+	r, _, _ := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	n := r.failover()
-	c, _ = n.Channel("strict")
-	s = subscribe(t, c)
+	c, _ := n.Channel("strict")
+	s := subscribe(t, c)
 	n.rep.hold = true
 	require.NoError(t, c.Finish(s, 0, 1))
 	n.rep.answer(n.Partition, false)

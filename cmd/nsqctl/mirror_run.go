@@ -36,23 +36,23 @@ const (
 // mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
 type mirroring struct {
 	*mirrorCommand
-	first                      string
-	batch, rate, bytesRate     int
-	poll                       time.Duration
-	untilCaughtUp, noChannels  bool
-	metricsAddress             string
-	say                        *reporter
-	source                     string // its name
-	progress                   *mirrorProgress
-	links                      map[linkKey]*mirrorLink
-	linksMu                    sync.Mutex // the metrics read links
-	messageLimit, byteLimit    *rate.Limiter
-	failed                     chan error
-	running                    sync.WaitGroup
-	began, shownAt             time.Time
-	caughtUp                   int // polls in a row
-	puts                       context.Context
-	copied, skipped, positions atomic.Int64
+	first                     string
+	batch, rate, bytesRate    int
+	poll                      time.Duration
+	untilCaughtUp, noChannels bool
+	metricsAddress            string
+	say                       *reporter
+	source                    string // its name
+	progress                  *mirrorProgress
+	links                     map[linkKey]*mirrorLink
+	linksMu                   sync.Mutex // the metrics read links
+	messageLimit, byteLimit   *rate.Limiter
+	failed                    chan error
+	running                   sync.WaitGroup
+	began, shownAt            time.Time
+	caughtUp                  int // polls in a row
+	puts                      context.Context
+	positions                 atomic.Int64
 }
 
 // linkKey names a link.

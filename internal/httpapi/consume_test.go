@@ -99,7 +99,7 @@ func TestConsume(t *testing.T) {
 	require.Len(t, a.Messages, 3)
 	var receipts []string
 	for i, m := range a.Messages {
-		body := m.BodyBase64
+		var body string
 		if m.Body != nil {
 			body = *m.Body
 		} else {
