@@ -198,7 +198,7 @@ mutants-fast: ## each rule of the protocol removed once: check that its fastest 
 	$(GO) run ./internal/verify/mutants/cmd/mutants fast
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
-	LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
 
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)

@@ -31,6 +31,12 @@ const (
 	maxHeaderBytes = 16 << 10
 	// maxSocketPath is a length of a Unix socket's path that every system accepts.
 	maxSocketPath = 100
+	// raftPath takes one message of raft each, from members to which there is no stream at present.
+	raftPath = "/raft"
+	// raftTimeout bounds etcd's answer to such a message. etcd holds a forwarded proposal back until
+	// there is a leader, and the sender has four connections for votes and proposals together: held
+	// proposals would keep the votes back that make a leader.
+	raftTimeout = 500 * time.Millisecond
 	// etcdConnections is how many connections stay open between the port and etcd.
 	etcdConnections = 16
 )
@@ -142,6 +148,11 @@ func (f *front) started() {
 func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	switch etcd := f.etcd.Load(); {
 	case etcd != nil:
+		if r.Method == http.MethodPost && r.URL.Path == raftPath {
+			ctx, cancel := context.WithTimeout(r.Context(), raftTimeout)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
 		etcd.ServeHTTP(w, r)
 	case r.URL.Path == membersPath:
 		_, _ = w.Write([]byte("[]")) // builds without reports take this as: no directory yet
