@@ -179,14 +179,26 @@ func (p *process) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-look.C:
-			if err := p.holding.Check(); err != nil {
-				p.log.WithError(err).Error("the data path is GONE, stopping: acknowledged messages would be lost from now on")
+			if err := p.checkDataPath(); err != nil {
 				return err
 			}
 		case <-p.ended.done():
+			// A part that fails because the data path is gone often notices it before the next look.
+			if err := p.checkDataPath(); err != nil {
+				return errors.Join(err, p.ended.cause())
+			}
 			return p.ended.cause()
 		}
 	}
+}
+
+// checkDataPath logs and returns an error if the data path was removed.
+func (p *process) checkDataPath() error {
+	err := p.holding.Check()
+	if err != nil {
+		p.log.WithError(err).Error("the data path is GONE, stopping: acknowledged messages would be lost from now on")
+	}
+	return err
 }
 
 // watch ends the process at the first error of a part, during the start too.
