@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -374,11 +375,19 @@ func closedWithin(conn net.Conn, d time.Duration) bool {
 	return !errors.As(err, &slow) || !slow.Timeout()
 }
 
-// freePorts returns the first of ten free ports in a row.
+// portsTaken are the first ports of the brokers of this process that may still run: a broker
+// that is prepared does not listen yet, so that its ports look free to the next one.
+var portsTaken sync.Map
+
+// freePorts returns the first of ten free ports in a row, which no other test gets meanwhile.
 func freePorts(t testing.TB) int {
 	t.Helper()
 	for range 200 {
 		base := portsFrom + rand.IntN((portsTo-portsFrom)/portsPerBroker)*portsPerBroker
+		if _, taken := portsTaken.LoadOrStore(base, true); taken {
+			continue
+		}
+		t.Cleanup(func() { portsTaken.Delete(base) })
 		if allFree(base) {
 			return base
 		}
