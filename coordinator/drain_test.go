@@ -221,8 +221,10 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 		}
 	}
 	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: together} }})
-	c.leveled("n1", meta.LevelDrain)
 	names := slices.Sorted(maps.Keys(c.nodes))
+	for _, n := range names {
+		c.leveled(n, meta.LevelDrain)
+	}
 	errs := make([]error, len(names))
 	var asked sync.WaitGroup
 	for i, n := range names {
