@@ -165,6 +165,7 @@ func newBroker(t testing.TB, node ident.Node, change ...func(*Options)) *broker 
 		Listen:  l,
 		Handler: r,
 		Log:     log,
+		Times:   Times{Silent: env.Within(t, 500*time.Millisecond), Dead: env.Within(t, time.Second)},
 	}
 	for _, f := range change {
 		f(&o)

@@ -19,6 +19,19 @@ import (
 
 // The commands of this file print what the pages of the console show: the answers of /v1/console/….
 
+// look gets an answer of the console. done: it is printed already, as JSON. Otherwise silent, the part
+// of the answer with the brokers that gave none, has been named on standard error.
+func look(cmd *cobra.Command, t *target, path string, q url.Values, answer any, silent *[]console.Unreachable) (done bool, err error) {
+	if err := t.GetAny(cmd.Context(), path, q, answer); err != nil {
+		return false, err
+	}
+	if t.output == "json" {
+		return true, printJSON(cmd.OutOrStdout(), answer)
+	}
+	warnSilent(cmd, *silent)
+	return false, nil
+}
+
 // warnSilent names the brokers whose part is missing.
 func warnSilent(cmd *cobra.Command, list []console.Unreachable) {
 	for _, u := range list {
@@ -50,13 +63,9 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 				}
 			}
 			var v console.Events
-			if err := t.GetAny(cmd.Context(), "/v1/console/events", q, &v); err != nil {
+			if done, err := look(cmd, t, "/v1/console/events", q, &v, &v.Unreachable); done || err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v)
-			}
-			warnSilent(cmd, v.Unreachable)
 			if !v.Complete {
 				fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
 			}
@@ -99,13 +108,9 @@ A broker that does not answer has unknown numbers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v console.Brokers
-			if err := t.GetAny(cmd.Context(), "/v1/console/brokers", nil, &v); err != nil {
+			if done, err := look(cmd, t, "/v1/console/brokers", nil, &v, &v.Unreachable); done || err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v)
-			}
-			warnSilent(cmd, v.Unreachable)
 			return printBrokers(cmd.OutOrStdout(), v.Brokers)
 		},
 	}
@@ -220,13 +225,9 @@ message that is neither finished nor deferred.`,
 				q.Set("topic", args[0])
 			}
 			var v console.Channels
-			if err := t.GetAny(cmd.Context(), "/v1/console/channels", q, &v); err != nil {
+			if done, err := look(cmd, t, "/v1/console/channels", q, &v, &v.Unreachable); done || err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v)
-			}
-			warnSilent(cmd, v.Unreachable)
 			return printChannels(cmd.OutOrStdout(), v)
 		},
 	}
@@ -264,13 +265,9 @@ func newChannelDescribe(t *target) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var d console.ChannelDetail
-			if err := t.GetAny(cmd.Context(), "/v1/console/channel", channelArgs(args), &d); err != nil {
+			if done, err := look(cmd, t, "/v1/console/channel", channelArgs(args), &d, &d.Unreachable); done || err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			warnSilent(cmd, d.Unreachable)
 			return printChannel(cmd.OutOrStdout(), d)
 		},
 	}
@@ -307,13 +304,9 @@ func printChannel(out io.Writer, d console.ChannelDetail) error {
 // listTopics prints the topics with their numbers, sorted.
 func listTopics(cmd *cobra.Command, t *target, sort string, limit int) error {
 	var v console.Topics
-	if err := t.GetAny(cmd.Context(), "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, &v); err != nil {
+	if done, err := look(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, &v, &v.Unreachable); done || err != nil {
 		return err
 	}
-	if t.output == "json" {
-		return printJSON(cmd.OutOrStdout(), v)
-	}
-	warnSilent(cmd, v.Unreachable)
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
 	for _, x := range v.Topics {

@@ -153,13 +153,14 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 	}
 }
 
-// awaitChannel waits until the catalog has a channel's key as it was at a revision, or
-// later, or that it is gone.
-// awaitChannelThere is awaitChannel for a channel that may be new.
+// awaitChannelThere waits until the catalog has a channel's key as it was at a revision, or later.
+// The channel may be new.
 func (r *records) awaitChannelThere(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { return r.catalog.Channels(t)[channel].Revision >= revision })
 }
 
+// awaitChannel waits until the catalog has a channel's key as it was at a revision, or
+// later, or that it is gone.
 func (r *records) awaitChannel(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { c, ok := r.catalog.Channels(t)[channel]; return !ok || c.Revision >= revision })
 }

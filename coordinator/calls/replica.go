@@ -40,7 +40,7 @@ type DiscardRequest struct {
 	Store  uint64
 }
 
-// ID names the partition.
+// Partition names the partition.
 func (r DiscardRequest) Partition() ident.Partition {
 	return partition(r.Topic, r.Number)
 }
@@ -66,7 +66,7 @@ type PartitionEnd struct {
 	EndOffset         int64
 }
 
-// ID names the partition.
+// Partition names the partition.
 func (e PartitionEnd) Partition() ident.Partition {
 	return partition(e.Topic, e.Number)
 }
@@ -80,7 +80,7 @@ type DamagedPlace struct {
 	FirstSequence, EndSequence uint64
 }
 
-// ID names the partition.
+// Partition names the partition.
 func (d DamagedPlace) Partition() ident.Partition {
 	return partition(d.Topic, d.Number)
 }
@@ -93,7 +93,7 @@ type BatchesRequest struct {
 	From   int64
 }
 
-// ID names the partition.
+// Partition names the partition.
 func (r BatchesRequest) Partition() ident.Partition {
 	return partition(r.Topic, r.Number)
 }
@@ -110,7 +110,7 @@ type TransferRequest struct {
 	To     string
 }
 
-// ID names the partition.
+// Partition names the partition.
 func (r TransferRequest) Partition() ident.Partition {
 	return partition(r.Topic, r.Number)
 }

@@ -168,7 +168,7 @@ func behind(channels []Channel) []Behind {
 	for i := range channels {
 		c := &channels[i]
 		if c.LagSeconds >= behindFrom || c.Depth > 0 && c.Clients == 0 { // messages that came back have no lag
-			late = append(late, &channels[i])
+			late = append(late, c)
 		}
 	}
 	slices.SortStableFunc(late, func(a, b *Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })

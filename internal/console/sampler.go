@@ -101,7 +101,7 @@ func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) ma
 // sample takes one sample of this broker.
 func (c *Console) sample(now time.Time) {
 	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
-	live := c.liveNow()
+	live := c.liveNow(totals)
 	c.lookAtFollowers()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,8 +247,8 @@ func pointOf(v *int64) float32 {
 }
 
 // liveNow is the state of this broker without rates.
-func (c *Console) liveNow() Live {
-	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: c.o.Metrics.Totals().Refused}
+func (c *Console) liveNow(totals metrics.Totals) Live {
+	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: totals.Refused}
 	disk := c.o.Cluster.Disk()
 	if l.DiskDataBytes = disk.DataBytes; disk.FreeKnown {
 		l.DiskFreeBytes = &disk.FreeBytes
@@ -268,7 +268,7 @@ func (c *Console) liveNow() Live {
 
 // live is the state of this broker with the rates of the last step.
 func (c *Console) live() Live {
-	l := c.liveNow()
+	l := c.liveNow(c.o.Metrics.Totals())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept.live

@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"github.com/lockstepmq/lockstep/nsqd/filter"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +15,7 @@ const ReservedHeaders = "##"
 
 // HeaderTag is the header with the tag of a message. Its name is that of the fork; filters call it
 // "tag".
-const HeaderTag = "##client_dispatch_tag"
+const HeaderTag = filter.TagHeader
 
 // clientHeaders are the reserved names that a client may set in PUB_EXT. Tools that copy messages
 // set those of dead letters too.

@@ -21,9 +21,6 @@ const (
 	extFilterGlob   = 3
 )
 
-// tagHeader is the header with the tag of a message. Filters name it "tag".
-const tagHeader = "##client_dispatch_tag"
-
 // filter is the text of the filter that the client asks for, as a channel's policy has it; "" = it
 // asks for none. refused says why no channel can have it.
 func (id *identity) filter() (text, refused string) {
@@ -37,7 +34,7 @@ func (id *identity) filter() (text, refused string) {
 		return "tag=" + id.DesiredTag, ""
 	}
 	name := "header:" + f.Key
-	if f.Key == tagHeader {
+	if f.Key == edge.HeaderTag {
 		name = "tag"
 	}
 	if f.Inverse {

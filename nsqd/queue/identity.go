@@ -53,13 +53,20 @@ func (d *Draft) ByContent(key []byte) Draft {
 	if d.Control != 0 || d.Whole() || d.wholly() {
 		return *d
 	}
-	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+int(d.Count)*len(Identity{}))}
-	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
-		size := 4 + binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4:size])
+	return d.rewrite(int(d.Count)*len(Identity{}), func(m *Message) {
 		if m.Identity == (Identity{}) {
 			m.Identity = IdentityOfContent(key, m.Body)
 		}
+	})
+}
+
+// rewrite is the put with each message as change leaves it. grows is how many bytes it may get longer.
+func (d *Draft) rewrite(grows int, change func(*Message)) Draft {
+	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+grows)}
+	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
+		size := 4 + binary.LittleEndian.Uint32(p)
+		m, _ := decodeMessage(p[4:size])
+		change(&m)
 		_ = out.AddMessage(m) // its header fitted before
 		p = p[size:]
 	}
@@ -112,15 +119,7 @@ func (d *Draft) WithoutIdentities() Draft {
 	if !d.Identified {
 		return *d
 	}
-	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes))}
-	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
-		size := 4 + binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4:size])
-		m.Identity, m.Whole = Identity{}, false
-		_ = out.AddMessage(m) // its header fitted before
-		p = p[size:]
-	}
-	return out.Draft(d.Request)
+	return d.rewrite(0, func(m *Message) { m.Identity, m.Whole = Identity{}, false })
 }
 
 func identity(domain string, b []byte) (x Identity) {
