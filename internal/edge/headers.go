@@ -1,12 +1,12 @@
 package edge
 
 import (
-	"github.com/lockstepmq/lockstep/nsqd/filter"
-
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
 // ReservedHeaders is the beginning of the names of headers that brokers and clients of the

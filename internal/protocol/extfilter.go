@@ -1,6 +1,10 @@
 package protocol
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
 
 // extFilter is the filter that a client of the replicated fork asks for in IDENTIFY. There it is a
 // setting of the consumer: the messages that no consumer of a channel takes stay. Here a filter is a
