@@ -239,7 +239,7 @@ func TestContentRequiresTheLevel(t *testing.T) {
 func TestCopiesAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, level: meta.Level})
-	c.leveled("n1", meta.Level)
+	c.leveled(meta.Level)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
 	c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
 	c.do("n1", "channel.create", "orders", "billing", nil)
@@ -289,7 +289,7 @@ func TestCopiesAreMadeOnce(t *testing.T) {
 // TestCopiesWithoutTheLevel: as long as there are brokers that read no ids, copies have none.
 func TestCopiesWithoutTheLevel(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
-	c.leveled("n1", meta.LevelDedupe-1)
+	c.leveled(meta.LevelDedupe - 1)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.do("n1", "channel.create", "orders", "billing", nil)
 	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})

@@ -49,17 +49,19 @@ func (c *cluster) drainOf(on, node string) string {
 	return "no broker " + node
 }
 
-// leveled waits until the cluster has the feature level of the drain.
-func (c *cluster) leveled(on string, level int) {
+// leveled waits until every broker works at the level.
+func (c *cluster) leveled(level int) {
 	c.t.Helper()
-	c.eventually(func() bool { return c.nodes[on].Cluster().Level == level }, "the feature level does not rise")
+	for name, b := range c.nodes {
+		c.eventually(func() bool { return b.Cluster().Level == level }, "the feature level of "+name+" does not change")
+	}
 }
 
 // TestDrainedBrokerLeadsNothing: under puts to all brokers, none of which fails. The drain
 // outlives a kill of the controller and of the drained broker; new topics prefer others.
 func TestDrainedBrokerLeadsNothing(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain})
-	c.leveled("n1", meta.LevelDrain)
+	c.leveled(meta.LevelDrain)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "24"}))
 	stop, stored := c.publishing("orders", "n1", "n3")
 	require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrInvalid)
@@ -119,7 +121,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 // stopped and is not forgotten.
 func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 4, level: meta.LevelDrain})
-	c.leveled("n1", meta.LevelDrain)
+	c.leveled(meta.LevelDrain)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
 	for i := range 20 {
 		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
@@ -157,7 +159,7 @@ func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 // TestDrainNeedsTheFeatureLevel: a controller of an older build would give the leaderships back.
 func TestDrainNeedsTheFeatureLevel(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 2, level: meta.LevelDrain - 1})
-	c.leveled("n1", meta.LevelDrain-1)
+	c.leveled(meta.LevelDrain - 1)
 	require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", meta.LevelDrain))
 	require.NoError(t, c.drained("n1", "n2", "cancel"), "ending what is not there is allowed")
 }
@@ -222,9 +224,7 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 	}
 	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: together} }})
 	names := slices.Sorted(maps.Keys(c.nodes))
-	for _, n := range names {
-		c.leveled(n, meta.LevelDrain)
-	}
+	c.leveled(meta.LevelDrain)
 	errs := make([]error, len(names))
 	var asked sync.WaitGroup
 	for i, n := range names {

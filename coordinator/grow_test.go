@@ -28,7 +28,7 @@ func (c *cluster) partitions(on, topic string, n int, args ...string) error {
 // channel without consumers has everything, too.
 func TestTopicGrowsUnderLoad(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 3, level: meta.LevelGrowing})
-	c.leveled("n2", meta.LevelGrowing)
+	c.leveled(meta.LevelGrowing)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "2"}))
 	c.do("n1", "channel.create", "orders", "drain", nil)
 	c.do("n1", "channel.create", "orders", "idle", nil)
@@ -84,7 +84,7 @@ func TestGrowthIsResumed(t *testing.T) {
 		}
 		return growthCut{Store: s, cut: &cut, begun: func() { once.Do(func() { close(begun) }) }}
 	}})
-	c.leveled("n1", meta.LevelGrowing)
+	c.leveled(meta.LevelGrowing)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "2"}))
 	for _, name := range []string{"stays", "goes"} {
 		c.do("n1", "channel.create", "orders", name, nil)
@@ -139,7 +139,7 @@ func TestDeletedWhileItGrows(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 2, level: meta.LevelGrowing, wrap: func(name string, s meta.Store) meta.Store {
 		return growthCut{Store: s, cut: &cut, begun: func() {}}
 	}})
-	c.leveled("n1", meta.LevelGrowing)
+	c.leveled(meta.LevelGrowing)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 	cut.Store(true)
 	require.Error(t, c.partitions("n1", "orders", 4))
@@ -154,13 +154,13 @@ func TestDeletedWhileItGrows(t *testing.T) {
 // TestOrderedTopicGrowsOnlyIfTheOrderMayGo: keys may go to other partitions.
 func TestOrderedTopicGrowsOnlyIfTheOrderMayGo(t *testing.T) {
 	c := newClusterOf(t, cluster{size: 1, level: meta.LevelGrowing})
-	c.leveled("n1", meta.LevelGrowing)
+	c.leveled(meta.LevelGrowing)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"ordered": "true"}))
 	require.ErrorContains(t, c.partitions("n1", "orders", 2), "reorder=true")
 	require.NoError(t, c.partitions("n1", "orders", 2, "reorder"))
 	c.level = 0
 	old := newClusterOf(t, cluster{size: 1, level: meta.LevelGrowing - 1})
-	old.leveled("n1", meta.LevelGrowing-1)
+	old.leveled(meta.LevelGrowing - 1)
 	require.NoError(t, old.administer("n1", "topic.create", "orders", nil))
 	require.ErrorContains(t, old.partitions("n1", "orders", 2), fmt.Sprintf("feature level %d", meta.LevelGrowing))
 }
