@@ -215,7 +215,8 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
 	o.DedupeMS = cmp.Or(h.limits(topic, id.Topic).DedupeMS, replica.DefaultDedupeMS)
 	r := st.Restored()
-	r.Identified, r.IdentitiesLost = st.Identified(replica.DedupeSlackMS(o.DedupeMS), cmp.Or(o.Identities, replica.DefaultIdentities))
+	from := replica.IdentitiesFromMS(r.LastTimeNS, time.Now().UnixNano(), o.DedupeMS)
+	r.Identified, r.IdentitiesLost = st.Identified(from, cmp.Or(o.Identities, replica.DefaultIdentities))
 	m := replica.New(r, st.Index(), p.Queue(), o)
 	st.ReleaseRestored()
 	h.o.Engine.Add(p, m)

@@ -126,7 +126,7 @@ func (c *canon) dedupe(d *dedupe) {
 	for i := range d.entries[d.gone:] {
 		e := &d.entries[d.gone+i]
 		c.b = append(c.b, e.identity[:]...)
-		c.num(uint64(e.seq), uint64(e.at), uint64(e.end), uint64(e.timeNS))
+		c.num(uint64(e.seq), uint64(e.at), uint64(e.end))
 		c.age(e.atMS, d.windowMS)
 	}
 }

@@ -77,7 +77,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[producer]():      "order gone maxN",
 		reflect.TypeFor[numbered]():      "n first end atMS count",
 		reflect.TypeFor[dedupe]():        "windowMS bound places entries gone base restored lost lostMS",
-		reflect.TypeFor[identified]():    "identity seq at end atMS timeNS",
+		reflect.TypeFor[identified]():    "identity seq at end atMS",
 		reflect.TypeFor[version]():       "epoch n",
 		reflect.TypeFor[channelState]():  "version deltas full",
 		reflect.TypeFor[following]():     "leader verified",

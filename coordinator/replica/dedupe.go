@@ -20,9 +20,12 @@ const (
 	identitySlack = 4
 )
 
-// DedupeSlackMS is how far back in the times of a log the window may reach, for a replica that was
-// not there when the batches were appended (DW-3).
-func DedupeSlackMS(windowMS int64) int64 { return 2*windowMS + 60_000 }
+// IdentitiesFromMS is how far back in the times of a log the window may reach, for a replica that
+// starts (DW-3). newestNS is the time of the log's newest batch. Time in a log never decreases, so one
+// clock that was ahead leaves it in the future: then wallNS, this machine's wall clock, counts.
+func IdentitiesFromMS(newestNS, wallNS, windowMS int64) int64 {
+	return min(newestNS, wallNS)/1e6 - 2*windowMS - 60_000
+}
 
 // dedupe is the dedupe window: the identities of the newest messages, by which a message that is
 // published again is recognised (DW-1). It is derived from the log, as recent is: an identity enters
@@ -47,7 +50,6 @@ type identified struct {
 	seq      ident.Sequence
 	at, end  ident.Offset // of its batch
 	atMS     int64        // when it was appended here
-	timeNS   int64        // of its batch
 }
 
 // load takes what the store has found.
@@ -55,7 +57,7 @@ func (d *dedupe) load(r *queue.Restored) {
 	for i := range r.Identified {
 		p := &r.Identified[i]
 		for n, x := range p.Identities {
-			d.push(identified{identity: x, seq: p.First + ident.Sequence(n), at: p.At, end: p.End, timeNS: p.TimeNS})
+			d.push(identified{identity: x, seq: p.First + ident.Sequence(n), at: p.At, end: p.End})
 		}
 	}
 	d.restored, d.lost = len(r.Identified) > 0 || r.IdentitiesLost, r.IdentitiesLost
@@ -76,7 +78,7 @@ func (d *dedupe) began(nowMS int64) {
 func (d *dedupe) add(b *queue.Batch, nowMS int64) {
 	b.Identities(func(n int, x queue.Identity) {
 		d.push(identified{
-			identity: x, seq: b.At.Sequence + ident.Sequence(n), at: b.At.Offset, end: b.End.Offset, atMS: nowMS, timeNS: b.Time,
+			identity: x, seq: b.At.Sequence + ident.Sequence(n), at: b.At.Offset, end: b.End.Offset, atMS: nowMS,
 		})
 	})
 }
@@ -129,10 +131,19 @@ func (d *dedupe) forget(nowMS int64) {
 	}
 }
 
-// forgetBefore removes the identities of batches that are older than a time of the log. Only a
-// replica that copies the log may do that (DW-3).
-func (d *dedupe) forgetBefore(timeNS int64) {
-	for d.len() > 0 && d.oldest().timeNS < timeNS {
+// reachesTo is the first batch of the window, which ends at the log's end; false if some of the window
+// is not known here.
+func (d *dedupe) reachesTo(end ident.Offset, nowMS int64) (from ident.Offset, ok bool) {
+	if d.len() > 0 {
+		end = d.oldest().at
+	}
+	return end, d.reachesBack(nowMS)
+}
+
+// forgetBelow removes the identities of the batches below a leader's window. A replica that copies the
+// log does not know by its own clock how old they are (DW-3).
+func (d *dedupe) forgetBelow(from ident.Offset) {
+	for d.len() > 0 && d.oldest().at < from {
 		d.forgetOldest()
 	}
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,7 @@ import (
 func identifiedAt(id string, place int, atMS int64) identified {
 	return identified{
 		identity: queue.IdentityOf([]byte(id)), seq: ident.Sequence(place), at: ident.Offset(100 * place), end: ident.Offset(100*place + 100),
-		atMS: atMS, timeNS: atMS * 1e6,
+		atMS: atMS,
 	}
 }
 
@@ -103,22 +104,64 @@ func TestALongerWindowDoesNotReachBackAtOnce(t *testing.T) {
 	require.EqualValues(t, DefaultRepeatMS, m.dedupe.windowMS, "edges repeat puts for as long")
 }
 
-// TestOldIDsOfACopiedLog: a replica outside the ISR, which copies a long log, keeps those that may be
-// in the window.
+// TestOldIDsOfACopiedLog: a replica that copies a long log keeps the ids of the leader's window, whatever
+// the wall clocks have written into the log.
 func TestOldIDsOfACopiedLog(t *testing.T) {
+	const second, hour = int64(1e9), int64(3600e9)
 	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{DedupeMS: 60_000})
-	slack := DedupeSlackMS(60_000)
+	m.out = &Effects{}
 	at := ident.Position{}
-	for _, second := range []int64{0, 1, slack/1000 - 1, slack / 1000, slack/1000 + 1} {
+	var places []ident.Offset
+	take := func(window ident.Offset, timeNS int64) {
+		t.Helper()
 		d := queue.NewDraft(0)
-		require.NoError(t, d.AddMessage(queue.Message{Identity: queue.IdentityOf([]byte{byte(second)})}))
+		require.NoError(t, d.AddMessage(queue.Message{Identity: queue.IdentityOf([]byte(fmt.Sprint(len(places))))}))
 		draft := d.Draft(ident.RequestID{})
-		b := draft.Seal(at, 1, m.log.lastCRC, second*1e9)
-		m.appendBatch(b)
+		b := draft.Seal(at, 1, m.log.lastCRC, timeNS)
+		places = append(places, at.Offset)
+		m.appendFrom("n1", &Message{Kind: MsgAppend, Epoch: 1, Prev: at, PrevCRC: m.log.lastCRC, Batches: []queue.Batch{b}, Window: window})
 		at = b.End
 	}
-	require.Equal(t, 4, m.dedupe.len())
-	require.EqualValues(t, 1e9, m.dedupe.oldest().timeNS)
+	knows := func() (known []int) {
+		for i := range places {
+			if m.dedupe.knows(fmt.Sprint(i)) {
+				known = append(known, i)
+			}
+		}
+		return known
+	}
+	take(1, second)
+	take(1, 300*second)
+	take(1, hour) // an hour in which nothing came, or a clock that was ahead
+	require.Equal(t, []int{0, 1, 2}, knows())
+	take(places[1]+1, hour+second)
+	require.Equal(t, []int{1, 2, 3}, knows())
+	take(0, hour+second)
+	require.Equal(t, []int{1, 2, 3, 4}, knows(), "a leader that does not say where its window begins")
+	take(at.Offset+1, hour+second)
+	require.Equal(t, []int{5}, knows())
+}
+
+// TestALeaderSaysWhereItsWindowBegins: to a replica that copies the log, and only if it has all of the window.
+func TestALeaderSaysWhereItsWindowBegins(t *testing.T) {
+	d := dedupe{windowMS: 1000, bound: 10}
+	from, ok := d.reachesTo(500, 10)
+	require.True(t, ok)
+	require.EqualValues(t, 500, from, "an empty window begins at the end")
+	d.push(identifiedAt("a", 1, 10))
+	d.push(identifiedAt("b", 2, 20))
+	from, ok = d.reachesTo(500, 30)
+	require.True(t, ok)
+	require.EqualValues(t, 100, from)
+	d.lostMS = 40
+	_, ok = d.reachesTo(500, 39)
+	require.False(t, ok)
+}
+
+// TestWhereIDsMayBegin: at a start the earlier of the log's time and this machine's counts.
+func TestWhereIDsMayBegin(t *testing.T) {
+	require.EqualValues(t, 1_000_000-180_000, IdentitiesFromMS(1_000_000e6, 4_600_000e6, 60_000))
+	require.EqualValues(t, 1_000_000-180_000, IdentitiesFromMS(4_600_000e6, 1_000_000e6, 60_000))
 }
 
 // BenchmarkDedupe measures the work that each put with an id causes a replica, in a window of 100,000.

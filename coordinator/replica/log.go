@@ -110,9 +110,6 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	m.recent.add(b, m.nowMS)
 	if b.Identified {
 		m.dedupe.add(&b, m.nowMS)
-		if !slices.Contains(m.state.ISR, ident.Member{Node: m.self.Node, Store: m.self.Store}) { // it copies the log: its own clock does not tell how old the batch is
-			m.dedupe.forgetBefore(l.timeNS - DedupeSlackMS(m.dedupe.windowMS)*1e6)
-		}
 	}
 }
 

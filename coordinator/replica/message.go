@@ -50,9 +50,12 @@ type Message struct {
 	// NeedSnapshot of an acknowledgement: a delta did not apply, because the one
 	// before it is missing. The follower requires a snapshot.
 	NeedSnapshot bool
-	Epochs       []commitlog.EpochEnd
-	State        queue.StateVersion // one version of the channel state
-	Batches      []queue.Batch
+	// Window of an append to a replica that copies the log: 1 and the offset at which the leader's
+	// dedupe window begins. 0: not said.
+	Window  ident.Offset
+	Epochs  []commitlog.EpochEnd
+	State   queue.StateVersion // one version of the channel state
+	Batches []queue.Batch
 }
 
 // Envelope is a message to one node. The loop keeps the order of the messages to

@@ -196,6 +196,11 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 		Prev: f.next, PrevCRC: m.crcAt(f.next.Offset), Committed: m.committed, Batches: batches,
 		Restart: f.probing() && f.next == m.index.Start() && f.next.Offset > 0,
 	}
+	if !m.inISR(f.node) {
+		if from, ok := m.dedupe.reachesTo(m.log.end.Offset, m.nowMS); ok {
+			msg.Window = from + 1
+		}
+	}
 	end := f.next
 	if n := len(batches); n > 0 {
 		msg.PrevCRC, end = batches[0].PrevCRC, batches[n-1].End

@@ -70,7 +70,7 @@ func (d *labDisk) restored(ix *commitlog.Log) queue.Restored {
 			Identified: b.Identified,
 		})
 		if b.Identified && !d.unreadable {
-			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
 		}

@@ -6,12 +6,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Identified finds the batches whose messages have identities: those of the newest slackMS, by the
-// times in the log, and of them the newest with about `most` messages. lost: there are older ones of
-// that time, or some could not be read. The replica's machine must not run yet.
-func (p *Partition) Identified(slackMS int64, most int) (puts []queue.IdentifiedPut, lost bool) {
+// Identified finds the batches whose messages have identities: those from fromMS on, a time
+// in the log, and of them the newest with about `most` messages. lost: there are older ones from that
+// time on, or some could not be read. The replica's machine must not run yet.
+func (p *Partition) Identified(fromMS int64, most int) (puts []queue.IdentifiedPut, lost bool) {
 	from := p.Start().Offset
-	if r, ok := p.index.AtTime(p.Restored().LastTimeNS/1e6 - slackMS); ok {
+	if r, ok := p.index.AtTime(fromMS); ok {
 		from = max(from, r.Offset)
 	}
 	var records []commitlog.Record
@@ -47,7 +47,7 @@ func (p *Partition) Identified(slackMS int64, most int) (puts []queue.Identified
 }
 
 func identifiedPut(b *queue.Batch) queue.IdentifiedPut {
-	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
 	b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 	return p
 }

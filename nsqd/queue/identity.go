@@ -185,7 +185,6 @@ func (d *Draft) First() (x Identity, ok bool) {
 type IdentifiedPut struct {
 	First      ident.Sequence
 	At, End    ident.Offset
-	TimeNS     int64
 	Identities []Identity // of the messages in order; a zero one recognises nothing
 }
 

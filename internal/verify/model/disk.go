@@ -91,7 +91,7 @@ func (d *disk) restored() queue.Restored {
 			r.Epochs = append(r.Epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
 		}
 		if b.Identified {
-			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
 		}

@@ -187,7 +187,7 @@ func (m *image) restored(index *commitlog.Log) queue.Restored {
 		if b.Identified && damaged(b) {
 			r.IdentitiesLost = true
 		} else if b.Identified {
-			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, TimeNS: b.Time}
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
 		}
