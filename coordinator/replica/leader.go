@@ -208,7 +208,7 @@ func (l *leadership) idle(m *Machine) bool {
 	for i := range l.followers {
 		f := &l.followers[i]
 		removable := len(m.state.ISR) > m.state.MinInSync && m.liveISR() >= m.state.MinInSync
-		if m.up(f) && (!m.caughtUp(f) || m.node(f.node).flaps(m.nowMS, m.o.ISRMS)) || m.inISR(f.node) && !m.up(f) && removable {
+		if m.up(f) && (!m.caughtUp(f) || m.silentSince(f) || m.node(f.node).flaps(m.nowMS, m.o.ISRMS)) || m.inISR(f.node) && !m.up(f) && removable {
 			return false
 		}
 	}

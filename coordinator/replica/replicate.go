@@ -53,6 +53,10 @@ func (m *Machine) fromPresentProcess(f *progress) bool {
 	return !f.probing() && n.incarnation != 0 && n.incarnation == f.incarnation
 }
 
+// silentSince reports whether the follower's node was registered anew, and has said nothing as that
+// process: its last answer was on its way.
+func (m *Machine) silentSince(f *progress) bool { return m.node(f.node).incarnation > f.incarnation }
+
 // holdsEverything reports whether the follower has acknowledged the whole log and the
 // newest channel state.
 func (m *Machine) holdsEverything(f *progress) bool {
@@ -251,7 +255,7 @@ func (m *Machine) followerTick(f *progress) {
 	}
 	quietMS := m.nowMS - f.sentMS
 	behind := f.ack.valid && f.ack.end.Offset < m.log.end.Offset || f.committedAcked != m.committed.Offset
-	repeat := behind && quietMS >= m.o.RetryMS
+	repeat := (behind || m.silentSince(f)) && quietMS >= m.o.RetryMS
 	announce := f.committedSent != m.committed.Offset && quietMS >= m.o.RetryMS/quickParts
 	if !f.probing() && (repeat || announce) {
 		m.appendTo(f, nil, false)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -117,6 +118,9 @@ func (h *host) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue
 // ReadRelocated implements nsqd.Log.
 func (h *host) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error) {
 	batches, err := h.store.volatile.read(at, 1)
+	if errors.Is(err, errTrimmed) { // finished before a crash that forgot it: the message is given up
+		return queue.Message{}, false, nil
+	}
 	h.noteDamage(err)
 	if len(batches) == 0 || batches[0].At.Offset != at || batches[0].End.Offset > h.Committed().Offset {
 		return queue.Message{}, false, err
