@@ -246,13 +246,26 @@ func TestConsumeStream(t *testing.T) {
 		return ""
 	}
 	next(": alive") // it is subscribed
-	p.put("one", "two")
-	for _, want := range []string{"one", "two"} {
+	headed := httptest.NewRequest(http.MethodPost, "/pub?topic=t", strings.NewReader("one"))
+	headed.Header.Set("X-Nsq-Headers", `{"Region":"eu"}`)
+	headed.Header.Set("X-Nsq-Message-Id", "order-1")
+	w := httptest.NewRecorder()
+	p.handler.ServeHTTP(w, headed)
+	require.Equal(t, http.StatusOK, w.Code)
+	p.put("two")
+	for _, x := range []struct {
+		body   string
+		header map[string]any
+	}{{"one", map[string]any{"##id": "order-1", "Region": "eu"}}, {"two", nil}} {
 		require.Equal(t, "message", next("event: "))
 		id := next("id: ")
-		var m struct{ ID, Receipt, Body string }
+		var m struct {
+			ID, Receipt, Body string
+			Header            map[string]any
+		}
 		require.NoError(t, json.Unmarshal([]byte(next("data: ")), &m))
-		require.Equal(t, want, m.Body)
+		require.Equal(t, x.body, m.Body)
+		require.Equal(t, x.header, m.Header)
 		require.Equal(t, id, m.ID)
 		require.Equal(t, 1, p.cluster.Topics("t", "", false)[0].Channels[0].InFlightCount)
 		require.Equal(t, `{"finished":1}`, text(t, p.post("/v1/finish?topic=t&channel=c&receipt="+m.Receipt, "", "")))
