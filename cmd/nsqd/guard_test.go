@@ -114,6 +114,59 @@ func TestAuthServiceGuardsHTTP(t *testing.T) {
 	}
 }
 
+// TestChannelsOfAnAuthService: the auth service lets a client subscribe to one channel: no door opens
+// another one to it, nor those of the whole topic, and none lets it administer its own.
+func TestChannelsOfAnAuthService(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[`+
+			`{"topic":"^orders$","channels":["^mine$"],"permissions":["subscribe"]},{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}]}`)
+	}))
+	t.Cleanup(service.Close)
+	b := start(t, "--auth-http-address="+strings.TrimPrefix(service.URL, "http://"))
+	client := func() *client {
+		c := b.dial()
+		c.command("good", "AUTH")
+		c.next()
+		return c
+	}
+	client().put("orders", "m")
+	client().consume("orders", "mine", 0)
+	for _, command := range []string{"SUB orders other", "SUB_ORDERED orders other", "SUB orders mine#ephemeral", "SUB_ADVANCED orders other 0"} {
+		c := client()
+		c.command("", "%s", command)
+		_, refusal := c.next()
+		require.Contains(t, refusal, "E_UNAUTHORIZED", command)
+		c.expectEnd()
+	}
+	for path, want := range map[string]int{
+		"POST /v1/consume?topic=orders&channel=mine":                      200,
+		"POST /v1/consume?topic=orders&channel=other":                     403,
+		"POST /v1/consume?topic=orders&channel=other&channel=mine":        403,
+		"POST /v1/consume?topic=orders":                                   403,
+		"POST /v1/finish?topic=orders&channel=mine&receipt=x":             400,
+		"POST /v1/finish?topic=orders&channel=other&receipt=x":            403,
+		"POST /v1/requeue?topic=orders&channel=other&receipt=x":           403,
+		"POST /v1/touch?topic=orders&channel=other&receipt=x":             403,
+		"GET /v1/topic/peek?topic=orders":                                 403,
+		"GET /v1/topic/peek?topic=orders&channel=mine":                    403,
+		"GET /v1/trace?topic=orders&partition=0&sequence=0&channel=mine":  403,
+		"POST /channel/create?topic=orders&channel=mine":                  403,
+		"POST /channel/pause?topic=orders&channel=mine":                   403,
+		"POST /channel/empty?topic=orders&channel=mine":                   403,
+		"POST /channel/delete?topic=orders&channel=mine":                  403,
+		"POST /channel/setorder?topic=orders&channel=mine&order=true":     403,
+		"POST /v1/channel/seek?topic=orders&channel=mine&to=end":          403,
+		"POST /v1/channel/policy?topic=orders&channel=mine":               403,
+		"GET /v1/channel/deferred?topic=orders&channel=mine":              403,
+		"POST /v1/channel/deferred/cancel?topic=orders&channel=mine&id=x": 403,
+		"POST /v1/channel/redrive?topic=orders&channel=mine":              403,
+	} {
+		method, target, _ := strings.Cut(path, " ")
+		status, text := b.with("good", method, target, "")
+		require.Equal(t, want, status, "%s: %s", path, text)
+	}
+}
+
 // TestUsersGuardEveryDoor: the first user closes HTTP and TCP at once, and rights open what
 // they say.
 func TestUsersGuardEveryDoor(t *testing.T) {

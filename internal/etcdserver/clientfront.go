@@ -1,6 +1,7 @@
 package etcdserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	// firstBytes bounds the handshake of a connection at the client port, and the time until
-	// its first bytes.
+	// firstBytes bounds the time of a connection at the client port until its handshake is over
+	// and the head of its first request has come.
 	firstBytes = 5 * time.Second
 	// silentConnection is the time without a byte in either direction after which a
 	// connection at the client port ends.
@@ -89,8 +90,9 @@ func (c *clientFront) accept(ctx context.Context) {
 	}
 }
 
-// serve passes the bytes of one connection. It connects to etcd only when the first bytes have
-// come: a silent connection takes one file, not three.
+// serve passes the bytes of one connection. It admits the connection, and connects to etcd, only
+// when a request has begun: a silent connection takes one file, not three, and one with a few
+// bytes no broker's seat.
 func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peerport.Seat) {
 	if raw.SetDeadline(time.Now().Add(firstBytes)) != nil {
 		return
@@ -100,7 +102,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peerport.Se
 		conn = tls.Server(raw, c.security)
 	}
 	first := make([]byte, relayBytes)
-	n, err := conn.Read(first) // with the handshake
+	n, err := readHead(conn, first) // with the handshake
 	if err != nil || !seat.Admit() || raw.SetDeadline(time.Time{}) != nil {
 		return
 	}
@@ -125,6 +127,25 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peerport.Se
 	_ = raw.Close()
 	<-done
 }
+
+// readHead reads until the buffer has the head of a request: HTTP/2's preface has its form, too.
+func readHead(conn net.Conn, into []byte) (n int, err error) {
+	for {
+		m, err := conn.Read(into[n:])
+		n += m
+		switch {
+		case bytes.Contains(into[:n], []byte("\r\n\r\n")):
+			return n, nil
+		case err != nil:
+			return n, err
+		case n == len(into):
+			return n, errLongHead
+		}
+	}
+}
+
+// errLongHead ends a connection that begins with no request.
+var errLongHead = errors.New("etcdserver: no head of a request in the first bytes")
 
 // relay copies until a side ends, or both directions are silent.
 func relay(to, from net.Conn, last *atomic.Int64) {

@@ -181,7 +181,14 @@ func (o Options) startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 		e, err = embed.StartEtcd(cfg)
 		return err
 	})
-	return e, err
+	if err != nil {
+		return nil, err
+	}
+	if err := o.followFiles(e.Server); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
 }
 
 // watch turns the end of the member into an error. Started by Start, ends with the member or

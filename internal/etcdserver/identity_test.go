@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,8 +66,8 @@ func TestOnlyBrokersReachTheEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	ca := certs.New(t)
 	o := options(t, "n1")
-	log, logged := logtest.NewNullLogger()
-	o.Log = log
+	logger, logged := logtest.NewNullLogger()
+	o.Log = logger
 	o.InitialCluster = "n1=https://" + o.PeerAddress
 	named(t, &o, ca, "n1", "n2")
 	opening(t, o).up()
@@ -249,4 +252,119 @@ func TestAStopIsBounded(t *testing.T) {
 	began := time.Now()
 	s.Stop()
 	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+// TestConnectionsToMembersFollowTheFiles: the connections that a member makes to another one
+// trust a new authority without a restart, and not the earlier one; a server without a broker's
+// name is no member for them.
+func TestConnectionsToMembersFollowTheFiles(t *testing.T) {
+	t.Parallel()
+	ca, next := certs.New(t), certs.New(t)
+	members := several(t, 2)
+	for i := range members {
+		members[i].InitialCluster = strings.ReplaceAll(members[i].InitialCluster, "http:", "https:")
+		o := &members[i]
+		named(t, o, ca, "n1", "n2")
+		// Each member has files of its own: they are replaced one after the other.
+		dir := t.TempDir()
+		o.TLS = etcdserver.TLS{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")}
+		install(t, o.TLS, ca, o.Name)
+	}
+	all := openAll(t, members)
+	next.Issue("n1")
+	next.Issue("n2")
+	for i := range members {
+		install(t, members[i].TLS, next, members[i].Name)
+	}
+	time.Sleep(300 * time.Millisecond) // the files are read so often
+	all[1].stop()                      // ends the connections of both
+	second := opening(t, members[1])
+	second.up()
+	for _, s := range []*etcdserver.Server{all[0].server, second.server} { // they agree: each reaches the other
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Local()}, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		defer c.Close()
+		require.Eventually(t, func() bool { _, err := c.Put(within(t, time.Second), "k", "v"); return err == nil }, deadline, pollEvery)
+	}
+
+	// The other way round: the earlier authority, and a certificate without a broker's name.
+	second.stop()
+	install(t, members[1].TLS, ca, "n2")
+	require.Zero(t, requests(t, members[1], ca.Mutual("n2")), "the earlier authority is trusted")
+	next.Issue("shop")
+	require.Zero(t, requests(t, members[1], next.Mutual("shop")), "what is no broker is taken for a member")
+	require.NotZero(t, requests(t, members[1], next.Mutual("n2")), "the members send nothing here: the test shows nothing")
+}
+
+// requests answers in place of a member for a while, and returns how many requests came in.
+func requests(t *testing.T, o etcdserver.Options, security *tls.Config) int64 {
+	t.Helper()
+	l, err := net.Listen("tcp", o.PeerAddress)
+	require.NoError(t, err)
+	var tried, came atomic.Int64
+	server := &http.Server{
+		TLSConfig: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { tried.Add(1); return security, nil }},
+		ErrorLog:  log.New(io.Discard, "", 0),
+		Handler:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { came.Add(1); w.WriteHeader(http.StatusNotFound) }),
+	}
+	go func() { _ = server.ServeTLS(l, "", "") }() // ends with Close
+	defer func() { _ = server.Close() }()
+	require.Eventually(t, func() bool { return tried.Load() >= 5 || came.Load() > 0 }, deadline, pollEvery, "the member dials")
+	return came.Load()
+}
+
+// install writes a certificate and its authority to the files of a member.
+func install(t *testing.T, to etcdserver.TLS, ca *certs.Authority, name string) {
+	t.Helper()
+	for from, file := range map[string]string{name + ".pem": to.Cert, name + ".key": to.Key, "ca.pem": to.CA} {
+		b, err := os.ReadFile(ca.File(from))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, b, 0o600))
+	}
+}
+
+// TestOneByteTakesNoSeat: connections that send one plain byte, or a part of a request, are never
+// admitted, their seats are free again in time, and a broker's client works meanwhile.
+func TestOneByteTakesNoSeat(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ca := certs.New(t)
+			o := options(t, "n1")
+			o.Connections = peerport.Limits{Admitted: 32, Waiting: 256}
+			var security *tls.Config
+			if secure {
+				o.InitialCluster = "n1=https://" + o.PeerAddress
+				named(t, &o, ca, "n1")
+				security = ca.Client("n1")
+			}
+			s := opening(t, o).up()
+			const strangers = 100
+			openings := []string{"P", "PRI * HTTP/2.0\r\n"}
+			if secure { // the head of a record; any other first record is refused at once
+				openings = []string{"P", "\x16\x03\x01"}
+			}
+			began := time.Now()
+			for i := range strangers {
+				nc, err := net.Dial("tcp", o.ClientAddress)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = nc.Close() })
+				_, err = nc.Write([]byte(openings[i%len(openings)]))
+				require.NoError(t, err)
+			}
+			require.Eventually(t, func() bool { clients, _ := s.Connections(); return clients.Waiting >= strangers }, deadline, pollEvery)
+			clients, _ := s.Connections()
+			require.Zero(t, clients.Admitted)
+			c, err := clientv3.New(clientv3.Config{Endpoints: []string{o.ClientAddress}, TLS: security, Logger: zap.NewNop()})
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = c.Put(within(t, deadline), "k", "v")
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 4*time.Second, "the strangers were still there")
+			require.Eventually(t, func() bool { clients, _ := s.Connections(); return clients.Waiting == 0 }, deadline, pollEvery)
+			require.Less(t, time.Since(began), 10*time.Second)
+			_, err = c.Put(within(t, deadline), "k", "v")
+			require.NoError(t, err)
+		})
+	}
 }

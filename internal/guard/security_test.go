@@ -253,15 +253,20 @@ func TestStatementsHaveTests(t *testing.T) {
 }
 
 // TestReservedHeadersTakeMoreThanPublishing: a client that may only publish could withhold a message from all channels but
-// one, or pass it off as the copy of another.
+// one, pass it off as the copy of another, or have the channels hold it for longer than a delay may be.
 func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 	g, _, columns := identities(t)
 	cluster := edgetest.New()
 	defer cluster.Close()
 	require.NoError(t, cluster.Do(t.Context(), edge.CreateTopic{Topic: "t"}))
-	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 1000}, httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
-	status := func(column, header string) int {
-		body, _, err := msgstream.AppendMessage(nil, 0, &msgstream.Message{Header: []byte(header), Body: []byte("b")})
+	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour},
+		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
+	send := func(column, header string, delay time.Duration) int {
+		m := msgstream.Message{Header: []byte(header), Body: []byte("b")}
+		if delay != 0 {
+			m.DeliverAtNS = time.Now().Add(delay).UnixNano()
+		}
+		body, _, err := msgstream.AppendMessage(nil, 0, &m)
 		require.NoError(t, err)
 		q := httptest.NewRequest("POST", "/v1/topic/append?topic=t&partition=0", bytes.NewReader(body))
 		for _, c := range columns {
@@ -273,6 +278,10 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 		h.ServeHTTP(w, q)
 		return w.Code
 	}
+	status := func(column, header string) int { return send(column, header, 0) }
+	require.Equal(t, http.StatusOK, send("publish", "", 59*time.Minute))
+	require.Equal(t, http.StatusForbidden, send("publish", "", 61*time.Minute))
+	require.Equal(t, http.StatusOK, send("administrator", "", 61*time.Minute))
 	require.Equal(t, http.StatusOK, status("publish", ""))
 	require.Equal(t, http.StatusOK, status("publish", `{"k":"v"}`))
 	for _, header := range []string{`{"##only_channel":"c"}`, `{"##origin":"east:1:0:7"}`, `{"\u0023#only_channel":"c"}`} {

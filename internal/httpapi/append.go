@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -65,8 +66,8 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	return appended{int(partition), result.Sequence, draft.Count(), result.Duplicate}, nil
 }
 
-// mayReserve refuses headers that begin with ## to a client that may only publish: it could withhold a message from
-// all channels but one, or pass it off as a copy.
+// mayReserve refuses to a client that may only publish: headers that begin with ##, by which it could withhold a
+// message from all channels but one, or pass it off as a copy, and a delay beyond that of ?defer=, which a copy may have.
 func mayReserve(r *http.Request, topic string) error {
 	s := identityOf(r)
 	if s == nil {
@@ -79,10 +80,12 @@ func mayReserve(r *http.Request, topic string) error {
 	return err
 }
 
-// readRecords reads the body of an append. special: a header may have a field that begins with ##.
+// readRecords reads the body of an append. special: a header may have a field that begins with ##,
+// or a message waits longer than ?defer= allows.
 func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special bool, err error) {
 	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.opts.MaxBodySize))
 	draft = queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
+	latest := time.Now().Add(a.opts.MaxDeferTimeout).UnixNano()
 	for {
 		x, err := in.Next()
 		var damage *msgstream.Damage
@@ -97,7 +100,7 @@ func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special b
 			return nil, false, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
 		}
 		m := x.Message
-		special = special || bytes.Contains(m.Header, []byte("##")) || bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
+		special = special || m.DeliverAtNS > latest || bytes.Contains(m.Header, []byte("##")) || bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
 		switch {
 		case int64(len(m.Body)) > a.opts.MaxMsgSize:
 			return nil, false, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")

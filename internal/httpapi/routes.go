@@ -328,7 +328,7 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/topic/channels":  {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{ofTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/append": {
-		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##… takes the right to administer it.",
+		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##…, or a delay above --max-defer-timeout, takes the right to administer it.",
 		Arguments: []Argument{ofTopic, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
 		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION"}, badTopic...),
 	},

@@ -47,17 +47,19 @@ func (a *api) currentSession(r *http.Request) (any, error) {
 	if err != nil { // wrong credentials give the rights of a client without any
 		s = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
 	}
-	v := a.viewOf(r.Context(), s)
-	if _, expires, err := a.byCookie(r); err == nil {
+	_, expires, _ := a.byCookie(r) // without a good cookie zero
+	return a.viewOf(r.Context(), s, expires), nil
+}
+
+// viewOf shows a session; expires is the end of its cookie, zero without one.
+func (a *api) viewOf(ctx context.Context, s *guard.Session, expires time.Time) SessionView {
+	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
+	v := SessionView{Enforced: a.b.Guard.Enforced(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+	if !expires.IsZero() {
 		ms := expires.UnixMilli()
 		v.SignedIn, v.ExpiresMS = true, &ms
 	}
-	return v, nil
-}
-
-func (a *api) viewOf(ctx context.Context, s *guard.Session) SessionView {
-	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
-	return SessionView{Enforced: a.b.Guard.Enforced(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+	return v
 }
 
 // signIn: POST /v1/session with Authorization: Bearer SECRET.
@@ -92,11 +94,8 @@ func (a *api) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session
 		a.b.Guard.SignOut(old.Value)
 	}
 	http.SetCookie(w, a.cookie(r, cookie, int(time.Until(expires).Seconds())))
-	v := a.viewOf(ctx, s)
-	ms := expires.UnixMilli()
-	v.SignedIn, v.ExpiresMS = true, &ms
 	w.Header().Set("Cache-Control", "no-store")
-	respond(w, http.StatusOK, v)
+	respond(w, http.StatusOK, a.viewOf(ctx, s, expires))
 	return s, nil
 }
 
