@@ -276,8 +276,8 @@ func TestConnectionsToMembersFollowTheFiles(t *testing.T) {
 	for i := range members {
 		install(t, members[i].TLS, next, members[i].Name)
 	}
-	time.Sleep(300 * time.Millisecond) // the files are read so often
-	all[1].stop()                      // ends the connections of both
+	require.Eventually(t, func() bool { _, peer := reaches(t, members[0], next.Client("n1")); return peer == nil }, deadline, pollEvery)
+	all[1].stop() // ends the connections of both
 	second := opening(t, members[1])
 	second.up()
 	for _, s := range []*etcdserver.Server{all[0].server, second.server} { // they agree: each reaches the other
