@@ -49,6 +49,7 @@ type conn struct {
 	late        bool   // the read deadline is that of the login
 	heartbeats  bool   // the last command was the answer to a heartbeat
 	sub         edge.Subscription
+	producer    string // the name under which the client numbers its messages; "" = none
 	filter      string // that the client requires of its channel; "" = none
 	noFilter    string // why no channel can have the filter that the client requires
 

@@ -29,6 +29,8 @@ type item struct {
 	trace *trace // nil = the answer is OK alone
 	// addressed: the header names the one channel that the message is for.
 	addressed bool
+	seq       uint64 // the number that the producer gave the message
+	numbered  bool   // it gave one
 }
 
 // trace requests an answer with the position of a put.
@@ -90,14 +92,14 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 		x, err := c.readItem(ctx, verb, form, size)
 		switch {
 		case err != nil:
-			return err
+			return ending(err)
 		case draft.Count() == 0:
 			first = x
 		case !bytes.Equal(x.key, first.key):
 			return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
 		}
 		if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
-			return fatal(codeInvalidHeader, "%s messages with %s require a %s in a put of several", verb, queue.HeaderID, headerKey)
+			return fatal(codeInvalidHeader, "%s messages with %s or %s require a %s in a put of several", verb, queue.HeaderID, queue.HeaderSequence, headerKey)
 		}
 		sum.size += len(x.Body)
 		if err := draft.AddMessage(x.Message); err != nil {
@@ -143,6 +145,9 @@ func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (
 		return item{}, fatal(codeBadMessage, "%s failed to read message body", verb)
 	}
 	x, err := form(verb, raw)
+	if err == nil {
+		err = x.giveIdentity(verb, c.producer)
+	}
 	if err == nil && x.addressed {
 		err = c.authorizeAddressed(ctx, verb)
 	}
@@ -187,6 +192,9 @@ func (x *item) readHeader(verb string) error {
 		x.addressed = x.addressed || name == headerOnly
 	}
 	if err := x.readNamed(verb, fields); err != nil {
+		return err
+	}
+	if err := x.readSequence(verb, fields); err != nil {
 		return err
 	}
 	if given, ok := fields[headerTrace]; ok {

@@ -126,7 +126,7 @@ func TestGoldenErrors(t *testing.T) {
 		{"an id that is no text", "PUB_EXT t\n\x00\x00\x00\x0e\x00\n{\"##id\":7}hi", "\x00\x00\x007\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##id must be a string", true},
 		{"an empty id", "PUB_EXT t\n\x00\x00\x00\x0f\x00\x0b{\"##id\":\"\"}hi", "\x00\x00\x00<\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##id must be 1 to 64 bytes", true},
 		{"a trace id that is no decimal", "PUB_EXT t\n\x00\x00\x00\x14\x00\x10{\"##trace_id\":1}hi", "\x00\x00\x00E\x00\x00\x00\x01INVALID_TRACE_ID PUB_EXT ##trace_id must be a decimal in a string", true},
-		{"ids of several without a key", "MPUB_EXT t\n\x00\x00\x00*\x00\x00\x00\x02\x00\x00\x00\x0f\x00\x0c{\"##id\":\"1\"}a\x00\x00\x00\x0f\x00\x0c{\"##id\":\"2\"}b", "\x00\x00\x00Y\x00\x00\x00\x01E_INVALID_JSON_HEADER MPUB_EXT messages with ##id require a ##key in a put of several", true},
+		{"ids of several without a key", "MPUB_EXT t\n\x00\x00\x00*\x00\x00\x00\x02\x00\x00\x00\x0f\x00\x0c{\"##id\":\"1\"}a\x00\x00\x00\x0f\x00\x0c{\"##id\":\"2\"}b", "\x00\x00\x00b\x00\x00\x00\x01E_INVALID_JSON_HEADER MPUB_EXT messages with ##id or ##seq require a ##key in a put of several", true},
 		{"SUB_ADVANCED with a partition that is no number", "SUB_ADVANCED t ch x\n", "\x00\x00\x00;\x00\x00\x00\x01E_BAD_PARTITION SUB_ADVANCED partition \"x\" is not valid", true},
 	} {
 		c := newBroker(t).dial()
@@ -202,6 +202,91 @@ func TestGoldenIDsAndPartitions(t *testing.T) {
 			require.Equal(t, x.extended, extended.frameBytes(), x.name)
 		}
 	}
+}
+
+// TestGoldenSequences: the bytes of IDENTIFY with a producer_id and of numbered messages, new, again and refused. Each
+// refusal leaves its connection open.
+func TestGoldenSequences(t *testing.T) {
+	b := newBroker(t)
+	named := func(identify string) *client {
+		c := b.dial()
+		c.send(identify)
+		require.Equal(t, "\x00\x00\x00\x06\x00\x00\x00\x00OK", c.frameBytes())
+		return c
+	}
+	one, again := named("IDENTIFY\n\x00\x00\x00\x14{\"producer_id\":\"p1\"}"), named("IDENTIFY\n\x00\x00\x00\x14{\"producer_id\":\"p1\"}")
+	other, nameless := named("IDENTIFY\n\x00\x00\x00\x14{\"producer_id\":\"p2\"}"), b.dial()
+	consumer := named("IDENTIFY\n\x00\x00\x00\x17{\"extend_support\":true}")
+	consumer.send("SUB t ch\nRDY 99\n")
+	require.Equal(t, "\x00\x00\x00\x06\x00\x00\x00\x00OK", consumer.frameBytes())
+	for _, x := range []struct {
+		name                     string
+		producer                 *client
+		command, answer, message string
+	}{
+		{"new", one, "PUB_EXT t\n\x00\x00\x00\x0f\x00\x0b{\"##seq\":7}hi",
+			"\x00\x00\x00\x06\x00\x00\x00\x00OK", "\x00\x00\x00.\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x010000000000000001\x04\x00\x0b{\"##seq\":7}hi"},
+		{"again, at the same connection", one, "PUB_EXT t\n\x00\x00\x00 \x00\x1c{\"##seq\":7,\"##trace_id\":\"9\"}hi",
+			"\x00\x00\x00\"\x00\x00\x00\x00OK\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02", ""},
+		{"again, at another connection of the producer", again, "PUB_EXT t\n\x00\x00\x00 \x00\x1c{\"##seq\":7,\"##trace_id\":\"9\"}hi",
+			"\x00\x00\x00\"\x00\x00\x00\x00OK\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02", ""},
+		{"of another producer", other, "PUB_EXT t\n\x00\x00\x00 \x00\x1c{\"##seq\":7,\"##trace_id\":\"9\"}hi",
+			"\x00\x00\x00\"\x00\x00\x00\x00OK\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02", "\x00\x00\x00?\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x010000000000000002\x04\x00\x1c{\"##seq\":7,\"##trace_id\":\"9\"}hi"},
+		{"the largest", one, "PUB_EXT t\n\x00\x00\x00\x1e\x00\x1a{\"##seq\":9007199254740991}hi",
+			"\x00\x00\x00\x06\x00\x00\x00\x00OK", "\x00\x00\x00=\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x010000000000000003\x04\x00\x1a{\"##seq\":9007199254740991}hi"},
+		{"the smallest, after a larger one", again, "PUB_EXT t\n\x00\x00\x00\x0f\x00\x0b{\"##seq\":0}hi",
+			"\x00\x00\x00\x06\x00\x00\x00\x00OK", "\x00\x00\x00.\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x010000000000000004\x04\x00\x0b{\"##seq\":0}hi"},
+		{"without a producer_id", nameless, "PUB_EXT t\n\x00\x00\x00\x0f\x00\x0b{\"##seq\":1}hi",
+			"\x00\x00\x00J\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq requires a producer_id in IDENTIFY", ""},
+		{"with an id", one, "PUB_EXT t\n\x00\x00\x00\x1a\x00\x16{\"##id\":\"a\",\"##seq\":1}hi",
+			"\x00\x00\x00G\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT a message has ##id or ##seq, not both", ""},
+		{"negative", one, "PUB_EXT t\n\x00\x00\x00\x10\x00\x0c{\"##seq\":-1}hi",
+			"\x00\x00\x00Q\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq must be an integer, 0 to 9007199254740991", ""},
+		{"too large", one, "PUB_EXT t\n\x00\x00\x00\x1e\x00\x1a{\"##seq\":9007199254740992}hi",
+			"\x00\x00\x00Q\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq must be an integer, 0 to 9007199254740991", ""},
+		{"one that float64 rounds", one, "PUB_EXT t\n\x00\x00\x00\x1e\x00\x1a{\"##seq\":9007199254740993}hi",
+			"\x00\x00\x00Q\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq must be an integer, 0 to 9007199254740991", ""},
+		{"a fraction", one, "PUB_EXT t\n\x00\x00\x00\x11\x00\x0d{\"##seq\":1.5}hi",
+			"\x00\x00\x00Q\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq must be an integer, 0 to 9007199254740991", ""},
+		{"text", one, "PUB_EXT t\n\x00\x00\x00\x11\x00\x0d{\"##seq\":\"1\"}hi",
+			"\x00\x00\x00Q\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq must be an integer, 0 to 9007199254740991", ""},
+		{"null", one, "PUB_EXT t\n\x00\x00\x00\x12\x00\x0e{\"##seq\":null}hi",
+			"\x00\x00\x00Q\x00\x00\x00\x01E_INVALID_JSON_HEADER PUB_EXT ##seq must be an integer, 0 to 9007199254740991", ""},
+	} {
+		x.producer.send(x.command)
+		require.Equal(t, x.answer, x.producer.frameBytes(), x.name)
+		if x.message != "" {
+			require.Equal(t, x.message, consumer.frameBytes(), x.name)
+		}
+	}
+	for _, c := range []*client{one, nameless} {
+		c.publish("t", "the connection stays")
+	}
+	one.send("MPUB_EXT t\n" + multi(ext(`{"##key":"k","##seq":1.5}`, "a"), ext("", "b")))
+	one.fatal("E_INVALID_JSON_HEADER MPUB_EXT ##seq must be an integer, 0 to 9007199254740991")
+	again.send("MPUB_EXT t\n" + multi(ext(`{"##seq":20}`, "a"), ext(`{"##seq":21}`, "b")))
+	again.fatal("E_INVALID_JSON_HEADER MPUB_EXT messages with ##id or ##seq require a ##key in a put of several")
+	other.send("MPUB_EXT t\n" + multi(ext(`{"##key":"k","##seq":30}`, "a"), ext(`{"##key":"k","##seq":31}`, "b")))
+	other.response("OK")
+	other.send("PUB_EXT t\n" + sized(ext(`{"##key":"k","##seq":30,"##trace_id":"1"}`, "a")))
+	other.response(tracedAnswer(6, 1, 1))
+}
+
+// TestProducerNames: which names a client may have, and that the answer to IDENTIFY repeats the name.
+func TestProducerNames(t *testing.T) {
+	c := newBroker(t).dial()
+	require.NotContains(t, c.identify(`{"feature_negotiation":true}`), "producer_id")
+	require.Contains(t, c.identify(`{"feature_negotiation":true,"producer_id":"billing-1"}`), `,"producer_id":"billing-1"}`)
+	require.Contains(t, c.identify(`{"feature_negotiation":true}`), `,"producer_id":"billing-1"}`, "a later IDENTIFY leaves it")
+	require.Contains(t, c.identify(`{"feature_negotiation":true,"producer_id":"`+repeat("ü", 16)+`"}`), repeat("ü", 16))
+	for _, bad := range []string{repeat("x", 33), repeat("ü", 17), "a\xff", "a\uFFFD"} {
+		c := newBroker(t).dial()
+		c.send("IDENTIFY\n" + sized(`{"producer_id":"`+bad+`"}`))
+		c.fatal("E_BAD_BODY IDENTIFY producer_id must be 1 to 32 bytes of UTF-8")
+	}
+	c = newBroker(t).dial()
+	c.send("IDENTIFY\n" + sized(`{"producer_id":7}`))
+	c.fatal("E_BAD_BODY IDENTIFY failed to decode JSON body")
 }
 
 // filtering is a cluster whose channels have one filter.

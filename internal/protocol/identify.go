@@ -29,6 +29,7 @@ type identity struct {
 	ExtendSupport       bool      `json:"extend_support"` // of the replicated fork; see extended.go
 	DesiredTag          string    `json:"desired_tag"`    // of the fork; see extfilter.go
 	ExtFilter           extFilter `json:"ext_filter"`     // of the fork; see extfilter.go
+	ProducerID          string    `json:"producer_id"`    // see sequence.go
 }
 
 // negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are in milliseconds.
@@ -49,6 +50,7 @@ type negotiated struct {
 	TopologyRegion      string `json:"topology_region"`
 	TopologyZone        string `json:"topology_zone"`
 	DesiredTag          string `json:"desired_tag,omitempty"` // of the fork
+	ProducerID          string `json:"producer_id,omitempty"`
 }
 
 const (
@@ -85,6 +87,9 @@ func (c *conn) identify(ctx context.Context) error {
 	filter, refused := id.filter()
 	t, err := c.tune(&id)
 	if err != nil {
+		return err
+	}
+	if err := c.name(&id); err != nil {
 		return err
 	}
 	reply, err := c.negotiate(&id, &t)
@@ -195,7 +200,7 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 		DeflateLevel: min(level, o.MaxDeflate), MaxDeflateLevel: o.MaxDeflate,
 		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard != nil && c.h.backend.Guard.Enforced(),
 		OutputBufferSize: t.outputSize, OutputBufferTimeout: t.outputTimeout.Milliseconds(),
-		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone, DesiredTag: id.DesiredTag,
+		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone, DesiredTag: id.DesiredTag, ProducerID: c.producer,
 	}
 	if r.Deflate && r.Snappy {
 		return nil, fatal(codeIdentifyFailed, "cannot enable both deflate and snappy compression")

@@ -27,7 +27,7 @@ func TestMessageIDs(t *testing.T) {
 		"PUB_EXT t\n" + sized(ext(`{"##id":7}`, "x")):                              "PUB_EXT ##id must be a string",
 		"PUB_EXT t\n" + sized(ext(`{"##id":""}`, "x")):                             "PUB_EXT ##id must be 1 to 64 bytes",
 		"PUB_EXT t\n" + sized(ext(`{"##id":"`+strings.Repeat("x", 65)+`"}`, "x")):  "PUB_EXT ##id must be 1 to 64 bytes",
-		"MPUB_EXT t\n" + multi(ext(`{"##id":"5"}`, "a"), ext(`{"##id":"6"}`, "b")): "MPUB_EXT messages with ##id require a ##key in a put of several",
+		"MPUB_EXT t\n" + multi(ext(`{"##id":"5"}`, "a"), ext(`{"##id":"6"}`, "b")): "MPUB_EXT messages with ##id or ##seq require a ##key in a put of several",
 	} {
 		c := b.dial()
 		c.send(bad)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -16,14 +17,20 @@ type Identity [16]byte
 
 // The sources of identities. The identities of two sources are never equal.
 const (
-	domainID      = "id\x00"
-	domainPart    = "part\x00"
-	domainContent = "content\x00"
-	domainCopy    = "copy\x00"
+	domainID       = "id\x00"
+	domainSequence = "seq\x00"
+	domainPart     = "part\x00"
+	domainContent  = "content\x00"
+	domainCopy     = "copy\x00"
 )
 
 // IdentityOf is the identity of a message with an id.
 func IdentityOf(id []byte) Identity { return identity(domainID, id) }
+
+// IdentityOfSequence is the identity of a message to which a producer gave a number (docs/adr/0014).
+func IdentityOfSequence(producer string, seq uint64) Identity {
+	return identity(domainSequence, append(binary.LittleEndian.AppendUint64(nil, seq), producer...))
+}
 
 // Part is the identity of message n of a put whose messages have one id together.
 func (x Identity) Part(n int) Identity {
@@ -196,6 +203,22 @@ const MaxIDBytes = 64
 
 // ValidID reports whether a producer may give a message this id: 1 to 64 bytes of UTF-8.
 func ValidID(id string) bool { return id != "" && len(id) <= MaxIDBytes && utf8.ValidString(id) }
+
+// HeaderSequence is the header with the number that the producer gave the message, in place of an id.
+const HeaderSequence = "##seq"
+
+// MaxSequence is the largest such number: JSON libraries that keep numbers as float64 round larger ones,
+// so that two could become one.
+const MaxSequence = 1<<53 - 1
+
+// MaxProducerBytes bounds the name of a producer that numbers its messages.
+const MaxProducerBytes = 32
+
+// ValidProducer reports whether a client may name itself so: 1 to 32 bytes of UTF-8. U+FFFD is refused,
+// because a JSON decoder puts it in the place of what it cannot read, so that two names could become one.
+func ValidProducer(name string) bool {
+	return name != "" && len(name) <= MaxProducerBytes && utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
+}
 
 // WithID adds the id to the header of a message: a JSON object, or none.
 func WithID(header []byte, id string) []byte {

@@ -20,6 +20,12 @@ func TestIdentitiesStay(t *testing.T) {
 	require.NotEqual(t, x.Part(0), x.Part(1))
 	require.NotEqual(t, x, x.Part(0))
 
+	numbered := IdentityOfSequence("billing-1", 7)
+	require.Equal(t, goldenSequence, hex.EncodeToString(numbered[:]))
+	require.NotEqual(t, numbered, IdentityOfSequence("billing-1", 8))
+	require.NotEqual(t, numbered, IdentityOfSequence("billing-2", 7))
+	require.NotEqual(t, numbered, IdentityOf([]byte("\x07\x00\x00\x00\x00\x00\x00\x00billing-1")), "no number is an id")
+
 	content, keyed := IdentityOfContent(nil, []byte("order 1")), IdentityOfContent([]byte("k1"), []byte("order 1"))
 	require.Equal(t, goldenContent, hex.EncodeToString(content[:]))
 	require.Equal(t, goldenKeyed, hex.EncodeToString(keyed[:]))
@@ -32,6 +38,8 @@ func TestIdentitiesStay(t *testing.T) {
 const (
 	goldenID   = "dcfcdc6ce76c75af034f2e3a5abd856c"
 	goldenPart = "44c9c5533428761f69bf744c646c49cb"
+
+	goldenSequence = "7a3d936464206c749165f014f3575537"
 
 	goldenContent = "9acb66c7bf71fe8b665daf56bf2464dc"
 	goldenKeyed   = "11002e5e009501979765d85838f79a43"
