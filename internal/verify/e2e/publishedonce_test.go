@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,7 +29,7 @@ import (
 // TestPublishedOnce: producers publish over HTTP and try again at the next broker until they are
 // answered OK, through kills of leaders, a move and a restart of all brokers. With message ids each
 // message is in the log once. So it is with go-nsq, which knows no ids, in a topic that recognises
-// messages by their content. LOCKSTEP_MESSAGES, LOCKSTEP_KILLS, LOCKSTEP_MOVES and LOCKSTEP_RESTARTS
+// messages by their content, and with producers that number their messages: each answer names the first place. LOCKSTEP_MESSAGES, LOCKSTEP_KILLS, LOCKSTEP_MOVES and LOCKSTEP_RESTARTS
 // are the size; the long form also counts what the same producers store twice without ids.
 func TestPublishedOnce(t *testing.T) {
 	t.Run("with ids", func(t *testing.T) {
@@ -46,6 +48,11 @@ func TestPublishedOnce(t *testing.T) {
 			require.Equal(t, "true", resp.Header.Get("X-Nsq-Duplicate"), path)
 		}
 	})
+	t.Run("by number", func(t *testing.T) {
+		p := publishThroughFaults(t, byNumber)
+		require.Zero(t, p.twice, "messages are stored twice")
+		require.NotZero(t, p.recognised.Load(), "no repeat was recognised")
+	})
 	if env.Long() {
 		t.Run("without ids", func(t *testing.T) { publishThroughFaults(t, byNothing) })
 	}
@@ -57,6 +64,7 @@ type recognition string
 const (
 	byID      recognition = "id"      // the producers use HTTP
 	byContent recognition = "content" // the producers use go-nsq
+	byNumber  recognition = "number"  // the producers use PUB_EXT
 	byNothing recognition = ""        // the producers use HTTP
 )
 
@@ -83,7 +91,7 @@ const (
 
 func publishThroughFaults(t *testing.T, by recognition) *insistent {
 	kills, moves, restarts, messages := 3, 1, 1, 4000
-	if by == byContent { // the same rules at the leaders: the short form is shorter
+	if by == byContent || by == byNumber { // the same rules at the leaders: the short form is shorter
 		kills, moves, restarts, messages = 1, 0, 0, 1000
 	}
 	kills, moves, restarts = env.Number(t, "LOCKSTEP_KILLS", kills), env.Number(t, "LOCKSTEP_MOVES", moves), env.Number(t, "LOCKSTEP_RESTARTS", restarts)
@@ -158,8 +166,11 @@ func (p *insistent) move(i int) {
 // publishAll publishes the next message until there is none.
 func (p *insistent) publishAll(broker int) {
 	publish, end := p.overHTTP()
-	if p.by == byContent {
+	switch p.by {
+	case byContent:
 		publish, end = p.overTCP()
+	case byNumber:
+		publish, end = p.numbered(broker)
 	}
 	defer end()
 	for {
@@ -222,6 +233,50 @@ func (p *insistent) overTCP() (publish func(broker int, body string) bool, end f
 			x.Stop()
 		}
 	}
+}
+
+// numbered is the same with the extended commands: a producer names itself at each broker and gives message-N the
+// number N. A message that is answered again is answered with the same place.
+func (p *insistent) numbered(producer int) (publish func(broker int, body string) bool, end func()) {
+	name := fmt.Sprintf(`{"producer_id":"producer-%d"}`, producer)
+	conns, places := map[int]net.Conn{}, map[string]string{}
+	dial := func(broker int) bool {
+		conn, err := net.DialTimeout("tcp", p.c.Brokers[broker].TCP, time.Second)
+		if err != nil {
+			return false
+		}
+		conns[broker] = conn
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		_, _ = conn.Write(append(binary.BigEndian.AppendUint32([]byte("  V2IDENTIFY\n"), uint32(len(name))), name...))
+		_, err = io.ReadFull(conn, make([]byte, 10))
+		return err == nil
+	}
+	return func(broker int, body string) bool {
+			if conns[broker] == nil && !dial(broker) {
+				return false
+			}
+			conn, answer := conns[broker], make([]byte, 8+30)
+			_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+			header := fmt.Sprintf(`{"##seq":%s,"##trace_id":"1"}`, strings.TrimPrefix(body, "message-"))
+			put := binary.BigEndian.AppendUint32([]byte("PUB_EXT "+onceTopic+"\n"), uint32(2+len(header)+len(body)))
+			put = append(append(binary.BigEndian.AppendUint16(put, uint16(len(header))), header...), body...)
+			_, _ = conn.Write(put) // the read has the error
+			if _, err := io.ReadFull(conn, answer); err != nil || !strings.HasPrefix(string(answer[8:]), "OK") {
+				_ = conn.Close() // also after an error, which has another length
+				delete(conns, broker)
+				return false
+			}
+			if first, again := places[body]; again {
+				p.recognised.Add(1)
+				assert.Equal(p.t, first, string(answer), "%s is answered with another place", body)
+			}
+			places[body] = string(answer)
+			return true
+		}, func() {
+			for _, conn := range conns {
+				_ = conn.Close()
+			}
+		}
 }
 
 // leveled waits until the cluster has the feature level of this build.
