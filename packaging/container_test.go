@@ -42,6 +42,7 @@ func image(t *testing.T, source, version string) string {
 	t.Helper()
 	p := podman(t)
 	golang(t)
+	sh(t, source, "go mod download") // all modules, those for other systems, too: the build reads them from here
 	modules := strings.TrimSpace(sh(t, "", "go env GOMODCACHE"))
 	results := filepath.Join(cache(t), "gocache") // a separate cache: the image must not depend on this machine's own builds
 	require.NoError(t, os.MkdirAll(results, 0o755))

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,18 +145,22 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// debian returns a Debian system with systemd and the programs in the base image of the
-// container's build stage. It is built once per machine.
+// included are the packages of debian beside the smallest system: systemd, what the package of nsqd
+// depends on and its recommendations, because the containers have no network, and the programs in the
+// base image of the container's build stage.
+const included = "systemd,systemd-sysv,dbus,adduser,init-system-helpers,procps,psmisc,ca-certificates,curl,git"
+
+// debian returns a Debian system with the packages included. It is built once per machine.
 func debian(t *testing.T) string {
 	t.Helper()
-	root := filepath.Join(cache(t), "bookworm")
+	root := filepath.Join(cache(t), fmt.Sprintf("bookworm-%08x", crc32.ChecksumIEEE([]byte(included))))
 	if _, err := os.Stat(root); err == nil {
 		return root
 	}
 	sh(t, "", fmt.Sprintf(`rm -rf %[1]s.new
-debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,adduser,init-system-helpers,ca-certificates,curl,git bookworm %[1]s.new
+debootstrap --variant=minbase --include=%[2]s bookworm %[1]s.new
 rm -rf %[1]s.new/var/cache/apt/archives/*.deb
-mv %[1]s.new %[1]s`, root))
+mv %[1]s.new %[1]s`, root, included))
 	return root
 }
 
