@@ -164,7 +164,8 @@ func (c *checker) everyMemberHolds(part int, isr []ident.Member) {
 	}
 }
 
-// cutting sees each record become durable: committed batches stay.
+// cutting sees each record become durable: committed batches stay. What an operator's recovery finds on a
+// disk that stalls may be cut still, if its place in the committed log is another batch's.
 func (c *checker) cutting(n *node, part int, s *store, w queue.Write) {
 	cuts := w.Kind == queue.WriteTruncate || w.Kind == queue.WriteReset || w.Kind == queue.WriteRestart
 	if !cuts || w.At.Offset >= s.durable.end().Offset {
@@ -172,6 +173,11 @@ func (c *checker) cutting(n *node, part int, s *store, w queue.Write) {
 	}
 	l := &c.w.ledgers[part]
 	if w.At.Offset >= l.end().Offset || !slices.Contains(c.w.etcd.parts[part].ISR, ident.Member{Node: n.name, Store: s.id}) {
+		return
+	}
+	i := slices.IndexFunc(l.batches, func(b queue.Batch) bool { return b.At.Offset >= w.At.Offset })
+	j := s.durable.index(w.At.Offset)
+	if i < 0 || j == len(s.durable.batches) || s.durable.batches[j].At != l.batches[i].At || s.durable.batches[j].CRC != l.batches[i].CRC {
 		return
 	}
 	c.w.failf("committed cut", part, "%s, in the ISR, cuts its log to %d; committed is up to %d", n.name, w.At.Offset, l.end().Offset)
