@@ -210,8 +210,8 @@ func (p *Partition) RelocatedFrom() (ident.Offset, bool) {
 			continue
 		}
 		c.mu.Lock()
-		for _, x := range all {
-			if c.cursor.Deferred.Has(x.Seq) {
+		for _, x := range all { // a replica may have the record before the channel's progress
+			if !c.cursor.Settled(x.Seq) || c.cursor.Deferred.Has(x.Seq) {
 				needed[x.Seq] = struct{}{}
 			}
 		}

@@ -127,6 +127,39 @@ func TestRelocationReachesFollowersByDelta(t *testing.T) {
 	require.EqualValues(t, 700, at)
 }
 
+// TestRelocationBeforeTheProgress: a follower has the record of a relocation before it knows that the
+// message is deferred, and retention looks in between. If it forgot the relocation, a leadership there
+// and back would leave no broker that knows both where the message is and that it is unfinished.
+func TestRelocationBeforeTheProgress(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
+	s := subscribe(t, c)
+	r.publishN(2)
+	r.Flush()
+	f := NewPartition("orders", testID, r.log, r.rep, r.o)
+	catchUp := func(deltas [][]byte) {
+		for _, d := range deltas {
+			f.Apply(d)
+		}
+	}
+	catchUp(r.rep.deltas)
+	first := len(r.rep.deltas)
+	require.NoError(t, c.Requeue(s, c.Pull(s, 2, nil)[0].Message.Seq, 1000))
+	require.NoError(t, c.Finish(s, 1, 1))
+	r.Flush()
+	progress := len(r.rep.deltas)
+	r.relocate(t, 700, 2)
+	catchUp(r.rep.deltas[progress:])
+	at, ok := f.RelocatedFrom()
+	require.True(t, ok)
+	require.EqualValues(t, 700, at)
+	catchUp(r.rep.deltas[first:progress])
+	at, ok = f.RelocatedFrom()
+	require.True(t, ok)
+	require.EqualValues(t, 700, at)
+	require.EqualValues(t, 2, f.LowWater())
+}
+
 func TestLostRelocatedMessageIsGivenUp(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})

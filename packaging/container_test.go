@@ -109,7 +109,7 @@ func TestImage(t *testing.T) {
 	require.Contains(t, sh(t, "", p+" logs "+broker), "INFO: stopped")
 	sh(t, "", p+" rm "+broker)
 	run()
-	require.Contains(t, sh(t, "", n.outside(api+"/v1/topic/peek?topic=t")), "aGVsbG8", "what was put before the first end")
+	require.Contains(t, sh(t, "", n.outside(api+"/v1/topic/peek?topic=t")), `"body":"hello"`, "what was put before the first end")
 
 	// The health check fails for a broker that does not answer.
 	sh(t, "", p+" pause "+broker)
