@@ -35,7 +35,8 @@ type memberSince struct {
 //   - A machine stops only because of its disk.
 //   - A delivery that its consumer does not answer is in flight for no longer than twice its timeout,
 //     by the right clock, whatever the broker's clock says. Twice, because a clock that is set back
-//     by less than a timeout cannot be told from a delivery that has just begun.
+//     by less than a timeout cannot be told from a delivery that has just begun. If the broker stood still
+//     it is counted from then on: what the clock was set back by meanwhile is less by the time it stood.
 type lively struct {
 	w     *world
 	nodes []micros   // since when each broker is well
@@ -89,7 +90,7 @@ func (l *lively) timesOut(c *consumer) {
 		return
 	}
 	for seq, at := range c.out {
-		if now-at > 2*l.w.times.msgTimeout()+tickSlack {
+		if now-max(at, h.n.wokeAt) > 2*l.w.times.msgTimeout()+tickSlack {
 			delete(c.out, seq)
 		}
 	}
