@@ -61,7 +61,10 @@ until_ok 'journalctl -u nsqd --no-pager | grep "log level reloaded"'
 step "the environment: a secret, a limit of memory"
 on 'echo NSQD_CLUSTER_TOKEN=hunter2 >>/etc/default/nsqd; systemctl set-property nsqd MemoryMax=512M; systemctl restart nsqd'
 until_ok "$well"
-on 'journalctl -u nsqd --no-pager' | grep -q "memory limit 460 MiB, 90 % of the container's" || { on "systemctl show nsqd -p MemoryMax,ControlGroup; cat /sys/fs/cgroup/cgroup.controllers; cat /sys/fs/cgroup/system.slice/nsqd.service/memory.max; journalctl -u nsqd --no-pager | tail -20"; fail "no memory limit"; }
+on 'journalctl -u nsqd --no-pager' | grep -q "memory limit 460 MiB, 90 % of the container's" || {
+	on 'cat /proc/$(systemctl show nsqd -p MainPID --value)/cgroup; grep cgroup /proc/$(systemctl show nsqd -p MainPID --value)/mountinfo; journalctl -u nsqd --no-pager | tail -20' || true
+	fail "no memory limit"
+}
 on 'tr "\0" "\n" </proc/$(systemctl show -P MainPID nsqd)/environ' | grep -q hunter2 || fail "the environment is not read"
 on 'journalctl -u nsqd --no-pager' | grep -q hunter2 && fail "a secret is in the journal"
 
