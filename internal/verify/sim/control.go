@@ -97,15 +97,27 @@ func (w *world) move(f fault) bool {
 }
 
 // changeTopic has an operator ask for another number of replicas, or of those that
-// must be in sync. With a partition that nobody serves the operator asks for no fewer
-// replicas: the one that would be dropped may have the only whole copy, when another member
-// has lost its disk and a third has a bit flipped.
+// must be in sync. With a partition that nobody serves, or one of whose members has lost its disk or a
+// bit, the operator asks for no fewer replicas: the one that would be dropped may have the only whole
+// copy, when another member has lost its disk and a third has a bit flipped.
 func (w *world) changeTopic(f fault) bool {
-	if rf := 2 + int(f.draw%uint64(len(w.nodes)-1)); rf >= w.rf || w.served() {
+	if rf := 2 + int(f.draw%uint64(len(w.nodes)-1)); rf >= w.rf || w.served() && w.undamaged() {
 		w.rf = rf
 	}
 	w.minISR = 1 + int(f.draw/8%uint64(w.rf))
 	w.note("world", -1, "wants %d replicas, %d in sync", w.rf, w.minISR)
+	return true
+}
+
+// undamaged reports whether each member of an in-sync set has all that it had.
+func (w *world) undamaged() bool {
+	for p, key := range w.etcd.parts {
+		for _, m := range key.ISR {
+			if s := w.nodes[w.nodeIndex(m.Node)].disk.stores[p]; s == nil || s.id != m.Store || !s.whole() {
+				return false
+			}
+		}
+	}
 	return true
 }
 
