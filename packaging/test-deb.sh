@@ -61,10 +61,15 @@ until_ok 'journalctl -u nsqd --no-pager | grep "log level reloaded"'
 step "the environment: a secret, a limit of memory"
 on 'echo NSQD_CLUSTER_TOKEN=hunter2 >>/etc/default/nsqd; systemctl set-property nsqd MemoryMax=512M; systemctl restart nsqd'
 until_ok "$well"
-on 'journalctl -u nsqd --no-pager' | grep -q "memory limit 460 MiB, 90 % of the container's" || {
-	on 'cat /proc/$(systemctl show nsqd -p MainPID --value)/cgroup; grep cgroup /proc/$(systemctl show nsqd -p MainPID --value)/mountinfo; journalctl -u nsqd --no-pager | tail -20' || true
-	fail "no memory limit"
+limits() { # whether systemd limits the unit's memory: its own group of control group v2, or of v1's memory
+	on 'cat /proc/$(systemctl show nsqd -p MainPID --value)/cgroup' >/tmp/groups.$$
+	if grep -q ':memory:' /tmp/groups.$$; then grep -q ':memory:.*nsqd.service' /tmp/groups.$$; else grep -q '^0::.*nsqd.service' /tmp/groups.$$; fi
 }
+if limits; then
+	on 'journalctl -u nsqd --no-pager' | grep -q "memory limit 460 MiB, 90 % of the container's" || fail "no memory limit"
+else # cgroup v1, read-only in the container: systemd cannot limit the unit
+	step "NOT TESTED HERE: the unit's limit of memory, which this machine's control groups do not allow"
+fi
 on 'tr "\0" "\n" </proc/$(systemctl show -P MainPID nsqd)/environ' | grep -q hunter2 || fail "the environment is not read"
 on 'journalctl -u nsqd --no-pager' | grep -q hunter2 && fail "a secret is in the journal"
 
