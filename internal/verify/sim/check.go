@@ -164,8 +164,8 @@ func (c *checker) everyMemberHolds(part int, isr []ident.Member) {
 	}
 }
 
-// cutting sees each record become durable: committed batches stay. What an operator's recovery finds on a
-// disk that stalls may be cut still, if its place in the committed log is another batch's.
+// cutting sees each record become durable: committed batches stay. A disk that stalled during an operator's
+// recovery may still cut a batch whose place in the committed log is another one's.
 func (c *checker) cutting(n *node, part int, s *store, w queue.Write) {
 	cuts := w.Kind == queue.WriteTruncate || w.Kind == queue.WriteReset || w.Kind == queue.WriteRestart
 	if !cuts || w.At.Offset >= s.durable.end().Offset {
