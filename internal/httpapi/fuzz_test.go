@@ -32,6 +32,7 @@ var (
 		"topic=t&channel=c&max_attempts=3&dead_letter_topic=d&retry_backoff=1s,2,1m,0.1", "topic=t&partition=0&from=n1&confirm=t/0&discard=1", "node=n1&cancel=true",
 		"name=u&admin=true", "user=u&topic=*&rights=publish,consume", "user=u&cluster=observe", "topic=t&partition=1&limit=9&node=n1&uncommitted=true",
 		"topic=t&channel=c&id=0123456789abcdef", "topic=t&replication_factor=3&min_in_sync=2", "topic=t&partition=0&from=n1&to=n2", "topic=t&channel=c&order=true",
+		"topic=t&id=0123456789abcdef", "metric=put&topic=t&channel=c&since=5m&step=1s&page=2&page_size=3&sort=depth", "topic=t&partition=0&replicas=n1,n2&dry_run=true",
 		"topic=t&channel=c&max=2&wait=1ms&max_in_flight=3&msg_timeout=9&client=x&encoding=base64", "topic=t&channel=c&receipt=0123456789abcdef-1-1-1&delay=5",
 	}
 	bodies = []string{"", "one\ntwo\n", "\x00\x00\x00\x01\x00\x00\x00\x01x", "\xff\xff\xff\xff", `["127.0.0.1:1"]`, "debug"}
@@ -74,7 +75,7 @@ type fuzzed struct {
 // keptCluster is the number of requests after which the cluster is replaced by an empty one.
 const keptCluster = 2048
 
-func newFuzzed(f *testing.F) *fuzzed {
+func newFuzzed(f testing.TB) *fuzzed {
 	s := &fuzzed{rules: [2][]httpapi.Rule{httpapi.NSQDRules(), httpapi.LookupRules()}}
 	s.users, s.root = someUsers(f)
 	s.renew()
@@ -97,7 +98,7 @@ func (s *fuzzed) renew() {
 	log.SetOutput(io.Discard)
 	b := httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
-		Inspector: inspected{}, Recovery: inspected{}, Config: &config{level: "info"}, Log: log,
+		Inspector: inspected{}, Recovery: inspected{}, Config: &config{level: "info"}, Log: log, Planner: planned{}, Tracer: traced{}, Console: newConsole(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 		Users:   s.users, Consumers: s.polls, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
 	}
@@ -143,15 +144,35 @@ func (s *fuzzed) route(number uint16) route {
 
 // send makes one request.
 func (r route) send(query, authorization, remote string, body []byte) *httptest.ResponseRecorder {
+	return r.sendWith(query, authorization, remote, body, http.Header{})
+}
+
+// sendWith makes one request with headers.
+func (r route) sendWith(query, authorization, remote string, body []byte, headers http.Header) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(r.Method, "/", strings.NewReader(string(body)))
 	req.URL = &url.URL{Path: strings.Replace(r.Path, ":opt", "log_level", 1), RawQuery: query}
-	req.RemoteAddr = remote
+	req.RemoteAddr, req.Header = remote, headers.Clone()
 	if authorization != "" {
 		req.Header["Authorization"] = []string{authorization}
 	}
 	w := httptest.NewRecorder()
 	r.door.ServeHTTP(w, req)
 	return w
+}
+
+// TestEveryRouteIsFuzzed: the handlers of the targets serve every route but the files of the console, so that each
+// administrative one is among the targets' routes.
+func TestEveryRouteIsFuzzed(t *testing.T) {
+	s := newFuzzed(t)
+	for door, rules := range s.rules {
+		for _, rule := range rules {
+			if strings.HasPrefix(rule.Path, "/ui") || strings.HasPrefix(rule.Path, "/debug/") {
+				continue
+			}
+			w := route{rule, s.doors[door]}.send("", "Bearer "+s.root, "127.0.0.1:1", nil)
+			require.NotContains(t, w.Body.String(), `"NOT_FOUND"`, "%s %s is not served", rule.Method, rule.Path)
+		}
+	}
 }
 
 // FuzzRequests sends any arguments and any body to every route, as an administrator: the
@@ -201,5 +222,45 @@ func FuzzStrangers(f *testing.F) {
 		}
 		require.Empty(t, s.cluster.Puts())
 		require.Empty(t, s.cluster.Ops())
+	})
+}
+
+// FuzzHeaders sends any headers to every route: as a stranger with any cookie, and as an
+// administrator with any headers of messages. Only the open routes do anything for the stranger, and
+// nothing is an internal error.
+func FuzzHeaders(f *testing.F) {
+	s := newFuzzed(f)
+	for i, seed := range [][3]string{
+		{"", "", ""}, {"lockstep_session=x", `{"a":"b"}`, "id"}, {"lockstep_session=", `{"##only_channel":"c"}`, "a b"}, {`lockstep_session="x; y"`, `{"##client_dispatch_tag":"t"}`, strings.Repeat("i", 300)},
+		{"=;=;", `{"a":1}`, "\x00"}, {"lockstep_session=" + strings.Repeat("A", 43), `{"\u0023#origin":"east:1:0:7"}`, "text/event-stream"}, {"x", "null", "multipart/mixed;q=x,*/*"},
+	} {
+		for number := range uint16(8) {
+			f.Add(uint16(i)+41*number, queries[(i+int(number)*5)%len(queries)], seed[0], seed[1], seed[2])
+		}
+		for at, rule := range s.rules[0] { // the routes that read these headers
+			if rule.Path == "/pub" || rule.Path == "/v1/consume" || rule.Path == "/v1/session" {
+				f.Add(uint16(2*at), "topic=t&channel=c", seed[0], seed[1], seed[2])
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, number uint16, query, cookie, headers, other string) {
+		r := s.route(number)
+		if strings.HasPrefix(r.Path, "/debug/") || r.Path == "/v1/user/create" || r.Path == "/v1/user/rotate" {
+			return // they take long
+		}
+		for _, authorization := range []string{"", "Bearer " + s.root} {
+			if authorization != "" && r.Path == "/v1/session" && r.Method == http.MethodPost {
+				continue // thousands of sign-ins
+			}
+			w := r.sendWith(query, authorization, "127.0.0.1:1", []byte("m"), http.Header{
+				"Cookie": {cookie}, "X-Nsq-Headers": {headers}, "X-Nsq-Message-Id": {other}, "Accept": {other}, "Content-Type": {headers},
+			})
+			if w.Code == http.StatusInternalServerError {
+				t.Fatalf("%s %s?%s: %d %s", r.Method, r.Path, query, w.Code, w.Body)
+			}
+			if authorization == "" && r.Right != access.Open && w.Code < http.StatusBadRequest {
+				t.Fatalf("%s %s?%s with cookie %q: %d %s", r.Method, r.Path, query, cookie, w.Code, w.Body)
+			}
+		}
 	})
 }

@@ -109,3 +109,22 @@ func BenchmarkMatch(b *testing.B) {
 		})
 	}
 }
+
+// FuzzParse: any text of a filter is refused, or is a filter with that text that judges any header.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"", "tag=a", "!tag=a", "header:a=b", "header:a^=b", "header:a*=*b?c*", "header:a~=^(b|c){2,5}$", "header:~=x", "header:a~=((a{9}){9}){9}", "header:a*=********", "tag~=\\"} {
+		f.Add(s, `{"a":"b","##client_dispatch_tag":"a"}`)
+	}
+	f.Fuzz(func(t *testing.T, text, header string) {
+		filter, err := Parse(text)
+		if err != nil || filter == nil {
+			return
+		}
+		require.Equal(t, text, filter.String())
+		opposite, err := Parse(strings.TrimPrefix("!"+text, "!!"))
+		if err != nil {
+			return // one byte too long
+		}
+		require.NotEqual(t, filter.Match([]byte(header)), opposite.Match([]byte(header)), "%q of %q", text, header)
+	})
+}
