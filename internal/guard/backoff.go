@@ -46,7 +46,7 @@ func newBackoff() *backoff { return &backoff{of: map[string]failures{}} }
 
 // begin reports whether a login of this address may be judged now; then end must follow.
 func (b *backoff) begin(host string, now time.Time) bool {
-	key := network(host)
+	key := Network(host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f, known := b.of[key]
@@ -66,7 +66,7 @@ func (b *backoff) begin(host string, now time.Time) bool {
 
 // end notes how the login went.
 func (b *backoff) end(host string, now time.Time, how outcome) {
-	key := network(host)
+	key := Network(host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := b.of[key]
@@ -101,9 +101,9 @@ func (b *backoff) makeRoomLocked(now time.Time) {
 	}
 }
 
-// network is the unit of the backoff: an IPv4 address, or an IPv6 /64, which one
-// customer has as a whole.
-func network(host string) string {
+// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
+// customer has as a whole. The host is an address without a port; any other text stays.
+func Network(host string) string {
 	ip, err := netip.ParseAddr(host)
 	if err != nil || ip.Unmap().Is4() {
 		return host

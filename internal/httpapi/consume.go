@@ -141,7 +141,7 @@ func (a *api) describe(r *http.Request, c *consumption) {
 	if err != nil {
 		host = r.RemoteAddr // a unix socket
 	}
-	c.Client.Host = host
+	c.Client.Host, c.Client.Network = host, guard.Network(host)
 	c.About = edge.ClientStats{
 		ClientID: cmp.Or(c.Client.Name, host), Hostname: host, Version: "HTTP", RemoteAddress: r.RemoteAddr,
 		UserAgent: strings.ToValidUTF8(r.UserAgent()[:min(len(r.UserAgent()), maxAgent)], ""), TLS: r.TLS != nil,

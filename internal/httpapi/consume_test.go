@@ -306,6 +306,22 @@ func TestAClientLeavesInTheAnswer(t *testing.T) {
 	require.Equal(t, 3, p.consume("").Messages[0].Attempts)
 }
 
+// TestConsumersOfANetwork: the addresses of one IPv6 /64 share the limit of an address.
+func TestConsumersOfANetwork(t *testing.T) {
+	p := newPolled(t, httpsub.Options{MaxSessions: 9, MaxPerClient: 2})
+	for i, remote := range []string{"[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1", "[2001:db8:0:1::1]:1", "192.0.2.1:1", "192.0.2.2:1"} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/consume?topic=t&channel=c", nil)
+		r.RemoteAddr = remote
+		w := httptest.NewRecorder()
+		p.handler.ServeHTTP(w, r)
+		want := http.StatusOK
+		if i == 2 {
+			want = http.StatusTooManyRequests
+		}
+		require.Equal(t, want, w.Code, "%s: %s", remote, w.Body)
+	}
+}
+
 // TestConsumersNeedTheRightToTheChannel: an auth service is asked for the channel of the request.
 func TestConsumersNeedTheRightToTheChannel(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

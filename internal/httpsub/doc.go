@@ -9,7 +9,7 @@
 //
 // # Limits
 //
-// The number of sessions is bounded, in total and for each address and user. A session holds at most
+// The number of sessions is bounded, in total, for each address (IPv6: /64) and for each user. A session holds at most
 // Options.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message; those of all
 // answers that are being written are at most Options.AnswerBytes.
 //

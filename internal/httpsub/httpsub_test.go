@@ -360,12 +360,35 @@ func TestStopEndsThePolls(t *testing.T) {
 	})
 }
 
+// TestLimitOfAUser: a user from several addresses does not take all sessions, and a client that has not
+// logged in counts for its address alone.
+func TestLimitOfAUser(t *testing.T) {
+	inBubble(t, Options{MaxSessions: 9, MaxPerClient: 2}, func(t *testing.T, b *bench) {
+		try := func(host, identity string, authed bool) error {
+			r := request("")
+			r.Client.Host, r.Client.Network, r.Client.Identity, r.About.Authed, r.MsgTimeout = host, host, identity, authed, time.Second
+			_, err := b.Poll(t.Context(), r, 1, 0)
+			return err
+		}
+		require.NoError(t, try("h", "shop", true))
+		require.NoError(t, try("i", "shop", true))
+		require.ErrorIs(t, try("j", "shop", true), edge.ErrTooManyClients)
+		require.NoError(t, try("j", "other", true))
+		for _, host := range []string{"k", "l", "m"} {
+			require.NoError(t, try(host, "anonymous", false))
+		}
+		time.Sleep(2 * time.Second)
+		require.NoError(t, try("j", "shop", true))
+		require.Len(t, b.mu.clients, 2)
+	})
+}
+
 // TestLimits bounds the sessions of all, and of one address.
 func TestLimits(t *testing.T) {
 	inBubble(t, Options{MaxSessions: 3, MaxPerClient: 2}, func(t *testing.T, b *bench) {
 		try := func(host, name string) error {
 			r := request(name)
-			r.Client.Host, r.MsgTimeout = host, time.Second
+			r.Client.Host, r.Client.Network, r.MsgTimeout = host, host, time.Second
 			_, err := b.Poll(t.Context(), r, 1, 0)
 			return err
 		}

@@ -32,7 +32,8 @@ var ErrBusy = errors.New("too many answers are being written")
 
 // Options hold the limits of sessions.
 type Options struct {
-	// MaxSessions and MaxPerClient bound the sessions of all clients, and those of one address and user; 0 = no limit.
+	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of one user; 0 = no
+	// limit. A session outlives its polls, so that one connection could take them all.
 	MaxSessions, MaxPerClient int
 	// AnswerBytes bounds the messages of all answers that are being written; 0 = no limit.
 	AnswerBytes int64
@@ -47,6 +48,7 @@ type Client struct {
 	Identity string // of the user; "" without users
 	Host     string // address without the port
 	Name     string // ?client=, for several clients of one address
+	Network  string // the unit of the limit per address
 }
 
 // Request is what a poll or a stream subscribes to. Polls with equal fields up to MsgTimeout share a session.
@@ -80,7 +82,7 @@ type Sessions struct {
 		sync.Mutex
 		shared  map[key]*session // of polls
 		all     map[uint64]*session
-		clients map[[2]string]int // sessions by identity and host
+		clients map[owner]int // sessions by network, and by user
 	}
 }
 
@@ -91,7 +93,7 @@ func New(o Options, subscribers edge.Subscribers, receipts edge.Receipts) *Sessi
 		s.answers = budget.New(o.AnswerBytes)
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
-	s.mu.shared, s.mu.all, s.mu.clients = map[key]*session{}, map[uint64]*session{}, map[[2]string]int{}
+	s.mu.shared, s.mu.all, s.mu.clients = map[key]*session{}, map[uint64]*session{}, map[owner]int{}
 	return s
 }
 
@@ -209,7 +211,6 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
 		taking: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 	}
-	client := r.Client.counted()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -219,22 +220,36 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 		return nil, nil
 	case s.o.MaxSessions > 0 && len(s.mu.all) >= s.o.MaxSessions:
 		return nil, fmt.Errorf("%w: this broker has %d HTTP consumers, as many as it may; try another one", edge.ErrTooManyClients, len(s.mu.all))
-	case s.o.MaxPerClient > 0 && s.mu.clients[client] >= s.o.MaxPerClient:
-		return nil, fmt.Errorf("%w: this address and user have %d HTTP consumers at this broker, as many as they may", edge.ErrTooManyClients, s.mu.clients[client])
+	}
+	for _, o := range r.owners() {
+		if n := s.mu.clients[o]; s.o.MaxPerClient > 0 && n >= s.o.MaxPerClient {
+			return nil, fmt.Errorf("%w: this %s has %d HTTP consumers at this broker, as many as it may", edge.ErrTooManyClients, o.kind, n)
+		}
 	}
 	for x.number = rand.Uint64(); s.mu.all[x.number] != nil; x.number = rand.Uint64() {
 		continue // receipts of another run of this broker name other sessions
 	}
 	s.mu.all[x.number] = x
-	s.mu.clients[client]++
+	for _, o := range r.owners() {
+		s.mu.clients[o]++
+	}
 	if k != (key{}) {
 		s.mu.shared[k] = x
 	}
 	return x, nil
 }
 
-// counted is the client as the limits count it.
-func (c Client) counted() [2]string { return [2]string{c.Identity, c.Host} }
+// owner is one that a session counts for.
+type owner struct{ kind, name string }
+
+// owners are the network of the client, and its user if it has logged in.
+func (r Request) owners() []owner {
+	owners := []owner{{"address", r.Client.Network}}
+	if r.About.Authed {
+		owners = append(owners, owner{"user", r.Client.Identity})
+	}
+	return owners
+}
 
 // remove forgets a session.
 func (s *Sessions) remove(x *session) {
@@ -247,9 +262,10 @@ func (s *Sessions) remove(x *session) {
 	if s.mu.shared[x.key] == x {
 		delete(s.mu.shared, x.key)
 	}
-	client := x.request.Client.counted()
-	if s.mu.clients[client]--; s.mu.clients[client] == 0 {
-		delete(s.mu.clients, client)
+	for _, o := range x.request.owners() {
+		if s.mu.clients[o]--; s.mu.clients[o] == 0 {
+			delete(s.mu.clients, o)
+		}
 	}
 }
 
