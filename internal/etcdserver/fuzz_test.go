@@ -34,8 +34,8 @@ func FuzzFront(f *testing.F) {
 	})
 }
 
-// FuzzReadHead: the client port reads the first bytes of strangers. Whatever they send, and in
-// whatever pieces, it is passed on as it came, and only with the head of a request.
+// FuzzReadHead: the client port reads the first bytes of strangers, in pieces of any
+// size. They are passed on as they came, and only with the head of a request.
 func FuzzReadHead(f *testing.F) {
 	for _, seed := range []string{"", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04", "GET /health HTTP/1.1\r\nHost: a\r\n\r\nbody", "\r\n\r", "\r\n\r\n", strings.Repeat("x", 300)} {
 		f.Add([]byte(seed), uint8(1))
