@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -21,6 +22,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
 )
@@ -102,8 +104,9 @@ type Options struct {
 	// Slow is the time from which on puts and syncs of the journal are logged with their stage; 0 =
 	// none is.
 	Slow    time.Duration
-	Metrics *metrics.Recorder // nil = nothing is recorded
-	Events  *events.Recorder  // nil = none is kept
+	Trace   func(*queue.Draft) func(engine.Stages) // engine.Options
+	Metrics *metrics.Recorder                      // nil = nothing is recorded
+	Events  *events.Recorder                       // nil = none is kept
 }
 
 // Members is the embedded metadata, where brokers keep it themselves.

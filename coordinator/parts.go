@@ -36,7 +36,7 @@ func (b *Broker) makeEngine() {
 	b.engine = engine.New(engine.Options{
 		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
 		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) },
-		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
+		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Trace: b.o.Trace, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
 	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
 		return slices.Max(b.engine.Busy()).Seconds()

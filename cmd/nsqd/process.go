@@ -34,6 +34,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/lockstepmq/lockstep/internal/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -67,6 +68,7 @@ type process struct {
 	metaConfig meta.Config
 	metrics    *metrics.Recorder
 	events     *events.Recorder
+	traces     *tracing.Tracer // nil without --otlp-endpoint
 	console    *console.Console
 	broker     *coordinator.Broker
 	tcp        *protocol.Handler
@@ -307,6 +309,7 @@ func (p *process) stop() {
 	if p.broker != nil {
 		p.broker.Stop(context.Background())
 	}
+	p.traces.Close()
 	if p.peers != nil {
 		_ = p.peers.Close()
 	}

@@ -17,6 +17,9 @@ import (
 // startBroker starts the coordinator. If the metadata fails before the broker is registered,
 // it waits and starts again.
 func (p *process) startBroker(ctx context.Context) error {
+	if err := p.trace(); err != nil {
+		return err
+	}
 	options, err := p.brokerOptions()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -27,9 +28,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/lockstepmq/lockstep/internal/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/internal/webui"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -119,10 +122,40 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			Percentiles: o.E2EPercentiles, PercentileWindowMS: o.E2EProcessingWindowTime.Milliseconds(), Log: p.log,
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Metrics: p.metrics, Log: p.log},
-		Metrics: p.metrics, Events: p.events, Slow: o.LogSlow,
+		Metrics: p.metrics, Events: p.events, Slow: o.LogSlow, Trace: p.stages(),
 		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log: p.log,
 	}, nil
+}
+
+// trace begins to export traces, if it is to.
+func (p *process) trace() (err error) {
+	if p.o.OTLPEndpoint == "" {
+		return nil
+	}
+	address, plain, err := config.Collector(p.o.OTLPEndpoint)
+	if err != nil {
+		return err
+	}
+	p.traces, err = tracing.New(tracing.Options{
+		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: edge.ReadBuild().Version,
+		Count: p.metrics.Traced, Log: p.log,
+	})
+	return err
+}
+
+// stages returns nil unless puts are traced.
+func (p *process) stages() func(*queue.Draft) func(engine.Stages) {
+	if p.traces == nil {
+		return nil
+	}
+	return func(d *queue.Draft) func(engine.Stages) {
+		stored := p.traces.Store(d)
+		if stored == nil {
+			return nil
+		}
+		return func(s engine.Stages) { stored(tracing.Stored(s)) }
+	}
 }
 
 // topicDefaults converts the values of --topic-default.
@@ -202,9 +235,10 @@ func (p *process) serve() {
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
 	page := webui.New(p.broker)
-	p.consumers = httpsub.New(p.consumerOptions(), p.broker.Subscribers(), p.broker)
+	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
+	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
 	backend := httpapi.Backend{
-		Publisher: p.broker.Publisher(), Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
+		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
 		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
 		Routes: []httpapi.Route{{
@@ -216,8 +250,8 @@ func (p *process) serve() {
 	}
 	options := p.httpOptions()
 	p.standby.serve(backends{
-		publisher: p.broker.Publisher(), subscribers: p.broker.Subscribers(),
-		api: httpapi.NSQD(options, backend), lookup: httpapi.Lookup(options, backend),
+		publisher: publisher, subscribers: subscribers,
+		api: p.traces.HTTP(httpapi.NSQD(options, backend)), lookup: httpapi.Lookup(options, backend),
 	})
 }
 

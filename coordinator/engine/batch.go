@@ -32,6 +32,9 @@ func (l *loop) gather(p *Partition, e *event) {
 	l.touch(p)
 	l.o.Metrics.Stage(metrics.StageQueue, l.now.Sub(e.at))
 	t := ticket{put: e.done, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
+	if l.o.Trace != nil {
+		t.traced = l.o.Trace(&e.draft)
+	}
 	p.puts = append(p.puts, replica.Put{Draft: e.draft, Ticket: p.newTicket(t)})
 	p.putBytes += e.draft.Size()
 }

@@ -18,6 +18,9 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 		l.o.Metrics.Stage(metrics.StageCommit, now.Sub(t.at))
 		l.o.Metrics.Stored(t.messages, t.bytes)
 		l.noteSlow(p, t, now)
+		if t.traced != nil {
+			t.traced(Stages{p.topic, int(p.id.Number), t.at, t.proposed, now, l.slow.synced, t.messages, t.bytes})
+		}
 		p.queue.CountStored(t.bytes)
 	case replica.Duplicate, replica.Repeated:
 		l.o.Metrics.Event(metrics.EventRepeated)

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
 )
@@ -77,6 +78,9 @@ type Options struct {
 	// Linger is the least time between two passes of a loop, so that they share more work;
 	// 0 = none.
 	Linger time.Duration
+	// Trace is asked about each put of a leader, and called back when the put is committed; a nil
+	// result: this one is not traced. nil: none is. Neither may block.
+	Trace func(*queue.Draft) func(Stages)
 	// Slow is the time from which on a put is logged with the stage that took it; 0 = none is.
 	Slow time.Duration
 	// CatchUpRate bounds the bytes a second that are read here for followers that catch up; 0 = no

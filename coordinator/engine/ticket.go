@@ -15,6 +15,17 @@ type ticket struct {
 	proposed        time.Time // when the loop came to it
 	messages, bytes int       // of the put; bytes of bodies
 	change          uint64
+	traced          func(Stages) // nil: it is not
+}
+
+// Stages is what Options.Trace receives of a put that was committed.
+type Stages struct {
+	Topic     string
+	Partition int
+	// Submitted is when the put came to the core loop, Proposed when the loop took it.
+	Submitted, Proposed, Committed time.Time
+	Synced                         time.Duration // the last sync of the loop's journal
+	Messages, Bytes                int
 }
 
 // tickets are those of one partition. They start at 1: 0 asks for no answer.

@@ -18,18 +18,20 @@ import "time"
 type Options struct {
 	_ struct{} `group:"General"`
 
-	Version     bool          `flag:"version" source:"flag" default:"false" help:"print the version and exit"`
-	ConfigFile  string        `flag:"config" default:"" help:"TOML file with settings; the key of a setting is its flag with _ in place of -"`
-	CheckConfig bool          `flag:"check-config" source:"flag" default:"false" help:"check the settings, and the certificates, keys and secrets in their files; exit with 0, or with 2 after printing all faults"`
-	PrintConfig bool          `flag:"print-config" source:"flag" default:"false" help:"print the effective settings as a TOML file, each with its source, and exit; secrets are omitted"`
-	LogLevel    string        `flag:"log-level" default:"info" oneof:"debug,info,warn,warning,error,fatal" help:"least severe messages to log; SIGHUP and PUT /config/log_level change it at run time"`
-	LogPrefix   string        `flag:"log-prefix" default:"[nsqd] " help:"text in front of each log line"`
-	LogFormat   string        `flag:"log-format" default:"text" oneof:"text,json" help:"form of the log's lines: text, as a stock nsqd writes them, or one JSON object a line"`
-	LogSlow     time.Duration `flag:"log-slow" default:"1s" min:"0s" help:"log puts and syncs of the journal that take this long, with the stage that was slow; 0: none"`
-	DataPath    string        `flag:"data-path" default:"" help:"directory of all data; empty: the working directory"`
-	NodeID      int64         `flag:"node-id" key:"id" default:"$nodeid" min:"0" max:"1023" help:"number in /info (message ids do not depend on it, unlike in a stock nsqd)"`
-	Verbose     bool          `flag:"verbose" default:"false" noop:"use --log-level=debug" help:"deprecated"`
-	WorkerID    bool          `flag:"worker-id" source:"flag" default:"false" noop:"use --node-id" help:"deprecated"`
+	Version      bool          `flag:"version" source:"flag" default:"false" help:"print the version and exit"`
+	ConfigFile   string        `flag:"config" default:"" help:"TOML file with settings; the key of a setting is its flag with _ in place of -"`
+	CheckConfig  bool          `flag:"check-config" source:"flag" default:"false" help:"check the settings, and the certificates, keys and secrets in their files; exit with 0, or with 2 after printing all faults"`
+	PrintConfig  bool          `flag:"print-config" source:"flag" default:"false" help:"print the effective settings as a TOML file, each with its source, and exit; secrets are omitted"`
+	LogLevel     string        `flag:"log-level" default:"info" oneof:"debug,info,warn,warning,error,fatal" help:"least severe messages to log; SIGHUP and PUT /config/log_level change it at run time"`
+	LogPrefix    string        `flag:"log-prefix" default:"[nsqd] " help:"text in front of each log line"`
+	LogFormat    string        `flag:"log-format" default:"text" oneof:"text,json" help:"form of the log's lines: text, as a stock nsqd writes them, or one JSON object a line"`
+	LogSlow      time.Duration `flag:"log-slow" default:"1s" min:"0s" help:"log puts and syncs of the journal that take this long, with the stage that was slow; 0: none"`
+	OTLPEndpoint string        `flag:"otlp-endpoint" default:"" help:"OpenTelemetry collector for traces of puts and deliveries: host:port, http://host:port or https://host:port (OTLP over gRPC; TLS except for http:// and loopback); empty: no traces"`
+	TraceSample  float64       `flag:"trace-sample" default:"0.001" help:"share of messages without a traceparent that are traced, 0.0 to 1.0; those with a sampled one all are"`
+	DataPath     string        `flag:"data-path" default:"" help:"directory of all data; empty: the working directory"`
+	NodeID       int64         `flag:"node-id" key:"id" default:"$nodeid" min:"0" max:"1023" help:"number in /info (message ids do not depend on it, unlike in a stock nsqd)"`
+	Verbose      bool          `flag:"verbose" default:"false" noop:"use --log-level=debug" help:"deprecated"`
+	WorkerID     bool          `flag:"worker-id" source:"flag" default:"false" noop:"use --node-id" help:"deprecated"`
 
 	_ struct{} `group:"Addresses (host:port, or the path of a unix socket)"`
 

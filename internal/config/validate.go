@@ -114,6 +114,14 @@ func (l *loader) validateCluster(o *Options) {
 	if o.ClusterTokenFile != "" && o.ClusterToken != "" {
 		l.fault("--cluster-token-file and $NSQD_CLUSTER_TOKEN exclude each other")
 	}
+	if o.OTLPEndpoint != "" {
+		if _, _, err := Collector(o.OTLPEndpoint); err != nil {
+			l.fault("--otlp-endpoint: %v", err)
+		}
+	}
+	if !(o.TraceSample >= 0 && o.TraceSample <= 1) {
+		l.fault("--trace-sample=%v must be 0.0 to 1.0", o.TraceSample)
+	}
 	l.validateExposure(o)
 }
 

@@ -87,6 +87,7 @@ type Recorder struct {
 	relayed    prometheus.Counter
 	put        struct{ messages, bytes prometheus.Counter }
 	replica    struct{ rolledBack, inDoubt prometheus.Counter }
+	traced     struct{ sent, dropped prometheus.Counter }
 	sync       prometheus.Observer
 	checkpoint prometheus.Observer
 	election   prometheus.Observer
@@ -113,6 +114,8 @@ func New(maxSeries int) *Recorder {
 	r.election = r.histogram("election_seconds", buckets)
 	r.replica.rolledBack = r.counter("replica_puts_rolled_back_total")
 	r.replica.inDoubt = r.counter("replica_puts_in_doubt_total")
+	r.traced.sent = r.counter("trace_spans_sent_total")
+	r.traced.dropped = r.counter("trace_spans_dropped_total")
 	happened := r.counters("events_total")
 	for e := range events {
 		r.event[e] = happened.WithLabelValues(e.String())
@@ -237,6 +240,14 @@ func (r *Recorder) Undone(rolledBack, inDoubt uint64) {
 	if r != nil {
 		r.replica.rolledBack.Add(float64(rolledBack))
 		r.replica.inDoubt.Add(float64(inDoubt))
+	}
+}
+
+// Traced records spans that the collector took, and others.
+func (r *Recorder) Traced(sent, dropped int) {
+	if r != nil {
+		r.traced.sent.Add(float64(sent))
+		r.traced.dropped.Add(float64(dropped))
 	}
 }
 

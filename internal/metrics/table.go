@@ -101,6 +101,8 @@ var table = []Section{
 	{"Replication and elections", []Definition{
 		{"events_total", KindCounter, []string{"event"}, "Events of replicas on this broker, and of the broker itself: elected, stepped_down, isr_removed, isr_joined, rollback, truncated, restarted (a replica began anew behind the first retained message), registered, registration_lost, alarm (a replica refused a message that violates the protocol), put_repeated (a put was stored before; a retry was recognised), mended (a damaged place was repaired)."},
 		{"election_seconds", KindHistogram, nil, "Time from when this broker found the leader of a partition gone to when it leads the partition itself: the votes, the metadata, and the commit of the epoch's marker."},
+		{"trace_spans_sent_total", KindCounter, nil, "Spans of traces that the OpenTelemetry collector took (--otlp-endpoint)."},
+		{"trace_spans_dropped_total", KindCounter, nil, "Spans of traces that were dropped: the collector did not take them, or not fast enough."},
 		{"replica_puts_rolled_back_total", KindCounter, nil, "Uncommitted puts that this broker rolled back as a leader."},
 		{"replica_puts_in_doubt_total", KindCounter, nil, "Puts that this broker left in doubt as a leader."},
 	}},

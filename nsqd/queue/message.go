@@ -133,6 +133,16 @@ func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
 	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r, Identified: b.identified}
 }
 
+// FirstHeader is the header of the put's first message; nil if it has none.
+func (d *Draft) FirstHeader() []byte {
+	if d.Control != 0 || len(d.Bytes) <= HeaderSize+4 || d.Bytes[HeaderSize+4]&messageHeader == 0 {
+		return nil
+	}
+	size := 4 + binary.LittleEndian.Uint32(d.Bytes[HeaderSize:])
+	m, _ := decodeMessage(d.Bytes[HeaderSize+4 : HeaderSize+size])
+	return m.Header
+}
+
 // BodyBytes is the sum of the body sizes in bytes, without the encoding around them.
 func (d *Draft) BodyBytes() int {
 	if d.Control != 0 {

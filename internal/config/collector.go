@@ -1,0 +1,26 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+)
+
+// Collector reads --otlp-endpoint: the address to dial, and whether without TLS.
+func Collector(endpoint string) (address string, plain bool, err error) {
+	address = endpoint
+	scheme := ""
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
+			return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", endpoint)
+		}
+		scheme, address = u.Scheme, u.Host
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" || scheme != "" && scheme != "http" && scheme != "https" {
+		return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", endpoint)
+	}
+	ip := net.ParseIP(host)
+	local := host == "localhost" || ip != nil && ip.IsLoopback()
+	return address, scheme == "http" || scheme == "" && local, nil
+}

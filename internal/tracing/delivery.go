@@ -1,0 +1,162 @@
+package tracing
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// openMost bounds the deliveries of one subscription whose spans are open.
+const openMost = 1000
+
+// Subscribers traces the deliveries of all subscriptions that are opened through them.
+func (t *Tracer) Subscribers(next edge.Subscribers) edge.Subscribers {
+	if t == nil {
+		return next
+	}
+	return subscribers{next, t}
+}
+
+type subscribers struct {
+	next edge.Subscribers
+	t    *Tracer
+}
+
+// Subscribe implements edge.Subscribers.
+func (s subscribers) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
+	sub, err := s.next.Subscribe(ctx, r)
+	if err != nil {
+		return sub, err
+	}
+	return &subscription{Subscription: sub, t: s.t, topic: r.Topic, channel: r.Channel}, nil
+}
+
+// subscription notes the deliveries that are traced, until their outcome.
+type subscription struct {
+	edge.Subscription
+	t              *Tracer
+	topic, channel string
+	mu             struct {
+		sync.Mutex
+		open map[edge.MessageID]delivery
+	}
+}
+
+// delivery is a traced delivery whose outcome is not known yet.
+type delivery struct {
+	o         *origin
+	id        edge.MessageID
+	partition int
+	attempts  int
+	ready     time.Time // of the first attempt: when it was published, or due
+	began     time.Time
+}
+
+// Pull implements edge.Subscription.
+func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
+	n := len(dst)
+	dst = s.Subscription.Pull(credit, dst)
+	for i := range dst[n:] {
+		d := &dst[n+i]
+		if o := s.t.origin(d.Message.Header); o != nil {
+			s.begin(o, d)
+		}
+	}
+	return dst
+}
+
+func (s *subscription) begin(o *origin, d *edge.Delivery) {
+	x := delivery{o: o, id: d.ID, partition: int(d.Partition.Number), attempts: int(d.Message.Attempts), began: time.Now()}
+	if d.Message.Attempts == 1 {
+		x.ready = time.Unix(0, max(d.Message.Time, d.Message.DeliverAt))
+	}
+	s.end(d.ID, "timed out") // it comes again
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.open == nil {
+		s.mu.open = map[edge.MessageID]delivery{}
+	}
+	if len(s.mu.open) < openMost {
+		s.mu.open[d.ID] = x
+	}
+}
+
+// Finish implements edge.Subscription.
+func (s *subscription) Finish(id edge.MessageID) error {
+	return s.ended(id, "finished", s.Subscription.Finish(id))
+}
+
+// Requeue implements edge.Subscription.
+func (s *subscription) Requeue(id edge.MessageID, delayMS int64) error {
+	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
+}
+
+func (s *subscription) ended(id edge.MessageID, outcome string, err error) error {
+	if err != nil {
+		outcome = "timed out"
+	}
+	s.end(id, outcome)
+	return err
+}
+
+// Close implements edge.Subscription.
+func (s *subscription) Close(requeue bool) {
+	s.Subscription.Close(requeue)
+	s.endAll()
+}
+
+// Withdraw implements edge.Subscription.
+func (s *subscription) Withdraw() {
+	s.Subscription.Withdraw()
+	s.endAll()
+}
+
+func (s *subscription) endAll() {
+	s.mu.Lock()
+	open := s.mu.open
+	s.mu.open = nil
+	s.mu.Unlock()
+	for _, x := range open {
+		s.span(x, "connection closed")
+	}
+}
+
+func (s *subscription) end(id edge.MessageID, outcome string) {
+	s.mu.Lock()
+	x, ok := s.mu.open[id]
+	delete(s.mu.open, id)
+	s.mu.Unlock()
+	if ok {
+		s.span(x, outcome)
+	}
+}
+
+func (s *subscription) span(x delivery, outcome string) {
+	end := time.Now()
+	s.t.make(func(tr trace.Tracer) {
+		start := x.began
+		if !x.ready.IsZero() && x.ready.Before(start) {
+			start = x.ready
+		}
+		ctx, span := tr.Start(x.o.context(), "deliver "+s.topic, trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithAttributes(
+				attribute.String("messaging.system", "lockstep"), attribute.String("messaging.operation.type", "process"),
+				attribute.String("messaging.destination.name", s.topic), attribute.String("messaging.consumer.group.name", s.channel),
+				attribute.Int("messaging.destination.partition.id", x.partition), attribute.String("messaging.message.id", string(x.id[:])),
+				attribute.Int("lockstep.attempts", x.attempts), attribute.String("lockstep.outcome", outcome)))
+		stage := func(name string, from, to time.Time) {
+			_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
+			s.End(trace.WithTimestamp(to))
+		}
+		if start.Before(x.began) {
+			stage("wait", start, x.began)
+		}
+		stage("in flight", x.began, end)
+		span.End(trace.WithTimestamp(end))
+	})
+}

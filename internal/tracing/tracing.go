@@ -1,0 +1,219 @@
+// Package tracing exports what a broker does with single messages as OpenTelemetry spans, by OTLP over
+// gRPC.
+//
+// Three kinds of spans begin here: "publish TOPIC" at the broker that a producer is connected to, from
+// the put to its answer; "store TOPIC" at the broker that leads the partition, with the stages queue,
+// journal and replicate below it; "deliver TOPIC" at the broker of the consumer, with wait and in
+// flight. Their parent is the message's traceparent (W3C), in its headers or in the HTTP header of the
+// request. Without one a share of the messages begins a trace at each of these places alone: brokers
+// tell each other nothing of traces.
+//
+// Spans are made when an operation has ended, by a goroutine of the package. A put never waits for
+// that: what the goroutine or the collector cannot take in time is dropped, and counted.
+//
+// Invariants:
+//
+//  1. A nil *Tracer traces nothing, and returns what it would wrap as it is.
+//  2. No span has a body, a key, a header or a secret.
+//  3. At most tracesPerSecond operations a second are traced, however many have a sampled parent.
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// tracesPerSecond bounds the operations that are traced.
+	tracesPerSecond = 500
+	// waiting bounds the operations whose spans are not made yet.
+	waiting = 2048
+	// exportTimeout bounds one request to the collector.
+	exportTimeout = 5 * time.Second
+	// closeTimeout bounds the last one, at the stop.
+	closeTimeout = 2 * time.Second
+	// complainEvery is the least time between two log lines about the collector.
+	complainEvery = time.Minute
+)
+
+// HeaderParent is the header of a message, and of an HTTP request, with its place in a trace.
+const HeaderParent = "traceparent"
+
+// Options of a tracer.
+type Options struct {
+	// Address is where the collector listens, host:port. Plain: without TLS.
+	Address string
+	Plain   bool
+	// Sample is the share of messages without a parent that are traced, 0 to 1.
+	Sample        float64
+	Node, Version string
+	// Count is called with the number of spans that were sent, or dropped; nil: nobody counts.
+	Count func(sent, dropped int)
+	Log   logrus.FieldLogger
+}
+
+// Tracer makes spans. Its methods may be called by any goroutine, and on nil.
+type Tracer struct {
+	o        Options
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	limit    *rate.Limiter
+	jobs     chan func(trace.Tracer)
+	stop     chan struct{}
+	done     sync.WaitGroup
+}
+
+// New begins to export. It does not wait for the collector.
+func New(o Options) (*Tracer, error) {
+	grpc := []otlptracegrpc.Option{
+		otlptracegrpc.WithEndpoint(o.Address), otlptracegrpc.WithTimeout(exportTimeout),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // the next spans are newer
+	}
+	if o.Plain {
+		grpc = append(grpc, otlptracegrpc.WithInsecure())
+	}
+	exporter, err := otlptracegrpc.New(context.Background(), grpc...)
+	if err != nil {
+		return nil, fmt.Errorf("the exporter of traces: %w", err)
+	}
+	if o.Count == nil {
+		o.Count = func(int, int) {}
+	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(&counted{SpanExporter: exporter, o: o},
+			sdktrace.WithBlocking(), sdktrace.WithBatchTimeout(time.Second), sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "lockstep"), attribute.String("service.instance.id", o.Node),
+			attribute.String("service.version", o.Version))),
+	)
+	t := &Tracer{
+		o: o, provider: provider, tracer: provider.Tracer("lockstep"), limit: rate.NewLimiter(tracesPerSecond, tracesPerSecond),
+		jobs: make(chan func(trace.Tracer), waiting), stop: make(chan struct{}),
+	}
+	t.done.Go(t.work)
+	return t, nil
+}
+
+// Close sends what there is, and waits for that for two seconds at most.
+func (t *Tracer) Close() {
+	if t == nil {
+		return
+	}
+	close(t.stop)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		t.done.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		_ = t.provider.Shutdown(ctx) // its failure is counted
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeTimeout):
+	}
+}
+
+func (t *Tracer) work() {
+	for {
+		select {
+		case job := <-t.jobs:
+			job(t.tracer)
+		case <-t.stop:
+			for {
+				select {
+				case job := <-t.jobs:
+					job(t.tracer)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// make has spans made soon, or drops them.
+func (t *Tracer) make(spans func(trace.Tracer)) {
+	select {
+	case t.jobs <- spans:
+	default:
+		t.o.Count(0, 1)
+	}
+}
+
+// origin is the place of a traced operation in its trace.
+type origin struct{ parent trace.SpanContext }
+
+// context is that of the operation's first span.
+func (o *origin) context() context.Context {
+	return trace.ContextWithRemoteSpanContext(context.Background(), o.parent)
+}
+
+// origin decides whether an operation on a message with this header is traced; nil: it is not.
+func (t *Tracer) origin(header []byte) *origin {
+	parent := parentOf(header)
+	if parent.IsValid() {
+		if !parent.IsSampled() || !t.limit.Allow() {
+			return nil
+		}
+		return &origin{parent}
+	}
+	if t.o.Sample <= 0 || rand.Float64() >= t.o.Sample || !t.limit.Allow() {
+		return nil
+	}
+	return &origin{}
+}
+
+// parentOf reads the traceparent of a message's header. The zero value: it has none.
+func parentOf(header []byte) trace.SpanContext {
+	if !bytes.Contains(header, []byte(`"`+HeaderParent+`"`)) {
+		return trace.SpanContext{}
+	}
+	var fields map[string]any
+	if json.Unmarshal(header, &fields) != nil {
+		return trace.SpanContext{}
+	}
+	text, _ := fields[HeaderParent].(string)
+	return parsed(text)
+}
+
+func parsed(parent string) trace.SpanContext {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{HeaderParent: parent})
+	return trace.SpanContextFromContext(ctx)
+}
+
+// counted is an exporter whose spans are counted. It reports no error: what cannot be sent is dropped.
+type counted struct {
+	sdktrace.SpanExporter
+	o    Options
+	last time.Time // the last log line; exports come one at a time
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := c.SpanExporter.ExportSpans(ctx, spans)
+	if err == nil {
+		c.o.Count(len(spans), 0)
+		return nil
+	}
+	c.o.Count(0, len(spans))
+	if now := time.Now(); now.Sub(c.last) >= complainEvery {
+		c.last = now
+		c.o.Log.WithError(err).WithField("address", c.o.Address).Warn("traces cannot be sent to the collector, they are dropped")
+	}
+	return nil
+}
