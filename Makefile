@@ -90,13 +90,16 @@ test-short:
 	$(GO) test -short -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 170s $(PACKAGES)
 	$(GO) test -C client -short -timeout 170s ./...
 
-# Tests of real processes and of wall-clock promises run last and alone: beside the
-# simulator on two cores they would measure the simulator. Their results never come
-# from the cache, which does not include the sources of the brokers that they build.
-PROCESSES = ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack ./internal/verify/console ./cmd/nsqd ./coordinator
+# Tests of real processes and of wall-clock promises run last: beside the simulator on two
+# cores they would measure the simulator. They wait for most of their time, so three groups
+# run side by side; the floods of attack, which fill the machine, run alone. Their results
+# never come from the cache, which does not include the sources of the brokers that they build.
+PROCESSES = $(GO) test -count=1 -p 1 -timeout 30m
+E2E = $(GO) test -count=1 -timeout 30m ./internal/verify/e2e
 test: build tools ## all tests of a change, including clusters of real processes
 	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|internal/verify/console|cmd/nsqd|coordinator)$$')
-	$(GO) test -count=1 -p 1 -timeout 30m $(PROCESSES)
+	.ci/together 'LOCKSTEP_PORTS=20000-23500 $(E2E) -run "^Test[A-K]"' 'LOCKSTEP_PORTS=23500-27000 $(E2E) -run "^Test[^A-K]"' '$(PROCESSES) ./internal/verify/chaos ./internal/verify/console ./cmd/nsqd ./coordinator'
+	$(PROCESSES) ./internal/verify/attack
 	$(MAKE) client-test
 	$(GO) test -C docs/site -count=1 ./...
 	$(MAKE) fuzz FUZZTIME=3s

@@ -32,7 +32,7 @@ var elsewhere = map[string]string{
 	"require_users": "TestRequireUsers", "max_receiving_bytes": "TestLimitsAtThePorts",
 	"insecure_clients": "TestExposedClientPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
 	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
-	"etcd_found_without": "internal/etcdserver",
+	"etcd_found_without": "internal/etcdserver", "otlp_endpoint": "internal/verify/e2e", "trace_sample": "internal/tracing",
 	"etcd_heartbeat":     "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
@@ -95,6 +95,7 @@ func another(key string) string {
 		"durability": "replicated", "tls_required": "tcp-https", "auth_http_request_method": "post", "max_deflate_level": "9",
 		"e2e_processing_latency_percentiles": "0.5", "min_output_buffer_timeout": "26ms", "id": "5",
 		"replication_factor": "3", "peer_heartbeat": "60ms", "linger": "5ms", "topic_default": "orders:partitions=2",
+		"otlp_endpoint": "127.0.0.1:4317", "trace_sample": "0.5",
 	}
 	if v := special[key]; v != "" {
 		return v

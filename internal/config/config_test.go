@@ -128,6 +128,7 @@ func another(key string, value any) (text string, with []string) {
 		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "e2e_processing_latency_percentiles": {"0.5"},
 		"insecure_clients": {"false", "--tcp-address=127.0.0.1:1"}, "insecure_http": {"false", "--http-address=127.0.0.1:1"},
 		"max_deflate_level": {"9"}, "etcd_heartbeat": {"20ms"}, "peer_heartbeat": {"60ms"}, "topic_default": {"orders:partitions=2"},
+		"otlp_endpoint": {"127.0.0.1:4317"}, "trace_sample": {"0.5"},
 		"max_output_buffer_timeout": {"31s"}, "min_output_buffer_timeout": {"26ms"},
 	}
 	if s, ok := special[key]; ok {
