@@ -33,7 +33,7 @@ var elsewhere = map[string]string{
 	"insecure_clients": "TestExposedClientPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
 	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
 	"etcd_found_without": "internal/etcdserver", "otlp_endpoint": "internal/verify/e2e", "trace_sample": "internal/tracing",
-	"etcd_heartbeat":     "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
+	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
 // image is the text of all options that the settings become.
