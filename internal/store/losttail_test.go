@@ -66,7 +66,7 @@ func TestLostTail(t *testing.T) {
 			t.Run(fmt.Sprintf("nosync-%t-%d", noSync, kept), func(t *testing.T) {
 				mem := vfs.NewMemory()
 				o := testOptions(mem)
-				o.JournalBytes, o.CheckpointBytes, o.NoSync = 1<<20, 1<<30, noSync
+				o.JournalBytes, o.CheckpointBytes, o.NoSync = 8<<20, 1<<30, noSync // a file that gets full is followed by a checkpoint, after which nothing would be lost
 				s := reopen(t, o)
 				p, err := s.Create("t", ident.Partition{Topic: 1})
 				require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestLostTail(t *testing.T) {
 				o.FS = disk
 				q := reopen(t, o).Partitions()[0]
 				require.NotEqual(t, p.StoreID(), q.StoreID(), "acknowledged up to %d, here %d, and still under the old store id", m.end().at.Offset, q.Restored().End.Offset)
-				require.Less(t, q.Restored().End.Offset, m.end().at.Offset)
+				require.LessOrEqual(t, q.Restored().End.Offset, m.end().at.Offset, "as much as the writer has brought to the segments")
 				require.GreaterOrEqual(t, q.Restored().End.Offset, m.borders[kept].at.Offset)
 			})
 		}
