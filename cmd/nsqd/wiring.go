@@ -138,7 +138,7 @@ func (p *process) trace() (err error) {
 		return err
 	}
 	p.traces, err = tracing.New(tracing.Options{
-		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: edge.ReadBuild().Version,
+		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: edge.ReadBuild().Version, MsgTimeout: p.o.MsgTimeout,
 		Count: p.metrics.Traced, Log: p.log,
 	})
 	return err

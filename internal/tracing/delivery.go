@@ -1,7 +1,9 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -33,7 +35,8 @@ func (s subscribers) Subscribe(ctx context.Context, r edge.SubscribeRequest) (ed
 	if err != nil {
 		return sub, err
 	}
-	return &subscription{Subscription: sub, t: s.t, topic: r.Topic, channel: r.Channel}, nil
+	timeout := cmp.Or(time.Duration(r.MsgTimeoutMS)*time.Millisecond, s.t.o.MsgTimeout, time.Minute)
+	return &subscription{Subscription: sub, t: s.t, topic: r.Topic, channel: r.Channel, timeout: timeout}, nil
 }
 
 // subscription notes the deliveries that are traced, until their outcome.
@@ -41,9 +44,11 @@ type subscription struct {
 	edge.Subscription
 	t              *Tracer
 	topic, channel string
+	timeout        time.Duration
 	mu             struct {
 		sync.Mutex
-		open map[edge.MessageID]delivery
+		open  map[edge.MessageID]delivery
+		swept time.Time
 	}
 }
 
@@ -55,10 +60,12 @@ type delivery struct {
 	attempts  int
 	ready     time.Time // of the first attempt: when it was published, or due
 	began     time.Time
+	deadline  time.Time // Touch moves it
 }
 
 // Pull implements edge.Subscription.
 func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
+	s.sweep(time.Now())
 	n := len(dst)
 	dst = s.Subscription.Pull(credit, dst)
 	for i := range dst[n:] {
@@ -72,6 +79,7 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 
 func (s *subscription) begin(o *origin, d *edge.Delivery) {
 	x := delivery{o: o, id: d.ID, partition: int(d.Partition.Number), attempts: int(d.Message.Attempts), began: time.Now()}
+	x.deadline = x.began.Add(s.timeout)
 	if d.Message.Attempts == 1 {
 		x.ready = time.Unix(0, max(d.Message.Time, d.Message.DeliverAt))
 	}
@@ -81,9 +89,44 @@ func (s *subscription) begin(o *origin, d *edge.Delivery) {
 	if s.mu.open == nil {
 		s.mu.open = map[edge.MessageID]delivery{}
 	}
-	if len(s.mu.open) < openMost {
-		s.mu.open[d.ID] = x
+	if len(s.mu.open) >= openMost {
+		s.t.o.Count(0, 1)
+		return
 	}
+	s.mu.open[d.ID] = x
+}
+
+// sweep ends the spans of deliveries that have timed out, once a second.
+func (s *subscription) sweep(now time.Time) {
+	var late []delivery
+	s.mu.Lock()
+	if len(s.mu.open) > 0 && now.Sub(s.mu.swept) >= time.Second {
+		s.mu.swept = now
+		for id, x := range s.mu.open {
+			if now.After(x.deadline) {
+				late = append(late, x)
+				delete(s.mu.open, id)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range late {
+		s.span(x, "timed out", x.deadline)
+	}
+}
+
+// Touch implements edge.Subscription.
+func (s *subscription) Touch(id edge.MessageID) error {
+	err := s.Subscription.Touch(id)
+	if err == nil {
+		s.mu.Lock()
+		if x, ok := s.mu.open[id]; ok {
+			x.deadline = time.Now().Add(s.timeout)
+			s.mu.open[id] = x
+		}
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // Finish implements edge.Subscription.
@@ -122,7 +165,7 @@ func (s *subscription) endAll() {
 	s.mu.open = nil
 	s.mu.Unlock()
 	for _, x := range open {
-		s.span(x, "connection closed")
+		s.span(x, "connection closed", time.Now())
 	}
 }
 
@@ -132,12 +175,11 @@ func (s *subscription) end(id edge.MessageID, outcome string) {
 	delete(s.mu.open, id)
 	s.mu.Unlock()
 	if ok {
-		s.span(x, outcome)
+		s.span(x, outcome, time.Now())
 	}
 }
 
-func (s *subscription) span(x delivery, outcome string) {
-	end := time.Now()
+func (s *subscription) span(x delivery, outcome string, end time.Time) {
 	s.t.make(func(tr trace.Tracer) {
 		start := x.began
 		if !x.ready.IsZero() && x.ready.Before(start) {
@@ -147,7 +189,7 @@ func (s *subscription) span(x delivery, outcome string) {
 			trace.WithAttributes(
 				attribute.String("messaging.system", "lockstep"), attribute.String("messaging.operation.type", "process"),
 				attribute.String("messaging.destination.name", s.topic), attribute.String("messaging.consumer.group.name", s.channel),
-				attribute.Int("messaging.destination.partition.id", x.partition), attribute.String("messaging.message.id", string(x.id[:])),
+				attribute.String("messaging.destination.partition.id", strconv.Itoa(x.partition)), attribute.String("messaging.message.id", string(x.id[:])),
 				attribute.Int("lockstep.attempts", x.attempts), attribute.String("lockstep.outcome", outcome)))
 		stage := func(name string, from, to time.Time) {
 			_, s := tr.Start(ctx, name, trace.WithTimestamp(from))

@@ -3,6 +3,7 @@ package tracing
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -103,7 +104,7 @@ func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 	return func(x Stored) {
 		t.make(func(tr trace.Tracer) {
 			ctx, s := tr.Start(o.context(), "store "+x.Topic, trace.WithTimestamp(x.Submitted),
-				trace.WithAttributes(append(put("store", x.Topic, x.Messages, x.Bytes), attribute.Int("messaging.destination.partition.id", x.Partition))...))
+				trace.WithAttributes(append(put("store", x.Topic, x.Messages, x.Bytes), attribute.String("messaging.destination.partition.id", strconv.Itoa(x.Partition)))...))
 			stage := func(name string, from, to time.Time) {
 				_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
 				s.End(trace.WithTimestamp(to))
@@ -146,7 +147,8 @@ func withParent(r *http.Request, parent string) {
 		return
 	}
 	fields[HeaderParent] = parent
-	if b, err := json.Marshal(fields); err == nil {
+	const others = 64 // ?ttl= may come to it
+	if b, err := json.Marshal(fields); err == nil && len(b)+others <= queue.MaxMessageHeader {
 		r.Header.Set(messageHeaders, string(b))
 	}
 }

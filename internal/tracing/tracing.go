@@ -8,6 +8,9 @@
 // request. Without one a share of the messages begins a trace at each of these places alone: brokers
 // tell each other nothing of traces.
 //
+// The outcome of a delivery is what the consumer's broker answered: a leader elsewhere that refuses a
+// finish later is not seen.
+//
 // Spans are made when an operation has ended, by a goroutine of the package. A put never waits for
 // that: what the goroutine or the collector cannot take in time is dropped, and counted.
 //
@@ -21,7 +24,7 @@ package tracing
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -35,6 +38,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
 )
 
 const (
@@ -61,6 +65,8 @@ type Options struct {
 	// Sample is the share of messages without a parent that are traced, 0 to 1.
 	Sample        float64
 	Node, Version string
+	// MsgTimeout is the message timeout of consumers that name none.
+	MsgTimeout time.Duration
 	// Count is called with the number of spans that were sent, or dropped; nil: nobody counts.
 	Count func(sent, dropped int)
 	Log   logrus.FieldLogger
@@ -83,8 +89,10 @@ func New(o Options) (*Tracer, error) {
 		otlptracegrpc.WithEndpoint(o.Address), otlptracegrpc.WithTimeout(exportTimeout),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // the next spans are newer
 	}
-	if o.Plain {
+	if o.Plain { // said in both cases, because the exporter reads the environment, too
 		grpc = append(grpc, otlptracegrpc.WithInsecure())
+	} else {
+		grpc = append(grpc, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
 	}
 	exporter, err := otlptracegrpc.New(context.Background(), grpc...)
 	if err != nil {
@@ -96,6 +104,7 @@ func New(o Options) (*Tracer, error) {
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(&counted{SpanExporter: exporter, o: o},
 			sdktrace.WithBlocking(), sdktrace.WithBatchTimeout(time.Second), sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // origin decides
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "lockstep"), attribute.String("service.instance.id", o.Node),
 			attribute.String("service.version", o.Version))),
@@ -180,15 +189,18 @@ func (t *Tracer) origin(header []byte) *origin {
 
 // parentOf reads the traceparent of a message's header. The zero value: it has none.
 func parentOf(header []byte) trace.SpanContext {
-	if !bytes.Contains(header, []byte(`"`+HeaderParent+`"`)) {
+	const spaces = " \t\r\n"
+	_, rest, ok := bytes.Cut(header, []byte(`"`+HeaderParent+`"`)) // in a text of the JSON its quotes would be escaped
+	if !ok {
 		return trace.SpanContext{}
 	}
-	var fields map[string]any
-	if json.Unmarshal(header, &fields) != nil {
+	rest, colon := bytes.CutPrefix(bytes.TrimLeft(rest, spaces), []byte(":"))
+	rest, quote := bytes.CutPrefix(bytes.TrimLeft(rest, spaces), []byte(`"`))
+	text, _, end := bytes.Cut(rest, []byte(`"`))
+	if !colon || !quote || !end {
 		return trace.SpanContext{}
 	}
-	text, _ := fields[HeaderParent].(string)
-	return parsed(text)
+	return parsed(string(text))
 }
 
 func parsed(parent string) trace.SpanContext {
