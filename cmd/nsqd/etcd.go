@@ -59,7 +59,8 @@ func (p *process) etcdOptions() etcdserver.Options {
 // registration of a dead broker ends with its lease.
 func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 	key := meta.Keys{Cluster: p.o.ClusterName}.Live(ident.Node(p.o.NodeName))
-	for deadline := time.Now().Add(p.o.SessionTTL + nameLinger); ; {
+	for wait := (nameWait{most: p.o.SessionTTL + nameLinger}); ; {
+		asked := time.Now()
 		r, err := c.Get(ctx, key)
 		if err != nil {
 			return fmt.Errorf("check whether %s runs: %w", p.o.NodeName, err)
@@ -67,13 +68,32 @@ func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 		if len(r.Kvs) == 0 {
 			return nil
 		}
-		if time.Now().After(deadline) {
+		if wait.over(asked, time.Now(), r.Header.RaftTerm) {
 			return fmt.Errorf("%w: the cluster has a live broker %s: this broker needs a --node-name of its own", etcdserver.ErrOptions, p.o.NodeName)
 		}
 		if !sleep.For(ctx, nameTakenPoll) {
 			return ctx.Err()
 		}
 	}
+}
+
+// nameWait measures for how long a registration has stayed although its lease ran. A new leader of the
+// metadata begins all leases anew, and one that stands still ends none.
+type nameWait struct {
+	most  time.Duration
+	term  uint64
+	since time.Time
+}
+
+// slowMetadata is the time of an answer from which on leases may have stood still.
+const slowMetadata = time.Second
+
+// over takes an answer with the registration, and reports whether its broker lives.
+func (w *nameWait) over(asked, answered time.Time, term uint64) bool {
+	if term != w.term || answered.Sub(asked) >= slowMetadata {
+		w.term, w.since = term, answered
+	}
+	return answered.Sub(w.since) > w.most
 }
 
 // nameTakenPoll is the pause between two reads of a registration that is about to end.
