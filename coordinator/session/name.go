@@ -10,9 +10,13 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 )
 
-// nameGrace is how long after its lease a registration of another process may still be
-// seen.
-const nameGrace = 2 * time.Second
+const (
+	// nameGrace is how long after its lease a registration of another process may still be
+	// seen.
+	nameGrace = 2 * time.Second
+	// slowMetadata is the time of an answer from which on leases may have stood still.
+	slowMetadata = time.Second
+)
 
 // ErrNameTaken means that a living broker has this one's name.
 var ErrNameTaken = errors.New("coordinator: another broker of this name runs")
@@ -21,17 +25,22 @@ var ErrNameTaken = errors.New("coordinator: another broker of this name runs")
 // earlier run on this data path does not count. Another registration ends with its
 // lease, unless its process renews it: ErrNameTaken.
 func (s *Session) AwaitName(ctx context.Context) error {
-	deadline := time.Now().Add(time.Duration(s.ttl)*time.Second + nameGrace)
+	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice: a new leader of the metadata begins the lease anew
+	since := time.Now()
 	for said := false; ; said = true {
+		asked := time.Now()
 		try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
 		other, err := s.otherRun(try)
 		cancel()
+		if time.Since(asked) >= slowMetadata {
+			since = time.Now()
+		}
 		switch {
 		case err != nil:
 			return err
 		case other == nil:
 			return nil
-		case time.Now().After(deadline):
+		case time.Since(since) > most:
 			return fmt.Errorf("%w: %s at %s; this process needs a --node-name of its own", ErrNameTaken, s.node.Name, other.RPCAddress)
 		case !said:
 			s.o.Log.WithField("address", other.RPCAddress).Warnf("%s is registered by another process: waiting whether its registration ends", s.node.Name)

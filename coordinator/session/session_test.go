@@ -126,6 +126,38 @@ func TestNameOfALivingBrokerIsTaken(t *testing.T) {
 	})
 }
 
+// standing is a metadata store whose answers are slow until a time.
+type standing struct {
+	meta.Store
+	until time.Time
+}
+
+func (s standing) Get(ctx context.Context, key string) (meta.Entry, error) {
+	if time.Now().Before(s.until) {
+		time.Sleep(slowMetadata)
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// TestARegistrationOfADeadBrokerMayStay: while the metadata stands still no lease ends, so a name is not
+// taken by a registration that outlives its time meanwhile.
+func TestARegistrationOfADeadBrokerMayStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory()
+		defer store.Close()
+		dead := newSession(t, store.Session())
+		second := newSession(t, standing{store.Session(), time.Now().Add(20 * time.Second)})
+		dead.node.RPCAddress, second.node.RPCAddress = "a:1", "b:1"
+		require.NoError(t, dead.Announce(t.Context()))
+		require.NoError(t, dead.register(t.Context()))
+		waited := make(chan error, 1)
+		go func() { waited <- second.AwaitName(t.Context()) }()
+		time.Sleep(22 * time.Second)
+		store.Expire(dead.LeaseID())
+		require.NoError(t, <-waited)
+	})
+}
+
 // TestBootCounterTellsACopyOfARunningBroker: also where a transaction got no
 // answer, or did not hold.
 func TestBootCounterTellsACopyOfARunningBroker(t *testing.T) {
