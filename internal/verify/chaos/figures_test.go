@@ -64,6 +64,7 @@ func measure(t *testing.T, durability string, times int) []figure {
 		}
 		f.note("leader's disk hangs, "+durability, "slowest put elsewhere", f.slowestDuring(hungFor, func(leader *broker) {
 			f.hang(leader, true, hungFor)
+			require.True(f.t, leader.disk.hangs())
 		}))
 	}
 	return f.rows

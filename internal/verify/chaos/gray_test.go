@@ -170,6 +170,17 @@ func (c *cluster) withDisk(b *broker) {
 	})
 }
 
+// hangs: the last hang is not over. A select with a timer of 0 would also choose the timer when the
+// channel is closed.
+func (d *hangingDisk) hangs() bool {
+	select {
+	case <-d.over:
+		return false
+	default:
+		return d.over != nil
+	}
+}
+
 // wait waits until the disk goes on.
 func (d *hangingDisk) wait() {
 	if d.over != nil {
@@ -181,7 +192,7 @@ func (d *hangingDisk) wait() {
 // nothing happens.
 func (c *cluster) hang(b *broker, writes bool, lasts time.Duration) {
 	d := b.disk
-	if d.over != nil && !wait(d.over, 0) {
+	if d.hangs() {
 		return
 	}
 	disk := d.outer
