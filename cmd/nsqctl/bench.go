@@ -27,6 +27,7 @@ type benchOptions struct {
 	dataDir   string
 	cluster   bool
 	users     bool // in turn with a cluster that has users
+	encrypted bool // in turn with a cluster that is reached over TLS
 	basePort  int
 	brokers   []string // flags of the brokers that --cluster starts
 	compare   []string // addresses of one other broker or cluster
@@ -57,6 +58,7 @@ nsqd, and prints the ratios.
 
 --cluster --users runs each workload in turn against a second new cluster, whose brokers
 check the rights of a user with four grants: the ratio is the cost of the checks.
+--cluster --encrypted does so with a second cluster whose clients use TLS.
 
 --sweep measures one workload in several sizes, in about two minutes:
 ` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. Its --svg
@@ -66,6 +68,7 @@ is a curve.`,
   nsqctl bench --nsqd-tcp-address 127.0.0.1:4150 --pids 4711
   nsqctl bench --cluster --compare 127.0.0.1:4150 --compare-pids 4711
   nsqctl bench --cluster --users --workloads pub-64 --repeat 9 --max-steal 2
+  nsqctl bench --cluster --encrypted --workloads pub-64,consume-4 --repeat 9
   nsqctl bench --cluster --sweep connections --svg connections.svg
   nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
 		Args: flagsBehindDashes,
@@ -86,13 +89,14 @@ is a curve.`,
 	f.StringVar(&o.dataDir, "data-dir", "", "directory of a dev cluster, to read addresses and pids")
 	f.BoolVar(&o.cluster, "cluster", false, "start a fresh cluster of three brokers for this run")
 	f.BoolVar(&o.users, "users", false, "with --cluster: measure in turn with a second cluster that has users and checks their rights")
+	f.BoolVar(&o.encrypted, "encrypted", false, "with --cluster: measure in turn with a second cluster over TLS")
 	f.IntVar(&o.basePort, "base-port", 14150, "first port of --cluster")
 	f.StringSliceVar(&o.compare, "compare", nil, "TCP addresses of another broker or cluster to measure in turn")
 	f.StringVar(&o.peerName, "compare-name", "", "name of the compared broker in the report; default: its addresses")
 	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "processes of the compared broker, for CPU and memory")
 	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
 	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
-	cmd.MarkFlagsMutuallyExclusive("users", "compare")
+	cmd.MarkFlagsMutuallyExclusive("users", "encrypted", "compare")
 	return cmd
 }
 
@@ -113,6 +117,9 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 	if o.users && !o.cluster {
 		return errors.New("--users needs --cluster: it creates users in a cluster of its own")
 	}
+	if o.encrypted && !o.cluster {
+		return errors.New("--encrypted needs --cluster: it makes a certificate for a cluster of its own")
+	}
 	if o.cluster {
 		stop, err := o.startCluster(cmd.Context())
 		if err != nil {
@@ -129,8 +136,12 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
 		turns.Subjects = append(turns.Subjects, peer)
 	}
-	if o.users {
-		peer, stop, err := o.startWithUsers(cmd.Context(), t)
+	if o.users || o.encrypted {
+		begin := o.startWithUsers
+		if o.encrypted {
+			begin = o.startWithTLS
+		}
+		peer, stop, err := begin(cmd.Context(), t)
 		if err != nil {
 			return err
 		}
@@ -161,7 +172,7 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 		}
 		if o.bounds.Limit == 0 {
 			subjects := 1
-			if len(o.compare) > 0 || o.users {
+			if len(o.compare) > 0 || o.users || o.encrypted {
 				subjects = 2
 			}
 			o.bounds.Limit = sweep.Limit(o.repeat * subjects)

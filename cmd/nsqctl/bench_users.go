@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// usersPorts separates the ports of the two clusters of --users.
-	usersPorts = 500
+	// peerPorts separates the ports of the two clusters of --users and --encrypted.
+	peerPorts = 500
 	// otherUsers are users beside the measured one, so that the policy is not a single entry.
 	otherUsers = 9
 )
@@ -20,7 +20,7 @@ const (
 // startWithUsers starts a second cluster, in which every command is checked against the
 // rights of a user that is no administrator.
 func (o benchOptions) startWithUsers(ctx context.Context, t *target) (*subject, func(), error) {
-	o.basePort += usersPorts
+	o.basePort += peerPorts
 	stop, err := o.startCluster(ctx)
 	if err != nil {
 		return nil, nil, err

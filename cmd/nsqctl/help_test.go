@@ -37,6 +37,7 @@ func TestErrorsNameTheFault(t *testing.T) {
 		"--tls-cert, --tls-key: open nothing.pem":                {"topic", "list", "--tls-cert", "nothing.pem"},
 		"--tls-root-ca-file: no certificate in":                  {"topic", "list", "--tls-root-ca-file", "help_test.go"},
 		"--limit 1m0s must be less than --timeout":               {"bench", "--limit", "1m"},
+		"--encrypted needs --cluster":                            {"bench", "--encrypted"},
 		"--max-steal 101: a percentage":                          {"bench", "--max-steal", "101"},
 		"unknown flag: --tpic":                                   {"pub", "--tpic", "orders"},
 	} {
