@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -99,7 +99,7 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	for i := range n {
 		key := fmt.Sprint("k", i)
 		id := c.putMessage("n1", "orders", []byte(key), queue.Message{Body: []byte(key), Trace: uint64(i) + 1, Header: []byte(`{"user":9007199254740993,"price":1.10}`)})
-		place, _ := nsqd.ParseID(id)
+		place, _ := msgid.Parse(id)
 		where[key] = place.Partition
 	}
 	s := c.subscribe("n2", "orders", "billing", 4*n)
@@ -339,7 +339,7 @@ func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 	letter := func(channel, key string) uint16 {
 		header := fmt.Sprintf(`{"##original_topic":"orders","##original_channel":%q,"##original_id":"0123456789abcdef"}`, channel)
-		place, _ := nsqd.ParseID(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
+		place, _ := msgid.Parse(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
 		return place.Partition
 	}
 	one := letter("other", "a")

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -193,6 +193,6 @@ func partitionOf(id edge.MessageID) uint16 {
 }
 
 func parseID(id edge.MessageID) (uint16, bool) {
-	p, ok := nsqd.ParseID(id)
+	p, ok := msgid.Parse(id)
 	return p.Partition, ok
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/filter"
+	"github.com/lockstepmq/lockstep/nsqd/meter"
 )
 
 // Channel is one channel of one partition: a cursor on the shared log, and on the leader also the
@@ -64,10 +65,10 @@ type Channel struct {
 	offeredDirect  int
 	offeredAt      int64
 
-	verbs *verbCounts // shared by all Channels of this name and partition, one after the other
+	verbs *meter.Verbs // shared by all Channels of this name and partition, one after the other
 	// inherited is the number of messages published to the channel before this broker led.
 	inherited uint64
-	latency   *latency // nil: not measured
+	latency   *meter.Latency // nil: not measured
 
 	policy         Policy
 	filter         *filter.Filter   // of the policy; nil: all messages are delivered
@@ -83,8 +84,8 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 		p: p, name: name, ordered: ordered, ephemeral: IsEphemeral(name),
 		cursor:  cursor.New(at),
 		subs:    make(map[*Subscriber]struct{}),
-		latency: newLatency(p.o),
-		verbs:   p.work.of(name),
+		latency: meter.NewLatency(p.o.Percentiles, p.o.PercentileWindowMS*nsPerMS, p.o.Now()),
+		verbs:   p.work.Of(name),
 	}
 	c.cursor.Unreplicated, c.cursor.Deferred.BySeq = c.ephemeral, ordered
 	if p.o.Policy != nil {
@@ -277,7 +278,7 @@ func (c *Channel) depthLocked() int64 {
 func (c *Channel) lowWater() ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	isRelocated := func(seq ident.Sequence) bool { return c.p.relocations.holds(seq, 0) }
+	isRelocated := func(seq ident.Sequence) bool { return c.p.relocations.Holds(seq, 0) }
 	low := c.cursor.Deferred.Low(c.cursor.Confirmed(), isRelocated)
 	for _, f := range c.inFlight.heap {
 		if f.seq < low && !isRelocated(f.seq) {

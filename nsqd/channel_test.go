@@ -12,6 +12,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/meter"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -33,7 +35,7 @@ func TestChannelOrigins(t *testing.T) {
 	}
 	again, err := r.CreateChannel(t.Context(), "first", ChannelOptions{})
 	require.NoError(t, err)
-	require.EqualValues(t, 10, again.stats(false, &merged{}).Depth)
+	require.EqualValues(t, 10, again.stats(false, &meter.Merged{}).Depth)
 	_, err = r.CreateChannel(t.Context(), "", ChannelOptions{})
 	require.ErrorIs(t, err, edge.ErrInvalid)
 }
@@ -72,7 +74,7 @@ func TestRequeuedAndNewMessagesAlternate(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"poison/1", "poison/2", "a/1", "poison/3", "b/1", "poison/4"}, got)
-	require.EqualValues(t, 4, c.stats(false, &merged{}).RequeueCount)
+	require.EqualValues(t, 4, c.stats(false, &meter.Merged{}).RequeueCount)
 }
 
 func TestTimeoutRequeues(t *testing.T) {
@@ -97,7 +99,7 @@ func TestTimeoutRequeues(t *testing.T) {
 	require.ErrorIs(t, c.Touch(s, 0), edge.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.EqualValues(t, 1, c.stats(false, &merged{}).TimeoutCount)
+	require.EqualValues(t, 1, c.stats(false, &meter.Merged{}).TimeoutCount)
 }
 
 func TestTouchIsBounded(t *testing.T) {
@@ -127,7 +129,7 @@ func TestDeferredMessages(t *testing.T) {
 	require.Equal(t, r.clock.now()+500*nsPerMS, r.Due())
 	list := c.Deferred(10)
 	require.Len(t, list, 2)
-	require.Equal(t, ID(testID, 0), list[0].ID)
+	require.Equal(t, msgid.Of(testID, 0), list[0].ID)
 	require.EqualValues(t, 1, list[1].Attempts)
 
 	n := r.failover()
@@ -521,22 +523,12 @@ func TestLatencyPercentiles(t *testing.T) {
 	for _, d := range c.Pull(s, 100, nil) {
 		require.NoError(t, c.Finish(s, d.Message.Seq, 1))
 	}
-	e := c.stats(false, &merged{}).E2E
+	e := c.stats(false, &meter.Merged{}).E2E
 	require.Equal(t, 100, e.Count)
 	require.InDelta(t, 50*nsPerMS, e.Percentiles[0].Value, float64(3*nsPerMS))
 	require.InDelta(t, 99*nsPerMS, e.Percentiles[1].Value, float64(nsPerMS))
 	r.clock.add(5000 * nsPerMS)
-	require.Zero(t, c.stats(false, &merged{}).E2E.Count)
-}
-
-func TestMessageIDs(t *testing.T) {
-	id := ID(testID, 12345)
-	require.Equal(t, "78900c0000003039", string(id[:]))
-	place, ok := ParseID(id)
-	require.True(t, ok)
-	require.Equal(t, Place{Nonce: Nonce(testID.Topic), Partition: 3, Sequence: 12345}, place)
-	_, ok = ParseID(edge.MessageID([]byte("78900C0000003039")))
-	require.False(t, ok)
+	require.Zero(t, c.stats(false, &meter.Merged{}).E2E.Count)
 }
 
 // TestTransferDeliveries: no other subscriber receives the messages in between.

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/meter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
@@ -117,7 +118,7 @@ func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 
 // requireExactQuietly panics, because it runs outside the test's goroutine.
 func requireExactQuietly(c *Channel) {
-	s := c.stats(false, &merged{})
+	s := c.stats(false, &meter.Merged{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if int(s.Depth)+s.InFlightCount+s.DeferredCount > int(c.publishedLocked()) {
@@ -267,7 +268,7 @@ func TestManyTimeoutsReleaseTheLock(t *testing.T) {
 	now := r.clock.add(1000 * nsPerMS)
 	for i := range 3 {
 		require.True(t, c.fireTimers(now))
-		require.EqualValues(t, (i+1)*dueBatch, c.verbs.timeouts.Load())
+		require.EqualValues(t, (i+1)*dueBatch, c.verbs.Timeouts.Load())
 	}
 	require.False(t, c.fireTimers(now))
 	require.Equal(t, n, c.cursor.Deferred.Ready())

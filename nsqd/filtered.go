@@ -64,7 +64,7 @@ func (c *Channel) settleRejectedLocked(rejected []cursor.Span) {
 		}
 	}
 	if n := c.cursor.SettledCount() - before; n > 0 {
-		c.verbs.filtered.Add(n)
+		c.verbs.Filtered.Add(n)
 		c.changedLocked()
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/meter"
+	"github.com/lockstepmq/lockstep/nsqd/relocations"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
@@ -54,8 +56,8 @@ type Partition struct {
 	led         uint64         // messages committed in earlier leaderships of this process
 
 	pendingChanges pendingChanges
-	relocations    relocations // has its own lock
-	work           work        // has its own lock
+	relocations    relocations.Map // has its own lock
+	work           meter.Works     // has its own lock
 }
 
 // NewPartition returns a follower without channels.
@@ -136,8 +138,8 @@ func (p *Partition) moveBackLocked(committed ident.Position) (back []state.Recor
 	if p.paused && p.barrier > end {
 		back = append(back, state.Record{Kind: state.KindBarrier, Flags: state.FlagPaused, At: end})
 	}
-	if seqs := p.relocations.beyond(committed.Offset); len(seqs) > 0 {
-		back = append(back, state.Record{Kind: state.KindRelocate, Offset: noOffset, Seqs: seqs})
+	if seqs := p.relocations.Beyond(committed.Offset); len(seqs) > 0 {
+		back = append(back, state.Record{Kind: state.KindRelocate, Offset: relocations.NoOffset, Seqs: seqs})
 	}
 	if p.keep > end {
 		back = append(back, state.Record{Kind: state.KindKeep, Flags: state.FlagBack, At: end})
@@ -170,7 +172,7 @@ func (p *Partition) Unlead() {
 		c.unlead(ErrNotLeader)
 		if c.ephemeral {
 			delete(p.channels, name)
-			p.work.forget(name)
+			p.work.Forget(name)
 		}
 	}
 	p.dirty.Store(false)
@@ -304,7 +306,7 @@ func (c *Channel) timeOutLocked(f *delivery, now int64) {
 		c.retryDeadMoveLocked(f, now)
 		return
 	}
-	c.verbs.timeouts.Add(1)
+	c.verbs.Timeouts.Add(1)
 	f.sub.revoke(f.seq)
 	c.retryLocked(f, 0, now)
 }

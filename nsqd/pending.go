@@ -99,7 +99,7 @@ func (p *Partition) install(full []byte) {
 		return
 	}
 	p.paused, p.barrier, p.keep = s.Flags&state.FlagPaused != 0, s.Barrier, s.Keep
-	p.relocations.replace(s.Relocated)
+	p.relocations.Replace(s.Relocated)
 	p.channels = channels
 }
 

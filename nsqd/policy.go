@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Policy is a channel's treatment of failing messages, and its filter. It is configuration, not
@@ -149,7 +150,7 @@ func (c *Channel) nextDeadLetter() (d edge.Delivery, ok bool) {
 		if f, ok := c.inFlight.bySeq[seq]; ok && f.sub == &c.deadLetterHold && !f.moving {
 			f.moving = true
 			c.inFlight.setDeadline(f, c.p.o.Now()+deadMoveTimeoutMS*nsPerMS)
-			d = edge.Delivery{ID: ID(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch}
+			d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch}
 			d.Message.Seq, d.Message.Attempts = seq, f.attempts
 			return d, true
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -169,7 +170,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 		}
 	}
 	if _, rejected := from.rejected[seq]; rejected {
-		c.verbs.filtered.Add(1)
+		c.verbs.Filtered.Add(1)
 		c.finishFrontLocked(from)
 		return false
 	}
@@ -182,7 +183,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
 		attempts: attempts, deferred: again,
 	})
-	*d = edge.Delivery{ID: ID(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
+	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
 	d.Message.Attempts = attempts
 	from.pop()
 	return true

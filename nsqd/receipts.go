@@ -84,7 +84,7 @@ func (c *Channel) RequeueReceived(r Receipt, delayMS int64) error {
 		return err
 	}
 	owner := f.sub
-	c.verbs.requeues.Add(1)
+	c.verbs.Requeues.Add(1)
 	c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
 	c.takenLocked(owner, r.Sequence)
 	c.offerLocked(now)

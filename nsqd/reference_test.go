@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -125,7 +126,7 @@ func (r *reference) pull(t *rapid.T) {
 			}
 		}
 		require.Equal(t, f.attempts+1, int(d.Message.Attempts))
-		require.Equal(t, ID(testID, d.Message.Seq), d.ID)
+		require.Equal(t, msgid.Of(testID, d.Message.Seq), d.ID)
 		f.place, f.sub, f.start = inFlight, sub, r.clock.now()
 		f.deadline = f.start + refTimeoutMS*nsPerMS
 	}

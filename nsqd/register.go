@@ -26,7 +26,7 @@ func (p *Partition) Snapshot() []byte {
 		})
 		c.mu.Unlock()
 	}
-	s.Relocated = p.relocations.list()
+	s.Relocated = p.relocations.List()
 	return state.AppendSnapshot(nil, s)
 }
 
@@ -49,7 +49,7 @@ func (p *Partition) applyLocked(r state.Record) {
 		p.deleteLocked(r.Channel, r.At)
 		return
 	case state.KindRelocate:
-		p.relocations.add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
+		p.relocations.Add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
 		return
 	}
 	c := p.ensureLocked(r)
@@ -105,7 +105,7 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 		return
 	}
 	delete(p.channels, name)
-	p.work.forget(name)
+	p.work.Forget(name)
 	c.unlead(ErrDeleted)
 	for _, other := range p.channels {
 		if !other.ephemeral {

@@ -4,119 +4,11 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
-
-// relocations maps each message that was copied to the end of the log before retention removed the
-// original to the offset of its newest relocation batch. It is part of the replicated state. Its
-// lock is a leaf.
-type relocations struct {
-	mu sync.RWMutex
-	at map[ident.Sequence]relocation
-}
-
-// relocation is the place of one relocated message. It is settled when every in-sync replica has a
-// durable record that all of them have the relocation. Before that, a replica that does not have it
-// may become leader, and then the message must still lie where it was published.
-type relocation struct {
-	at      ident.Offset
-	settled bool
-}
-
-func (c *relocations) find(seq ident.Sequence) (ident.Offset, bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	x, ok := c.at[seq]
-	return x.at, ok
-}
-
-// holds reports whether a settled relocation batch at or above an offset contains the message, so
-// that the original may go.
-func (c *relocations) holds(seq ident.Sequence, at ident.Offset) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	x, ok := c.at[seq]
-	return ok && x.settled && x.at >= at
-}
-
-// noOffset is the offset of no relocation batch, because a log begins with a marker. A delta with
-// this offset forgets relocations to places beyond the end of the log.
-const noOffset ident.Offset = 0
-
-// add records a relocation batch. A batch at a higher offset replaces an earlier one, also when
-// deltas are applied again.
-func (c *relocations) add(at ident.Offset, seqs []ident.Sequence, settled bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at == nil {
-		c.at = make(map[ident.Sequence]relocation, len(seqs))
-	}
-	for _, seq := range seqs {
-		switch x, ok := c.at[seq]; {
-		case at == noOffset:
-			delete(c.at, seq)
-		case !ok || x.at < at:
-			c.at[seq] = relocation{at, settled}
-		case x.at == at && settled:
-			c.at[seq] = relocation{at, true}
-		}
-	}
-}
-
-// beyond lists, sorted, the messages whose relocation batch begins at or above an offset.
-func (c *relocations) beyond(end ident.Offset) (seqs []ident.Sequence) {
-	for _, x := range c.list() {
-		if x.At >= end {
-			seqs = append(seqs, x.Seq)
-		}
-	}
-	return slices.Compact(seqs)
-}
-
-// list returns all entries by sequence. An entry that is not settled appears twice, as in the
-// snapshot.
-func (c *relocations) list() []state.Relocated {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	all := make([]state.Relocated, 0, len(c.at))
-	for _, seq := range slices.Sorted(maps.Keys(c.at)) {
-		x := c.at[seq]
-		if all = append(all, state.Relocated{Seq: seq, At: x.at}); !x.settled {
-			all = append(all, state.Relocated{Seq: seq, At: x.at})
-		}
-	}
-	return all
-}
-
-func (c *relocations) replace(all []state.Relocated) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = make(map[ident.Sequence]relocation, len(all))
-	for _, x := range all {
-		_, twice := c.at[x.Seq]
-		c.at[x.Seq] = relocation{x.At, !twice}
-	}
-}
-
-// retain forgets the entries that are not in needed, and returns the least offset of the rest.
-func (c *relocations) retain(needed map[ident.Sequence]struct{}) (low ident.Offset, any bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for seq, x := range c.at {
-		if _, ok := needed[seq]; !ok {
-			delete(c.at, seq)
-			continue
-		}
-		if !any || x.at < low {
-			low, any = x.at, true
-		}
-	}
-	return low, any
-}
 
 // Relocate records that the committed relocation batch at an offset holds these messages. It
 // returns when the record is on all in-sync replicas. Errors as DeleteChannel.
@@ -175,7 +67,7 @@ func (c *Channel) deferredBelow(below ident.Sequence, at ident.Offset, most int,
 		if seq >= below {
 			continue
 		}
-		if c.p.relocations.holds(seq, at) {
+		if c.p.relocations.Holds(seq, at) {
 			continue
 		}
 		if found[seq] = struct{}{}; len(found) > most {
@@ -200,7 +92,7 @@ func (p *Partition) DeferredCount() (n int) {
 // RelocatedFrom is the offset of the first relocation batch that is still needed, false if none is.
 // It forgets relocations that no channel needs any more.
 func (p *Partition) RelocatedFrom() (ident.Offset, bool) {
-	all := p.relocations.list()
+	all := p.relocations.List()
 	if len(all) == 0 {
 		return 0, false
 	}
@@ -217,7 +109,7 @@ func (p *Partition) RelocatedFrom() (ident.Offset, bool) {
 		}
 		c.mu.Unlock()
 	}
-	return p.relocations.retain(needed)
+	return p.relocations.Retain(needed)
 }
 
 func (c *Channel) confirmed() ident.Sequence {
@@ -229,7 +121,7 @@ func (c *Channel) confirmed() ident.Sequence {
 // Read appends committed messages from a sequence on to dst, at most `most`: from the log, or from
 // a relocation batch if the log begins above the sequence. It may read a disk.
 func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
-	if at, ok := p.relocations.find(from); ok && from < p.source.Start().Sequence {
+	if at, ok := p.relocations.Find(from); ok && from < p.source.Start().Sequence {
 		m, ok, err := p.source.ReadRelocated(at, from)
 		if ok {
 			dst = append(dst, m)

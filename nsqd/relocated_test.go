@@ -94,7 +94,7 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	require.NoError(t, c.Finish(s, 0, 2))
 	_, ok = n.RelocatedFrom()
 	require.False(t, ok, "no channel needs it any more")
-	require.Empty(t, n.relocations.list(), "snapshots would grow for ever")
+	require.Empty(t, n.relocations.List(), "snapshots would grow for ever")
 	requireExact(t, n.Partition, c)
 }
 
@@ -122,7 +122,7 @@ func TestRelocationReachesFollowersByDelta(t *testing.T) {
 	fc, _ := f.Channel("c")
 	_, changed := fc.cursor.TakeDelta()
 	require.False(t, changed, "a follower sends no deltas")
-	f.relocations.add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
+	f.relocations.Add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
 	at, _ = f.RelocatedFrom()
 	require.EqualValues(t, 700, at)
 }

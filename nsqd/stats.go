@@ -7,6 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/nsqd/meter"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Stats describes the partition like a topic of its own, with the named channel (all if empty) and,
@@ -19,11 +21,11 @@ func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
 		channels = slices.DeleteFunc(channels, func(c *Channel) bool { return c.name != channel })
 	}
 	p.prescan(channels)
-	var all merged
+	var all meter.Merged
 	for _, c := range channels {
 		t.Channels = append(t.Channels, c.stats(clients, &all))
 	}
-	t.E2E = all.result()
+	t.E2E = all.Result()
 	return t
 }
 
@@ -51,7 +53,7 @@ func (p *Partition) topicStats() edge.TopicStats {
 }
 
 // stats describes the channel and adds its latencies to those of its topic.
-func (c *Channel) stats(clients bool, topic *merged) edge.ChannelStats {
+func (c *Channel) stats(clients bool, topic *meter.Merged) edge.ChannelStats {
 	s, ask := c.numbers(topic)
 	if clients {
 		s.Clients = []edge.ClientStats{}
@@ -65,14 +67,14 @@ func (c *Channel) stats(clients bool, topic *merged) edge.ChannelStats {
 
 // numbers returns the statistics of one moment. ask are the functions by which subscribers describe
 // themselves.
-func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []edge.ClientStats) {
+func (c *Channel) numbers(topic *meter.Merged) (s edge.ChannelStats, ask []func() []edge.ClientStats) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	depth := c.depthLocked()
-	var own merged
-	own.add(c.latency, now)
-	topic.add(c.latency, now)
+	var own meter.Merged
+	own.Add(c.latency, now)
+	topic.Add(c.latency, now)
 	for sub := range c.subs {
 		if sub.Client != nil {
 			ask = append(ask, sub.Client)
@@ -86,13 +88,13 @@ func (c *Channel) numbers(topic *merged) (s edge.ChannelStats, ask []func() []ed
 		DeferredCount: len(c.cursor.Deferred.Waiting()),
 		MessageCount:  c.publishedLocked(),
 		Inherited:     c.inherited,
-		RequeueCount:  c.verbs.requeues.Load(),
-		TimeoutCount:  c.verbs.timeouts.Load(),
-		FilteredCount: c.verbs.filtered.Load(),
+		RequeueCount:  c.verbs.Requeues.Load(),
+		TimeoutCount:  c.verbs.Timeouts.Load(),
+		FilteredCount: c.verbs.Filtered.Load(),
 		Filter:        c.filter.String(),
 		ClientCount:   len(c.subs),
 		Paused:        c.paused,
-		E2E:           own.result(),
+		E2E:           own.Result(),
 		Ordered:       c.ordered,
 		Lags:          c.cursor.Confirmed() < c.limit,
 		Oldest:        c.cursor.Confirmed(),
@@ -125,7 +127,23 @@ func (c *Channel) Deferred(max int) []Deferred {
 	all := make([]Deferred, min(len(waiting), max))
 	for i := range all {
 		e := waiting[i]
-		all[i] = Deferred{ID: ID(c.p.id, e.Seq()), Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()}
+		all[i] = Deferred{ID: msgid.Of(c.p.id, e.Seq()), Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()}
 	}
 	return all
+}
+
+// Work returns the work of the partition so far. Any goroutine may call it.
+func (p *Partition) Work() meter.Work {
+	p.mu.RLock()
+	messages := p.ledLocked()
+	p.mu.RUnlock()
+	return meter.Work{Messages: messages, Bytes: uint64(p.stored.Load()), Channels: p.work.Channels()}
+}
+
+// ledLocked counts the messages that were committed in the leaderships of this process.
+func (p *Partition) ledLocked() uint64 {
+	if !p.leading || p.committed.Sequence < p.inherited {
+		return p.led
+	}
+	return p.led + uint64(p.committed.Sequence-p.inherited)
 }

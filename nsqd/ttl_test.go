@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/nsqd/meter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -106,6 +107,6 @@ func TestReapBesideConsumers(t *testing.T) {
 
 // rawCounts is countsOf without a prescan.
 func rawCounts(c *Channel) counts {
-	s := c.stats(false, &merged{})
+	s := c.stats(false, &meter.Merged{})
 	return counts{int(s.Depth), s.InFlightCount, s.DeferredCount, int(c.Finished()), int(s.MessageCount)}
 }

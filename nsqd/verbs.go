@@ -75,7 +75,7 @@ func (c *Channel) settleLocked(f *delivery) {
 	c.changedLocked()
 	if c.latency != nil {
 		now := c.p.o.Now()
-		c.latency.insert(now-f.putTime, now)
+		c.latency.Insert(now-f.putTime, now)
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *Channel) finishReplicated(d *change, ok bool) {
 // come before its successors. Errors as Finish.
 func (c *Channel) Requeue(s *Subscriber, seq ident.Sequence, delayMS int64) error {
 	return c.withOwned(s, seq, func(f *delivery, now int64) {
-		c.verbs.requeues.Add(1)
+		c.verbs.Requeues.Add(1)
 		c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
 		c.offerLocked(now) // without a delay an ordered channel may deliver again
 	})

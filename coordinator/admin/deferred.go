@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // maxListed bounds one listing of deferred messages.
@@ -31,7 +31,7 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 			return nil, err
 		}
 		for _, m := range r.Listed {
-			id := nsqd.ID(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
+			id := msgid.Of(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
 			all = append(all, edge.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
 		}
 	}
@@ -48,8 +48,8 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	}
 	byPartition := map[uint16][]uint64{}
 	for _, id := range ids {
-		place, ok := nsqd.ParseID(id)
-		if !ok || place.Nonce != nsqd.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
+		place, ok := msgid.Parse(id)
+		if !ok || place.Nonce != msgid.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
 			return 0, fmt.Errorf("%w: %q is no message of topic %s", edge.ErrInvalid, id[:], topic)
 		}
 		byPartition[place.Partition] = append(byPartition[place.Partition], uint64(place.Sequence))

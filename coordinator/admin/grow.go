@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/sleep"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // A topic grows in three steps, so that no message is in a partition before all channels are:
@@ -47,8 +47,8 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 		return err
 	}
 	switch {
-	case op.Partitions > nsqd.MaxPartitions:
-		return fmt.Errorf("%w: partitions must be at most %d", edge.ErrInvalid, nsqd.MaxPartitions)
+	case op.Partitions > msgid.MaxPartitions:
+		return fmt.Errorf("%w: partitions must be at most %d", edge.ErrInvalid, msgid.MaxPartitions)
 	case op.Partitions < state.Partitions:
 		return fmt.Errorf("%w: topic %s has %d partitions, and the number is never lowered", edge.ErrInvalid, op.Topic, state.Partitions)
 	case op.Partitions == state.Partitions && state.Growing == 0:

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -50,7 +51,7 @@ func (q *Queues) Change(ctx context.Context, op calls.QueueOp) error {
 // syncs (calls.ChangeQueues).
 func (q *Queues) ChangeMany(ctx context.Context, ops calls.QueueOps) (resp calls.QueuesDone) {
 	done := make([]bool, len(ops.Numbers))
-	tasks.Each(len(done), nsqd.MaxPartitions, func(i int) {
+	tasks.Each(len(done), msgid.MaxPartitions, func(i int) {
 		op := ops.Op
 		op.Number = ops.Numbers[i]
 		done[i] = q.Change(ctx, op) == nil

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 const (
@@ -29,11 +30,11 @@ func (c *Channels) Settle(ctx context.Context, topic, channel string, do edge.Se
 	t, ok := c.catalog.Topic(topic)
 	byPartition := map[uint16][]int{} // indices of list
 	for i := range list {
-		place, valid := nsqd.ParseID(list[i].ID)
+		place, valid := msgid.Parse(list[i].ID)
 		switch {
 		case !ok:
 			errs[i] = edge.ErrTopicNotFound
-		case !valid || place.Nonce != nsqd.Nonce(t.ID) || int(place.Partition) >= t.Partitions:
+		case !valid || place.Nonce != msgid.Nonce(t.ID) || int(place.Partition) >= t.Partitions:
 			errs[i] = edge.ErrNotInFlight
 		default:
 			byPartition[place.Partition] = append(byPartition[place.Partition], i)
@@ -57,7 +58,7 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 	for len(indices) > 0 {
 		req.Receipts = req.Receipts[:0]
 		for _, i := range indices {
-			place, _ := nsqd.ParseID(list[i].ID) // it was valid
+			place, _ := msgid.Parse(list[i].ID) // it was valid
 			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Attempts: list[i].Attempts})
 		}
 		r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/deadletter"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -176,7 +176,7 @@ func (r *redrive) partition(from deadletter.Header) int {
 	var id edge.MessageID
 	copy(id[:], from.ID)
 	t, _ := r.catalog.Topic(r.topic)
-	if place, ok := nsqd.ParseID(id); ok && place.Nonce == nsqd.Nonce(t.ID) {
+	if place, ok := msgid.Parse(id); ok && place.Nonce == msgid.Nonce(t.ID) {
 		return int(place.Partition)
 	}
 	return -1

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -184,7 +185,7 @@ func moveOf(m calls.SeekMove) edge.SeekMove {
 // Seek moves a channel in partitions led here, or counts what the move would do (calls.Seek).
 func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.SeekReply, err error) {
 	moves, errs := make([]calls.SeekMove, len(req.Numbers)), make([]error, len(req.Numbers))
-	tasks.Each(len(req.Numbers), nsqd.MaxPartitions, func(i int) {
+	tasks.Each(len(req.Numbers), msgid.MaxPartitions, func(i int) {
 		op := req.Op
 		op.Number = req.Numbers[i]
 		p, err := q.led(op.Partition())

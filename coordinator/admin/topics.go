@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/sirupsen/logrus"
 )
 
@@ -73,8 +74,8 @@ func (t *Topics) complete(s spec) (spec, error) {
 	switch {
 	case !edge.ValidName(s.name): // it is a folder's name on every disk
 		return s, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, s.name)
-	case s.partitions < 1 || s.partitions > nsqd.MaxPartitions:
-		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, nsqd.MaxPartitions)
+	case s.partitions < 1 || s.partitions > msgid.MaxPartitions:
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, msgid.MaxPartitions)
 	case s.replicas < 1:
 		return s, fmt.Errorf("%w: replication_factor must be at least 1", edge.ErrInvalid)
 	case s.durability != meta.DurabilitySync && s.durability != meta.DurabilityReplicated:

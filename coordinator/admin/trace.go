@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Trace gives the state of one message (edge.Tracer).
@@ -16,8 +16,8 @@ func (c *Channels) Trace(ctx context.Context, topic string, id edge.MessageID) (
 	if !ok {
 		return out, edge.ErrTopicNotFound
 	}
-	place, ok := nsqd.ParseID(id)
-	if !ok || place.Nonce != nsqd.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
+	place, ok := msgid.Parse(id)
+	if !ok || place.Nonce != msgid.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
 		return out, fmt.Errorf("%w: %q is no message of topic %s", edge.ErrInvalid, id[:], topic)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)

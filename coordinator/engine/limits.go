@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -29,7 +30,7 @@ type bounds struct {
 func (p *Partition) SetLimits(l Limits) {
 	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
 	p.queue.SetTTL(l.TTLMS)
-	window := cmp.Or(l.DedupeMS, replica.DefaultDedupeMS)
+	window := cmp.Or(l.DedupeMS, repeats.DefaultMS)
 	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
 		p.Post(replica.Dedupe{WindowMS: window})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // partitionSubscription is the part of a subscription in one partition. At most one of
@@ -212,7 +213,7 @@ func (h *partitionSubscription) sweepLocked(now time.Duration) (freed bool) {
 
 // refuse sends a late refusal to the client, unless too many wait already.
 func (h *partitionSubscription) refuse(v wire.Verb, err error) {
-	r := edge.Refusal{ID: nsqd.ID(h.id, v.Sequence), Verb: v.Kind.String(), Err: err}
+	r := edge.Refusal{ID: msgid.Of(h.id, v.Sequence), Verb: v.Kind.String(), Err: err}
 	select {
 	case h.sub.refused <- r:
 	default:

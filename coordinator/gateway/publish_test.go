@@ -15,7 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -49,7 +49,7 @@ func TestPutOnTheLeaderAndOnAnotherBroker(t *testing.T) {
 		require.Equal(t, []string{"one", "two", "one", "two"}, w.bodies(top.Partition(0)))
 		a := w.publish("n3", "x")
 		synctest.Wait()
-		require.Equal(t, nsqd.ID(top.Partition(0), 4), a.all()[0].ID)
+		require.Equal(t, msgid.Of(top.Partition(0), 4), a.all()[0].ID)
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 const (
@@ -140,7 +140,7 @@ func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool)
 	switch p.judge(n, p.parked, c, now-p.born >= q.gateway.o.Hold) {
 	case committed:
 		q.calmLocked()
-		return q.finishLocked(p, edge.PutResult{ID: nsqd.ID(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
+		return q.finishLocked(p, edge.PutResult{ID: msgid.Of(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
 	case refuse:
 		return q.finishLocked(p, edge.PutResult{Err: refusal(c)}), true
 	case tryAgain:

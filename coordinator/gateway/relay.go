@@ -6,7 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -91,7 +91,7 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	for i := range run {
 		bytes += run[i].Message.Size()
 		run[i].Partition = h.id
-		run[i].ID = nsqd.ID(h.id, run[i].Message.Seq)
+		run[i].ID = msgid.Of(h.id, run[i].Message.Seq)
 	}
 	r.buffer.push(run, bytes)
 	if r.buffer.bytes > waitingBytes {

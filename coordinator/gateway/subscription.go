@@ -7,7 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 const (
@@ -129,8 +129,8 @@ func (s *subscription) Touch(id edge.MessageID) error {
 
 // handle checks a verb against the held deliveries and passes it to its partition.
 func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
-	place, ok := nsqd.ParseID(id)
-	if !ok || place.Nonce != nsqd.Nonce(s.topic.ID) {
+	place, ok := msgid.Parse(id)
+	if !ok || place.Nonce != msgid.Nonce(s.topic.ID) {
 		return edge.ErrNotInFlight
 	}
 	s.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/internal/tasks"
@@ -213,10 +214,10 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o := h.o.Replica
 	o.Partition = id
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
-	o.DedupeMS = cmp.Or(h.limits(topic, id.Topic).DedupeMS, replica.DefaultDedupeMS)
+	o.DedupeMS = cmp.Or(h.limits(topic, id.Topic).DedupeMS, repeats.DefaultMS)
 	r := st.Restored()
-	from := replica.IdentitiesFromMS(r.LastTimeNS, time.Now().UnixNano(), o.DedupeMS)
-	r.Identified, r.IdentitiesLost = st.Identified(from, cmp.Or(o.Identities, replica.DefaultIdentities))
+	from := repeats.IdentitiesFromMS(r.LastTimeNS, time.Now().UnixNano(), o.DedupeMS)
+	r.Identified, r.IdentitiesLost = st.Identified(from, cmp.Or(o.Identities, repeats.DefaultIdentities))
 	m := replica.New(r, st.Index(), p.Queue(), o)
 	st.ReleaseRestored()
 	h.o.Engine.Add(p, m)

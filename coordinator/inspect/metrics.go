@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/meter"
 )
 
 // followersWait bounds how long a scrape waits for the core loops: a hung loop must not hide the
@@ -106,7 +106,7 @@ func (r *topicRow) add(s edge.ChannelStats, lag time.Duration) {
 	c.Paused = c.Paused || s.Paused
 }
 
-func (r *topicRow) worked(done nsqd.Work) {
+func (r *topicRow) worked(done meter.Work) {
 	r.Messages += done.Messages
 	r.Bytes += done.Bytes
 	for name, w := range done.Channels {

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -122,7 +123,7 @@ func peekFrom(p *engine.Partition, from string, of edge.Peeked) (ident.Sequence,
 }
 
 func peeked(p ident.Partition, m *queue.Message) edge.PeekedMessage {
-	id := nsqd.ID(p, m.Seq)
+	id := msgid.Of(p, m.Seq)
 	out := edge.PeekedMessage{ID: string(id[:]), Partition: p.Number, Sequence: m.Seq, Time: m.Time, DeliverAt: m.DeliverAt, Trace: m.Trace}
 	if text, err := json.Marshal(json.RawMessage(m.Header)); err == nil && len(m.Header) > 0 {
 		out.Header = m.Header

@@ -134,7 +134,7 @@ func TestBeginAfreshForgets(t *testing.T) {
 	}})
 	require.Equal(t, start, b.m.log.end)
 	require.LessOrEqual(t, b.m.log.durable.end.Offset, start.Offset)
-	_, known := b.m.recent.find(ident.RequestID{Producer: 7, N: 2})
+	_, known := b.m.recent.Find(ident.RequestID{Producer: 7, N: 2})
 	require.False(t, known, "a repeat of it would be answered")
 }
 

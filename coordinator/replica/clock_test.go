@@ -27,10 +27,19 @@ func TestRepeatIsRecognisedWhateverTheClocksSay(t *testing.T) {
 			require.Equal(t, []Outcome{Committed, Committed, Duplicate}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2), c.at(1).outcome(3)})
 			require.Len(t, c.at(1).bodies(), 2)
 			for i := 2; i <= 3; i++ {
-				_, known := c.at(i).m.recent.find(ident.RequestID{Producer: 7, N: 1})
+				_, known := c.at(i).m.recent.Find(ident.RequestID{Producer: 7, N: 1})
 				require.True(t, known, "n%d", i)
 			}
 		})
+	}
+}
+
+// batchOf is a batch of producer 7.
+func batchOf(n uint64) queue.Batch {
+	return queue.Batch{
+		Request: ident.RequestID{Producer: 7, N: n}, Count: 1,
+		At:  ident.Position{Offset: ident.Offset(n - 1), Sequence: ident.Sequence(n)},
+		End: ident.Position{Offset: ident.Offset(n), Sequence: ident.Sequence(n + 1)},
 	}
 }
 
@@ -39,18 +48,18 @@ func TestRepeatIsRecognisedWhateverTheClocksSay(t *testing.T) {
 // late in the life of its process.
 func TestRepeatAfterARestart(t *testing.T) {
 	o := options("n1", 1)
-	m := New(queue.Restored{Recent: []queue.RecentPut{putNumber(7, 1, 1)}}, &memoryIndex{}, &listRegister{}, o)
+	m := New(queue.Restored{Recent: []queue.RecentPut{{Request: batchOf(1).Request, First: 1, Count: 1, End: batchOf(1).End}}}, &memoryIndex{}, &listRegister{}, o)
 	var out Effects
 	began := int64(1e7)
 	m.Step(Tick{NowMS: began}, &out)
 	known := func() bool {
-		_, ok := m.recent.find(ident.RequestID{Producer: 7, N: 1})
+		_, ok := m.recent.Find(ident.RequestID{Producer: 7, N: 1})
 		return ok
 	}
 	m.Step(Tick{NowMS: began + m.o.RepeatMS}, &out)
-	m.recent.push(putNumber(7, 2, 2), m.nowMS)
+	m.recent.Add(batchOf(2), m.nowMS)
 	require.True(t, known())
 	m.Step(Tick{NowMS: began + m.o.RepeatMS + 1}, &out)
-	m.recent.push(putNumber(7, 3, 3), m.nowMS)
+	m.recent.Add(batchOf(3), m.nowMS)
 	require.False(t, known(), "the window has passed")
 }

@@ -11,8 +11,8 @@ func (m *Machine) Clone(ix Index, reg Register) *Machine {
 	c.log.epochs = slices.Clone(m.log.epochs)
 	c.log.pending = slices.Clone(m.log.pending)
 	c.log.tail.batches, c.log.tail.head = slices.Clone(m.log.tail.kept()), 0
-	c.recent = m.recent.clone()
-	c.dedupe = m.dedupe.clone()
+	c.recent = m.recent.Clone()
+	c.dedupe = m.dedupe.Clone()
 	c.nodes = slices.Clone(m.nodes)
 	if m.lead != nil {
 		c.lead = m.lead.clone()

@@ -22,8 +22,8 @@ var (
 	ruleNumber = regexp.MustCompile(`\b(ID|AC|DW|FO|RB|EL|CU|CH)-\d+\b`)
 	ruleEntry  = regexp.MustCompile(`(?s)^- \*\*([A-Z]{2}-\d+)\*\* .*— (.*) · scripts? ([0-9, ]+)`)
 	scriptName = regexp.MustCompile(`\d\d`)
-	inFile     = regexp.MustCompile("((?:`\\w+`(?:, | and )?)+) in `(\\w+\\.go)`")
-	quoted     = regexp.MustCompile("`(\\w+(?:\\.go)?)`")
+	inFile     = regexp.MustCompile("((?:`\\w+`(?:, | and )?)+) in `([\\w/]+\\.go)`")
+	quoted     = regexp.MustCompile("`(\\w+|[\\w/]+\\.go)`")
 )
 
 // rules reads DESIGN.md: an entry begins with "- **", and goes on up to an empty line or
@@ -99,10 +99,13 @@ func TestRulesAndCode(t *testing.T) {
 	}
 }
 
-// declarations lists the functions and types of each file of the package.
+// declarations lists the functions and types of each file of the package, and of its parts.
 func declarations(t *testing.T) map[string][]string {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	parts, err := filepath.Glob("*/*.go")
+	require.NoError(t, err)
+	files = append(files, parts...)
 	declared := map[string][]string{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {

@@ -24,8 +24,9 @@
 //
 //	machine.go       Step, the dispatch of messages, and the ways out
 //	role.go nodes.go the role that the key gives; registrations and reachability
-//	log.go tail.go   the end of the log, for both roles; recent.go: request ids in it
-//	dedupe.go        the ids of messages in it, within the dedupe window
+//	log.go tail.go   the end of the log, for both roles; repeats has the
+//	                 request ids in it, and the ids of messages within the dedupe window
+//	dedupe.go        a put whose messages are in that window
 //	follower.go      the follower's side of an append
 //	leader.go        the epoch that this machine leads; puts.go, channelstate.go
 //	progress.go      one follower as the leader sees it; replicate.go sends to it

@@ -82,7 +82,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		}
 		at = b.End
 	}
-	m.dedupe.forgetBelow(msg.Window - 1)
+	m.dedupe.ForgetBelow(msg.Window - 1)
 	m.follow.verified = greatest(m.follow.verified, at)
 	m.followCommitted(msg.Committed)
 	if !m.wrote() { // else the sync of it acknowledges

@@ -107,9 +107,9 @@ func (m *Machine) appendBatch(b queue.Batch) {
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
 		Identified: b.Identified,
 	})
-	m.recent.add(b, m.nowMS)
+	m.recent.Add(b, m.nowMS)
 	if b.Identified {
-		m.dedupe.add(&b, m.nowMS)
+		m.dedupe.Add(&b, m.nowMS)
 	}
 }
 
@@ -143,8 +143,8 @@ func (m *Machine) truncate(p ident.Position) {
 		l.epochs[n-1].End = least(l.epochs[n-1].End, p)
 	}
 	m.index.Truncate(p.Offset)
-	m.recent.truncate(p.Offset)
-	m.dedupe.truncate(p.Offset)
+	m.recent.Truncate(p.Offset)
+	m.dedupe.Truncate(p.Offset)
 	l.tail.drop()
 	m.counters.Truncations++
 }
@@ -157,8 +157,8 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
 	l.clamp(p)
 	m.committed, m.follow.verified = p, least(m.follow.verified, p)
 	m.index.Restart(p)
-	m.recent.truncate(0)
-	m.dedupe.truncate(0)
+	m.recent.Truncate(0)
+	m.dedupe.Truncate(0)
 	l.tail.drop()
 	m.counters.Restarts++
 }

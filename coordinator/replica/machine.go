@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -20,14 +21,14 @@ type Machine struct {
 	nowMS int64 // tick
 	role  Role  // role.go, openEpoch, commit, stepDown, stop
 
-	log              log            // log.go
-	recent           recent         // log.go: the request ids in the log
-	dedupe           dedupe         // log.go, setDedupe, tick: the identities in the log
-	committed        ident.Position // advanceCommitted, restartAt
-	committedWritten ident.Offset   // writeCommitted: the committed end in the journal
-	committedMS      int64          // writeCommitted: when it got there
-	promised         ident.Epoch    // promise, openEpoch: no lower epoch is answered
-	channels         channelState   // writeState
+	log              log              // log.go
+	recent           repeats.Requests // log.go: the request ids in the log
+	dedupe           repeats.Window   // log.go, setDedupe, tick: the identities in the log
+	committed        ident.Position   // advanceCommitted, restartAt
+	committedWritten ident.Offset     // writeCommitted: the committed end in the journal
+	committedMS      int64            // writeCommitted: when it got there
+	promised         ident.Epoch      // promise, openEpoch: no lower epoch is answered
+	channels         channelState     // writeState
 
 	state meta.PartitionState // observe: the key as last seen; Revision 0: never
 	nodes []node              // nodes.go: the replicas' nodes, sorted by name
@@ -56,11 +57,10 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	if m.o.RepeatMS == 0 {
 		m.o.RepeatMS = DefaultRepeatMS
 	}
-	m.recent.windowMS = m.o.RepeatMS
-	m.recent.load(r.Recent)
-	m.dedupe.windowMS = max(cmp.Or(o.DedupeMS, DefaultDedupeMS), m.o.RepeatMS)
-	m.dedupe.bound = cmp.Or(o.Identities, DefaultIdentities)
-	m.dedupe.load(&r)
+	m.recent = repeats.NewRequests(m.o.RepeatMS)
+	m.recent.Load(r.Recent)
+	m.dedupe = repeats.NewWindow(max(cmp.Or(o.DedupeMS, repeats.DefaultMS), m.o.RepeatMS), cmp.Or(o.Identities, repeats.DefaultIdentities))
+	m.dedupe.Load(&r)
 	return m
 }
 
@@ -157,13 +157,8 @@ func (m *Machine) endStep() {
 // tick moves the time. A clock that jumps back only makes waits longer.
 func (m *Machine) tick(ev Tick) {
 	m.nowMS = max(m.nowMS, ev.NowMS)
-	if m.recent.restored {
-		m.recent.began(m.nowMS)
-	}
-	if m.dedupe.restored {
-		m.dedupe.began(m.nowMS)
-	}
-	m.dedupe.forget(m.nowMS)
+	m.recent.Tick(m.nowMS)
+	m.dedupe.Tick(m.nowMS)
 	if m.lead != nil {
 		m.leadTick()
 	}

@@ -54,7 +54,7 @@ func (m *Machine) repeated(p Put) bool {
 	if p.Draft.Identified {
 		return m.published(p) // it has the request ids of these puts too
 	}
-	seen, ok := m.recent.find(p.Draft.Request)
+	seen, ok := m.recent.Find(p.Draft.Request)
 	if !ok {
 		return false
 	}

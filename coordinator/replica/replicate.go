@@ -201,7 +201,7 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 		Restart: f.probing() && f.next == m.index.Start() && f.next.Offset > 0,
 	}
 	if !m.inISR(f.node) {
-		if from, ok := m.dedupe.reachesTo(m.log.end.Offset, m.nowMS); ok {
+		if from, ok := m.dedupe.ReachesTo(m.log.end.Offset, m.nowMS); ok {
 			msg.Window = from + 1
 		}
 	}

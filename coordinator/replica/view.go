@@ -58,8 +58,8 @@ func (m *Machine) View() View {
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
 		SyncOverdue: m.syncOverdue(), Counters: m.counters,
 	}
-	if v.Identities = m.dedupe.len(); v.Identities > 0 {
-		v.IdentifiedFrom = m.dedupe.oldest().at
+	if v.Identities = m.dedupe.Len(); v.Identities > 0 {
+		v.IdentifiedFrom = m.dedupe.Oldest()
 	}
 	if l := m.lead; l != nil {
 		v.EpochStart, v.StateIssued, v.StateCommitted, v.Writable = l.start, l.stateIssued, l.stateCommitted, m.writable()

@@ -1,24 +1,25 @@
-package replica
+package repeats
 
 import (
 	"maps"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/replica/canon"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// recent recognises repeated puts (AC-7). It is derived from the log: batches enter it
+// Requests recognises repeated puts (AC-7). It is derived from the log: batches enter it
 // when they are appended, on leader and follower alike, and leave it when the log is
 // truncated, so the next leader recognises them too.
 //
 // Each producer has its own table. In one table for all, any number of other producers'
 // puts between a put and its repeat would push the put out.
 //
-// A put is forgotten when the window (Options.RepeatMS) has passed since this machine
+// A put is forgotten when the window has passed since this machine
 // appended it, by the machine's own clock. The times in the batches would not do: they are
 // the leader's wall clock, and a clock that jumps ahead would make a second of puts old.
-type recent struct {
+type Requests struct {
 	producers map[uint64]*producer
 	windowMS  int64
 	restored  bool // some were found by the store; their window begins with the first Tick
@@ -43,17 +44,27 @@ type numbered struct {
 	count uint32
 }
 
-// load takes the puts that the store has found.
-func (r *recent) load(puts []queue.RecentPut) {
+// NewRequests makes the table of a log without puts.
+func NewRequests(windowMS int64) Requests { return Requests{windowMS: windowMS} }
+
+// Load takes the puts that the store has found.
+func (r *Requests) Load(puts []queue.RecentPut) {
 	for _, p := range puts {
 		r.push(p, 0)
 	}
 	r.restored = len(puts) > 0
 }
 
+// Tick moves the time: the window of the puts that the store has found begins with the first one.
+func (r *Requests) Tick(nowMS int64) {
+	if r.restored {
+		r.began(nowMS)
+	}
+}
+
 // began lets the window of the restored puts begin: how long the process was away is not
 // known, nor whether the edges that repeat them were.
-func (r *recent) began(nowMS int64) {
+func (r *Requests) began(nowMS int64) {
 	for _, of := range r.producers {
 		for i := range of.order {
 			of.order[i].atMS = nowMS
@@ -62,14 +73,15 @@ func (r *recent) began(nowMS int64) {
 	r.restored = false
 }
 
-func (r *recent) add(b queue.Batch, nowMS int64) {
+// Add takes the request id of a batch that was appended.
+func (r *Requests) Add(b queue.Batch, nowMS int64) {
 	if b.Request.IsZero() {
 		return
 	}
 	r.push(queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End}, nowMS)
 }
 
-func (r *recent) push(p queue.RecentPut, nowMS int64) {
+func (r *Requests) push(p queue.RecentPut, nowMS int64) {
 	of := r.producers[p.Request.Producer]
 	if of == nil {
 		of = r.begin(p.Request.Producer, nowMS)
@@ -79,7 +91,7 @@ func (r *recent) push(p queue.RecentPut, nowMS int64) {
 
 // begin makes the table of a new producer, and forgets the producers whose newest put is
 // older than the window.
-func (r *recent) begin(id uint64, nowMS int64) *producer {
+func (r *Requests) begin(id uint64, nowMS int64) *producer {
 	if r.producers == nil {
 		r.producers = make(map[uint64]*producer)
 	}
@@ -89,16 +101,16 @@ func (r *recent) begin(id uint64, nowMS int64) *producer {
 	return of
 }
 
-// truncate forgets the puts that end above o.
-func (r *recent) truncate(o ident.Offset) {
+// Truncate forgets the puts that end above o.
+func (r *Requests) Truncate(o ident.Offset) {
 	maps.DeleteFunc(r.producers, func(_ uint64, of *producer) bool {
 		of.truncate(o)
 		return of.gone == len(of.order)
 	})
 }
 
-// find gives the newest put with a request id.
-func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
+// Find gives the newest put with a request id.
+func (r *Requests) Find(id ident.RequestID) (queue.RecentPut, bool) {
 	of := r.producers[id.Producer]
 	if of == nil || id.IsZero() || id.N > of.maxN {
 		return queue.RecentPut{}, false
@@ -112,8 +124,25 @@ func (r *recent) find(id ident.RequestID) (queue.RecentPut, bool) {
 	return queue.RecentPut{}, false
 }
 
-func (r *recent) clone() recent {
-	c := recent{producers: make(map[uint64]*producer, len(r.producers)), windowMS: r.windowMS, restored: r.restored}
+// Canonical writes the canonical form.
+func (r *Requests) Canonical(w *canon.Writer) {
+	w.Flags(r.restored)
+	w.Num(uint64(len(r.producers)))
+	for _, id := range slices.Sorted(maps.Keys(r.producers)) {
+		of := r.producers[id]
+		kept := of.order[of.gone:]
+		w.Num(id, uint64(len(kept)), of.maxN)
+		for i := range kept {
+			p := &kept[i]
+			w.Num(p.n, uint64(p.first), uint64(p.count), uint64(p.end))
+			w.Age(p.atMS, r.windowMS)
+		}
+	}
+}
+
+// Clone gives a copy that shares nothing.
+func (r *Requests) Clone() Requests {
+	c := Requests{producers: make(map[uint64]*producer, len(r.producers)), windowMS: r.windowMS, restored: r.restored}
 	for id, of := range r.producers {
 		c.producers[id] = &producer{order: slices.Clone(of.order[of.gone:]), maxN: of.maxN}
 	}

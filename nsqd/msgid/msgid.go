@@ -1,18 +1,10 @@
-package nsqd
+package msgid
 
 import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// A message id is 64 bits in 16 hexadecimal digits:
-//
-//	bits 63–52 topic nonce: the low 12 bits of the topic id
-//	bits 51–42 partition
-//	bits 41–0  sequence
-//
-// The id is the same on every replica. After a topic was deleted and created again, the nonce
-// differs, so a late finish from before cannot hit a message of the new topic.
 const (
 	sequenceBits  = ident.SequenceBits
 	partitionBits = 10
@@ -35,8 +27,8 @@ type Place struct {
 // Nonce returns the 12 bits of the topic id that are part of its message ids.
 func Nonce(t ident.TopicID) uint16 { return uint16(t) & (1<<nonceBits - 1) }
 
-// ID returns the id of the message at seq of partition p.
-func ID(p ident.Partition, seq ident.Sequence) edge.MessageID {
+// Of returns the id of the message at seq of partition p.
+func Of(p ident.Partition, seq ident.Sequence) edge.MessageID {
 	n := uint64(Nonce(p.Topic))<<(partitionBits+sequenceBits) |
 		uint64(p.Number&(MaxPartitions-1))<<sequenceBits |
 		uint64(seq&(ident.MaxSequence-1))
@@ -48,8 +40,8 @@ func ID(p ident.Partition, seq ident.Sequence) edge.MessageID {
 	return id
 }
 
-// ParseID parses an id. False: it is not 16 lower-case hexadecimal digits, so no message has it.
-func ParseID(id edge.MessageID) (Place, bool) {
+// Parse reads an id. False: it is not 16 lower-case hexadecimal digits, so no message has it.
+func Parse(id edge.MessageID) (Place, bool) {
 	var n uint64
 	for _, c := range id {
 		switch {

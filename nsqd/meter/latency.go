@@ -1,4 +1,4 @@
-package nsqd
+package meter
 
 import (
 	"github.com/beorn7/perks/quantile"
@@ -9,9 +9,9 @@ import (
 // quantileError is the error allowed in rank. It is NSQ's.
 const quantileError = 0.01
 
-// latency estimates percentiles of the time from publish to finish over a window. It has two
+// Latency estimates percentiles of the time from publish to finish over a window. It has two
 // streams, each fed for half of the window, so that old values drop out.
-type latency struct {
+type Latency struct {
 	quantiles []float64
 	targets   map[float64]float64
 	halfNS    int64
@@ -19,32 +19,34 @@ type latency struct {
 	now, old  *quantile.Stream
 }
 
-// newLatency returns nil if no percentiles are configured.
-func newLatency(o Options) *latency {
-	if len(o.Percentiles) == 0 {
+// NewLatency makes the estimate of some percentiles, 0–1, over a window in ns that begins at `at`. Without
+// percentiles it returns nil.
+func NewLatency(percentiles []float64, windowNS, at int64) *Latency {
+	if len(percentiles) == 0 {
 		return nil
 	}
-	targets := make(map[float64]float64, len(o.Percentiles))
-	for _, q := range o.Percentiles {
+	targets := make(map[float64]float64, len(percentiles))
+	for _, q := range percentiles {
 		targets[q] = quantileError
 	}
-	return &latency{
-		quantiles: o.Percentiles,
+	return &Latency{
+		quantiles: percentiles,
 		targets:   targets,
-		halfNS:    o.PercentileWindowMS * nsPerMS / 2,
-		rotatedAt: o.Now(),
+		halfNS:    windowNS / 2,
+		rotatedAt: at,
 		now:       quantile.NewTargeted(targets),
 		old:       quantile.NewTargeted(targets),
 	}
 }
 
-func (l *latency) insert(ns, at int64) {
+// Insert takes one value in ns, at a time in ns.
+func (l *Latency) Insert(ns, at int64) {
 	l.rotate(at)
 	l.now.Insert(float64(ns))
 }
 
 // rotate drops the values that are older than the window.
-func (l *latency) rotate(at int64) {
+func (l *Latency) rotate(at int64) {
 	for i := 0; i < 2 && at-l.rotatedAt >= l.halfNS; i++ {
 		l.now, l.old = l.old, l.now
 		l.now.Reset()
@@ -56,20 +58,21 @@ func (l *latency) rotate(at int64) {
 }
 
 // merge adds the values of the window to another stream with the same targets.
-func (l *latency) merge(all *quantile.Stream, at int64) {
+func (l *Latency) merge(all *quantile.Stream, at int64) {
 	l.rotate(at)
 	all.Merge(l.now.Samples())
 	all.Merge(l.old.Samples())
 }
 
-// merged is the estimate over several channels.
-type merged struct {
+// Merged is the estimate over several channels.
+type Merged struct {
 	quantiles []float64
 	all       *quantile.Stream // nil: there are no measurements
 	count     int
 }
 
-func (m *merged) add(l *latency, at int64) {
+// Add takes the values of one channel; nil: it has none.
+func (m *Merged) Add(l *Latency, at int64) {
 	if l == nil {
 		return
 	}
@@ -80,8 +83,8 @@ func (m *merged) add(l *latency, at int64) {
 	m.count += l.now.Count() + l.old.Count()
 }
 
-// result returns the percentiles in nanoseconds, none (JSON null) if they are not measured.
-func (m *merged) result() edge.E2ELatency {
+// Result returns the percentiles in nanoseconds, none (JSON null) if they are not measured.
+func (m *Merged) Result() edge.E2ELatency {
 	r := edge.E2ELatency{Count: m.count}
 	if m.all == nil {
 		return r

@@ -1,0 +1,59 @@
+package repeats
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/replica/canon"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// TestCloneKnowsEveryField: a new field must be added to Clone and Canonical, and then here.
+func TestCloneKnowsEveryField(t *testing.T) {
+	known := map[reflect.Type]string{
+		reflect.TypeFor[Requests]():   "producers windowMS restored",
+		reflect.TypeFor[producer]():   "order gone maxN",
+		reflect.TypeFor[numbered]():   "n first end atMS count",
+		reflect.TypeFor[Window]():     "windowMS bound places entries gone base restored lost lostMS",
+		reflect.TypeFor[identified](): "identity seq at end atMS",
+	}
+	for typ, fields := range known {
+		var have []string
+		for i := range typ.NumField() {
+			have = append(have, typ.Field(i).Name)
+		}
+		require.Equal(t, fields, strings.Join(have, " "), "%s: is the new field in Clone and in Canonical?", typ)
+	}
+}
+
+// TestCanonicalTellsApart: an entry, its age and what is not known are part of the canonical form; a clone has
+// the form of its original, and time beyond the window does not count.
+func TestCanonicalTellsApart(t *testing.T) {
+	r, d := NewRequests(100), NewWindow(100, 10)
+	at := func(nowMS int64) string {
+		w := canon.Writer{NowMS: nowMS}
+		r.Canonical(&w)
+		d.Canonical(&w)
+		return string(w.B)
+	}
+	seen := map[string]bool{at(0): true}
+	differs := func(nowMS int64) {
+		t.Helper()
+		require.False(t, seen[at(nowMS)])
+		seen[at(nowMS)] = true
+	}
+	r.push(putNumber(1, 1, 1), 10)
+	differs(10)
+	d.push(identifiedAt("a", 0, 10))
+	differs(10)
+	differs(11)
+	require.Equal(t, at(1000), at(2000))
+	before := at(10)
+	r, d = r.Clone(), d.Clone()
+	require.Equal(t, before, at(10))
+	d.Load(&queue.Restored{IdentitiesLost: true})
+	differs(10)
+}

@@ -1,0 +1,60 @@
+package relocations
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/state"
+)
+
+func seqs(s ...ident.Sequence) []ident.Sequence { return s }
+
+// TestDeltasAreIdempotent: an older delta on a newer state changes nothing, and a settled entry stays settled.
+func TestDeltasAreIdempotent(t *testing.T) {
+	var m Map
+	m.Add(100, seqs(1, 2), false)
+	m.Add(100, seqs(1, 2), true)
+	m.Add(200, seqs(2), false)
+	want := []state.Relocated{{Seq: 1, At: 100}, {Seq: 2, At: 200}, {Seq: 2, At: 200}}
+	require.Equal(t, want, m.List(), "one that is not settled stands twice")
+	m.Add(100, seqs(1, 2), false)
+	m.Add(100, seqs(1, 2), true)
+	require.Equal(t, want, m.List())
+
+	var again Map
+	again.Replace(want)
+	require.Equal(t, want, again.List())
+}
+
+// TestTheOriginalMayGoOnceSettled: and only for a batch at or above the offset that stays.
+func TestTheOriginalMayGoOnceSettled(t *testing.T) {
+	var m Map
+	m.Add(100, seqs(1), false)
+	require.False(t, m.Holds(1, 0))
+	m.Add(100, seqs(1), true)
+	require.True(t, m.Holds(1, 100))
+	require.False(t, m.Holds(1, 101), "retention takes the batch, too")
+	require.False(t, m.Holds(2, 0))
+	at, ok := m.Find(1)
+	require.True(t, ok)
+	require.EqualValues(t, 100, at)
+}
+
+// TestEntriesLeave: those beyond the end of the log by NoOffset, those that no channel needs by Retain.
+func TestEntriesLeave(t *testing.T) {
+	var m Map
+	m.Add(100, seqs(1, 2), true)
+	m.Add(300, seqs(3), false)
+	require.Equal(t, seqs(3), m.Beyond(200))
+	m.Add(NoOffset, m.Beyond(200), false)
+	_, ok := m.Find(3)
+	require.False(t, ok)
+	low, any := m.Retain(map[ident.Sequence]struct{}{2: {}})
+	require.True(t, any)
+	require.EqualValues(t, 100, low)
+	require.Equal(t, []state.Relocated{{Seq: 2, At: 100}}, m.List())
+	_, any = m.Retain(nil)
+	require.False(t, any)
+}
