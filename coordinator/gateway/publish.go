@@ -195,6 +195,9 @@ func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
 // the first message's identity, so that a repeat at any broker finds it. Any other put
 // goes round robin over the partitions that are led here, else over those with a leader.
 func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
+	if t.Partitions == 1 {
+		return t.Partition(0)
+	}
 	if x, ok := d.First(); key == nil && ok {
 		key = x[:]
 	}
@@ -202,9 +205,6 @@ func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
 		h := fnv.New64a()
 		_, _ = h.Write(key)
 		return t.Partition(int(h.Sum64() % uint64(t.Partitions)))
-	}
-	if t.Partitions == 1 {
-		return t.Partition(0)
 	}
 	start := int(g.rotation.Add(1) % uint32(t.Partitions))
 	best, found := t.Partition(start), false

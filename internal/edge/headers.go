@@ -25,16 +25,16 @@ var clientHeaders = []string{
 	"##id", "##seq",
 }
 
-// maxHeaderName bounds the name of a header in bytes.
-const maxHeaderName = 128
+// MaxHeaderName bounds the name of a header in bytes.
+const MaxHeaderName = 128
 
 // CheckHeaderName refuses the name of a header that a client may not set.
 func CheckHeaderName(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: the name of a header is empty", ErrInvalid)
-	case len(name) > maxHeaderName:
-		return fmt.Errorf("%w: the name of a header has %d bytes, at most %d", ErrInvalid, len(name), maxHeaderName)
+	case len(name) > MaxHeaderName:
+		return fmt.Errorf("%w: the name of a header has %d bytes, at most %d", ErrInvalid, len(name), MaxHeaderName)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == utf8.RuneError }):
 		return fmt.Errorf("%w: the name of a header %q is not printable UTF-8", ErrInvalid, name)
 	case strings.HasPrefix(name, ReservedHeaders) && !slices.Contains(clientHeaders, name) && !strings.Contains(name, "compress"):

@@ -38,7 +38,7 @@ type conn struct {
 	topic       string    // of the last put: saves an allocation per put
 	partition   int       // of the current put; -1 = any
 	admitted    string    // topic of the last admitted put: that topic exists
-	scratch     []byte    // body of the last DPUB
+	scratch     []byte    // see scratchOf
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit

@@ -5,21 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
-	"math"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-)
-
-// The headers of PUB_EXT that this broker interprets.
-const (
-	headerKey   = "##key"          // chooses the partition
-	headerTrace = "##trace_id"     // a decimal: requests an answer with the position of the message
-	headerEpoch = "##epoch"        // reserved to the broker, see withField
-	headerOnly  = "##only_channel" // the one channel that the message is for
 )
 
 // item is one message of an extended put with its header.
@@ -74,7 +63,7 @@ func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
 	if err != nil || refused != nil {
 		return c.refusePut(ctx, "PUB", 1, err, refused)
 	}
-	draft := queue.NewDraft(size)
+	draft := queue.NewDraft(size + len(queue.Identity{}))
 	if err := draft.AddMessage(x.Message); err != nil {
 		return fatal(codeBadMessage, "%s %s", verb, err)
 	}
@@ -140,7 +129,7 @@ func (c *conn) partitionAt(i int) int {
 }
 
 func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (item, error) {
-	raw := make([]byte, size)
+	raw := c.scratchOf(size) // the draft copies header and body, the item its key
 	if err := c.in.read(raw); err != nil {
 		return item{}, fatal(codeBadMessage, "%s failed to read message body", verb)
 	}
@@ -173,65 +162,6 @@ func headed(verb string, raw []byte) (item, error) {
 	}
 	end := 2 + int(binary.BigEndian.Uint16(raw))
 	x := item{Message: queue.Message{Header: raw[2:end], Body: raw[end:]}}
-	return x, x.readHeader(verb)
-}
-
-// readHeader checks the header and reads the fields that this broker interprets.
-func (x *item) readHeader(verb string) error {
-	if len(x.Header) == 0 {
-		return nil
-	}
-	var fields map[string]any
-	if !utf8.Valid(x.Header) || json.Unmarshal(x.Header, &fields) != nil || fields == nil {
-		return fatal(codeInvalidHeader, "%s header is not a JSON object", verb)
-	}
-	for name := range fields {
-		if err := edge.CheckHeaderName(name); err != nil {
-			return fatal(codeInvalidHeader, "%s %s", verb, err)
-		}
-		x.addressed = x.addressed || name == headerOnly
-	}
-	if err := x.readNamed(verb, fields); err != nil {
-		return err
-	}
-	if err := x.readSequence(verb, fields); err != nil {
-		return err
-	}
-	if given, ok := fields[headerTrace]; ok {
-		text, _ := given.(string)
-		id, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return fatal(codeInvalidTrace, "%s %s must be a decimal in a string", verb, headerTrace)
-		}
-		x.trace = &trace{id, len(x.Body)}
-	}
-	return nil
-}
-
-// readNamed checks the fields that the broker interprets. Without the check an unreadable one
-// would be ignored, and the answer would be OK.
-func (x *item) readNamed(verb string, fields map[string]any) error {
-	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
-		given, there := fields[name]
-		text, ok := given.(string)
-		if there && !ok {
-			return fatal(codeInvalidHeader, "%s %s must be a string", verb, name)
-		}
-		if there && name == headerKey {
-			x.key = []byte(text)
-		}
-		if there && name == queue.HeaderID {
-			if !queue.ValidID(text) {
-				return fatal(codeInvalidHeader, "%s %s must be 1 to %d bytes", verb, name, queue.MaxIDBytes)
-			}
-			x.Identity = queue.IdentityOf([]byte(text))
-		}
-	}
-	if given, there := fields[queue.HeaderTTL]; there {
-		ms, ok := given.(float64)
-		if !ok || ms < 1 || ms > queue.MaxTTLMS || ms != math.Trunc(ms) {
-			return fatal(codeInvalidHeader, "%s %s must be a number of milliseconds, 1 to %d", verb, queue.HeaderTTL, int64(queue.MaxTTLMS))
-		}
-	}
-	return nil
+	err := x.readHeader(verb)
+	return x, err
 }

@@ -109,14 +109,7 @@ func (c *conn) dpub(ctx context.Context) error {
 }
 
 func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder, error) {
-	body := c.scratch
-	if cap(body) < size {
-		body = make([]byte, size)
-	}
-	if size <= budget.Free {
-		c.scratch = body // a larger one would be kept as long as the connection
-	}
-	body = body[:size]
+	body := c.scratchOf(size)
 	if err := c.in.read(body); err != nil {
 		return nil, fatal(codeBadMessage, "DPUB failed to read message body")
 	}
@@ -126,6 +119,18 @@ func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder
 	}
 	draft := queue.NewDraft(size + 2*messageOverhead)
 	return draft, draft.AddMessage(m)
+}
+
+// scratchOf is room for a message that is copied into a draft. The next call returns the same bytes.
+func (c *conn) scratchOf(size int) []byte {
+	b := c.scratch
+	if cap(b) < size {
+		b = make([]byte, size)
+	}
+	if size <= budget.Free {
+		c.scratch = b // a larger one would be kept as long as the connection
+	}
+	return b[:size]
 }
 
 // receive reads the body of a put and waits for its admission, in the order that admitsEarly

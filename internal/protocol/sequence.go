@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"errors"
-	"math"
 
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -19,24 +18,6 @@ func (c *conn) name(id *identity) error {
 		return fatal(codeBadBody, "IDENTIFY producer_id must be 1 to %d bytes of UTF-8", queue.MaxProducerBytes)
 	}
 	c.producer = id.ProducerID
-	return nil
-}
-
-// readSequence reads ##seq. Its refusals leave the connection open: a pipeline goes on with the puts behind
-// this one.
-func (x *item) readSequence(verb string, fields map[string]any) error {
-	given, there := fields[queue.HeaderSequence]
-	if !there {
-		return nil
-	}
-	n, ok := given.(float64)
-	if !ok || n < 0 || n > queue.MaxSequence || n != math.Trunc(n) {
-		return refusal(codeInvalidHeader, "%s %s must be an integer, 0 to %d", verb, queue.HeaderSequence, int64(queue.MaxSequence))
-	}
-	if _, both := fields[queue.HeaderID]; both {
-		return refusal(codeInvalidHeader, "%s a message has %s or %s, not both", verb, queue.HeaderID, queue.HeaderSequence)
-	}
-	x.seq, x.numbered = uint64(n), true
 	return nil
 }
 

@@ -50,7 +50,8 @@ func IdentityOfContent(key, body []byte) (x Identity) {
 	for _, b := range [][]byte{[]byte(domainContent), head[:], key, body} {
 		_, _ = h.Write(b) // never fails: a hash
 	}
-	copy(x[:], h.Sum(nil))
+	var sum [sha256.Size]byte
+	copy(x[:], h.Sum(sum[:0]))
 	return x
 }
 
@@ -129,12 +130,10 @@ func (d *Draft) WithoutIdentities() Draft {
 	return d.rewrite(0, func(m *Message) { m.Identity, m.Whole = Identity{}, false })
 }
 
-func identity(domain string, b []byte) (x Identity) {
-	h := sha256.New()
-	_, _ = h.Write([]byte(domain)) // never fails: a hash
-	_, _ = h.Write(b)
-	copy(x[:], h.Sum(nil))
-	return x
+func identity(domain string, b []byte) Identity {
+	var room [len(domainPart) + MaxIDBytes]byte // of ids; a longer source takes an allocation
+	sum := sha256.Sum256(append(append(room[:0], domain...), b...))
+	return Identity(sum[:len(Identity{})])
 }
 
 // Identities calls visit for each message of a batch, in order, with its number in the batch. It
@@ -155,10 +154,29 @@ func (d *Draft) Identities(visit func(n int, x Identity)) {
 func identities(p []byte, visit func(n int, x Identity)) {
 	for n := 0; len(p) > 0; n++ {
 		size := binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4 : 4+size])
-		visit(n, m.Identity)
+		visit(n, identityIn(p[4:4+size]))
 		p = p[4+size:]
 	}
+}
+
+// identityIn is the identity of an encoded message that was checked.
+func identityIn(p []byte) (x Identity) {
+	flags := p[0]
+	if flags&messageIdentity == 0 {
+		return x
+	}
+	at := 1
+	if flags&messageTrace != 0 {
+		at += 8
+	}
+	if flags&messageDeliverAt != 0 {
+		at += 8
+	}
+	if flags&messageHeader != 0 {
+		at += 2 + int(binary.LittleEndian.Uint16(p[at:]))
+	}
+	copy(x[:], p[at:])
+	return x
 }
 
 // Keep is the put with those messages for which keep is true, at least one. It has the request id of
@@ -180,11 +198,10 @@ func (d *Draft) Keep(keep func(n int) bool) Draft {
 
 // First is the identity of the first message; false if it has none.
 func (d *Draft) First() (x Identity, ok bool) {
-	d.Identities(func(n int, of Identity) {
-		if n == 0 {
-			x = of
-		}
-	})
+	if d.Identified {
+		p := d.Bytes[HeaderSize:]
+		x = identityIn(p[4 : 4+binary.LittleEndian.Uint32(p)])
+	}
 	return x, x != (Identity{})
 }
 
