@@ -200,8 +200,11 @@ func TestPlansAreCarriedOut(t *testing.T) {
 	plan, err := c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n3"})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(plan.Blocked, "\n"), "orders/0 keeps its replica on n3", "two brokers would stay for three replicas")
-	_, err = c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n9"})
-	require.ErrorIs(t, err, edge.ErrInvalid)
+	for _, op := range []edge.Operation{edge.Decommission{Node: "n9"}, edge.Drain{Node: "n9"}} {
+		_, err = c.nodes["n1"].Plan(t.Context(), op)
+		require.ErrorIs(t, err, edge.ErrBrokerNotFound, "%T", op)
+	}
+	require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), edge.Decommission{Node: "n9"}), edge.ErrBrokerNotFound)
 	_, err = c.nodes["n1"].Plan(t.Context(), edge.PauseTopic{Topic: "orders"})
 	require.ErrorIs(t, err, edge.ErrInvalid)
 }

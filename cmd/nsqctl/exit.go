@@ -72,7 +72,7 @@ func markUsage(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return ended{code: exitUsage, err: err}
+				return ended{code: exitUsage, err: fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
 			}
 			return nil
 		}

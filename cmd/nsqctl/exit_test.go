@@ -29,6 +29,8 @@ func TestExitCodes(t *testing.T) {
 			require.Equal(t, code, exitCode(t.Context(), asUsage(err)), "%q: %v", line, err)
 		}
 	}
+	_, err := run(t, time.Minute, "channel", "pause", "orders")
+	require.EqualError(t, err, "accepts 2 arg(s), received 1; usage: nsqctl channel pause TOPIC CHANNEL [flags]")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, exitInterrupted, exitCode(ctx, context.Canceled))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,17 +25,23 @@ func newHealth(t *target) *cobra.Command {
 		Long: `health requests one of a broker's probes and ends with 0 if the answer is 200,
 else with 1 and the reason. It is for supervisors of images without a shell:
 /healthz reports whether the broker can store messages, /readyz whether it serves
-and reaches the other brokers. The HTTP port answers probes without TLS, also of
-a broker that requires TLS.`,
+and reaches the other brokers. The broker is the one on this machine, unless
+--nsqd-http-address or --url on the command line names another one: the
+environment and profiles do not count. The HTTP port answers probes without TLS,
+also of a broker that requires TLS.`,
 		Example: `  nsqctl health
   nsqctl health --ready
+  nsqctl health --nsqd-http-address n2.example:4151
   nsqctl health --url http://127.0.0.1:4151/readyz --timeout 2s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			if ready {
-				url = "http://" + httpAddress + "/readyz"
+			if t.addressFlag && (len(t.Addresses) > 1 || cmd.Flags().Changed("url")) {
+				return ended{code: exitUsage, err: errors.New("health probes one broker: give one --nsqd-http-address, or --url")}
+			}
+			if !cmd.Flags().Changed("url") {
+				url = probeURL(t, ready)
 			}
 			text, err := probe(ctx, t.HTTP, url)
 			if err == nil {
@@ -44,10 +51,23 @@ a broker that requires TLS.`,
 		},
 	}
 	cmd.Flags().StringVar(&url, "url", "http://"+httpAddress+"/healthz", "URL of the probe: /healthz or /readyz of the broker")
-	cmd.Flags().BoolVar(&ready, "ready", false, "probe /readyz of the broker on this machine, at "+httpAddress)
+	cmd.Flags().BoolVar(&ready, "ready", false, "probe /readyz instead of /healthz")
 	cmd.MarkFlagsMutuallyExclusive("url", "ready")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "longest wait for the answer")
 	return cmd
+}
+
+// probeURL returns the URL of a probe of the broker that the command line names, or else of
+// the one at the default port.
+func probeURL(t *target, ready bool) string {
+	address, path := httpAddress, "/healthz"
+	if t.addressFlag {
+		address = t.Addresses[0]
+	}
+	if ready {
+		path = "/readyz"
+	}
+	return "http://" + address + path
 }
 
 // probe returns the text of an answer 200; any other answer is an error.

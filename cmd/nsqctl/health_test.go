@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,4 +36,17 @@ func TestHealth(t *testing.T) {
 	require.NotContains(t, err.Error(), "Client.Timeout", "not by the limit of every request")
 	_, err = run(t, time.Minute, "health", "--url", "http://127.0.0.1:1/healthz")
 	require.ErrorContains(t, err, "connection refused")
+
+	address := strings.TrimPrefix(broker.URL, "http://")
+	out, err = run(t, time.Minute, "health", "--nsqd-http-address", address)
+	require.NoError(t, err)
+	require.Equal(t, "OK\n", out)
+	_, err = run(t, time.Minute, "health", "--ready", "--nsqd-http-address", address)
+	require.ErrorContains(t, err, "503 Service Unavailable: not registered")
+	_, err = run(t, time.Minute, "health", "--nsqd-http-address", "127.0.0.1:1")
+	require.ErrorContains(t, err, "connection refused", "the broker that the flag names, and no other")
+	_, err = run(t, time.Minute, "health", "--nsqd-http-address", address+",127.0.0.1:1")
+	require.Equal(t, exitUsage, exitCode(t.Context(), err), "it probes one broker: %v", err)
+	_, err = run(t, time.Minute, "health", "--url", broker.URL+"/healthz", "--nsqd-http-address", address)
+	require.Equal(t, exitUsage, exitCode(t.Context(), asUsage(err)), "%v", err)
 }

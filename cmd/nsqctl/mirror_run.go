@@ -484,7 +484,7 @@ func (o *mirroring) show() {
 	}
 	o.shownAt = time.Now()
 	copied, lag := o.counts()
-	o.say.show(fmt.Sprintf("%d partitions, %d messages copied, %d left", len(o.links), copied, lag))
+	o.say.show(fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), copied, lag))
 }
 
 func (o *mirroring) counts() (copied int64, lag uint64) {

@@ -17,6 +17,9 @@ type target struct {
 	output     string // text or json; valid while a command runs
 	wide, yaml bool   // more columns; JSON is printed as YAML
 	security   security
+	// addressFlag: the command line itself has --nsqd-http-address, not only the environment
+	// or a profile.
+	addressFlag bool
 }
 
 // The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl
@@ -30,6 +33,7 @@ const (
 
 // prepare combines the flags.
 func (t *target) prepare(cmd *cobra.Command) error {
+	t.addressFlag = cmd.Flags().Changed("nsqd-http-address")
 	if err := defaults(cmd); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now 
 		return id, nil, err
 	}
 	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
-		return id, nil, fmt.Errorf("%w: no broker %q", edge.ErrInvalid, op.From)
+		return id, nil, fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, op.From)
 	}
 	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
 		at := slices.Index(now, op.From)
@@ -226,7 +226,7 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.Node
 	for {
 		e, err := m.store.Get(ctx, key)
 		if errors.Is(err, meta.ErrNotFound) {
-			return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, n)
+			return fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, n)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)

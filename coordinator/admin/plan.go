@@ -127,7 +127,7 @@ func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Opera
 // without keeps a broker out of the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
 	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == n }) {
-		return fmt.Errorf("%w: no broker %q", edge.ErrInvalid, n)
+		return fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, n)
 	}
 	runs := slices.ContainsFunc(w.Live, func(b placement.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
 	w.Live = slices.DeleteFunc(slices.Clone(w.Live), func(b placement.Broker) bool { return b.Node == n })

@@ -11,7 +11,7 @@ import (
 
 // Admin carries out administrative operations, each the same on every broker. It returns
 // after the change is replicated. Errors wrap ErrTopicNotFound, ErrChannelNotFound,
-// ErrInvalid, ErrConflict, ErrUnavailable.
+// ErrBrokerNotFound, ErrInvalid, ErrConflict, ErrUnavailable.
 type Admin interface {
 	Do(ctx context.Context, op Operation) error
 }

@@ -40,6 +40,7 @@ var (
 	ErrNotOwner        = outcome.ErrNotOwner
 	ErrTopicNotFound   = outcome.ErrTopicNotFound
 	ErrChannelNotFound = outcome.ErrChannelNotFound
+	ErrBrokerNotFound  = outcome.ErrBrokerNotFound
 	ErrInvalid         = outcome.ErrInvalid
 	ErrConflict        = outcome.ErrConflict
 	ErrFilter          = outcome.ErrFilter

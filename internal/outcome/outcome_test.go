@@ -38,6 +38,7 @@ var golden = map[string]string{
 	"client does not own message":          "0/51/4",
 	"topic not found":                      "0/60/4",
 	"channel not found":                    "0/61/4",
+	"broker not found":                     "0/68/4",
 	"invalid argument":                     "0/62/4",
 	"it exists with other settings":        "0/65/4",
 	"the channel does not have the filter": "0/67/4",

@@ -83,6 +83,8 @@ var (
 	ErrTopicNotFound = errors.New("topic not found")
 	// ErrChannelNotFound: there is no such channel.
 	ErrChannelNotFound = errors.New("channel not found")
+	// ErrBrokerNotFound: the cluster has no broker of that name.
+	ErrBrokerNotFound = errors.New("broker not found")
 	// ErrInvalid: an argument is wrong. It is wrapped with the argument.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrConflict: the topic or channel exists with other settings. It is wrapped with the
@@ -145,6 +147,7 @@ var rows = []Row{
 	{Err: ErrNotOwner, Code: 51, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrTopicNotFound, Code: 60, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 404, Message: "TOPIC_NOT_FOUND"}, Label: LabelRefused},
 	{Err: ErrChannelNotFound, Code: 61, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 404, Message: "CHANNEL_NOT_FOUND"}},
+	{Err: ErrBrokerNotFound, Code: 68, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 404, Message: "BROKER_NOT_FOUND"}},
 	{Err: ErrInvalid, Code: 62, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 400}},
 	{Err: ErrConflict, Code: 65, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},
 	{Err: ErrFilter, Code: 67, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},

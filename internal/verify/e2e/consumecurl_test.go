@@ -51,6 +51,7 @@ func TestConsumeWithCurl(t *testing.T) {
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", script, out)
+		require.NotContains(t, string(out), `"message":`, "a command is refused: %s", script)
 		return string(out)
 	}
 	want := map[string]string{

@@ -8,31 +8,28 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
 // guideFolder has the pages whose commands are run.
 const guideFolder = "../../../docs/guide/"
 
-// guidePiece is a piece of code of a page, with its language and the word behind it.
-type guidePiece struct{ language, word, text string }
+// guidePiece is a piece of code of a page.
+type guidePiece struct{ language, text string }
 
-var guideFence = regexp.MustCompile("(?ms)^```([a-z]+)(?: ([a-z-]+))?\n(.*?)^```$")
+var guideFence = regexp.MustCompile("(?ms)^```([a-z]+)(?: [a-z-]+)?\n(.*?)^```$")
 
 func guidePieces(t *testing.T, page string) (blocks []guidePiece) {
 	t.Helper()
 	text, err := os.ReadFile(guideFolder + page)
 	require.NoError(t, err)
 	for _, m := range guideFence.FindAllStringSubmatch(string(text), -1) {
-		blocks = append(blocks, guidePiece{m[1], m[2], m[3]})
+		blocks = append(blocks, guidePiece{m[1], m[2]})
 	}
 	require.NotEmpty(t, blocks, page)
 	return blocks
@@ -112,44 +109,9 @@ func TestGuide(t *testing.T) {
 				continue
 			}
 			r.shell(blocks, i)
-			if b.word == "dead-letters" {
-				r.failThrice()
-			}
 		}
 	}
-	r.whole("greetings")
-}
-
-// failThrice is a consumer that fails until its message is a dead letter.
-func (r *reader) failThrice() {
-	r.t.Helper()
-	config := nsq.NewConfig()
-	config.MaxAttempts, config.DefaultRequeueDelay, config.MaxBackoffDuration = 0, 0, 0
-	consumer, err := nsq.NewConsumer("orders", "billing", config)
-	require.NoError(r.t, err)
-	consumer.SetLogger(clusters.Silent(), nsq.LogLevelError)
-	var attempts atomic.Int64
-	consumer.AddHandler(nsq.HandlerFunc(func(m *nsq.Message) error {
-		attempts.Add(1)
-		return fmt.Errorf("attempt %d fails", m.Attempts)
-	}))
-	require.NoError(r.t, consumer.ConnectToNSQD(r.Brokers[0].TCP))
-	require.Eventually(r.t, func() bool {
-		var s struct {
-			Topics []struct {
-				Count int `json:"message_count"`
-			}
-		}
-		for _, b := range r.Brokers {
-			if r.get(b, "/stats?format=json&topic=orders-dead", &s) == nil && len(s.Topics) == 1 && s.Topics[0].Count == 1 {
-				return true
-			}
-		}
-		return false
-	}, waitLimit, 20*time.Millisecond)
-	consumer.Stop()
-	<-consumer.StopChan
-	require.EqualValues(r.t, 3, attempts.Load())
+	r.whole("letters")
 }
 
 // TestGuideClients runs the programs of clients.md that can run here.
