@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ import (
 
 const (
 	alertRules = "../../../contrib/prometheus/alerts.yml"
-	// scrapeEvery is the time between two scrapes of the test. The rules see them scrapeShown apart,
+	// scrapeEvery is the usual time between two scrapes of a test. The rules see them scrapeShown apart,
 	// as Prometheus would make them: an alert that fires after five minutes needs 20 scrapes.
 	scrapeEvery = 300 * time.Millisecond
 	scrapeShown = 15 * time.Second
@@ -71,6 +72,8 @@ func TestAlertsFire(t *testing.T) {
 // scrapes are the samples of all brokers, as the input of promtool's unit tests.
 type scrapes struct {
 	c      *cluster
+	every  time.Duration
+	epoch  time.Time      // the rules see it as the beginning of 1970
 	used   *regexp.Regexp // the metrics of the rules
 	taken  int
 	series map[string][]string // values, "_" where there is none
@@ -85,7 +88,7 @@ func newScrapes(c *cluster) *scrapes {
 		names[name] = true
 	}
 	used := regexp.MustCompile(`^(` + strings.Join(slices.Collect(maps.Keys(names)), "|") + `)[{ ]`)
-	return &scrapes{c: c, used: used, series: map[string][]string{}}
+	return &scrapes{c: c, every: scrapeEvery, epoch: time.Now(), used: used, series: map[string][]string{}}
 }
 
 // scrape reads the metrics of all brokers n times.
@@ -111,12 +114,23 @@ func (s *scrapes) scrape(n int) {
 				} else {
 					rest = "," + rest
 				}
-				s.add(name+"{"+labels+rest, strings.TrimSpace(line[at:]))
+				value := strings.TrimSpace(line[at:])
+				if strings.HasSuffix(name, "_timestamp_seconds") {
+					value = s.sinceEpoch(value)
+				}
+				s.add(name+"{"+labels+rest, value)
 			}
 		}
 		s.taken++
-		pause(time.Until(began.Add(scrapeEvery)))
+		pause(time.Until(began.Add(s.every)))
 	}
+}
+
+// sinceEpoch moves a time: the clock of the rules begins with the scrapes.
+func (s *scrapes) sinceEpoch(value string) string {
+	unix, err := strconv.ParseFloat(value, 64)
+	require.NoError(s.c.t, err)
+	return fmt.Sprint(int64(unix) - s.epoch.Unix())
 }
 
 // refusedPut publishes to a broker that cannot store.
@@ -194,4 +208,17 @@ func (s *scrapes) judge(promtool string) {
 	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// last is the largest value of a metric of a broker in the last scrape, 0 without any.
+func (s *scrapes) last(metric, broker string) (largest float64) {
+	for series, values := range s.series {
+		if name, labels, _ := strings.Cut(series, "{"); name == metric && strings.Contains(labels, `instance="`+broker+`"`) && len(values) == s.taken {
+			v, err := strconv.ParseFloat(values[len(values)-1], 64)
+			if err == nil {
+				largest = max(largest, v)
+			}
+		}
+	}
+	return largest
 }

@@ -37,7 +37,7 @@ func TestConformanceGoNSQ(t *testing.T) {
 	}
 	suite := os.Getenv(suiteEnv)
 	if suite == "" {
-		inNamespace(t, buildSuite(t))
+		inNamespace(t, suiteEnv+"="+buildSuite(t))
 		return
 	}
 	t.Run("one broker", func(t *testing.T) {
@@ -57,8 +57,9 @@ func TestConformanceGoNSQ(t *testing.T) {
 	})
 }
 
-// inNamespace starts this test once more, in a network namespace with a loopback.
-func inNamespace(t *testing.T, suite string) {
+// inNamespace starts this test once more, in a network namespace with a loopback, with a variable in
+// its environment.
+func inNamespace(t *testing.T, variable string) {
 	t.Helper()
 	probe := exec.Command("unshare", "--net", "ip", "link", "set", "lo", "up")
 	if out, err := probe.CombinedOutput(); err != nil {
@@ -69,8 +70,8 @@ func inNamespace(t *testing.T, suite string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c",
-		`ip link set lo up && exec "$0" -test.run='^TestConformanceGoNSQ$' -test.v`, self)
-	cmd.Env = append(os.Environ(), suiteEnv+"="+suite, clusters.BinariesEnv+"="+built.dir)
+		`ip link set lo up && exec "$0" -test.run="^$1\$" -test.v`, self, t.Name())
+	cmd.Env = append(os.Environ(), variable, clusters.BinariesEnv+"="+built.dir)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	require.NoError(t, err)

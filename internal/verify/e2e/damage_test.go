@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,18 +61,29 @@ func TestDamagedDisks(t *testing.T) {
 // TestDamagedEverywhere: the same message has decayed on all disks. It is named,
 // never served, and a channel that is moved past it gets the rest.
 func TestDamagedEverywhere(t *testing.T) {
+	promtool := judged(t)
 	c := start(t, 3)
 	c.create(topic, channel, 1)
 	old := numbered("old", 200)
 	multiPut(t, c.Brokers[0], topic, old, 20)
 	c.whole(topic)
-	require.NoError(t, c.StopAll(startLimit))
-	for _, name := range names(c) {
-		c.decay(name, old[110])
-	}
-	require.NoError(t, c.StartAll())
-	c.ready()
+	w := newWalk(c)
+	w.scrape(8)
+	w.expect()
+	f := w.fail("damage", "a bit of one message decays on the disks of all brokers, which are down; from the start of the last", "n1", func() {
+		require.NoError(t, c.StopAll(startLimit))
+		for _, name := range names(c) {
+			c.decay(name, old[110])
+		}
+		require.NoError(t, c.StartAll())
+		c.ready()
+	})
+	f.caused = time.Now()
 	s := c.consume(topic, channel)
+	f.shown("damaged: 1 partition has a damaged place")
+	f.asked(2, "damaged place")
+	w.scrape(8)
+	f.fires("LockstepDamagedPlaces")
 	s.waitDistinct(100)
 	c.until("the damage to be told", func() bool {
 		v, _ := c.topic(topic)
@@ -91,6 +103,8 @@ func TestDamagedEverywhere(t *testing.T) {
 	out, err = c.nsqctl("channel", "seek", topic, channel, "120")
 	require.NoError(t, err, out)
 	s.waitDistinct(180)
+	f.noted()
+	w.judge(promtool)
 	for _, x := range s.all() {
 		require.False(t, x.Body >= old[100] && x.Body < old[120], "a damaged message was served: %s", x.Body)
 	}
