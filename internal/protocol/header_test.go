@@ -46,7 +46,9 @@ func alike(t testing.TB, b []byte) bool {
 }
 
 // shown is a header without the difference of slices that alias another one.
-func shown(h header) string { return fmt.Sprintf("%q %t %q %t %+v", h.key, h.key == nil, h.id, h.id == nil, h) }
+func shown(h header) string {
+	return fmt.Sprintf("%q %t %q %t %+v", h.key, h.key == nil, h.id, h.id == nil, h)
+}
 
 func TestFlatHeaders(t *testing.T) {
 	for _, text := range usual {

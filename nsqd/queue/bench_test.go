@@ -46,3 +46,27 @@ func BenchmarkBatch(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkIdentity covers what an id costs a put before it comes to its partition.
+func BenchmarkIdentity(b *testing.B) {
+	body := bytes.Repeat([]byte{'x'}, 100)
+	id := []byte("0123456789abcdef")
+	plain := NewDraft(len(body))
+	plain.Add(body)
+	without := plain.Draft(ident.RequestID{})
+	with := without.ByContent(nil)
+	for name, f := range map[string]func(){
+		"id":         func() { _ = IdentityOf(id) },
+		"sequence":   func() { _ = IdentityOfSequence("producer", 7) },
+		"content":    func() { _ = IdentityOfContent(nil, body) },
+		"by-content": func() { _ = without.ByContent(nil) },
+		"first":      func() { _, _ = with.First() },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f()
+			}
+		})
+	}
+}

@@ -61,21 +61,21 @@ func (d *Draft) ByContent(key []byte) Draft {
 	if d.Control != 0 || d.Whole() || d.wholly() {
 		return *d
 	}
-	return d.rewrite(int(d.Count)*len(Identity{}), func(m *Message) {
+	return d.rewrite(int(d.Count)*len(Identity{}), func(m Message) Message {
 		if m.Identity == (Identity{}) {
 			m.Identity = IdentityOfContent(key, m.Body)
 		}
+		return m
 	})
 }
 
 // rewrite is the put with each message as change leaves it. grows is how many bytes it may get longer.
-func (d *Draft) rewrite(grows int, change func(*Message)) Draft {
+func (d *Draft) rewrite(grows int, change func(Message) Message) Draft {
 	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+grows)}
 	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
 		size := 4 + binary.LittleEndian.Uint32(p)
 		m, _ := decodeMessage(p[4:size])
-		change(&m)
-		_ = out.AddMessage(m) // its header fitted before
+		_ = out.AddMessage(change(m)) // its header fitted before
 		p = p[size:]
 	}
 	return out.Draft(d.Request)
@@ -127,7 +127,10 @@ func (d *Draft) WithoutIdentities() Draft {
 	if !d.Identified {
 		return *d
 	}
-	return d.rewrite(0, func(m *Message) { m.Identity, m.Whole = Identity{}, false })
+	return d.rewrite(0, func(m Message) Message {
+		m.Identity, m.Whole = Identity{}, false
+		return m
+	})
 }
 
 func identity(domain string, b []byte) Identity {

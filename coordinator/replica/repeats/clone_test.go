@@ -17,7 +17,10 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[Requests]():   "producers windowMS restored",
 		reflect.TypeFor[producer]():   "order gone maxN",
 		reflect.TypeFor[numbered]():   "n first end atMS count",
-		reflect.TypeFor[Window]():     "windowMS bound places entries gone base restored lost lostMS",
+		reflect.TypeFor[Window]():     "windowMS bound entries forgot restored lost lostMS",
+		reflect.TypeFor[identities](): "first next blocks spare index",
+		reflect.TypeFor[index]():      "tables",
+		reflect.TypeFor[table]():      "slots used",
 		reflect.TypeFor[identified](): "identity seq at end atMS",
 	}
 	for typ, fields := range known {

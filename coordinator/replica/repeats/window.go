@@ -1,9 +1,6 @@
 package repeats
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica/canon"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -36,21 +33,11 @@ func IdentitiesFromMS(newestNS, wallNS, windowMS int64) int64 {
 type Window struct {
 	windowMS int64
 	bound    int
-	places   map[queue.Identity]uint64 // the number of the newest entry of each
-	entries  []identified              // oldest first; the first `gone` are forgotten
-	gone     int
-	base     uint64 // the number of entries[0]
-	restored bool   // some were found by the store; their window begins with the first Tick
-	lost     bool   // the store did not find all of them
-	lostMS   int64  // until then an unknown identity may be that of a message in the log; 0: never
-}
-
-// identified is one message with an identity.
-type identified struct {
-	identity queue.Identity
-	seq      ident.Sequence
-	at, end  ident.Offset // of its batch
-	atMS     int64        // when it was appended here
+	entries  identities
+	forgot   bool  // an identity was forgotten here: a longer window does not reach back at once
+	restored bool  // some were found by the store; their window begins with the first Tick
+	lost     bool  // the store did not find all of them
+	lostMS   int64 // until then an unknown identity may be that of a message in the log; 0: never
 }
 
 // NewWindow makes the window of a log without identities. It is full with bound of them.
@@ -78,8 +65,8 @@ func (d *Window) Tick(nowMS int64) {
 
 // began lets the window of the restored identities begin: how long the process was away is not known.
 func (d *Window) began(nowMS int64) {
-	for i := range d.entries {
-		d.entries[i].atMS = nowMS
+	for n := d.entries.first; n < d.entries.next; n++ {
+		d.entries.at(n).atMS = nowMS
 	}
 	if d.lost {
 		d.lostMS = nowMS + d.windowMS
@@ -100,53 +87,31 @@ func (d *Window) push(e identified) {
 	if e.identity == (queue.Identity{}) {
 		return
 	}
-	if d.places == nil {
-		d.places = make(map[queue.Identity]uint64)
-	}
-	d.places[e.identity] = d.base + uint64(len(d.entries))
-	d.entries = append(d.entries, e)
+	d.entries.push(e)
 	if d.Len() > identitySlack*d.bound { // its message may be published again: from now on this cannot be told
-		d.lostMS = max(d.lostMS, d.oldest().atMS+d.windowMS)
+		d.lostMS = max(d.lostMS, d.entries.oldest().atMS+d.windowMS)
 		d.forgetOldest()
 	}
 }
 
 // Len is the number of messages with identities.
-func (d *Window) Len() int { return len(d.entries) - d.gone }
+func (d *Window) Len() int { return d.entries.len() }
 
 // Full reports whether so many further messages with identities are more than the bound.
 func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound }
 
 // Oldest is where the batch of the oldest message begins. There must be one.
-func (d *Window) Oldest() ident.Offset { return d.oldest().at }
-
-func (d *Window) oldest() *identified { return &d.entries[d.gone] }
+func (d *Window) Oldest() ident.Offset { return d.entries.oldest().at }
 
 // forgetOldest removes the oldest entry.
 func (d *Window) forgetOldest() {
-	d.unname(d.gone)
-	d.gone++
-	if d.gone > 64 && d.gone > len(d.entries)/4 {
-		d.base += uint64(d.gone)
-		d.entries = append(d.entries[:0], d.entries[d.gone:]...)
-		d.gone = 0
-	}
-	if d.Len() == 0 { // a window that was once full keeps no memory
-		d.base += uint64(len(d.entries))
-		d.places, d.entries, d.gone = nil, nil, 0
-	}
-}
-
-// unname removes the place of an entry, unless a newer entry has the identity.
-func (d *Window) unname(i int) {
-	if x := d.entries[i].identity; d.places[x] == d.base+uint64(i) {
-		delete(d.places, x)
-	}
+	d.entries.popOldest()
+	d.forgot = true
 }
 
 // forget removes the identities whose window has passed (DW-2).
 func (d *Window) forget(nowMS int64) {
-	for d.Len() > 0 && d.oldest().atMS < nowMS-d.windowMS {
+	for d.Len() > 0 && d.entries.oldest().atMS < nowMS-d.windowMS {
 		d.forgetOldest()
 	}
 }
@@ -155,7 +120,7 @@ func (d *Window) forget(nowMS int64) {
 // is not known here.
 func (d *Window) ReachesTo(end ident.Offset, nowMS int64) (from ident.Offset, ok bool) {
 	if d.Len() > 0 {
-		end = d.oldest().at
+		end = d.entries.oldest().at
 	}
 	return end, d.ReachesBack(nowMS)
 }
@@ -163,29 +128,16 @@ func (d *Window) ReachesTo(end ident.Offset, nowMS int64) (from ident.Offset, ok
 // ForgetBelow removes the identities of the batches below a leader's window. A replica that copies the
 // log does not know by its own clock how old they are (DW-3).
 func (d *Window) ForgetBelow(from ident.Offset) {
-	for d.Len() > 0 && d.oldest().at < from {
+	for d.Len() > 0 && d.entries.oldest().at < from {
 		d.forgetOldest()
 	}
 }
 
 // Truncate forgets the identities of the batches that end above o: their messages are not stored.
 func (d *Window) Truncate(o ident.Offset) {
-	n := len(d.entries)
-	for n > d.gone && d.entries[n-1].end > o {
-		n--
-		d.unname(n)
+	for d.Len() > 0 && d.entries.newest().end > o {
+		d.entries.popNewest()
 	}
-	clear(d.entries[n:])
-	d.entries = d.entries[:n]
-}
-
-// find gives the newest message with an identity.
-func (d *Window) find(x queue.Identity) (identified, bool) {
-	place, ok := d.places[x]
-	if !ok {
-		return identified{}, false
-	}
-	return d.entries[place-d.base], true
 }
 
 // ReachesBack reports whether the window is whole: an unknown identity is that of a new message.
@@ -193,11 +145,11 @@ func (d *Window) ReachesBack(nowMS int64) bool { return !d.lost && nowMS >= d.lo
 
 // Canonical writes the canonical form.
 func (d *Window) Canonical(w *canon.Writer) {
-	w.Flags(d.restored, d.lost, d.base+uint64(d.gone) == 0)
+	w.Flags(d.restored, d.lost, !d.forgot)
 	w.Num(uint64(d.windowMS), uint64(d.Len()))
 	w.Age(d.lostMS, 0)
-	for i := range d.entries[d.gone:] {
-		e := &d.entries[d.gone+i]
+	for n := d.entries.first; n < d.entries.next; n++ {
+		e := d.entries.at(n)
 		w.B = append(w.B, e.identity[:]...)
 		w.Num(uint64(e.seq), uint64(e.at), uint64(e.end))
 		w.Age(e.atMS, d.windowMS)
@@ -207,7 +159,7 @@ func (d *Window) Canonical(w *canon.Writer) {
 // Clone gives a copy that shares nothing.
 func (d *Window) Clone() Window {
 	c := *d
-	c.places, c.entries = maps.Clone(d.places), slices.Clone(d.entries)
+	c.entries = d.entries.clone()
 	return c
 }
 
@@ -224,7 +176,7 @@ type Recognition struct {
 func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	if draft.Count == 1 || draft.Whole() {
 		x, _ := draft.First()
-		if e, ok := d.find(x); ok {
+		if e := d.entries.find(x); e != nil {
 			return Recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
 		}
 		return Recognition{}
@@ -232,7 +184,8 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	var within map[queue.Identity]bool // of this put
 	fresh := make([]bool, 0, 8)
 	draft.Identities(func(n int, x queue.Identity) {
-		e, ok := d.find(x)
+		e := d.entries.find(x)
+		ok := e != nil
 		switch {
 		case ok:
 			r.End = max(r.End, e.end)
@@ -269,7 +222,7 @@ func (d *Window) Resize(windowMS, nowMS int64) {
 // widened is the end of the time for which a longer window does not reach back: 0 if no identity was
 // ever forgotten here.
 func (d *Window) widened(windowMS, nowMS int64) int64 {
-	if d.base+uint64(d.gone) == 0 {
+	if !d.forgot {
 		return 0
 	}
 	return nowMS + windowMS - d.windowMS

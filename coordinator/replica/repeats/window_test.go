@@ -17,8 +17,7 @@ func identifiedAt(id string, place int, atMS int64) identified {
 }
 
 func (d *Window) knows(id string) bool {
-	_, ok := d.find(queue.IdentityOf([]byte(id)))
-	return ok
+	return d.entries.find(queue.IdentityOf([]byte(id))) != nil
 }
 
 // TestTheOldestIDIsNotForgottenSilently: a replica that has to drop an identity within its window does
@@ -44,8 +43,7 @@ func TestDedupeFollowsTheLog(t *testing.T) {
 	d.push(identifiedAt("a", 2, 9)) // a replica that forgot it earlier has stored it again
 	d.push(identified{})            // a message without an identity
 	require.Equal(t, 3, d.Len())
-	newest, _ := d.find(queue.IdentityOf([]byte("a")))
-	require.EqualValues(t, 2, newest.seq)
+	require.EqualValues(t, 2, d.entries.find(queue.IdentityOf([]byte("a"))).seq)
 	before := d.Clone()
 	d.Truncate(200)
 	require.True(t, before.knows("a"), "a clone has its own")
@@ -56,7 +54,8 @@ func TestDedupeFollowsTheLog(t *testing.T) {
 	require.True(t, before.knows("a"))
 	before.forget(1010)
 	require.Zero(t, before.Len())
-	require.Nil(t, before.places)
+	require.Nil(t, before.entries.blocks)
+	require.Nil(t, before.entries.index.tables)
 	before.push(identifiedAt("c", 3, 1010))
 	require.True(t, before.knows("c"))
 	d.Truncate(0)
@@ -75,14 +74,14 @@ func TestManyIDsAreForgotten(t *testing.T) {
 			if i < back {
 				continue
 			}
-			e, ok := d.find(queue.IdentityOf([]byte(name(i - back))))
-			require.True(t, ok)
+			e := d.entries.find(queue.IdentityOf([]byte(name(i - back))))
+			require.NotNil(t, e)
 			require.EqualValues(t, i-back, e.seq)
 		}
 		require.False(t, i > 100 && d.knows(name(i-101)))
 	}
 	require.Equal(t, 101, d.Len())
-	require.Len(t, d.places, 101)
+	require.Equal(t, 101, d.entries.index.used())
 }
 
 // TestALongerWindowDoesNotReachBackAtOnce: what the shorter one forgot may be published again.
@@ -128,7 +127,7 @@ func BenchmarkDedupe(b *testing.B) {
 	put := func() {
 		n++
 		x := queue.Identity{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24), 1}
-		if _, ok := d.find(x); ok {
+		if d.entries.find(x) != nil {
 			b.Fatal("a new message was known")
 		}
 		d.push(identified{identity: x, seq: ident.Sequence(n), end: ident.Offset(n), atMS: int64(n)})
