@@ -27,7 +27,7 @@ type Options struct {
 	LogFormat    string        `flag:"log-format" default:"text" oneof:"text,json" help:"form of the log's lines: text, as a stock nsqd writes them, or one JSON object a line"`
 	LogSlow      time.Duration `flag:"log-slow" default:"1s" min:"0s" help:"log puts and syncs of the journal that take this long, with the stage that was slow; 0: none"`
 	OTLPEndpoint string        `flag:"otlp-endpoint" default:"" help:"OpenTelemetry collector for traces of puts and deliveries: host:port, http://host:port or https://host:port (OTLP over gRPC; TLS except for http:// and loopback); empty: no traces"`
-	TraceSample  float64       `flag:"trace-sample" default:"0.001" help:"share of messages without a traceparent that are traced, 0.0 to 1.0; those with a sampled one all are"`
+	TraceSample  float64       `flag:"trace-sample" default:"0.001" help:"share of the messages without a traceparent that is traced, 0.0 to 1.0; all messages with a sampled traceparent are traced"`
 	DataPath     string        `flag:"data-path" default:"" help:"directory of all data; empty: the working directory"`
 	NodeID       int64         `flag:"node-id" key:"id" default:"$nodeid" min:"0" max:"1023" help:"number in /info (message ids do not depend on it, unlike in a stock nsqd)"`
 	Verbose      bool          `flag:"verbose" default:"false" noop:"use --log-level=debug" help:"deprecated"`
@@ -55,8 +55,8 @@ type Options struct {
 	RPCTLSCert       string   `flag:"rpc-tls-cert" default:"" help:"certificate of this broker for connections between brokers, and of the embedded etcd"`
 	RPCTLSKey        string   `flag:"rpc-tls-key" default:"" help:"private key of --rpc-tls-cert"`
 	RPCTLSCA         string   `flag:"rpc-tls-ca" default:"" help:"certificate authority of the brokers' certificates"`
-	RPCTLSName       string   `flag:"rpc-tls-name" default:"*" help:"DNS name in the certificate of a broker, with * for its --node-name, such as *.brokers.example; each broker refuses another one without it (every broker the same)"`
-	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that is to join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is more than *"`
+	RPCTLSName       string   `flag:"rpc-tls-name" default:"*" help:"DNS name that the certificate of each broker must have, with * for its --node-name, such as *.brokers.example (every broker the same)"`
+	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that may join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is not *"`
 	ClusterTokenFile string   `flag:"cluster-token-file" default:"" help:"file with the secret shared by all brokers of the cluster"`
 	ClusterToken     Secret   `flag:"cluster-token" source:"environment" default:"" help:"the secret itself, in place of --cluster-token-file"`
 	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: any host that reaches these ports can read and change everything"`
@@ -72,17 +72,17 @@ type Options struct {
 	EtcdPeerAddress    string   `flag:"etcd-peer-address" default:"127.0.0.1:4155" help:"peer address of the embedded etcd, for its other members"`
 	EtcdInitialCluster string   `flag:"etcd-initial-cluster" default:"" help:"all members of the embedded etcd of a new cluster: n1=http://host:4155,n2=…; empty: this broker is the only one"`
 	EtcdFoundWithout   []string `flag:"etcd-found-without" default:"" help:"found a new cluster without these members of --etcd-initial-cluster; set it on all other brokers, and only if the named members have never run in the cluster"`
-	PeerMaxHandshakes  int      `flag:"peer-max-handshakes" default:"0" min:"0" max:"65536" help:"connections at each port for other brokers that have not proved to come from one; the oldest are closed when there are more; 0: from the limit of open files"`
+	PeerMaxHandshakes  int      `flag:"peer-max-handshakes" default:"0" min:"0" max:"65536" help:"largest number of connections, at each port for brokers, that have not completed the handshake of a broker; beyond it the oldest are closed; 0: from the limit of open files"`
 
 	_ struct{} `group:"Replication"`
 
-	Durability        string        `flag:"durability" default:"sync" oneof:"sync,replicated" help:"condition of OK for topics created without one of their own: every in-sync replica has synced the message to its disk, or has it in memory (a power cut of all of them loses it)"`
-	Linger            time.Duration `flag:"linger" default:"0s" min:"0s" max:"100ms" help:"least time between two rounds of replication: with 200 topics 1ms saves a third of the processor time, and each put takes six times as long"`
+	Durability        string        `flag:"durability" default:"sync" oneof:"sync,replicated" help:"meaning of OK for topics created without a durability. sync: every in-sync replica has synced the message to its disk; replicated: every one has it in memory, and a power cut of all of them loses it"`
+	Linger            time.Duration `flag:"linger" default:"0s" min:"0s" max:"100ms" help:"least time between two rounds of replication: with 200 topics 1ms saves a third of the processor time, but each put takes six times as long"`
 	Partitions        int           `flag:"partitions" default:"1" min:"1" max:"1024" help:"partitions of a new topic, if its creation does not set them"`
 	ReplicationFactor int           `flag:"replication-factor" default:"0" min:"0" max:"7" help:"replicas of each partition of a new topic; 0: the number of brokers in --etcd-initial-cluster, at most 3"`
 	MinInSync         int           `flag:"min-in-sync" default:"0" min:"0" max:"7" help:"least number of in-sync replicas; with fewer, puts are refused; 0: 1 of 1, 2 of 2, 2 of 3"`
 	TopicDefault      []string      `flag:"topic-default" default:"" help:"defaults of new topics whose names match a pattern, in place of those of all topics, such as orders.*:partitions=8;retention-time=24h (repeat; the first that matches counts; the names are the flags of nsqctl topic create)"`
-	CatchUpRate       int64         `flag:"catch-up-rate" default:"0" min:"0" help:"bytes a second that this broker reads for replicas that catch up, such as those of a move or a drain; 0: no limit; a replica never catches up if more is published"`
+	CatchUpRate       int64         `flag:"catch-up-rate" default:"0" min:"0" help:"bytes a second that this broker reads for replicas that catch up, such as those of a move or a drain; 0: no limit. If more is published, a replica never catches up"`
 	AutoCreateTopics  bool          `flag:"auto-create-topics" default:"true" help:"create a topic at its first put or subscription"`
 	MaxTopics         int           `flag:"max-topics" default:"20000" min:"0" help:"refuse to create a topic when the cluster has this many; 0: no limit"`
 	MaxPartitions     int           `flag:"max-partitions" default:"200000" min:"0" help:"refuse to create a topic when the cluster would have more partitions than this; 0: no limit"`
@@ -96,23 +96,23 @@ type Options struct {
 	PeerHeartbeat       time.Duration `flag:"peer-heartbeat" default:"50ms" min:"5ms" max:"5s" help:"interval of the heartbeats between brokers"`
 	PeerTimeout         time.Duration `flag:"peer-timeout" default:"500ms" min:"20ms" max:"1m" help:"a broker silent for this long does not count as live"`
 	ReplicaTimeout      time.Duration `flag:"replica-timeout" default:"1s" min:"50ms" max:"1m" help:"a replica that does not acknowledge for this long leaves the in-sync set"`
-	LeaderHold          time.Duration `flag:"leader-hold" default:"3s" min:"0s" max:"1m" help:"a put waits this long for enough live replicas and is refused then"`
+	LeaderHold          time.Duration `flag:"leader-hold" default:"3s" min:"0s" max:"1m" help:"a put waits this long for enough live replicas; then it is refused"`
 	WriteTimeout        time.Duration `flag:"write-timeout" default:"3s" min:"100ms" max:"1m" help:"a put that is written and not committed is rolled back after this time"`
 	RollbackGrace       time.Duration `flag:"rollback-grace" default:"2s" min:"0s" max:"1m" help:"if the new epoch is not committed after this time, the rolled-back put is reported as in doubt"`
-	PutHold             time.Duration `flag:"put-hold" default:"9s" min:"0s" max:"10m" help:"longest wait of a producer for its answer; keep it below the clients' timeout"`
+	PutHold             time.Duration `flag:"put-hold" default:"9s" min:"0s" max:"10m" help:"longest time that a producer waits for its answer; keep it below the clients' timeout"`
 
 	_ struct{} `group:"Disk"`
 
 	MaxDiskBytes        int64         `flag:"max-disk-bytes" default:"0" min:"0" help:"refuse puts while the data uses more bytes than this; 0: no limit"`
-	TrashGrace          time.Duration `flag:"trash-grace" default:"1h" min:"1s" help:"the files of deleted topics and of replicas that were moved away stay in the trash of the data path for this long"`
-	MinFreeDiskBytes    int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts while fewer bytes than this are free, so that consumers can still drain"`
+	TrashGrace          time.Duration `flag:"trash-grace" default:"1h" min:"1s" help:"how long the files of deleted topics and of moved replicas stay in the trash of the data path"`
+	MinFreeDiskBytes    int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts while fewer bytes than this are free, so that consumers can go on"`
 	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a topic with more unfinished bytes than this (default for new topics); 0: no limit"`
-	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" max:"1099511627776" help:"refuse puts of this broker's clients to a topic beyond this many messages a second (default for new topics); 0: no limit"`
-	TopicMaxPutBytes    int64         `flag:"topic-max-put-bytes-rate" default:"0" min:"0" max:"1099511627776" help:"refuse puts of this broker's clients to a topic beyond this many bytes a second (default for new topics); 0: no limit"`
+	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" max:"1099511627776" help:"messages a second that clients of this broker may publish to a topic; further puts are refused (default for new topics); 0: no limit"`
+	TopicMaxPutBytes    int64         `flag:"topic-max-put-bytes-rate" default:"0" min:"0" max:"1099511627776" help:"bytes a second that clients of this broker may publish to a topic; further puts are refused (default for new topics); 0: no limit"`
 	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" help:"keep finished messages this long (default for new topics)"`
 	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep at most this many bytes of finished messages (default for new topics)"`
 	MaxBytesPerFile     int64         `flag:"max-bytes-per-file" default:"104857600" min:"65536" max:"4294967296" help:"size of a segment file"`
-	MemQueueSize        int64         `flag:"mem-queue-size" default:"10000" min:"0" help:"undelivered messages that an #ephemeral channel keeps, at least 1; no other channel has a queue of its own"`
+	MemQueueSize        int64         `flag:"mem-queue-size" default:"10000" min:"0" help:"undelivered messages that an #ephemeral channel keeps, at least 1; other channels keep no messages in memory"`
 	SyncEvery           int64         `flag:"sync-every" default:"2500" noop:"every OK is sent after the sync; see --durability" help:"messages per sync"`
 	SyncTimeout         time.Duration `flag:"sync-timeout" default:"2s" noop:"every OK is sent after the sync; see --durability" help:"time between syncs"`
 
@@ -153,8 +153,8 @@ type Options struct {
 	AuthHTTPMethod      string        `flag:"auth-http-request-method" default:"get" oneof:"get,post" help:"HTTP method of the requests to the authorization server"`
 	HTTPConnectTimeout  time.Duration `flag:"http-client-connect-timeout" default:"2s" min:"0s" help:"timeout of connecting to the authorization server and to nsqlookupd; 0: no limit"`
 	HTTPRequestTimeout  time.Duration `flag:"http-client-request-timeout" default:"5s" min:"0s" help:"timeout of a whole request to the authorization server or to nsqlookupd; 0: no limit"`
-	BootstrapAdmin      string        `flag:"bootstrap-admin-token-file" default:"" help:"file with a token of at least 32 characters that administers the cluster at this broker; with it rights are enforced also while there are no users"`
-	RequireUsers        bool          `flag:"require-users" default:"false" help:"enforce rights also while there are no users: until nsqctl user create on a broker's machine has made the first one, no client may do anything"`
+	BootstrapAdmin      string        `flag:"bootstrap-admin-token-file" default:"" help:"file with a token of at least 32 characters that administers the cluster at this broker; with this file the broker enforces rights also while there are no users"`
+	RequireUsers        bool          `flag:"require-users" default:"false" help:"enforce rights also while there are no users: no client may do anything until nsqctl user create, on a broker's machine, has made the first user"`
 	InsecureClients     bool          `flag:"insecure-clients" default:"false" help:"allow --tcp-address on a network although no client has to authenticate: every client that reaches it may publish and consume"`
 	InsecureHTTP        bool          `flag:"insecure-http" default:"false" help:"allow --http-address, --https-address and --lookupd-http-address on a network although no client has to authenticate: every client that reaches them may administer the cluster"`
 	InsecureTLS         bool          `flag:"insecure-tls" default:"false" help:"allow TLS 1.0 and 1.1 in --tls-min-version"`
@@ -164,16 +164,16 @@ type Options struct {
 	_ struct{} `group:"Limits of clients (docs/SECURITY.md has the table of all limits)"`
 
 	MaxConnections           int           `flag:"max-connections" default:"0" min:"0" help:"largest number of clients at --tcp-address; 0: what the limit of open files leaves"`
-	MaxHTTPConnections       int           `flag:"max-http-connections" default:"0" min:"0" help:"largest number of connections at the HTTP ports together, without the seats of probes; 0: what the limit of open files leaves"`
+	MaxHTTPConnections       int           `flag:"max-http-connections" default:"0" min:"0" help:"largest number of connections at all HTTP ports together, besides 32 for probes; 0: what the limit of open files leaves"`
 	MaxConnectionsPerAddress int           `flag:"max-connections-per-address" default:"0" min:"0" help:"largest number of connections of one address (IPv6: of its /64) at --tcp-address, and at the HTTP ports; 0: nine tenths of the limit there"`
 	MaxConnectionsPerUser    int           `flag:"max-connections-per-user" default:"0" min:"0" help:"largest number of clients of one user at --tcp-address of this broker; 0: nine tenths of --max-connections"`
-	LoginTimeout             time.Duration `flag:"login-timeout" default:"10s" min:"100ms" max:"1m" help:"time of a new client for its first bytes, for a TLS handshake, for the headers of a request, and where rights are enforced for IDENTIFY and AUTH"`
+	LoginTimeout             time.Duration `flag:"login-timeout" default:"10s" min:"100ms" max:"1m" help:"how long a new client may take for its first bytes, for a TLS handshake, for the headers of a request, and, where rights are enforced, for IDENTIFY and AUTH"`
 	MaxReceivingBytes        int64         `flag:"max-receiving-bytes" default:"134217728" min:"1048576" help:"memory for bodies above 64 KiB that are being received, of all clients together; at least --max-body-size"`
 
 	_ struct{} `group:"Statistics"`
 
-	MetricsMaxSeries        int           `flag:"metrics-max-series" default:"10000" min:"0" help:"topics and channels by name in /metrics; the others are summed under one name"`
-	MetricsMaxPartitions    int           `flag:"metrics-max-partitions" default:"1000" min:"0" help:"partitions led by this broker with series of their own in /metrics, those that are not in sync first"`
+	MetricsMaxSeries        int           `flag:"metrics-max-series" default:"10000" min:"0" help:"largest number of topics and channels with series of their own in /metrics; the others are summed under one name"`
+	MetricsMaxPartitions    int           `flag:"metrics-max-partitions" default:"1000" min:"0" help:"largest number of led partitions with series of their own in /metrics; partitions that are not in sync come first"`
 	StatsdAddress           string        `flag:"statsd-address" default:"" help:"UDP address of a statsd daemon; empty: no pushes"`
 	StatsdInterval          time.Duration `flag:"statsd-interval" default:"1m" min:"1s" help:"time between pushes"`
 	StatsdMemStats          bool          `flag:"statsd-mem-stats" default:"true" help:"push memory and GC statistics too"`

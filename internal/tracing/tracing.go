@@ -5,14 +5,15 @@
 // the put to its answer; "store TOPIC" at the broker that leads the partition, with the stages queue,
 // journal and replicate below it; "deliver TOPIC" at the broker of the consumer, with wait and in
 // flight. Their parent is the message's traceparent (W3C), in its headers or in the HTTP header of the
-// request. Without one a share of the messages begins a trace at each of these places alone: brokers
-// tell each other nothing of traces.
+// request. Of the messages without a traceparent each of these brokers samples a share on its own:
+// brokers exchange no trace contexts.
 //
-// The outcome of a delivery is what the consumer's broker answered: a leader elsewhere that refuses a
-// finish later is not seen.
+// The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker
+// refuses a finish later, the span does not show it.
 //
-// Spans are made when an operation has ended, by a goroutine of the package. A put never waits for
-// that: what the goroutine or the collector cannot take in time is dropped, and counted.
+// A goroutine of the package makes the spans when an operation has ended. A put never waits for
+// it: the package drops and counts operations and spans that the goroutine or the collector cannot
+// take in time.
 //
 // Invariants:
 //
