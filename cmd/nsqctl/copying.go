@@ -65,6 +65,9 @@ func positionOf(p edge.ChannelPosition) msgstream.Position {
 	return at
 }
 
+// errFewerPartitions means that the target's topic cannot take the copies.
+var errFewerPartitions = errors.New("has too few partitions at the target")
+
 // ensureCopy creates the topic that receives copies, unless it exists, and waits until it is in the
 // brokers' view. A topic with fewer partitions than the source is refused.
 func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int, ordered bool) (edge.TopicView, error) {
@@ -74,7 +77,7 @@ func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int
 		case err != nil:
 			return view, err
 		case there && len(view.Partitions) < partitions:
-			return view, fmt.Errorf("topic %s has %d partitions at the target and %d at the source: it takes as many (nsqctl topic partitions)", topic, len(view.Partitions), partitions)
+			return view, fmt.Errorf("topic %s %w: %d partitions, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, len(view.Partitions), partitions)
 		case there:
 			return view, nil
 		case time.Now().After(deadline):

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,7 +182,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 		if now := time.Now(); !now.Before(nextLook) {
 			nextLook = now.Add(o.poll)
 			if err := o.look(ctx); err != nil && ctx.Err() == nil {
-				if copier.Refused(err) {
+				if final := new(ended); copier.Refused(err) || errors.As(err, final) {
 					return err
 				}
 				o.caughtUp = 0
@@ -217,6 +219,13 @@ func (o *mirroring) look(ctx context.Context) error {
 	for _, topic := range source.Topics {
 		there[topic.Topic] = topic.ID
 	}
+	if !slices.ContainsFunc(source.Topics, func(t edge.TopicView) bool { return o.matches(t.Topic) }) {
+		err := fmt.Errorf("the source has no topic that matches %s", strings.Join(o.patterns, " "))
+		if o.untilCaughtUp {
+			return ended{code: exitNotFound, err: err}
+		}
+		failed = append(failed, err)
+	}
 	for key, l := range o.links {
 		if there[key.topic] != l.sourceID {
 			o.unlink(l) // its topic is gone, or another one has the name
@@ -248,6 +257,9 @@ func (o *mirroring) look(ctx context.Context) error {
 // topic starts the links of a topic, and moves its channels.
 func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 	view, err := ensureCopy(ctx, &o.t.Client, topic.Topic, len(topic.Partitions), topic.Ordered)
+	if at := o.progress.Topics[topic.Topic]; errors.Is(err, errFewerPartitions) && at != nil && at.SourceID == topic.ID && at.TargetID == view.ID {
+		return o.raise(ctx, topic)
+	}
 	if err != nil {
 		return err
 	}
@@ -258,6 +270,17 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 		return nil
 	}
 	return o.channels(ctx, topic.Topic)
+}
+
+// raise gives the copy of a topic the partitions that the topic has received since it is mirrored. The next look
+// starts their links.
+func (o *mirroring) raise(ctx context.Context, topic edge.TopicView) error {
+	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
+	if topic.Ordered {
+		q.Set("reorder", "true") // as at the source: the copies keep their partitions
+	}
+	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)
+	return err
 }
 
 // link starts the link of a partition, unless it runs between these two topics.

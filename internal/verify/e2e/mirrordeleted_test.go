@@ -34,6 +34,50 @@ func (c *cluster) publishMany(topic, prefix string, n int) {
 	require.Equal(c.t, http.StatusOK, resp.StatusCode)
 }
 
+// startMirror starts a mirror of topics between two clusters.
+func startMirror(t *testing.T, east, west *cluster, topics string, flags ...string) *mirrored {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	m := &mirrored{t: t, east: east, west: west, metrics: l.Addr().String(), client: passing}
+	_ = l.Close()
+	args := append([]string{"mirror", "run", topics, "--from-http-address=" + east.Brokers[0].HTTP,
+		"--nsqd-http-address=" + west.Brokers[0].HTTP, "--state=" + filepath.Join(t.TempDir(), "state"), "--metrics-address=" + m.metrics}, flags...)
+	m.process = exec.CommandContext(t.Context(), built.path("nsqctl"), args...)
+	m.process.Stdout, m.process.Stderr = &m.out, &m.out
+	require.NoError(t, m.process.Start())
+	return m
+}
+
+// TestMirrorGoesOnBesideATopic: a message that the target refuses holds up its own partition, and says so; partitions
+// that a mirrored topic gets at the source, an ordered one too, it gets at the target; and a mirror that is to end
+// when nothing is left refuses a pattern without a topic.
+func TestMirrorGoesOnBesideATopic(t *testing.T) {
+	processes(t)
+	east, west := start(t, 1), start(t, 1, "--max-msg-size=1000")
+	m := startMirror(t, east, west, "nosuch*", "--poll=100ms", "--until-caught-up")
+	require.Error(t, m.process.Wait())
+	require.Contains(t, m.out.String(), "the source has no topic that matches nosuch*")
+
+	for _, topic := range []string{"large", "growing"} {
+		east.post(east.Brokers[0], "/topic/create", url.Values{"topic": {topic}, "ordered": {"true"}})
+	}
+	require.True(t, east.publish("large", strings.Repeat("x", 1001)))
+	require.True(t, east.publish("growing", "first"))
+	m = startMirror(t, east, west, "*", "--poll=300ms")
+	within(t, waitLimit, "the first copy", func() bool { return west.committed("growing") == 1 && m.has("topic=\"large\"") })
+	east.must("topic", "partitions", "growing", "4", "--reorder")
+	for i := range 40 {
+		require.True(t, east.publish(fmt.Sprintf("growing&key=%d", i), "later"))
+	}
+	within(t, waitLimit, "the copies of all partitions", func() bool { return west.committed("growing") == 41 })
+	v, _ := west.topic("growing")
+	require.Len(t, v.Partitions, 4)
+	require.NoError(t, m.end(syscall.SIGTERM), m.out.String())
+	require.Contains(t, m.out.String(), "MSG_TOO_BIG")
+	require.Contains(t, m.out.String(), "other partitions go on")
+}
+
 // TestMirrorOfDeletedTopics: a mirror of two topics goes on when one of them is deleted and created again between
 // two of its looks, at the source with more messages than before or at the target under load, and when one is
 // deleted at the source for good. Every message is there once, and the other topic is not held up.
@@ -44,14 +88,7 @@ func TestMirrorOfDeletedTopics(t *testing.T) {
 		east.post(east.Brokers[0], "/topic/create", url.Values{"topic": {topic}})
 	}
 	east.publishMany("orders", "first", 200)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	m := &mirrored{t: t, east: east, west: west, metrics: l.Addr().String(), client: passing}
-	_ = l.Close()
-	m.process = exec.CommandContext(t.Context(), built.path("nsqctl"), "mirror", "run", "o*", "--from-http-address="+east.Brokers[0].HTTP,
-		"--nsqd-http-address="+west.Brokers[0].HTTP, "--state="+filepath.Join(t.TempDir(), "state"), "--poll=2s", "--metrics-address="+m.metrics)
-	m.process.Stdout, m.process.Stderr = &m.out, &m.out
-	require.NoError(t, m.process.Start())
+	m := startMirror(t, east, west, "o*", "--poll=2s")
 	has := func(topic string, n int) func() bool {
 		return func() bool { return west.committed(topic) >= uint64(n) }
 	}
