@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
@@ -64,6 +65,9 @@ func positionOf(p edge.ChannelPosition) msgstream.Position {
 	return at
 }
 
+// errFewerPartitions means that the target's topic cannot take the copies.
+var errFewerPartitions = errors.New("has too few partitions at the target")
+
 // ensureCopy creates the topic that receives copies, unless it exists, and waits until it is in the
 // brokers' view. A topic with fewer partitions than the source is refused.
 func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int, ordered bool) (edge.TopicView, error) {
@@ -73,7 +77,7 @@ func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int
 		case err != nil:
 			return view, err
 		case there && len(view.Partitions) < partitions:
-			return view, fmt.Errorf("topic %s has %d partitions at the target and %d at the source: it takes as many (nsqctl topic partitions)", topic, len(view.Partitions), partitions)
+			return view, fmt.Errorf("topic %s %w: %d partitions, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, len(view.Partitions), partitions)
 		case there:
 			return view, nil
 		case time.Now().After(deadline):
@@ -154,10 +158,10 @@ func moveForward(ctx context.Context, c *api.Client, topic, channel string, at e
 
 // readPage reads a page of a partition at its leader. It repeats a failed request until ctx ends, or
 // `patience` has passed.
-func readPage(ctx context.Context, c *api.Client, topic string, partition int, from string, limit int, patience time.Duration) (copier.Page, error) {
+func readPage(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int, patience time.Duration) (copier.Page, error) {
 	deadline := time.Now().Add(patience)
 	for {
-		page, err := readAtLeader(ctx, c, topic, partition, from, limit)
+		page, err := readAtLeader(ctx, c, topic, id, partition, from, limit)
 		if err == nil || ctx.Err() != nil || copier.Refused(err) || errors.Is(err, errNoTopic) || time.Now().After(deadline) {
 			return page, err
 		}
@@ -170,19 +174,19 @@ func readPage(ctx context.Context, c *api.Client, topic string, partition int, f
 }
 
 // errNoTopic means that a topic is gone.
-var errNoTopic = errors.New("the topic does not exist")
+var errNoTopic = errors.New("the topic was deleted")
 
-func readAtLeader(ctx context.Context, c *api.Client, topic string, partition int, from string, limit int) (copier.Page, error) {
+func readAtLeader(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int) (copier.Page, error) {
 	_, view, there, err := copier.Topic(ctx, c, topic)
 	if err != nil {
 		return copier.Page{}, err
 	}
-	if !there {
+	if !there || view.ID != id {
 		return copier.Page{}, fmt.Errorf("%w: %s", errNoTopic, topic)
 	}
 	for _, p := range view.Partitions {
 		if p.Partition == partition && p.Leader != "" {
-			return copier.Read(ctx, c, topic, partition, from, string(p.Leader), limit)
+			return copier.Read(ctx, c, topic, id, partition, from, string(p.Leader), limit)
 		}
 	}
 	return copier.Page{}, fmt.Errorf("partition %d of %s has no leader", partition, topic)

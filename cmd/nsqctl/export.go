@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
@@ -60,6 +62,7 @@ the record before it, so import notices a stream that is torn or altered.`,
 type exporting struct {
 	t                 *target
 	topic, file, from string
+	id                ident.TopicID
 	patience          time.Duration
 	missing           uint64
 }
@@ -101,7 +104,11 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 		}
 		return cmd.OutOrStdout(), func(err error) error { return err }, nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.file), filepath.Base(o.file)+".*")
+	name, err := replaceable(o.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,13 +118,28 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 		}
 		err = errors.Join(err, f.Close())
 		if err == nil {
-			err = os.Rename(f.Name(), o.file)
+			err = os.Rename(f.Name(), name)
 		}
-		if err != nil {
-			_ = os.Remove(f.Name())
+		if err == nil {
+			return syncFolder(filepath.Dir(name))
 		}
+		_ = os.Remove(f.Name())
 		return err
 	}, nil
+}
+
+// replaceable is the file that an output replaces: the one that a symbolic link names. It refuses what is no
+// regular file: a device or a pipe would be replaced by a file.
+func replaceable(name string) (string, error) {
+	switch at, err := os.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return name, nil
+	case err != nil:
+		return "", err
+	case !at.Mode().IsRegular():
+		return "", ended{code: exitUsage, err: fmt.Errorf("--file: %s is not a regular file; without --file the stream goes to stdout", name)}
+	}
+	return filepath.EvalSymlinks(name)
 }
 
 // write writes the stream.
@@ -129,6 +151,7 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 	if !there {
 		return end, notFound("topic", o.topic)
 	}
+	o.id = topic.ID // another topic of the name is not mixed in
 	// The positions before the ends: a channel is never ahead of the stream.
 	channels, err := readChannels(ctx, &o.t.Client, o.topic)
 	if err != nil {
@@ -158,7 +181,7 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 func (o *exporting) info(ctx context.Context, v edge.ClusterView, topic edge.TopicView) (msgstream.Info, error) {
 	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: edge.ReadBuild().Version, Ordered: topic.Ordered}
 	for n := range topic.Partitions {
-		page, err := readPage(ctx, &o.t.Client, o.topic, n, o.from, 0, o.patience)
+		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, o.from, 0, o.patience)
 		if err != nil {
 			return info, fmt.Errorf("%s/%d: %w", o.topic, n, err)
 		}
@@ -173,7 +196,7 @@ func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p
 		return err
 	}
 	for at := p.First; at < p.End; {
-		page, err := readPage(ctx, &o.t.Client, o.topic, n, strconv.FormatUint(at, 10), exportPage, o.patience)
+		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(at, 10), exportPage, o.patience)
 		if err != nil {
 			return err
 		}
@@ -213,7 +236,7 @@ func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n i
 	}
 	slices.SortFunc(early, cmp.Compare)
 	for _, seq := range slices.Compact(early) {
-		page, err := readPage(ctx, &o.t.Client, o.topic, n, strconv.FormatUint(seq, 10), 1, o.patience)
+		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(seq, 10), 1, o.patience)
 		if err != nil {
 			return err
 		}

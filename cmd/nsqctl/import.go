@@ -165,13 +165,17 @@ func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error)
 
 // publish copies the messages, then the channels.
 func (o *streaming) publish(ctx context.Context) error {
-	if _, err := ensureCopy(ctx, &o.t.Client, o.topic, len(o.info.Partitions), o.info.Ordered); err != nil {
+	view, err := ensureCopy(ctx, &o.t.Client, o.topic, len(o.info.Partitions), o.info.Ordered)
+	if err != nil {
 		return err
+	}
+	if o.info.Ordered && !view.Ordered {
+		o.note("topic %s was ordered and %s is not: channels that consumers create deliver its messages in any order", o.info.Topic, o.topic)
 	}
 	if o.rate > 0 {
 		o.limit = rate.NewLimiter(rate.Limit(o.rate), max(o.rate, o.batch))
 	}
-	to := copier.Target{Client: &o.t.Client, Topic: o.topic, Report: func(text string) {
+	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Report: func(text string) {
 		o.line.clear()
 		fmt.Fprintln(o.line.out, text)
 	}}

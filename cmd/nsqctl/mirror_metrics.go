@@ -10,8 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 )
 
 // The metrics of a mirror; docs/guide/mirror.md lists them.
@@ -65,6 +63,3 @@ func (o *mirroring) metricsHandler() http.Handler {
 	r.MustRegister(mirrorCollector{o})
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
-
-// statusOf is the HTTP status of an answer other than 200; 0 if err is none.
-func statusOf(err error) int { return api.Status(err) }

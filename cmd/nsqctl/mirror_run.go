@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +31,8 @@ const (
 	idleMost  = 250 * time.Millisecond
 	// mirrorRetry is the pause after a request that failed.
 	mirrorRetry = 500 * time.Millisecond
+	// refusedRetry is the pause after a put that the target refuses, such as a message that is larger than it takes.
+	refusedRetry = 10 * time.Second
 	// mirrorGrace is how long a stop waits for the puts in flight.
 	mirrorGrace = 5 * time.Second
 )
@@ -67,8 +71,11 @@ type mirrorLink struct {
 	p        *copier.Partition
 	sourceID ident.TopicID
 	targetID ident.TopicID
-	cancel   context.CancelFunc
-	ready    atomic.Bool // the target was read
+	cancel   context.CancelFunc // no page is read any more; a put may still be under way
+	drop     context.CancelFunc // nor does a put wait for its answer
+	puts     context.Context    // of the puts; the grace of a stop, until drop
+	done     chan struct{}      // closed when nothing is copied any more
+	ready    atomic.Bool        // the target was read
 
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
@@ -175,7 +182,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 		if now := time.Now(); !now.Before(nextLook) {
 			nextLook = now.Add(o.poll)
 			if err := o.look(ctx); err != nil && ctx.Err() == nil {
-				if copier.Refused(err) {
+				if final := new(ended); copier.Refused(err) || errors.As(err, final) {
 					return err
 				}
 				o.caughtUp = 0
@@ -208,12 +215,28 @@ func (o *mirroring) look(ctx context.Context) error {
 		return err
 	}
 	var failed []error
+	there := map[string]ident.TopicID{}
+	for _, topic := range source.Topics {
+		there[topic.Topic] = topic.ID
+	}
+	if !slices.ContainsFunc(source.Topics, func(t edge.TopicView) bool { return o.matches(t.Topic) }) {
+		err := fmt.Errorf("the source has no topic that matches %s", strings.Join(o.patterns, " "))
+		if o.untilCaughtUp {
+			return ended{code: exitNotFound, err: err}
+		}
+		failed = append(failed, err)
+	}
+	for key, l := range o.links {
+		if there[key.topic] != l.sourceID {
+			o.unlink(l) // its topic is gone, or another one has the name
+		}
+	}
 	for _, topic := range source.Topics {
 		if !o.matches(topic.Topic) {
 			continue
 		}
 		if err := o.topic(ctx, topic); err != nil {
-			if copier.Refused(err) {
+			if copier.Refused(err) && !copier.Gone(err) {
 				return fmt.Errorf("topic %s: %w", topic.Topic, err)
 			}
 			failed = append(failed, fmt.Errorf("topic %s: %w", topic.Topic, err))
@@ -234,6 +257,9 @@ func (o *mirroring) look(ctx context.Context) error {
 // topic starts the links of a topic, and moves its channels.
 func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 	view, err := ensureCopy(ctx, &o.t.Client, topic.Topic, len(topic.Partitions), topic.Ordered)
+	if at := o.progress.Topics[topic.Topic]; errors.Is(err, errFewerPartitions) && at != nil && at.SourceID == topic.ID && at.TargetID == view.ID {
+		return o.raise(ctx, topic)
+	}
 	if err != nil {
 		return err
 	}
@@ -246,13 +272,24 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 	return o.channels(ctx, topic.Topic)
 }
 
+// raise gives the copy of a topic the partitions that the topic has received since it is mirrored. The next look
+// starts their links.
+func (o *mirroring) raise(ctx context.Context, topic edge.TopicView) error {
+	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
+	if topic.Ordered {
+		q.Set("reorder", "true") // as at the source: the copies keep their partitions
+	}
+	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)
+	return err
+}
+
 // link starts the link of a partition, unless it runs between these two topics.
 func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID ident.TopicID) {
 	if l := o.links[key]; l != nil {
-		if l.sourceID == sourceID && l.targetID == targetID {
+		if l.sourceID == sourceID && l.targetID == targetID && !l.isDone() {
 			return
 		}
-		l.cancel() // one of the topics was deleted and created again
+		o.unlink(l) // one of the topics was deleted and created again
 	}
 	at := o.progress.Topics[key.topic]
 	if at == nil || at.SourceID != sourceID || at.TargetID != targetID {
@@ -260,22 +297,57 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		o.progress.Topics[key.topic] = at
 	}
 	saved, known := at.Partitions[key.partition]
-	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, Report: func(text string) { o.say.about(fmt.Sprint("target ", key), oneLine(errors.New(text))) }},
+	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, ID: targetID, Report: func(text string) { o.say.about(fmt.Sprint("target ", key), oneLine(errors.New(text))) }},
 		msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}, saved)
 	running, cancel := context.WithCancel(ctx)
-	l := &mirrorLink{key: key, p: p, sourceID: sourceID, targetID: targetID, cancel: cancel}
+	puts, drop := context.WithCancel(o.puts)
+	l := &mirrorLink{key: key, p: p, sourceID: sourceID, targetID: targetID, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
 	o.linksMu.Lock()
 	o.links[key] = l
 	o.linksMu.Unlock()
 	o.running.Go(func() {
+		defer close(l.done)
+		defer drop()
 		defer cancel()
-		if err := o.copyPartition(running, l, !known); err != nil && running.Err() == nil {
-			select {
-			case o.failed <- fmt.Errorf("topic %s, partition %d: %w", key.topic, key.partition, err):
-			default: // the first failure ends the mirror
+		for {
+			err := o.copyPartition(running, l, !known)
+			if err == nil || running.Err() != nil || copier.Gone(err) {
+				return // of a topic that is gone the next look finds the one that is there, or creates it
+			}
+			err = fmt.Errorf("topic %s, partition %d: %w", key.topic, key.partition, err)
+			if o.untilCaughtUp {
+				select {
+				case o.failed <- err:
+				default: // the first failure ends the mirror
+				}
+				return
+			}
+			o.say.about(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions go on", oneLine(err), refusedRetry))
+			if !sleep.For(running, refusedRetry) {
+				return
 			}
 		}
 	})
+}
+
+// isDone reports whether nothing is copied any more.
+func (l *mirrorLink) isDone() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// unlink ends a link and waits for its end, so that no put of it comes behind those of the next one.
+func (o *mirroring) unlink(l *mirrorLink) {
+	l.cancel()
+	l.drop()
+	<-l.done
+	o.linksMu.Lock()
+	defer o.linksMu.Unlock()
+	delete(o.links, l.key)
 }
 
 // copyPartition copies until ctx ends, or the target refuses a put for good.
@@ -300,9 +372,9 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		if fresh {
 			from = o.first
 		}
-		page, err := copier.Read(ctx, &o.from.Client, l.key.topic, l.key.partition, from, "", o.batch)
+		page, err := copier.Read(ctx, &o.from.Client, l.key.topic, l.sourceID, l.key.partition, from, "", o.batch)
 		if err != nil {
-			if copier.Refused(err) && !noSuchTopic(err) {
+			if copier.Refused(err) {
 				return fmt.Errorf("the source: %w", err)
 			}
 			if ctx.Err() == nil {
@@ -329,9 +401,6 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 // oneLine is the text of an error for a log.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// noSuchTopic reports whether the topic of a request is gone: the next look sees why.
-func noSuchTopic(err error) bool { return statusOf(err) == http.StatusNotFound }
-
 // copyPage copies a page of the source, and reports whether more may follow at once.
 func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Page, fresh bool) (more bool, err error) {
 	next := l.p.Next()
@@ -351,7 +420,7 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 		if err := o.throttle(ctx, len(b.messages), b.bytes); err != nil {
 			return err
 		}
-		if err := l.p.Append(o.puts, b.messages, ""); err != nil {
+		if err := l.p.Append(l.puts, b.messages, ""); err != nil {
 			return err
 		}
 		l.copied.Add(int64(len(b.messages)))

@@ -17,7 +17,7 @@ import (
 func settings(name string, t meta.TopicState) edge.TopicSettings {
 	o := &t.Options
 	return edge.TopicSettings{
-		Topic: name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
+		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
 		RetentionMS: o.RetentionMS, RetentionBytes: o.RetentionBytes, MaxBytes: o.MaxBytes, TTLMS: o.TTLMS,
 		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(o.Dedupe, edge.DedupeID),
 	}

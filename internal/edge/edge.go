@@ -405,20 +405,21 @@ type TopicView struct {
 
 // TopicSettings are the settings of a topic: those of its creation, with later changes.
 type TopicSettings struct {
-	Topic             string `json:"topic"`
-	Partitions        int    `json:"partitions"`
-	ReplicationFactor int    `json:"replication_factor"`
-	MinInSync         int    `json:"min_in_sync"`
-	Durability        string `json:"durability,omitempty"` // missing: each broker's own
-	Ordered           bool   `json:"ordered"`
-	RetentionMS       int64  `json:"retention_ms"`
-	RetentionBytes    int64  `json:"retention_bytes"`
-	MaxBytes          int64  `json:"max_bytes"`
-	TTLMS             int64  `json:"message_ttl_ms"`
-	MaxPutRate        int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
-	MaxPutBytesRate   int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
-	DedupeWindowMS    int64  `json:"dedupe_window_ms"`
-	Dedupe            string `json:"dedupe"` // "id", "content"
+	Topic             string        `json:"topic"`
+	ID                ident.TopicID `json:"-"` // of this topic, and of no other one of its name
+	Partitions        int           `json:"partitions"`
+	ReplicationFactor int           `json:"replication_factor"`
+	MinInSync         int           `json:"min_in_sync"`
+	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
+	Ordered           bool          `json:"ordered"`
+	RetentionMS       int64         `json:"retention_ms"`
+	RetentionBytes    int64         `json:"retention_bytes"`
+	MaxBytes          int64         `json:"max_bytes"`
+	TTLMS             int64         `json:"message_ttl_ms"`
+	MaxPutRate        int64         `json:"max_put_rate"`       // messages a second and broker; 0: no limit
+	MaxPutBytesRate   int64         `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
+	DedupeWindowMS    int64         `json:"dedupe_window_ms"`
+	Dedupe            string        `json:"dedupe"` // "id", "content"
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

@@ -30,7 +30,7 @@ type appended struct {
 
 // appendBatch: POST /v1/topic/append?topic=&partition=. The body is the message records of package
 // msgstream: each message has its own header, deadline and trace id. They are stored as a whole, in
-// their order, in one partition. The topic must exist. If the first message is a copy (##origin), a
+// their order, in one partition. The topic must exist, with ?topic_id= that very one. If the first message is a copy (##origin), a
 // repeat within the dedupe window is recognised.
 func (a *api) appendBatch(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
@@ -41,8 +41,8 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
 	}
-	if _, ok := a.b.Directory.TopicSettings(topic); !ok {
-		return nil, edge.ErrTopicNotFound
+	if err := a.isTopic(topic, values.Get("topic_id")); err != nil {
+		return nil, err
 	}
 	if r.ContentLength > a.opts.MaxBodySize {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
@@ -64,6 +64,26 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return appended{int(partition), result.Sequence, draft.Count(), result.Duplicate}, nil
+}
+
+// isTopic reports an error unless there is a topic of that name; with an id, unless it has that id. A topic that is
+// deleted and created again has another one.
+func (a *api) isTopic(name, id string) error {
+	settings, ok := a.b.Directory.TopicSettings(name)
+	if !ok {
+		return edge.ErrTopicNotFound
+	}
+	if id == "" {
+		return nil
+	}
+	var want ident.TopicID
+	if want.UnmarshalText([]byte(id)) != nil {
+		return fail(http.StatusBadRequest, "INVALID_ARG_TOPIC_ID")
+	}
+	if settings.ID != want {
+		return edge.ErrTopicNotFound
+	}
+	return nil
 }
 
 // mayReserve refuses to a client that may only publish: headers that begin with ##, by which it could withhold a

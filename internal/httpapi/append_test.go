@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
 
 // appendBody is the body of an append with these messages.
@@ -34,6 +35,7 @@ func TestAppend(t *testing.T) {
 
 	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":0,"count":2}`)
 	s.expect(s.nsqd, to, good, `200 {"partition":0,"sequence":0,"count":2,"duplicate":true}`)
+	s.expect(s.nsqd, to+"&topic_id="+edgetest.TopicID.String(), good, `200 {"partition":0,"sequence":0,"count":2,"duplicate":true}`)
 	one := appendBody(t, msgstream.Message{Sequence: 70, Header: []byte(`{"##origin":"east:1:0:70"}`), Body: []byte("one")})
 	s.expect(s.nsqd, to, one, `200 {"partition":0,"sequence":0,"count":1,"duplicate":true}`) // its first message counts
 	for i, other := range []string{"west:1:0:71", "east:2:0:70", "east:1:1:70", "east:1:0:70@c"} {
@@ -47,13 +49,15 @@ func TestAppend(t *testing.T) {
 	require.Equal(t, "two", string(got[1].Message.Body))
 
 	for request, want := range map[string]string{
-		"POST /v1/topic/append?topic=t":                   message(400, "INVALID_ARG_PARTITION"),
-		"POST /v1/topic/append?topic=t&partition=-1":      message(400, "INVALID_ARG_PARTITION"),
-		"POST /v1/topic/append?topic=t&partition=1":       message(400, "invalid argument: partition must be 0 to 0, not stored"),
-		"POST /v1/topic/append?topic=t&partition=0&key=k": message(400, `invalid argument: there is no argument \"key\", but: topic, partition`),
-		"POST /v1/topic/append?partition=0":               message(400, "MISSING_ARG_TOPIC"),
-		"POST /v1/topic/append?topic=t%20t&partition=0":   message(400, "INVALID_TOPIC"),
-		"GET /v1/topic/append?topic=t&partition=0":        message(405, "METHOD_NOT_ALLOWED"),
+		"POST /v1/topic/append?topic=t":                                       message(400, "INVALID_ARG_PARTITION"),
+		"POST /v1/topic/append?topic=t&partition=-1":                          message(400, "INVALID_ARG_PARTITION"),
+		"POST /v1/topic/append?topic=t&partition=1":                           message(400, "invalid argument: partition must be 0 to 0, not stored"),
+		"POST /v1/topic/append?topic=t&partition=0&key=k":                     message(400, `invalid argument: there is no argument \"key\", but: topic, topic_id, partition`),
+		"POST /v1/topic/append?topic=t&partition=0&topic_id=0000000000000008": message(404, "TOPIC_NOT_FOUND"), // another one of the name
+		"POST /v1/topic/append?topic=t&partition=0&topic_id=x":                message(400, "INVALID_ARG_TOPIC_ID"),
+		"POST /v1/topic/append?partition=0":                                   message(400, "MISSING_ARG_TOPIC"),
+		"POST /v1/topic/append?topic=t%20t&partition=0":                       message(400, "INVALID_TOPIC"),
+		"GET /v1/topic/append?topic=t&partition=0":                            message(405, "METHOD_NOT_ALLOWED"),
 	} {
 		s.expect(s.nsqd, request, good, want)
 	}

@@ -13,7 +13,7 @@ import (
 // defaultPeeked is the number of messages of a peek without ?limit=.
 const defaultPeeked = 100
 
-// peek: GET /v1/topic/peek?topic=&partition=&from=&limit=. With node= and uncommitted=true it
+// peek: GET /v1/topic/peek?topic=&topic_id=&partition=&from=&limit=. With node= and uncommitted=true it
 // includes the messages of a replica beyond its committed end.
 func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
@@ -31,6 +31,16 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	if uncommitted && node == "" {
 		answer(w, http.StatusBadRequest, map[string]string{"message": "uncommitted=true requires node=: each replica has its own end"})
 		return
+	}
+	if id := q.Get("topic_id"); id != "" {
+		switch err := a.isTopic(q.Get("topic"), id); {
+		case errors.Is(err, edge.ErrTopicNotFound):
+			answer(w, http.StatusNotFound, map[string]string{"message": err.Error()})
+			return
+		case err != nil:
+			answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
+			return
+		}
 	}
 	p, err := a.b.Inspector.Peek(r.Context(), edge.PeekRequest{
 		Topic: q.Get("topic"), Partition: uint16(partition), From: q.Get("from"), Limit: limit, Node: node, Uncommitted: uncommitted,

@@ -44,11 +44,18 @@ func (r *replicas) Discard(_ context.Context, topic string, partition int, on id
 	return r.err
 }
 
+// oneTopic is a directory with the topic t.
+type oneTopic struct{ edge.Directory }
+
+func (oneTopic) TopicSettings(topic string) (edge.TopicSettings, bool) {
+	return edge.TopicSettings{Topic: topic, ID: 7}, topic == "t"
+}
+
 // TestReplicaEndpoints: these endpoints answer with a line of JSON, without the header
 // of NSQ's API.
 func TestReplicaEndpoints(t *testing.T) {
 	r := &replicas{}
-	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Inspector: r, Recovery: r})
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Inspector: r, Recovery: r, Directory: oneTopic{}})
 	const remains = `{"topic":"t","partition":3,"leader":"","epoch":0,"in_sync":[],"replicas":[]}`
 	for _, c := range []struct {
 		method, target, asked string
@@ -60,6 +67,10 @@ func TestReplicaEndpoints(t *testing.T) {
 			`{"start":0,"end":1,"next":1,"messages":[{"id":"00","partition":0,"sequence":0,"timestamp":0,"body":"\u003cm0\u003e"}]}`},
 		{"GET", "/v1/topic/peek?topic=t&partition=2&from=7&limit=5", "{Topic:t Partition:2 From:7 Limit:5 Node: Uncommitted:false}", fmt.Errorf("%w: no replica", edge.ErrTopicNotFound), 404, `{"message":"topic not found: no replica"}`},
 		{"GET", "/v1/topic/peek?topic=t&node=n2&uncommitted=true", "{Topic:t Partition:0 From: Limit:100 Node:n2 Uncommitted:true}", edge.ErrUnavailable, 503, `{"message":"the cluster cannot do this now"}`},
+		{"GET", "/v1/topic/peek?topic=t&topic_id=0000000000000007", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false}", edge.ErrInvalid, 400, `{"message":"invalid argument"}`},
+		{"GET", "/v1/topic/peek?topic=t&topic_id=0000000000000008", "", nil, 404, `{"message":"topic not found"}`},
+		{"GET", "/v1/topic/peek?topic=gone&topic_id=0000000000000007", "", nil, 404, `{"message":"topic not found"}`},
+		{"GET", "/v1/topic/peek?topic=t&topic_id=x", "", nil, 400, `{"message":"INVALID_REQUEST"}`},
 		{"GET", "/v1/topic/peek?topic=t&uncommitted=true", "", nil, 400, `{"message":"uncommitted=true requires node=: each replica has its own end"}`},
 		{"GET", "/v1/topic/peek?topic=t&uncommitted=perhaps&node=n1", "", nil, 400, `{"message":"INVALID_REQUEST"}`},
 		{"GET", "/v1/topic/peek?limit=x", "", nil, 400, `{"message":"INVALID_REQUEST"}`},

@@ -76,6 +76,7 @@ var (
 	ofTopic     = text("topic", "the topic").must()
 	ofChannel   = text("channel", "the channel").must()
 	ofPartition = number("partition", "the partition")
+	ofTopicID   = text("topic_id", "the topic has this id: another one of the name is answered 404")
 	ofUser      = text("name", "the user").must()
 	ofNode      = text("node", "the broker").must()
 	ofMove      = []Argument{ofTopic, ofPartition.must(), text("from", "the broker that has the replica").must(), text("to", "the broker that gets it").must()}
@@ -320,7 +321,7 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/topic/peek": {
 		Summary: "Messages of a topic, consumed or not. No channel notices.",
 		Arguments: []Argument{
-			ofTopic, ofPartition, text("from", aPlace), number("limit", "at most this many messages (100)"),
+			ofTopic, ofTopicID, ofPartition, text("from", aPlace), number("limit", "at most this many messages (100)"),
 			text("node", "the broker whose replica is read"), boolean("uncommitted", "with node: also the messages beyond its committed end"),
 		},
 		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
@@ -329,8 +330,8 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{ofTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/append": {
 		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##…, or a delay above --max-defer-timeout, takes the right to administer it.",
-		Arguments: []Argument{ofTopic, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
-		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION"}, badTopic...),
+		Arguments: []Argument{ofTopic, ofTopicID, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
+		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, badTopic...),
 	},
 	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Health implements edge.Stats.
@@ -146,12 +147,15 @@ func (d Directory) Tombstone(topic, _ string) error {
 	return nil
 }
 
+// TopicID is the id of all topics of a Cluster.
+const TopicID ident.TopicID = 7
+
 // TopicSettings implements edge.Directory.
 func (d Directory) TopicSettings(topic string) (edge.TopicSettings, bool) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
 	_, ok := d.c.mu.topics[topic]
-	return edge.TopicSettings{Topic: topic, Partitions: 1, ReplicationFactor: 1, MinInSync: 1}, ok
+	return edge.TopicSettings{Topic: topic, ID: TopicID, Partitions: 1, ReplicationFactor: 1, MinInSync: 1}, ok
 }
 
 // Cluster implements edge.Directory.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ type guide struct {
 	commands map[string]string
 	dir      string   // where they run
 	replace  []string // of the page's example hosts
+	inside   []string // a command that runs the commands, such as nsenter; none: they run here
 }
 
 // openGuide reads the commands of a page. here replaces its example hosts, in pairs.
@@ -42,7 +44,8 @@ func (g *guide) command(word string, more ...string) *exec.Cmd {
 	if len(more) > 0 {
 		script = strings.Join(append([]string{script}, more...), " ")
 	}
-	cmd := exec.CommandContext(g.t.Context(), "sh", "-euc", "exec "+script)
+	args := append(slices.Clone(g.inside), "sh", "-euc", "exec "+script)
+	cmd := exec.CommandContext(g.t.Context(), args[0], args[1:]...)
 	cmd.Dir = g.dir
 	return cmd
 }
@@ -110,6 +113,11 @@ func newLink(t *testing.T, to string) *link {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return newLinkAt(t, l, to)
+}
+
+// newLinkAt is newLink with a listener of the caller.
+func newLinkAt(t *testing.T, l net.Listener, to string) *link {
 	k := &link{l: l, to: to, conns: map[net.Conn]bool{}}
 	k.wg.Go(k.serve)
 	t.Cleanup(func() {

@@ -31,6 +31,7 @@ type mirrored struct {
 	process        *exec.Cmd
 	out            strings.Builder
 	metrics        string
+	client         *http.Client // for the metrics
 	published      atomic.Int64 // answered OK: the bodies 0 to published-1
 	stop           chan struct{}
 	stopped        chan struct{}
@@ -38,15 +39,21 @@ type mirrored struct {
 
 func newMirrored(t *testing.T) *mirrored {
 	t.Helper()
-	m := &mirrored{t: t, east: start(t, 3), west: start(t, 3), stop: make(chan struct{}), stopped: make(chan struct{})}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	m.metrics = l.Addr().String()
+	metrics := l.Addr().String()
 	_ = l.Close()
+	return mirroredOver(t, metrics, func(_ string, to string) *link { return newLink(t, to) })
+}
+
+// mirroredOver is a mirror whose links to both sides, east and west, are made by link.
+func mirroredOver(t *testing.T, metrics string, link func(side, to string) *link) *mirrored {
+	t.Helper()
+	m := &mirrored{t: t, east: start(t, 3), west: start(t, 3), metrics: metrics, client: passing, stop: make(chan struct{}), stopped: make(chan struct{})}
 	here := []string{"127.0.0.1:9130", m.metrics}
 	for i := range 3 {
-		m.toEast = append(m.toEast, newLink(t, m.east.Brokers[i].HTTP))
-		m.toWest = append(m.toWest, newLink(t, m.west.Brokers[i].HTTP))
+		m.toEast = append(m.toEast, link("east", m.east.Brokers[i].HTTP))
+		m.toWest = append(m.toWest, link("west", m.west.Brokers[i].HTTP))
 		here = append(here, fmt.Sprintf("east%d.example:4151", i+1), m.toEast[i].address(), fmt.Sprintf("west%d.example:4151", i+1), m.toWest[i].address())
 	}
 	m.g = openGuide(t, "mirror.md", here...)
@@ -95,18 +102,23 @@ func (m *mirrored) produce() {
 	}
 }
 
-// lag sums a metric of the mirror; false if it does not answer.
-func (m *mirrored) sum(metric string) (total float64, ok bool) {
-	resp, err := passing.Get("http://" + m.metrics + "/metrics")
+// text is the mirror's metrics, "" if it does not answer.
+func (m *mirrored) text() string {
+	resp, err := m.client.Get("http://" + m.metrics + "/metrics")
 	if err != nil {
-		return 0, false
+		return ""
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return 0, false
+		return ""
 	}
-	for _, line := range strings.Split(string(text), "\n") {
+	return string(text)
+}
+
+// sum sums a metric of the mirror; false if it does not answer.
+func (m *mirrored) sum(metric string) (total float64, ok bool) {
+	for _, line := range strings.Split(m.text(), "\n") {
 		name, value, found := strings.Cut(line, " ")
 		if found && strings.HasPrefix(name, metric+"{") {
 			n, err := strconv.ParseFloat(value, 64)
@@ -213,24 +225,38 @@ func TestMirrorThroughCutsAndKills(t *testing.T) {
 	m.begin()
 	m.follows("after a kill of the mirror, without its state")
 
-	finished := m.east.consumeFrom("orders", "billing", 300, func(string) time.Duration { return 0 })
-	require.Len(t, finished, 300)
+	finished := m.consumed()
 	close(m.stop)
 	<-m.stopped
 	require.NoError(t, m.end(syscall.SIGTERM), "a stop is no error")
 	require.Contains(t, m.out.String(), "messages copied in")
+	m.judge(faults, finished, 0)
+	m.stateIsNotShared()
+}
+
+// consumed lets a consumer of the source finish some messages.
+func (m *mirrored) consumed() []string {
+	m.t.Helper()
+	finished := m.east.consumeFrom("orders", "billing", 300, func(string) time.Duration { return 0 })
+	require.Len(m.t, finished, 300)
+	return finished
+}
+
+// judge copies what is left, and compares both sides.
+func (m *mirrored) judge(faults int, finished []string, most int) {
+	t := m.t
+	t.Helper()
 	out, problems := m.g.must("finish", "--poll=300ms")
 	require.Contains(t, out, "nothing is left", problems)
 	out, _ = m.g.must("status", "-o=json")
 	var lags []struct{ Next, Lag uint64 }
 	require.NoError(t, json.Unmarshal([]byte(out), &lags))
 	require.Len(t, lags, 2)
-	m.verdict(faults, finished)
-	m.stateIsNotShared()
+	m.verdict(faults, finished, most)
 }
 
-// verdict compares both logs, and what the channel has left.
-func (m *mirrored) verdict(faults int, finished []string) {
+// verdict compares both logs, and what the channel has left. At most so many messages are there twice.
+func (m *mirrored) verdict(faults int, finished []string, most int) {
 	t := m.t
 	t.Helper()
 	var source, target [2][]string
@@ -251,7 +277,7 @@ func (m *mirrored) verdict(faults int, finished []string) {
 	}
 	require.Equal(t, source, target, "every message, in its order")
 	t.Logf("%d messages through %d faults, %d of them twice", m.published.Load(), faults, twice)
-	require.Zero(t, twice, "puts that were repeated are recognised")
+	require.LessOrEqual(t, twice, most, "puts that were repeated are recognised")
 
 	is := map[string]bool{}
 	for _, body := range finished {

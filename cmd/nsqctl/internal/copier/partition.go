@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 )
@@ -31,6 +32,7 @@ const (
 type Target struct {
 	Client *api.Client
 	Topic  string
+	ID     ident.TopicID     // of that topic: another one of the name takes no copies
 	Report func(line string) // receives each failed attempt of a put; nil: nobody
 }
 
@@ -125,7 +127,7 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 	}
 	for {
 		from := p.known()
-		page, err := Read(ctx, p.target.Client, p.target.Topic, int(p.source.Partition), fmt.Sprint(from), leader, scanPage)
+		page, err := Read(ctx, p.target.Client, p.target.Topic, p.target.ID, int(p.source.Partition), fmt.Sprint(from), leader, scanPage)
 		if err != nil {
 			return err
 		}
@@ -301,7 +303,7 @@ type appended struct {
 func (p *Partition) post(ctx context.Context, try int, body []byte, o msgstream.Origin) (v appended, err error) {
 	c := p.target.Client
 	address := c.Addresses[(int(p.source.Partition)+try)%len(c.Addresses)]
-	q := url.Values{"topic": {p.target.Topic}, "partition": {fmt.Sprint(p.source.Partition)}}
+	q := url.Values{"topic": {p.target.Topic}, "topic_id": {p.target.ID.String()}, "partition": {fmt.Sprint(p.source.Partition)}}
 	answer, err := c.Send(ctx, address, "/v1/topic/append", q, putHeader(o), body)
 	if err != nil {
 		return v, err
@@ -325,6 +327,9 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 		if err == nil {
 			break
 		}
+		if Refused(err) {
+			return err
+		}
 		p.target.Report(err.Error())
 		if !sleep.For(ctx, retryFirst) {
 			return ctx.Err()
@@ -339,12 +344,15 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 	return nil
 }
 
-// look reads the target's log to its end, and goes on until that succeeds or ctx ends.
+// look reads the target's log to its end, and goes on until that succeeds, the target refuses it, or ctx ends.
 func (p *Partition) look(ctx context.Context) error {
 	for {
 		err := p.scan(ctx, 0)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if Refused(err) {
+			return err
 		}
 		p.target.Report(err.Error())
 		if !sleep.For(ctx, retryFirst) {
@@ -376,6 +384,9 @@ func Refused(err error) bool {
 	status := api.Status(err)
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
+
+// Gone reports whether a request met a topic that does not exist, or another one of its name.
+func Gone(err error) bool { return api.Status(err) == http.StatusNotFound }
 
 // inDoubt reports whether a failed put may be stored: all but a connection that was never made and
 // an answer that says otherwise.

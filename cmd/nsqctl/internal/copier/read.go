@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
@@ -37,9 +38,9 @@ type peeked struct {
 }
 
 // Read reads a page of a partition, from a place as of `nsqctl peek`. It reads the replica of the
-// leader if that is named.
-func Read(ctx context.Context, c *api.Client, topic string, partition int, from, leader string, limit int) (Page, error) {
-	q := url.Values{"topic": {topic}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(limit)}}
+// leader if that is named. A topic of that name with another id is answered like one that does not exist (Gone).
+func Read(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from, leader string, limit int) (Page, error) {
+	q := url.Values{"topic": {topic}, "topic_id": {id.String()}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(limit)}}
 	if leader != "" {
 		q.Set("node", leader)
 	}
