@@ -8,7 +8,7 @@
 //
 //  1. A creation counts from its admission on, once: as one under way until the metadata shows it or done is
 //     called, afterwards as one of the metadata.
-//  2. What is there already is never refused.
+//  2. A topic or channel that exists already is never refused.
 //  3. Creations on several brokers at the same moment do not see each other: they alone may exceed a limit.
 //
 // # Locks and goroutines
