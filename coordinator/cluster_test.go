@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -60,7 +60,7 @@ type cluster struct {
 	net            *network    // between the brokers; nil = of sockets
 	mu             *sync.Mutex // of sessions
 
-	limits admin.Limits                                       // of topics, partitions and channels
+	limits quota.Limits                                       // of topics, partitions and channels
 	note   func(who edge.Requester, detail string, err error) // nil = nothing is noted
 
 	wrap func(name string, s meta.Store) meta.Store // the metadata as a broker sees it; nil = as it is

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -80,7 +81,7 @@ type Options struct {
 	TopicOptions      meta.TopicOptions // likewise: retention and limits
 	TopicDefaults     []TopicDefault    // by patterns of names; the first that matches counts
 	NoAutoCreate      bool
-	Limits            admin.Limits // of topics, partitions and channels
+	Limits            quota.Limits // of topics, partitions and channels
 	// NoteCreation records what a client's put or subscription created, or would have created
 	// (err); nil = it is not recorded.
 	NoteCreation func(who edge.Requester, detail string, err error)

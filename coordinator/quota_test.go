@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -37,7 +37,7 @@ func (n *noted) note(who edge.Requester, detail string, err error) {
 
 func (n *noted) all() []string { n.Lock(); defer n.Unlock(); return n.lines }
 
-func newQuotaCluster(t *testing.T, size int, l admin.Limits) (*cluster, *noted) {
+func newQuotaCluster(t *testing.T, size int, l quota.Limits) (*cluster, *noted) {
 	n := &noted{}
 	c := newClusterOf(t, cluster{size: size, level: meta.LevelQuotas, limits: l, note: n.note})
 	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelQuotas }, "the level does not rise")
@@ -46,7 +46,7 @@ func newQuotaCluster(t *testing.T, size int, l admin.Limits) (*cluster, *noted) 
 
 // TestQuotasOfTheCluster: creation by request, by put and by subscription.
 func TestQuotasOfTheCluster(t *testing.T) {
-	c, _ := newQuotaCluster(t, 1, admin.Limits{Topics: 3, Partitions: 10, Channels: 2})
+	c, _ := newQuotaCluster(t, 1, quota.Limits{Topics: 3, Partitions: 10, Channels: 2})
 	n1 := c.nodes["n1"]
 	create := func(topic string, partitions int) error {
 		return n1.Do(t.Context(), edge.CreateTopic{Topic: topic, Partitions: partitions})
@@ -85,7 +85,7 @@ func TestQuotasOfTheCluster(t *testing.T) {
 // TestQuotasOfManyAtOnce: as many topics and channels as are allowed are created, and no more,
 // however many are asked for in one moment.
 func TestQuotasOfManyAtOnce(t *testing.T) {
-	c, _ := newQuotaCluster(t, 1, admin.Limits{Topics: 20, Channels: 10})
+	c, _ := newQuotaCluster(t, 1, quota.Limits{Topics: 20, Channels: 10})
 	n1 := c.nodes["n1"]
 	count := func(n int, create func(i int) error) (made int) {
 		var mu sync.Mutex
@@ -115,7 +115,7 @@ func TestQuotasOfManyAtOnce(t *testing.T) {
 // TestQuotasOfAUser: they count what the user created, on all brokers, and are refused and
 // noted.
 func TestQuotasOfAUser(t *testing.T) {
-	c, n := newQuotaCluster(t, 3, admin.Limits{})
+	c, n := newQuotaCluster(t, 3, quota.Limits{})
 	shop := edge.Requester{User: "shop", Action: "PUB", Topics: 2, Partitions: 5, Channels: 1}
 	put := func(broker string, who edge.Requester, topic string) error {
 		return c.nodes[broker].Publisher().Admit(as(t, who), topic, 1)
@@ -160,7 +160,7 @@ func TestQuotasOfAUser(t *testing.T) {
 // TestATopicsPublishRate: it can be set and changed, bounds clients, and not what the broker
 // publishes itself.
 func TestATopicsPublishRate(t *testing.T) {
-	c, _ := newQuotaCluster(t, 1, admin.Limits{})
+	c, _ := newQuotaCluster(t, 1, quota.Limits{})
 	n1 := c.nodes["n1"]
 	set := func(messages, bytes int64) {
 		l := edge.TopicLimits{MaxPutRate: &messages, MaxPutBytesRate: &bytes}

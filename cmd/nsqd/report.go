@@ -7,7 +7,7 @@ import (
 	"reflect"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/httpapi/stats"
 	"github.com/lockstepmq/lockstep/internal/lookup"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/statsd"
@@ -49,7 +49,7 @@ func (p *process) statsdOptions() statsd.Options {
 
 // heap returns the figures of the process's memory with the names of stock nsqd.
 func heap() ([]statsd.Gauge, uint64) {
-	m := httpapi.ReadMemory()
+	m := stats.ReadMemory()
 	return []statsd.Gauge{
 		{Name: "heap_objects", Value: m.HeapObjects}, {Name: "heap_idle_bytes", Value: m.HeapIdleBytes},
 		{Name: "heap_in_use_bytes", Value: m.HeapInUseBytes}, {Name: "heap_released_bytes", Value: m.HeapReleasedBytes},

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/admin"
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -110,7 +110,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes,
 		},
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
-		Limits: admin.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
+		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
 		Hold: o.LeaderHold,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/admin/moves"
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/controller"
@@ -73,7 +75,7 @@ type Options struct {
 	Caller   calls.Caller
 	Gateway  Gateway
 	Defaults Defaults
-	Limits   Limits
+	Limits   quota.Limits
 	// Snapshot is the cluster as the controller sees it.
 	Snapshot func() controller.Snapshot
 	// Note records what a client's put or subscription created, or would have created (err);
@@ -87,7 +89,7 @@ type Options struct {
 type Admin struct {
 	Topics   *Topics
 	Channels *Channels
-	Moves    *Moves
+	Moves    *moves.Moves
 	Redriver *Redriver
 	Recovery *Recovery
 	Queues   *Queues
@@ -101,7 +103,7 @@ type Admin struct {
 func New(o Options) *Admin {
 	r := &records{store: o.Store, keys: o.Keys, catalog: o.Catalog}
 	l := &leaders{directory: o.Directory, caller: o.Caller, catalog: o.Catalog, slots: make(chan struct{}, askers)}
-	locks, q := txn.NewKeyedLock(), newQuotas(o.Limits, o.Catalog, o.Note)
+	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
 	a := &Admin{records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
 	a.Topics = &Topics{
@@ -109,7 +111,7 @@ func New(o Options) *Admin {
 		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
 	}
 	a.Channels.topics = a.Topics
-	a.Moves = &Moves{records: r, snapshot: o.Snapshot}
+	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, RequireLevel: r.requireLevel})
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
 	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
@@ -23,7 +24,7 @@ type Channels struct {
 	leaders *leaders
 	topics  *Topics
 	locks   *txn.KeyedLock
-	quotas  *quotas
+	quotas  *quota.Quotas
 	pending *pendingChannels
 	created *createdChannels
 }
@@ -125,18 +126,18 @@ func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 // ensureKey finds or writes the channel's key. One that is being deleted is deleted first,
 // whichever broker began that.
 func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
-	done, first, err := c.quotas.channel(ctx, topic, channel)
+	done, first, err := c.quotas.Channel(ctx, topic, channel)
 	if err != nil {
 		return meta.TopicState{}, state, err
 	}
 	defer done()
-	state.Owner = c.quotas.owner(edge.RequesterOf(ctx))
+	state.Owner = c.quotas.Owner(edge.RequesterOf(ctx))
 	defer c.pending.add(topic, channel, state)()
 	for {
 		t, known, ok, err := c.known(topic, channel)
 		if err != nil || ok && !known.Deleting {
 			if first && err == nil {
-				c.quotas.created(ctx, "created channel "+topic+"/"+channel)
+				c.quotas.Created(ctx, "created channel "+topic+"/"+channel)
 			}
 			return t, known, err
 		}

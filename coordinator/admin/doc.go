@@ -10,11 +10,11 @@
 //	Admin      Do: one operation after the other, by type
 //	Topics     create, delete, limits, replication
 //	Channels   create, delete, pause, order, seek, policy; deferred messages
-//	Moves      move, balance, decommission
+//	moves      move, balance, decommission, drain, and their plans (a package)
 //	Redriver   moves dead letters back
 //	Recovery   goes on without the in-sync set
 //	Queues     the other end: operations on the channels of partitions led here
-//	quotas     refuses creations beyond the limits of the cluster, a topic or a user
+//	quota      refuses creations beyond the limits of the cluster, a topic or a user (a package)
 //	records    compare-and-swap changes of single keys
 //	leaders    asks the leaders of partitions
 //

@@ -60,7 +60,7 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 			"let its consumers finish everything while nothing is published, and say reorder=true", edge.ErrInvalid, op.Topic)
 	}
 	if state.Growing == 0 {
-		if err := t.quotas.partitions(ctx, state.Owner, op.Partitions-state.Partitions); err != nil {
+		if err := t.quotas.Partitions(ctx, state.Owner, op.Partitions-state.Partitions); err != nil {
 			return err
 		}
 		if state, err = t.beginGrowth(ctx, op, state); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
@@ -22,7 +23,7 @@ import (
 type Queues struct {
 	engine  *engine.Engine
 	records *records
-	quotas  *quotas
+	quotas  *quota.Quotas
 	locks   *txn.KeyedLock
 }
 
@@ -188,7 +189,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 				return err
 			}
 		}
-	} else if err := q.quotas.ephemeral(p.Queue().Channels(), op.Channel); err != nil {
+	} else if err := q.quotas.Ephemeral(p.Queue().Channels(), op.Channel); err != nil {
 		return err
 	}
 	o, err := channelOptions(p, op)

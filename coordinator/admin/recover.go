@@ -20,6 +20,9 @@ import (
 // recoverWait bounds the question to all brokers about their replicas.
 const recoverWait = 2 * time.Second
 
+// recoverCalls is how many brokers are asked at once.
+const recoverCalls = 16
+
 // Recovery recovers partitions whose in-sync set is lost (edge.Recovery).
 type Recovery struct {
 	*records
@@ -85,7 +88,7 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 		}
 	}
 	answers := make([]*calls.DigestReply, len(nodes))
-	tasks.Each(len(nodes), transactions, func(i int) {
+	tasks.Each(len(nodes), recoverCalls, func(i int) {
 		beyond := calls.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
 		if d, err := calls.Digest.Ask(ctx, r.caller, nodes[i], beyond); err == nil {
 			answers[i] = &d

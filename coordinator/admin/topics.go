@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
@@ -35,7 +36,7 @@ type Topics struct {
 	up       func(ident.Node) bool
 	defaults Defaults
 	channels *Channels
-	quotas   *quotas
+	quotas   *quota.Quotas
 	locks    *txn.KeyedLock // by name, while a topic is created
 	slots    chan struct{}  // a place for each topic that is being made
 	group    *tasks.Group
@@ -218,12 +219,12 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 	if state, ok := t.catalog.Topic(s.name); ok {
 		return state, nil // made while this waited: no broker is asked again
 	}
-	done, err := t.quotas.topic(ctx, s.name, s.partitions)
+	done, err := t.quotas.Topic(ctx, s.name, s.partitions)
 	if err != nil {
 		return meta.TopicState{}, err
 	}
 	defer done()
-	s.owner = t.quotas.owner(edge.RequesterOf(ctx))
+	s.owner = t.quotas.Owner(edge.RequesterOf(ctx))
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}
@@ -241,7 +242,7 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(s.name); return ok })
 		}
 		if err == nil {
-			t.quotas.created(ctx, "created topic "+s.name)
+			t.quotas.Created(ctx, "created topic "+s.name)
 			t.createKnown(ctx, s.name, known)
 		}
 		if errors.Is(err, edge.ErrInvalid) {

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi/mpub"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -124,7 +125,7 @@ func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special b
 		switch {
 		case int64(len(m.Body)) > a.opts.MaxMsgSize:
 			return nil, false, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
-		case draft.Size()+len(m.Header)+len(m.Body) > maxDraft:
+		case draft.Size()+len(m.Header)+len(m.Body) > mpub.MaxDraft:
 			return nil, false, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 		}
 		message := queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}

@@ -8,22 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi/consumed"
 	"github.com/lockstepmq/lockstep/internal/httpsub"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
@@ -34,13 +30,6 @@ const (
 	// maxReceipts bounds the receipts of one request, and their bytes.
 	maxReceipts     = 10_000
 	maxReceiptBytes = 1 << 20
-)
-
-// The media types of the answers to POST /v1/consume.
-const (
-	typeJSON   = "application/json"
-	typeMixed  = "multipart/mixed"
-	typeEvents = "text/event-stream"
 )
 
 // consumersOnly adds the endpoints of clients that consume by HTTP requests.
@@ -70,7 +59,7 @@ func (a *api) consume(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	if c.mediaType == typeEvents {
+	if c.mediaType == consumed.Events {
 		a.stream(w, r, c)
 		return
 	}
@@ -89,11 +78,11 @@ func (a *api) consume(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-NSQ-Content-Type", "nsq; version=1.0")
 	h.Set("Cache-Control", "no-store")
 	out := bufio.NewWriterSize(w, 16<<10)
-	if c.mediaType == typeMixed {
-		err = writeParts(h, out, b)
+	if c.mediaType == consumed.Mixed {
+		err = consumed.WriteParts(h, out, b)
 	} else {
-		h.Set("Content-Type", typeJSON+"; charset=utf-8")
-		err = writeList(out, b, c.base64)
+		h.Set("Content-Type", consumed.JSON+"; charset=utf-8")
+		err = consumed.WriteList(out, b, c.base64)
 	}
 	b.Close(errors.Join(err, out.Flush(), r.Context().Err()) == nil)
 }
@@ -105,7 +94,10 @@ func (a *api) readConsumption(r *http.Request) (c consumption, err error) {
 		err = emptyBody(r)
 	}
 	if err == nil {
-		c.mediaType, err = accepted(r)
+		var ok bool
+		if c.mediaType, ok = consumed.Accepted(r.Header); !ok {
+			err = fail(http.StatusNotAcceptable, "NOT_ACCEPTABLE")
+		}
 	}
 	if err != nil {
 		return c, err
@@ -128,7 +120,7 @@ func (a *api) readConsumption(r *http.Request) (c consumption, err error) {
 	default:
 		v.fail("encoding must be base64, or missing")
 	}
-	if c.mediaType == typeEvents && (v.Has("max") || v.Has("wait")) {
+	if c.mediaType == consumed.Events && (v.Has("max") || v.Has("wait")) {
 		v.fail("a stream has neither max nor wait, but max_in_flight")
 	}
 	a.describe(r, &c)
@@ -161,25 +153,6 @@ func emptyBody(r *http.Request) error {
 		return fail(http.StatusBadRequest, "BODY_NOT_EMPTY")
 	}
 	return nil
-}
-
-// accepted chooses the media type of the answer: the first one of Accept that there is, without a look at weights.
-func accepted(r *http.Request) (string, error) {
-	header := strings.Join(r.Header.Values("Accept"), ",")
-	if header == "" {
-		return typeJSON, nil
-	}
-	for kind := range strings.SplitSeq(header, ",") {
-		switch kind, _, _ := mime.ParseMediaType(kind); kind {
-		case "*/*", "application/*", typeJSON:
-			return typeJSON, nil
-		case typeMixed, "multipart/*":
-			return typeMixed, nil
-		case typeEvents:
-			return typeEvents, nil
-		}
-	}
-	return "", fail(http.StatusNotAcceptable, "NOT_ACCEPTABLE")
 }
 
 // reader reads arguments and keeps the first error.
@@ -249,132 +222,6 @@ func (a *api) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) 
 	a.refuse(w, r, err)
 }
 
-// received is a message in an answer. Body is set if it is text, else Bytes (base64 in JSON).
-type received struct {
-	ID        string          `json:"id"`
-	Receipt   string          `json:"receipt"`
-	Attempts  uint16          `json:"attempts"`
-	Time      int64           `json:"timestamp"`
-	Partition uint16          `json:"partition"`
-	Sequence  ident.Sequence  `json:"sequence"`
-	Header    json.RawMessage `json:"header,omitempty"`
-	Body      *string         `json:"body,omitempty"`
-	Bytes     []byte          `json:"body_base64,omitempty"`
-}
-
-func view(b *httpsub.Batch, i int, base64 bool) received {
-	d := &b.Deliveries[i]
-	m := received{
-		ID: string(d.ID[:]), Receipt: b.Receipt(i).String(), Attempts: d.Message.Attempts, Time: d.Message.Time,
-		Partition: d.Partition.Number, Sequence: d.Message.Seq,
-	}
-	if len(d.Message.Header) > 0 && json.Valid(d.Message.Header) {
-		m.Header = d.Message.Header
-	}
-	if !base64 && utf8.Valid(d.Message.Body) {
-		text := string(d.Message.Body)
-		m.Body = &text
-	} else {
-		m.Bytes = d.Message.Body
-	}
-	return m
-}
-
-// refusal is a receipt that was refused.
-type refusal struct {
-	Receipt string `json:"receipt,omitempty"`
-	ID      string `json:"id,omitempty"` // of a late refusal, with its verb
-	Verb    string `json:"verb,omitempty"`
-	Message string `json:"message"`
-}
-
-func lateRefusals(list []edge.Refusal) (out []refusal) {
-	verbs := map[string]edge.Verb{"FIN": edge.VerbFinish, "REQ": edge.VerbRequeue, "TOUCH": edge.VerbTouch}
-	for _, r := range list {
-		out = append(out, refusal{ID: string(r.ID[:]), Verb: string(verbs[r.Verb]), Message: r.Err.Error()})
-	}
-	return out
-}
-
-// writeList writes one JSON object, with a line for each message.
-func writeList(w io.Writer, b *httpsub.Batch, base64 bool) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	if _, err := io.WriteString(w, `{"messages":[`); err != nil {
-		return err
-	}
-	separator := "\n"
-	for i := range b.Deliveries {
-		if _, err := io.WriteString(w, separator); err != nil {
-			return err
-		}
-		if err := e.Encode(view(b, i, base64)); err != nil {
-			return err
-		}
-		separator = ","
-	}
-	if _, err := io.WriteString(w, `]`); err != nil {
-		return err
-	}
-	if len(b.Refused) > 0 {
-		if _, err := io.WriteString(w, `,"refused":`); err != nil {
-			return err
-		}
-		if err := e.Encode(lateRefusals(b.Refused)); err != nil {
-			return err
-		}
-	}
-	_, err := io.WriteString(w, "}\n")
-	return err
-}
-
-// writeParts writes one part for each message, with its body as it is.
-func writeParts(h http.Header, w io.Writer, b *httpsub.Batch) error {
-	parts := multipart.NewWriter(w)
-	h.Set("Content-Type", typeMixed+"; boundary="+parts.Boundary())
-	for i := range b.Deliveries {
-		d := &b.Deliveries[i]
-		head := textproto.MIMEHeader{
-			"Content-Type":     {"application/octet-stream"},
-			"X-Nsq-Message-Id": {string(d.ID[:])},
-			"X-Nsq-Receipt":    {b.Receipt(i).String()},
-			"X-Nsq-Attempts":   {strconv.Itoa(int(d.Message.Attempts))},
-			"X-Nsq-Timestamp":  {strconv.FormatInt(d.Message.Time, 10)},
-			"X-Nsq-Partition":  {strconv.Itoa(int(d.Partition.Number))},
-			"X-Nsq-Sequence":   {strconv.FormatUint(uint64(d.Message.Seq), 10)},
-		}
-		if text := oneLine(d.Message.Header); text != "" {
-			head["X-Nsq-Headers"] = []string{text}
-		}
-		part, err := parts.CreatePart(head)
-		if err != nil {
-			return err
-		}
-		if _, err := part.Write(d.Message.Body); err != nil {
-			return err
-		}
-	}
-	if len(b.Refused) > 0 {
-		part, err := parts.CreatePart(textproto.MIMEHeader{"Content-Type": {typeJSON}, "X-Nsq-Refused": {strconv.Itoa(len(b.Refused))}})
-		if err != nil {
-			return err
-		}
-		if err := json.NewEncoder(part).Encode(lateRefusals(b.Refused)); err != nil {
-			return err
-		}
-	}
-	return parts.Close()
-}
-
-// oneLine returns JSON without line breaks; "" if it is none.
-func oneLine(header []byte) string {
-	var line bytes.Buffer
-	if json.Compact(&line, header) != nil {
-		return ""
-	}
-	return line.String()
-}
-
 // stream answers with server-sent events until the client leaves.
 func (a *api) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 	conn := http.NewResponseController(w)
@@ -385,7 +232,7 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 			begun = true
 			h := w.Header()
 			h.Set("X-NSQ-Content-Type", "nsq; version=1.0")
-			h.Set("Content-Type", typeEvents)
+			h.Set("Content-Type", consumed.Events)
 			h.Set("Cache-Control", "no-store")
 			h.Set("X-Accel-Buffering", "no") // of a reverse proxy
 			w.WriteHeader(http.StatusOK)
@@ -396,7 +243,7 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 			return err
 		}
 		begin()
-		if err := writeEvents(out, b, c.base64); err != nil {
+		if err := consumed.WriteEvents(out, b, c.base64); err != nil {
 			return err
 		}
 		return errors.Join(out.Flush(), conn.Flush())
@@ -406,42 +253,9 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 		return
 	}
 	if r.Context().Err() == nil { // the client learns the reason of the end
-		text, _ := json.Marshal(map[string]string{"message": err.Error()}) // a string
-		_, _ = fmt.Fprintf(out, "event: end\ndata: %s\n\n", text)          // the client may have left
+		_ = consumed.WriteEnd(out, err.Error()) // the client may have left
 		_ = out.Flush()
 	}
-}
-
-// writeEvents writes an event for each message; nil is a comment.
-func writeEvents(w io.Writer, b *httpsub.Batch, base64 bool) error {
-	if b == nil {
-		_, err := io.WriteString(w, ": alive\n\n")
-		return err
-	}
-	for i := range b.Deliveries {
-		m := view(b, i, base64)
-		if err := writeEvent(w, "message", m.ID, m); err != nil {
-			return err
-		}
-	}
-	for _, late := range lateRefusals(b.Refused) {
-		if err := writeEvent(w, "refused", "", late); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeEvent(w io.Writer, event, id string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if id != "" {
-		id = "id: " + id + "\n"
-	}
-	_, err = fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", event, id, data)
-	return err
 }
 
 // settle: POST /v1/finish?topic=&channel=&receipt=, and likewise requeue (with ?delay=) and touch. ?receipt= may be
@@ -474,13 +288,13 @@ func (a *api) settle(verb edge.Verb, reply func(done int) any) http.HandlerFunc 
 // answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does not
 // help, 503 if it may.
 func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []string, errs []error) {
-	var refused []refusal
+	var refused []consumed.Refusal
 	status := http.StatusOK
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
-		refused = append(refused, refusal{Receipt: texts[i], Message: err.Error()})
+		refused = append(refused, consumed.Refusal{Receipt: texts[i], Message: err.Error()})
 		if errors.Is(err, edge.ErrNotInFlight) || errors.Is(err, edge.ErrNotOwner) || errors.Is(err, edge.ErrTopicNotFound) || errors.Is(err, edge.ErrChannelNotFound) {
 			status = max(status, http.StatusConflict)
 		} else {

@@ -1,10 +1,7 @@
 package httpapi
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/httpapi/mpub"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/outcome"
@@ -120,20 +118,32 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := multi{api: a, identity: identity, in: bufio.NewReader(r.Body), deliverAt: deliverAt, header: header, draft: queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))}
+	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
+	o := mpub.Options{MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.opts.MaxBodySize, DeliverAt: deliverAt, Header: header, Identity: identity}
 	if values.Has("binary") && flag(values, "binary", true) {
-		err = m.binary()
+		err = mpub.Binary(r.Body, draft, o)
 	} else {
-		err = m.lines()
+		err = mpub.Lines(r.Body, draft, o)
 	}
 	a.b.Bodies.Release(reserved)
 	if err != nil {
-		return nil, err
+		return nil, bodyFailure(err)
 	}
-	if m.draft.Count() == 0 {
+	if draft.Count() == 0 {
 		return "OK", nil
 	}
-	return a.put(r, topic, keyOf(values), m.draft)
+	return a.put(r, topic, keyOf(values), draft)
+}
+
+// bodyFailure is the answer to a body that cannot be read.
+func bodyFailure(err error) error {
+	switch err {
+	case mpub.ErrBodyTooBig, mpub.ErrMsgTooBig, mpub.ErrBadBody, mpub.ErrBadMessage:
+		return fail(http.StatusRequestEntityTooLarge, err.Error())
+	case mpub.ErrRead:
+		return fail(http.StatusInternalServerError, err.Error())
+	}
+	return err
 }
 
 // putTopic reads and checks the topic of a put.
@@ -238,123 +248,4 @@ func putFailure(err error) error {
 		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
 	}
 	return failureOf(row, err)
-}
-
-// multi decodes the body of /mpub.
-type multi struct {
-	api       *api
-	in        *bufio.Reader
-	deliverAt int64
-	header    []byte         // of every message
-	identity  queue.Identity // of the put; 0: none
-	draft     *queue.DraftBuilder
-	read      int64
-	scratch   []byte // of the current line
-}
-
-// lines reads one message per line; empty lines are skipped.
-func (m *multi) lines() error {
-	for {
-		line, err := m.line()
-		if err != nil && err != io.EOF {
-			return err
-		}
-		if len(line) > 0 {
-			if addErr := m.add(line); addErr != nil {
-				return addErr
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-	}
-}
-
-// line reads one line without its newline. It stops at the first limit, so that an endless
-// line uses no more memory.
-func (m *multi) line() ([]byte, error) {
-	line := m.scratch[:0]
-	for {
-		part, err := m.in.ReadSlice('\n')
-		line = append(line, part...)
-		m.read += int64(len(part))
-		if m.read > m.api.opts.MaxBodySize {
-			return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
-		}
-		m.scratch = line
-		switch {
-		case err == nil:
-			return line[:len(line)-1], nil
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case errors.Is(err, io.EOF):
-			return line, io.EOF
-		}
-		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
-	}
-}
-
-// maxDraft leaves room for the overhead of one message.
-const maxDraft = queue.MaxBatchBytes - 64
-
-func (m *multi) add(body []byte) error {
-	if int64(len(body)) > m.api.opts.MaxMsgSize {
-		return fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
-	}
-	if m.draft.Size()+len(m.header)+len(body) > maxDraft {
-		return fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
-	}
-	x := queue.Message{Header: m.header, Body: body, DeliverAt: m.deliverAt}
-	if m.identity != (queue.Identity{}) {
-		x.Identity = m.identity.Part(m.draft.Count())
-	}
-	return m.draft.AddMessage(x)
-}
-
-// binary reads a count, then length-prefixed messages.
-func (m *multi) binary() error {
-	count, err := m.size()
-	if err != nil || count <= 0 || int64(count) > (m.api.opts.MaxBodySize-4)/5 {
-		return fail(http.StatusRequestEntityTooLarge, "BAD_BODY")
-	}
-	for range count {
-		size, err := m.size()
-		if err != nil || size <= 0 || int64(size) > m.api.opts.MaxMsgSize {
-			return fail(http.StatusRequestEntityTooLarge, "BAD_MESSAGE")
-		}
-		if m.read += int64(size); m.read > m.api.opts.MaxBodySize || m.draft.Size()+int(size) > maxDraft {
-			return fail(http.StatusRequestEntityTooLarge, "BAD_BODY")
-		}
-		if err := m.message(int(size)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// message reads one message. Without a deadline and a header it reads directly into the
-// batch.
-func (m *multi) message(size int) error {
-	if m.deliverAt == 0 && m.header == nil { // an id is in the header
-		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
-	}
-	body := make([]byte, size)
-	if err := badMessage(io.ReadFull(m.in, body)); err != nil {
-		return err
-	}
-	return m.add(body)
-}
-
-func badMessage(_ int, err error) error {
-	if err != nil {
-		return fail(http.StatusRequestEntityTooLarge, "BAD_MESSAGE")
-	}
-	return nil
-}
-
-func (m *multi) size() (int32, error) {
-	var b [4]byte
-	m.read += 4
-	_, err := io.ReadFull(m.in, b[:])
-	return int32(binary.BigEndian.Uint32(b[:])), err
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/httpapi/consumed"
+	"github.com/lockstepmq/lockstep/internal/httpapi/stats"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
@@ -165,6 +167,10 @@ type (
 	redrivenReply struct {
 		Redriven int `json:"redriven"`
 	}
+
+	statsReply stats.Reply
+	received   consumed.Received
+	refusal    consumed.Refusal
 
 	messagesReply struct {
 		Messages []received `json:"messages"`

@@ -1,4 +1,4 @@
-package admin
+package quota
 
 import (
 	"context"
@@ -18,11 +18,11 @@ type Limits struct {
 	Channels int
 }
 
-// quotas refuses creations beyond the limits of the cluster and the quota of the requester's
+// Quotas refuses creations beyond the limits of the cluster and the quota of the requester's
 // user. It counts the watched metadata and the creations that are under way on this broker.
 // Creations on several brokers at the same moment do not see each other: the limits may be
 // exceeded by those.
-type quotas struct {
+type Quotas struct {
 	limits  Limits
 	catalog *catalog.Catalog
 	note    func(who edge.Requester, detail string, err error)
@@ -47,18 +47,19 @@ type pendingOwner struct {
 	callers int
 }
 
-func newQuotas(l Limits, c *catalog.Catalog, note func(edge.Requester, string, error)) *quotas {
+// New makes the quotas of a broker. note records what a client creates, or is refused (err); nil: it is not recorded.
+func New(l Limits, c *catalog.Catalog, note func(edge.Requester, string, error)) *Quotas {
 	if note == nil {
 		note = func(edge.Requester, string, error) {}
 	}
-	q := &quotas{limits: l, catalog: c, note: note}
+	q := &Quotas{limits: l, catalog: c, note: note}
 	q.mu.topics, q.mu.channels = map[string]pendingTopic{}, map[pendingKey]pendingOwner{}
 	return q
 }
 
-// owner is the user to whom something new is counted; none while older brokers would lose
+// Owner is the user to whom something new is counted; none while older brokers would lose
 // it.
-func (q *quotas) owner(who edge.Requester) string {
+func (q *Quotas) Owner(who edge.Requester) string {
 	if q.catalog.Cluster().Level < meta.LevelQuotas {
 		return ""
 	}
@@ -73,9 +74,9 @@ func over(there, n, limit int, of, whose string) error {
 	return fmt.Errorf("%w: %s has %d of %d %s", edge.ErrQuota, whose, there, limit, of)
 }
 
-// topic admits a new topic until done is called, or gives the quota that refuses it. One
+// Topic admits a new topic until done is called, or gives the quota that refuses it. One
 // caller at a time creates a topic of a name (Topics.locks).
-func (q *quotas) topic(ctx context.Context, name string, partitions int) (done func(), err error) {
+func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := edge.RequesterOf(ctx)
 	if err := q.addTopic(who, name, partitions); err != nil {
 		q.refused(who, "create topic "+name, err)
@@ -89,7 +90,7 @@ func (q *quotas) topic(ctx context.Context, name string, partitions int) (done f
 }
 
 // addTopic counts a new topic, unless a quota refuses it.
-func (q *quotas) addTopic(who edge.Requester, name string, partitions int) error {
+func (q *Quotas) addTopic(who edge.Requester, name string, partitions int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, own := q.catalog.Usage(who.User, q.pendingLocked)
@@ -114,9 +115,9 @@ func (q *quotas) addTopic(who edge.Requester, name string, partitions int) error
 	return nil
 }
 
-// partitions admits n more partitions of a topic with this owner, or gives the quota that
+// Partitions admits n more partitions of a topic with this owner, or gives the quota that
 // refuses them.
-func (q *quotas) partitions(ctx context.Context, owner string, n int) error {
+func (q *Quotas) Partitions(ctx context.Context, owner string, n int) error {
 	who := edge.RequesterOf(ctx)
 	q.mu.Lock()
 	all, own := q.catalog.Usage(who.User, q.pendingLocked)
@@ -128,9 +129,9 @@ func (q *quotas) partitions(ctx context.Context, owner string, n int) error {
 	return err
 }
 
-// channel admits a durable channel until done is called, or gives the quota that refuses it.
+// Channel admits a durable channel until done is called, or gives the quota that refuses it.
 // first: no other caller here creates it. A channel that is there is admitted always.
-func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(), first bool, err error) {
+func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(), first bool, err error) {
 	t, ok := q.catalog.Topic(topic)
 	if !ok {
 		return func() {}, false, nil // the caller finds that out
@@ -147,7 +148,7 @@ func (q *quotas) channel(ctx context.Context, topic, channel string) (done func(
 }
 
 // addChannel counts a new channel, unless a quota refuses it.
-func (q *quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState) (first bool, err error) {
+func (q *Quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, shared := q.mu.channels[key]
@@ -162,7 +163,7 @@ func (q *quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicStat
 	return !shared, nil
 }
 
-func (q *quotas) doneChannel(key pendingKey) {
+func (q *Quotas) doneChannel(key pendingKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.mu.channels[key]
@@ -175,7 +176,7 @@ func (q *quotas) doneChannel(key pendingKey) {
 
 // pendingLocked reports whether a topic, or a channel of it, is counted as being created here. It
 // leaves that only when the metadata shows it, so each is counted once.
-func (q *quotas) pendingLocked(topic, channel string) bool {
+func (q *Quotas) pendingLocked(topic, channel string) bool {
 	if channel == "" {
 		_, pending := q.mu.topics[topic]
 		return pending
@@ -185,7 +186,7 @@ func (q *quotas) pendingLocked(topic, channel string) bool {
 }
 
 // roomLocked is the quota that refuses one channel more of a topic.
-func (q *quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState) error {
+func (q *Quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState) error {
 	of, own := 0, 0
 	for channel := range q.catalog.Channels(t.ID) {
 		if !q.pendingLocked(topic, channel) {
@@ -210,8 +211,8 @@ func (q *quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState)
 	return over(own, 1, who.Channels, "channels", "user "+who.User)
 }
 
-// ephemeral admits an ephemeral channel beside those that a partition has.
-func (q *quotas) ephemeral(channels []string, channel string) error {
+// Ephemeral admits an ephemeral channel beside those that a partition has.
+func (q *Quotas) Ephemeral(channels []string, channel string) error {
 	n := 0
 	for _, name := range channels {
 		if name == channel {
@@ -225,14 +226,14 @@ func (q *quotas) ephemeral(channels []string, channel string) error {
 }
 
 // refused records a refusal, unless the request is audited as such.
-func (q *quotas) refused(who edge.Requester, what string, err error) {
+func (q *Quotas) refused(who edge.Requester, what string, err error) {
 	if who.Identity != "" && !who.Audited {
 		q.note(who, what, err)
 	}
 }
 
-// created records that a put or a subscription created something.
-func (q *quotas) created(ctx context.Context, what string) {
+// Created records that a put or a subscription created something.
+func (q *Quotas) Created(ctx context.Context, what string) {
 	if who := edge.RequesterOf(ctx); who.Identity != "" && !who.Audited {
 		q.note(who, what, nil)
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package stats
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// statsText is GET /stats as text. Its lines are those of a stock nsqd, for scripts that parse
+// Text is GET /stats as text. Its lines are those of a stock nsqd, for scripts that parse
 // them.
-func (a *api) statsText(s statsReply) string {
+func (s *Reply) Text() string {
 	w := &strings.Builder{}
 	fmt.Fprintf(w, "nsqd v%s (built w/%s)\n", s.Version, runtime.Version())
-	fmt.Fprintf(w, "start_time %s\n", a.opts.StartTime.Format(time.RFC3339))
-	fmt.Fprintf(w, "uptime %s\n", time.Since(a.opts.StartTime).Round(time.Second))
+	fmt.Fprintf(w, "start_time %s\n", s.Began.Format(time.RFC3339))
+	fmt.Fprintf(w, "uptime %s\n", time.Since(s.Began).Round(time.Second))
 	fmt.Fprintf(w, "\nHealth: %s\n", s.Health)
 	if s.Memory != nil {
 		writeMemory(w, s.Memory)

@@ -1,4 +1,4 @@
-package admin
+package moves
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) 
 	if err := op.Validate(); err != nil {
 		return edge.Plan{}, err
 	}
-	now := m.snapshot()
+	now := m.o.Snapshot()
 	then, err := m.wished(ctx, now, op)
 	if err != nil {
 		return edge.Plan{}, err

@@ -1,4 +1,4 @@
-package admin
+package moves
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/controller"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/placement"
@@ -24,9 +25,25 @@ const transactions = 16
 // Moves says where replicas are to lie. The controller brings each partition there, one
 // step at a time.
 type Moves struct {
-	*records
-	snapshot func() controller.Snapshot // the cluster as the controller sees it
+	o       Options
+	store   meta.Store
+	keys    meta.Keys
+	catalog *catalog.Catalog
 }
+
+// Options are all required.
+type Options struct {
+	Store   meta.Store
+	Keys    meta.Keys
+	Catalog *catalog.Catalog
+	// Snapshot is the cluster as the controller sees it.
+	Snapshot func() controller.Snapshot
+	// RequireLevel refuses a setting that brokers of older builds would ignore.
+	RequireLevel func(what string, level int) error
+}
+
+// New makes the Moves of a broker.
+func New(o Options) *Moves { return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog} }
 
 // Move asks for a replica of one partition on another broker than now, in the same place:
 // it returns when that is written, and the controller adds, waits until it is in sync,
@@ -193,7 +210,7 @@ func (m *Moves) Drain(ctx context.Context, op edge.Drain) error {
 	if op.Cancel {
 		return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = "" }, nil)
 	}
-	if err := m.requireLevel("a drained broker", meta.LevelDrain); err != nil {
+	if err := m.o.RequireLevel("a drained broker", meta.LevelDrain); err != nil {
 		return err
 	}
 	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain }, m.otherLeader)

@@ -1,0 +1,61 @@
+package stats
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// TestListsAreThoseOfNSQ: [] and null stand where NSQ's tools expect them.
+func TestListsAreThoseOfNSQ(t *testing.T) {
+	text := func(v any) string {
+		b, err := json.Marshal(v)
+		require.NoError(t, err)
+		return string(b)
+	}
+	require.Equal(t, "[]", text(Normal(nil, true, false)))
+	require.Equal(t, "null", text(Normal(nil, true, true)), "the requested topic does not exist")
+	topics := func() []edge.TopicStats {
+		return []edge.TopicStats{{TopicName: "t"}, {Channels: []edge.ChannelStats{{}}}}
+	}
+	with := Normal(topics(), true, false)
+	require.Equal(t, "[]", text(with[0].Channels))
+	require.Equal(t, "[]", text(with[1].Channels[0].Clients))
+	require.Equal(t, "null", text(Normal(topics(), false, false)[1].Channels[0].Clients), "they were not requested")
+}
+
+// TestCountsOfOtherTopicsAreLeftOut: if the request names one.
+func TestCountsOfOtherTopicsAreLeftOut(t *testing.T) {
+	producers := func() []edge.ClientStats {
+		return []edge.ClientStats{{PubCounts: []edge.PubCount{{Topic: "a", Count: 1}}}, {PubCounts: []edge.PubCount{{Topic: "b", Count: 1}}}}
+	}
+	p := producers()
+	CountsOf("a", p)
+	require.NotNil(t, p[0].PubCounts)
+	require.Nil(t, p[1].PubCounts)
+	p = producers()
+	CountsOf("", p)
+	require.NotNil(t, p[1].PubCounts)
+}
+
+// TestTextOfAnEmptyBroker: the lines that scripts look for.
+func TestTextOfAnEmptyBroker(t *testing.T) {
+	s := Reply{Version: "1.3.0", Health: "OK", Began: time.Now()}
+	for _, line := range []string{"nsqd v1.3.0 (built w/go", "\nHealth: OK\n", "\nTopics: None\n", "\nProducers: None\n", "uptime 0s\n"} {
+		require.Contains(t, s.Text(), line)
+	}
+	require.NotContains(t, s.Text(), "Memory")
+	m := ReadMemory()
+	s.Memory = &m
+	require.Contains(t, s.Text(), "heap_in_use_bytes")
+}
+
+func TestDurationsHaveASuitableUnit(t *testing.T) {
+	for v, want := range map[float64]string{1: "1.0ns", 1500: "1.5us", 2.5e6: "2.5ms", 3e9: "3.0s"} {
+		require.Equal(t, want, nanoseconds(v))
+	}
+}
