@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests that call t.Parallel wait for most of their time, so that more of them run at
+// once than there are processors; the flag -parallel prevails.
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6")
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait of these tests; nothing here takes as long.
 const patience = 20 * time.Second

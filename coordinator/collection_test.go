@@ -16,6 +16,7 @@ import (
 // TestTombstonesOfDeletedTopicsGo: without collection each deleted topic would leave a tombstone
 // for ever. While a broker is away the tombstones stay: they allow it to trash its replicas.
 func TestTombstonesOfDeletedTopicsGo(t *testing.T) {
+	t.Parallel()
 	var looks atomic.Int32 // of controllers
 	get := func(_ context.Context, key string) error {
 		if strings.HasSuffix(key, "/controller") {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -28,161 +29,169 @@ func (c *cluster) knowPolicy(topic, channel string, want edge.ChannelPolicy) {
 
 func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.create", "orders", "audit", nil)
-	c.do("n2", "channel.policy", "orders", "billing", map[string]string{
-		"max_attempts": "3", "dead_letter_topic": "dead", "retry_backoff": "1ms",
-	})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2})
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.create", "orders", "audit", nil)
+		c.do("n2", "channel.policy", "orders", "billing", map[string]string{
+			"max_attempts": "3", "dead_letter_topic": "dead", "retry_backoff": "1ms",
+		})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2})
 
-	id := c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("poison"), Header: []byte(`{"a":"b"}`)})
-	require.NoError(t, c.put("n1", "orders", "good"))
-	s := c.subscribe("n2", "orders", "billing", 10)
-	for failures := 0; failures < 3; {
-		if d := s.next(); string(d.Message.Body) == "poison" {
-			failures++
-			require.NoError(t, s.sub.Requeue(d.ID, 0))
-		} else {
-			s.finish(d)
+		id := c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("poison"), Header: []byte(`{"a":"b"}`)})
+		require.NoError(t, c.put("n1", "orders", "good"))
+		s := c.subscribe("n2", "orders", "billing", 10)
+		for failures := 0; failures < 3; {
+			if d := s.next(); string(d.Message.Body) == "poison" {
+				failures++
+				require.NoError(t, s.sub.Requeue(d.ID, 0))
+			} else {
+				s.finish(d)
+			}
 		}
-	}
-	c.counts("orders", "billing", 0, 0, 0)
-	c.counts("dead", "redrive", 1, 0, 0)
+		c.counts("orders", "billing", 0, 0, 0)
+		c.counts("dead", "redrive", 1, 0, 0)
 
-	look := c.subscribe("n3", "dead", "redrive", 1)
-	d := look.next()
-	var h map[string]any
-	require.NoError(t, json.Unmarshal(d.Message.Header, &h))
-	require.Equal(t, "poison", string(d.Message.Body))
-	require.Equal(t, "orders", h["##original_topic"])
-	require.Equal(t, "billing", h["##original_channel"])
-	require.Equal(t, string(id[:]), h["##original_id"])
-	require.EqualValues(t, 3, h["##attempts"])
-	require.NotZero(t, h["##original_time"])
-	require.Equal(t, map[string]any{"a": "b"}, h["##original_header"])
-	look.sub.Close(true)
+		look := c.subscribe("n3", "dead", "redrive", 1)
+		d := look.next()
+		var h map[string]any
+		require.NoError(t, json.Unmarshal(d.Message.Header, &h))
+		require.Equal(t, "poison", string(d.Message.Body))
+		require.Equal(t, "orders", h["##original_topic"])
+		require.Equal(t, "billing", h["##original_channel"])
+		require.Equal(t, string(id[:]), h["##original_id"])
+		require.EqualValues(t, 3, h["##attempts"])
+		require.NotZero(t, h["##original_time"])
+		require.Equal(t, map[string]any{"a": "b"}, h["##original_header"])
+		look.sub.Close(true)
 
-	n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 100)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	d = s.next()
-	require.Equal(t, "poison", string(d.Message.Body))
-	require.EqualValues(t, 1, d.Message.Attempts)
-	require.JSONEq(t, fmt.Sprintf(`{"a":"b","##only_channel":"billing","##redriven_id":%q}`, id[:]), string(d.Message.Header))
-	s.finish(d)
-	c.counts("dead", "redrive", 0, 0, 0)
-	audit := c.subscribe("n1", "orders", "audit", 10)
-	require.ElementsMatch(t, []string{"poison", "good"}, bodies(audit.take(2)), "each once")
-	c.counts("orders", "audit", 0, 2, 0)
+		n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 100)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		d = s.next()
+		require.Equal(t, "poison", string(d.Message.Body))
+		require.EqualValues(t, 1, d.Message.Attempts)
+		require.JSONEq(t, fmt.Sprintf(`{"a":"b","##only_channel":"billing","##redriven_id":%q}`, id[:]), string(d.Message.Header))
+		s.finish(d)
+		c.counts("dead", "redrive", 0, 0, 0)
+		audit := c.subscribe("n1", "orders", "audit", 10)
+		require.ElementsMatch(t, []string{"poison", "good"}, bodies(audit.take(2)), "each once")
+		c.counts("orders", "audit", 0, 2, 0)
 
-	for _, bad := range []map[string]string{
-		{"max_attempts": "x"}, {"max_attempts": "3", "dead_letter_topic": ""}, {"dead_letter_topic": "orders"},
-		{"retry_backoff": "soon"}, {"retry_backoff": "1s,0"}, {"retry_backoff": "1s,2,1m,3"}, {"retry_backoff": "1s,NaN"},
-	} {
-		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
-		require.ErrorIs(t, err, edge.ErrInvalid, "%v", bad)
-	}
+		for _, bad := range []map[string]string{
+			{"max_attempts": "x"}, {"max_attempts": "3", "dead_letter_topic": ""}, {"dead_letter_topic": "orders"},
+			{"retry_backoff": "soon"}, {"retry_backoff": "1s,0"}, {"retry_backoff": "1s,2,1m,3"}, {"retry_backoff": "1s,NaN"},
+		} {
+			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
+			require.ErrorIs(t, err, edge.ErrInvalid, "%v", bad)
+		}
+	})
 }
 
 // A redriven message is unchanged: its partition, its trace, its header to the digit.
 func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	const n = 12
-	where := map[string]uint16{}
-	for i := range n {
-		key := fmt.Sprint("k", i)
-		id := c.putMessage("n1", "orders", []byte(key), queue.Message{Body: []byte(key), Trace: uint64(i) + 1, Header: []byte(`{"user":9007199254740993,"price":1.10}`)})
-		place, _ := msgid.Parse(id)
-		where[key] = place.Partition
-	}
-	s := c.subscribe("n2", "orders", "billing", 4*n)
-	for _, d := range s.take(n) {
-		require.NoError(t, s.sub.Requeue(d.ID, 0))
-	}
-	c.counts("dead", "redrive", n, 0, 0)
-	look := c.subscribe("n3", "dead", "redrive", 4*n)
-	for _, d := range look.take(n) {
-		require.NotZero(t, d.Message.Trace)
-	}
-	look.sub.Close(true)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		const n = 12
+		where := map[string]uint16{}
+		for i := range n {
+			key := fmt.Sprint("k", i)
+			id := c.putMessage("n1", "orders", []byte(key), queue.Message{Body: []byte(key), Trace: uint64(i) + 1, Header: []byte(`{"user":9007199254740993,"price":1.10}`)})
+			place, _ := msgid.Parse(id)
+			where[key] = place.Partition
+		}
+		s := c.subscribe("n2", "orders", "billing", 4*n)
+		for _, d := range s.take(n) {
+			require.NoError(t, s.sub.Requeue(d.ID, 0))
+		}
+		c.counts("dead", "redrive", n, 0, 0)
+		look := c.subscribe("n3", "dead", "redrive", 4*n)
+		for _, d := range look.take(n) {
+			require.NotZero(t, d.Message.Trace)
+		}
+		look.sub.Close(true)
 
-	moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 4*n)
-	require.NoError(t, err)
-	require.Equal(t, n, moved)
-	for _, d := range s.take(n) {
-		key := string(d.Message.Body)
-		require.Equal(t, where[key], d.Partition.Number, key)
-		require.Equal(t, key, fmt.Sprint("k", d.Message.Trace-1))
-		require.Contains(t, string(d.Message.Header), `"user":9007199254740993`)
-		require.Contains(t, string(d.Message.Header), `"price":1.10`)
-		s.finish(d)
-	}
+		moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 4*n)
+		require.NoError(t, err)
+		require.Equal(t, n, moved)
+		for _, d := range s.take(n) {
+			key := string(d.Message.Body)
+			require.Equal(t, where[key], d.Partition.Number, key)
+			require.Equal(t, key, fmt.Sprint("k", d.Message.Trace-1))
+			require.Contains(t, string(d.Message.Header), `"user":9007199254740993`)
+			require.Contains(t, string(d.Message.Header), `"price":1.10`)
+			s.finish(d)
+		}
+	})
 }
 
 // A dead-letter topic that was deleted comes back with the channel that keeps its
 // messages.
 func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	c.do("n2", "topic.delete", "dead", "", nil)
-	require.NoError(t, c.put("n1", "orders", "poison"))
-	s := c.subscribe("n2", "orders", "billing", 1)
-	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
-	c.counts("orders", "billing", 0, 0, 0)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.do("n2", "topic.delete", "dead", "", nil)
+		require.NoError(t, c.put("n1", "orders", "poison"))
+		s := c.subscribe("n2", "orders", "billing", 1)
+		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+		c.counts("orders", "billing", 0, 0, 0)
 
-	look := c.subscribe("n3", "dead", "look", 1)
-	require.NoError(t, c.put("n1", "dead", "another")) // look may have come too late for poison
-	look.finish(look.next())
-	n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	s.finish(s.next())
+		look := c.subscribe("n3", "dead", "look", 1)
+		require.NoError(t, c.put("n1", "dead", "another")) // look may have come too late for poison
+		look.finish(look.next())
+		n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		s.finish(s.next())
+	})
 }
 
 // TestRedriveWithoutALeaderOfTheLetters: while the dead-letter topic has no leader, it is
 // not known whether it has dead letters.
 func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "topic.create", "dead", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	leader := c.leader("dead")
-	here := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	n, err := c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	require.NoError(t, c.put("n1", "orders", "poison"))
-	s := c.subscribe(here, "orders", "billing", 1)
-	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
-	c.counts("dead", "redrive", 1, 0, 0)
-	for name := range c.nodes {
-		if name != here && name != leader {
-			c.kill(name)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "topic.create", "dead", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		leader := c.leader("dead")
+		here := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		n, err := c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.NoError(t, c.put("n1", "orders", "poison"))
+		s := c.subscribe(here, "orders", "billing", 1)
+		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+		c.counts("dead", "redrive", 1, 0, 0)
+		for name := range c.nodes {
+			if name != here && name != leader {
+				c.kill(name)
+			}
 		}
-	}
-	c.kill(leader)
-	short, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err = c.nodes[here].Redrive(short, "orders", "billing", 10)
-	require.ErrorIs(t, err, edge.ErrUnavailable)
-	c.restart(leader)
-	n, err = c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
-	require.NoError(t, err)
-	require.NotZero(t, n, "its finish may be forgotten, so that it dies once more")
+		c.kill(leader)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.nodes[here].Redrive(short, "orders", "billing", 10)
+		require.ErrorIs(t, err, edge.ErrUnavailable)
+		c.restart(leader)
+		n, err = c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
+		require.NoError(t, err)
+		require.NotZero(t, n, "its finish may be forgotten, so that it dies once more")
+	})
 }
 
 // A redrive to a topic that is full says so, in one line, and can be repeated.
@@ -331,38 +340,40 @@ func TestSeek(t *testing.T) {
 // of RDY that their partition has.
 func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "2"})
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	letter := func(channel, key string) uint16 {
-		header := fmt.Sprintf(`{"##original_topic":"orders","##original_channel":%q,"##original_id":"0123456789abcdef"}`, channel)
-		place, _ := msgid.Parse(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
-		return place.Partition
-	}
-	one := letter("other", "a")
-	key := "b"
-	for letter("other", key) == one {
-		key += "b"
-	}
-	for range 400 {
-		letter("other", "a")
-	}
-	letter("billing", "a")
-	for range 100 {
-		letter("billing", key)
-	}
-	on := ""
-	for name, b := range c.nodes {
-		top, _ := b.Topic("dead")
-		if !b.Leads(top.Partition(0)) && !b.Leads(top.Partition(1)) {
-			on = name
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "2"})
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		letter := func(channel, key string) uint16 {
+			header := fmt.Sprintf(`{"##original_topic":"orders","##original_channel":%q,"##original_id":"0123456789abcdef"}`, channel)
+			place, _ := msgid.Parse(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
+			return place.Partition
 		}
-	}
-	require.NotEmpty(t, on)
-	moved, err := c.nodes[on].Redrive(t.Context(), "orders", "billing", 1000)
-	require.NoError(t, err)
-	require.Equal(t, 101, moved)
+		one := letter("other", "a")
+		key := "b"
+		for letter("other", key) == one {
+			key += "b"
+		}
+		for range 400 {
+			letter("other", "a")
+		}
+		letter("billing", "a")
+		for range 100 {
+			letter("billing", key)
+		}
+		on := ""
+		for name, b := range c.nodes {
+			top, _ := b.Topic("dead")
+			if !b.Leads(top.Partition(0)) && !b.Leads(top.Partition(1)) {
+				on = name
+			}
+		}
+		require.NotEmpty(t, on)
+		moved, err := c.nodes[on].Redrive(t.Context(), "orders", "billing", 1000)
+		require.NoError(t, err)
+		require.Equal(t, 101, moved)
+	})
 }

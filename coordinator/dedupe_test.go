@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -154,72 +155,74 @@ func bodyOf(text string) queue.Message { return queue.Message{Body: []byte(text)
 // content, and the key belongs to the content.
 func TestContentIsPublishedOnce(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, level: meta.LevelContent})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
-	c.eventually(func() bool {
-		for on := range c.nodes {
-			if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
-				return false
-			}
-		}
-		return true
-	}, "a broker does not hear of the option")
-	c.whole("orders")
-	put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
-		r := c.publishKeyed(on, "orders", key, messages...)
-		require.NoError(t, r.Err)
-		return r
-	}
-	stored := 0
-	firsts := map[string]edge.PutResult{}
-	for i := range 20 {
-		body := fmt.Sprint("order ", i)
-		firsts[body] = put("n1", nil, bodyOf(body))
-		require.False(t, firsts[body].Duplicate)
-		stored++
-	}
-	repeat := func(what string) {
-		for body, first := range firsts {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), level: meta.LevelContent})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
+		c.eventually(func() bool {
 			for on := range c.nodes {
-				r := put(on, nil, bodyOf(body))
-				require.True(t, r.Duplicate, "%s: %q is stored twice", what, body)
-				require.Equal(t, first.ID, r.ID, what)
+				if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
+					return false
+				}
+			}
+			return true
+		}, "a broker does not hear of the option")
+		c.whole("orders")
+		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
+			r := c.publishKeyed(on, "orders", key, messages...)
+			require.NoError(t, r.Err)
+			return r
+		}
+		stored := 0
+		firsts := map[string]edge.PutResult{}
+		for i := range 20 {
+			body := fmt.Sprint("order ", i)
+			firsts[body] = put("n1", nil, bodyOf(body))
+			require.False(t, firsts[body].Duplicate)
+			stored++
+		}
+		repeat := func(what string) {
+			for body, first := range firsts {
+				for on := range c.nodes {
+					r := put(on, nil, bodyOf(body))
+					require.True(t, r.Duplicate, "%s: %q is stored twice", what, body)
+					require.Equal(t, first.ID, r.ID, what)
+				}
 			}
 		}
-	}
-	repeat("at once")
-	late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"try":2}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
-	require.True(t, late.Duplicate, "headers and the delay do not count")
+		repeat("at once")
+		late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"try":2}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
+		require.True(t, late.Duplicate, "headers and the delay do not count")
 
-	several := []queue.Message{bodyOf("a"), bodyOf("b"), bodyOf("a")}
-	require.False(t, put("n1", nil, several...).Duplicate)
-	stored += 2 // the second a is the first one
-	require.True(t, put("n3", nil, several...).Duplicate)
-	require.True(t, put("n2", nil, bodyOf("a")).Duplicate, "the first message chooses the partition of a put")
+		several := []queue.Message{bodyOf("a"), bodyOf("b"), bodyOf("a")}
+		require.False(t, put("n1", nil, several...).Duplicate)
+		stored += 2 // the second a is the first one
+		require.True(t, put("n3", nil, several...).Duplicate)
+		require.True(t, put("n2", nil, bodyOf("a")).Duplicate, "the first message chooses the partition of a put")
 
-	for _, key := range []string{"k1", "k2", ""} {
-		require.False(t, put("n1", []byte(key), bodyOf("order 0")).Duplicate, "a message with a key is another one")
-		require.True(t, put("n2", []byte(key), bodyOf("order 0")).Duplicate)
-		stored++
-	}
-	for _, id := range []string{"id 1", "id 2"} {
-		m := queue.Message{Body: []byte("order 0"), Identity: queue.IdentityOf([]byte(id))}
-		require.False(t, put("n1", nil, m).Duplicate, "an id counts before the content")
-		require.True(t, put("n3", nil, m).Duplicate)
-		stored++
-	}
-	for name, disaster := range disasters() {
-		disaster(c, "orders")
-		repeat(name)
-	}
-	c.stores("orders", stored, "each message once")
-	require.Len(t, c.drain("n1", "orders", len(firsts)+2), len(firsts)+2)
+		for _, key := range []string{"k1", "k2", ""} {
+			require.False(t, put("n1", []byte(key), bodyOf("order 0")).Duplicate, "a message with a key is another one")
+			require.True(t, put("n2", []byte(key), bodyOf("order 0")).Duplicate)
+			stored++
+		}
+		for _, id := range []string{"id 1", "id 2"} {
+			m := queue.Message{Body: []byte("order 0"), Identity: queue.IdentityOf([]byte(id))}
+			require.False(t, put("n1", nil, m).Duplicate, "an id counts before the content")
+			require.True(t, put("n3", nil, m).Duplicate)
+			stored++
+		}
+		for name, disaster := range disasters() {
+			disaster(c, "orders")
+			repeat(name)
+		}
+		c.stores("orders", stored, "each message once")
+		require.Len(t, c.drain("n1", "orders", len(firsts)+2), len(firsts)+2)
 
-	c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe": "id"})
-	c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
-	require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
-	require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe": "id"})
+		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
+		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+	})
 }
 
 // TestContentRequiresTheLevel: an older broker would store a put without the identity of its content.
@@ -238,52 +241,54 @@ func TestContentRequiresTheLevel(t *testing.T) {
 // is stored once. A message that was moved back and failed again is another dead letter, every time.
 func TestCopiesAreMadeOnce(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, level: meta.Level})
-	c.leveled(meta.Level)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
-	c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	s := c.subscribe("n2", "orders", "billing", 10)
-	const n = 4
-	for i := range n {
-		c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte(fmt.Sprint("poison ", i))})
-	}
-	fail := func() {
-		t.Helper()
-		for _, d := range s.take(n) {
-			require.NoError(t, s.sub.Requeue(d.ID, 0))
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), level: meta.Level})
+		c.leveled(meta.Level)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
+		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		s := c.subscribe("n2", "orders", "billing", 10)
+		const n = 4
+		for i := range n {
+			c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte(fmt.Sprint("poison ", i))})
 		}
-		c.counts("orders", "billing", 0, 0, 0)
-	}
-	fail()
-	c.stores("dead", n, "each copy once")
-
-	s.sub.Close(true)
-	c.do("n1", "channel.seek", "orders", "billing", map[string]string{"to": "earliest"}) // as if the finishes were lost
-	s = c.subscribe("n2", "orders", "billing", 10)
-	fail()
-	c.stores("dead", n, "the copies are there")
-
-	redrive := func(what string) {
-		t.Helper()
-		moved, err := c.nodes["n3"].Redrive(t.Context(), "orders", "billing", 100)
-		require.NoError(t, err, what)
-		require.Equal(t, n, moved, what)
-	}
-	redrive("once")
-	c.stores("orders", 2*n, "each copy once")
-	c.do("n1", "channel.seek", "dead", "redrive", map[string]string{"to": "earliest"}) // as if the finishes were lost
-	redrive("again, broken off")
-	c.stores("orders", 2*n, "the copies are there")
-	for round := range 2 {
+		fail := func() {
+			t.Helper()
+			for _, d := range s.take(n) {
+				require.NoError(t, s.sub.Requeue(d.ID, 0))
+			}
+			c.counts("orders", "billing", 0, 0, 0)
+		}
 		fail()
-		c.stores("dead", (round+2)*n, "a message that was moved back is a new one")
-		redrive("another time")
-		c.stores("orders", (round+3)*n, "each copy once")
-	}
-	s.finish(s.take(n)...)
+		c.stores("dead", n, "each copy once")
+
+		s.sub.Close(true)
+		c.do("n1", "channel.seek", "orders", "billing", map[string]string{"to": "earliest"}) // as if the finishes were lost
+		s = c.subscribe("n2", "orders", "billing", 10)
+		fail()
+		c.stores("dead", n, "the copies are there")
+
+		redrive := func(what string) {
+			t.Helper()
+			moved, err := c.nodes["n3"].Redrive(t.Context(), "orders", "billing", 100)
+			require.NoError(t, err, what)
+			require.Equal(t, n, moved, what)
+		}
+		redrive("once")
+		c.stores("orders", 2*n, "each copy once")
+		c.do("n1", "channel.seek", "dead", "redrive", map[string]string{"to": "earliest"}) // as if the finishes were lost
+		redrive("again, broken off")
+		c.stores("orders", 2*n, "the copies are there")
+		for round := range 2 {
+			fail()
+			c.stores("dead", (round+2)*n, "a message that was moved back is a new one")
+			redrive("another time")
+			c.stores("orders", (round+3)*n, "each copy once")
+		}
+		s.finish(s.take(n)...)
+	})
 }
 
 // TestCopiesWithoutTheLevel: as long as there are brokers that read no ids, copies have none.

@@ -80,6 +80,7 @@ func TestBrokerHonoursTheTopicsDurability(t *testing.T) {
 // TestDurabilityOfATopic: brokers that sync nothing by default sync everything once a topic
 // requires it, created or changed, and no more when none does.
 func TestDurabilityOfATopic(t *testing.T) {
+	t.Parallel()
 	s := newSyncCounter()
 	c := newClusterOf(t, cluster{size: 3, noSync: true, level: meta.LevelDurability, hook: s.hook})
 	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDurability }, "the level does not rise")

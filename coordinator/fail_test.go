@@ -101,6 +101,7 @@ func TestStoppedStoreIsNoticedWithoutAPut(t *testing.T) {
 // TestFullDiskEndsNoBroker: a topic is created while the disk of a broker has no byte left. The broker
 // goes on, and makes its replica once there is room.
 func TestFullDiskEndsNoBroker(t *testing.T) {
+	t.Parallel()
 	var full atomic.Bool
 	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
 		if full.Load() && op.Call == vfs.CallWrite && strings.HasPrefix(op.Name, "n2/") && strings.HasSuffix(op.Name, ".tmp") {

@@ -68,6 +68,7 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 // 800 ms, silently or refused, as if its process were dead. It leaves the in-sync set within
 // T_isr + 1 s, and the others serve meanwhile.
 func TestFlappingFollowerLeaves(t *testing.T) {
+	t.Parallel()
 	for _, period := range flapPeriods {
 		for _, resets := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, refused %v", period, resets), func(t *testing.T) {
@@ -136,6 +137,7 @@ func TestLinkThatRefusesDeposesNobody(t *testing.T) {
 // TestFlappingLeader: the links of the leader break and come back. Whether it leads on or is
 // replaced, a put at another broker does not wait for longer than a change of leader takes.
 func TestFlappingLeader(t *testing.T) {
+	t.Parallel()
 	for _, period := range flapPeriods {
 		t.Run(period.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,6 +168,7 @@ func TestFlappingLeader(t *testing.T) {
 // puts at all brokers are answered within the times of a change of leader, and when the race is
 // over nobody is replaced again.
 func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
+	t.Parallel()
 	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 40 * time.Millisecond {
 		for _, both := range []bool{true, false} { // or one of the links 60 ms after the other
 			t.Run(fmt.Sprintf("after %s, both at once %v", after, both), func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 // each, is longer than the header of a frame may be. The followers receive it from a new
 // leader all the same, and the later changes.
 func TestLargeStateOfAChannel(t *testing.T) {
+	t.Parallel()
 	const rounds, each = 20, 4000
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/stretchr/testify/require"
@@ -41,22 +42,24 @@ func (f forgetful) lose(puts []meta.Put) bool {
 // will. It is made again in good time.
 func TestAdministrationBesideAChangeOfEtcdsLeader(t *testing.T) {
 	t.Parallel()
-	for _, after := range []bool{false, true} {
-		var armed atomic.Bool
-		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
-			return forgetful{Store: s, armed: &armed, after: after}
-		}})
-		c.do("n1", "topic.create", "orders", "", nil)
-		for _, op := range []struct {
-			verb, topic, channel string
-			args                 map[string]string
-		}{
-			{"channel.create", "orders", "billing", nil}, {"channel.pause", "orders", "billing", nil}, {"channel.delete", "orders", "billing", nil},
-			{"topic.pause", "orders", "", nil}, {"broker.decommission", "", "", map[string]string{"node": "n3"}}, {"topic.delete", "orders", "", nil},
-		} {
-			armed.Store(true)
-			c.do("n1", op.verb, op.topic, op.channel, op.args)
-			require.False(t, armed.Load(), op.verb)
+	synctest.Test(t, func(t *testing.T) {
+		for _, after := range []bool{false, true} {
+			var armed atomic.Bool
+			c := newClusterOf(t, cluster{size: 3, net: newPipes(), wrap: func(_ string, s meta.Store) meta.Store {
+				return forgetful{Store: s, armed: &armed, after: after}
+			}})
+			c.do("n1", "topic.create", "orders", "", nil)
+			for _, op := range []struct {
+				verb, topic, channel string
+				args                 map[string]string
+			}{
+				{"channel.create", "orders", "billing", nil}, {"channel.pause", "orders", "billing", nil}, {"channel.delete", "orders", "billing", nil},
+				{"topic.pause", "orders", "", nil}, {"broker.decommission", "", "", map[string]string{"node": "n3"}}, {"topic.delete", "orders", "", nil},
+			} {
+				armed.Store(true)
+				c.do("n1", op.verb, op.topic, op.channel, op.args)
+				require.False(t, armed.Load(), op.verb)
+			}
 		}
-	}
+	})
 }

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -110,43 +111,47 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 // successor: it falls silent within a second.
 func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.fill("orders", 20)
-	leader := c.leader("orders")
-	s := c.subscribe(leader, "orders", "billing", 1)
-	s.finish(s.next())
-	for _, n := range all {
-		if n != leader {
-			c.kill(n)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.fill("orders", 20)
+		leader := c.leader("orders")
+		s := c.subscribe(leader, "orders", "billing", 1)
+		s.finish(s.next())
+		for _, n := range all {
+			if n != leader {
+				c.kill(n)
+			}
 		}
-	}
-	s.finish(s.next()) // the metadata answers: nobody else can lead
-	cut := time.Now()
-	c.sessions[leader].Cut()
-	defer c.sessions[leader].Heal()
-	s.requireSilence(cut)
+		s.finish(s.next()) // the metadata answers: nobody else can lead
+		cut := time.Now()
+		c.sessions[leader].Cut()
+		defer c.sessions[leader].Heal()
+		s.requireSilence(cut)
+	})
 }
 
 // The metadata is not enough for an ordered channel: no finish would be
 // committed, and a successor may be named any moment.
 func TestOrderedChannelNeedsReplicas(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.fill("orders", 1)
-	leader := c.leader("orders")
-	s := c.subscribe(leader, "orders", "billing", 1)
-	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
-	cut := time.Now()
-	for _, n := range all {
-		if n != leader {
-			c.kill(n)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.fill("orders", 1)
+		leader := c.leader("orders")
+		s := c.subscribe(leader, "orders", "billing", 1)
+		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+		cut := time.Now()
+		for _, n := range all {
+			if n != leader {
+				c.kill(n)
+			}
 		}
-	}
-	s.requireSilence(cut)
+		s.requireSilence(cut)
+	})
 }
 
 // requireSilence requeues each delivery. The last one must come within the fence.
@@ -198,42 +203,44 @@ func TestKeysAndDepthsOverPartitions(t *testing.T) {
 // TestOrderedChannelHonoursDelays: a consumer that requeues a message with a delay, over
 // and over, gets it once a delay, under each leader. The other partition continues.
 func TestOrderedChannelHonoursDelays(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	const keys, each, repeats, delay = 6, 4, 4, 500 * time.Millisecond
-	for i := range keys * each {
-		key := fmt.Sprintf("k%d", i%keys)
-		c.putMessage("n1", "orders", []byte(key), queue.Message{Body: fmt.Appendf(nil, "%s-%d", key, i/keys)})
-	}
-	s := c.subscribe("n2", "orders", "billing", 10)
-	first := s.next()
-	require.NoError(t, s.sub.Requeue(first.ID, delay.Milliseconds()))
-	last, deliveries, others := time.Now(), 1, 0
-	next := map[string]int{}
-	for range keys*each + repeats - 1 {
-		d := s.next()
-		if d.Partition != first.Partition {
-			require.Equal(t, 1, deliveries, "another partition waits")
-			others++
-		} else if deliveries < repeats {
-			require.Equal(t, first.ID, d.ID, "it was overtaken")
-			require.GreaterOrEqual(t, time.Since(last), delay-20*time.Millisecond)
-			require.NoError(t, s.sub.Requeue(d.ID, delay.Milliseconds()))
-			last, deliveries = time.Now(), deliveries+1
-			if deliveries == 2 {
-				c.counts("orders", "billing", keys*each-others-1, 0, 1)
-				c.nodes[c.leaderOf(first.Partition)].HandOver(t.Context())
-			}
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		const keys, each, repeats, delay = 6, 4, 4, 500 * time.Millisecond
+		for i := range keys * each {
+			key := fmt.Sprintf("k%d", i%keys)
+			c.putMessage("n1", "orders", []byte(key), queue.Message{Body: fmt.Appendf(nil, "%s-%d", key, i/keys)})
 		}
-		key := string(d.Message.Body[:2])
-		require.Equal(t, fmt.Sprintf("%s-%d", key, next[key]), string(d.Message.Body))
-		next[key]++
-		s.finish(d)
-	}
-	require.NotZero(t, others, "all keys have one partition")
-	c.counts("orders", "billing", 0, 0, 0)
+		s := c.subscribe("n2", "orders", "billing", 10)
+		first := s.next()
+		require.NoError(t, s.sub.Requeue(first.ID, delay.Milliseconds()))
+		last, deliveries, others := time.Now(), 1, 0
+		next := map[string]int{}
+		for range keys*each + repeats - 1 {
+			d := s.next()
+			if d.Partition != first.Partition {
+				require.Equal(t, 1, deliveries, "another partition waits")
+				others++
+			} else if deliveries < repeats {
+				require.Equal(t, first.ID, d.ID, "it was overtaken")
+				require.GreaterOrEqual(t, time.Since(last), delay-20*time.Millisecond)
+				require.NoError(t, s.sub.Requeue(d.ID, delay.Milliseconds()))
+				last, deliveries = time.Now(), deliveries+1
+				if deliveries == 2 {
+					c.counts("orders", "billing", keys*each-others-1, 0, 1)
+					c.nodes[c.leaderOf(first.Partition)].HandOver(t.Context())
+				}
+				continue
+			}
+			key := string(d.Message.Body[:2])
+			require.Equal(t, fmt.Sprintf("%s-%d", key, next[key]), string(d.Message.Body))
+			next[key]++
+			s.finish(d)
+		}
+		require.NotZero(t, others, "all keys have one partition")
+		c.counts("orders", "billing", 0, 0, 0)
+	})
 }
 
 // leaderOf is the broker that leads a partition.

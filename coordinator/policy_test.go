@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -28,33 +29,35 @@ func TestADeadLetterTopicHasATopicsName(t *testing.T) {
 // TestAPolicyIsInForceWhenItIsAnswered: the answer waits for the leaders of all
 // partitions; if one of them does not confirm, the error names it.
 func TestAPolicyIsInForceWhenItIsAnswered(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	topic, _ := c.nodes["n1"].Topic("orders")
-	behind := c.leaderOf(topic.Partition(1))
-	on := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[behind]
-	c.sessions[behind].Cut()
-	set := func(ctx context.Context, backoff string) error {
-		return do(ctx, c.nodes[on], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: map[string]string{"retry_backoff": backoff}})
-	}
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err := set(short, "1s")
-	require.ErrorIs(t, err, edge.ErrUnavailable)
-	require.ErrorContains(t, err, "led by "+behind)
-	done := make(chan error, 1)
-	go func() { done <- set(t.Context(), "1h") }()
-	select {
-	case err := <-done:
-		require.FailNow(t, "answered before all leaders have it", "%v", err)
-	case <-time.After(300 * time.Millisecond):
-	}
-	c.sessions[behind].Heal()
-	require.NoError(t, <-done)
-	q, ok := c.nodes[behind].Queue(topic.Partition(1))
-	require.True(t, ok)
-	channel, ok := q.Channel("billing")
-	require.True(t, ok)
-	require.EqualValues(t, time.Hour.Milliseconds(), channel.Policy().Backoff.BaseMS)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		topic, _ := c.nodes["n1"].Topic("orders")
+		behind := c.leaderOf(topic.Partition(1))
+		on := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[behind]
+		c.sessions[behind].Cut()
+		set := func(ctx context.Context, backoff string) error {
+			return do(ctx, c.nodes[on], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: map[string]string{"retry_backoff": backoff}})
+		}
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err := set(short, "1s")
+		require.ErrorIs(t, err, edge.ErrUnavailable)
+		require.ErrorContains(t, err, "led by "+behind)
+		done := make(chan error, 1)
+		go func() { done <- set(t.Context(), "1h") }()
+		select {
+		case err := <-done:
+			require.FailNow(t, "answered before all leaders have it", "%v", err)
+		case <-time.After(300 * time.Millisecond):
+		}
+		c.sessions[behind].Heal()
+		require.NoError(t, <-done)
+		q, ok := c.nodes[behind].Queue(topic.Partition(1))
+		require.True(t, ok)
+		channel, ok := q.Channel("billing")
+		require.True(t, ok)
+		require.EqualValues(t, time.Hour.Milliseconds(), channel.Policy().Backoff.BaseMS)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,37 +30,40 @@ func (c *cluster) settle(on string, do edge.Settlement, list ...edge.Receipt) []
 // TestSettleAtAnyBroker: a receipt of a delivery settles it at the leader and at every other broker, whichever of them the
 // consumer is connected to. The consumer has room again, and refusals are definite.
 func TestSettleAtAnyBroker(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for _, at := range all {
-		for _, other := range all {
-			for range 4 {
-				require.NoError(t, c.put("n1", "orders", "m"))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for _, at := range all {
+			for _, other := range all {
+				for range 4 {
+					require.NoError(t, c.put("n1", "orders", "m"))
+				}
+				s := c.subscribe(at, "orders", "billing", 4)
+				list := receiptsOf(s.take(4))
+				require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[:2]...))
+				require.Equal(t, []error{nil}, c.settle(other, edge.Settlement{Verb: edge.VerbTouch}, list[2]))
+				require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbRequeue}, list[2:]...))
+				again := receiptsOf(s.take(2))
+				require.EqualValues(t, 2, again[0].Attempts)
+				require.Equal(t, []error{edge.ErrNotInFlight, edge.ErrNotOwner}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[0], list[2]))
+				require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, again...))
+				c.eventually(func() bool { return s.sub.InFlight() == 0 }, "at %s, settled at %s", at, other)
+				s.sub.Close(true)
+				c.counts("orders", "billing", 0, 0, 0)
 			}
-			s := c.subscribe(at, "orders", "billing", 4)
-			list := receiptsOf(s.take(4))
-			require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[:2]...))
-			require.Equal(t, []error{nil}, c.settle(other, edge.Settlement{Verb: edge.VerbTouch}, list[2]))
-			require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbRequeue}, list[2:]...))
-			again := receiptsOf(s.take(2))
-			require.EqualValues(t, 2, again[0].Attempts)
-			require.Equal(t, []error{edge.ErrNotInFlight, edge.ErrNotOwner}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[0], list[2]))
-			require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, again...))
-			c.eventually(func() bool { return s.sub.InFlight() == 0 }, "at %s, settled at %s", at, other)
-			s.sub.Close(true)
-			c.counts("orders", "billing", 0, 0, 0)
 		}
-	}
-	foreign := edge.Receipt{ID: edge.MessageID([]byte("ffffffffffffffff")), Attempts: 1}
-	require.Equal(t, []error{edge.ErrNotInFlight}, c.settle("n1", edge.Settlement{Verb: edge.VerbFinish}, foreign))
-	s := c.subscribe("n1", "orders", "billing", 1)
-	require.NoError(t, c.put("n1", "orders", "m"))
-	held := receiptsOf(s.take(1))
-	require.ErrorIs(t, c.settle("n1", edge.Settlement{Verb: "eat"}, held...)[0], edge.ErrInvalid)
-	require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "orders", "absent", edge.Settlement{Verb: edge.VerbFinish}, held)[0], edge.ErrChannelNotFound)
-	require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "absent", "billing", edge.Settlement{Verb: edge.VerbFinish}, held)[0], edge.ErrTopicNotFound)
-	s.sub.Close(true)
+		foreign := edge.Receipt{ID: edge.MessageID([]byte("ffffffffffffffff")), Attempts: 1}
+		require.Equal(t, []error{edge.ErrNotInFlight}, c.settle("n1", edge.Settlement{Verb: edge.VerbFinish}, foreign))
+		s := c.subscribe("n1", "orders", "billing", 1)
+		require.NoError(t, c.put("n1", "orders", "m"))
+		held := receiptsOf(s.take(1))
+		require.ErrorIs(t, c.settle("n1", edge.Settlement{Verb: "eat"}, held...)[0], edge.ErrInvalid)
+		require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "orders", "absent", edge.Settlement{Verb: edge.VerbFinish}, held)[0], edge.ErrChannelNotFound)
+		require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "absent", "billing", edge.Settlement{Verb: edge.VerbFinish}, held)[0], edge.ErrTopicNotFound)
+		s.sub.Close(true)
+	})
 }
 
 // TestSettleThroughAFailover: the leader dies while a consumer of another broker holds messages. A third broker settles them at

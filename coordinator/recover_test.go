@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -81,13 +82,16 @@ func TestUncleanRecovery(t *testing.T) {
 // broker leads in an epoch that is over, until an operator recovers the partition. With one
 // change the elected member gets the very epoch that the replicas have seen end.
 func TestRecoveryWithOutdatedMetadata(t *testing.T) {
+	t.Parallel()
 	for _, changes := range []int{1, 2, 3} {
-		t.Run(fmt.Sprintf("%d changes", changes), func(t *testing.T) { recoverOutdated(t, changes) })
+		t.Run(fmt.Sprintf("%d changes", changes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { recoverOutdated(t, changes) })
+		})
 	}
 }
 
 func recoverOutdated(t *testing.T, changes int) {
-	c, ctx := newCluster(t, 3), context.Background()
+	c, ctx := newClusterOf(t, cluster{size: 3, net: newPipes()}), context.Background()
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")
 	topic, _ := c.nodes["n1"].Topic("orders")
@@ -189,36 +193,38 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 // for its consumers.
 func TestChannelsAfterARecovery(t *testing.T) {
 	t.Parallel()
-	c, ctx := newCluster(t, 3), context.Background()
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
-	leader := c.leader("orders")
-	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.do(other, "channel.create", "orders", "billing", nil)
-	c.kill(leader)
-	c.wipe(leader)
-	c.restart(leader)
-	c.eventually(func() bool {
-		remains, err := c.nodes[other].Remains(ctx, "orders", 0)
-		return err == nil && remains.Refused == "" && len(remains.Replicas) == 1
-	}, "it does not answer")
-	_, err := c.nodes[other].Recover(ctx, "orders", 0, ident.Node(leader))
-	require.NoError(t, err)
-	c.leader("orders")
-	require.NoError(t, c.put(other, "orders", "after"))
-	c.eventually(func() bool { // as clients do, which connect again
-		consumer := c.subscribe(other, "orders", "billing", 1)
-		defer consumer.sub.Close(true)
-		for {
-			select {
-			case <-consumer.sub.Wake():
-				if len(consumer.sub.Pull(1, nil)) > 0 {
-					return true
+	synctest.Test(t, func(t *testing.T) {
+		c, ctx := newClusterOf(t, cluster{size: 3, net: newPipes()}), context.Background()
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
+		leader := c.leader("orders")
+		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.do(other, "channel.create", "orders", "billing", nil)
+		c.kill(leader)
+		c.wipe(leader)
+		c.restart(leader)
+		c.eventually(func() bool {
+			remains, err := c.nodes[other].Remains(ctx, "orders", 0)
+			return err == nil && remains.Refused == "" && len(remains.Replicas) == 1
+		}, "it does not answer")
+		_, err := c.nodes[other].Recover(ctx, "orders", 0, ident.Node(leader))
+		require.NoError(t, err)
+		c.leader("orders")
+		require.NoError(t, c.put(other, "orders", "after"))
+		c.eventually(func() bool { // as clients do, which connect again
+			consumer := c.subscribe(other, "orders", "billing", 1)
+			defer consumer.sub.Close(true)
+			for {
+				select {
+				case <-consumer.sub.Wake():
+					if len(consumer.sub.Pull(1, nil)) > 0 {
+						return true
+					}
+				case <-consumer.sub.Closed():
+					return false
 				}
-			case <-consumer.sub.Closed():
-				return false
 			}
-		}
-	}, "nobody has the channel")
+		}, "nobody has the channel")
+	})
 }
 
 // TestOldDiskAfterARecovery: the operator has recovered a partition without messages that
@@ -226,17 +232,18 @@ func TestChannelsAfterARecovery(t *testing.T) {
 // in-sync set with an alarm, its messages can be read, and it is copied anew only when the
 // operator gives it up by name.
 func TestOldDiskAfterARecovery(t *testing.T) {
+	t.Parallel()
 	for name, acknowledged := range map[string]int{"many": 5, "the last one": 1} {
 		for _, replaced := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, replaced meanwhile %v", name, replaced), func(t *testing.T) {
-				oldDiskAfterARecovery(t, acknowledged, replaced)
+				synctest.Test(t, func(t *testing.T) { oldDiskAfterARecovery(t, acknowledged, replaced) })
 			})
 		}
 	}
 }
 
 func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
-	c, ctx := newCluster(t, 3), context.Background()
+	c, ctx := newClusterOf(t, cluster{size: 3, net: newPipes()}), context.Background()
 	alarms := &hook{}
 	c.log.AddHook(alarms)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -70,60 +71,64 @@ func (c *cluster) deferredBodies(topic, channel string) (out []string) {
 
 func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.putMessage("n2", "orders", nil, queue.Message{Body: []byte("later"), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
-	require.NoError(t, c.put("n2", "orders", "poison"))
-	c.fill("orders", 500)
-	s := c.subscribe("n2", "orders", "billing", 1000)
-	for _, d := range s.take(501) {
-		if string(d.Message.Body) == "poison" {
-			require.NoError(t, s.sub.Requeue(d.ID, 3_600_000))
-		} else {
-			s.finish(d)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), segmentBytes: smallSegment})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.putMessage("n2", "orders", nil, queue.Message{Body: []byte("later"), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
+		require.NoError(t, c.put("n2", "orders", "poison"))
+		c.fill("orders", 500)
+		s := c.subscribe("n2", "orders", "billing", 1000)
+		for _, d := range s.take(501) {
+			if string(d.Message.Body) == "poison" {
+				require.NoError(t, s.sub.Requeue(d.ID, 3_600_000))
+			} else {
+				s.finish(d)
+			}
 		}
-	}
-	s.sub.Close(true)
-	c.counts("orders", "billing", 0, 0, 2)
-	c.eventually(func() bool { return c.logStart("orders") > 4*smallSegment }, "the log is pinned")
-	c.settled("orders", "billing")
-
-	for name, disaster := range disasters() {
-		disaster(c, "orders")
+		s.sub.Close(true)
 		c.counts("orders", "billing", 0, 0, 2)
-		t.Log(name)
-	}
-	// They are relocated again when their relocation batch has become old itself, and
-	// stay unchanged.
-	before := c.logStart("orders")
-	c.fill("orders", 500)
-	s = c.subscribe("n3", "orders", "billing", 1000)
-	s.finish(s.take(500)...)
-	c.eventually(func() bool {
-		// The first leader came back and leads again: finishes of its predecessor's
-		// last 10 ms may be forgotten.
-		s.finish(s.sub.Pull(1000, nil)...)
-		return c.logStart("orders") > before+4*smallSegment
-	}, "the relocated messages pin the log")
-	c.whole("orders")
-	require.Equal(t, []string{"later", "poison"}, c.deferredBodies("orders", "billing"))
+		c.eventually(func() bool { return c.logStart("orders") > 4*smallSegment }, "the log is pinned")
+		c.settled("orders", "billing")
+
+		for name, disaster := range disasters() {
+			disaster(c, "orders")
+			c.counts("orders", "billing", 0, 0, 2)
+			t.Log(name)
+		}
+		// They are relocated again when their relocation batch has become old itself, and
+		// stay unchanged.
+		before := c.logStart("orders")
+		c.fill("orders", 500)
+		s = c.subscribe("n3", "orders", "billing", 1000)
+		s.finish(s.take(500)...)
+		c.eventually(func() bool {
+			// The first leader came back and leads again: finishes of its predecessor's
+			// last 10 ms may be forgotten.
+			s.finish(s.sub.Pull(1000, nil)...)
+			return c.logStart("orders") > before+4*smallSegment
+		}, "the relocated messages pin the log")
+		c.whole("orders")
+		require.Equal(t, []string{"later", "poison"}, c.deferredBodies("orders", "billing"))
+	})
 }
 
 // TestEphemeralTopicKeepsWhatItsChannelsNeed: all channels of an endless feed are
 // ephemeral. No other channel will ever need the messages that they have finished.
 func TestEphemeralTopicKeepsWhatItsChannelsNeed(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
-	fast := c.subscribe("n2", "feed#ephemeral", "fast#ephemeral", 1000)
-	slow := c.subscribe("n3", "feed#ephemeral", "slow#ephemeral", 1000)
-	c.fill("feed#ephemeral", 500)
-	fast.finish(fast.take(500)...)
-	half := slow.take(500)
-	slow.finish(half[:250]...)
-	c.eventually(func() bool { return c.logStart("feed#ephemeral") > 2*smallSegment }, "finished messages stay on the disks")
-	slow.finish(half[250:]...)
-	c.eventually(func() bool { return c.logStart("feed#ephemeral") > 6*smallSegment }, "finished messages stay on the disks")
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), segmentBytes: smallSegment})
+		fast := c.subscribe("n2", "feed#ephemeral", "fast#ephemeral", 1000)
+		slow := c.subscribe("n3", "feed#ephemeral", "slow#ephemeral", 1000)
+		c.fill("feed#ephemeral", 500)
+		fast.finish(fast.take(500)...)
+		half := slow.take(500)
+		slow.finish(half[:250]...)
+		c.eventually(func() bool { return c.logStart("feed#ephemeral") > 2*smallSegment }, "finished messages stay on the disks")
+		slow.finish(half[250:]...)
+		c.eventually(func() bool { return c.logStart("feed#ephemeral") > 6*smallSegment }, "finished messages stay on the disks")
+	})
 }
 
 func TestRetentionKeepsFinishedMessagesForReplay(t *testing.T) {
@@ -175,12 +180,14 @@ func TestOldMessagesAreNotDelivered(t *testing.T) {
 
 func TestExpiredMessagesOfAChannelWithoutConsumersGo(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
-	c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "1s"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.fill("orders", 500)
-	c.counts("orders", "billing", 0, 0, 0)
-	c.eventually(func() bool { return c.logStart("orders") > 4*smallSegment }, "they pin the log of a replica")
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), segmentBytes: smallSegment})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "1s"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.fill("orders", 500)
+		c.counts("orders", "billing", 0, 0, 0)
+		c.eventually(func() bool { return c.logStart("orders") > 4*smallSegment }, "they pin the log of a replica")
+	})
 }
 
 func TestTopicWithoutChannelsKeepsEverything(t *testing.T) {
@@ -198,6 +205,7 @@ func TestTopicWithoutChannelsKeepsEverything(t *testing.T) {
 }
 
 func TestFullTopicRefusesPutsUntilItIsDrained(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "100000"})
 	c.do("n1", "channel.create", "orders", "billing", nil)

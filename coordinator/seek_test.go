@@ -14,6 +14,7 @@ import (
 // TestSeekSaysWhatItMoves: any broker counts what a seek would skip and repeat in every partition, the
 // seek itself has the same numbers, and the channel then delivers as many messages.
 func TestSeekSaysWhatItMoves(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
 	c.do("n1", "channel.create", "orders", "billing", nil)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/stretchr/testify/require"
@@ -55,22 +56,24 @@ func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 // log, which the next put would go to. When it is consumed, it goes.
 func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20})
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	put := 0
-	c.eventually(func() bool {
-		err := c.put("n2", "orders", strings.Repeat("x", 64<<10))
-		if err == nil {
-			put++
-		}
-		return errors.Is(err, edge.ErrDiskFull)
-	}, "puts are still taken")
-	s := c.subscribe("n1", "orders", "billing", 100)
-	s.finish(s.take(put)...)
-	c.eventually(func() bool { return c.put("n2", "orders", "after") == nil }, "puts are refused for good")
-	s.finish(s.take(1)...)
-	c.whole("orders")
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), maxDisk: 1 << 20})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		put := 0
+		c.eventually(func() bool {
+			err := c.put("n2", "orders", strings.Repeat("x", 64<<10))
+			if err == nil {
+				put++
+			}
+			return errors.Is(err, edge.ErrDiskFull)
+		}, "puts are still taken")
+		s := c.subscribe("n1", "orders", "billing", 100)
+		s.finish(s.take(put)...)
+		c.eventually(func() bool { return c.put("n2", "orders", "after") == nil }, "puts are refused for good")
+		s.finish(s.take(1)...)
+		c.whole("orders")
+	})
 }
 
 // TestFullDiskOfAFollowersNewestFileHeals: the files of a follower end elsewhere than
@@ -78,26 +81,28 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 // that took the batch that begins a new file for an empty one.
 func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20, segmentBytes: 1})
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.whole("orders")
-	leader := c.leader("orders")
-	follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.segmentBytes = 0
-	c.kill(follower)
-	c.restart(follower)
-	c.whole("orders")
-	put := 0
-	c.eventually(func() bool {
-		err := c.put(leader, "orders", strings.Repeat("x", 32<<10))
-		if err == nil {
-			put++
-		}
-		return errors.Is(err, edge.ErrDiskFull)
-	}, "puts are still taken")
-	s := c.subscribe(leader, "orders", "billing", 100)
-	s.finish(s.take(put)...)
-	c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are refused for good")
-	require.Equal(t, leader, c.leader("orders"))
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), maxDisk: 1 << 20, segmentBytes: 1})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.whole("orders")
+		leader := c.leader("orders")
+		follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.segmentBytes = 0
+		c.kill(follower)
+		c.restart(follower)
+		c.whole("orders")
+		put := 0
+		c.eventually(func() bool {
+			err := c.put(leader, "orders", strings.Repeat("x", 32<<10))
+			if err == nil {
+				put++
+			}
+			return errors.Is(err, edge.ErrDiskFull)
+		}, "puts are still taken")
+		s := c.subscribe(leader, "orders", "billing", 100)
+		s.finish(s.take(put)...)
+		c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are refused for good")
+		require.Equal(t, leader, c.leader("orders"))
+	})
 }

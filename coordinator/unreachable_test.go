@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -14,64 +15,70 @@ import (
 // partitioned, and the members that reach each other elect a leader.
 func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
-	before := c.nodes[leader].Incarnation()
-	c.net.isolate(leader, others...)
-	began := time.Now()
-	require.NoError(t, c.put(others[0], "orders", "m1"))
-	t.Logf("first put after the cut: %s", time.Since(began))
-	require.Contains(t, others, c.leader("orders"))
-	require.Equal(t, before, c.nodes[leader].Incarnation(), "it was replaced although it lives")
-	require.Error(t, c.nodes[leader].Ready(), "clients had better go elsewhere")
-	require.NoError(t, c.nodes[others[0]].Ready())
-	c.net.heal()
-	c.whole("orders")
-	require.NoError(t, c.nodes[leader].Ready())
-	require.NoError(t, c.put(leader, "orders", "m2"))
-	require.Len(t, c.drain(leader, "orders", 3), 3)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+		before := c.nodes[leader].Incarnation()
+		c.net.isolate(leader, others...)
+		began := time.Now()
+		require.NoError(t, c.put(others[0], "orders", "m1"))
+		t.Logf("first put after the cut: %s", time.Since(began))
+		require.Contains(t, others, c.leader("orders"))
+		require.Equal(t, before, c.nodes[leader].Incarnation(), "it was replaced although it lives")
+		require.Error(t, c.nodes[leader].Ready(), "clients had better go elsewhere")
+		require.NoError(t, c.nodes[others[0]].Ready())
+		c.net.heal()
+		c.whole("orders")
+		require.NoError(t, c.nodes[leader].Ready())
+		require.NoError(t, c.put(leader, "orders", "m2"))
+		require.Len(t, c.drain(leader, "orders", 3), 3)
+	})
 }
 
 // TestLeaderThatLosesItsFollowersOneByOneIsReplaced: it lets go of the first, and
 // has one member left, that it does not reach either.
 func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
-	c.net.isolate(leader, others[0])
-	c.eventually(func() bool { v, _ := c.view(leader, "orders"); return len(v.Partitions[0].ISR) == 2 }, "no shrink")
-	c.net.isolate(leader, others[1])
-	require.NoError(t, c.put(others[0], "orders", "m1"))
-	require.Contains(t, others, c.leader("orders"))
-	c.net.heal()
-	c.whole("orders")
-	require.Len(t, c.drain(leader, "orders", 2), 2)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+		c.net.isolate(leader, others[0])
+		c.eventually(func() bool { v, _ := c.view(leader, "orders"); return len(v.Partitions[0].ISR) == 2 }, "no shrink")
+		c.net.isolate(leader, others[1])
+		require.NoError(t, c.put(others[0], "orders", "m1"))
+		require.Contains(t, others, c.leader("orders"))
+		c.net.heal()
+		c.whole("orders")
+		require.Len(t, c.drain(leader, "orders", 2), 2)
+	})
 }
 
 // TestLeaderThatIsCutFromOneFollowerStays: it still has its minimum.
 func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	before, ok := c.view(leader, "orders")
-	require.True(t, ok)
-	c.net.isolate(leader, other)
-	require.NoError(t, c.put(leader, "orders", "m1"))
-	c.eventually(func() bool { v, _ := c.view(leader, "orders"); return len(v.Partitions[0].ISR) == 2 }, "no shrink")
-	require.NoError(t, c.put(leader, "orders", "m2"))
-	after, _ := c.view(leader, "orders")
-	require.Equal(t, before.Partitions[0].Epoch, after.Partitions[0].Epoch)
-	c.net.heal()
-	c.whole("orders")
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		before, ok := c.view(leader, "orders")
+		require.True(t, ok)
+		c.net.isolate(leader, other)
+		require.NoError(t, c.put(leader, "orders", "m1"))
+		c.eventually(func() bool { v, _ := c.view(leader, "orders"); return len(v.Partitions[0].ISR) == 2 }, "no shrink")
+		require.NoError(t, c.put(leader, "orders", "m2"))
+		after, _ := c.view(leader, "orders")
+		require.Equal(t, before.Partitions[0].Epoch, after.Partitions[0].Epoch)
+		c.net.heal()
+		c.whole("orders")
+	})
 }
 
 // TestBrokerWithoutMetadataFindsTheNextLeader: the metadata does not notify the broker of
@@ -165,24 +172,26 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 // one that leads has not met the others since.
 func TestLeaderThatNeverReachedAnybodyIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
-	for _, name := range all {
-		c.sessions[name].Cut() // no registration is revoked
-	}
-	for _, name := range all {
-		c.kill(name)
-	}
-	c.net.isolate(leader, others...)
-	c.restart(leader)
-	c.eventually(func() bool { now, _ := c.registration(leader); return len(now.Unreachable) == 2 }, "it does not say that it is cut off")
-	c.restart(others[0])
-	c.restart(others[1])
-	require.NoError(t, c.put(others[0], "orders", "m1"))
-	require.Contains(t, others, c.leader("orders"))
-	c.net.heal()
-	c.whole("orders")
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		others := map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+		for _, name := range all {
+			c.sessions[name].Cut() // no registration is revoked
+		}
+		for _, name := range all {
+			c.kill(name)
+		}
+		c.net.isolate(leader, others...)
+		c.restart(leader)
+		c.eventually(func() bool { now, _ := c.registration(leader); return len(now.Unreachable) == 2 }, "it does not say that it is cut off")
+		c.restart(others[0])
+		c.restart(others[1])
+		require.NoError(t, c.put(others[0], "orders", "m1"))
+		require.Contains(t, others, c.leader("orders"))
+		c.net.heal()
+		c.whole("orders")
+	})
 }

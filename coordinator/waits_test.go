@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -73,42 +74,44 @@ func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
 // consumers wait for channels. Other topics are created meanwhile.
 func TestSubscriptionsThatWaitDoNotTakeAllCalls(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "bad", "", map[string]string{"partitions": "96", "min_in_sync": "3"})
-	c.leader("bad")
-	create := func(name string) time.Duration {
-		began := time.Now()
-		err := do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: name, Args: map[string]string{"replication_factor": "2"}})
-		t.Logf("%s: %v", name, err)
-		return time.Since(began)
-	}
-	c.kill("n3")
-	c.eventually(func() bool {
-		v, _ := c.view("n1", "bad")
-		for _, p := range v.Partitions {
-			if p.Leader == "n3" || p.Leader == "" {
-				return false
-			}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "bad", "", map[string]string{"partitions": "96", "min_in_sync": "3"})
+		c.leader("bad")
+		create := func(name string) time.Duration {
+			began := time.Now()
+			err := do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: name, Args: map[string]string{"replication_factor": "2"}})
+			t.Logf("%s: %v", name, err)
+			return time.Since(began)
 		}
-		return len(v.Partitions) == 96
-	}, "elected")
-	t.Logf("before: %s", create("before"))
-	var done sync.WaitGroup
-	var running atomic.Int32
-	for i := range 8 {
-		done.Go(func() {
-			running.Add(1)
-			_ = c.nodes["n1"].CreateChannel(context.Background(), "bad", fmt.Sprint("c", i), "", false)
-		})
-	}
-	defer done.Wait()
-	c.eventually(func() bool { return len(c.nodes["n1"].Channels("bad")) == 8 }, "keys")
-	took := create("good")
-	t.Logf("while eight consumers wait for another topic's channels: %s", took)
-	require.Less(t, took, env.Within(t, 2*time.Second))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	require.NoError(t, c.nodes["n1"].CreateChannel(ctx, "good", "mine", "", false))
+		c.kill("n3")
+		c.eventually(func() bool {
+			v, _ := c.view("n1", "bad")
+			for _, p := range v.Partitions {
+				if p.Leader == "n3" || p.Leader == "" {
+					return false
+				}
+			}
+			return len(v.Partitions) == 96
+		}, "elected")
+		t.Logf("before: %s", create("before"))
+		var done sync.WaitGroup
+		var running atomic.Int32
+		for i := range 8 {
+			done.Go(func() {
+				running.Add(1)
+				_ = c.nodes["n1"].CreateChannel(context.Background(), "bad", fmt.Sprint("c", i), "", false)
+			})
+		}
+		defer done.Wait()
+		c.eventually(func() bool { return len(c.nodes["n1"].Channels("bad")) == 8 }, "keys")
+		took := create("good")
+		t.Logf("while eight consumers wait for another topic's channels: %s", took)
+		require.Less(t, took, env.Within(t, 2*time.Second))
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		require.NoError(t, c.nodes["n1"].CreateChannel(ctx, "good", "mine", "", false))
+	})
 }
 
 // TestQueueOfADeletedTopicDoesNotLead: with any events in the loop's queue at the end of a
@@ -157,37 +160,41 @@ func (f fates) Complete(c replica.Completion) { f <- c }
 // missing, the answer is to try again, on the leader as elsewhere.
 func TestChannelBelowTheMinimum(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"min_in_sync": "3"})
-	c.leader("orders")
-	c.kill("n3")
-	c.eventually(func() bool { l := c.leader("orders"); return l == "n1" || l == "n2" }, "elected")
-	for _, name := range []string{"n1", "n2"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), edge.ErrUnavailable, name)
-		cancel()
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"min_in_sync": "3"})
+		c.leader("orders")
+		c.kill("n3")
+		c.eventually(func() bool { l := c.leader("orders"); return l == "n1" || l == "n2" }, "elected")
+		for _, name := range []string{"n1", "n2"} {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), edge.ErrUnavailable, name)
+			cancel()
+		}
+	})
 }
 
 // TestProducersOfATopicThatCannotBeMade: many wait for the same topic, for which there
 // are too few brokers. They are refused together, not one after the other.
 func TestProducersOfATopicThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, hold: time.Second})
-	c.kill("n2")
-	c.kill("n3")
-	c.eventually(func() bool { // they are dead
-		return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Alive && v.Name != "n1" })
-	}, "dead")
-	began := time.Now()
-	var done sync.WaitGroup
-	for range 16 {
-		done.Go(func() {
-			if err := c.nodes["n1"].Publisher().Admit(t.Context(), "orders", 1); err == nil {
-				t.Error("it was made")
-			}
-		})
-	}
-	done.Wait()
-	require.Less(t, time.Since(began), env.Within(t, 9*time.Second)) // the put limit
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes(), hold: time.Second})
+		c.kill("n2")
+		c.kill("n3")
+		c.eventually(func() bool { // they are dead
+			return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Alive && v.Name != "n1" })
+		}, "dead")
+		began := time.Now()
+		var done sync.WaitGroup
+		for range 16 {
+			done.Go(func() {
+				if err := c.nodes["n1"].Publisher().Admit(t.Context(), "orders", 1); err == nil {
+					t.Error("it was made")
+				}
+			})
+		}
+		done.Wait()
+		require.Less(t, time.Since(began), env.Within(t, 9*time.Second)) // the put limit
+	})
 }
