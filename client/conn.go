@@ -68,7 +68,7 @@ type conn struct {
 	flush   func() error // nil = w has no buffer
 	half    net.Conn     // closes the sending side: raw, or TLS
 	limits  negotiated
-	silence time.Duration // the broker is counted as dead after it; its heartbeats are more frequent
+	silence time.Duration // silence after which the client counts the broker as dead; heartbeats are more frequent
 	armed   time.Time     // when the read deadline was set
 
 	mu struct {
@@ -78,7 +78,7 @@ type conn struct {
 		handed   uint64    // bytes of these that were passed to the socket
 		since    time.Time // when pending began to fill
 		urgent   bool      // pending does not linger
-		last     bool      // the writer closes the sending side behind pending
+		last     bool      // the writer closes the sending side after the pending bytes
 		err      error     // why the connection ended
 	}
 	wake chan struct{} // capacity 1
@@ -151,8 +151,8 @@ func (n *conn) open(ctx context.Context, msgTimeout time.Duration) error {
 	return err
 }
 
-// upgrade starts TLS and compression as requested, or returns an error: data never travels
-// in another form than the application has asked for.
+// upgrade starts TLS and compression as requested, or returns an error: the client never
+// sends data without the TLS or the compression that the application requires.
 func (n *conn) upgrade(ctx context.Context) error {
 	o := n.o
 	refused := func(what string) error {
@@ -353,8 +353,8 @@ func (n *conn) writeLoop(linger time.Duration, batch int) {
 	}
 }
 
-// finish has the writer close the sending side when all queued bytes are written. The broker
-// closes the connection when it has read them.
+// finish lets the writer close the sending side when all queued bytes are written. The
+// broker closes the connection when it has read them.
 func (n *conn) finish() {
 	n.mu.Lock()
 	n.mu.last = true
@@ -373,7 +373,7 @@ func (n *conn) closesWrite() bool {
 	return last
 }
 
-// lingers is how long the queued bytes still wait for more.
+// lingers returns how much longer the queued bytes wait for further bytes.
 func (n *conn) lingers(linger time.Duration, batch int) time.Duration {
 	if linger <= 0 {
 		return 0

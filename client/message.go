@@ -30,10 +30,10 @@ type Message struct {
 	Body []byte // at least one byte
 	// Key selects the partition: messages of one key are in one partition. "" = any.
 	Key string
-	// ID, 1 to 64 bytes of UTF-8, has the brokers recognise the message when it is published
-	// again, by any producer: it is stored once within the topic's dedupe window. So the
+	// ID, 1 to 64 bytes of UTF-8, lets the brokers recognise the message when any producer
+	// publishes it again: it is stored once within the topic's dedupe window. So the
 	// producer repeats its put also when it is in doubt. "" = none. PublishAll of several
-	// messages with IDs takes a Key, too.
+	// messages with IDs requires a Key, too.
 	ID string
 	// Headers travel with the message. Consumers that use the extended commands, such as
 	// this client's, receive them; stock clients receive the body alone. Names beginning
@@ -42,8 +42,8 @@ type Message struct {
 	// Delay is how long the message waits before its first delivery, in whole milliseconds. A
 	// message with a Delay can have neither ID, Key, Headers nor TTL.
 	Delay time.Duration
-	// TTL limits the life of the message, in whole milliseconds: when it is over, no channel
-	// delivers the message any more. 0 = the topic's limit.
+	// TTL is the time to live of the message, in whole milliseconds: after it no channel
+	// delivers the message. 0 = the topic's limit.
 	TTL time.Duration
 }
 
@@ -228,8 +228,8 @@ type Delivery struct {
 	// Sequence is the place of the message in its partition.
 	Sequence uint64
 	// Token is the fencing token of an ordered channel: it never decreases from one owner of a
-	// partition to the next. External storage refuses a write whose token is less than the
-	// last one that it has seen for the partition. 0 on unordered channels.
+	// partition to the next. External storage must refuse a write whose token is lower than
+	// the highest it has seen for the partition. 0 on unordered channels.
 	Token uint64
 }
 

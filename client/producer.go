@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Retry says which failed puts a producer repeats.
+// Retry selects the failed puts that a producer repeats.
 type Retry int
 
 const (
@@ -25,23 +25,24 @@ const (
 
 // ProducerOptions of a producer. The zero value is ready for use.
 type ProducerOptions struct {
-	// MaxInFlight bounds the puts that are not answered; Send waits beyond it. By default 1,024.
+	// MaxInFlight is the largest number of outstanding puts; beyond it Send waits. By default
+	// 1,024.
 	MaxInFlight int
-	// MaxInFlightBytes bounds the bytes of these, except for a single larger put. By default
-	// 32 MiB.
+	// MaxInFlightBytes is the largest number of bytes of outstanding puts, except for a
+	// single larger put. By default 32 MiB.
 	MaxInFlightBytes int
-	// Linger is how long a put may wait for others, so that they are written together; puts
-	// that come while a write is under way are always written together. By default 0.
+	// Linger is how long a put may wait for further puts, so that one write sends them
+	// together. Puts that arrive during a write are always sent together. By default 0.
 	Linger time.Duration
-	// LingerBytes ends the wait. By default 64 KiB.
+	// LingerBytes is the number of bytes that ends the wait of Linger. By default 64 KiB.
 	LingerBytes int
-	// Retry says which failed puts are repeated.
+	// Retry selects the failed puts that are repeated.
 	Retry Retry
 	// RetryBudget bounds the time from Send to the last attempt, also while no broker can be
 	// reached. By default 30 s.
 	RetryBudget time.Duration
-	// AnswerTimeout is how long a broker may leave a put without an answer before the
-	// connection is given up. By default 15 s; a broker answers after --put-hold, 9 s.
+	// AnswerTimeout is how long a put may be outstanding before the producer closes the
+	// connection. By default 15 s; a broker answers within --put-hold, 9 s.
 	AnswerTimeout time.Duration
 }
 
@@ -68,7 +69,7 @@ const (
 	// attempt doubles it.
 	firstRetry   = 20 * time.Millisecond
 	longestRetry = time.Second
-	// inspectEvery is the interval at which old puts are looked for.
+	// inspectEvery is the interval at which the producer checks the age of its puts.
 	inspectEvery = 250 * time.Millisecond
 )
 
@@ -105,8 +106,8 @@ const (
 	putDone
 )
 
-// put is one command under way. Its fields belong to the producer's lock, but the first ones,
-// which never change.
+// put is one outstanding command. The producer's lock guards its fields, except the first
+// ones, which never change.
 type put struct {
 	topic    string
 	messages int
@@ -234,7 +235,7 @@ func (p *Producer) send(ctx context.Context, topic string, messages int, cmd com
 func (p *Producer) admit(ctx context.Context, u *put) error {
 	for {
 		if err := ctx.Err(); err != nil {
-			signal(p.room) // this one may have taken the signal of the next one
+			signal(p.room) // this put may have taken the signal of the next one
 			return &Error{Op: "publish", Topic: u.topic, kinds: []error{ErrNotStored}, cause: err}
 		}
 		p.mu.Lock()
@@ -263,7 +264,7 @@ func (p *Producer) admit(ctx context.Context, u *put) error {
 	}
 }
 
-// submitLocked sends a put, or has it wait for a connection.
+// submitLocked sends a put, or queues it until there is a connection.
 func (p *Producer) submitLocked(u *put) {
 	if u.state == putDone {
 		return
@@ -513,7 +514,7 @@ func (p *Producer) Close(ctx context.Context) error {
 	return err
 }
 
-// answered waits until no put is under way.
+// answered waits until no put is outstanding.
 func (p *Producer) answered(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

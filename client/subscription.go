@@ -14,7 +14,7 @@ type subscription struct {
 	r      *consumer
 	conn   *conn
 	base   context.Context // of the handlers: the values of Consume's
-	lease  time.Duration   // a message is delivered again so long after its delivery or TOUCH
+	lease  time.Duration   // time after its delivery or TOUCH at which the broker delivers a message again
 	most   time.Duration   // TOUCH extends a lease up to it, since the delivery
 	gone   sync.WaitGroup
 	leaves chan struct{} // closed when the broker asks its consumers to leave
@@ -26,11 +26,11 @@ type subscription struct {
 		sending int                // leases that have ended, and whose outcome is not sent yet
 		unsent  int                // outcomes that found the connection ended
 		quiet   bool               // no message comes any more
-		drained chan struct{}      // closed when nothing is held or comes; nil while not waited for
+		drained chan struct{}      // closed when no message is held or expected; nil while no goroutine waits
 	}
 }
 
-// leased is one message under way.
+// leased is one message whose handler runs.
 type leased struct {
 	began time.Time
 	until time.Time // the end of the lease, at the earliest
@@ -46,7 +46,7 @@ func newSubscription(ctx context.Context, r *consumer, n *conn) *subscription {
 	return s
 }
 
-// errLeaves: the broker stops, and no message comes from it any more.
+// errLeaves: the broker stops, and sends no more messages.
 var errLeaves = errors.New("the broker asks its consumers to leave")
 
 // serve delivers messages until ctx ends, the connection does, or the broker stops. After the end
@@ -93,8 +93,8 @@ func (s *subscription) serve(ctx context.Context) error {
 	return r.failure(n.addr, err)
 }
 
-// leave keeps the leases at a broker that stops until their handlers have returned. The
-// consumer goes on at another broker meanwhile.
+// leave keeps the leases of a broker that stops until their handlers have returned.
+// Meanwhile the consumer goes on at another broker.
 func (s *subscription) leave(ctx context.Context, read <-chan error) {
 	if lost := s.close(s.settled(read)); lost > 0 && ctx.Err() != nil {
 		s.r.undrained.Store(true)
@@ -112,7 +112,7 @@ func (s *subscription) close(err error) (lost int) {
 	return lost
 }
 
-// grant tells the broker how many messages may be under way.
+// grant sends the broker the number of messages that may be in flight.
 func (s *subscription) grant(n int) {
 	ready := max(0, n)
 	if most := s.conn.limits.MaxRdyCount; most > 0 {
@@ -229,7 +229,7 @@ func (s *subscription) release(id string, l *leased) bool {
 	return true
 }
 
-// settleLocked reports the end of the drain, behind the commands of all messages.
+// settleLocked reports the end of the drain, after the commands of all messages are queued.
 func (s *subscription) settleLocked() {
 	if s.mu.drained != nil && s.mu.quiet && len(s.mu.held) == 0 && s.mu.sending == 0 {
 		close(s.mu.drained)
@@ -281,7 +281,7 @@ func (s *subscription) loseAll() int {
 	return n
 }
 
-// keepLeases extends the leases whose half is over, and ends those that are.
+// keepLeases extends the leases of which half is over, and ends those that are over.
 func (s *subscription) keepLeases() {
 	every := max(s.lease/20, 25*time.Millisecond)
 	tick := time.NewTicker(every)
@@ -323,8 +323,8 @@ func (s *subscription) extend(now time.Time, margin time.Duration) {
 	s.settleLocked()
 }
 
-// drain takes no more messages and waits for the handlers. Behind CLOSE_WAIT the broker sends no
-// message.
+// drain takes no more messages and waits for the handlers. The broker sends no message after
+// CLOSE_WAIT.
 func (s *subscription) drain(read <-chan error) error {
 	s.mu.Lock()
 	quiet := s.mu.quiet

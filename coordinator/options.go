@@ -36,13 +36,13 @@ type Options struct {
 
 	FS  vfs.FS
 	Dir string // the data path, locked by the caller
-	// NodeFile is that of the data path; nil: Start opens it.
+	// NodeFile is the node file of the data path; nil: Start opens it.
 	NodeFile *nodefile.File
 	// Mark gives the marks that distinguish the data path from a copy; nil: it has none.
 	Mark func() (nodefile.Marks, error)
-	// OnlyMember: the metadata lies on this data path and nowhere else.
+	// OnlyMember: this data path has the only copy of the metadata.
 	OnlyMember bool
-	BootID     string // the machine's; a new one means its page cache is gone
+	BootID     string // of the machine; a new boot id means that its page cache is lost
 	NoSync     bool   // topics that do not require "sync" are acknowledged from the page cache
 	// SegmentBytes is the size of one file of a log (64 MiB); retention removes
 	// whole files.
@@ -52,20 +52,21 @@ type Options struct {
 	// OpenFiles bounds the files of the store that stay open between uses (4096).
 	OpenFiles int
 
-	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or
-	// the logs take more, puts to all partitions with a replica here are refused.
-	// 0 = no limit.
+	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs
+	// take more, puts to all partitions with a replica on this broker are refused. 0 = no
+	// limit.
 	MinFreeBytes, MaxDiskBytes int64
 
 	Meta   meta.Store   // owned by the caller, closed after the broker
 	Listen net.Listener // for other brokers; owned by the broker from Start on
 	TLS    rpc.Identity // nil = plain
-	// Connections bounds those that other brokers make; the zero value is rpc's default.
+	// Connections bounds the connections from other brokers; the zero value is rpc's
+	// default.
 	Connections peerport.Limits
 	Token       []byte // of the cluster
 
-	// Members are those of the metadata store that the brokers embed; nil = there
-	// are none.
+	// Members changes the membership of the embedded metadata store; nil = the store is
+	// external.
 	Members Members
 
 	// Dial connects to other brokers; nil = TCP.
@@ -85,13 +86,13 @@ type Options struct {
 	// NoteCreation records what a client's put or subscription created, or would have created
 	// (err); nil = it is not recorded.
 	NoteCreation func(who edge.Requester, detail string, err error)
-	// KnownChannels reports which channels lookupd has of a topic that is new here;
-	// nil = there is no lookupd.
+	// KnownChannels returns the channels that the external nsqlookupds have of a new topic;
+	// nil = there is no nsqlookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
-	// Linger is how long after one another the passes of a core loop begin at least, so
-	// that they share more work: less processor time, more latency.
+	// Linger is the least time between the beginnings of two passes of a core loop. A
+	// larger value lets a pass do more work: less processor time, more latency.
 	Linger            time.Duration
-	CatchUpRate       int64         // bytes a second read here for replicas that catch up; 0 = no limit
+	CatchUpRate       int64         // bytes a second that this broker reads for replicas that catch up; 0 = no limit
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
 	TrashGrace        time.Duration // how long a deleted topic's files are kept
@@ -102,21 +103,21 @@ type Options struct {
 	Gateway gateway.Options
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
-	// Slow is the time from which on puts and syncs of the journal are logged with their stage; 0 =
-	// none is.
+	// Slow is the duration from which puts and syncs of the journal are logged, with their stage; 0
+	// = none is.
 	Slow    time.Duration
 	Trace   func(*queue.Draft) func(engine.Stages) // engine.Options
 	Metrics *metrics.Recorder                      // nil = nothing is recorded
 	Events  *events.Recorder                       // nil = none is kept
 }
 
-// Members is the embedded metadata, where brokers keep it themselves.
+// Members is the membership of the embedded metadata store.
 type Members interface {
-	// Remove takes a broker's member out for good; one that is not there is no
-	// error. It fails rather than leave the others without a majority.
+	// Remove removes a broker's member for good. If there is no such member, that is no
+	// error. Remove fails if the other members would have no majority.
 	Remove(ctx context.Context, n ident.Node) error
-	// NotifyDeath reports that a broker's process is gone for certain: if its member led, the
-	// others need not find that out by themselves.
+	// NotifyDeath reports that a broker's process is dead for certain. If its member led, the
+	// others can elect a leader without waiting for the election timeout.
 	NotifyDeath(ctx context.Context, n ident.Node) error
 }
 
@@ -153,7 +154,7 @@ func repeatFor(putLimit time.Duration) time.Duration {
 	return cmp.Or(putLimit, gateway.DefaultPutLimit) + time.Second
 }
 
-// topicDefaults are those of topics that are made without saying.
+// topicDefaults are the settings of topics that are created without explicit ones.
 func (o Options) topicDefaults() admin.Defaults {
 	return admin.Defaults{
 		Partitions: o.Partitions, ReplicationFactor: o.ReplicationFactor, MinInSync: o.MinInSync,
@@ -162,7 +163,8 @@ func (o Options) topicDefaults() admin.Defaults {
 	}
 }
 
-// TopicDefault replaces the defaults of new topics with matching names; zero values do not.
+// TopicDefault replaces the defaults of new topics with matching names, except for its zero
+// values.
 type TopicDefault struct {
 	Pattern                                  string // path.Match
 	Partitions, ReplicationFactor, MinInSync int

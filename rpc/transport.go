@@ -88,8 +88,8 @@ func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 	}
 }
 
-// SetIncarnation presents this broker under another incarnation: all connections
-// are made anew, so that every peer sees it.
+// SetIncarnation presents this broker under another incarnation. It replaces all
+// connections, so that every peer receives the new one.
 func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 	t.book.Lock()
 	defer t.book.Unlock()
@@ -98,15 +98,16 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 		return
 	}
 	self.Incarnation = inc
-	t.self.Store(&self) // first: a handshake that still used the old one is closed by attach
+	t.self.Store(&self) // before the close: attach then closes the connections of handshakes that used the old incarnation
 	for _, p := range *t.peers.Load() {
 		p.end(errIncarnation)
 		p.dialNow()
 	}
 }
 
-// Send queues one frame for a peer and never blocks. Without an error the frame
-// arrives unless the connection breaks. ErrDown, ErrWindow, ErrTooLarge: it is dropped.
+// Send queues one frame for a peer and never blocks. Without an error the frame arrives
+// unless the connection breaks. With ErrDown, ErrWindow or ErrTooLarge the frame is
+// dropped.
 func (t *Transport) Send(to ident.Node, f Frame) error {
 	c, err := t.queue(to, f)
 	if err == nil {
@@ -115,13 +116,13 @@ func (t *Transport) Send(to ident.Node, f Frame) error {
 	return err
 }
 
-// Queue is Send of a frame that may wait for others: Flush must follow.
+// Queue is like Send, but the frame may wait for further frames: Flush must follow.
 func (t *Transport) Queue(to ident.Node, f Frame) error {
 	_, err := t.queue(to, f)
 	return err
 }
 
-// queue is conn.queue for a peer, and counts.
+// queue is conn.queue for a peer, and counts the frame.
 func (t *Transport) queue(to ident.Node, f Frame) (*conn, error) {
 	if f.Class == 0 || f.Class >= classes {
 		panic("rpc: frame of " + f.Class.String())
@@ -274,8 +275,8 @@ func (t *Transport) tls() *tls.Config {
 	return c
 }
 
-// watch checks all peers often enough to notice a silence in time. Started by
-// New, ends with Close.
+// watch checks all peers often enough to notice a silent one in time. Started by New, ends
+// with Close.
 func (t *Transport) watch(ctx context.Context) {
 	every := t.o.Times.Silent / 10
 	tick := time.NewTicker(every)
@@ -301,7 +302,7 @@ func (t *Transport) watch(ctx context.Context) {
 // now is the time in nanoseconds since New, monotonic.
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) }
 
-// silence is how long no byte came on c, without the time for which this process was
+// silence is the time since the last byte on c, without the time for which this process was
 // stopped.
 func (t *Transport) silence(c *conn) time.Duration {
 	return time.Duration(t.now() - max(c.heard.Load(), t.resumed.Load()))

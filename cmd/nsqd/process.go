@@ -172,7 +172,7 @@ func (p *process) etcdAddresses() []string {
 	return []string{p.o.EtcdClientAddress, p.o.EtcdPeerAddress}
 }
 
-// wait returns when the process is stopped on request, or has to stop.
+// wait returns when the process is asked to stop, or must stop because of a fault.
 func (p *process) wait(ctx context.Context) error {
 	look := time.NewTicker(holdingEvery)
 	defer look.Stop()
@@ -185,7 +185,7 @@ func (p *process) wait(ctx context.Context) error {
 				return err
 			}
 		case <-p.ended.done():
-			// A part that fails because the data path is gone often notices it before the next look.
+			// A part that fails because the data path is gone often fails before the next check.
 			if err := p.checkDataPath(); err != nil {
 				return errors.Join(err, p.ended.cause())
 			}

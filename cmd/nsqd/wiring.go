@@ -128,7 +128,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	}, nil
 }
 
-// trace begins to export traces, if it is to.
+// trace begins to export traces if --otlp-endpoint is set.
 func (p *process) trace() (err error) {
 	if p.o.OTLPEndpoint == "" {
 		return nil
@@ -204,8 +204,8 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// answer opens the edges. Until serve they answer with the reason why the broker does not
-// serve yet.
+// answer opens the ports for clients. Until serve is called, they answer with the reason
+// why the broker does not serve yet.
 func (p *process) answer() {
 	p.standby = newStandby(p.log, p.metrics)
 	p.standby.step("reading the data path")
@@ -225,7 +225,7 @@ func (p *process) answer() {
 	p.sockets.Start(h)
 }
 
-// serve makes the edges use the broker.
+// serve makes the ports for clients use the broker.
 func (p *process) serve() {
 	if err := lookup.Validate(p.o.LookupdTCPAddress); err != nil {
 		p.log.WithError(err).Error("this broker registers with no nsqlookupd: correct --lookupd-tcp-address")

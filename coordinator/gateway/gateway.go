@@ -30,35 +30,36 @@ type Core interface {
 	// EnsureTopic creates the topic if that is allowed, and returns once the watched
 	// metadata has it.
 	EnsureTopic(ctx context.Context, name string) (Topic, error)
-	// Leader is the leadership that the metadata names; false while that
-	// incarnation is not live.
+	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
 	Leads(p ident.Partition) bool
 	// Propose posts a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c Completer)
-	// Flush follows Propose where no lock is held any more: it may wait for the disk.
+	// Flush must follow Propose when the caller holds no lock any more: it may wait for the
+	// disk.
 	Flush()
 	// Queue gives the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
 	// FeatureLevel is the level that all brokers of the cluster have.
 	FeatureLevel() int
-	// Changed is closed at the next change of metadata, leadership or peers.
+	// Changed is closed at the next change of the metadata, of a leadership or of the
+	// peers.
 	Changed() <-chan struct{}
 	// CreateChannel makes the channel exist cluster-wide and returns once every
 	// partition's leader has replicated its position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
 	// Filter is the text of a channel's filter; "" = it has none, or there is no such channel.
 	Filter(topic ident.TopicID, channel string) string
-	// ChannelMissing notes that a leader does not have a channel that CreateChannel
-	// made: the next CreateChannel makes it again.
+	// ChannelMissing notes that a leader does not have a channel that CreateChannel has
+	// created: the next CreateChannel creates it again.
 	ChannelMissing(topic ident.TopicID, channel string)
 	// RepositionChannel moves a channel that has no consumers, in one partition or in
 	// all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int) error
 }
 
-// Topic is a topic as the metadata has it.
+// Topic is a topic by the metadata.
 type Topic struct {
 	Name       string
 	ID         ident.TopicID
@@ -89,7 +90,7 @@ type Completer = replica.Completer
 type Transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
-	// Queue is Send of a frame that leaves with the next Flush. Flush does not block
+	// Queue is like Send, but the frame leaves with the next Flush. Flush does not block
 	// either. Together they send an uncontended frame without waking a goroutine.
 	Queue(to ident.Node, f rpc.Frame) error
 	Flush(to ident.Node)
@@ -108,8 +109,8 @@ type Options struct {
 	Retry    time.Duration // 100 ms: longest pause between retries
 	Reclaim  time.Duration // 2 s: a leader keeps the messages of a disconnected edge in flight
 	Bytes    int64         // 256 MiB of puts without an answer; twice that is refused
-	// MaxConsumers is how many subscriptions of one channel this broker takes; 0 =
-	// no limit.
+	// MaxConsumers is the largest number of subscriptions of one channel at this broker; 0
+	// = no limit.
 	MaxConsumers int
 	Metrics      *metrics.Recorder // nil = nothing is recorded
 	Log          logrus.FieldLogger
@@ -148,7 +149,7 @@ type Gateway struct {
 	requests atomic.Uint64  // the last request number given out
 	rotation atomic.Uint32  // round robin over partitions
 	pending  inflight.Count // puts without an answer
-	proposed inflight.Count // puts of other brokers' clients that are proposed here
+	proposed inflight.Count // puts of other brokers' clients that are proposed at this broker
 	asleep   atomic.Bool    // the keeper: a put wakes it
 	budget   *budget
 	rates    ratelimit.Set[ident.TopicID]
@@ -224,8 +225,8 @@ func (g *Gateway) HandleFrame(from ident.Node, inc ident.Incarnation, f rpc.Rece
 	}
 }
 
-// PeerDown notes that a node does not answer any more. Its unanswered puts are tried
-// again, and its streams are kept for the reclaim time.
+// PeerDown notes that a node no longer answers. The gateway retries the puts that the node
+// has not answered, and keeps the node's streams for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
 	for _, q := range g.allQueues() {
 		q.lostAttempts(func(to Leadership) bool { return to.Node == node })

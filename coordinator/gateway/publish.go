@@ -33,8 +33,8 @@ func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	return err
 }
 
-// ensureTopic returns once the topic is in the watched metadata. Of many callers one at a
-// time creates it.
+// ensureTopic returns when the topic is in the watched metadata. If several callers need
+// the topic, one at a time tries to create it.
 func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 	if _, ok := g.core.Topic(topic); ok {
 		return nil
@@ -77,8 +77,8 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a edge.Answ
 	g.refuse(err, a)
 }
 
-// derived is a put whose id a broker has derived from the message that it copies: without it, as long as
-// there are brokers that could not read it.
+// derived is a put whose id a broker has derived from the message that it copies. The put carries no
+// id while the cluster has brokers that could not read it.
 func (g *Gateway) derived(d queue.Draft, level int) queue.Draft {
 	if d.Identified && g.core.FeatureLevel() < level {
 		return d.WithoutIdentities()
@@ -86,7 +86,7 @@ func (g *Gateway) derived(d queue.Draft, level int) queue.Draft {
 	return d
 }
 
-// refuse answers a put that was not taken; nil = it was.
+// refuse answers a put that was not accepted; nil = it was accepted.
 func (g *Gateway) refuse(err error, a edge.Answerer) {
 	if err != nil {
 		g.o.Metrics.Answered(err)
@@ -297,7 +297,8 @@ func (g *Gateway) keep() {
 	}
 }
 
-// clusterChanged ends the pauses, and gives up the attempts whose leader was replaced.
+// clusterChanged ends the pauses of parked puts, and gives up the attempts whose leader was
+// replaced.
 func (g *Gateway) clusterChanged() {
 	for _, q := range g.allQueues() {
 		q.changed()
@@ -322,8 +323,8 @@ func (g *Gateway) drop(q *putQueue) {
 	}
 }
 
-// tend does all that is due. It returns how long the keeper may sleep, and whether
-// anything needs it at all.
+// tend does all work that is due. It returns how long the keeper may sleep, and whether
+// there is any work that needs it.
 func (g *Gateway) tend() (time.Duration, bool) {
 	now, pause := g.now(), g.o.Retry
 	needed := g.subs.tend(now)

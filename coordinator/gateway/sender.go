@@ -16,9 +16,9 @@ import (
 // windowPause is how long a relay frame waits for room in the peer's window.
 const windowPause = 2 * time.Millisecond
 
-// sender gathers the puts, answers and verbs for each peer and sends them in few frames:
-// while one round is encoded, the next gathers. Its goroutine is started by New
-// and ends with Close.
+// sender collects the puts, answers and verbs for each peer and sends them in few frames:
+// while one round is encoded, the next is collected. New starts its goroutine, which ends
+// with Close.
 type sender struct {
 	g    *Gateway
 	kick chan struct{}          // capacity 1
@@ -39,7 +39,7 @@ type outbox struct {
 	relay   []relayItem
 }
 
-// empty keeps the arrays for the round after the next.
+// empty keeps the arrays for reuse in the round after the next.
 func (o *outbox) empty() {
 	clear(o.puts)
 	clear(o.replies)
@@ -120,7 +120,7 @@ func (s *sender) outboxLocked(to ident.Node) *outbox {
 	return o
 }
 
-// hasReplies reports whether answers wait for a peer: one more goes after them.
+// hasReplies reports whether answers wait for a peer: a further answer must go after them.
 func (s *sender) hasReplies(to ident.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *sender) hasReplies(to ident.Node) bool {
 	return o != nil && len(o.replies) > 0
 }
 
-// now sends one frame without its goroutine.
+// now sends one frame without the sender's goroutine.
 func (s *sender) now(to ident.Node, f rpc.Frame) error {
 	err := s.g.transport.Queue(to, f)
 	if err == nil {
@@ -154,7 +154,7 @@ func (s *sender) run() {
 			s.flush() // the closes of the subscriptions
 			return
 		case <-s.kick:
-			runtime.Gosched() // connections that are ready to run add theirs first
+			runtime.Gosched() // connections that are ready to run add their items first
 		case <-again.C:
 		}
 		if s.flush() {
@@ -163,7 +163,7 @@ func (s *sender) run() {
 	}
 }
 
-// flush sends all gathered items and reports whether some had to stay.
+// flush sends all collected items and reports whether some had to stay.
 func (s *sender) flush() (stayed bool) {
 	s.mu.Lock()
 	full := s.mu.peers

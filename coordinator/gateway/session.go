@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// pullBatch bounds the deliveries of one stream in one round, so that all get some.
+	// pullBatch bounds the deliveries of one stream in one round, so that every stream is
+	// served.
 	pullBatch = 128
 	// answerPause is how long a stream waits for a verb of its edge after waitingBytes
 	// were sent without one. Credit counts messages: the edge lowers it when large ones
@@ -22,9 +23,9 @@ const (
 	answerPause = 10 * time.Millisecond
 )
 
-// relaySession holds all streams that one broker has open here. Its goroutine is started
-// by the first opening and ends when the gateway closes. It alone pulls and
-// sends deliveries, for all streams together.
+// relaySession holds all streams that one other broker has opened at this one. The first
+// opening starts its goroutine, which ends when the gateway closes. This goroutine alone
+// pulls and sends the deliveries of all these streams.
 type relaySession struct {
 	g      *Gateway
 	node   ident.Node
@@ -39,7 +40,7 @@ type relaySession struct {
 		sync.Mutex // taken after all others
 		streams    []*stream
 	}
-	// Of the goroutine alone, reused from round to round.
+	// Used by the goroutine alone, and reused from round to round.
 	serving []*stream
 	pulled  []edge.Delivery
 	revoked []ident.Sequence
@@ -67,8 +68,8 @@ func (rs *relaySession) run() {
 	}
 }
 
-// look has the next round serve the stream: it may have a message, or room for one. It may
-// be called with the stream's channel locked.
+// look makes the next round serve the stream, which may have a message, or room for one.
+// The caller may hold the lock of the stream's channel.
 func (rs *relaySession) look(s *stream) {
 	rs.due.Lock()
 	defer rs.due.Unlock()
@@ -123,13 +124,13 @@ func (rs *relaySession) serve(s *stream) bool {
 	rs.pulled = s.channel.Pull(s.subscriber, room, rs.pulled[:0])
 	s.sent.Add(uint64(len(rs.pulled)))
 	if len(rs.pulled) == pullBatch {
-		rs.look(s) // it may have more messages, and room: after the other streams
+		rs.look(s) // the stream may have more messages, and room: it is served again after the other streams
 	}
-	return rs.sendRevoked(s) && rs.gather(s) // after Pull: a delivery of it may have timed out before, and be revoked
+	return rs.sendRevoked(s) && rs.gather(s) // after Pull: a delivery may have timed out before, and be revoked
 }
 
-// waits reports whether the stream waits for a verb of its edge before it is sent more. It
-// is served again when one comes, or after the pause.
+// waits reports whether the stream waits for a verb of its edge before it sends more. It is
+// served again when a verb arrives, or after the pause.
 func (rs *relaySession) waits(s *stream) bool {
 	if s.unanswered.Load() < waitingBytes {
 		return false
@@ -144,7 +145,7 @@ func (rs *relaySession) waits(s *stream) bool {
 	return true
 }
 
-// credit is how many deliveries the stream may have under way: none while it is
+// credit is the number of deliveries that the stream may have in flight: none while it is
 // disconnected.
 func (rs *relaySession) credit(s *stream) (credit int, known bool) {
 	rs.mu.Lock()
@@ -283,14 +284,15 @@ func (rs *relaySession) succeed(replaces uint64, s *stream, held []wire.Verb) []
 	return s.channel.Reclaim(s.subscriber, heldOf(held))
 }
 
-// drop detaches a stream, if it is there.
+// drop detaches a stream, if it exists.
 func (rs *relaySession) drop(id uint64, how wire.Leaving) {
 	if s := rs.remove(id); s != nil {
 		detach(s.channel, s.subscriber, how)
 	}
 }
 
-// remove removes a stream from the session; it stays attached. nil: it is not there.
+// remove removes a stream from the session; the stream stays attached. nil: there is no
+// such stream.
 func (rs *relaySession) remove(id uint64) *stream {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -330,7 +332,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 		switch silent := now - s.since; {
 		case s.disconnected && silent >= rs.g.o.Reclaim:
 			late = append(late, s.id)
-		case !s.disconnected && silent >= forgottenAfter: // or this process was stopped: then the edge opens it again
+		case !s.disconnected && silent >= forgottenAfter: // or this process was stopped: then the edge opens the stream again
 			s.disconnected, s.since = true, now
 		}
 	}

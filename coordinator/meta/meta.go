@@ -1,9 +1,9 @@
-// Package meta is the cluster's metadata: the Store that keeps it (etcd, or
-// memory in tests) and the values in it.
+// Package meta has the cluster's metadata: the Store that keeps it (etcd, or memory in
+// tests) and the values in it.
 //
-// It decides nothing. The state of a partition is one key, changed only by a
-// compare-and-swap on its ModRevision. A transaction whose answer was lost may
-// still be applied later (ErrUnknown).
+// The package makes no decisions. The state of a partition is one key, changed only by a
+// compare-and-swap on its ModRevision. A transaction whose answer was lost may still be
+// applied later (ErrUnknown).
 //
 // # Invariants
 //
@@ -105,8 +105,8 @@ type Store interface {
 	// Get reads one key linearizably; ErrNotFound if it is not there, ErrWentBack
 	// if the store is older than the changes that its watches have sent.
 	Get(ctx context.Context, key string) (Entry, error)
-	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision;
-	// those that are not there are left out.
+	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision. It leaves
+	// out keys that do not exist.
 	GetAll(ctx context.Context, keys []string) ([]Entry, error)
 	// List reads all keys below prefix at one revision, sorted by key.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
@@ -177,9 +177,9 @@ type PartitionState struct {
 	// Target lists the replicas that the partition is to have, preferred leader first,
 	// until they are there; empty = its present ones.
 	Target []ident.Node `json:"target,omitempty"`
-	// Abandoned is the last epoch of the history that an operator has given up by
-	// an unclean recovery; 0 = none. A replica with messages of it that this history lacks
-	// may be the only one that has them.
+	// Abandoned is the last epoch of the history that an operator gave up by an unclean
+	// recovery; 0 = none. A replica may hold the only copy of messages of that history
+	// which the present history lacks.
 	Abandoned ident.Epoch `json:"abandoned_epoch,omitempty"`
 	Revision  int64       `json:"-"`
 }
@@ -209,8 +209,9 @@ type TopicState struct {
 	Options           TopicOptions  `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
-	// Growing is the number of partitions that the topic is about to have: the new ones have
-	// keys and leaders, and no put goes there before all channels are there. 0 = none are new.
+	// Growing is the number of partitions that the topic is about to have. The new partitions
+	// have keys and leaders, but no put goes there before all channels exist there. 0 = no
+	// partition is new.
 	Growing int `json:"growing,omitempty"`
 
 	Revision int64 `json:"-"`
@@ -230,8 +231,8 @@ func (t TopicState) PartitionMaxBytes() int64 {
 // DefaultDedupeWindowMS is the dedupe window of a topic that names none.
 const DefaultDedupeWindowMS = 120_000
 
-// DedupeWindow is the time in ms within which a message that is published again under its id is
-// recognised.
+// DedupeWindow is the time in ms within which a leader recognises a message that is published
+// again under its id.
 func (t TopicState) DedupeWindow() int64 {
 	return cmp.Or(t.Options.DedupeWindowMS, DefaultDedupeWindowMS)
 }
@@ -264,7 +265,8 @@ type ChannelState struct {
 	Ordered bool   `json:"ordered,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
 
-	// Deleting: no client may subscribe any more; the key goes when no leader has it.
+	// Deleting: no client may subscribe any more. The key is removed when no leader has the
+	// channel.
 	Deleting bool `json:"deleting,omitempty"`
 
 	Policy ChannelPolicy `json:"policy,omitzero"`
@@ -284,8 +286,8 @@ type ChannelPolicy struct {
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
-// Backoff is the least delay before a message comes again: base × factor^(attempts−1),
-// at most max, up to the share jitter of it less. Base 0 = none.
+// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max,
+// shortened at random by up to the share jitter. Base 0 = none.
 type Backoff struct {
 	BaseMS int64   `json:"base_ms,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
@@ -310,26 +312,27 @@ type NodeState struct {
 	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: signs of life counted, to notice a restored data path
 	Disk             string     `json:"disk,omitempty"`  // id of the data path (internal/nodefile)
 	Transferring     bool       `json:"handing_over,omitempty"`
-	// Unreachable names the brokers that are silent for this one. It is set
-	// only while the broker leads a partition that therefore lacks its minimum: the others
-	// may replace it.
+	// Unreachable names the brokers from which this one receives nothing. It is set only
+	// while the broker leads a partition that lacks its minimum for that reason: the other
+	// brokers may then replace the leader.
 	Unreachable []ident.Node `json:"unreached,omitempty"`
 	// Leaving, in nodes/<n>: an operator decommissions the broker; its
 	// replicas are moved to others.
 	Leaving bool `json:"leaving,omitempty"`
-	// Drain, in nodes/<n>: an operator keeps work from the broker, which stays a member.
+	// Drain, in nodes/<n>: an operator drains the broker, which stays a member.
 	Drain Drain `json:"drain,omitempty"`
 	// Level is the highest feature level that the broker's build has.
 	Level int `json:"feature_level,omitempty"`
 }
 
-// Drain is the work that an operator keeps from a broker; "" = none.
+// Drain is what an operator drains from a broker; "" = nothing.
 type Drain string
 
 const (
-	// DrainLeaders: its leaderships go to other in-sync replicas, and it gets no replica.
+	// DrainLeaders: the broker's leaderships move to other in-sync replicas, and it gets no
+	// new replica.
 	DrainLeaders Drain = "leaders"
-	// DrainReplicas: its replicas go to other brokers, too.
+	// DrainReplicas: the broker's replicas move to other brokers, too.
 	DrainReplicas Drain = "replicas"
 )
 
@@ -365,8 +368,8 @@ const LevelDrain = 6
 const LevelGrowing = 6
 
 // LevelContent is the first feature level whose brokers keep the dedupe option of a topic in its
-// key, and give a message without an id the identity of its content: a put through an older broker
-// would not be recognised. They also read puts whose messages have one identity together.
+// key, and give a message without an id the identity of its content. A put through an older broker
+// would not be recognised. These brokers also read puts whose messages share one identity.
 const LevelContent = 6
 
 // ClusterState is the value of the config key (version 1).

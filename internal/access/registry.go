@@ -39,7 +39,8 @@ type Options struct {
 	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights
 	// are enforced also while there is no user.
 	Bootstrap []byte
-	// Enforce asks for rights also while there is no user: an auth service is configured.
+	// Enforce: rights are enforced also while there is no user, because an auth service is
+	// configured.
 	Enforce bool
 	Log     logrus.FieldLogger
 }
@@ -59,7 +60,7 @@ type Registry struct {
 	}
 }
 
-// NewRegistry makes a registry that knows nothing yet.
+// NewRegistry makes a registry that has not read the users yet.
 func NewRegistry(o Options) *Registry {
 	r := &Registry{o: o, verifier: newVerifier()}
 	r.mu.entries, r.mu.changed = map[string]*User{}, make(chan struct{})
@@ -74,7 +75,7 @@ func (r *Registry) Watch(ctx context.Context, store meta.Store) {
 	}
 }
 
-// apply takes one change of the metadata over.
+// apply applies one change of the metadata.
 func (r *Registry) apply(c meta.Change) {
 	var read []*User
 	for _, e := range c.Puts {
@@ -105,7 +106,8 @@ func (r *Registry) apply(c meta.Change) {
 	r.publishLocked()
 }
 
-// publishLocked makes the entries the policy, and wakes those that wait for a change.
+// publishLocked makes the entries the policy, and wakes the goroutines that wait for a
+// change.
 func (r *Registry) publishLocked() {
 	p := &Policy{users: maps.Clone(r.mu.entries)}
 	p.enforced = len(p.users) > 0 || r.Always()
@@ -118,7 +120,7 @@ func (r *Registry) publishLocked() {
 	r.mu.changed = make(chan struct{})
 }
 
-// Always reports whether rights are asked for also while there is no user.
+// Always reports whether rights are enforced also while there is no user.
 func (r *Registry) Always() bool { return r.o.Enforce || r.o.Bootstrap != nil }
 
 // Policy is the present policy; nil until the metadata has answered.
@@ -144,8 +146,9 @@ func (r *Registry) Verify(ctx context.Context, token string) (Identity, error) {
 	return r.verifier.verify(ctx, p, token)
 }
 
-// Remembers reports whether a token is good without a hash: it was verified before, or it is
-// the bootstrap token, which must open a broker also where bad logins come from.
+// Remembers reports whether a token is valid without computing a hash: it was verified
+// before, or it is the bootstrap token. The latter must work also from an address that is
+// slowed down after bad logins.
 func (r *Registry) Remembers(token string) bool {
 	if r.Policy() != nil && bootstrapped(r.o.Bootstrap, token) {
 		return true
@@ -154,7 +157,7 @@ func (r *Registry) Remembers(token string) bool {
 	return ok
 }
 
-// Users lists all users by name, without that of the bootstrap token.
+// Users lists all users by name, without the user of the bootstrap token.
 func (r *Registry) Users() ([]*User, error) {
 	p := r.Policy()
 	if p == nil {
@@ -169,7 +172,7 @@ func (r *Registry) Users() ([]*User, error) {
 	return slices.DeleteFunc(users, func(u *User) bool { return u.Name == BootstrapUser }), nil
 }
 
-// NewUser says how a user is made.
+// NewUser has the properties of a user to create.
 type NewUser struct {
 	Name        string
 	Admin       bool // administers the cluster
@@ -250,7 +253,7 @@ func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, r
 	})
 }
 
-// RevokeTopic takes rights on exactly this pattern away.
+// RevokeTopic removes rights on exactly this pattern.
 func (r *Registry) RevokeTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
 		u.Grants = u.revoked(topic, rights)
@@ -269,7 +272,8 @@ func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) 
 	})
 }
 
-// RevokeCluster takes rights on the cluster away. The last administrator stays one.
+// RevokeCluster removes rights on the cluster. The last administrator keeps the right to
+// administer.
 func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
 		u.Cluster &^= rights
@@ -283,8 +287,8 @@ type QuotaChange struct {
 	PutRate, PutBytesRate        *int64
 }
 
-// SetQuota changes the quota of a user. It holds for what is created and published from now
-// on. The caller makes sure that all brokers have feature level meta.LevelQuotas.
+// SetQuota changes the quota of a user, for later creations and puts. The caller makes sure
+// that all brokers have feature level meta.LevelQuotas.
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
 		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
@@ -312,7 +316,8 @@ func (r *Registry) find(name string) (*User, error) {
 	return nil, ErrNoUser
 }
 
-// otherAdministrator is the condition that another administrator is as it is now.
+// otherAdministrator is the condition that the record of another administrator has not
+// changed.
 func (r *Registry) otherAdministrator(than string) (meta.Compare, error) {
 	for _, u := range r.Policy().users {
 		if u.Name != than && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {
@@ -343,7 +348,7 @@ func (r *Registry) change(ctx context.Context, name string, by func(*User) error
 	return r.commit(ctx, compare, meta.Put{Key: r.o.Keys.User(name), Value: next.encode()}, ErrConflict)
 }
 
-// write makes the key of a user that is not there.
+// write creates the key of a new user.
 func (r *Registry) write(ctx context.Context, u *User, taken error) error {
 	key := r.o.Keys.User(u.Name)
 	return r.commit(ctx, []meta.Compare{{Key: key, Create: 0, Mod: 0}}, meta.Put{Key: key, Value: u.encode()}, taken)

@@ -172,18 +172,19 @@ func (o *Options) authenticates() bool {
 	return o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != ""
 }
 
-// verifiesCertificates reports whether a client takes a certificate of --tls-root-ca-file. The
-// system's authorities sign certificates for everybody, so they do not count.
+// verifiesCertificates reports whether a client needs a certificate signed by
+// --tls-root-ca-file. The system's authorities sign certificates for everyone, so they do not
+// count.
 func (o *Options) verifiesCertificates() bool {
 	return o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
 }
 
-// loopback is the host of a default address of a broker that serves this machine alone.
+// loopback is the host of a default address if the broker serves only this machine.
 const loopback = "127.0.0.1"
 
 // validateClientExposure refuses ports that would let any host on the network use the cluster.
-// A default address is no order to serve a network: a single broker whose other settings name
-// no network takes it on loopback.
+// A default address does not mean that the operator wants to serve a network: a single broker
+// whose other settings name no network replaces it by one on loopback.
 func (l *loader) validateClientExposure(o *Options) {
 	if o.authenticates() {
 		return
@@ -217,8 +218,9 @@ func (l *loader) validateClientExposure(o *Options) {
 	}
 }
 
-// servesThisMachine reports whether no setting names a network: then a default address is
-// narrowed to loopback, where a cluster's would leave its clients without a broker.
+// servesThisMachine reports whether no setting names a network. Then default addresses are
+// narrowed to loopback. Those of a cluster are not, because its clients would find no
+// broker.
 func (l *loader) servesThisMachine(o *Options) bool {
 	_, announced := l.origin["broadcast-address"]
 	return o.EtcdInitialCluster == "" && o.EmbedsEtcd() && len(o.LookupdTCPAddress) == 0 &&

@@ -44,8 +44,8 @@ type Live struct {
 	// Refused counts the puts of its clients that were not answered OK since it started, by the answer
 	// (the label of lockstep_puts_total). An answer that no client got is missing.
 	Refused map[string]float64 `json:"refused"`
-	// Owes is the longest time in seconds, of the last step and since, for which a replica on the named
-	// broker owed this one, its leader, an acknowledgement.
+	// Owes is, by broker, the longest time in seconds for which a replica there owed an
+	// acknowledgement to this broker, its leader, during the last step and since.
 	Owes map[ident.Node]float64 `json:"owes"`
 }
 
@@ -66,8 +66,9 @@ type Broker struct {
 	Leads       int        `json:"leads"`
 	Replicas    int        `json:"replicas"`
 	Answered    bool       `json:"answered"`
-	// BehindSeconds is the longest time for which its replicas owed an acknowledgement to other leaders:
-	// their puts waited for it so long, if it was in sync. null: it follows no leader that answers.
+	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to
+	// other leaders. If a replica was in sync, puts waited for it that long. null: the broker follows
+	// no leader that answers.
 	BehindSeconds *float64 `json:"behind_seconds"`
 	*Live
 }

@@ -17,7 +17,8 @@ var (
 	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
 )
 
-// largest are the series of which the largest value of all brokers counts; of all others the sum.
+// largest are the series that are joined by the largest value of all brokers; all others are
+// summed.
 var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seconds": true}
 
 // p99 is the quantile of the latencies.
@@ -50,8 +51,8 @@ func newSampled() sampled {
 	}
 }
 
-// Keep samples this broker until ctx ends. A look at the alarms that takes long makes the next one
-// come later: in a large cluster it costs at most a fiftieth of a processor.
+// Keep samples this broker until ctx ends. If a check of the alarms takes long, the next one comes
+// later, so that the checks take at most a fiftieth of a processor in a large cluster.
 func (c *Console) Keep(ctx context.Context) {
 	step := time.NewTicker(c.o.Step)
 	defer step.Stop()
@@ -72,8 +73,9 @@ func (c *Console) Keep(ctx context.Context) {
 	}
 }
 
-// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the last
-// sample. A broker that stalls now and then is seen by several looks in a step, and seldom by one.
+// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the
+// last sample. Several checks in a step notice a broker that stalls now and then; one check would
+// seldom do.
 func (c *Console) lookAtFollowers() {
 	owed := c.o.Cluster.Owed()
 	c.mu.Lock()
@@ -86,7 +88,7 @@ func (c *Console) lookAtFollowers() {
 	}
 }
 
-// owesOf writes durations in seconds, those of the step before counted too.
+// owesOf returns the durations in seconds, including those of the previous step.
 func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) map[ident.Node]float64 {
 	out := maps.Clone(before)
 	if out == nil {
@@ -134,7 +136,7 @@ func (k *sampled) clearUpTo(slot int64) {
 	}
 }
 
-// sums are those of all topics of a sample.
+// sums are the sums over all topics of a sample.
 type sums struct {
 	depth    int64
 	lag      time.Duration
@@ -223,7 +225,7 @@ func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64,
 	}
 }
 
-// rate is nil if the count has fallen: it counts something else now.
+// rate is nil if the count has fallen, because it then counts something else.
 func rate(now, before uint64, elapsed float64) *float64 {
 	if now < before {
 		return nil

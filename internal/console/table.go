@@ -43,7 +43,7 @@ type table struct {
 	channels []Channel // by topic and name
 }
 
-// ownTable is this broker's part, as it is now, with the rates of the last step.
+// ownTable is this broker's present part, with the rates of the last step.
 func (c *Console) ownTable() part {
 	samples := c.o.Cluster.Samples("", "")
 	p := part{Live: c.live(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}
@@ -74,8 +74,8 @@ func channelRow(topic string, ch *edge.ChannelSample, finishes *float64) Channel
 // seconds rounds to milliseconds: an answer has thousands of them.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// table asks all brokers for their parts, or gives the table of the last second. It must not be
-// changed.
+// table asks all brokers for their parts, or returns the table of the last second. The caller
+// must not change the table.
 func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
@@ -162,7 +162,8 @@ func (c *Channel) add(o *Channel) {
 	c.Finishes = plus(c.Finishes, o.Finishes)
 }
 
-// plus adds two values; unknown ones count for nothing, and two of them are unknown.
+// plus adds two values. An unknown value counts as 0; the sum of two unknown values is
+// unknown.
 func plus(a, b *float64) *float64 {
 	switch {
 	case a == nil:
@@ -224,7 +225,7 @@ type key struct {
 	disk  *float64
 }
 
-// order sorts rows that are in the order of their names; equal ones stay so.
+// order sorts rows that are sorted by name; rows with equal keys stay in that order.
 func order[Row any](rows []*Row, p Page, of func(*Row) key) {
 	by := map[string]func(a, b key) int{
 		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
@@ -296,7 +297,7 @@ func (t *table) brokers(self ident.Node) []Broker {
 	return out
 }
 
-// behind is the longest time for which the leaders waited for replicas on a broker.
+// behind is the longest time for which leaders waited for the replicas on a broker.
 func (t *table) behind(n ident.Node) (longest *float64) {
 	for _, live := range t.live {
 		if d, ok := live.Owes[n]; ok && (longest == nil || d > *longest) {

@@ -19,9 +19,9 @@ type Admin interface {
 // Operation is one administrative operation: a value of one of the types below. It is
 // idempotent.
 //
-// The error of an argument that the edge could not read stands in the field Malformed.
-// Validate returns it where that argument is checked: a topic that does not exist is
-// reported before its arguments.
+// The field Malformed has the error of an argument that the edge could not read. Validate
+// returns it where that argument is checked: a topic that does not exist is reported before
+// its arguments.
 type Operation interface {
 	// Target is the topic and the channel of the operation; "" = none.
 	Target() (topic, channel string)
@@ -29,9 +29,9 @@ type Operation interface {
 	Validate() error
 }
 
-// CreateTopic makes a topic; 0 takes the broker's default, as nil does. Of a topic that
-// exists the limits change that are given, and a replication factor that is higher; any
-// other difference is ErrConflict.
+// CreateTopic creates a topic. 0 and nil take the broker's default. If the topic exists,
+// the given limits and a higher replication factor change it; any other difference is
+// ErrConflict.
 type CreateTopic struct {
 	Topic                                    string
 	Partitions, ReplicationFactor, MinInSync int
@@ -65,10 +65,11 @@ type TopicLimits struct {
 // DeleteTopic deletes a topic with all its messages.
 type DeleteTopic struct{ Topic string }
 
-// EmptyTopic drops the messages that no channel has been given.
+// EmptyTopic drops the messages that no channel has received.
 type EmptyTopic struct{ Topic string }
 
-// PauseTopic keeps later messages from the channels of a topic, or ends that.
+// PauseTopic pauses a topic, so that its channels receive no later messages, or unpauses
+// it.
 type PauseTopic struct {
 	Topic  string
 	Paused bool
@@ -81,16 +82,16 @@ type MoveReplica struct {
 	From, To  ident.Node
 }
 
-// SetReplication changes how many replicas a topic has, and how many of them must be in
-// sync for its puts; 0 = as it is.
+// SetReplication changes the number of replicas of a topic, and the number of them that
+// must be in sync for a put; 0 = unchanged.
 type SetReplication struct {
 	Topic                        string
 	ReplicationFactor, MinInSync int
 	Malformed                    error
 }
 
-// SetPartitions raises the number of partitions of a topic; it is never lowered. Reorder allows it
-// for an ordered topic, whose keys may go to other partitions then.
+// SetPartitions raises the number of partitions of a topic; it never lowers the number. Reorder
+// allows it for an ordered topic, although keys may then move to other partitions.
 type SetPartitions struct {
 	Topic      string
 	Partitions int
@@ -101,23 +102,23 @@ type SetPartitions struct {
 // Balance spreads replicas and leaders over the brokers.
 type Balance struct{}
 
-// Decommission moves all replicas of a broker away, or cancels that.
+// Decommission moves all replicas of a broker away, or cancels a decommission.
 type Decommission struct {
 	Node      ident.Node
 	Cancel    bool
 	Malformed error
 }
 
-// Drain takes the leaderships of a broker away, and its replicas if requested, and keeps new ones
-// from it until that is cancelled. The broker stays a member of the cluster.
+// Drain moves the leaderships of a broker away, and its replicas if requested. The broker gets no
+// new ones until the drain is cancelled. It stays a member of the cluster.
 type Drain struct {
 	Node             ident.Node
 	Replicas, Cancel bool
 	Malformed        error
 }
 
-// CreateChannel makes a channel. One that exists with another From, Ordered or Filter, if these
-// are given, is ErrConflict.
+// CreateChannel creates a channel. If the channel exists with a From, Ordered or Filter other
+// than the given one, the error is ErrConflict.
 type CreateChannel struct {
 	Topic, Channel string
 	From           string // "" = by the rules; earliest | latest | <time> | <sequence>
@@ -165,8 +166,8 @@ type SetPolicy struct {
 	Malformed       error
 }
 
-// Backoff is the delay of a message that failed: the base, times the factor at each
-// further attempt, at most the maximum, more or less by the jitter. Zero = none.
+// Backoff is the delay of a message that failed: the base, times the factor at each further
+// attempt, at most the maximum, shortened at random by up to the jitter. Zero = none.
 type Backoff struct {
 	BaseMS, MaxMS  int64
 	Factor, Jitter float64
@@ -241,8 +242,8 @@ func (o OrderChannel) Target() (topic, channel string) { return o.Topic, o.Chann
 // Target implements Operation.
 func (o SetPolicy) Target() (topic, channel string) { return o.Topic, o.Channel }
 
-// Validate implements Operation. The limits are checked later (Limits.Malformed), as is
-// all that depends on the defaults.
+// Validate implements Operation. The limits are checked later (Limits.Malformed), as are
+// values that depend on the defaults.
 func (o CreateTopic) Validate() error { return o.Malformed }
 
 // Validate implements Operation.
@@ -282,7 +283,8 @@ func (o Decommission) Validate() error { return o.Malformed }
 // Validate implements Operation.
 func (o Drain) Validate() error { return o.Malformed }
 
-// Validate implements Operation. From is checked where channels of subscriptions are, too.
+// Validate implements Operation. From is checked in the same place as that of
+// subscriptions.
 func (o CreateChannel) Validate() error {
 	if o.Malformed != nil {
 		return o.Malformed

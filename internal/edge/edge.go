@@ -21,8 +21,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The answers of the cluster. Package outcome has the table of them, with their texts and
-// meanings; the packages of the edge use them under these names.
+// The errors with which the cluster answers. Package outcome has their texts and meanings.
+// The packages of the edge use them under these names.
 var (
 	ErrNotEnough       = outcome.ErrNotEnough
 	ErrRolledBack      = outcome.ErrRolledBack
@@ -62,13 +62,13 @@ func (e NotEnough) Error() string {
 // Is makes it an ErrNotEnough.
 func (e NotEnough) Is(target error) bool { return target == ErrNotEnough }
 
-// Publisher takes puts for any topic, led here or not.
+// Publisher takes puts for any topic, also for topics that other brokers lead.
 type Publisher interface {
-	// Admit blocks for back-pressure before a body is read, and makes sure that
-	// the topic exists or may be created. bytes is the body's size.
+	// Admit is called before a body is read. It blocks for back-pressure, and creates the
+	// topic if it does not exist and may be created. bytes is the body's size.
 	Admit(ctx context.Context, topic string, bytes int) error
-	// Publish takes one put. Local, forwarded, held and retried puts look the
-	// same. Request ids are filled in here. key nil = any partition.
+	// Publish takes one put. The caller cannot distinguish local, forwarded, held and
+	// retried puts. Publish fills in the request id. key nil = any partition.
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
 	// PublishAt is Publish to the partition with this number. ErrInvalid: the topic does not
 	// have it.
@@ -85,14 +85,14 @@ type PutResult struct {
 	Sequence ident.Sequence
 	Err      error
 	// Duplicate: every message of the put was published before, with the same message id. ID and
-	// Sequence are those of the first time.
+	// Sequence are those of the first put.
 	Duplicate bool
 }
 
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte
 
-// Subscribers opens subscriptions on any topic, led here or relayed.
+// Subscribers opens subscriptions on any topic, led by this broker or relayed.
 type Subscribers interface {
 	Subscribe(ctx context.Context, r SubscribeRequest) (Subscription, error)
 }
@@ -100,14 +100,14 @@ type Subscribers interface {
 // SubscribeRequest is the content of a SUB.
 type SubscribeRequest struct {
 	Topic, Channel string
-	From           string // "" = by the rules; earliest | latest | <time> | <sequence>; of a channel that is made
-	Reposition     bool   // From also moves a channel that is there and has no consumers
+	From           string // beginning of a new channel: "" = by the rules; earliest | latest | <time> | <sequence>
+	Reposition     bool   // From also moves an existing channel without consumers
 	Partition      int    // -1 = all
 	Ordered        bool
 	MsgTimeoutMS   int64
 	SampleRate     int32 // 0 = off; NSQ: keep if rand(0..99) <= rate
-	// Filter is the filter that the client relies on: a channel with another one is ErrFilter.
-	// "": the client takes what the channel delivers.
+	// Filter is the filter that the client requires. If the channel has another one, the error
+	// is ErrFilter. "": the client requires none.
 	Filter string
 	// Client describes the connection for /stats; called at any time, from any
 	// goroutine.
@@ -131,13 +131,13 @@ type Subscription interface {
 	InFlight() int
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
 	SetReady(n int)
-	// Refused brings late refusals: those of a leader on another broker (they become
-	// E_FIN_FAILED and its like). Never closed.
+	// Refused receives late refusals, from a leader on another broker. The connection
+	// answers them with E_FIN_FAILED, E_REQ_FAILED or E_TOUCH_FAILED. Never closed.
 	Refused() <-chan Refusal
 	// Closed is closed when the channel was deleted: the connection must end.
 	Closed() <-chan struct{}
-	// Close ends it. requeue: the messages in flight are requeued at once, else they wait
-	// for their timeouts.
+	// Close ends the subscription. With requeue the messages in flight are requeued at
+	// once, otherwise they wait for their timeouts.
 	Close(requeue bool)
 	// Withdraw is Close when the client is not the cause: the messages in flight are
 	// requeued at once, and their deliveries do not count as attempts.
@@ -168,10 +168,10 @@ type Channels interface {
 	Policy(topic, channel string) (ChannelPolicy, error)
 	// Deferred lists at most limit delayed messages, by deadline.
 	Deferred(ctx context.Context, topic, channel string, limit int) ([]DeferredMessage, error)
-	// CancelDeferred finishes delayed messages and returns their number;
-	// messages that are not delayed (any more) stay as they are.
+	// CancelDeferred finishes delayed messages and returns their number. It does not change
+	// messages that are no longer delayed.
 	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
-	// Positions lists how far each durable channel of a topic is, in each partition.
+	// Positions lists the position of each durable channel of a topic in each partition.
 	Positions(ctx context.Context, topic string) ([]ChannelPosition, error)
 	// Seek moves a channel, or counts what the move would do (SeekChannel.DryRun).
 	Seek(ctx context.Context, op SeekChannel) (SeekResult, error)
@@ -180,8 +180,8 @@ type Channels interface {
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
 }
 
-// ChannelView is a channel as its record has it. Ephemeral channels have none: /stats
-// shows them.
+// ChannelView is a channel by its record in the metadata. Ephemeral channels have no
+// record: /stats shows them.
 type ChannelView struct {
 	Channel string `json:"channel"`
 	Ordered bool   `json:"ordered"`
@@ -190,8 +190,8 @@ type ChannelView struct {
 	Filter  string `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
-// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come again
-// for ever, at once, and every message is delivered.
+// ChannelPolicy is the treatment of messages that fail, and the filter. The zero value
+// redelivers failed messages for ever, at once, and delivers every message.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts"`
 	DeadLetterTopic string  `json:"dead_letter_topic"`
@@ -210,8 +210,9 @@ type DeferredMessage struct {
 	Attempts   uint16 `json:"attempts"`
 }
 
-// ChannelPosition is how far one channel is in one partition. Every message below Confirmed is
-// finished, or in Deferred. Messages in Settled, above it, are finished or in Deferred, too.
+// ChannelPosition is the position of one channel in one partition. Every message below
+// Confirmed is finished, or in Deferred. So is every message in Settled, which lists ranges
+// above Confirmed.
 type ChannelPosition struct {
 	Channel   string             `json:"channel"`
 	Partition int                `json:"partition"`
@@ -221,8 +222,8 @@ type ChannelPosition struct {
 	Consumers int                `json:"consumers"`
 }
 
-// SeekResult is the effect of a seek in messages. A number is null if it is unknown: the channel moved,
-// and the answer of a leader was lost, or it runs an earlier build.
+// SeekResult is the effect of a seek in messages. A number is null if it is unknown: the channel
+// moved, but the answer of a leader was lost, or the leader runs an earlier build.
 type SeekResult struct {
 	DryRun     bool       `json:"dry_run"` // nothing has moved
 	Skips      *uint64    `json:"skips"`   // not finished, and not delivered any more
@@ -259,7 +260,8 @@ type Stats interface {
 	// Topics returns them sorted by name, channels sorted too. Empty filters
 	// select all.
 	Topics(topic, channel string, includeClients bool) []TopicStats
-	// Health is nil, or the reason why the broker cannot store (the text after "NOK - ").
+	// Health is nil, or the reason why the broker cannot store messages (the text after
+	// "NOK - ").
 	Health() error
 }
 
@@ -320,8 +322,8 @@ type ClusterView struct {
 	Self       ident.Node    `json:"self"`
 	Level      int           `json:"feature_level"` // that all brokers have, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
-	// MetadataUnheardMS is how long the metadata has not answered this broker; 0 if it
-	// does.
+	// MetadataUnheardMS is for how long the metadata has not answered this broker; 0 if it
+	// answers.
 	MetadataUnheardMS int64 `json:"metadata_unheard_ms"`
 }
 
@@ -378,7 +380,7 @@ type BrokerView struct {
 	Zone         string            `json:"zone"`
 	Version      string            `json:"version"`
 	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
-	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": it gets none of them, and gives up those that it has
+	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": what the broker gives up and does not get again
 	Level        int               `json:"feature_level"`   // of its build
 	LowSpace     bool              `json:"low_space"`       // it is below its disk reserve: puts to its partitions are refused
 }
@@ -435,7 +437,7 @@ type PartitionView struct {
 	EndOffset         ident.Offset   `json:"end_offset"`
 	UnderReplicated   bool           `json:"under_replicated"`
 	Damaged           []DamageView   `json:"damaged,omitempty"`
-	MinInSync         int            `json:"min_in_sync"`      // the topic's, except while that is being changed
+	MinInSync         int            `json:"min_in_sync"`      // the topic's, except while an operation changes it
 	Target            []ident.Node   `json:"target,omitempty"` // the replicas that it is to have, while they are moved
 }
 

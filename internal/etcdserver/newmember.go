@@ -95,8 +95,8 @@ func (s *Server) dial(endpoints []string) (*clientv3.Client, error) {
 }
 
 // removeMoved removes the member of this name at another address, if no process answers there.
-// A dead entry would keep etcd from adding a member, and count for a majority. If a process
-// answers, two brokers have the same name.
+// A dead entry would prevent etcd from adding a member, and raise the number needed for a
+// majority. If a process answers, two brokers have the same name.
 func (r *rejoining) removeMoved(ctx context.Context) error {
 	list, err := r.members(ctx)
 	if err != nil {
@@ -243,7 +243,7 @@ func retryChange(ctx context.Context, log logrus.FieldLogger, change func(contex
 	}
 }
 
-// notNow reports whether the same change may succeed later.
+// notNow reports whether etcd refused a change that may succeed later.
 func notNow(err error) bool {
 	for _, later := range []error{
 		rpctypes.ErrUnhealthy, rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrTooManyLearners, rpctypes.ErrNoLeader,

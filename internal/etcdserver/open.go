@@ -21,10 +21,10 @@ import (
 const (
 	// askEvery is the pause between rounds of queries to the other members.
 	askEvery = 100 * time.Millisecond
-	// promptAnswer is the longest time in which a running member answers.
+	// promptAnswer is the time within which a running member answers.
 	promptAnswer = 500 * time.Millisecond
-	// lateMembers is how long a disk that was moved waits for members that may only be late
-	// (lifecycle.DoubtMoved).
+	// lateMembers is how long a member whose disk was moved waits for members that may only
+	// be late (lifecycle.DoubtMoved).
 	lateMembers = 10 * time.Second
 	// joinTimeout bounds one attempt to join; the others are queried again after it.
 	joinTimeout = 20 * time.Second

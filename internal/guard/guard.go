@@ -17,18 +17,19 @@ import (
 )
 
 var (
-	// ErrLogin means that the right takes credentials, and none were given.
+	// ErrLogin means that the right requires credentials, and the client gave none.
 	ErrLogin = errors.New("guard: credentials are required")
 	// ErrBadLogin means that no user has these credentials.
 	ErrBadLogin = errors.New("guard: no user has these credentials")
-	// ErrDenied means that the identity has not got the right.
+	// ErrDenied means that the identity does not have the right.
 	ErrDenied = errors.New("guard: the right is not granted")
 	// ErrTooManyFailures means that logins of this address failed too often; the secret was
 	// not compared.
 	ErrTooManyFailures = errors.New("guard: too many logins of this address failed")
 	// ErrAuthService means that the auth service gave no answer.
 	ErrAuthService = errors.New("guard: the auth service gave no answer")
-	// ErrNoAuthorizations means that the auth service knows the client, which may do nothing.
+	// ErrNoAuthorizations means that the auth service recognised the client and grants it
+	// nothing.
 	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
 	// ErrDisabled means that there is neither a user nor an auth service.
 	ErrDisabled = errors.New("guard: there are no users, and no auth service")
@@ -46,7 +47,7 @@ const maxSecret = 8 << 10
 type Options struct {
 	Users    *access.Registry // nil = there are none
 	External Querier          // nil = no auth service
-	// NotReady gives the reason why the users are not known yet; nil = the users' own.
+	// NotReady gives the reason why the users are not read yet; nil = the reason of Users.
 	NotReady func() string
 	// Answered counts a put that a user's publish rate refuses; nil = none is counted.
 	Answered func(err error)
@@ -55,7 +56,8 @@ type Options struct {
 	Log       logrus.FieldLogger
 }
 
-// Guard serves all doors of a broker. Its methods may be called by any goroutine.
+// Guard checks logins and rights for all client ports of a broker. Its methods may be
+// called by any goroutine.
 type Guard struct {
 	o       Options
 	backoff *backoff
@@ -71,7 +73,7 @@ func New(o Options) *Guard {
 	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
-// Credentials are those that a client showed.
+// Credentials are the credentials that a client showed.
 type Credentials struct {
 	Address string // host:port; "" of a unix socket
 	TLS     bool
@@ -91,7 +93,7 @@ func (c *Credentials) request() auth.Request {
 	return auth.Request{RemoteIP: c.host(), TLS: c.TLS, CommonName: c.CommonName, Secret: c.Secret}
 }
 
-// Session is one client that was let in. Its methods may be called by any goroutine.
+// Session is one admitted client. Its methods may be called by any goroutine.
 type Session struct {
 	guard *Guard
 	creds Credentials
@@ -99,20 +101,20 @@ type Session struct {
 	state atomic.Pointer[auth.State] // nil unless the auth service knows the client
 }
 
-// Enforced reports whether rights are asked for, as far as is known: while the users are not
-// known it is true only if rights are asked for also without any. Allow never goes by it.
+// Enforced reports whether rights are enforced. While the users are not read yet, it is true
+// only if rights are enforced also without users. Allow does not use it.
 func (g *Guard) Enforced() bool {
 	p, _ := g.policy()
 	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
 }
 
-// Ready is nil when the users are known.
+// Ready is nil when the users have been read.
 func (g *Guard) Ready() error {
 	_, err := g.policy()
 	return err
 }
 
-// policy is nil where there are no users at all.
+// policy is nil if the broker is configured without users.
 func (g *Guard) policy() (*access.Policy, error) {
 	if g.o.Users == nil {
 		return nil, nil
@@ -127,14 +129,14 @@ func (g *Guard) policy() (*access.Policy, error) {
 	return nil, &notReadyError{why}
 }
 
-// notReadyError says why the users are not known yet.
+// notReadyError is the reason why the users are not read yet.
 type notReadyError struct{ why string }
 
 func (e *notReadyError) Error() string { return edge.ErrNotReady.Error() + ": " + e.why }
 
 func (e *notReadyError) Unwrap() error { return edge.ErrNotReady }
 
-// NotStored is the error of a put that was not admitted because the users are not known.
+// NotStored is the error of a put that was not admitted because the users are not read yet.
 func NotStored(err error) error {
 	if waiting, ok := errors.AsType[*notReadyError](err); ok {
 		return fmt.Errorf("%w, not stored: %s", edge.ErrNotReady, waiting.why)
@@ -188,8 +190,9 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	return s, nil
 }
 
-// outcomeOf judges a login for the next one of the address. An auth service refuses a secret
-// with a status that is none of its answers; one that cannot be reached says nothing of it.
+// outcomeOf decides whether a login counts as a failure of the address. An auth service
+// refuses a secret by an HTTP status that is not one of its answers. If the service is
+// unreachable, nothing is known about the secret.
 func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
@@ -226,7 +229,8 @@ func (s *Session) login(ctx context.Context, p *access.Policy) error {
 	return s.ask(ctx)
 }
 
-// ask has the auth service judge the client, or takes its last answer while that holds.
+// ask queries the auth service about the client, or takes its last answer while that is
+// valid.
 func (s *Session) ask(ctx context.Context) error {
 	g, r := s.guard, s.creds.request()
 	if state := g.answers.find(r, time.Now()); state != nil {
@@ -261,7 +265,7 @@ func (s *Session) Identity() string {
 // LoggedIn reports whether the client has shown credentials.
 func (s *Session) LoggedIn() bool { return s.state.Load() != nil || s.id.Kind == access.Named }
 
-// Permissions is how many grants the client has.
+// Permissions is the number of grants of the client.
 func (s *Session) Permissions() int {
 	if state := s.state.Load(); state != nil {
 		return len(state.Authorizations)
@@ -276,7 +280,7 @@ func (s *Session) Permissions() int {
 type Need struct {
 	Right access.Right
 	Topic string
-	// Channel is asked of the auth service for Consume.
+	// Channel is the channel that the auth service must allow for Consume.
 	Channel string
 }
 
@@ -345,7 +349,7 @@ func (s *Session) Allow(ctx context.Context, n Need) error {
 	return nil
 }
 
-// external judges a need by the answer of an auth service.
+// external decides a need by the answer of an auth service.
 func external(state *auth.State, n Need) bool {
 	switch n.Right {
 	case access.Publish:

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// State is how bad it is. The greater is the worse.
+// State is the severity of a fault, or of a cluster's faults. A greater value is worse.
 type State int
 
 // The states of a cluster, and of an alarm.
@@ -214,8 +214,8 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 	return r.Alarms
 }
 
-// drained reports a broker that an operator keeps work from: nothing is wrong with it, but it is
-// easily forgotten.
+// drained reports a broker that an operator has drained. That is no fault, but the operator may
+// forget it.
 func (r *Report) drained(v edge.ClusterView, b edge.BrokerView, alive map[ident.Node]bool) {
 	if b.Drain == "" {
 		return
@@ -241,7 +241,7 @@ func (r *Report) drained(v edge.ClusterView, b edge.BrokerView, alive map[ident.
 		"when its maintenance is done: nsqctl broker undrain "+string(b.Name))
 }
 
-// drainReplicas is the drain (meta.DrainReplicas) of a broker whose replicas go, too.
+// drainReplicas is meta.DrainReplicas: the drain of a broker that moves its replicas, too.
 const drainReplicas = "replicas"
 
 // otherLeader reports whether an in-sync replica other than the leader lives and is not drained.
@@ -306,7 +306,7 @@ func SafeToStop(v edge.ClusterView, n ident.Node) ([]string, error) {
 		return []string{"the metadata does not answer: no other broker could take the leaderships of " + string(n)}, nil
 	}
 	if !v.Brokers[i].Alive {
-		return nil, nil // it is stopped: the other faults are no reason against that
+		return nil, nil // the broker is not alive: stopping it harms nothing
 	}
 	reasons := undrained(v, v.Brokers[i])
 	alive := living(v)

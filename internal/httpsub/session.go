@@ -125,7 +125,7 @@ func (x *session) tick() {
 	x.ended(func(sub edge.Subscription) { sub.Close(false) })
 }
 
-// finish ends the session once; end closes the subscription.
+// finish ends the session once. end is called to close the subscription.
 func (x *session) finish(end func(edge.Subscription)) {
 	x.mu.Lock()
 	over := x.mu.over
@@ -139,7 +139,7 @@ func (x *session) finish(end func(edge.Subscription)) {
 	}
 }
 
-// ended forgets a session that is over; end closes the subscription.
+// ended removes a session that is over. end is called to close the subscription.
 func (x *session) ended(end func(edge.Subscription)) {
 	x.set.remove(x)
 	if sub := x.attached.Load(); sub != nil {
@@ -205,7 +205,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 	return b, nil
 }
 
-// await waits until there may be messages; false when the time is over.
+// await waits until there may be messages. False: the time is over.
 func (x *session) await(ctx context.Context, timeout, gather <-chan time.Time) (bool, error) {
 	select {
 	case <-x.sub.Wake():
@@ -273,7 +273,7 @@ func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Durati
 	}
 }
 
-// settle carries a verb out on a delivery to this session.
+// settle executes a verb on a delivery to this session.
 func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
 	select {
 	case <-x.opened:
@@ -318,7 +318,7 @@ type Batch struct {
 	began    time.Time
 }
 
-// pull adds messages, as many as credit allows.
+// pull adds messages, up to the credit.
 func (b *Batch) pull(ctx context.Context, credit int) error {
 	if credit <= 0 {
 		return nil

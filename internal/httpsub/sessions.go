@@ -17,7 +17,8 @@ const (
 	// lingerTime is how long a session keeps its credit after a poll, so that a client that polls again at once finds
 	// messages here.
 	lingerTime = 50 * time.Millisecond
-	// minWait is the least wait of a poll: a leader elsewhere first sends messages when it has the credit.
+	// minWait is the least wait of a poll: a leader on another broker sends messages only after it
+	// has received the credit.
 	minWait = 250 * time.Millisecond
 	// gatherTime is how long a poll waits for more messages after its first ones.
 	gatherTime = 2 * time.Millisecond
@@ -32,8 +33,9 @@ var ErrBusy = errors.New("too many answers are being written")
 
 // Options hold the limits of sessions.
 type Options struct {
-	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of one user; 0 = no
-	// limit. A session outlives its polls, so that one connection could take them all.
+	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of
+	// one user; 0 = no limit. A session outlives its polls, so one connection could otherwise open
+	// all of them.
 	MaxSessions, MaxPerClient int
 	// AnswerBytes bounds the messages of all answers that are being written; 0 = no limit.
 	AnswerBytes int64
@@ -135,7 +137,8 @@ func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Dura
 	return b, s.reason(err)
 }
 
-// Stream sends messages as they come, until send fails, ctx ends, or the channel is deleted. send gets nil for a sign of life.
+// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. send
+// receives nil as a sign of life.
 func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, send func(*Batch) error) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -201,7 +204,7 @@ func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 		if x.enter() {
 			return x, nil
 		}
-		s.remove(x) // it has ended, and may be about to remove itself
+		s.remove(x) // the session has ended, and may be about to remove itself
 	}
 }
 
@@ -239,7 +242,7 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 	return x, nil
 }
 
-// owner is one that a session counts for.
+// owner is a network or a user, whose sessions are counted.
 type owner struct{ kind, name string }
 
 // owners are the network of the client, and its user if it has logged in.
@@ -280,12 +283,13 @@ func (s *Sessions) find(number uint64, topic, channel string) *session {
 	return x
 }
 
-// Settle carries a verb out on deliveries of a channel. It returns one error for each receipt, as edge.Receipts does.
+// Settle executes a verb on deliveries of a channel. It returns one error for each receipt, as
+// edge.Receipts does.
 func (s *Sessions) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []Receipt) []error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	errs := make([]error, len(list))
-	var left []int // indices of the receipts that no session here settles
+	var left []int // indices of the receipts that belong to no session of this broker
 	var x *session
 	for i, r := range list {
 		if x == nil || x.number != r.Session {

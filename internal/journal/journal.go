@@ -237,7 +237,7 @@ func (j *Journal) Flush() {
 	j.Wake()
 }
 
-// Wake has the journal's goroutine write what is queued. It waits for nothing.
+// Wake notifies the journal's goroutine that submissions are queued. It does not wait.
 func (j *Journal) Wake() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -306,8 +306,8 @@ func (j *Journal) Syncs() int64 {
 	return j.mu.syncs
 }
 
-// Barrier returns after durable has returned for every group that was visible in any way before the
-// call. It may wait for the group in progress.
+// Barrier returns after durable has returned for every group whose effects any goroutine could see
+// before the call. It may wait for the group in progress.
 func (j *Journal) Barrier() {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -388,7 +388,7 @@ func (j *Journal) noteAcknowledged(group uint64) {
 	}
 }
 
-// end lets prepare end: no further file is needed.
+// end ends prepare: no further file is needed.
 func (j *Journal) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -401,7 +401,8 @@ func (j *Journal) dueLocked() bool {
 	return j.mu.n != j.mu.dequeued || j.mu.err != nil && !j.mu.reported
 }
 
-// wait returns when something is due. False: nothing will be due any more.
+// wait returns when a submission or an error is due. False: the journal is closed, and
+// nothing will be due any more.
 func (j *Journal) wait() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

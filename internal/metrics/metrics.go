@@ -21,7 +21,8 @@ var buckets = []float64{
 	10e-3, 20e-3, 35e-3, 50e-3, 100e-3, 200e-3, 350e-3, 500e-3, 1, 2, 5, 10,
 }
 
-// waitBuckets reach from a consumer that waits for messages to one that was away for days.
+// waitBuckets reach from a consumer that waits for messages to one that was disconnected
+// for days.
 var waitBuckets = []float64{
 	1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 }
@@ -235,7 +236,7 @@ func (r *Recorder) Relayed(messages int) {
 	}
 }
 
-// Undone records puts that this broker, as a leader, rolled back or left in doubt.
+// Undone records puts that this broker, as their leader, rolled back or left in doubt.
 func (r *Recorder) Undone(rolledBack, inDoubt uint64) {
 	if r != nil {
 		r.replica.rolledBack.Add(float64(rolledBack))
@@ -278,8 +279,9 @@ const (
 	PortHTTP = "http"
 )
 
-// Gauge adds a value that is read at each scrape, such as the fill of a bounded queue; f must
-// not block. A later Gauge of the same name replaces it: its owner was restarted.
+// Gauge adds a value that is read at each scrape, such as the length of a bounded queue; f
+// must not block. A later Gauge of the same name replaces it, because its owner was
+// restarted.
 func (r *Recorder) Gauge(name string, f func() float64) {
 	r.add([]Definition{define(name, KindGauge)}, func(emit Emit) { emit(name, f()) })
 }

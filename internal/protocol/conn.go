@@ -45,7 +45,7 @@ type conn struct {
 	vouched     bool   // a command of the client was allowed; see expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
-	settled     bool   // the client needs no login any more, see armLogin
+	settled     bool   // the client has logged in or needs no login, see armLogin
 	late        bool   // the read deadline is that of the login
 	heartbeats  bool   // the last command was the answer to a heartbeat
 	sub         edge.Subscription
@@ -152,7 +152,7 @@ func (c *conn) serve(server context.Context) {
 	}
 }
 
-// lastAnswer ends the connection behind the answers of all earlier commands, with an error
+// lastAnswer ends the connection after the answers of all earlier commands, with an error
 // frame if err has one.
 func lastAnswer(err error) answer {
 	if cmd := (*commandError)(nil); errors.As(err, &cmd) {
@@ -183,7 +183,8 @@ func (c *conn) read(ctx context.Context) error {
 	return nil
 }
 
-// refuse answers a command that failed, if its connection goes on; else it returns the error.
+// refuse answers a failed command if the connection stays open; otherwise it returns the
+// error.
 func (c *conn) refuse(ctx context.Context, err error) error {
 	cmd := (*commandError)(nil)
 	if !errors.As(err, &cmd) {

@@ -298,8 +298,8 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 	return nil
 }
 
-// allowPut is the refusal of a put for which the publish rate of the client's user is used
-// up. The bytes count as they are stored, after decompression.
+// allowPut returns the refusal of a put if the publish rate of the client's user is used
+// up. The bytes are counted after decompression.
 func (c *conn) allowPut(draft *queue.DraftBuilder) error {
 	if c.h.backend.Guard == nil {
 		return nil

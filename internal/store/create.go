@@ -32,7 +32,7 @@ type identity struct {
 	CRC    uint32        `json:"crc"` // of the other three
 }
 
-// checksum detects an identity in which a digit has decayed to another digit.
+// checksum detects a damaged identity, such as one with a changed digit.
 func (id identity) checksum() uint32 {
 	return crc32.Checksum(fmt.Appendf(nil, "%d %s %s", id.Format, id.Store, id.Slot), castagnoli)
 }

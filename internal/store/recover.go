@@ -18,7 +18,7 @@ type recovery struct {
 	p       *Partition
 	cut     ident.Position // the segments are valid up to here
 	chain   chainEnd       // the batch that ends at cut
-	keep    bool           // false: the log was restarted, and the segments do not count
+	keep    bool           // false: the log was restarted, and the segments are ignored
 	touched bool           // the journal has a record of the partition
 	batches []queue.Batch  // from cut on, without gaps
 	broken  error          // the first break of the chain; later batches are not applied
@@ -157,8 +157,9 @@ func (r *recovery) fillFromSegments(to queue.Batch) {
 
 // adopt takes over batches in the segments beyond the journal's end, as far as the chain of
 // checksums proves them, and reports whether there were any. Only writes that are durable in the
-// journal reach the segments, so the journal has lost groups then; a torn group never reached them.
-// After a cut it takes none, because the segments may still hold the cut batches.
+// journal reach the segments, and a torn group never does. So such batches show that the journal
+// has lost groups. After a cut adopt takes none, because the segments may still hold the cut
+// batches.
 func (r *recovery) adopt() bool {
 	d := &r.p.durable
 	if r.wasCut || r.overlap || r.broken != nil {
@@ -405,9 +406,10 @@ const (
 	recentLeast = 256
 )
 
-// recentPuts collects the request ids of the newest puts: those of the time within which edges
-// repeat them, and `any` puts of any time. The times are the wall clocks of the leaders that stored
-// them: after a clock that was ahead, all later ones look old.
+// recentPuts collects the request ids of the newest puts: the puts of the time within which edges
+// retry, and in addition `any` puts of any age. The ages are computed from the wall clocks of the
+// leaders that stored the puts. If one clock was ahead, all later puts look old, so age alone does
+// not suffice.
 func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	d := &p.durable
 	from := d.end.Offset

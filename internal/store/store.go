@@ -32,7 +32,7 @@ const (
 
 // Errors of the store.
 var (
-	// ErrExists means that Create was asked for a partition that is there.
+	// ErrExists means that Create was called for a partition that exists.
 	ErrExists = errors.New("store: the partition exists")
 	// ErrUnknown means that the partition is not in this store.
 	ErrUnknown = errors.New("store: no such partition")
@@ -133,14 +133,15 @@ func (s *Store) Partition(id ident.Partition) (*Partition, bool) {
 }
 
 // FreeBytes is the number of bytes that may still be written to the disk. The caller keeps a
-// reserve and refuses puts before the store would meet ENOSPC.
+// reserve, and refuses puts before a write of the store would fail with ENOSPC.
 func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 
 // Journalled returns the number of groups of submissions that this run has synced, and the bytes
 // that it has written to the journal.
 func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Syncs(), s.journal.Written() }
 
-// Synced reports whether everything that is acknowledged from now on is synced to the disk.
+// Synced reports whether all later writes are synced to the disk before they are
+// acknowledged.
 func (s *Store) Synced() bool { return !s.noSync.Load() }
 
 // SetSync decides whether acknowledged data is synced to the disk from its return on, or
@@ -172,8 +173,8 @@ func (s *Store) SetSync(on bool) error {
 }
 
 // Busy is the time for which a group of submissions has been on its way to the disk, 0 if none is.
-// Any goroutine. It takes no lock that is held over a disk call and waits for nothing, even if the
-// disk hangs. With NoSync the call that hangs is Flush.
+// Any goroutine may call it. It takes no lock that is held over a disk call, so it does not wait,
+// even if the disk hangs. With NoSync the call that hangs is Flush.
 func (s *Store) Busy() time.Duration { return s.journal.Busy() }
 
 // Err is the error that stopped the store, nil while it works.

@@ -137,8 +137,8 @@ func (w *writer) close() error {
 	return nil
 }
 
-// awaited reports whether a caller has requested a checkpoint, or the close, since run last took
-// its requests.
+// awaited reports whether a caller has requested a checkpoint or the close since run last took
+// the requests.
 func (w *writer) awaited() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

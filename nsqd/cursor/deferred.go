@@ -8,10 +8,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Deferred messages are settled for the cursor, so that one delayed or failing message does not
-// hold it: DPUBs that are not due, requeued messages, and messages that timed out. DeferredSet
-// keeps their deadlines and attempts, which are not in the log. A deferred message either waits for
-// its deadline, or is active: ready to be delivered, or delivered again and not finished yet.
+// Deferred messages are DPUBs that are not due, requeued messages, and messages that timed out. The
+// cursor treats them as settled, so that one delayed or failing message does not hold it back.
+// DeferredSet keeps their deadlines and attempts, which are not in the log. A deferred message
+// either waits for its deadline, or is active: ready to be delivered, or delivered again and not
+// finished yet.
 
 // Entry is the replicated state of one deferred message. It has the 16 bytes of the encoded form,
 // so that a state with a million entries is encoded at the speed of a copy: a core loop does that.
@@ -50,8 +51,8 @@ type DeferredSet struct {
 	places map[ident.Sequence]int32
 	active map[ident.Sequence]active
 	ready  seqQueue
-	// BySeq: ready messages come by sequence, as on an ordered channel, instead of in the order in
-	// which they became ready.
+	// BySeq: ready messages are delivered by sequence, as on an ordered channel, instead of in the
+	// order in which they became ready.
 	BySeq    bool
 	unsorted bool // the queue may have to be sorted for BySeq
 	// due counts the active messages that are ready. The queue may hold more entries: Peek skips a
@@ -274,8 +275,8 @@ func (a *DeferredSet) Deactivate() {
 	}
 }
 
-// Low is the least sequence that waits or is ready and that pass does not exclude, or `or` if that
-// is less.
+// Low is the least sequence that waits or is ready and that pass does not exclude; or the argument
+// `or`, if that is less.
 func (a *DeferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
 	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
 		if e.Seq() < or && !pass(e.Seq()) {

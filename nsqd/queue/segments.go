@@ -26,8 +26,8 @@ const segmentSuffix = ".seg"
 // %020d.seg begins at that offset.
 //
 // Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time. Readers may run
-// beside them. A reader of a range that is cut meanwhile is protected by the checksums only: the
-// caller keeps readers below ends that may be cut, or checks again after the read.
+// beside them. If a range is cut during a read, only the checksums protect the reader: the caller
+// keeps readers below ends that may be cut, or checks again after the read.
 type Segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache

@@ -62,7 +62,7 @@ type Snapshot struct {
 	Flags         byte // FlagPaused: the topic is paused
 	Barrier, Keep ident.Sequence
 	Channels      []Channel
-	Relocated     []Relocated // an entry that is not settled stands there twice: builds without that distinction read it as settled
+	Relocated     []Relocated // an entry that is not settled is listed twice: builds without that distinction read it as settled
 }
 
 // Relocated is one relocated message and the offset of its relocation batch.

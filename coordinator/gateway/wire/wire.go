@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// ErrFrame means that a peer's frame is not as doc.go describes it.
+// ErrFrame means that a peer's frame violates the format in doc.go.
 var ErrFrame = errors.New("gateway: malformed frame")
 
 // The sizes of the fixed records, in bytes.
@@ -69,8 +69,8 @@ func (h *Forward) Decode(b []byte) (err error) {
 	return err
 }
 
-// appendHeader begins every header: a byte for the kind, the count as uvarint.
-// A struct that few frames need follows as msgpack.
+// appendHeader encodes the beginning of every header: the kind as a byte, the count as
+// uvarint. A struct that few frames need follows as msgpack.
 func appendHeader(b []byte, k FrameKind, count int) []byte {
 	return binary.AppendUvarint(append(b, byte(k)), uint64(count))
 }
@@ -260,22 +260,22 @@ const (
 	VerbHeld    VerbKind = 4  // in an opening; argument: attempts, 0: the leader has the number
 	VerbCredit  VerbKind = 5  // edge → leader; argument: the credit
 	VerbClose   VerbKind = 6  // edge → leader; argument: a Leaving
-	VerbRevoked VerbKind = 7  // leader → edge: timed out or emptied, no longer the client's
-	VerbGone    VerbKind = 8  // leader → edge: no such stream here; open it again
+	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and is no longer the client's
+	VerbGone    VerbKind = 8  // leader → edge: the leader has no such stream; open it again
 	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
 	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (yet, or any more)
 	// VerbRefused is added to a finish, requeue or touch that was not possible.
 	VerbRefused VerbKind = 16
 )
 
-// Unseen is the argument of a requeue of a message that the client was not sent: the
+// Unseen is the argument of a requeue of a message that was not sent to the client: the
 // delivery does not count as an attempt.
 const Unseen = -1
 
 // Left is the argument of a requeue of a message whose client has left.
 const Left = -2
 
-// Kept is likewise, and the message waits for its timeout.
+// Kept is like Left, but the message waits for its timeout.
 const Kept = -3
 
 // String is the verb of the protocol.
@@ -298,8 +298,8 @@ type Leaving int64
 // The ends of a stream.
 const (
 	LeaveHeld      Leaving = 0 // they wait for their timeouts
-	LeaveRequeued  Leaving = 1 // they are requeued at once: the client has left
-	LeaveWithdrawn Leaving = 2 // likewise, but the client is not the cause: no attempt is counted
+	LeaveRequeued  Leaving = 1 // the messages are requeued at once: the client has left
+	LeaveWithdrawn Leaving = 2 // as before, but the client is not the cause: no attempt is counted
 )
 
 // Verb is one statement about a stream.
@@ -334,8 +334,8 @@ func DecodeVerb(b []byte) Verb {
 	}
 }
 
-// AppendDelivery appends a record of DeliverySize bytes. The header and the body of the
-// message are the caller's to send.
+// AppendDelivery appends a record of DeliverySize bytes. The caller sends the header and
+// the body of the message.
 func AppendDelivery(b []byte, stream uint64, d *edge.Delivery) []byte {
 	le, m := binary.LittleEndian, &d.Message
 	b = le.AppendUint64(b, stream)
@@ -349,8 +349,8 @@ func AppendDelivery(b []byte, stream uint64, d *edge.Delivery) []byte {
 	return append(b, 0, 0, 0, 0, 0, 0)
 }
 
-// DecodeDelivery reads one record and cuts its bytes off the front of rest.
-// The partition and the id are the stream's to fill in.
+// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The
+// stream fills in the partition and the id.
 func DecodeDelivery(b, rest []byte) (stream uint64, d edge.Delivery, after []byte, err error) {
 	le := binary.LittleEndian
 	header, body := uint64(le.Uint32(b[40:])), uint64(le.Uint32(b[44:]))

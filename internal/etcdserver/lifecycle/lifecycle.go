@@ -57,7 +57,7 @@ type Foundation struct {
 	Disks    map[string]DiskID `json:"disks"` // by founder
 }
 
-// Doubt is how much the marks on a data path put its origin in doubt.
+// Doubt is how likely the data path is a copy, by the marks on it.
 type Doubt int
 
 // The doubts, from none to certain.
@@ -95,8 +95,8 @@ type Report struct {
 	Started    bool    // its disk has once held its log
 	Members    Members // its configured members
 	SeenYou    Seen    // state of the asking member that it saw last
-	// Votes: its etcd was started, with a majority or without. Running: it has a leader, so
-	// the cluster can be joined.
+	// Votes: the member's etcd was started, with or without a majority. Running: it has a
+	// leader, so another member can join the cluster.
 	Votes, Running bool
 	// Legacy: only etcd answers there, of a build that sends no report.
 	Legacy bool
