@@ -123,7 +123,11 @@ func TestPeekAsksABrokerThatHasTheReplica(t *testing.T) {
 	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 	_, err := c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: ident.Node(other)})
 	require.ErrorIs(t, err, edge.ErrTopicNotFound)
+	_, err = c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: "n9"})
+	require.ErrorIs(t, err, edge.ErrBrokerNotFound)
 	c.kill(leader)
 	_, err = c.nodes[other].Peek(t.Context(), edge.PeekRequest{Topic: "orders"})
 	require.ErrorIs(t, err, edge.ErrUnavailable)
+	_, err = c.nodes[other].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: ident.Node(leader)})
+	require.ErrorIs(t, err, edge.ErrUnavailable, "it belongs to the cluster")
 }

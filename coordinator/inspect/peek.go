@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -27,9 +29,9 @@ const (
 	peekWait = 5 * time.Second
 )
 
-// Peek reads messages of a replica; no channel notices (edge.Inspector). If the request
-// names no broker, and this one has no replica, it asks one that has. Errors wrap
-// edge.ErrTopicNotFound, edge.ErrInvalid and edge.ErrUnavailable.
+// Peek reads messages of a replica, and changes no channel (edge.Inspector). If the request
+// names no broker, and this one has no replica, it asks a broker that has one. Errors wrap
+// edge.ErrTopicNotFound, edge.ErrBrokerNotFound, edge.ErrInvalid and edge.ErrUnavailable.
 func (i *Inspector) Peek(ctx context.Context, req edge.PeekRequest) (edge.Peeked, error) {
 	p, known := i.replicaOf(req.Topic, req.Partition)
 	switch {
@@ -39,6 +41,8 @@ func (i *Inspector) Peek(ctx context.Context, req edge.PeekRequest) (edge.Peeked
 		return i.PeekHere(req)
 	case req.Node == "":
 		return i.peekElsewhere(ctx, req)
+	case !slices.ContainsFunc(i.Catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == req.Node }):
+		return edge.Peeked{}, fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, req.Node)
 	}
 	return i.ask(ctx, req.Node, req)
 }

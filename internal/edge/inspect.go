@@ -7,7 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Inspector reads replicas and changes no channel. Errors wrap ErrTopicNotFound, ErrInvalid
+// Inspector reads replicas and changes no channel. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid
 // and ErrUnavailable.
 type Inspector interface {
 	// Peek reads messages, also of a replica on another broker.

@@ -46,7 +46,7 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 		Topic: q.Get("topic"), Partition: uint16(partition), From: q.Get("from"), Limit: limit, Node: node, Uncommitted: uncommitted,
 	})
 	switch {
-	case errors.Is(err, edge.ErrTopicNotFound):
+	case errors.Is(err, edge.ErrTopicNotFound), errors.Is(err, edge.ErrBrokerNotFound):
 		answer(w, http.StatusNotFound, map[string]string{"message": err.Error()})
 	case errors.Is(err, edge.ErrInvalid):
 		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})

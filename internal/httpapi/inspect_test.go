@@ -71,6 +71,7 @@ func TestReplicaEndpoints(t *testing.T) {
 		{"GET", "/v1/topic/peek?topic=t&topic_id=0000000000000008", "", nil, 404, `{"message":"topic not found"}`},
 		{"GET", "/v1/topic/peek?topic=gone&topic_id=0000000000000007", "", nil, 404, `{"message":"topic not found"}`},
 		{"GET", "/v1/topic/peek?topic=t&topic_id=x", "", nil, 400, `{"message":"INVALID_REQUEST"}`},
+		{"GET", "/v1/topic/peek?topic=t&node=n9", "{Topic:t Partition:0 From: Limit:100 Node:n9 Uncommitted:false}", fmt.Errorf("%w: n9", edge.ErrBrokerNotFound), 404, `{"message":"broker not found: n9"}`},
 		{"GET", "/v1/topic/peek?topic=t&uncommitted=true", "", nil, 400, `{"message":"uncommitted=true requires node=: each replica has its own end"}`},
 		{"GET", "/v1/topic/peek?topic=t&uncommitted=perhaps&node=n1", "", nil, 400, `{"message":"INVALID_REQUEST"}`},
 		{"GET", "/v1/topic/peek?limit=x", "", nil, 400, `{"message":"INVALID_REQUEST"}`},
