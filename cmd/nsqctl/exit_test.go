@@ -17,8 +17,9 @@ func TestExitCodes(t *testing.T) {
 	refusing := "--nsqd-http-address=" + refuses.Listener.Addr().String()
 	good := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
 	for code, lines := range map[int][][]string{
-		0:               {{"stats", good}},
-		exitUsage:       {{"topics"}, {"pub"}, {"channel", "pause", "orders"}, {"pub", "--tpic", "x"}, {"stats", "-o", "xml"}, {"stats", "--interval", "soon"}, {"topic", "delte", "x"}},
+		0: {{"stats", good}},
+		exitUsage: {{"topics"}, {"pub"}, {"channel", "pause", "orders"}, {"pub", "--tpic", "x"}, {"stats", "-o", "xml"}, {"stats", "--interval", "soon"}, {"topic", "delte", "x"},
+			{"migrate", "run"}, {"migrate", "status", "--from-lookupd-http-address=a", "--from-nsqd-http-address=b"}, {"migrate", "run", "--from-nsqd-http-address=b", "--max-in-flight=0"}},
 		exitUnreachable: {{"stats", "--nsqd-http-address", "127.0.0.1:1"}, {"topic", "list", "--nsqd-http-address", "127.0.0.1:1,127.0.0.1:2"}},
 		exitRefused:     {{"topic", "create", "orders", refusing}},
 		exitNotFound:    {{"topic", "describe", "nope", good}, {"check", "nope", good}, {"stats", "--profile", "nope"}, {"cluster", "safe-to-stop", "n9", good}},

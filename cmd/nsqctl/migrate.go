@@ -68,9 +68,9 @@ func (s *stockSide) prepare() error {
 	s.HTTP = &http.Client{Timeout: apiTimeout, Transport: transport}
 	switch {
 	case len(s.Lookupds) == 0 && len(s.NSQDs) == 0:
-		return errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")
+		return ended{code: exitUsage, err: errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")}
 	case len(s.Lookupds) > 0 && len(s.NSQDs) > 0:
-		return errors.New("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")
+		return ended{code: exitUsage, err: errors.New("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")}
 	}
 	return nil
 }
@@ -301,7 +301,7 @@ will have in Lockstep: use it when no consumer will create a channel at NSQ any 
 				return err
 			}
 			if o.inFlight < 1 || o.inFlight > 2500 || o.poll <= 0 {
-				return errors.New("--max-in-flight must be 1 to 2500, --poll more than 0")
+				return ended{code: exitUsage, err: errors.New("--max-in-flight must be 1 to 2500, --poll more than 0")}
 			}
 			return o.run(cmd)
 		},

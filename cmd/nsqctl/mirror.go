@@ -124,8 +124,9 @@ func newMirrorRun(m *mirrorCommand) *cobra.Command {
 		Use:   "run TOPIC|PATTERN...",
 		Short: "copy topics until it is stopped",
 		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions,
-in order, and the durable channels with their positions. It creates missing topics and
-channels at the target, also later ones. Both sides may fail or be cut off at any time: run waits
+in order, and the durable channels with their positions. It creates missing topics, partitions and
+channels at the target, also later ones. A put that the target refuses, such as a message that is too
+large for it, is repeated every 10 s and holds up its partition alone. Both sides may fail or be cut off at any time: run waits
 and continues with the next message. Every message is copied once: a put without an answer is
 repeated, and the target recognises it within the dedupe window of the topic. After the window
 the messages of that put, at most --batch for each partition, may be there twice.

@@ -49,7 +49,8 @@ type mirroring struct {
 	source                    string // its name
 	progress                  *mirrorProgress
 	links                     map[linkKey]*mirrorLink
-	linksMu                   sync.Mutex // the metrics read links
+	linksMu                   sync.Mutex   // the metrics read links
+	past                      mirrorCounts // of links that have ended
 	messageLimit, byteLimit   *rate.Limiter
 	failed                    chan error
 	running                   sync.WaitGroup
@@ -57,6 +58,19 @@ type mirroring struct {
 	caughtUp                  int // polls in a row
 	puts                      context.Context
 	positions                 atomic.Int64
+}
+
+// mirrorCounts are what finish prints of links.
+type mirrorCounts struct {
+	copied, skipped, doubts int64
+	missed                  uint64
+}
+
+func (c *mirrorCounts) add(l *mirrorLink) {
+	c.copied += l.copied.Load()
+	c.skipped += l.skipped.Load()
+	c.doubts += l.p.Doubts()
+	c.missed += l.missed.Load()
 }
 
 // linkKey names a link.
@@ -345,6 +359,7 @@ func (o *mirroring) unlink(l *mirrorLink) {
 	l.cancel()
 	l.drop()
 	<-l.done
+	o.past.add(l)
 	o.linksMu.Lock()
 	defer o.linksMu.Unlock()
 	delete(o.links, l.key)
@@ -552,38 +567,34 @@ func (o *mirroring) show() {
 		return
 	}
 	o.shownAt = time.Now()
-	copied, lag := o.counts()
-	o.say.show(fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), copied, lag))
+	all, lag := o.counts()
+	o.say.show(fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag))
 }
 
-func (o *mirroring) counts() (copied int64, lag uint64) {
+func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
+	all = o.past
 	for _, l := range o.links {
-		copied += l.copied.Load()
+		all.add(l)
 		lag += l.lag()
 	}
-	return copied, lag
+	return all, lag
 }
 
 // finish prints the counts.
 func (o *mirroring) finish(cmd *cobra.Command, err error) error {
-	copied, lag := o.counts()
-	var doubts, skipped int64
-	var missed uint64
-	for _, l := range o.links {
-		doubts, skipped, missed = doubts+l.p.Doubts(), skipped+l.skipped.Load(), missed+l.missed.Load()
-	}
+	all, lag := o.counts()
 	caughtUp := err == nil && o.caughtUp >= drainedPolls
 	o.say.mu.Lock()
 	o.say.line.clear()
 	o.say.mu.Unlock()
 	if o.t.output == "json" {
 		return errors.Join(err, printJSON(cmd.OutOrStdout(), map[string]any{
-			"copied": copied, "left": lag, "puts_in_doubt": doubts, "not_copied_back": skipped, "missed": missed, "caught_up": caughtUp,
+			"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "caught_up": caughtUp,
 		}))
 	}
-	text := fmt.Sprintf("%d messages copied in %s; %d puts without an answer were repeated", copied, time.Since(o.began).Round(time.Millisecond), doubts)
-	if skipped > 0 {
-		text += fmt.Sprintf("; %d messages came from the target and were not copied back", skipped)
+	text := fmt.Sprintf("%d messages copied in %s; %d puts without an answer were repeated", all.copied, time.Since(o.began).Round(time.Millisecond), all.doubts)
+	if all.skipped > 0 {
+		text += fmt.Sprintf("; %d messages came from the target and were not copied back", all.skipped)
 	}
 	if caughtUp {
 		text += "; nothing is left"

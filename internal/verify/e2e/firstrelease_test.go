@@ -236,9 +236,9 @@ func buildFirstRelease(t *testing.T) string {
 	return filepath.Join(dir, "nsqd-first-release")
 }
 
-// TestUpgradeFromTheFirstRelease: three brokers of the first release under load are replaced one at
-// a time; one of them goes back in between, which the feature level allows until all are new. No
-// producer at a broker that is up sees an error, and nothing is lost.
+// TestUpgradeFromTheFirstRelease: of three brokers of the first release under load two are replaced one at a time and
+// go back, which the feature level allows until all are new; then all are replaced. Afterwards the first release
+// is refused. No producer at a broker that is up sees an error, and nothing is lost.
 func TestUpgradeFromTheFirstRelease(t *testing.T) {
 	processes(t)
 	old, present := buildFirstRelease(t), built.path("nsqd")
@@ -254,7 +254,7 @@ func TestUpgradeFromTheFirstRelease(t *testing.T) {
 		c.runFrom(nsqd)
 		c.restart(name)
 		c.whole(topic)
-		s.waitProgress(200)
+		s.waitProgress(rounds(200, 20_000))
 	}
 	level := func() int {
 		var v edge.ClusterView
@@ -262,8 +262,12 @@ func TestUpgradeFromTheFirstRelease(t *testing.T) {
 		return v.Level
 	}
 	before := level()
-	replace("n1", present)
-	replace("n1", old)
+	for _, nsqd := range []string{present, old} { // back, as long as one broker of the first release is there
+		for _, name := range names(c)[:2] {
+			replace(name, nsqd)
+			require.Equal(t, before, level(), "a broker of the first release is there")
+		}
+	}
 	for _, name := range names(c) {
 		out, err := c.nsqctl("cluster", "upgrade", "status")
 		require.Error(t, err, "not done: %s", out)

@@ -76,6 +76,13 @@ func TestMirrorGoesOnBesideATopic(t *testing.T) {
 	require.NoError(t, m.end(syscall.SIGTERM), m.out.String())
 	require.Contains(t, m.out.String(), "MSG_TOO_BIG")
 	require.Contains(t, m.out.String(), "other partitions go on")
+
+	stream := filepath.Join(t.TempDir(), "growing.lsx")
+	east.must("export", "growing", "--file", stream)
+	west.must("topic", "create", "plain", "--partitions", "4")
+	out, err := west.nsqctl("import", stream, "--topic", "plain")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "topic growing was ordered and plain is not")
 }
 
 // TestMirrorOfDeletedTopics: a mirror of two topics goes on when one of them is deleted and created again between
@@ -135,6 +142,11 @@ func TestMirrorOfDeletedTopics(t *testing.T) {
 	within(t, waitLimit, "the end of the copies", func() bool { return !m.has(`lockstep_mirror_lag_seconds{partition="0",topic="orders"}`) })
 	require.True(t, m.has(`lockstep_mirror_lag_seconds{partition="0",topic="other"}`))
 	require.NoError(t, m.end(syscall.SIGTERM), m.out.String())
+	copied := 0
+	last := m.out.String()[strings.LastIndex(strings.TrimSpace(m.out.String()), "\n")+1:]
+	_, err := fmt.Sscanf(last, "%d messages copied in", &copied)
+	require.NoError(t, err, last)
+	require.GreaterOrEqual(t, copied, 500+500+501+1, "those of topics that are gone count")
 }
 
 // has reports whether the metrics of the mirror have a series.
