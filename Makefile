@@ -92,10 +92,12 @@ test-short:
 
 # Tests of real processes and of wall-clock promises run last: beside the simulator on two
 # cores they would measure the simulator. They wait for most of their time, so three groups
-# run side by side; the floods of attack, which fill the machine, run alone. Their results
-# never come from the cache, which does not include the sources of the brokers that they build.
-PROCESSES = $(GO) test -count=1 -p 1 -timeout 30m
-E2E = $(GO) test -count=1 -timeout 30m ./internal/verify/e2e
+# run side by side; the floods of attack, which fill the machine, run alone. In cmd/nsqd and
+# coordinator the tests that measure run one after the other, before those that only wait,
+# which run in parallel. All use the brokers of bin/, so that no package links its own. Their
+# results never come from the cache, which does not include the sources of these brokers.
+PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 30m
+E2E = $(PROCESSES) ./internal/verify/e2e
 test: build tools ## all tests of a change, including clusters of real processes
 	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|internal/verify/console|cmd/nsqd|coordinator)$$')
 	.ci/together 'LOCKSTEP_PORTS=20000-23500 $(E2E) -run "^Test[A-K]"' 'LOCKSTEP_PORTS=23500-27000 $(E2E) -run "^Test[^A-K]"' '$(PROCESSES) ./internal/verify/chaos ./internal/verify/console ./cmd/nsqd ./coordinator'

@@ -281,7 +281,6 @@ func TestLookupNamesTheLeaderAndASurvivor(t *testing.T) {
 }
 
 func TestRestoredDataPathIsANewMember(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t, 3)
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")

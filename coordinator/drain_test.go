@@ -120,7 +120,6 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 // TestDrainedBrokerIsFreedOfReplicas: they go to the fourth broker. The drained one may be
 // stopped and is not forgotten.
 func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
-	t.Parallel()
 	c := newClusterOf(t, cluster{size: 4, level: meta.LevelDrain})
 	c.leveled(meta.LevelDrain)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
@@ -168,7 +167,6 @@ func TestDrainNeedsTheFeatureLevel(t *testing.T) {
 // TestPlansAreCarriedOut: what is shown before a balance, a move and a decommission is what the
 // controller does.
 func TestPlansAreCarriedOut(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t, 4)
 	from, to := c.movable("orders")
 	require.NoError(t, c.administer("n1", "topic.create", "other", map[string]string{"replication_factor": "2", "partitions": "6"}))

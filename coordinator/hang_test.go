@@ -33,10 +33,8 @@ func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 		{"replicated", true, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // with each other, not with other tests: they measure, and wait
 			for _, client := range []string{"of another broker", "of the leader"} {
 				t.Run("client "+client, func(t *testing.T) {
-					t.Parallel()
 					testHungDisk(t, c.noSync, c.hangs, client == "of the leader")
 				})
 			}

@@ -19,6 +19,7 @@ import (
 // TestBadInput sends invalid input, and expects the exact answer, the end of that connection,
 // and a broker that still serves.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	long := strings.Repeat("t", 65)
 	for input, want := range map[string]string{
@@ -81,6 +82,7 @@ func (b *broker) quiet() {
 }
 
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--max-msg-size=1000", "--max-body-size=5000")
 	for _, x := range []struct {
 		method, path, body string
@@ -124,6 +126,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestWrongMethodsAndSlashes: the answers differ from those of Go's mux.
 func TestWrongMethodsAndSlashes(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--lookupd-http-address=127.0.0.1:0")
 	b.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for _, x := range []struct {
@@ -155,6 +158,7 @@ func TestWrongMethodsAndSlashes(t *testing.T) {
 
 // TestWrongPort: a client at the port of the other protocol gets an answer that names it.
 func TestWrongPort(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	_, err := b.http.Get("http://" + b.address(0) + "/ping")
 	require.ErrorContains(t, err, "E_BAD_PROTOCOL", "the TCP port")
@@ -172,6 +176,7 @@ func TestWrongPort(t *testing.T) {
 // TestHalfACommand: a client that stops within a command costs a connection until its
 // deadline.
 func TestHalfACommand(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	for _, half := range []string{"PU", "PUB t\n", "PUB t\n\x00\x00", "PUB t\n" + size(10) + "half", "MPUB t\n" + size(20) + size(2) + size(3)} {
 		c := b.dial()
@@ -191,6 +196,7 @@ func TestHalfACommand(t *testing.T) {
 // TestClientThatNeverReads receives no more than its credit and the buffers allow; other
 // consumers of the channel get the rest.
 func TestClientThatNeverReads(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--msg-timeout=1s")
 	producer := b.dial()
 	text := strings.Repeat("x", 100_000)
@@ -221,6 +227,7 @@ func TestClientThatNeverReads(t *testing.T) {
 // TestProducerThatNeverReads pipelines without reading its answers: the broker stops reading
 // it, and uses no more memory.
 func TestProducerThatNeverReads(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	c := b.dial()
 	one := []byte("PUB t\n" + body("x"))
@@ -245,6 +252,7 @@ func TestProducerThatNeverReads(t *testing.T) {
 // TestPoisonMessage, and a consumer that never finishes: a requeued message comes again with
 // its attempts counted, without a limit, and delays no other message.
 func TestPoisonMessage(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--msg-timeout=200ms")
 	c := b.dial()
 	c.put("t", "poison")
@@ -295,6 +303,7 @@ func TestPoisonMessage(t *testing.T) {
 
 // TestIdleConnections: ten thousand of them are cheap, and others are served.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel()
 	var files syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
 	connections := min(10_000, int(files.Cur)/2) // the test's limit is the broker's
@@ -321,6 +330,7 @@ func TestIdleConnections(t *testing.T) {
 // TestMoreClientsThanFiles: more connections than the process may open files are refused, and
 // the broker goes on.
 func TestMoreClientsThanFiles(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.ulimit = 256
 	b.run()
@@ -370,6 +380,7 @@ func (b *broker) memory() int {
 // TestFlippedBit damages a stored message: the log names it, and the broker delivers all
 // messages but this one.
 func TestFlippedBit(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	c := b.dial()
 	const marked = "this body will be damaged on disk"
@@ -430,6 +441,7 @@ func (b *broker) flip(text string) {
 
 // TestAbusedHTTP: a request that stops within its head does not delay a stop.
 func TestAbusedHTTP(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	conn, err := net.Dial("tcp", b.address(1))
 	require.NoError(t, err)

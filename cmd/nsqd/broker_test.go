@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +31,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(underTest) != "" {
 		os.Exit(run(os.Args[1:]))
 	}
+	// The tests that call t.Parallel wait for their brokers most of the time, so that more of
+	// them run at once than there are processors; the flag -parallel prevails.
+	_ = flag.Set("test.parallel", "4")
 	// The goroutine of an external etcd that stops ends only after its check of the password.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("golang.org/x/crypto/bcrypt.CompareHashAndPassword"))
 }
@@ -215,11 +220,18 @@ func refused(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
+// firstPorts and givenPorts number the ports that the tests of this process use: no two tests
+// that run at the same time get the same ones.
+var (
+	firstPorts = rand.Uint32N(800)
+	givenPorts atomic.Uint32
+)
+
 // freePorts returns the first of six free ports in a row, below the ephemeral ones.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	for range 200 {
-		base := 11000 + rand.IntN(800)*10
+		base := 11000 + int((firstPorts+givenPorts.Add(1))%800)*10
 		if allFree(base) {
 			return base
 		}

@@ -23,6 +23,7 @@ func shows[A any](b *broker, token, path string) (a A) {
 // A real broker with a consumer that holds a message: the console shows it, its address and when it
 // was last heard of.
 func TestConsoleOfABroker(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	before := time.Now().Add(-time.Second)
 	consumer := b.dial()
@@ -75,6 +76,7 @@ func TestConsoleOfABroker(t *testing.T) {
 
 // The actions of administrators are events for administrators alone.
 func TestConsoleShowsTheAuditToAdministrators(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	root := b.user("", "root", "&admin=true")
 	watcher := b.user(root, "watcher", "")

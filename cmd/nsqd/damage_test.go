@@ -16,6 +16,7 @@ import (
 // TestTornJournalTail: an incomplete write behind the last group loses no acknowledged
 // message.
 func TestTornJournalTail(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	want := 0
 	c := b.dial()
@@ -66,6 +67,7 @@ func (b *broker) tear(tail string) {
 // content that follows from other files. Otherwise the log names the file, the broker
 // acknowledges nothing that it cannot prove, and no message is removed from the disk.
 func TestDamagedFiles(t *testing.T) {
+	t.Parallel()
 	for file, complaint := range map[string]string{
 		"topics/*/0/*.idx":      "",
 		"node.json":             "node.json: ",

@@ -11,6 +11,7 @@ import (
 
 // Delays of thirty days survive a kill, whether set by a put or requested by a consumer.
 func TestDelaysOfThirtyDays(t *testing.T) {
+	t.Parallel()
 	const month = 30 * 24 * time.Hour
 	flags := []string{"--max-defer-timeout=720h", "--max-req-timeout=720h"}
 	b := start(t, flags...)

@@ -16,6 +16,7 @@ import (
 // before the reserve is used, consumers drain, and puts are accepted again when there is
 // space.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	const reserve = 64 << 20
 	b := prepare(t)
 	if err := syscall.Mount("tmpfs", b.dir, "tmpfs", 0, "size=400m"); err != nil {
@@ -92,6 +93,7 @@ func (b *broker) saysThatTheDiskIsFull() {
 // TestMetadataOnAFullDisk: if the disk is full at the start of the embedded etcd, or later,
 // the broker ends and logs the reason.
 func TestMetadataOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	t.Run("at the start", func(t *testing.T) {
 		b := prepare(t)
 		smallDisk(t, filepath.Join(b.dir, "etcd"), "20m")

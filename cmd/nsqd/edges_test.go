@@ -46,6 +46,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestNoAutoCreate(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--auto-create-topics=false")
 	status, answer := b.post("/pub?topic=orders", "x")
 	require.Equal(t, http.StatusNotFound, status, answer)
@@ -59,6 +60,7 @@ func TestNoAutoCreate(t *testing.T) {
 
 // TestSegmentsAreBounded: the limits of a segment and of all data hold.
 func TestSegmentsAreBounded(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--max-bytes-per-file=65536", "--max-disk-bytes=3000000")
 	text := strings.Repeat("x", 30_000)
 	for range 20 { // twice what the store gathers before it writes
@@ -76,6 +78,7 @@ func TestSegmentsAreBounded(t *testing.T) {
 
 // TestExposedPorts: the ports for brokers are on loopback unless the operator sets them.
 func TestExposedPorts(t *testing.T) {
+	t.Parallel()
 	code, _, stderr := refused(t, "--rpc-address=0.0.0.0:0", "--data-path="+t.TempDir())
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "--rpc-address=0.0.0.0:0 is reachable from the network")
@@ -89,6 +92,7 @@ func TestExposedPorts(t *testing.T) {
 // TestEphemeralTopic: the topic ends with its last channel, and remains as long as it never
 // had one.
 func TestEphemeralTopic(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	topics := func() (text string) { _, text = b.get("/topics"); return text }
 	b.dial().put("early#ephemeral", "x") // it never had a channel
@@ -103,6 +107,7 @@ func TestEphemeralTopic(t *testing.T) {
 }
 
 func TestLookupPort(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.run("--lookupd-http-address="+b.address(2), "--http-address=")
 	b.eventually("is there", func() bool { return strings.Contains(b.logged(), "READY") })
@@ -116,6 +121,7 @@ func TestLookupPort(t *testing.T) {
 }
 
 func TestUnixSockets(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.tcpSocket = filepath.Join(b.dir, "tcp.sock")
 	web := filepath.Join(b.dir, "http.sock")
@@ -136,6 +142,7 @@ func TestUnixSockets(t *testing.T) {
 }
 
 func TestProfilesAndHealth(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	for path, want := range map[string]string{
 		"/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/goroutine?debug=1": "goroutine profile",
@@ -153,6 +160,7 @@ func TestProfilesAndHealth(t *testing.T) {
 }
 
 func TestStatsd(t *testing.T) {
+	t.Parallel()
 	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer packets.Close()
@@ -175,6 +183,7 @@ func TestStatsd(t *testing.T) {
 
 // TestRegistersWithLookupd plays an nsqlookupd.
 func TestRegistersWithLookupd(t *testing.T) {
+	t.Parallel()
 	daemon, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer daemon.Close()
@@ -213,6 +222,7 @@ func TestRegistersWithLookupd(t *testing.T) {
 
 // TestChannelsOfLookupd: the channels at an nsqlookupd exist before a topic's first message.
 func TestChannelsOfLookupd(t *testing.T) {
+	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"channels":["of-`+r.URL.Query().Get("topic")+`","other","c#ephemeral"]}`) // the client checks the error
 	}))
@@ -280,6 +290,7 @@ func answerRegistrations(conn net.Conn, httpPort int, heard chan<- string) {
 }
 
 func TestAuthorization(t *testing.T) {
+	t.Parallel()
 	asked := make(chan url.Values, 10)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.URL.Query()
@@ -305,6 +316,7 @@ func TestAuthorization(t *testing.T) {
 // TestAuthorizationOverHTTPS: the service's certificate is of the authority in
 // --tls-root-ca-file.
 func TestAuthorizationOverHTTPS(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("auth")
 	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -321,6 +333,7 @@ func TestAuthorizationOverHTTPS(t *testing.T) {
 
 // TestAuthorizationByPost uses a slow service.
 func TestAuthorizationByPost(t *testing.T) {
+	t.Parallel()
 	done := make(chan struct{})
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Secret []string }
@@ -376,6 +389,7 @@ func deafAddress(t *testing.T) string {
 
 // TestMetricsAreFed publishes and consumes, and expects every histogram to grow.
 func TestMetricsAreFed(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	c := b.dial()
 	for range 20 {
@@ -404,6 +418,7 @@ func TestMetricsAreFed(t *testing.T) {
 
 // TestPeek reads without consuming, also finished messages that are retained.
 func TestPeek(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	c := b.dial()
 	for i := range 10 {
@@ -447,6 +462,7 @@ func TestPeek(t *testing.T) {
 }
 
 func TestPageForOperators(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	b.dial().put("orders", "x")
 	status, text := b.get("/ui")

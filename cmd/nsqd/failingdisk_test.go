@@ -15,6 +15,7 @@ import (
 // TestFailingDisk makes the syncs of a running broker's journal fail. The broker ends and logs
 // the reason. After a restart it has all acknowledged messages.
 func TestFailingDisk(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	disk, err := loopdisk.Mount(filepath.Join(t.TempDir(), "disk"), filepath.Join(b.dir, "journal"), 128<<20)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 // channel without one. Each message that matches comes to exactly one consumer of the first, every
 // message to the second, and bodies have no header in them.
 func TestStockConsumersOfFilteredChannels(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	b.eventually("filters", func() bool {
 		status, _ := b.post("/topic/create?topic=orders", "")

@@ -14,6 +14,7 @@ import (
 
 // TestFlagsShow starts a broker with many changed settings and checks the effect of each.
 func TestFlagsShow(t *testing.T) {
+	t.Parallel()
 	b := start(t,
 		"--log-prefix=<test> ", "--log-level=debug", "--node-id=7", "--broadcast-address=localhost", "--broadcast-tcp-port=7001",
 		"--broadcast-http-port=7002", "--topology-region=r1", "--topology-zone=z1", "--cluster-name=other", "--durability=replicated",
@@ -158,6 +159,7 @@ func body(text string) string { return size(len(text)) + text }
 
 // TestMaxReqTimeoutBoundsDelaysOfPuts: a stock nsqd has no --max-defer-timeout.
 func TestMaxReqTimeoutBoundsDelaysOfPuts(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--max-req-timeout=2h")
 	c := b.dial()
 	c.send("DPUB t %d\n%s", time.Hour.Milliseconds()+1, body("x"))

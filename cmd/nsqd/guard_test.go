@@ -80,6 +80,7 @@ func authService(t *testing.T) (address string, queries *atomic.Int32) {
 // TestAuthServiceGuardsHTTP is finding 1: where TCP refuses, HTTP refuses, and what only an
 // administrator may do is closed to everybody else.
 func TestAuthServiceGuardsHTTP(t *testing.T) {
+	t.Parallel()
 	service, _ := authService(t)
 	b := start(t, "--auth-http-address="+service)
 	status, text := b.with("good", "POST", "/pub?topic=orders", "m")
@@ -117,6 +118,7 @@ func TestAuthServiceGuardsHTTP(t *testing.T) {
 // TestChannelsOfAnAuthService: the auth service lets a client subscribe to one channel: no door opens
 // another one to it, nor those of the whole topic, and none lets it administer its own.
 func TestChannelsOfAnAuthService(t *testing.T) {
+	t.Parallel()
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[`+
 			`{"topic":"^orders$","channels":["^mine$"],"permissions":["subscribe"]},{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}]}`)
@@ -170,6 +172,7 @@ func TestChannelsOfAnAuthService(t *testing.T) {
 // TestUsersGuardEveryDoor: the first user closes HTTP and TCP at once, and rights open what
 // they say.
 func TestUsersGuardEveryDoor(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	b.dial().put("orders", "before")
 	status, text := b.with("", "POST", "/v1/user/create?name=shop", "")
@@ -208,6 +211,7 @@ func TestUsersGuardEveryDoor(t *testing.T) {
 
 // TestRevocationEndsLiveSubscriptions is finding 8.
 func TestRevocationEndsLiveSubscriptions(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	root := b.user("", "root", "&admin=true")
 	reader := b.user(root, "reader", "")
@@ -248,6 +252,7 @@ func TestBadLoginsAreSlowedDown(t *testing.T) {
 
 // TestForeignPages is finding 4.
 func TestForeignPages(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--http-allowed-host=*.example.org")
 	status, _ := b.with("", "POST", "/topic/create?topic=orders", "")
 	require.Equal(t, 200, status)
@@ -272,6 +277,7 @@ func TestForeignPages(t *testing.T) {
 // TestAudit: each administrative action stands in the log and in /v1/audit, with its cause;
 // no secret and no message does, at the finest level.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--log-level=debug")
 	root := b.user("", "root", "&admin=true")
 	shop := b.user(root, "shop", "")
@@ -321,6 +327,7 @@ func TestAudit(t *testing.T) {
 
 // TestBootstrapToken: a broker that is given one is closed from its first moment.
 func TestBootstrapToken(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	token := strings.Repeat("t", 32)
 	require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
@@ -335,6 +342,7 @@ func TestBootstrapToken(t *testing.T) {
 
 // TestTheLookupPortIsGuarded, too.
 func TestTheLookupPortIsGuarded(t *testing.T) {
+	t.Parallel()
 	base := freePorts(t)
 	b := start(t, fmt.Sprintf("--lookupd-http-address=127.0.0.1:%d", base))
 	root := b.user("", "root", "&admin=true")
@@ -357,6 +365,7 @@ func TestTheLookupPortIsGuarded(t *testing.T) {
 
 // TestACertificateIsAUser over TCP and HTTPS; a certificate of nobody is a stranger's.
 func TestACertificateIsAUser(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("broker")
 	ca.Issue("machine")

@@ -24,6 +24,7 @@ import (
 // TestExposedClientPorts: beyond loopback a port opens with authentication, or with the flag that
 // says otherwise.
 func TestExposedClientPorts(t *testing.T) {
+	t.Parallel()
 	code, _, stderr := refused(t, "--tcp-address=0.0.0.0:0", "--http-address=127.0.0.1:0", "--data-path="+t.TempDir())
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "--tcp-address=0.0.0.0:0 is reachable from the network, and no client has to authenticate: give --require-users")
@@ -40,6 +41,7 @@ func TestExposedClientPorts(t *testing.T) {
 // TestRequireUsers: with --require-users the ports are open, and nothing is done for anybody until
 // the first user is made; a restart changes nothing.
 func TestRequireUsers(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	flags := []string{"--require-users", fmt.Sprintf("--tcp-address=0.0.0.0:%d", b.base), fmt.Sprintf("--http-address=0.0.0.0:%d", b.base+1)}
 	b.run(flags...)
@@ -75,6 +77,7 @@ func TestRequireUsers(t *testing.T) {
 
 // TestLimitsAtThePorts: the flags reach the ports, and each refusal is counted.
 func TestLimitsAtThePorts(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--max-connections=6", "--max-http-connections=5", "--max-connections-per-address=4", "--login-timeout=500ms", "--max-receiving-bytes=2097152")
 	var crowd []net.Conn
 	defer func() {
@@ -170,6 +173,7 @@ func TestLimitClients(t *testing.T) {
 
 // TestLookupPortObeysTLS: --tls-required holds for the separate lookup port, but for the probes.
 func TestLookupPortObeysTLS(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("server")
 	b := prepare(t)
@@ -186,6 +190,7 @@ func TestLookupPortObeysTLS(t *testing.T) {
 // TestLookupdsAreChecked: an administrator cannot make the broker connect to anything but a bounded
 // number of addresses, and a refused list changes nothing.
 func TestLookupdsAreChecked(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	var many []string
 	for i := range 45_000 {
@@ -207,6 +212,7 @@ func TestLookupdsAreChecked(t *testing.T) {
 
 // TestDataIsPrivate: no other user of the machine can read the data, also that of an older build.
 func TestDataIsPrivate(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--max-bytes-per-file=65536")
 	c := b.dial()
 	for range 20 {
@@ -292,6 +298,7 @@ func TestTheTableOfLimits(t *testing.T) {
 // lock all clients out, and to fail the probes. Others connect, log in and publish, memory stays
 // bounded, and the silent ones are gone soon.
 func TestSilentConnectionsLockNobodyOut(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.ulimit = 1024
 	b.run("--require-users", "--login-timeout=3s")

@@ -19,6 +19,7 @@ import (
 // clients leave a trail, and neither secrets nor bodies do. --metrics-max-partitions bounds the
 // series.
 func TestMetricsAndLog(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.env = []string{"NSQD_CLUSTER_TOKEN=very-secret-token-of-the-cluster"}
 	b.run("--log-format=json", "--log-level=debug", "--metrics-max-partitions=1", "--partitions=3", "--log-slow=1ns")

@@ -28,6 +28,7 @@ func (b *broker) leadsMetadata() bool {
 // three was replaced by an older one. The leader relies on lost entries. raft notices, and the
 // broker reports damaged files and not the place of raft's panic.
 func TestMemberThatLostItsLog(t *testing.T) {
+	t.Parallel()
 	all, run := threeBrokers(t, "http")
 	for i := range all {
 		run(i)

@@ -61,6 +61,7 @@ func (b *broker) says(text string) {
 // TestExternalEtcd: an etcd that requires certificates and a password admits only a broker
 // with both; a broker without logs the reason.
 func TestExternalEtcd(t *testing.T) {
+	t.Parallel()
 	ca, stranger := certs.New(t), certs.New(t)
 	ca.Issue("etcd")
 	ca.Issue("n1")
@@ -108,6 +109,7 @@ func member(t *testing.T, name, endpoint string) (b *broker, flags []string) {
 // TestBrokersTrustEachOther: brokers with different tokens or certificates do not connect, and
 // log the reason; with the same ones they replicate.
 func TestBrokersTrustEachOther(t *testing.T) {
+	t.Parallel()
 	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
 	ca, stranger := certs.New(t), certs.New(t)
 	ca.Issue("n1")

@@ -32,6 +32,7 @@ func TestSingleBrokerStartsFast(t *testing.T) {
 }
 
 func TestStopKeepsEverything(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	c := b.dial()
 	c.put("orders", "a message")
@@ -89,6 +90,7 @@ func TestSignalThatIsSentTwice(t *testing.T) {
 }
 
 func TestHangUpReloadsTheLogLevel(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "nsqd.toml")
 	require.NoError(t, os.WriteFile(file, []byte("log_level = \"info\"\n"), 0o600))
 	b := start(t, "--config="+file)
@@ -132,6 +134,7 @@ func TestRefusals(t *testing.T) {
 // TestABrokerNamesItsBuild: /info has the product's version beside that of NSQ, which clients
 // parse; the log has it with the durability.
 func TestABrokerNamesItsBuild(t *testing.T) {
+	t.Parallel()
 	b := start(t, "--durability=replicated")
 	own := edge.ReadBuild()
 	_, text := b.get("/info")
@@ -150,6 +153,7 @@ func TestDataPathOfStockNSQD(t *testing.T) {
 }
 
 func TestDataPathInUse(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	other := prepare(t)
 	other.dir = b.dir
@@ -161,6 +165,7 @@ func TestDataPathInUse(t *testing.T) {
 
 // TestDataPathIsRemoved: a broker whose files are removed or moved by hand stops answering.
 func TestDataPathIsRemoved(t *testing.T) {
+	t.Parallel()
 	for what, name := range map[string]string{
 		"all": "", "journal": "journal", "the lock": "nsqd.lock", "metadata": "etcd", "the queues": "topics",
 	} {
@@ -177,6 +182,7 @@ func TestDataPathIsRemoved(t *testing.T) {
 }
 
 func TestPortInUse(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	other := prepare(t)
 	other.run("--tcp-address=" + b.address(0))
@@ -186,6 +192,7 @@ func TestPortInUse(t *testing.T) {
 
 // TestDamagedMetadataFile: a broker whose embedded etcd cannot continue logs the reason.
 func TestDamagedMetadataFile(t *testing.T) {
+	t.Parallel()
 	for what, harm := range map[string]func(wal, db string) error{
 		"a byte of the log": func(wal, _ string) error {
 			content, err := os.ReadFile(wal)

@@ -84,6 +84,7 @@ func TestQuotasAtEveryDoor(t *testing.T) {
 
 // TestAuditFile: requests, and what puts and subscriptions create, stand in the file.
 func TestAuditFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.json")
 	b := start(t, "--audit-file="+path)
 	b.dial().put("orders", "a-message-body")

@@ -29,6 +29,7 @@ func (b *broker) signIn(token string) *http.Cookie {
 // A browser signs in once; then its cookie is as good as the token, until it signs out or the user
 // goes. The token is in no cookie and in no audit.
 func TestABrowserSignsIn(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	status, text := b.with("anything", "POST", "/v1/session", "")
 	require.Equal(t, 409, status, text)

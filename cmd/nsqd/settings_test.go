@@ -89,6 +89,7 @@ func TestPrintConfig(t *testing.T) {
 
 // TestSecretsAreNotInTheAPI: /config returns settings, and no secret.
 func TestSecretsAreNotInTheAPI(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.env = []string{"NSQD_CLUSTER_TOKEN=hunter2"}
 	b.run()
@@ -103,6 +104,7 @@ func TestSecretsAreNotInTheAPI(t *testing.T) {
 
 // TestMemoryLimitOfTheEnvironment: GOMEMLIMIT has precedence over the container's limit.
 func TestMemoryLimitOfTheEnvironment(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.env = []string{"GOMEMLIMIT=300MiB"}
 	b.run()

@@ -127,6 +127,7 @@ func view(t *testing.T, b *broker) (v edge.ClusterView) {
 // TestPeerHeartbeat: a broker whose heartbeats are rarer than another one's timeout is silent
 // to it.
 func TestPeerHeartbeat(t *testing.T) {
+	t.Parallel()
 	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
 	n1, flags := member(t, "n1", endpoint)
 	n1.run(flags...)
@@ -139,6 +140,7 @@ func TestPeerHeartbeat(t *testing.T) {
 // TestTimesOfTheEmbeddedEtcd: a single member elects itself at a heartbeat, and grants no
 // lease shorter than an election.
 func TestTimesOfTheEmbeddedEtcd(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	b.run("--etcd-heartbeat=600ms", "--etcd-election-timeout=3s")
 	b.ready()

@@ -20,6 +20,7 @@ import (
 )
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ca, stranger := certs.New(t), certs.New(t)
 	ca.Issue("server")
 	ca.Issue("client")
@@ -83,6 +84,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSExceptHTTP(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("server")
 	b := start(t, "--tls-cert="+ca.File("server.pem"), "--tls-key="+ca.File("server.key"), "--tls-required=tcp-https")
@@ -136,6 +138,7 @@ func (b *broker) serial(ca *certs.Authority) string {
 // SIGHUP also loads new certificates of the port for other brokers, which expire like any
 // others.
 func TestHangUpTakesNewPeerCertificates(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("server")
 	ca.Issue("client")
@@ -173,6 +176,7 @@ func TestCertificateThatOthersRefuse(t *testing.T) {
 // TestCertificateWithoutTheBrokersName: a broker whose certificate the others would refuse does
 // not start, and explains what the certificate must have.
 func TestCertificateWithoutTheBrokersName(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("n2")
 	ca.IssueClient("n1", "n1")
@@ -195,6 +199,7 @@ func TestCertificateWithoutTheBrokersName(t *testing.T) {
 // TestPeerAuthorityIsRenewed: a broker trusts a new authority at its internal ports without a
 // restart, and without a signal.
 func TestPeerAuthorityIsRenewed(t *testing.T) {
+	t.Parallel()
 	ca, next := certs.New(t), certs.New(t)
 	ca.Issue("n1")
 	next.Issue("n1")

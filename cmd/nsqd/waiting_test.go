@@ -187,6 +187,7 @@ func TestWaitsForAnExternalEtcd(t *testing.T) {
 // TestMetadataGoesAwayDuringTheStart: it fails between the first answer and the registration.
 // The broker waits and does not end.
 func TestMetadataGoesAwayDuringTheStart(t *testing.T) {
+	t.Parallel()
 	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
 	for _, cut := range []string{"/etcdserverpb.KV/Txn", "/etcdserverpb.Lease/LeaseGrant"} {
 		t.Run(cut, func(t *testing.T) {
@@ -239,6 +240,7 @@ func TestFaultsThatEndTheProcess(t *testing.T) {
 // TestCertificatesThatDiffer: brokers that do not trust each other name the peer and the TLS
 // error, in /readyz and once in the log.
 func TestCertificatesThatDiffer(t *testing.T) {
+	t.Parallel()
 	ca, stranger := certs.New(t), certs.New(t)
 	ca.Issue("n", "n1", "n2", "n3")
 	stranger.Issue("n", "n1", "n2", "n3")

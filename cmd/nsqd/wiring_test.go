@@ -53,6 +53,7 @@ func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *server.S
 // TestEveryFlagReachesItsUser changes each setting and looks for a difference in the options
 // of the broker's parts. A setting without effect must say so in its help.
 func TestEveryFlagReachesItsUser(t *testing.T) {
+	t.Parallel()
 	peers, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer peers.Close()
