@@ -52,10 +52,12 @@ type cluster struct {
 	minFree        int64                   // of every disk
 	maxDisk        int64                   // for the logs of every broker; 0 = any
 	tombstoneGrace time.Duration           // how long the tombstones of deleted topics stay; 0 = the default
-	trashGrace     time.Duration           // how long the files of deleted topics stay; 0 = the default
-	recount        time.Duration           // how often the boot counter is raised; 0 = the default
-	hold           time.Duration           // T_hold; 0 = patience
-	linger         time.Duration           // between the rounds of replication
+	deleteGrace    time.Duration           // how long a deleted topic can be undeleted; 0 = it cannot
+	deleteEarly    bool
+	trashGrace     time.Duration // how long the files of deleted topics stay; 0 = the default
+	recount        time.Duration // how often the boot counter is raised; 0 = the default
+	hold           time.Duration // T_hold; 0 = patience
+	linger         time.Duration // between the rounds of replication
 	topicDefaults  []coordinator.TopicDefault
 	catchUpRate    int64           // bytes a second for replicas that catch up; 0 = no limit
 	noSync         bool            // durability "replicated"
@@ -78,7 +80,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, limits: o.limits, note: o.note, net: cmp.Or(o.net, newNetwork()), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, hook: o.hook, members: o.members, events: o.events, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, limits: o.limits, note: o.note, net: cmp.Or(o.net, newNetwork()), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -139,7 +141,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, Events: c.events[name], Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, Events: c.events[name], Log: c.log.WithField("on", name),
 	})
 }
 

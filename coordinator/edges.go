@@ -107,6 +107,9 @@ func (b *Broker) TopicSettings(topic string) (edge.TopicSettings, bool) {
 	return b.admin.Topics.Settings(topic)
 }
 
+// Trash lists the deleted topics that can be undeleted (edge.Directory).
+func (b *Broker) Trash() []edge.TrashedTopic { return b.directory.Trash() }
+
 // Cluster is the whole of GET /v1/cluster (edge.Directory).
 func (b *Broker) Cluster() edge.ClusterView { return b.directory.Cluster() }
 

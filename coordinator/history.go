@@ -16,6 +16,7 @@ type history struct {
 	partitions map[ident.Partition]meta.PartitionState
 	live       map[ident.Node]ident.Incarnation
 	topics     map[string]ident.TopicID
+	trash      map[ident.TopicID]bool
 }
 
 // noteHistory records a change of the metadata as events. The first change, which is the whole
@@ -27,7 +28,7 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 	h := &b.history
 	first := h.partitions == nil
 	if first {
-		*h = history{partitions: map[ident.Partition]meta.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}}
+		*h = history{partitions: map[ident.Partition]meta.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]bool{}}
 	}
 	for _, n := range touched.Live {
 		r, ok := b.catalog.LiveNode(n)
@@ -37,6 +38,11 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 		s, ok := b.catalog.Topic(name)
 		h.topic(b.o.Events, name, s.ID, ok, first)
 	}
+	for _, id := range touched.Trash { // after the topics: these are judged by what lay in the trash before
+		if _, h.trash[id] = b.catalog.Trashed(id); !h.trash[id] {
+			delete(h.trash, id)
+		}
+	}
 	for _, p := range touched.Partitions {
 		s, ok := b.catalog.Partition(p)
 		old, known := h.partitions[p]
@@ -45,7 +51,7 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 			continue
 		}
 		h.partitions[p] = s
-		if name, ok := b.catalog.Name(p.Topic); ok && known {
+		if name, ok := b.catalog.Name(p.Topic); ok && known && !h.trash[p.Topic] {
 			notePartition(b.o.Events, name, p, old, s)
 		}
 	}
@@ -76,6 +82,10 @@ func (h *history) topic(to *events.Recorder, name string, id ident.TopicID, ther
 		return
 	}
 	h.topics[name] = id
+	if h.trash[id] {
+		to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: id}, Code: "undeleted", State: "well", OfCluster: true, Text: "topic " + name + " was undeleted"})
+		return
+	}
 	if before != id && !first {
 		to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: id}, Code: "created", State: "well", OfCluster: true, Text: "topic " + name + " was created"})
 	}

@@ -22,6 +22,7 @@ type operation struct {
 
 // paths are those of the verbs that are no /topic/ or /channel/ of the same name.
 var paths = map[string]string{
+	"topic.undelete": "/v1/topic/undelete", "topic.purge": "/v1/topic/purge",
 	"topic.move": "/v1/topic/move", "topic.replication": "/v1/topic/replication",
 	"broker.decommission": "/v1/broker/decommission", "broker.drain": "/v1/broker/drain", "topic.partitions": "/v1/topic/partitions", "cluster.balance": "/v1/cluster/balance",
 	"channel.seek": "/v1/channel/seek", "channel.policy": "/v1/channel/policy", "channel.order": "/channel/setorder",

@@ -95,7 +95,9 @@ type Options struct {
 	CatchUpRate       int64         // bytes a second that this broker reads for replicas that catch up; 0 = no limit
 	Hold              time.Duration // T_hold, 3 s: waits of puts and of topic creation
 	TombstoneLifetime time.Duration // of deleted topics, and of nodes hidden from /lookup
-	TrashGrace        time.Duration // how long a deleted topic's files are kept
+	TrashGrace        time.Duration // how long the files of a topic are kept that was deleted for good
+	DeleteGrace       time.Duration // how long a deleted topic can be undeleted; 0 = it cannot
+	DeleteEarly       bool          // deleted topics go for good before that while a disk is below its reserve
 	TombstoneGrace    time.Duration // how long all brokers have to be live before its tombstone is collected, 5 min
 
 	Replica replica.Options // the times; identities are filled in
@@ -158,7 +160,7 @@ func repeatFor(putLimit time.Duration) time.Duration {
 func (o Options) topicDefaults() admin.Defaults {
 	return admin.Defaults{
 		Partitions: o.Partitions, ReplicationFactor: o.ReplicationFactor, MinInSync: o.MinInSync,
-		Durability: o.Durability, Options: o.TopicOptions, NoAutoCreate: o.NoAutoCreate,
+		Durability: o.Durability, Options: o.TopicOptions, NoAutoCreate: o.NoAutoCreate, DeleteGrace: o.DeleteGrace,
 		Hold: o.Hold, KnownChannels: o.KnownChannels, For: o.defaultsFor,
 	}
 }

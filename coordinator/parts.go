@@ -31,7 +31,7 @@ func (b *Broker) makeEngine() {
 	})
 	b.space = upkeep.NewSpace(upkeep.SpaceOptions{
 		Self: b.self, Store: b.store, Others: func() []ident.Node { return b.peers.Others() }, Caller: b.dispatch,
-		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, Log: b.log,
+		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, TrashBytes: b.trashBytes, Log: b.log,
 	})
 	b.engine = engine.New(engine.Options{
 		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
@@ -118,6 +118,16 @@ func (b *Broker) holders(p ident.Partition) []ident.Node {
 	return list
 }
 
+// trashBytes is the size of the replicas here whose topics lie in the trash.
+func (b *Broker) trashBytes() (sum int64) {
+	for _, p := range b.engine.Partitions() {
+		if p.Hidden() {
+			sum += p.Store().DiskBytes()
+		}
+	}
+	return sum
+}
+
 // drive starts the goroutines of the broker.
 func (b *Broker) drive(repair *upkeep.Repair) {
 	b.tasks.Go(b.watch)
@@ -133,7 +143,7 @@ func (b *Broker) drive(repair *upkeep.Repair) {
 	b.tasks.Go(b.hosting.KeepDurability)
 	retention := upkeep.NewRetention(upkeep.RetentionOptions{
 		Engine: b.engine, Topic: b.catalog.Topic, DeleteTopic: b.admin.Topics.DeleteAsRead, EmptyTrash: b.store.EmptyTrash,
-		Space: b.space, RepeatFor: b.o.RepeatFor, TrashGrace: b.o.TrashGrace, Log: b.log,
+		Space: b.space, RepeatFor: b.o.RepeatFor, TrashGrace: b.o.TrashGrace, Early: b.o.DeleteEarly, Log: b.log,
 	})
 	upkeep.Runner{Group: b.tasks}.Start(retention.Job(), b.letters.Job(), b.space.Job(), repair.Job())
 	b.tasks.Go(b.controller().Keep)
@@ -144,6 +154,10 @@ func (b *Broker) controller() *control.Control {
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Caller: b.dispatch,
 		Tombstones: upkeep.NewTombstones(upkeep.TombstoneOptions{
 			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Grace: b.o.TombstoneGrace, Group: b.tasks, Log: b.log,
+		}),
+		Trash: upkeep.NewTrash(upkeep.TrashOptions{
+			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Clock: upkeep.NewClock(b.o.Meta, b.keys), Purge: b.admin.Topics.PurgeAsRead,
+			Early: b.o.DeleteEarly, Low: b.space.Low, Group: b.tasks, Log: b.log,
 		}),
 		IdleMost: b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	}

@@ -52,6 +52,9 @@ func (b *Broker) metadataChanged(ch meta.Change) {
 	for _, name := range touched.Topics {
 		b.hosting.TopicChanged(name)
 	}
+	for _, id := range touched.Trash {
+		b.hosting.TrashChanged(id)
+	}
 	slices.Sort(touched.Channels)
 	for _, t := range slices.Compact(touched.Channels) {
 		b.hosting.ChannelsChanged(t)

@@ -89,7 +89,7 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	row.Disk += bench.DiskUsage(s.dirs) - disk
 	row.Memory = max(row.Memory, bench.PeakMemory(s.pids))
 	for _, name := range topics {
-		s.post(ctx, "/topic/delete", url.Values{"topic": {name}})
+		s.post(ctx, "/topic/delete", url.Values{"topic": {name}, "now": {"true"}})
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, pr
 	row.Note = fmt.Sprintf("partitions created; idle CPU %.1f → %.1f %% of a core", before, after)
 	row.Memory = bench.Memory(s.pids)
 	for _, name := range topics {
-		s.post(ctx, "/topic/delete", url.Values{"topic": {name}})
+		s.post(ctx, "/topic/delete", url.Values{"topic": {name}, "now": {"true"}})
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 )
 
 func newTopic(t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "topic", Short: "create, describe, pause, empty and delete topics"}
-	cmd.AddCommand(newTopicCreate(t), newTopicDescribe(t), newTopicList(t), newMove(t), newReplication(t), newPartitions(t))
-	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
+	cmd := &cobra.Command{Use: "topic", Short: "create, describe, pause, empty, delete and undelete topics"}
+	cmd.AddCommand(newTopicCreate(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t), newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
+	for _, verb := range []string{"pause", "unpause", "empty"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC",
 			Short:   verb + " a topic",

@@ -110,7 +110,7 @@ func TestRefusals(t *testing.T) {
 	code, stdout, stderr := refused(t, "--version")
 	require.Zero(t, code)
 	own := edge.ReadBuild()
-	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 6, built w/go", own.Version, own.Commit)), stdout)
+	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 7, built w/go", own.Version, own.Commit)), stdout)
 	require.Contains(t, stdout, "\nnsqd v1.3.0 (", "as a stock nsqd has it")
 	require.Empty(t, stderr)
 
@@ -139,7 +139,7 @@ func TestABrokerNamesItsBuild(t *testing.T) {
 	own := edge.ReadBuild()
 	_, text := b.get("/info")
 	require.Contains(t, text, `"version":"1.3.0",`)
-	require.Contains(t, text, fmt.Sprintf(`,"lockstep_version":%q,"commit":%q,"feature_level":6}`, own.Version, own.Commit))
+	require.Contains(t, text, fmt.Sprintf(`,"lockstep_version":%q,"commit":%q,"feature_level":7}`, own.Version, own.Commit))
 	require.Contains(t, b.logged(), own.Describe(meta.Level)+", speaks NSQ 1.3.0, durability replicated\n")
 }
 

@@ -100,7 +100,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
 		Linger:      o.Linger,
 		CatchUpRate: o.CatchUpRate,
-		TrashGrace:  o.TrashGrace, TopicDefaults: topicDefaults(o),
+		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: topicDefaults(o),
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,

@@ -47,6 +47,8 @@ type Defaults struct {
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
 	For          func(name string, d Defaults) Defaults
 	NoAutoCreate bool
+	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is deleted for good at once.
+	DeleteGrace time.Duration
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
 	// KnownChannels reports which channels lookupd has of a topic that is new here; nil =
@@ -133,11 +135,18 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 	}
 	switch op := op.(type) {
 	case edge.DeleteTopic:
+		if err := op.Validate(); err != nil {
+			return err
+		}
 		if a.directory.HidesSelf(op.Topic) {
 			a.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
 			return nil
 		}
-		return a.Topics.Delete(ctx, op.Topic)
+		return a.Topics.Delete(ctx, op.Topic, op.Now)
+	case edge.UndeleteTopic:
+		return a.Topics.Undelete(ctx, op)
+	case edge.PurgeTopic:
+		return a.Topics.Purge(ctx, op)
 	case edge.PauseTopic:
 		return a.Channels.PauseTopic(ctx, op)
 	case edge.SetReplication:
@@ -192,10 +201,12 @@ func (a *Admin) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult,
 }
 
 // require refuses a topic that does not exist, and waits for a channel that another
-// broker has just made. A deletion asks the store anyway.
+// broker has just made. Deletion and undelete ask the store anyway.
 func (a *Admin) require(ctx context.Context, op edge.Operation) error {
 	topic, channel := op.Target()
-	if _, deletion := op.(edge.DeleteTopic); !deletion {
+	switch op.(type) {
+	case edge.DeleteTopic, edge.UndeleteTopic, edge.PurgeTopic:
+	default:
 		if err := a.records.requireTopic(ctx, topic); err != nil {
 			return err
 		}

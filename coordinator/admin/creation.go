@@ -86,7 +86,7 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 		c.places = nil // perhaps other brokers can
 		return err
 	}
-	if old.Deleted { // its key is replaced: the channels that its deletion left would never be found later
+	if old.Deleted && !old.Trashed { // its key is replaced: the channels that its deletion left would never be found later
 		if err := txn.DeleteAll(ctx, t.store, t.keys.Channels(old.ID)); err != nil {
 			return err
 		}

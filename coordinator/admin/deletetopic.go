@@ -10,11 +10,13 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // Delete deletes a topic everywhere. It returns when this broker has seen it. The key
-// decides which topic has that name, not the catalog.
-func (t *Topics) Delete(ctx context.Context, name string) error {
+// decides which topic has that name, not the catalog. With a grace (--delete-grace) the topic
+// lies in the trash for that time, unless now is set.
+func (t *Topics) Delete(ctx context.Context, name string, now bool) error {
 	state, err := t.topic(ctx, name)
 	asked := err == nil || errors.Is(err, edge.ErrTopicNotFound)
 	if asked && t.catalog.DeletedLately(name, state.DeletedAtMS, deleteRepeat) {
@@ -23,16 +25,37 @@ func (t *Topics) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return t.DeleteAsRead(ctx, name, state)
+	if now || !t.graced(name) {
+		return t.DeleteAsRead(ctx, name, state)
+	}
+	return t.deleteBy(ctx, name, state, t.tryTrash)
 }
 
-// DeleteAsRead is Delete of a topic as it was read: one that has its name by now is
+// graced reports whether the deletion of a topic leaves it in the trash. An #ephemeral topic ends
+// with its last channel, as in NSQ.
+func (t *Topics) graced(name string) bool {
+	if t.defaults.DeleteGrace <= 0 || nsqd.IsEphemeral(name) {
+		return false
+	}
+	if level := t.catalog.Cluster().Level; level < meta.LevelTrash {
+		t.log.WithField("topic", name).Warnf("TOPIC deleted for good at once: a grace requires feature level %d of all brokers, the cluster has %d", meta.LevelTrash, level)
+		return false
+	}
+	return true
+}
+
+// DeleteAsRead deletes a topic as it was read for good: one that has its name by now is
 // another. It writes the tombstone and removes the partition keys in one transaction, then
 // the channels' keys.
 func (t *Topics) DeleteAsRead(ctx context.Context, name string, state meta.TopicState) error {
+	return t.deleteBy(ctx, name, state, t.tryDelete)
+}
+
+// deleteBy tries a deletion until its outcome is known. try reports whether it has happened.
+func (t *Topics) deleteBy(ctx context.Context, name string, state meta.TopicState, try func(context.Context, string, meta.TopicState) (bool, error)) error {
 	id := state.ID
 	for {
-		done, err := t.tryDelete(ctx, name, state)
+		done, err := try(ctx, name, state)
 		if err != nil {
 			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, err)
 		}
@@ -49,18 +72,27 @@ func (t *Topics) DeleteAsRead(ctx context.Context, name string, state meta.Topic
 }
 
 func (t *Topics) tryDelete(ctx context.Context, name string, state meta.TopicState) (bool, error) {
-	gone := state
-	gone.V, gone.Deleted, gone.DeletedAtMS, gone.FirstChannel = meta.Version, true, time.Now().UnixMilli(), ""
-	puts := []meta.Put{
+	gone := deleted(state)
+	puts := append([]meta.Put{
 		{Key: t.keys.Topic(name), Value: meta.Encode(gone)},
 		{Key: t.keys.Tombstone(state.ID), Value: meta.Encode(gone)},
-	}
-	for n := range state.Span() {
-		puts = append(puts, meta.Put{Key: t.keys.Partition(ident.Partition{Topic: state.ID, Number: uint16(n)}), Delete: true})
-	}
+	}, t.partitionDeletes(state)...)
 	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}}, puts)
 	if err != nil || !ok {
 		return false, err
 	}
 	return true, txn.DeleteAll(ctx, t.store, t.keys.Channels(state.ID))
+}
+
+// deleted is the value of the topic's key from the deletion on.
+func deleted(state meta.TopicState) meta.TopicState {
+	state.V, state.Deleted, state.DeletedAtMS, state.FirstChannel = meta.Version, true, time.Now().UnixMilli(), ""
+	return state
+}
+
+func (t *Topics) partitionDeletes(state meta.TopicState) (puts []meta.Put) {
+	for n := range state.Span() {
+		puts = append(puts, meta.Put{Key: t.keys.Partition(ident.Partition{Topic: state.ID, Number: uint16(n)}), Delete: true})
+	}
+	return puts
 }

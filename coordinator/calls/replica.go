@@ -54,6 +54,16 @@ type Prepared struct{ Stores []uint64 }
 type EndsReply struct {
 	Partitions []PartitionEnd
 	Damaged    []DamagedPlace
+	Starts     []PartitionStart // of the same partitions; older builds leave it out
+}
+
+// PartitionStart is where the log of a partition begins, at its leader.
+// On the wire, by place: append only.
+type PartitionStart struct {
+	Topic         uint64
+	Number        uint16
+	StartOffset   int64
+	StartSequence uint64
 }
 
 // PartitionEnd is how far a partition has come at its leader.
@@ -65,6 +75,9 @@ type PartitionEnd struct {
 	CommittedSequence uint64
 	EndOffset         int64
 }
+
+// Partition names the partition.
+func (s PartitionStart) Partition() ident.Partition { return partition(s.Topic, s.Number) }
 
 // Partition names the partition.
 func (e PartitionEnd) Partition() ident.Partition {

@@ -14,6 +14,7 @@ type Touched struct {
 	Partitions []ident.Partition
 	Live       []ident.Node
 	Topics     []string
+	Trash      []ident.TopicID // topics that came into the trash, or left it
 	Nodes      bool            // the permanent key of some broker
 	Channels   []ident.TopicID // topics whose channels' keys changed, perhaps several times each
 
@@ -30,6 +31,7 @@ func (c *Catalog) Apply(ch meta.Change) Touched {
 		out.Partitions = slices.Collect(maps.Keys(c.mu.partitions))
 		out.Live = slices.Collect(maps.Keys(c.mu.live))
 		out.Topics = slices.Collect(maps.Keys(c.mu.topics))
+		out.Trash = slices.Collect(maps.Keys(c.mu.trash))
 		c.mu.state = emptyState()
 		out.Nodes = true
 	}
@@ -96,6 +98,21 @@ func (c *Catalog) putNodeLocked(e meta.Entry, out *Touched) error {
 	if e.Key == c.keys.Controller() {
 		c.mu.controller = ident.Node(e.Value)
 	}
+	if id, ok := c.keys.ParseTrash(e.Key); ok {
+		s, err := meta.DecodeTrash(e)
+		if err != nil {
+			return err
+		}
+		c.mu.trash[id] = s
+		out.Trash = append(out.Trash, id)
+	}
+	if e.Key == c.keys.Clock() {
+		s, err := meta.DecodeClock(e)
+		if err != nil {
+			return err
+		}
+		c.mu.clockMS = s.ElapsedMS
+	}
 	if e.Key == c.keys.Config() {
 		s, err := meta.DecodeCluster(e)
 		if err != nil {
@@ -112,7 +129,9 @@ func (c *Catalog) setTopicLocked(name string, s meta.TopicState) {
 	old, known := c.mu.topics[name]
 	if known && old.ID != s.ID {
 		delete(c.mu.names, old.ID)
-		delete(c.mu.channels, old.ID)
+		if !old.Trashed { // the channels of a trashed topic have keys
+			delete(c.mu.channels, old.ID)
+		}
 	}
 	if at := s.DeletedAtMS; at != 0 && c.mu.deleted[name].atMS != at {
 		c.mu.deleted[name] = deletion{atMS: at}
@@ -144,6 +163,9 @@ func (c *Catalog) deleteLocked(key string, out *Touched) {
 	} else if n, ok := c.keys.ParseNode(key); ok {
 		delete(c.mu.nodes, n)
 		out.Nodes = true
+	} else if id, ok := c.keys.ParseTrash(key); ok {
+		delete(c.mu.trash, id)
+		out.Trash = append(out.Trash, id)
 	} else if key == c.keys.Controller() {
 		c.mu.controller = ""
 	}

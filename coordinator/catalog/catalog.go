@@ -45,6 +45,8 @@ type state struct {
 	names      map[ident.TopicID]string
 	partitions map[ident.Partition]meta.PartitionState
 	channels   map[ident.TopicID]map[string]meta.ChannelState
+	trash      map[ident.TopicID]meta.TrashState
+	clockMS    int64                     // of the cluster, as last written
 	gone       map[goneChannel]time.Time // when the keys of channels went; at most maxGone
 	deleted    map[string]deletion       // the last deletion of each topic's name
 	nodes      map[ident.Node]meta.NodeState
@@ -83,6 +85,7 @@ func emptyState() state {
 		names:      map[ident.TopicID]string{},
 		partitions: map[ident.Partition]meta.PartitionState{},
 		channels:   map[ident.TopicID]map[string]meta.ChannelState{},
+		trash:      map[ident.TopicID]meta.TrashState{},
 		gone:       map[goneChannel]time.Time{},
 		deleted:    map[string]deletion{},
 		nodes:      map[ident.Node]meta.NodeState{},

@@ -24,12 +24,51 @@ func (c *Catalog) Record(name string) (meta.TopicState, bool) {
 	return s, ok
 }
 
-// Name is the name of a topic id, also of a deleted topic while its record is there.
+// Name is the name of a topic id, also of a deleted topic while its record is there, and of one in
+// the trash.
 func (c *Catalog) Name(id ident.TopicID) (string, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	n, ok := c.mu.names[id]
-	return n, ok
+	if n, ok := c.mu.names[id]; ok {
+		return n, true
+	}
+	t, ok := c.mu.trash[id]
+	return t.Name, ok
+}
+
+// Trashed finds a topic in the trash.
+func (c *Catalog) Trashed(id ident.TopicID) (meta.TrashState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t, ok := c.mu.trash[id]
+	return t, ok
+}
+
+// Trash lists the topics in the trash, the one that was deleted first first.
+func (c *Catalog) Trash() []meta.TrashState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(c.mu.trash), func(a, b meta.TrashState) int { return cmp.Compare(a.Created, b.Created) })
+}
+
+// ClockMS is what the cluster's clock had counted when it was last written.
+func (c *Catalog) ClockMS() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.clockMS
+}
+
+// Hosted finds a topic whose replicas brokers hold, by id: one that is not deleted, or lies in the
+// trash.
+func (c *Catalog) Hosted(id ident.TopicID) (meta.TopicState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if t, ok := c.mu.trash[id]; ok {
+		return t.Topic, true
+	}
+	name, ok := c.mu.names[id]
+	t := c.mu.topics[name]
+	return t, ok && t.ID == id && !t.Deleted
 }
 
 // Topics lists the names of the topics that are not deleted, sorted.
@@ -80,11 +119,18 @@ func (c *Catalog) Channels(id ident.TopicID) map[string]meta.ChannelState {
 type Usage struct{ Topics, Partitions, Channels int }
 
 // Usage counts what is there in the cluster, without channels, and what the user created, but
-// the topics and channels that the caller counts itself (pending; channel "" is the topic). Its
-// time grows with the number of topics, and for a user with that of channels.
+// the topics and channels that the caller counts itself (pending; channel "" is the topic). The
+// partitions of topics in the trash count, for brokers host them. Its time grows with the number of
+// topics, and for a user with that of channels.
 func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (all, own Usage) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	for _, t := range c.mu.trash {
+		all.Partitions += t.Topic.Partitions
+		if user != "" && t.Topic.Owner == user {
+			own.Partitions += t.Topic.Partitions
+		}
+	}
 	for name, t := range c.mu.topics {
 		if t.Deleted {
 			continue

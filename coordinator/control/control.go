@@ -55,6 +55,12 @@ type Tombstones interface {
 	Collect(fence meta.Compare)
 }
 
+// Trash are the deleted topics that can be undeleted; *upkeep.Trash has them.
+type Trash interface {
+	// Collect removes those whose grace is over, while the fence holds. It does not wait.
+	Collect(fence meta.Compare)
+}
+
 // Options are all required but Members.
 type Options struct {
 	Self       ident.Node
@@ -66,6 +72,7 @@ type Options struct {
 	Caller     calls.Caller
 	Members    Members // nil: the metadata is elsewhere
 	Tombstones Tombstones
+	Trash      Trash
 	// IdleMost bounds the pause after a look that found nothing to do.
 	IdleMost time.Duration
 	Stopping func() bool
@@ -107,6 +114,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 		c.o.Log.WithError(err).Info("CONTROLLER could not raise the feature level")
 	}
 	c.o.Tombstones.Collect(fence)
+	c.o.Trash.Collect(fence)
 	began := time.Now()
 	plan := controller.Plan(Snapshot(c.o.Catalog, c.o.Up), controller.Options{})
 	planned = time.Since(began)
@@ -159,8 +167,10 @@ func (c *Control) carryOut(ctx context.Context, fence meta.Compare, a controller
 	case controller.Forget:
 		return c.forget(ctx, fence, a.Node)
 	case controller.DropTombstone:
-		if err := txn.DeleteAll(ctx, c.o.Store, c.o.Keys.Channels(a.ID)); err != nil {
-			return err
+		if !a.Trashed {
+			if err := txn.DeleteAll(ctx, c.o.Store, c.o.Keys.Channels(a.ID)); err != nil {
+				return err
+			}
 		}
 		put, revision = meta.Put{Key: c.o.Keys.Topic(a.Name), Delete: true}, a.Revision
 	case controller.Rewrite:

@@ -19,6 +19,9 @@ func Snapshot(catalog *catalog.Catalog, up func(ident.Node) bool) controller.Sna
 			s.Topics = append(s.Topics, controller.Topic{Name: name, State: t})
 		}
 	}
+	for _, t := range catalog.Trash() {
+		s.Trash = append(s.Trash, t.Topic)
+	}
 	for _, p := range catalog.Partitions() {
 		if state, ok := catalog.Partition(p); ok {
 			s.Partitions = append(s.Partitions, controller.Partition{ID: p, State: state})

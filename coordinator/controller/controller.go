@@ -33,6 +33,7 @@ import (
 type Snapshot struct {
 	NowMS      int64
 	Topics     []Topic
+	Trash      []meta.TopicState // deleted topics whose replicas are still there
 	Partitions []Partition
 	Live       []placement.Broker // with their load; without those that leave or are drained
 	Leaving    []ident.Node       // to be freed of replicas
@@ -70,6 +71,7 @@ type (
 		Name     string
 		ID       ident.TopicID
 		Revision int64
+		Trashed  bool // the channels' keys belong to the trash
 	}
 	// HandOver asks a partition's leader to give its place to another member.
 	HandOver struct {
@@ -104,11 +106,14 @@ func Plan(s Snapshot, o Options) []Action {
 	}
 	var out []Action
 	topics := map[ident.TopicID]meta.TopicState{}
+	for _, t := range s.Trash {
+		topics[t.ID] = t
+	}
 	for _, t := range s.Topics {
 		if !t.State.Deleted {
 			topics[t.State.ID] = t.State
 		} else if age := s.NowMS - t.State.DeletedAtMS; age > o.TombstoneMS || -age > o.TombstoneMS { // or a clock is wrong
-			out = append(out, DropTombstone{Name: t.Name, ID: t.State.ID, Revision: t.State.Revision})
+			out = append(out, DropTombstone{Name: t.Name, ID: t.State.ID, Revision: t.State.Revision, Trashed: t.State.Trashed})
 		}
 	}
 	p := newPlanner(s, o)

@@ -107,6 +107,7 @@ func (d *Directory) partitionView(p ident.Partition, reported reports) edge.Part
 // reports are the answers of the live brokers about their partitions.
 type reports struct {
 	ends    map[ident.Partition]calls.PartitionEnd
+	starts  map[ident.Partition]calls.PartitionStart
 	damaged map[ident.Partition][]edge.DamageView
 }
 
@@ -114,7 +115,7 @@ type reports struct {
 func (d *Directory) collectEnds() reports {
 	ctx, cancel := context.WithTimeout(d.o.Context, endsTimeout)
 	defer cancel()
-	out := reports{ends: map[ident.Partition]calls.PartitionEnd{}, damaged: map[ident.Partition][]edge.DamageView{}}
+	out := reports{ends: map[ident.Partition]calls.PartitionEnd{}, starts: map[ident.Partition]calls.PartitionStart{}, damaged: map[ident.Partition][]edge.DamageView{}}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for _, r := range d.o.Catalog.LiveNodes() {
@@ -130,6 +131,9 @@ func (d *Directory) collectEnds() reports {
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
 				out.ends[e.Partition()] = e
+			}
+			for _, s := range resp.Starts {
+				out.starts[s.Partition()] = s
 			}
 			for _, place := range resp.Damaged {
 				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))

@@ -212,7 +212,7 @@ func (d *Directory) Nodes() []edge.NodeEntry {
 	topics := map[ident.Node]map[string]bool{}
 	for _, p := range d.o.Catalog.Partitions() {
 		name, ok := d.o.Catalog.Name(p.Topic)
-		if !ok {
+		if _, trashed := d.o.Catalog.Trashed(p.Topic); !ok || trashed {
 			continue
 		}
 		s, _ := d.o.Catalog.Partition(p)

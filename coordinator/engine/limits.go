@@ -64,11 +64,13 @@ func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
 
 // refusal is the outcome of a put that a limit of its topic, or the disk reserve, does not
-// admit; 0 = it is admitted. Nothing is written then (AC-2).
+// admit, or whose topic is deleted; 0 = it is admitted. Nothing is written then (AC-2).
 func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
 	switch {
 	case d.Control != 0: // of the leader itself
 		return 0
+	case p.Hidden():
+		return replica.NotLeader // as of a partition that is not hosted: the gateway asks the metadata
 	case p.full(p.putBytes + d.Size()):
 		return outcome.TopicFull
 	case l.o.Reserve.Short(p.view.Load().ISR):

@@ -40,6 +40,7 @@ type shared struct {
 	view   atomic.Pointer[replica.View] // the holder of the run lock replaces it
 	bounds                              // limits.go: SetLimits and Limit write it
 	muted  atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
+	hidden atomic.Bool                  // the topic lies in the trash; Hide writes it
 	// followers are those of the last eventFollowers; the holder of the run lock replaces them.
 	followers atomic.Pointer[[]replica.FollowerView]
 }
@@ -87,6 +88,13 @@ func (p *Partition) Leading() bool { return p.view.Load().Role == replica.Leader
 func (p *Partition) LogFields() map[string]any {
 	return map[string]any{"topic": p.topic, "partition": p.id.Number}
 }
+
+// Hide shows that the topic lies in the trash, or no more: meanwhile the partition takes no puts of
+// clients, and is in no statistics. Its replicas go on replicating, and elect leaders.
+func (p *Partition) Hide(hidden bool) { p.hidden.Store(hidden) }
+
+// Hidden reports whether the topic lies in the trash.
+func (p *Partition) Hidden() bool { return p.hidden.Load() }
 
 // Post hands an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }

@@ -119,7 +119,9 @@ func (e *Engine) Remove(id ident.Partition) {
 		<-ack
 	}
 	e.deadlines.forget(p)
-	e.partitions.keepWork(p)
+	if !p.Hidden() { // another topic may have the name
+		e.partitions.keepWork(p)
+	}
 }
 
 // keepWork adds the work of a partition that is no longer hosted to that of its topic.

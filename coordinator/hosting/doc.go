@@ -1,6 +1,6 @@
 // Package hosting keeps the replicas on this broker as the metadata says: it opens those
-// that are placed here, prepares those of topics that are about to be created, and lets go
-// of those that were moved away or deleted.
+// that are placed here, prepares those of topics that are about to be created, lets go
+// of those that were moved away or deleted, and hides those of topics in the trash.
 //
 // It does not decide where replicas lie (packages admin and control do) and does not run
 // them (package engine does).
@@ -21,7 +21,8 @@
 //
 // # Goroutines
 //
-// Short ones in the caller's group: one that trashes the folders of a deleted topic, one
+// Short ones in the caller's group: one that trashes the folders of a deleted topic (of one whose
+// grace is over, after it has read the tombstone), one
 // that trashes a replica that was moved away, one that sweeps (Sweep), one that looks at
 // the durability of a changed topic. KeepDurability runs in a goroutine of the caller, until
 // its context ends.

@@ -20,7 +20,7 @@ const durabilityEvery = time.Second
 // requireSync makes the store sync all partitions if the topic of a replica requires syncs. The
 // replica's folder exists already, so KeepDurability does not undo it.
 func (h *Hosting) requireSync(topic string, id ident.TopicID) error {
-	if !h.o.MayCache || h.allowsCache(topic, id) {
+	if !h.o.MayCache || h.allowsCache(id) {
 		return nil
 	}
 	h.durability.Lock()
@@ -56,7 +56,7 @@ func (h *Hosting) judgeDurability() error {
 	h.durability.Lock()
 	defer h.durability.Unlock()
 	for _, p := range h.o.Store.Partitions() {
-		if !h.allowsCache(p.Topic(), p.ID().Topic) {
+		if !h.allowsCache(p.ID().Topic) {
 			return h.setSync(true, p.Topic())
 		}
 	}
@@ -82,7 +82,7 @@ func (h *Hosting) setSync(on bool, topic string) error {
 // allowsCache reports whether puts to a topic may be acknowledged from the page cache. A topic
 // without a durability follows the broker. A topic that this broker does not have in its
 // metadata yet may require syncs: false.
-func (h *Hosting) allowsCache(topic string, id ident.TopicID) bool {
-	t, ok := h.o.Catalog.Topic(topic)
-	return ok && t.ID == id && t.Durability != meta.DurabilitySync
+func (h *Hosting) allowsCache(id ident.TopicID) bool {
+	t, ok := h.o.Catalog.Hosted(id)
+	return ok && t.Durability != meta.DurabilitySync
 }

@@ -145,6 +145,7 @@ func (h *Hosting) partitionChanged(id ident.Partition) {
 	waited := h.waiting[id]
 	delete(h.waiting, id)
 	if !ok {
+		delete(h.introduced, id)
 		return // gone: only a tombstone proves that the topic was deleted
 	}
 	if slices.Contains(s.Replicas, h.o.Self) {
@@ -210,16 +211,18 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	}
 	q := h.o.Queue
 	q.Policy = func(channel string) nsqd.Policy { return h.o.Catalog.Policy(id.Topic, channel) }
-	p := h.o.Engine.NewPartition(engine.Config{ID: id, Topic: topic, Store: st, Queue: q, Limits: h.limits(topic, id.Topic)})
+	p := h.o.Engine.NewPartition(engine.Config{ID: id, Topic: topic, Store: st, Queue: q, Limits: h.limits(id.Topic)})
 	o := h.o.Replica
 	o.Partition = id
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
-	o.DedupeMS = cmp.Or(h.limits(topic, id.Topic).DedupeMS, repeats.DefaultMS)
+	o.DedupeMS = cmp.Or(h.limits(id.Topic).DedupeMS, repeats.DefaultMS)
 	r := st.Restored()
 	from := repeats.IdentitiesFromMS(r.LastTimeNS, time.Now().UnixNano(), o.DedupeMS)
 	r.Identified, r.IdentitiesLost = st.Identified(from, cmp.Or(o.Identities, repeats.DefaultIdentities))
 	m := replica.New(r, st.Index(), p.Queue(), o)
 	st.ReleaseRestored()
+	_, trashed := h.o.Catalog.Trashed(id.Topic)
+	p.Hide(trashed)
 	h.o.Engine.Add(p, m)
 	return p, nil
 }

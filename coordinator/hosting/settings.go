@@ -13,6 +13,7 @@ func (h *Hosting) TopicChanged(name string) {
 	t, ok := h.o.Catalog.Record(name)
 	switch {
 	case !ok:
+	case t.Deleted && t.Trashed: // see TrashChanged
 	case t.Deleted:
 		h.drop(t)
 	default:
@@ -20,15 +21,15 @@ func (h *Hosting) TopicChanged(name string) {
 		for _, p := range hosted {
 			p.SetLimits(limitsOf(t))
 		}
-		if h.o.MayCache && len(hosted) > 0 && !h.allowsCache(name, t.ID) {
+		if h.o.MayCache && len(hosted) > 0 && !h.allowsCache(t.ID) {
 			h.o.Group.Go(func(context.Context) { h.syncFor(name, t.ID) })
 		}
 	}
 }
 
 // limits are those of a topic's partitions; none while the topic is not known here.
-func (h *Hosting) limits(topic string, id ident.TopicID) engine.Limits {
-	if t, ok := h.o.Catalog.Topic(topic); ok && t.ID == id {
+func (h *Hosting) limits(id ident.TopicID) engine.Limits {
+	if t, ok := h.o.Catalog.Hosted(id); ok {
 		return limitsOf(t)
 	}
 	return engine.Limits{}
@@ -40,8 +41,7 @@ func limitsOf(t meta.TopicState) engine.Limits {
 
 // ChannelsChanged hands a topic's policies to the channels hosted here.
 func (h *Hosting) ChannelsChanged(t ident.TopicID) {
-	topic, _ := h.o.Catalog.Name(t)
-	state, _ := h.o.Catalog.Record(topic)
+	state, _ := h.o.Catalog.Hosted(t)
 	for _, p := range h.o.Engine.PartitionsOf(state.ID, state.Span()) {
 		for _, name := range p.Queue().Channels() {
 			if c, ok := p.Queue().Channel(name); ok {

@@ -76,6 +76,10 @@ func (i *Inspector) Ends() calls.EndsReply {
 			Topic: uint64(p.ID().Topic), Number: p.ID().Number, CommittedOffset: int64(v.Committed.Offset),
 			CommittedSequence: uint64(v.Committed.Sequence), EndOffset: int64(v.End.Offset),
 		})
+		start := p.Start()
+		r.Starts = append(r.Starts, calls.PartitionStart{
+			Topic: uint64(p.ID().Topic), Number: p.ID().Number, StartOffset: int64(start.Offset), StartSequence: uint64(start.Sequence),
+		})
 	}
 	return r
 }

@@ -23,6 +23,9 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 	rows := topicRows{}
 	now := time.Now()
 	for _, p := range i.Engine.Partitions() {
+		if p.Hidden() {
+			continue
+		}
 		done := p.Queue().Work()
 		if p.Leading() {
 			row := rows.of(p.Topic())
@@ -140,7 +143,7 @@ func (i *Inspector) Replication(up func(ident.Node) bool) Replication {
 	}
 	i.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
 	for _, p := range all {
-		if p.Leading() {
+		if p.Leading() && !p.Hidden() { // a new topic may have its name, and thereby its series
 			r.add(i.Self, p, up)
 		}
 	}

@@ -204,9 +204,12 @@ type TopicState struct {
 	Paused            bool          `json:"paused,omitempty"`
 	Ordered           bool          `json:"ordered,omitempty"`
 	Deleted           bool          `json:"deleted,omitempty"`
-	DeletedAtMS       int64         `json:"deleted_at_ms,omitempty"`
-	FirstChannel      string        `json:"first_channel,omitempty"`
-	Options           TopicOptions  `json:"options,omitzero"`
+	// Trashed: the topic was deleted with a grace, and its id has, or had, a Trash key. Only the end
+	// of that key removes replicas, this one does not.
+	Trashed      bool         `json:"trashed,omitempty"`
+	DeletedAtMS  int64        `json:"deleted_at_ms,omitempty"`
+	FirstChannel string       `json:"first_channel,omitempty"`
+	Options      TopicOptions `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
 	// Growing is the number of partitions that the topic is about to have. The new partitions
@@ -339,7 +342,7 @@ const (
 // Level is the feature level of this build: it rises by one with each change of a
 // format or message that older builds cannot read. Such a change is used
 // only when the cluster's level has reached it.
-const Level = LevelDrain
+const Level = LevelTrash
 
 // LevelDurability is the first feature level whose brokers honour the durability in a
 // topic's key.
@@ -371,6 +374,10 @@ const LevelGrowing = 6
 // key, and give a message without an id the identity of its content. A put through an older broker
 // would not be recognised. These brokers also read puts whose messages share one identity.
 const LevelContent = 6
+
+// LevelTrash is the first feature level whose brokers keep the replicas of a topic that was deleted
+// with a grace. An older broker would remove them when it sees the topic's key.
+const LevelTrash = 7
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

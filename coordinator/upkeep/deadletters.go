@@ -83,13 +83,13 @@ func (d *DeadLetters) look(context.Context) {
 	}
 }
 
-// take gives the partitions that were noted and lead. One whose messages are being moved
-// stays noted.
+// take gives the partitions that were noted and lead. One whose messages are being moved, or whose
+// topic lies in the trash, stays noted.
 func (d *DeadLetters) take() (list []*engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p := range d.mu.noted {
-		if _, moving := d.mu.moving[p]; moving && p.Leading() {
+		if _, moving := d.mu.moving[p]; (moving || p.Hidden()) && p.Leading() {
 			continue
 		}
 		delete(d.mu.noted, p)

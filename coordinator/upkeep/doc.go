@@ -1,6 +1,6 @@
 // Package upkeep does the periodic work on one broker's partitions: retention, dead
 // letters, the repair of damaged places, the watch on the disk, the collection of
-// tombstones. Each is a small type with a Job, and one Runner runs them all.
+// tombstones and of the trash. Each is a small type with a Job, and one Runner runs them all.
 //
 // It decides nothing about replication: no election, membership or truncation depends on
 // it. Its own writes to a log are proposed like any put.
@@ -14,7 +14,9 @@
 //     lost, and may be there twice.
 //  3. A damaged place is replaced only by batches that continue the chain of checksums
 //     (store.Partition.Repair).
-//  4. A tombstone of a topic goes only when all brokers have been here, without a break,
+//  4. A topic in the trash goes when the grace that it was deleted with has passed by the cluster's
+//     clock since the controller saw it there. No time of day decides that.
+//  5. A tombstone of a topic goes only when all brokers have been here, without a break,
 //     for a while since the topic was deleted.
 //
 // # Goroutines
@@ -22,4 +24,5 @@
 //	job          one for each Job, started by Runner.Start, ends with the group
 //	dead letters short ones, one for each partition that has some
 //	tombstones   a short one while some are removed
+//	trash        likewise
 package upkeep

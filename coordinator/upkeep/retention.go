@@ -39,7 +39,9 @@ type RetentionOptions struct {
 	// RepeatFor is how long edges may repeat a put, consumed or not.
 	RepeatFor  time.Duration
 	TrashGrace time.Duration
-	Log        logrus.FieldLogger
+	// Early: the trash is emptied at once while this broker is below its disk reserve.
+	Early bool
+	Log   logrus.FieldLogger
 }
 
 // Retention trims the logs of all replicas here, each by its own channels' state.
@@ -69,12 +71,15 @@ func NewRetention(o RetentionOptions) *Retention {
 // Job is the periodic work.
 func (r *Retention) Job() Job { return Job{Every: retainEvery, Look: r.look} }
 
-// look goes through all partitions. The leader also finishes expired messages, relocates
+// look goes through all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
 // those that pin a log, and deletes ephemeral topics that are deserted.
 func (r *Retention) look(ctx context.Context) {
 	for _, p := range r.o.Engine.Partitions() {
 		q := p.Queue()
 		q.ApplyPending()
+		if p.Hidden() {
+			continue // nothing of a topic in the trash goes
+		}
 		if p.Leading() {
 			q.Reap()
 			q.ReleaseEphemeral()
@@ -85,7 +90,11 @@ func (r *Retention) look(ctx context.Context) {
 		}
 	}
 	r.forgetRemoved()
-	if err := r.o.EmptyTrash(r.o.TrashGrace); err != nil {
+	grace := r.o.TrashGrace
+	if r.o.Early && r.o.Space.Here() {
+		grace = 0
+	}
+	if err := r.o.EmptyTrash(grace); err != nil {
 		r.o.Log.WithError(err).Warn("cannot empty the trash")
 	}
 }

@@ -30,7 +30,9 @@ type SpaceOptions struct {
 	// MinFreeBytes and MaxDiskBytes are the disk reserve: less free space, or larger logs,
 	// are short of space; 0 = no limit.
 	MinFreeBytes, MaxDiskBytes int64
-	Log                        logrus.FieldLogger
+	// TrashBytes is the size of the replicas here whose topics lie in the trash.
+	TrashBytes func() int64
+	Log        logrus.FieldLogger
 }
 
 // Space has the brokers that are below their disk reserve, and watches the disk here. A
@@ -76,6 +78,9 @@ func (s *Space) Short(isr []ident.Member) bool {
 func (s *Space) Low(n ident.Node) bool {
 	return s.Short([]ident.Member{{Node: n}})
 }
+
+// Here reports whether this broker is below its reserve.
+func (s *Space) Here() bool { return s.Low(s.o.Self) }
 
 // Notice takes another broker's report about its disk (calls.Space).
 func (s *Space) Notice(n calls.SpaceNotice) { s.set(ident.Node(n.Node), n.Low, time.Now()) }
@@ -141,6 +146,9 @@ func (s *Space) log(low bool) {
 	log := s.o.Log.WithFields(logrus.Fields{"free_bytes": free, "min_free_bytes": s.o.MinFreeBytes, "max_disk_bytes": s.o.MaxDiskBytes})
 	if low {
 		log.Error("DISK reserve reached: puts to all partitions with a replica here are refused until consumers or an operator make room")
+		if trash := s.o.TrashBytes(); trash > 0 {
+			log.WithField("trash_bytes", trash).Warn("DISK: deleted topics in the trash take space here: nsqctl topic purge TOPIC removes one for good, --delete-early removes them when the disk is short")
+		}
 		return
 	}
 	log.Info("DISK has room again: puts are taken")

@@ -104,7 +104,9 @@ type Options struct {
 	_ struct{} `group:"Disk"`
 
 	MaxDiskBytes        int64         `flag:"max-disk-bytes" default:"0" min:"0" help:"refuse puts while the data uses more bytes than this; 0: no limit"`
-	TrashGrace          time.Duration `flag:"trash-grace" default:"1h" min:"1s" help:"how long the files of deleted topics and of moved replicas stay in the trash of the data path"`
+	DeleteGrace         time.Duration `flag:"delete-grace" default:"24h" min:"0s" help:"a deleted topic can be undeleted for this long, and takes its disk space meanwhile (nsqctl topic trash); 0: it is deleted for good at once; every broker the same"`
+	DeleteEarly         bool          `flag:"delete-early" default:"false" help:"below the disk reserve deleted topics go for good before their grace is over, the oldest first"`
+	TrashGrace          time.Duration `flag:"trash-grace" default:"1h" min:"1s" help:"the files of topics that were deleted for good and of replicas that were moved away stay in the trash of the data path for this long"`
 	MinFreeDiskBytes    int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts while fewer bytes than this are free, so that consumers can go on"`
 	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a topic with more unfinished bytes than this (default for new topics); 0: no limit"`
 	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" max:"1099511627776" help:"messages a second that clients of this broker may publish to a topic; further puts are refused (default for new topics); 0: no limit"`

@@ -62,8 +62,29 @@ type TopicLimits struct {
 	Malformed                                    error
 }
 
-// DeleteTopic deletes a topic with all its messages.
-type DeleteTopic struct{ Topic string }
+// DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be
+// undeleted for that time, unless Now is set.
+type DeleteTopic struct {
+	Topic     string
+	Now       bool
+	Malformed error
+}
+
+// UndeleteTopic brings a deleted topic back within its grace: the one with the id, or without one the
+// last one of the name that was deleted. ErrConflict: another topic has the name.
+type UndeleteTopic struct {
+	Topic     string
+	ID        ident.TopicID
+	Malformed error
+}
+
+// PurgeTopic removes deleted topics of a name for good, before their grace is over; with an id that
+// one alone.
+type PurgeTopic struct {
+	Topic     string
+	ID        ident.TopicID
+	Malformed error
+}
 
 // EmptyTopic drops the messages that no channel has received.
 type EmptyTopic struct{ Topic string }
@@ -198,6 +219,12 @@ func (o CreateTopic) Target() (topic, channel string) { return o.Topic, "" }
 func (o DeleteTopic) Target() (topic, channel string) { return o.Topic, "" }
 
 // Target implements Operation.
+func (o UndeleteTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
+func (o PurgeTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
 func (o EmptyTopic) Target() (topic, channel string) { return o.Topic, "" }
 
 // Target implements Operation.
@@ -247,7 +274,13 @@ func (o SetPolicy) Target() (topic, channel string) { return o.Topic, o.Channel 
 func (o CreateTopic) Validate() error { return o.Malformed }
 
 // Validate implements Operation.
-func (DeleteTopic) Validate() error { return nil }
+func (o DeleteTopic) Validate() error { return o.Malformed }
+
+// Validate implements Operation.
+func (o UndeleteTopic) Validate() error { return o.Malformed }
+
+// Validate implements Operation.
+func (o PurgeTopic) Validate() error { return o.Malformed }
 
 // Validate implements Operation.
 func (EmptyTopic) Validate() error { return nil }

@@ -282,6 +282,8 @@ type Directory interface {
 	Tombstone(topic, node string) error
 	// TopicSettings are the effective settings of a topic; false if there is none.
 	TopicSettings(topic string) (TopicSettings, bool)
+	// Trash lists the deleted topics that can be undeleted, the one that was deleted first first.
+	Trash() []TrashedTopic
 	// Cluster is the whole of GET /v1/cluster.
 	Cluster() ClusterView
 	// Ready is nil when the broker is registered and serves (for /readyz).
@@ -422,6 +424,23 @@ type TopicSettings struct {
 	MaxPutBytesRate   int64         `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64         `json:"dedupe_window_ms"`
 	Dedupe            string        `json:"dedupe"` // "id", "content"
+}
+
+// TrashedTopic is a deleted topic that can be undeleted.
+type TrashedTopic struct {
+	Topic       string        `json:"topic"`
+	ID          ident.TopicID `json:"id"`
+	DeletedAtMS int64         `json:"deleted_at_ms"`
+	By          string        `json:"by,omitempty"` // the client that deleted it
+	Partitions  int           `json:"partitions"`
+	Channels    int           `json:"channels"` // durable ones
+	Messages    int64         `json:"messages"` // in the log, finished or not
+	Bytes       int64         `json:"bytes"`    // of one copy of the log
+	// RemainingMS is how much of the grace is left, and UntilMS the time of day at which it ends if a
+	// controller is there all the time. It never ends before that.
+	RemainingMS int64 `json:"remaining_ms"`
+	UntilMS     int64 `json:"until_ms"`
+	Purging     bool  `json:"purging,omitempty"` // it is being removed for good
 }
 
 // PartitionView is one partition of the cluster view. Offsets are those of the leader's

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -42,7 +43,8 @@ func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 	}
 }
 
-// topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ
+// topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ now=true of a deletion,
+// /v1/topic/{undelete,purge}?topic=[&id=],
 // /v1/topic/move?topic=&partition=&from=&to= and
 // /v1/topic/replication?topic=&replication_factor=&min_in_sync= and
 // /v1/topic/partitions?topic=&partitions=[&reorder=true]. As in NSQ the name is not
@@ -55,6 +57,19 @@ func (a *api) topicOp(read func(topic string, values url.Values) edge.Operation)
 		}
 		return nil, a.b.Admin.Do(r.Context(), read(topic, values))
 	}
+}
+
+// trash: GET /v1/topic/trash[?topic=].
+func (a *api) trash(r *http.Request) (any, error) {
+	values, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	topics := a.b.Directory.Trash()
+	if name := values.Get("topic"); name != "" {
+		topics = slices.DeleteFunc(topics, func(t edge.TrashedTopic) bool { return t.Topic != name })
+	}
+	return trashReply{list(topics)}, nil
 }
 
 // emptyTopic: POST /topic/empty?topic=.

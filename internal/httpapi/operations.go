@@ -116,6 +116,17 @@ func (a *arguments) window(name string, to **int64) {
 	*to = given
 }
 
+// topicID reads the id of a topic.
+func (a *arguments) topicID(name string, to *ident.TopicID) {
+	text := a.Get(name)
+	if text == "" {
+		return
+	}
+	if err := to.UnmarshalText([]byte(text)); err != nil || *to == 0 {
+		a.fail("%s must be the id of a topic: 16 hexadecimal digits", name)
+	}
+}
+
 func readCreateTopic(topic string, values url.Values) edge.Operation {
 	o := edge.CreateTopic{Topic: topic, Limits: readLimits(values)}
 	a := arguments{Values: values}
@@ -142,6 +153,30 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	}
 	l.Malformed = a.err
 	return l
+}
+
+func readDeleteTopic(topic string, values url.Values) edge.Operation {
+	o := edge.DeleteTopic{Topic: topic}
+	a := arguments{Values: values}
+	a.boolean("now", &o.Now)
+	o.Malformed = a.err
+	return o
+}
+
+func readUndelete(topic string, values url.Values) edge.Operation {
+	o := edge.UndeleteTopic{Topic: topic}
+	a := arguments{Values: values}
+	a.topicID("id", &o.ID)
+	o.Malformed = a.err
+	return o
+}
+
+func readPurge(topic string, values url.Values) edge.Operation {
+	o := edge.PurgeTopic{Topic: topic}
+	a := arguments{Values: values}
+	a.topicID("id", &o.ID)
+	o.Malformed = a.err
+	return o
 }
 
 func readMove(topic string, values url.Values) edge.Operation {

@@ -92,6 +92,7 @@ var (
 		number("replication_factor", "replicas of each partition"),
 		number("min_in_sync", "a put requires this many in-sync replicas"),
 	}
+	ofTrashed  = text("id", "the id of one deleted topic, as /v1/topic/trash shows it; without it undelete takes the last one of the name, purge all")
 	ofNewTopic = slices.Concat([]Argument{
 		ofTopic,
 		number("partitions", "partitions; a topic that exists keeps its number"),
@@ -150,6 +151,9 @@ type (
 	}
 	viewsReply struct {
 		Channels []edge.ChannelView `json:"channels"`
+	}
+	trashReply struct {
+		Topics []edge.TrashedTopic `json:"topics"`
 	}
 	positionsReply struct {
 		Positions []edge.ChannelPosition `json:"positions"`
@@ -304,7 +308,7 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
 
 	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings; durability and the limits also change a topic that exists. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
-	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. The lookup port deletes nothing.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. It can be undeleted for the time of --delete-grace. The lookup port deletes nothing.", Arguments: []Argument{ofTopic, boolean("now", "true: for good, at once")}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /topic/empty":     {Summary: "Drop the messages that no channel has been given.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: badTopic},
 	http.MethodPost + " /topic/pause":     {Summary: "Deliver no message of a topic to any channel.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /topic/unpause":   {Summary: "Deliver again.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
@@ -339,6 +343,9 @@ var routes = map[string]Description{
 		Arguments: []Argument{ofTopic, ofTopicID, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
 		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, badTopic...),
 	},
+	http.MethodPost + " /v1/topic/undelete":    {Summary: "Bring a deleted topic back within its grace, with its messages and channels. Refused while another topic has the name.", Arguments: []Argument{ofTopic, ofTrashed}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/purge":       {Summary: "Remove deleted topics of a name for good, before their grace is over.", Arguments: []Argument{ofTopic, ofTrashed}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/trash":        {Summary: "The deleted topics that can be undeleted, the one that was deleted first first.", Arguments: []Argument{text("topic", "those of this name alone")}, Reply: trashReply{}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},

@@ -158,6 +158,11 @@ func (d Directory) TopicSettings(topic string) (edge.TopicSettings, bool) {
 	return edge.TopicSettings{Topic: topic, ID: TopicID, Partitions: 1, ReplicationFactor: 1, MinInSync: 1}, ok
 }
 
+// Trash implements edge.Directory.
+func (d Directory) Trash() []edge.TrashedTopic {
+	return []edge.TrashedTopic{{Topic: "gone", ID: 7, DeletedAtMS: 1, By: "alice", Partitions: 2, Channels: 1, Messages: 3, Bytes: 4, RemainingMS: 5, UntilMS: 6}}
+}
+
 // Cluster implements edge.Directory.
 func (d Directory) Cluster() edge.ClusterView {
 	return edge.ClusterView{Cluster: "test", Self: "n1", Controller: "n1", Level: 3}

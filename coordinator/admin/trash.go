@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// A topic that is deleted with a grace keeps its id: the key of its name says that it is
+// deleted, a key of its id keeps the topic as it was, and the keys of its partitions and channels
+// stay as they are. So its replicas go on as before, without puts and deliveries: they catch up, move
+// to other brokers, and elect leaders, and an undelete finds them up to date after any failure.
+// To close the replicas and keep their folders was rejected: the in-sync sets in the keys would be
+// those of the deletion, and a broker that was replaced meanwhile would have taken its replicas along.
+
+// tryTrash moves a topic into the trash.
+func (t *Topics) tryTrash(ctx context.Context, name string, state meta.TopicState) (bool, error) {
+	gone := deleted(state)
+	gone.Trashed = true
+	who := edge.RequesterOf(ctx)
+	trash := meta.TrashState{
+		V: meta.Version, Name: name, Topic: state, GraceMS: t.defaults.DeleteGrace.Milliseconds(), By: who.Identity, DeletedAtMS: gone.DeletedAtMS,
+	}
+	trash.Topic.V, trash.Topic.DeletedAtMS = meta.Version, 0
+	puts := []meta.Put{
+		{Key: t.keys.Topic(name), Value: meta.Encode(gone)},
+		{Key: t.keys.Trash(state.ID), Value: meta.Encode(trash)},
+	}
+	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}, {Key: t.keys.Trash(state.ID)}}, puts)
+	return ok, err
+}
+
+// Undelete brings a topic back from the trash: the one with the id, or the last one with the name
+// that was deleted. edge.ErrConflict: another topic has the name, or the topic is being removed for
+// good. It returns when this broker has seen it.
+func (t *Topics) Undelete(ctx context.Context, op edge.UndeleteTopic) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	if err := t.requireLevel("undelete", meta.LevelTrash); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, t.locks, op.Topic)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	found, err := t.inTrash(ctx, op.Topic, op.ID)
+	if err != nil {
+		return err
+	}
+	trash := found[len(found)-1]
+	done, err := t.quotas.Topic(ctx, op.Topic, 0) // its partitions count already
+	if err != nil {
+		return err
+	}
+	defer done()
+	for {
+		ok, err := t.tryUndelete(ctx, trash)
+		if err != nil {
+			return err
+		}
+		if ok {
+			break
+		}
+		if found, err = t.inTrash(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, edge.ErrTopicNotFound) {
+			return err
+		}
+		if err != nil { // it has left the trash: perhaps by this undelete, whose answer was lost
+			if now, e := t.topic(ctx, op.Topic); e != nil || now.ID != trash.Topic.ID {
+				return err
+			}
+			break
+		}
+		trash = found[0]
+	}
+	return t.catalog.Await(ctx, func() bool { now, ok := t.catalog.Topic(op.Topic); return ok && now.ID == trash.Topic.ID })
+}
+
+// tryUndelete writes the topic's key again and removes that of the trash, if neither has moved.
+func (t *Topics) tryUndelete(ctx context.Context, trash meta.TrashState) (bool, error) {
+	if trash.Purging {
+		return false, fmt.Errorf("%w: topic %s is being removed for good, it cannot be undeleted any more", edge.ErrConflict, trash.Name)
+	}
+	name := meta.Compare{Key: t.keys.Topic(trash.Name)} // not there
+	switch e, err := t.store.Get(ctx, name.Key); {
+	case err == nil:
+		now, err := meta.DecodeTopic(e)
+		if err != nil {
+			return false, err
+		}
+		if !now.Deleted {
+			return false, fmt.Errorf("%w: another topic has the name %s; delete that one first, then undelete with id %s", edge.ErrConflict, trash.Name, trash.Topic.ID)
+		}
+		name.Create, name.Mod = -1, e.Mod
+	case !errors.Is(err, meta.ErrNotFound):
+		return false, fmt.Errorf("%w: undelete topic %s: %w", edge.ErrUnavailable, trash.Name, err)
+	}
+	key := t.keys.Trash(trash.Topic.ID)
+	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{name, {Key: key, Create: -1, Mod: trash.Revision}}, []meta.Put{
+		{Key: name.Key, Value: meta.Encode(trash.Topic)},
+		{Key: key, Delete: true},
+	})
+	if err != nil {
+		return false, fmt.Errorf("%w: undelete topic %s: %w", edge.ErrUnavailable, trash.Name, err)
+	}
+	return ok, nil
+}
+
+// inTrash are the topics of a name in the trash as they are now, the one that was deleted last last;
+// with an id that one alone. edge.ErrTopicNotFound: there is none.
+func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (found []meta.TrashState, err error) {
+	entries, _, err := t.store.List(ctx, t.keys.Trashes())
+	if err != nil {
+		return nil, fmt.Errorf("%w: look for topic %s in the trash: %w", edge.ErrUnavailable, name, err)
+	}
+	for _, e := range entries {
+		trash, err := meta.DecodeTrash(e)
+		if err != nil {
+			return nil, err
+		}
+		if trash.Name == name && (id == 0 || trash.Topic.ID == id) {
+			found = append(found, trash)
+		}
+	}
+	if len(found) == 0 {
+		return nil, edge.ErrTopicNotFound
+	}
+	slices.SortFunc(found, func(a, b meta.TrashState) int { return int(a.Created - b.Created) })
+	return found, nil
+}
+
+// Purge removes topics of a name in the trash for good, with an id that one alone.
+func (t *Topics) Purge(ctx context.Context, op edge.PurgeTopic) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	found, err := t.inTrash(ctx, op.Topic, op.ID)
+	if err != nil {
+		return err
+	}
+	for _, trash := range found {
+		if err := t.PurgeAsRead(ctx, trash); err != nil {
+			return fmt.Errorf("%w: remove topic %s for good: %w", edge.ErrUnavailable, op.Topic, err)
+		}
+	}
+	return t.catalog.Await(ctx, func() bool {
+		return !slices.ContainsFunc(found, func(s meta.TrashState) bool { _, there := t.catalog.Trashed(s.Topic.ID); return there })
+	})
+}
+
+// PurgeAsRead removes a topic in the trash for good, as it was read: a topic that was undeleted
+// meanwhile stays. From its first transaction on the topic cannot be undeleted. Then the keys of its
+// channels go, of which there may be more than a transaction takes, and last those of its partitions
+// with the tombstone: a purge that was interrupted is found by the key, and repeated. The compares
+// are made by both transactions.
+func (t *Topics) PurgeAsRead(ctx context.Context, trash meta.TrashState, fence ...meta.Compare) error {
+	key := t.keys.Trash(trash.Topic.ID)
+	if !trash.Purging {
+		trash.V, trash.Purging = meta.Version, true
+		ok, rev, err := txn.Try(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), []meta.Put{{Key: key, Value: meta.Encode(trash)}})
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return txn.ErrCompare
+		}
+		trash.Revision = rev
+	}
+	if err := txn.DeleteAll(ctx, t.store, t.keys.Channels(trash.Topic.ID)); err != nil {
+		return err
+	}
+	puts := append([]meta.Put{
+		{Key: key, Delete: true},
+		{Key: t.keys.Tombstone(trash.Topic.ID), Value: meta.Encode(deleted(trash.Topic))},
+	}, t.partitionDeletes(trash.Topic)...)
+	ok, _, err := txn.Try(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), puts)
+	if err == nil && !ok {
+		err = txn.ErrCompare
+	}
+	return err
+}
