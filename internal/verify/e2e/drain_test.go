@@ -110,7 +110,9 @@ func TestBrokerIsDrained(t *testing.T) {
 	c := start(t, 4, fmt.Sprintf("--catch-up-rate=%d", env.Number(t, "LOCKSTEP_CATCH_UP_RATE", 0)))
 	c.create("bulk", "keeps", 40)
 	c.fill("bulk", rounds(20, 400))
-	c.create(topic, channel, 200)
+	c.must("topic", "create", topic, "--partitions", "200")
+	c.must("channel", "create", topic, channel)
+	c.whole(topic)
 	c.until("leaders where they are preferred", func() bool { return c.preferred(topic) })
 	const plenty = 2_000_000
 	f := newFeed(numbered("m", plenty), 0)
