@@ -3,6 +3,7 @@ package repeats
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,14 @@ func (p *plain) pop(i int) {
 	} else {
 		p.entries = p.entries[:i]
 	}
+}
+
+// heap is the size of what is reachable.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func numberedIdentity(n uint64) (x queue.Identity) {
@@ -122,14 +131,19 @@ func TestIdentitiesAreAMapAndAList(t *testing.T) {
 	}
 }
 
-// TestManyIdentities: a window of a million, in which each is found, and from which each is removed.
+// TestManyIdentities: a window of a million, in which each is found, and from which each is removed. One takes at
+// most the memory that the documents say.
 func TestManyIdentities(t *testing.T) {
 	s := identities{}
 	const n = 1 << 20
+	before := heap()
 	for i := range uint64(n) {
 		s.push(identified{identity: numberedIdentity(i), seq: ident.Sequence(i)})
 	}
 	require.Len(t, s.index.tables, fanOut)
+	each := float64(heap()-before) / n
+	require.LessOrEqual(t, each, 80.0)
+	t.Logf("%.1f bytes for each of %d", each, n)
 	for i := range uint64(n) {
 		if e := s.find(numberedIdentity(i)); e == nil || e.seq != ident.Sequence(i) {
 			t.Fatalf("%d is not found", i)
