@@ -64,7 +64,7 @@ func TestDrainedBrokerLeadsNothing(t *testing.T) {
 	c.leveled(meta.LevelDrain)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "24"}))
 	stop, stored := c.publishing("orders", "n1", "n3")
-	require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrInvalid)
+	require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrBrokerNotFound)
 	require.NoError(t, c.drained("n1", "n2"))
 	c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
 	require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), edge.ErrInvalid, "none would be left to lead")

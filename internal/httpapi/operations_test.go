@@ -133,7 +133,7 @@ func TestUnknownArgumentsAreRefused(t *testing.T) {
 		"POST /v1/channel/seek?topic=t&channel=c&to=1&partitions=": "topic, channel, to, partition, idle, dry_run",
 		"POST /v1/channel/policy?topic=t&channel=c&max_attempt=2":  "topic, channel, max_attempts, dead_letter_topic, retry_backoff, filter",
 		"POST /v1/channel/redrive?topic=t&channel=c&max=2":         "topic, channel, limit",
-		"GET /v1/topic/peek?topic=t&sequence=2":                    "topic, partition, from, limit, node, uncommitted",
+		"GET /v1/topic/peek?topic=t&sequence=2":                    "topic, topic_id, partition, from, limit, node, uncommitted",
 		"GET /v1/partition/digest?topic=t&partition=0&to=2":        "topic, partition, from",
 		"POST /v1/topic/recover?topic=t&form=n1&confirm=t/0":       "topic, partition, from, discard, confirm",
 		"GET /v1/cluster?topic=t":                                  "none",

@@ -71,7 +71,7 @@ func TestAMoveIsATarget(t *testing.T) {
 		require.Equal(t, []ident.Node{"n1", "n3"}, r.target(t))
 	}
 	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", From: "n1", To: "n3"}), `"n3" has a replica of it already`)
-	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `no broker "n9"`)
+	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `broker not found: "n9"`)
 	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", Partition: 1, From: "n1", To: "n2"}), "partition must be 0 to 0")
 	require.ErrorIs(t, r.Move(t.Context(), edge.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), edge.ErrTopicNotFound)
 }
@@ -88,7 +88,7 @@ func TestABrokerThatLeavesGetsNoReplica(t *testing.T) {
 	require.NoError(t, r.catalog.Await(t.Context(), func() bool { return r.catalog.Leaving("n3") }))
 	require.ErrorContains(t, r.Move(t.Context(), move), "is being decommissioned")
 	require.Empty(t, r.target(t))
-	require.ErrorContains(t, r.Decommission(t.Context(), edge.Decommission{Node: "n9"}), `no broker "n9"`)
+	require.ErrorContains(t, r.Decommission(t.Context(), edge.Decommission{Node: "n9"}), `broker not found: "n9"`)
 }
 
 // TestTheLastBrokerIsNotDrained: somebody must lead.
