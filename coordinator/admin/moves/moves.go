@@ -89,6 +89,9 @@ func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now 
 
 // mayReceive reports whether replicas may be put on a broker.
 func (m *Moves) mayReceive(n ident.Node) error {
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == n }) {
+		return fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, n)
+	}
 	r, live := m.catalog.LiveNode(n)
 	if !live || r.Transferring {
 		return fmt.Errorf("%w: broker %q does not run", edge.ErrInvalid, n)
