@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,23 +28,19 @@ func walking(t *testing.T) {
 	}
 }
 
-// stillEnv is the variable with the path of a file: while it is there, each pass of a core loop takes 3 s.
-const stillEnv = "LOCKSTEP_STILL"
-
-// TestAlertsOfAClock: brokers that were built with a clock that the test sets, and with a bug in
-// their core loops. A message is not consumed for more than ten minutes; a core loop stands still.
-func TestAlertsOfAClock(t *testing.T) {
+// TestAlertOfAConsumer: brokers that were built with a clock that the test sets. A message is
+// not consumed for more than ten minutes.
+func TestAlertOfAConsumer(t *testing.T) {
 	walking(t)
 	promtool := judged(t)
 	dir := t.TempDir()
-	overlay, err := skew.Overlay(dir, withBug(t, dir))
+	overlay, err := skew.Overlay(dir, "")
 	require.NoError(t, err)
 	t.Setenv(clusters.OverlayEnv, overlay)
 	require.NoError(t, clusters.Build(dir))
 	clock, err := skew.New(filepath.Join(dir, "clock"))
 	require.NoError(t, err)
 	t.Setenv(skew.Env, filepath.Join(dir, "clock"))
-	t.Setenv(stillEnv, filepath.Join(dir, "still"))
 	c := layOutFrom(t, filepath.Join(dir, "nsqd"), freePorts(t, 3), 3)
 	require.NoError(t, c.StartAll())
 	c.ready()
@@ -61,45 +55,7 @@ func TestAlertsOfAClock(t *testing.T) {
 	w.scrape(12)
 	f.fires("LockstepConsumerStuck")
 	f.noted()
-
-	f = w.fail("core-loop", "a bug: each pass of the core loops takes 3 s", "n2", func() {
-		require.NoError(t, os.WriteFile(os.Getenv(stillEnv), nil, 0o600))
-	})
-	c.until("a pass that takes long", func() bool {
-		w.scrape(1)
-		return slices.ContainsFunc(names(c), func(n string) bool { return w.last("lockstep_core_loop_busy_seconds", n) > 1 })
-	})
-	f.fires("LockstepCoreLoopStalled")
-	require.NoError(t, os.Remove(os.Getenv(stillEnv)))
-	c.whole(topic)
-	f.noted()
 	w.judge(promtool)
-}
-
-// withBug writes an overlay for `go build` in which a pass of a core loop stands still while a file is there.
-func withBug(t *testing.T, dir string) string {
-	t.Helper()
-	const begin = "\tl.passes.Begin()\n"
-	file, err := filepath.Abs("../../../coordinator/engine/loop.go")
-	require.NoError(t, err)
-	source, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(source), begin), "the pass of %s", file)
-	text := strings.Replace(string(source), begin, begin+"\tstandStill()\n", 1)
-	text = strings.Replace(text, "import (\n", "import (\n\t\"os\"\n", 1) + `
-func standStill() {
-	if _, err := os.Stat(os.Getenv("` + stillEnv + `")); err == nil {
-		time.Sleep(3 * time.Second)
-	}
-}
-`
-	changed := filepath.Join(dir, "loop.go")
-	require.NoError(t, os.WriteFile(changed, []byte(text), 0o600))
-	out, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
-	require.NoError(t, err)
-	overlay := filepath.Join(dir, "bug.json")
-	require.NoError(t, os.WriteFile(overlay, out, 0o600))
-	return overlay
 }
 
 // TestAlertOfTheMetadata: a client of the embedded etcd fills its database.
