@@ -28,7 +28,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate attack clean
+.PHONY: help build ui run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate walk attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,7 @@ test-long: ## hours: all long runs below, one after the other
 	$(MAKE) attack
 	$(MAKE) conformance
 	$(MAKE) migrate
+	$(MAKE) walk
 	$(MAKE) bench-check
 	$(MAKE) chaos
 
@@ -213,6 +214,9 @@ attack: tools ## floods, bad logins and scans at every port of real brokers, wit
 
 migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
 	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e
+
+walk: ## each failure of docs/OPERATIONS.md caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestOldDisk|TestEachSign' ./internal/verify/e2e
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

@@ -81,7 +81,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, Group: b.tasks, Log: b.log,
 	})
 	return dispatch.Rooms{
-		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Hosting: b.hosting, Queues: b.admin.Queues,
+		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,
 		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
 		Repair: upkeep.NewRepair(upkeep.RepairOptions{
 			Engine: b.engine, Damaged: b.store.Damaged(), Replicas: b.otherReplicas, Caller: b.dispatch, Metrics: b.o.Metrics, Log: b.log,

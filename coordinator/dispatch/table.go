@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/calls"
@@ -13,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/peers"
 	"github.com/lockstepmq/lockstep/coordinator/upkeep"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -28,6 +30,7 @@ type Rooms struct {
 	Directory *directory.Directory
 	Repair    *upkeep.Repair
 	Space     *upkeep.Space
+	Events    *events.Recorder // nil: none are kept
 	// Console answers a question of another broker's console.
 	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
@@ -108,6 +111,11 @@ func newTable(r Rooms) *table {
 	})
 	on(t, calls.Failed, func(_ context.Context, from ident.Node, _ calls.None) (calls.None, error) {
 		r.Peers.Failed(from)
+		r.Events.Add(events.Event{
+			Kind: events.Alarm, Code: events.StoreFailed, State: "degraded", Broker: from, Where: []string{string(from)},
+			Text: fmt.Sprintf("%s says that its disk or a core loop does not go on, or that its store has failed: others lead until it goes on", from),
+			Do:   "docs/OPERATIONS.md, LockstepDiskStalled",
+		})
 		return calls.None{}, nil
 	})
 	on(t, calls.Reaches, func(_ context.Context, _ ident.Node, req calls.ReachesRequest) (calls.ReachesReply, error) {

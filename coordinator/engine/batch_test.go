@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -296,7 +297,7 @@ func (a *alarmist) Step(_ replica.Event, out *replica.Effects) { out.Alarm = a.e
 func TestAlarmIsNotRepeated(t *testing.T) {
 	r, handle := gathering()
 	log, lines := test.NewNullLogger()
-	r.loop.o.Log = log
+	r.loop.o.Log, r.loop.o.Events = log, events.New()
 	a := &alarmist{err: errors.New("it conflicts at 80")}
 	r.host.machine = a
 	ask := func() { handle(event{kind: eventStep, step: replica.Tick{}}) }
@@ -306,7 +307,15 @@ func TestAlarmIsNotRepeated(t *testing.T) {
 	require.Len(t, lines.AllEntries(), 1)
 	a.err = errors.New("it conflicts at 160")
 	ask()
+	first := errors.New("it conflicts at 80")
+	for i := range 100 { // two requests that are refused in turn
+		a.err = []error{first, errors.New("it conflicts at 160")}[i%2]
+		ask()
+	}
 	require.Len(t, lines.AllEntries(), 2, "another one")
+	list, _ := r.loop.o.Events.Since(time.Time{}, 10, func(e *events.Event) bool { return e.Code == events.ReplicaAlarm })
+	require.Len(t, list, 2)
+	require.Contains(t, list[0].Text, "it conflicts at 160")
 	r.clock = r.clock.Add(alarmAgain)
 	ask()
 	require.Len(t, lines.AllEntries(), 3, "it is so still")

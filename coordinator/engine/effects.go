@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -137,16 +139,34 @@ func (l *loop) settle(p *Partition) (moved bool) {
 	return moved
 }
 
-// alarmAgain is how often an alarm is logged that goes on: a replica that is refused
-// is asked again five times a second, until an operator comes.
-const alarmAgain = time.Minute
+const (
+	// alarmAgain is how often an alarm is logged that goes on: a replica that is refused
+	// is asked again five times a second, until an operator comes.
+	alarmAgain = time.Minute
+	// alarmsKept bounds the texts of a partition that are told apart: two messages that a replica
+	// refuses in turn have one each.
+	alarmsKept = 8
+)
+
+// alarmed is an alarm that was logged.
+type alarmed struct {
+	text string
+	at   time.Time
+}
 
 func (l *loop) alarm(p *Partition) {
 	l.o.Metrics.Event(metrics.EventAlarm)
 	text := p.out.Alarm.Error()
-	if text == p.alarm && l.now.Sub(p.alarmAt) < alarmAgain {
+	p.alarms = slices.DeleteFunc(p.alarms, func(a alarmed) bool { return l.now.Sub(a.at) >= alarmAgain })
+	if len(p.alarms) == alarmsKept || slices.ContainsFunc(p.alarms, func(a alarmed) bool { return a.text == text }) {
 		return
 	}
-	p.alarm, p.alarmAt = text, l.now
+	p.alarms = append(p.alarms, alarmed{text, l.now})
 	l.o.Log.WithError(p.out.Alarm).WithFields(p.LogFields()).Error("replication alarm")
+	where := fmt.Sprintf("%s/%d", p.topic, p.id.Number)
+	l.o.Events.Add(events.Event{
+		Kind: events.Alarm, Code: events.ReplicaAlarm, State: "unsafe", Broker: l.o.Self, Where: []string{where},
+		Text: fmt.Sprintf("the replica of %s on %s refuses what its leader sends: %s", where, l.o.Self, text),
+		Do:   "docs/OPERATIONS.md, LockstepReplicaAlarm",
+	})
 }

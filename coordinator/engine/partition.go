@@ -62,8 +62,7 @@ type owned struct {
 	active       bool // in runState.active
 
 	electing time.Time // when it found the leader gone, or won the epoch that it is about to lead
-	alarm    string    // logged last
-	alarmAt  time.Time
+	alarms   []alarmed // of the last alarmAgain
 }
 
 // ID names the partition.

@@ -88,6 +88,7 @@ type Overview struct {
 	State           health.State  `json:"state"`
 	Summary         string        `json:"summary"`
 	Cause           string        `json:"cause"`
+	Reported        string        `json:"reported,omitempty"` // what a broker says of its own fault, if that explains an alarm
 	Alarms          []Alarm       `json:"alarms"`
 	Unreachable     []Unreachable `json:"unreachable"`
 	Brokers         []Broker      `json:"brokers"`

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -414,15 +415,29 @@ func TestTenThousandTopics(t *testing.T) {
 		name := fmt.Sprintf("topic-with-a-name-of-usual-length-%05d", i)
 		w.put(edge.TopicSample{Topic: name, Messages: 1 << 30, Channels: []edge.ChannelSample{channel("channel", int64(i*7919%10_007), time.Duration(i)*time.Millisecond)}}, ident.Node(fmt.Sprint("n", i%3+1)))
 	}
-	for what, ask := range map[string]func() any{
+	c := w.consoles["n1"]
+	name := "topic-with-a-name-of-usual-length-05000"
+	pages := map[string]func() any{
+		"overview": func() any { return c.Overview(t.Context()) },
 		"topics": func() any {
-			return w.consoles["n1"].Topics(t.Context(), console.Page{Sort: "depth", Desc: true, Limit: console.MaxPage})
+			return c.Topics(t.Context(), console.Page{Sort: "depth", Desc: true, Limit: console.MaxPage})
 		},
 		"channels": func() any {
-			return w.consoles["n1"].Channels(t.Context(), "", console.Page{Sort: "lag", Search: "9", Limit: console.MaxPage})
+			return c.Channels(t.Context(), "", console.Page{Sort: "lag", Search: "9", Limit: console.MaxPage})
 		},
-		"overview": func() any { return w.consoles["n1"].Overview(t.Context()) },
-	} {
+		"brokers": func() any { return c.Brokers(t.Context()) },
+		"topic": func() any {
+			answer, err := c.Topic(t.Context(), name)
+			require.NoError(t, err)
+			return answer
+		},
+		"channel": func() any {
+			answer, err := c.Channel(t.Context(), name, "channel")
+			require.NoError(t, err)
+			return answer
+		},
+	}
+	for what, ask := range pages {
 		time.Sleep(1100 * time.Millisecond) // the table of the last question is too old
 		start, before := time.Now(), processorTime(t)
 		raw, err := json.Marshal(ask())
@@ -433,6 +448,28 @@ func TestTenThousandTopics(t *testing.T) {
 		require.Positive(t, used)
 		require.LessOrEqual(t, used, env.Within(t, 300*time.Millisecond), what)
 	}
+
+	// Ten open pages ask every 2 s, as the overview does; they share the tables.
+	const turns, each = 3, 2 * time.Second
+	began, before := time.Now(), processorTime(t)
+	var open sync.WaitGroup
+	for i := range 10 {
+		ask := pages[slices.Sorted(maps.Keys(pages))[i%len(pages)]]
+		open.Go(func() {
+			time.Sleep(time.Duration(i) * each / 10)
+			for range turns {
+				asked := time.Now()
+				_, err := json.Marshal(ask())
+				assert.NoError(t, err)
+				time.Sleep(each - time.Since(asked))
+			}
+		})
+	}
+	open.Wait()
+	used := processorTime(t) - before
+	cores := used.Seconds() / time.Since(began).Seconds()
+	t.Logf("ten open pages: %.2f cores of all three brokers, %s for each answer", cores, used/(10*turns))
+	require.LessOrEqual(t, used/(10*turns), env.Within(t, 100*time.Millisecond), "the pages share the tables")
 }
 
 // processorTime is what this process has used.

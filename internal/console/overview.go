@@ -106,6 +106,9 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	o.sum(t)
 	hour := time.Now().Add(-time.Hour)
 	o.Changes = first(c.Events(ctx, EventsOf{SinceMS: hour.UnixMilli(), Limit: maxChanges}).Events, maxChanges)
+	if o.Reported = reported(o.Changes, report, time.Now()); o.Reported != "" {
+		o.Cause = o.Reported
+	}
 	return o
 }
 
@@ -194,10 +197,32 @@ func why(ch *Channel) string {
 	return "its consumers are slower than its producers were"
 }
 
+// reportedFor is how long the report of a broker about its own fault explains alarms: a fault that
+// goes on is reported each minute.
+const reportedFor = 2 * time.Minute
+
+// reported is what a broker said lately of its own fault, if that explains an alarm: a replica that
+// refuses its leader does not catch up, and a broker whose disk hangs need not be started. "" if none did.
+func reported(changes []Event, report health.Report, now time.Time) string {
+	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerDead: events.StoreFailed}
+	for _, a := range report.Alarms {
+		for _, e := range changes {
+			late := now.UnixMilli()-e.TimeMS > reportedFor.Milliseconds()
+			if e.Code != "" && e.Code == explains[a.Code] && !late && slices.ContainsFunc(e.Where, func(w string) bool { return slices.Contains(a.Where, w) }) {
+				return e.Text
+			}
+		}
+	}
+	return ""
+}
+
 // roots are the codes of alarms that explain others, the first before the next.
 var roots = []string{
 	health.NoBrokers, health.MetadataSilent, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
+
+// behindBecause is said of replicas whose broker reports no fault.
+const behindBecause = "the broker catches up, or its disk or its network is slow"
 
 // cause is the fault that explains the others; "" if the cluster is well.
 func cause(v edge.ClusterView, report health.Report) string {
@@ -234,5 +259,8 @@ func cause(v edge.ClusterView, report health.Report) string {
 	if worst == "" {
 		return report.Alarms[0].Text
 	}
-	return fmt.Sprintf("%d replicas on %s are not in sync: the broker catches up, or its disk or its network is slow", missing[worst], worst)
+	if missing[worst] == 1 {
+		return fmt.Sprintf("1 replica on %s is not in sync: %s", worst, behindBecause)
+	}
+	return fmt.Sprintf("%d replicas on %s are not in sync: %s", missing[worst], worst, behindBecause)
 }

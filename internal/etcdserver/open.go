@@ -101,13 +101,15 @@ func newStarter(o Options) (*starter, error) {
 
 // open decides repeatedly until the member may start.
 func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
+	logged := ""
 	for began := time.Now(); ; {
 		r := s.ask(ctx)
 		if r.twin != "" {
 			return nil, fmt.Errorf("%w: %s runs at %v already: this broker needs a --node-name of its own", ErrOptions, s.o.Name, r.twin)
 		}
 		d := lifecycle.Decide(s.self(), r.reports, time.Since(began) > lateMembers, rand.Text)
-		if d.Why != "" && d.Action != lifecycle.Wait && d.Action != lifecycle.Refuse {
+		if d.Why != "" && d.Why != logged && d.Action != lifecycle.Wait && d.Action != lifecycle.Refuse {
+			logged = d.Why // a join that fails is tried again ten times a second
 			s.o.Log.Warn(d.Why)
 		}
 		switch d.Action {

@@ -34,6 +34,12 @@ const (
 	Audit        = "audit"
 )
 
+// Codes of alarms that a broker raises itself; those of package health are the others.
+const (
+	ReplicaAlarm = "replica_alarm" // a replica refuses a message that violates the protocol
+	StoreFailed  = "store_failed"  // a broker says that its store has failed, or hangs
+)
+
 // Kinds lists all kinds.
 func Kinds() []string {
 	return []string{Election, InSync, Rollback, Truncation, Alarm, AlarmEnded, BrokerUp, BrokerDown, Registration, Topic, Audit}

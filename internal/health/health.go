@@ -199,7 +199,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 	case len(alive) == 0:
 		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/OPERATIONS.md, Start")
 	case len(dead) > 0:
-		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it. If it is lost: nsqctl cluster decommission --help")
+		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason (STALLED, NOT READY). If it is lost: nsqctl cluster decommission --help")
 	}
 	if len(low) > 0 {
 		r.raise(Unsafe, LowSpace, low, plural(len(low), "broker is below its disk reserve: puts to its partitions are refused",

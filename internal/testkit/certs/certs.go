@@ -34,6 +34,9 @@ type Authority struct {
 	cert *x509.Certificate
 }
 
+// validFor is how long a certificate is valid.
+const validFor = time.Hour
+
 // New makes an authority with its own certificate.
 func New(t testing.TB) *Authority {
 	t.Helper()
@@ -46,23 +49,29 @@ func New(t testing.TB) *Authority {
 // name and the others: it belongs to the brokers of these names.
 func (a *Authority) Issue(name string, others ...string) {
 	a.t.Helper()
-	a.issue(name, append([]string{name}, others...), x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+	a.IssueUntil(time.Now().Add(validFor), name, others...)
+}
+
+// IssueUntil is Issue with the end of the certificate's validity.
+func (a *Authority) IssueUntil(end time.Time, name string, others ...string) {
+	a.t.Helper()
+	a.issue(name, end, append([]string{name}, others...), x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 }
 
 // IssueClient makes a certificate that is valid for clients alone.
 func (a *Authority) IssueClient(name string, dnsNames ...string) {
 	a.t.Helper()
-	a.issue(name, dnsNames, x509.ExtKeyUsageClientAuth)
+	a.issue(name, time.Now().Add(validFor), dnsNames, x509.ExtKeyUsageClientAuth)
 }
 
-func (a *Authority) issue(name string, dnsNames []string, usages ...x509.ExtKeyUsage) {
+func (a *Authority) issue(name string, end time.Time, dnsNames []string, usages ...x509.ExtKeyUsage) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	require.NoError(a.t, err)
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: dnsNames, IsCA: a.cert == nil, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: usages,

@@ -109,6 +109,7 @@ func (c *cluster) committed(topic string) (n uint64) {
 // for this partition, the operator saves the messages and gives the replica up.
 func TestOldDiskComesBackAfterARecovery(t *testing.T) {
 	processes(t)
+	promtool := judged(t)
 	c := external(t, externalEtcd(t).endpoint, 3)
 	c.create(topic, channel, 1)
 	old := c.leader(topic)
@@ -144,10 +145,19 @@ func TestOldDiskComesBackAfterARecovery(t *testing.T) {
 	c.kill(old)
 	require.NoError(t, os.RemoveAll(b.DataDir))
 	require.NoError(t, os.Rename(kept, b.DataDir))
-	c.restart(old)
+	w := newWalk(c)
+	w.scrape(8)
+	f := w.fail("old-disk", "a disk with messages that an operator gave up comes back", survivor, func() { c.restart(old) })
 	c.until("an alarm", func() bool {
+		w.scrape(1)
 		return strings.Contains(c.logged(old), "an unclean recovery went on without messages that are here")
 	})
+	w.scrape(3)
+	f.shown("on " + old + " refuses what its leader sends: replica: an unclean recovery went on")
+	f.asked(1, "1 partition has fewer in-sync replicas")
+	f.fires("LockstepReplicaAlarm")
+	f.noted()
+	w.judge(promtool)
 	out, err := c.nsqctl("peek", topic, "--node", old, "--uncommitted", "--from", "100", "-n", "1000000", "-o", "json")
 	require.NoError(t, err, out)
 	require.Equal(t, lost, strings.Count(out, `"body":"lost`), "what was acknowledged is not there any more")

@@ -42,7 +42,7 @@ export interface Event {
 export interface Worst { broker: string; value: number }
 
 export interface Overview {
-  cluster: string; self: string; controller: string; time_ms: number; state: State; summary: string; cause: string; alarms: Alarm[];
+  cluster: string; self: string; controller: string; time_ms: number; state: State; summary: string; cause: string; reported?: string; alarms: Alarm[];
   unreachable: Unreachable[]; brokers: Broker[]; topics: number; channels: number; partitions: number;
   under_replicated: number; leaderless: number; below_minimum: number;
   puts: Maybe<number>; put_bytes: Maybe<number>; deliveries: Maybe<number>; finishes: Maybe<number>;

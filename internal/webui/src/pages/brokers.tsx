@@ -26,7 +26,7 @@ function refusedText(b: Row): string {
 
 export function BrokerTable({ brokers }: { brokers: Row[] }) {
   return <Table caption="Brokers" rows={brokers} empty="No broker is registered." keyOf={b => b.name} columns={[
-    { head: "Broker", cell: b => <><a href={to.broker(b.name)}>{b.name}</a>{b.self && <small class="dim"> serves this page</small>}{b.controller && <small class="dim"> controller</small>}</> },
+    { head: "Broker", cell: b => <><a href={to.broker(b.name)}>{b.name}</a>{b.self && <small class="dim"> serves this page</small>}{b.controller && <small class="dim">{b.self ? ", controller" : " controller"}</small>}</> },
     { head: "State", cell: b => <BrokerState b={b} /> },
     { head: "Leads", cell: b => count(b.leads), number: true },
     { head: "Replicas", cell: b => count(b.replicas), number: true },

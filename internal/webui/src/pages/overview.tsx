@@ -36,14 +36,18 @@ function Which({ o }: { o: Data }) {
     const what = !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : (b.behind_seconds ?? 0) >= slow ? `slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
     return what ? [{ b, what, bad: !b.alive || b.low_space }] : [];
   });
+  const reported = o.reported && <p>{sentence(o.reported)}</p>;
+  if (faults.length === 0 && reported) return <Light state="degraded" question="Which broker?">{reported}</Light>;
   if (faults.length === 0) return <Light state="well" question="Which broker?"><p>None: {o.brokers.length === 1 ? "the only broker is" : `all ${o.brokers.length} are`} alive and {o.brokers.length === 1 ? "answers" : "answer"}.</p></Light>;
   return <Light state={faults.some(f => f.bad) ? "unsafe" : "degraded"} question="Which broker?">
     <ul>{faults.map(f => <li key={f.b.name}><a href={to.broker(f.b.name)}>{f.b.name}</a> is {f.what}.</li>)}</ul>
+    {reported}
   </Light>;
 }
 
 function Press({ o }: { o: Data }) {
-  const first = o.alarms[0], behind = o.behind[0];
+  // A dead broker is the reason why replicas are missing: it is to be started before anybody waits.
+  const first = o.alarms[0]?.code === "under_replicated" ? o.alarms.find(a => a.code === "broker_dead") ?? o.alarms[0] : o.alarms[0], behind = o.behind[0];
   if (first) {
     const where = first.where?.[0];
     return <Light state={first.state} question="What to press?"><p>{sentence(first.do)}{where && <> See <a href={place(where)}>{where}</a>.</>}</p></Light>;

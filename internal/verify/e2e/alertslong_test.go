@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/skew"
+)
+
+// walking skips a test that is a part of the long walk alone.
+func walking(t *testing.T) {
+	t.Helper()
+	processes(t)
+	if !env.Long() {
+		env.Skip(t, "run by make walk (LOCKSTEP_LONG=1)")
+	}
+}
+
+// TestAlertOfAConsumer: brokers that were built with a clock that the test sets. A message is
+// not consumed for more than ten minutes.
+func TestAlertOfAConsumer(t *testing.T) {
+	walking(t)
+	promtool := judged(t)
+	dir := t.TempDir()
+	overlay, err := skew.Overlay(dir, "")
+	require.NoError(t, err)
+	t.Setenv(clusters.OverlayEnv, overlay)
+	require.NoError(t, clusters.Build(dir))
+	clock, err := skew.New(filepath.Join(dir, "clock"))
+	require.NoError(t, err)
+	t.Setenv(skew.Env, filepath.Join(dir, "clock"))
+	c := layOutFrom(t, filepath.Join(dir, "nsqd"), freePorts(t, 3), 3)
+	require.NoError(t, c.StartAll())
+	c.ready()
+	c.create(topic, channel, 3)
+	putOnce(c.Brokers[0], topic, "held")
+	w := newWalk(c)
+	w.every /= 3
+	w.scrape(8)
+	w.expect()
+	f := w.fail("stuck", "no consumer comes; the clock goes on by 15 minutes", "n2", func() { clock.Set(15 * time.Minute) })
+	f.shown(topic + "/" + channel + ": the channel has no consumers")
+	w.scrape(12)
+	f.fires("LockstepConsumerStuck")
+	f.noted()
+	w.judge(promtool)
+}
+
+// TestAlertOfTheMetadata: a client of the embedded etcd fills its database.
+func TestAlertOfTheMetadata(t *testing.T) {
+	walking(t)
+	promtool := judged(t)
+	c := start(t, 3)
+	c.create(topic, channel, 3)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.Brokers[0].Etcd}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer client.Close()
+	w := newWalk(c)
+	w.scrape(8)
+	w.expect()
+	value := strings.Repeat("x", 256<<10)
+	fill := func(from, to int) error {
+		for i := from; i < to; i++ {
+			if _, err := client.Put(t.Context(), fmt.Sprintf("/fill/%d", i), value); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	f := w.fail("metadata-filling", "another program writes 415 MiB into the embedded etcd", "n1", func() { require.NoError(t, fill(0, 1660)) })
+	w.scrape(22)
+	f.fires("LockstepMetadataFull")
+	f.noted()
+	f = w.fail("metadata-full", "it writes until etcd refuses", "n1", func() {
+		require.ErrorContains(t, fill(1660, 2400), "database space exceeded")
+	})
+	b := c.Brokers[0]
+	c.until("METADATA is full", func() bool { return strings.Contains(c.logged("n1"), "METADATA is full") })
+	f.shown("metadata_silent")
+	f.asked(1, "the metadata has not answered n1")
+	_, err = client.Delete(t.Context(), "/fill/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	c.until("topics can be created", func() bool {
+		resp, err := c.http.Post("http://"+b.HTTP+"/topic/create?topic=another", "", nil)
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == 200
+	})
+	f.noted()
+	w.judge(promtool)
+}
+
+// TestAlertOfASlowDisk: each sync of one broker takes long.
+func TestAlertOfASlowDisk(t *testing.T) {
+	walking(t)
+	promtool := judged(t)
+	c := start(t, 3)
+	c.create(topic, channel, 3)
+	c.publishing(topic, 1)
+	w := newWalk(c)
+	w.every = scrapeEvery / 3
+	w.scrape(8)
+	w.expect()
+	var slow *exec.Cmd
+	f := w.fail("disk-slow", "each sync of the disk of n3 takes 0.15 s longer", "n1", func() { slow = c.slowSyncs("n3", 150*time.Millisecond) })
+	w.scrape(50)
+	require.NoError(t, slow.Process.Signal(syscall.SIGINT))
+	_ = slow.Wait() // strace ends with the signal
+	f.fires("LockstepDiskSlow")
+	f.noted()
+	w.judge(promtool)
+}
+
+// slowSyncs delays each fdatasync of a broker until the process that it returns is interrupted.
+func (c *cluster) slowSyncs(name string, by time.Duration) *exec.Cmd {
+	c.t.Helper()
+	b, err := c.Broker(name)
+	require.NoError(c.t, err)
+	cmd := exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "-p", fmt.Sprint(b.PID), "-e", "trace=fdatasync",
+		"-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", by.Microseconds()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		env.Missing(c.t, "strace", err)
+	}
+	return cmd
+}
+
+// TestAlertOfInSyncSets: a broker stands still, again and again.
+func TestAlertOfInSyncSets(t *testing.T) {
+	walking(t)
+	promtool := judged(t)
+	c := start(t, 3)
+	c.create(topic, channel, 1)
+	look := c.leader(topic)
+	victim := c.other(look).Name
+	c.publishing(topic, 1)
+	w := newWalk(c)
+	w.scrape(8)
+	w.expect()
+	f := w.fail("stutter", "a broker stands still for 1.5 s, five times", look, func() {
+		for range 5 {
+			require.NoError(t, c.Signal(victim, syscall.SIGSTOP))
+			pause(1500 * time.Millisecond)
+			require.NoError(t, c.Signal(victim, syscall.SIGCONT))
+			c.whole(topic)
+			w.scrape(2)
+		}
+	})
+	f.shown("left the in-sync set")
+	f.fires("LockstepInSyncSetsUnstable")
+	f.noted()
+	w.judge(promtool)
+}
