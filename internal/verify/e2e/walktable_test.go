@@ -367,7 +367,7 @@ func TestEachSignHasItsCause(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/OPERATIONS.md")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), "\n## When something is wrong\n")
-	table, _, found := strings.Cut(rest, "\nLook without touching")
+	table, _, found := strings.Cut(rest, "\nTo look without changing anything")
 	require.True(t, found)
 	rows := regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(table, -1)[1:]
 	require.Len(t, rows, len(signs))
