@@ -70,7 +70,7 @@ func newACLList(t *target) *cobra.Command {
 		Example: `  nsqctl acl list shop-writer`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			users, err := t.users(cmd)
+			users, err := users(t, cmd)
 			if err != nil {
 				return err
 			}

@@ -140,13 +140,3 @@ func printTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide 
 		}
 	}
 }
-
-func names(nodes []ident.Node) (s string) {
-	for i, n := range nodes {
-		if i > 0 {
-			s += ","
-		}
-		s += string(n)
-	}
-	return s
-}

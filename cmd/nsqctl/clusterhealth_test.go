@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,41 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
-
-// fakeCluster serves a view of three brokers whose live ones have its address.
-func fakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
-	mux := http.NewServeMux()
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	address = s.Listener.Addr().String()
-	mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
-		v := view()
-		for i := range v.Brokers {
-			v.Brokers[i].HTTPAddress = address
-		}
-		_ = json.NewEncoder(w).Encode(v)
-	})
-	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"topics":[]}`)) })
-	mux.HandleFunc("/topics", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"topics":["orders","audit"]}`)) })
-	mux.HandleFunc("/channels", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(`{"channels":["of-` + r.URL.Query().Get("topic") + `"]}`))
-	})
-	return address
-}
-
-// oneLess is a cluster whose broker n2 is dead; it led a partition if leads.
-func oneLess(leads bool) edge.ClusterView {
-	p := edge.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n3"}, MinInSync: 2, CommittedSequence: 4711}
-	if leads {
-		p.Leader = "n2"
-	}
-	return edge.ClusterView{Cluster: "c", Controller: "n1", Self: "n1",
-		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true}},
-		Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []edge.PartitionView{p}}}}
-}
 
 func TestClusterHealth(t *testing.T) {
 	var leads atomic.Bool
@@ -88,34 +52,4 @@ func TestSafeToStopIsForScripts(t *testing.T) {
 	out, err = run(t, time.Minute, "cluster", "safe-to-stop", "n2", "-o", "json", at)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"broker":"n2","safe":true,"reasons":[]}`, out)
-}
-
-// TestUnknownIsUnknown: numbers that only a dead leader has are not shown as 0, and not left out.
-func TestUnknownIsUnknown(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeCluster(t, func() edge.ClusterView { return oneLess(true) })
-	out, err := run(t, time.Minute, "stats", at)
-	require.ErrorContains(t, err, "incomplete")
-	require.Regexp(t, `orders +unknown +unknown +n2 is dead \(partitions: 1\)`, out)
-	out, err = run(t, time.Minute, "cluster", "status", at)
-	require.NoError(t, err)
-	require.Regexp(t, `orders +0 +n2 \(dead\) .* unknown +unknown`, out)
-	require.NotContains(t, out, "4711")
-	out, err = run(t, time.Minute, "cluster", "status", "-o", "wide", at)
-	require.NoError(t, err)
-	require.Contains(t, out, "MIN IN SYNC")
-}
-
-func TestNamesAreCompleted(t *testing.T) {
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	at := "--nsqd-http-address=" + fakeCluster(t, func() edge.ClusterView { return oneLess(false) })
-	for want, line := range map[string][]string{
-		"orders\naudit\n":   {"topic", "describe", at, ""},
-		"of-orders\n":       {"channel", "pause", at, "orders", ""},
-		"n1\nn2\nn3\n":      {"cluster", "safe-to-stop", at, ""},
-		":4\nCompletion en": {"topic", "describe", at, "orders", ""}, // nothing more
-	} {
-		out, err := run(t, time.Minute, append([]string{"__complete"}, line...)...)
-		require.NoError(t, err)
-		require.Contains(t, out, want)
-	}
 }

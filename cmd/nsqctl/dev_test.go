@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,17 +29,6 @@ func TestMajorityHint(t *testing.T) {
 	}
 }
 
-// TestStatusLineElsewhere: on an output that is no terminal each change is a line.
-func TestStatusLineElsewhere(t *testing.T) {
-	var out strings.Builder
-	line := statusLine{out: &out}
-	for _, text := range []string{"a", "a", "b", "b", "a"} {
-		line.show(text)
-	}
-	line.clear()
-	require.Equal(t, "a\nb\na\n", out.String())
-}
-
 // TestDevVerbsRequireNames: a verb without a name does not apply to all brokers.
 func TestDevVerbsRequireNames(t *testing.T) {
 	dir := t.TempDir()
@@ -54,4 +44,14 @@ func TestDevVerbsRequireNames(t *testing.T) {
 	}
 	_, err = run(t, time.Minute, "dev", "kill", "n1", "--data-dir", dir)
 	require.ErrorContains(t, err, "n1 was never started")
+}
+
+// "dev kil n2" starts no cluster over the one that runs in the directory.
+func TestDevRefusesUnknownVerbs(t *testing.T) {
+	dir := t.TempDir()
+	root := newRoot()
+	root.SetArgs([]string{"dev", "kil", "n2", "--data-dir", dir, "--nsqd", "/bin/false", "--base-port", "39150"})
+	root.SetOut(new(strings.Builder))
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), `unknown command "kil"`)
+	require.NoFileExists(t, filepath.Join(dir, "cluster.json"))
 }

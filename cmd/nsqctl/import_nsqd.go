@@ -22,8 +22,6 @@ const (
 	putTimeout = 15 * time.Second
 	// importState is the default name of the state file, in the data path.
 	importState = "lockstep-import.json"
-	// saveEvery is the pause between two writes of the state file.
-	saveEvery = time.Second
 	// growthWait is how long an import waits for the brokers' reports of their logs.
 	growthWait = 15 * time.Second
 )

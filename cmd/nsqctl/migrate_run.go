@@ -20,10 +20,6 @@ const (
 	bridgeLinger = 2 * time.Millisecond
 	// drainedPolls is how often in a row a drained cluster is seen before --until-drained ends.
 	drainedPolls = 3
-	// sayAgain is the pause between two reports of the same problem.
-	sayAgain = 5 * time.Second
-	// progressEvery is the pause between two lines of progress where there is no terminal.
-	progressEvery = 10 * time.Second
 )
 
 // migrating is one run of the bridges. One goroutine owns it.
@@ -46,44 +42,13 @@ type migrating struct {
 // bridgeKey names a bridge.
 type bridgeKey struct{ topic, channel string }
 
-// reporter prints lines of several goroutines, the same one at most every sayAgain.
-type reporter struct {
-	mu   sync.Mutex
-	line statusLine
-	said map[string]time.Time
-}
-
-func (r *reporter) report(text string) { r.about(text, text) }
-
-// about prints a line about a subject, of which it prints at most one every sayAgain.
-func (r *reporter) about(subject, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.said[subject]) >= sayAgain {
-		if len(r.said) > 100 {
-			clear(r.said)
-		}
-		r.said[subject] = now
-		r.line.clear()
-		fmt.Fprintln(r.line.out, text)
-	}
-}
-
-func (r *reporter) show(text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.line.show(text)
-}
-
 func (o *migrating) run(cmd *cobra.Command) error {
-	o.say = &reporter{line: statusLine{out: cmd.ErrOrStderr()}, said: map[string]time.Time{}}
+	o.say = newReporter(cmd.ErrOrStderr())
 	o.bridges, o.known, o.began = map[bridgeKey]*bridge.Bridge{}, map[bridgeKey]bool{}, time.Now()
 	err := o.loop(cmd.Context())
 	unanswered := o.stop()
 	moved, repeated := o.counts()
-	o.say.mu.Lock()
-	o.say.line.clear()
-	o.say.mu.Unlock()
+	o.say.clear()
 	text := fmt.Sprintf("%d messages moved in %s; %d puts had no answer at the end and may be stored twice", moved, time.Since(o.began).Round(time.Millisecond), unanswered)
 	if repeated > 0 {
 		text += fmt.Sprintf("; %d messages came again before their OK and were not published again", repeated)
@@ -278,7 +243,7 @@ func (o *migrating) counts() (moved, repeated int64) {
 
 // progress shows the counts: on a terminal at each poll, elsewhere every progressEvery.
 func (o *migrating) progress(left int64) {
-	if !isTerminal(o.say.line.out) && time.Since(o.shownAt) < progressEvery {
+	if !o.say.due(o.shownAt) {
 		return
 	}
 	o.shownAt = time.Now()

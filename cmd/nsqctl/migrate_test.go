@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -96,15 +95,4 @@ func TestNextStep(t *testing.T) {
 	require.Contains(t, status(bridge.UserAgent+"/1", true, 5, 2), "move the producers: 2")
 	require.Contains(t, status(bridge.UserAgent+"/1", true, 5, 0), "wait: 5 messages")
 	require.Contains(t, status("", true, 0, 0), "nothing is left")
-}
-
-// TestReporterIsNotNoisy: sixty bridges that lose the same broker make one line.
-func TestReporterIsNotNoisy(t *testing.T) {
-	var out strings.Builder
-	r := &reporter{line: statusLine{out: &out}, said: map[string]time.Time{}}
-	for range 60 {
-		r.report("n1 is gone")
-	}
-	r.report("n2 is gone")
-	require.Equal(t, "n1 is gone\nn2 is gone\n", out.String())
 }

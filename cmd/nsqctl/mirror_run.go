@@ -120,7 +120,7 @@ func (l *mirrorLink) age(now time.Time) time.Duration {
 
 func (o *mirroring) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	o.say = &reporter{line: statusLine{out: cmd.ErrOrStderr()}, said: map[string]time.Time{}}
+	o.say = newReporter(cmd.ErrOrStderr())
 	lock := flock.New(o.state + ".lock")
 	if ok, err := lock.TryLock(); err != nil {
 		return fmt.Errorf("--state: %w", err)
@@ -563,7 +563,7 @@ func (o *mirroring) save() error {
 
 // show shows the progress: on a terminal at each tick, elsewhere every progressEvery.
 func (o *mirroring) show() {
-	if !isTerminal(o.say.line.out) && time.Since(o.shownAt) < progressEvery {
+	if !o.say.due(o.shownAt) {
 		return
 	}
 	o.shownAt = time.Now()
@@ -584,9 +584,7 @@ func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
 func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	all, lag := o.counts()
 	caughtUp := err == nil && o.caughtUp >= drainedPolls
-	o.say.mu.Lock()
-	o.say.line.clear()
-	o.say.mu.Unlock()
+	o.say.clear()
 	if o.t.output == "json" {
 		return errors.Join(err, printJSON(cmd.OutOrStdout(), map[string]any{
 			"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "caught_up": caughtUp,

@@ -127,3 +127,10 @@ func plain(v any) any {
 	}
 	return v
 }
+
+// printJSON writes v indented.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

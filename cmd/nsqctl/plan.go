@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,15 +13,6 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
-
-// stepsShown bounds the partitions of a plan that the text lists; "wide" and JSON have all.
-const stepsShown = 20
-
-// planFlags adds --dry-run and --yes to a command.
-func planFlags(cmd *cobra.Command) {
-	cmd.Flags().Bool("dry-run", false, "print the plan, and change nothing")
-	cmd.Flags().BoolP("yes", "y", false, "do not ask on a terminal")
-}
 
 // planned is what a command with a plan prints as JSON.
 type planned struct {
@@ -61,17 +50,6 @@ func (a placementChange) showPlan(cmd *cobra.Command, t *target) (p *edge.Plan, 
 		}
 	}
 	return p, true, nil
-}
-
-// confirm asks a question that y or yes answers.
-func confirm(out io.Writer, in io.Reader) error {
-	fmt.Fprint(out, "go on? [y/N] ")
-	line, _ := bufio.NewReader(in).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return nil
-	}
-	return errors.New("nothing was changed")
 }
 
 func printPlan(out io.Writer, p edge.Plan, wide bool) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
-
-// planning is a broker that shows a plan, and notes the requests that change something.
-func planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
-	var posted []string
-	address = answering(t, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodPost:
-			posted = append(posted, r.URL.Path+"?"+r.URL.RawQuery)
-		case r.URL.Path == "/v1/cluster":
-			_ = json.NewEncoder(w).Encode(v)
-		case plan == nil:
-			http.Error(w, `{"message":"METHOD_NOT_ALLOWED"}`, http.StatusMethodNotAllowed)
-		default:
-			_ = json.NewEncoder(w).Encode(plan)
-		}
-	})
-	return address, func() []string { return posted }
-}
 
 // The plan comes first, --dry-run ends with it, and a broker of an older build goes on without.
 func TestPlansAreShownFirst(t *testing.T) {
@@ -73,41 +54,6 @@ func TestPlansAreShownFirst(t *testing.T) {
 		require.Error(t, err, line)
 		require.Len(t, changes(), 1)
 	}
-}
-
-// Only y and yes go on.
-func TestAPlanIsConfirmed(t *testing.T) {
-	for answer, ok := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "": false} {
-		err := confirm(new(strings.Builder), strings.NewReader(answer))
-		require.Equal(t, ok, err == nil, "%q", answer)
-	}
-}
-
-// A drain is done when the broker leads nothing, and with --replicas has nothing; not before the
-// broker that was asked has the request.
-func TestDrainWaits(t *testing.T) {
-	v := edge.ClusterView{
-		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true, Drain: "leaders"}},
-		Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{
-			{Leader: "n2", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}},
-		}}},
-	}
-	require.Equal(t, []string{"orders/0 is led by n2"}, undrained("n2", false)(v))
-	v.Topics[0].Partitions[0].Leader = "n1"
-	require.Empty(t, undrained("n2", false)(v))
-	require.Equal(t, []string{"orders/0 has a replica on n2"}, undrained("n2", true)(v))
-	v.Brokers[1].Drain = ""
-	require.Len(t, undrained("n2", false)(v), 1, "it has not received the request")
-	v.Brokers[1].Drain = "leaders"
-	var out strings.Builder
-	require.NoError(t, printStatus(&out, v, false))
-	require.Contains(t, out.String(), "drained of leaders (0 left)")
-	address, changes := planning(t, &edge.Plan{}, v)
-	_, err := run(t, time.Minute, "broker", "drain", "n2", "--wait", "10s", "--nsqd-http-address", address)
-	require.NoError(t, err)
-	_, err = run(t, time.Minute, "broker", "undrain", "n2", "--nsqd-http-address", address)
-	require.NoError(t, err)
-	require.Equal(t, "/v1/broker/drain?cancel=true&node=n2", changes()[1])
 }
 
 // The number of partitions is checked before a broker is asked.

@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,71 +12,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
 )
-
-// tcpBroker is a fake broker for the duration of the test.
-func tcpBroker(t *testing.T) string {
-	t.Helper()
-	address, _ := brokertest.Start(t, protocol.DefaultOptions())
-	return address
-}
-
-// running is a running command whose input is not at its end.
-type running struct {
-	t      *testing.T
-	in     *io.PipeWriter
-	cancel context.CancelFunc // Ctrl-C
-	done   chan struct{}
-	mu     sync.Mutex
-	out    bytes.Buffer
-	err    error // after done
-}
-
-func (r *running) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.out.Write(b)
-}
-
-func (r *running) said() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.out.String()
-}
-
-func begin(t *testing.T, args ...string) *running {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	in, out := io.Pipe()
-	r := &running{t: t, in: out, cancel: cancel, done: make(chan struct{})}
-	root := newRoot()
-	root.SetOut(r)
-	root.SetErr(r)
-	root.SetIn(in)
-	root.SetArgs(args)
-	go func() { // ends with the command
-		defer close(r.done)
-		r.err = root.ExecuteContext(ctx)
-	}()
-	t.Cleanup(func() { _ = out.Close(); cancel(); <-r.done })
-	return r
-}
-
-// ends waits for the end of the command.
-func (r *running) ends() error {
-	r.t.Helper()
-	select {
-	case <-r.done:
-	case <-time.After(10 * time.Second):
-		require.FailNow(r.t, "it goes on", r.said())
-	}
-	return r.err
-}
-
-func lineFile(t *testing.T, lines ...string) string {
-	name := filepath.Join(t.TempDir(), "lines")
-	require.NoError(t, os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
-	return name
-}
 
 // TestPub publishes every non-empty line, including the last one.
 func TestPub(t *testing.T) {

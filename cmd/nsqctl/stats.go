@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -89,22 +88,6 @@ func liveStats(cmd *cobra.Command, t *target, topic, channel string, interval ti
 		case <-tick.C:
 		}
 	}
-}
-
-// printJSON writes v indented.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	stat, err := f.Stat()
-	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
 // rates returns the messages put per second, by topic and broker. After a topic has moved it

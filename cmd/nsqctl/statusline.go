@@ -56,3 +56,12 @@ func terminalColumns(w io.Writer) int {
 	}
 	return int(size.Col)
 }
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	stat, err := f.Stat()
+	return err == nil && stat.Mode()&os.ModeCharDevice != 0
+}

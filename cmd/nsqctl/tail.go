@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -102,32 +100,6 @@ func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe s
 		return errors.Join(silent...)
 	}
 	return nil
-}
-
-// secured prevents a consumer from using ports without TLS if TLS is required: go-nsq would
-// continue in clear text.
-type secured struct {
-	security *security
-	out      io.Writer
-}
-
-// check returns nil if a broker may be consumed from.
-func (s secured) check(ctx context.Context, address string) error {
-	if s.security.config == nil {
-		return nil
-	}
-	return s.security.dialer().Check(ctx, address)
-}
-
-// Filter implements nsq.DiscoveryFilter for the brokers that a lookup API lists.
-func (s secured) Filter(addresses []string) []string {
-	return slices.DeleteFunc(addresses, func(address string) bool {
-		err := s.check(context.Background(), address) // go-nsq passes no context
-		if errors.Is(err, publisher.ErrNoTLS) {
-			fmt.Fprintf(s.out, "%s: %v\n", address, err)
-		}
-		return errors.Is(err, publisher.ErrNoTLS)
-	})
 }
 
 // printer writes bodies and stops at the limit; later messages are requeued.

@@ -4,35 +4,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
-
-// deadAddress is an address without a listener.
-const deadAddress = "127.0.0.1:1"
 
 // topicsBroker answers every request like /topics, with its name.
 func topicsBroker(t *testing.T, name string) (address string) {
 	return answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string][]string{"topics": {name}})
 	})
-}
-
-// answering is a broker that answers with h.
-func answering(t *testing.T, h http.HandlerFunc) (address string) {
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return s.Listener.Addr().String()
 }
 
 // TestAddressesOfSeveralBrokers: a flag takes several addresses in two ways, and the next one
@@ -75,13 +62,6 @@ func TestBrokersOfADevClusterAreTheDefault(t *testing.T) {
 	require.Contains(t, out, "one\n")
 	_, err = run(t, time.Minute, "topic", "list", "--nsqd-http-address", deadAddress)
 	require.Error(t, err, "an address that is given counts alone")
-
-	for _, other := range []string{"", "{}", "no cluster of ours"} {
-		write(other)
-		tg := &target{tcp: []string{tcpAddress}, Client: api.Client{Addresses: []string{httpAddress}}}
-		tg.preferDev(&cobra.Command{})
-		require.Equal(t, &target{tcp: []string{tcpAddress}, Client: api.Client{Addresses: []string{httpAddress}}}, tg, "%q", other)
-	}
 }
 
 // TestVersion: the product's version and, separately, the supported release of NSQ.

@@ -169,11 +169,3 @@ func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []
 	}
 	return w.Flush()
 }
-
-// mark returns text if so is true, else "".
-func mark(so bool, text string) string {
-	if so {
-		return text
-	}
-	return ""
-}

@@ -176,7 +176,7 @@ func newUserList(t *target) *cobra.Command {
 		Example: `  nsqctl user list -o json`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			users, err := t.users(cmd)
+			users, err := users(t, cmd)
 			if err != nil || t.output == "json" {
 				return orPrint(cmd, users, err)
 			}
@@ -205,7 +205,7 @@ func quotaText(q access.Quota) string {
 }
 
 // users asks for all of them.
-func (t *target) users(cmd *cobra.Command) ([]httpapi.UserView, error) {
+func users(t *target, cmd *cobra.Command) ([]httpapi.UserView, error) {
 	var answer struct {
 		Users []httpapi.UserView `json:"users"`
 	}

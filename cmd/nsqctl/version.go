@@ -10,11 +10,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// versionLine describes the build of nsqctl.
-func versionLine() string {
-	return fmt.Sprintf("%s, speaks NSQ %s", edge.ReadBuild().Describe(meta.Level), edge.Version)
-}
-
 // build describes one process's build; the names are those of /info.
 type build struct {
 	Broker          string `json:"broker,omitempty"` // "" = this program
