@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/bench"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
@@ -36,7 +37,7 @@ type benchOptions struct {
 	svg       string
 }
 
-func newBench(t *target) *cobra.Command {
+func newBench(t *cli.Target) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [-- flags for every nsqd that --cluster starts]",
@@ -100,7 +101,7 @@ is a curve.`,
 	return cmd
 }
 
-func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
+func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	if o.repeat < 1 {
 		return fmt.Errorf("--repeat %d: at least one", o.repeat)
 	}
@@ -160,7 +161,7 @@ func runBench(cmd *cobra.Command, t *target, o benchOptions) error {
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	return errors.Join(err, o.write(cmd.OutOrStdout(), t.output, &report)) // the finished rows are reported after an error too
+	return errors.Join(err, o.write(cmd.OutOrStdout(), t.Output, &report)) // the finished rows are reported after an error too
 }
 
 // choose returns the selected workloads, and bounds those of a sweep.
@@ -230,7 +231,7 @@ func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error
 
 // progressTo returns the writer of a progress bar: none but a terminal shows one.
 func progressTo(w io.Writer) io.Writer {
-	if isTerminal(w) {
+	if cli.IsTerminal(w) {
 		return w
 	}
 	return io.Discard

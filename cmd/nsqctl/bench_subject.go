@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/bench"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -22,7 +23,7 @@ import (
 // subject is the measured system: the brokers of a cluster, or one other broker. Without HTTP
 // addresses only the NSQ protocol is used.
 type subject struct {
-	from   *target // security settings; nil: plain text
+	from   *cli.Target // Security settings; nil: plain text
 	label  string
 	tcp    []string
 	http   []string
@@ -31,8 +32,8 @@ type subject struct {
 	bounds bench.Bounds
 }
 
-func newSubject(t *target, o benchOptions) (*subject, error) {
-	s := &subject{from: t, label: strings.Join(t.tcp, ","), tcp: t.tcp, http: t.Addresses, pids: o.pids, bounds: o.bounds}
+func newSubject(t *cli.Target, o benchOptions) (*subject, error) {
+	s := &subject{from: t, label: strings.Join(t.TCP, ","), tcp: t.TCP, http: t.Addresses, pids: o.pids, bounds: o.bounds}
 	if o.dataDir == "" {
 		return s, nil
 	}
@@ -77,7 +78,7 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	bench.ResetPeakMemory(s.pids)
 	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Bounds: s.bounds, PIDs: s.pids, Progress: progress}
 	if s.from != nil {
-		cfg.TLS, cfg.Secret = s.from.security.config, s.from.security.authSecret()
+		cfg.TLS, cfg.Secret = s.from.Security.TLSConfig, s.from.Security.AuthSecret()
 	}
 	run, err := bench.Measure(ctx, w, cfg)
 	if err != nil {

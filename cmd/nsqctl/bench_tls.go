@@ -16,11 +16,13 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
 // startWithTLS starts a second cluster, which the workloads reach over TLS. Its brokers
 // talk to each other in plain text, so that the ratio is the cost of the clients' TLS.
-func (o benchOptions) startWithTLS(ctx context.Context, t *target) (*subject, func(), error) {
+func (o benchOptions) startWithTLS(ctx context.Context, t *cli.Target) (*subject, func(), error) {
 	dir, err := os.MkdirTemp("", "nsqctl-bench-tls-")
 	if err != nil {
 		return nil, nil, err
@@ -45,7 +47,7 @@ func (o benchOptions) startWithTLS(ctx context.Context, t *target) (*subject, fu
 		removeDir()
 		return nil, nil, err
 	}
-	with.security.config = config // of TCP connections; the HTTP port is asked in plain text
+	with.Security.TLSConfig = config // of TCP connections; the HTTP port is asked in plain text
 	s.label = "cluster over TLS"
 	return s, func() { stop(); removeDir() }, nil
 }

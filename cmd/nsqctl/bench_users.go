@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // startWithUsers starts a second cluster, in which every command is checked against the
 // rights of a user that is no administrator.
-func (o benchOptions) startWithUsers(ctx context.Context, t *target) (*subject, func(), error) {
+func (o benchOptions) startWithUsers(ctx context.Context, t *cli.Target) (*subject, func(), error) {
 	o.basePort += peerPorts
 	stop, err := o.startCluster(ctx)
 	if err != nil {
@@ -72,8 +73,8 @@ func (s *subject) closeCluster(ctx context.Context) error {
 
 // logIn uses a token from now on.
 func (s *subject) logIn(token string) {
-	s.from.security.token, s.from.security.secret = token, ""
-	s.from.HTTP = s.from.security.client()
+	s.from.Security.Token, s.from.Security.Secret = token, ""
+	s.from.HTTP = s.from.Security.HTTPClient()
 }
 
 func (s *subject) createUser(ctx context.Context, name string, admin bool) (token string, err error) {

@@ -7,18 +7,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newBroker(t *target) *cobra.Command {
+func newBroker(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "broker", Short: "list brokers, drain them, decommission them"}
 	cmd.AddCommand(newBrokerList(t), newDrain(t), newUndrain(t), newDecommission(t))
 	return cmd
 }
 
-func newDrain(t *target) *cobra.Command {
+func newDrain(t *cli.Target) *cobra.Command {
 	var leaders, replicas bool
 	cmd := &cobra.Command{
 		Use:   "drain BROKER",
@@ -49,11 +50,11 @@ A new topic has a replica on it only if too few other brokers run.`,
 	cmd.Flags().BoolVar(&replicas, "replicas", false, "replicas too")
 	cmd.MarkFlagsMutuallyExclusive("leaders", "replicas")
 	waitFlag(cmd)
-	planFlags(cmd)
+	cli.PlanFlags(cmd)
 	return cmd
 }
 
-func newUndrain(t *target) *cobra.Command {
+func newUndrain(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "undrain BROKER",
 		Short: "give a drained broker leaderships and replicas again",

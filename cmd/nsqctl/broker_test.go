@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -30,7 +31,7 @@ func TestDrainWaits(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, printStatus(&out, v, false))
 	require.Contains(t, out.String(), "drained of leaders (0 left)")
-	address, changes := planning(t, &edge.Plan{}, v)
+	address, changes := clitest.Planning(t, &edge.Plan{}, v)
 	_, err := run(t, time.Minute, "broker", "drain", "n2", "--wait", "10s", "--nsqd-http-address", address)
 	require.NoError(t, err)
 	_, err = run(t, time.Minute, "broker", "undrain", "n2", "--nsqd-http-address", address)

@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newCluster(t *target) *cobra.Command {
+func newCluster(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, decommission brokers"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
@@ -27,17 +28,17 @@ func newCluster(t *target) *cobra.Command {
 			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v)
 			}
-			return printStatus(cmd.OutOrStdout(), v, t.wide)
+			return printStatus(cmd.OutOrStdout(), v, t.Wide)
 		},
 	})
 	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t))
 	return cmd
 }
 
-func newBalance(t *target) *cobra.Command {
+func newBalance(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "balance",
 		Short: "spread replicas and leaders evenly over the brokers that run",
@@ -53,12 +54,12 @@ preferred replica, the first in the list, is in sync again.`,
 		},
 	}
 	waitFlag(cmd)
-	planFlags(cmd)
+	cli.PlanFlags(cmd)
 	return cmd
 }
 
 // newDecommission makes the command of "broker" and, as it was named first, of "cluster".
-func newDecommission(t *target) *cobra.Command {
+func newDecommission(t *cli.Target) *cobra.Command {
 	var cancel bool
 	cmd := &cobra.Command{
 		Use:   "decommission BROKER",
@@ -77,8 +78,8 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 				a.query.Set("cancel", "true")
 				a.left = func(edge.ClusterView) []string { return nil }
 			}
-			dry, _ := cmd.Flags().GetBool("dry-run") // declared by planFlags
-			if err := a.run(cmd, t); err != nil || cancel || dry || t.output == "json" || !cmd.Flags().Changed("wait") {
+			dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
+			if err := a.run(cmd, t); err != nil || cancel || dry || t.Output == "json" || !cmd.Flags().Changed("wait") {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas left: stop it, and the cluster removes it\n", args[0])
@@ -87,7 +88,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the decommission of the broker")
 	waitFlag(cmd)
-	planFlags(cmd)
+	cli.PlanFlags(cmd)
 	return cmd
 }
 
@@ -97,7 +98,7 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t"+mark(wide, "HTTPS\tLEVEL\tINCARNATION\t"))
+	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t"+cli.Mark(wide, "HTTPS\tLEVEL\tINCARNATION\t"))
 	for _, b := range v.Brokers {
 		note := ""
 		if b.Leaving {
@@ -107,7 +108,7 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 		if b.LowSpace {
 			note += "short of disk"
 		}
-		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, cli.Mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
 	}
 	fmt.Fprintln(w)
 	printTopics(w, v, v.Topics, wide)
@@ -117,7 +118,7 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 // printTopics prints a line for each partition. The ends are unknown while its leader is dead:
 // only a leader reports them.
 func printTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
-	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+mark(wide, "MIN IN SYNC\tTARGET\t"))
+	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
 	alive := map[ident.Node]bool{}
 	for _, b := range v.Brokers {
 		alive[b.Name] = b.Alive
@@ -126,7 +127,7 @@ func printTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide 
 		for _, p := range t.Partitions {
 			leader, committed, end := string(p.Leader), fmt.Sprintf("%d (%d)", p.CommittedSequence, p.CommittedOffset), fmt.Sprint(p.EndOffset)
 			if !alive[p.Leader] {
-				leader, committed, end = cmp.Or(mark(leader != "", leader+" (dead)"), "none"), "unknown", "unknown"
+				leader, committed, end = cmp.Or(cli.Mark(leader != "", leader+" (dead)"), "none"), "unknown", "unknown"
 			}
 			note := ""
 			if p.UnderReplicated {
@@ -136,7 +137,7 @@ func printTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide 
 				note += fmt.Sprintf(" damaged on %s: offsets %d to %d, sequences %d to %d", d.Node, d.From, d.To, d.FirstSequence, d.EndSequence)
 			}
 			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Topic, p.Partition, leader, p.Epoch,
-				names(p.Replicas), names(p.ISR), committed, end, mark(wide, fmt.Sprintf("%d\t%s\t", p.MinInSync, names(p.Target)))+note)
+				cli.Names(p.Replicas), cli.Names(p.ISR), committed, end, cli.Mark(wide, fmt.Sprintf("%d\t%s\t", p.MinInSync, cli.Names(p.Target)))+note)
 		}
 	}
 }

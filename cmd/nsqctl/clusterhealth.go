@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -20,7 +21,7 @@ const healthPoll = 500 * time.Millisecond
 // placesShown bounds the partitions that the text names for an alarm; JSON has all.
 const placesShown = 5
 
-func newClusterHealth(t *target) *cobra.Command {
+func newClusterHealth(t *cli.Target) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "health",
@@ -40,15 +41,15 @@ acknowledged messages are on fewer disks than they should be; 3 no broker answer
 			if err != nil {
 				return err
 			}
-			if t.output == "json" {
-				err = printJSON(cmd.OutOrStdout(), r)
+			if t.Output == "json" {
+				err = cli.PrintJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = printHealth(cmd.OutOrStdout(), r)
 			}
 			if err != nil || r.State == health.Well {
 				return err
 			}
-			return endSilently(int(r.State))
+			return cli.EndSilently(int(r.State))
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is well")
@@ -56,18 +57,18 @@ acknowledged messages are on fewer disks than they should be; 3 no broker answer
 }
 
 // waitForHealth returns the last judgement: at once, when the cluster is well, or after wait.
-func waitForHealth(cmd *cobra.Command, t *target, wait time.Duration) (health.Report, error) {
-	line := &statusLine{out: cmd.ErrOrStderr()}
-	defer line.clear()
+func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (health.Report, error) {
+	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
+	defer line.Clear()
 	for deadline := time.Now().Add(wait); ; {
 		r, err := askHealth(cmd.Context(), t)
 		if err == nil && r.State == health.Well || !time.Now().Before(deadline) {
 			return r, err
 		}
 		if err != nil {
-			line.show(err.Error())
+			line.Show(err.Error())
 		} else {
-			line.show(r.Summary)
+			line.Show(r.Summary)
 		}
 		select {
 		case <-time.After(min(healthPoll, time.Until(deadline))):
@@ -79,7 +80,7 @@ func waitForHealth(cmd *cobra.Command, t *target, wait time.Duration) (health.Re
 
 // askHealth judges the cluster as the first broker that answers sees it, and asks each live
 // broker for its readiness.
-func askHealth(ctx context.Context, t *target) (health.Report, error) {
+func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
 	var v edge.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return health.Report{}, err
@@ -118,7 +119,7 @@ func printHealth(out io.Writer, r health.Report) error {
 	return nil
 }
 
-func newSafeToStop(t *target) *cobra.Command {
+func newSafeToStop(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "safe-to-stop BROKER",
 		Short: "may this broker be stopped now? exit code 0: yes, 1: no, with the reasons",
@@ -134,9 +135,9 @@ The answer holds for this moment: ask again before each broker of a rolling rest
 			}
 			reasons, err := health.SafeToStop(v, ident.Node(args[0]))
 			if err != nil {
-				return ended{code: exitNotFound, err: err}
+				return cli.ExitError{Code: cli.ExitNotFound, Err: err}
 			}
-			return printSafety(cmd.OutOrStdout(), t.output, args[0], reasons)
+			return printSafety(cmd.OutOrStdout(), t.Output, args[0], reasons)
 		},
 	}
 }
@@ -144,7 +145,7 @@ The answer holds for this moment: ask again before each broker of a rolling rest
 func printSafety(out io.Writer, output, broker string, reasons []string) (err error) {
 	switch {
 	case output == "json":
-		err = printJSON(out, map[string]any{"broker": broker, "safe": len(reasons) == 0, "reasons": append([]string{}, reasons...)})
+		err = cli.PrintJSON(out, map[string]any{"broker": broker, "safe": len(reasons) == 0, "reasons": append([]string{}, reasons...)})
 	case len(reasons) == 0:
 		_, err = fmt.Fprintf(out, "%s may be stopped\n", broker)
 	default:
@@ -158,7 +159,7 @@ func printSafety(out io.Writer, output, broker string, reasons []string) (err er
 		}
 	}
 	if err == nil && len(reasons) > 0 {
-		return endSilently(exitFailed)
+		return cli.EndSilently(cli.ExitFailed)
 	}
 	return err
 }

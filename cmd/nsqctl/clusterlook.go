@@ -12,12 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
 )
 
-func newClusterEvents(t *target) *cobra.Command {
+func newClusterEvents(t *cli.Target) *cobra.Command {
 	var since time.Duration
 	var kinds, topic, broker string
 	limit := 0
@@ -41,7 +42,7 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 				}
 			}
 			var v console.Events
-			if done, err := look(cmd, t, "/v1/console/events", q, &v, &v.Unreachable); done || err != nil {
+			if done, err := cli.Look(cmd, t, "/v1/console/events", q, &v, &v.Unreachable); done || err != nil {
 				return err
 			}
 			if !v.Complete {
@@ -71,7 +72,7 @@ func printEvents(out io.Writer, list []console.Event) error {
 	return w.Flush()
 }
 
-func newBrokerList(t *target) *cobra.Command {
+func newBrokerList(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "state, load, latencies, refused puts, disk and etcd of each broker",
@@ -86,7 +87,7 @@ A broker that does not answer has unknown numbers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v console.Brokers
-			if done, err := look(cmd, t, "/v1/console/brokers", nil, &v, &v.Unreachable); done || err != nil {
+			if done, err := cli.Look(cmd, t, "/v1/console/brokers", nil, &v, &v.Unreachable); done || err != nil {
 				return err
 			}
 			return printBrokers(cmd.OutOrStdout(), v.Brokers)
@@ -108,10 +109,10 @@ func printBrokers(out io.Writer, list []console.Broker) error {
 		}
 		free := "unknown"
 		if b.DiskFreeBytes != nil {
-			free = size(float64(*b.DiskFreeBytes))
+			free = cli.Size(float64(*b.DiskFreeBytes))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n", b.Name, brokerState(b), b.Leads, b.Replicas,
-			known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind(b.BehindSeconds), refused, b.Connections, size(float64(b.DiskDataBytes)), free, b.Etcd)
+			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind(b.BehindSeconds), refused, b.Connections, cli.Size(float64(b.DiskDataBytes)), free, b.Etcd)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
 
@@ -46,7 +47,7 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 	f.IntVar(&cfg.BasePort, "base-port", 4150, "first port")
 	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
 	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
-	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", devDirectory, "directory of the brokers' data, logs and cluster.json")
+	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", cli.DevDirectory, "directory of the brokers' data, logs and cluster.json")
 	cmd.AddCommand(newDevKill(&cfg), newDevStart(&cfg), newDevStop(&cfg), newDevRestart(&cfg), newDevLogs(&cfg))
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
 
@@ -251,8 +252,8 @@ func majorityHint(members int, dead []string) string {
 // ready and why: a broker with thousands of partitions to recover takes long. It returns at
 // once if a broker ends.
 func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
-	line := &statusLine{out: out}
-	defer line.clear()
+	line := &cli.StatusLine{Out: out}
+	defer line.Clear()
 	wait := sayAfter
 	for {
 		look, cancel := context.WithTimeout(ctx, wait)
@@ -262,7 +263,7 @@ func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only 
 			return err
 		}
 		if lines := missing(c, only); len(lines) > 0 {
-			line.show(strings.Join(lines, "; "))
+			line.Show(strings.Join(lines, "; "))
 		}
 		wait = lookEvery
 	}

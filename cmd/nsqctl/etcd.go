@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
@@ -56,15 +57,15 @@ func runEtcd(cmd *cobra.Command, o etcdserver.Options, l login) error {
 	log := logrus.New()
 	log.SetOutput(cmd.ErrOrStderr())
 	o.Log = log
-	line := &statusLine{out: cmd.ErrOrStderr()}
-	o.Waiting = line.show
+	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
+	o.Waiting = line.Show
 	s, err := etcdserver.Start(cmd.Context(), o)
 	if err != nil {
 		return err
 	}
 	defer s.Stop()
 	err = s.Wait(cmd.Context())
-	line.clear()
+	line.Clear()
 	if err != nil {
 		return unlessStopped(cmd, err)
 	}

@@ -26,9 +26,9 @@ func TestEtcdWaitsForItsOthers(t *testing.T) {
 	r := begin(t, "etcd", "--name=n1", "--data-dir="+filepath.Join(t.TempDir(), "etcd"), "--client-address="+freeAddress(t), "--peer-address="+own,
 		"--initial-cluster=n1=http://"+own+",n2=http://"+other)
 	require.Eventually(t, func() bool {
-		return strings.Contains(r.said(), "waiting for n2: 1 of 2 members of the metadata run, 2 are needed (n2 at http://"+other+": no process listens there)")
+		return strings.Contains(r.Said(), "waiting for n2: 1 of 2 members of the metadata run, 2 are needed (n2 at http://"+other+": no process listens there)")
 	}, 20*time.Second, 10*time.Millisecond)
-	r.cancel()
-	require.NoError(t, r.ends())
-	require.NotContains(t, r.said(), "ready,")
+	r.Cancel()
+	require.NoError(t, r.Ends())
+	require.NotContains(t, r.Said(), "ready,")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -25,7 +26,7 @@ import (
 // exportPage is the number of messages that one request asks for.
 const exportPage = 1000
 
-func newExport(t *target) *cobra.Command {
+func newExport(t *cli.Target) *cobra.Command {
 	o := exporting{t: t}
 	cmd := &cobra.Command{
 		Use:   "export TOPIC",
@@ -60,7 +61,7 @@ the record before it, so import notices a stream that is torn or altered.`,
 
 // exporting is one export.
 type exporting struct {
-	t                 *target
+	t                 *cli.Target
 	topic, file, from string
 	id                ident.TopicID
 	patience          time.Duration
@@ -80,8 +81,8 @@ func (o *exporting) run(cmd *cobra.Command) error {
 	if err = commit(err); err != nil {
 		return err
 	}
-	if o.t.output == "json" {
-		if err := printJSON(cmd.ErrOrStderr(), map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}); err != nil {
+	if o.t.Output == "json" {
+		if err := cli.PrintJSON(cmd.ErrOrStderr(), map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}); err != nil {
 			return err
 		}
 	} else {
@@ -99,7 +100,7 @@ func (o *exporting) run(cmd *cobra.Command) error {
 // output opens the output. commit makes the file appear, or removes it after an error.
 func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error) error, err error) {
 	if o.file == "" {
-		if isTerminal(cmd.OutOrStdout()) {
+		if cli.IsTerminal(cmd.OutOrStdout()) {
 			return nil, nil, errors.New("the stream is binary: give --file, or redirect the output")
 		}
 		return cmd.OutOrStdout(), func(err error) error { return err }, nil
@@ -121,7 +122,7 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 			err = os.Rename(f.Name(), name)
 		}
 		if err == nil {
-			return syncFolder(filepath.Dir(name))
+			return cli.SyncFolder(filepath.Dir(name))
 		}
 		_ = os.Remove(f.Name())
 		return err
@@ -137,7 +138,7 @@ func replaceable(name string) (string, error) {
 	case err != nil:
 		return "", err
 	case !at.Mode().IsRegular():
-		return "", ended{code: exitUsage, err: fmt.Errorf("--file: %s is not a regular file; without --file the stream goes to stdout", name)}
+		return "", cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("--file: %s is not a regular file; without --file the stream goes to stdout", name)}
 	}
 	return filepath.EvalSymlinks(name)
 }
@@ -149,7 +150,7 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 		return end, err
 	}
 	if !there {
-		return end, notFound("topic", o.topic)
+		return end, cli.NotFound("topic", o.topic)
 	}
 	o.id = topic.ID // another topic of the name is not mixed in
 	// The positions before the ends: a channel is never ahead of the stream.

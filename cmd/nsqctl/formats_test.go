@@ -11,11 +11,13 @@ import (
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
 // TestYAML is JSON in another form, also of a command that prints several values.
 func TestYAML(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	at := "--nsqd-http-address=" + clitest.FakeBroker(t).Listener.Addr().String()
 	out, err := run(t, time.Minute, "stats", "-o", "yaml", at)
 	require.NoError(t, err)
 	var topics []struct {

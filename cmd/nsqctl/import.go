@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
-func newImport(t *target) *cobra.Command {
+func newImport(t *cli.Target) *cobra.Command {
 	o := streaming{t: t}
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",
@@ -44,7 +45,7 @@ Not kept: message ids, sequences, times of publication, counts of attempts.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.batch < 1 || o.rate < 0 {
-				return ended{code: exitUsage, err: errors.New("--batch must be at least 1, --max-rate at least 0")}
+				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--batch must be at least 1, --max-rate at least 0")}
 			}
 			return o.run(cmd, args[0])
 		},
@@ -60,7 +61,7 @@ Not kept: message ids, sequences, times of publication, counts of attempts.`,
 
 // streaming is one import.
 type streaming struct {
-	t               *target
+	t               *cli.Target
 	topic           string
 	dry, noChannels bool
 	batch, rate     int
@@ -71,7 +72,7 @@ type streaming struct {
 	channels   []msgstream.Channel
 	partitions []*copier.Partition
 	limit      *rate.Limiter
-	line       statusLine
+	line       cli.StatusLine
 	report     importedReport
 }
 
@@ -96,7 +97,7 @@ type importedChannel struct {
 }
 
 func (o *streaming) run(cmd *cobra.Command, name string) error {
-	o.line = statusLine{out: cmd.ErrOrStderr()}
+	o.line = cli.StatusLine{Out: cmd.ErrOrStderr()}
 	if err := o.open(cmd.InOrStdin(), name); err != nil {
 		return err
 	}
@@ -110,11 +111,11 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	o.report = importedReport{Topic: o.topic, Cluster: o.info.Cluster, DryRun: o.dry, Stream: o.end, Channels: []importedChannel{}}
 	if !o.dry {
 		if err := o.publish(cmd.Context()); err != nil {
-			o.line.clear()
+			o.line.Clear()
 			return fmt.Errorf("%w\n%d messages are published; the same command continues", err, o.report.Imported)
 		}
 	}
-	o.line.clear()
+	o.line.Clear()
 	return o.print(cmd.OutOrStdout())
 }
 
@@ -176,8 +177,8 @@ func (o *streaming) publish(ctx context.Context) error {
 		o.limit = rate.NewLimiter(rate.Limit(o.rate), max(o.rate, o.batch))
 	}
 	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Report: func(text string) {
-		o.line.clear()
-		fmt.Fprintln(o.line.out, text)
+		o.line.Clear()
+		fmt.Fprintln(o.line.Out, text)
 	}}
 	for n := range o.info.Partitions {
 		p := copier.NewPartition(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copier.State{})
@@ -260,8 +261,8 @@ func (b *copyBatcher) flush(ctx context.Context, o *streaming, channel string, c
 	}
 	*count += int64(len(b.messages))
 	b.messages, b.bytes = b.messages[:0], 0
-	if isTerminal(o.line.out) {
-		o.line.show(fmt.Sprintf("%d of %d messages", o.report.Imported+o.report.There, o.end.Messages))
+	if cli.IsTerminal(o.line.Out) {
+		o.line.Show(fmt.Sprintf("%d of %d messages", o.report.Imported+o.report.There, o.end.Messages))
 	}
 	return nil
 }
@@ -378,8 +379,8 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 }
 
 func (o *streaming) print(out io.Writer) error {
-	if o.t.output == "json" {
-		return printJSON(out, o.report)
+	if o.t.Output == "json" {
+		return cli.PrintJSON(out, o.report)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PARTITION\tMESSAGES\tDIGEST")

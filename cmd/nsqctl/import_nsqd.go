@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -26,7 +27,7 @@ const (
 	growthWait = 15 * time.Second
 )
 
-func newImportNSQD(t *target) *cobra.Command {
+func newImportNSQD(t *cli.Target) *cobra.Command {
 	var o importing
 	cmd := &cobra.Command{
 		Use:   "import-nsqd DATA_PATH",
@@ -73,12 +74,12 @@ compares the latter two, and the growth of the topics' logs.`,
 // importing is one import. Its fields change only in the goroutine of run, and in that of the
 // publisher while run waits for it.
 type importing struct {
-	t          *target
+	t          *cli.Target
 	cmd        *cobra.Command
 	stateFile  string
 	dry, quiet bool
 	state      *importProgress
-	line       statusLine
+	line       cli.StatusLine
 	path       *stockdata.Path
 	damage     []stockdata.Damage
 }
@@ -114,7 +115,7 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		return err
 	}
 	defer path.Close()
-	o.path, o.line = path, statusLine{out: o.cmd.ErrOrStderr()}
+	o.path, o.line = path, cli.StatusLine{Out: o.cmd.ErrOrStderr()}
 	if !o.dry {
 		if o.state, err = loadImport(o.stateFile); err != nil {
 			return err
@@ -129,11 +130,11 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		rows, err := o.topic(ctx, &path.Topics[i])
 		reports = append(reports, rows...)
 		if err != nil {
-			o.line.clear()
+			o.line.Clear()
 			return o.stopped(err)
 		}
 	}
-	o.line.clear()
+	o.line.Clear()
 	return o.report(ctx, reports)
 }
 
@@ -307,7 +308,7 @@ func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
 	}
-	o.line.clear()
+	o.line.Clear()
 	o.damage = append(o.damage, r.Damage...)
 	for _, d := range r.Damage {
 		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
@@ -326,7 +327,7 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	defer stop()
 	go func() { reading <- b.feed(sending) }()
 	_, err = publisher.Send(sending, b.out, messageOptions(o.t, func(text string) {
-		o.line.clear()
+		o.line.Clear()
 		fmt.Fprintln(o.cmd.ErrOrStderr(), text)
 	}))
 	stop()
@@ -348,15 +349,15 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 
 // saved shows the progress, and saves it once a second.
 func (o *importing) saved(p part, done *partProgress) error {
-	if time.Since(o.state.savedAt) < saveEvery {
+	if time.Since(o.state.savedAt) < cli.SaveEvery {
 		return nil
 	}
-	if !o.quiet && isTerminal(o.line.out) {
+	if !o.quiet && cli.IsTerminal(o.line.Out) {
 		of := ""
 		if n, ok := p.queue.Depth(); ok {
 			of = fmt.Sprintf(" of %d", n)
 		}
-		o.line.show(fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of))
+		o.line.Show(fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of))
 	}
 	return o.state.save()
 }
@@ -481,8 +482,8 @@ func (o *importing) growths(ctx context.Context, rows []partReport) (all []topic
 
 func (o *importing) print(rows []partReport, growths []topicGrowth) error {
 	out := o.cmd.OutOrStdout()
-	if o.t.output == "json" {
-		return printJSON(out, map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)})
+	if o.t.Output == "json" {
+		return cli.PrintJSON(out, map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)})
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tQUEUE OF THE\tCOUNTED\tREAD\tPUBLISHED")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -64,7 +65,7 @@ func (s *importProgress) save() error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(s.file, text); err != nil {
+	if err := cli.ReplaceFile(s.file, text); err != nil {
 		return err
 	}
 	s.savedAt = time.Now()

@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // The commands of this file print what the pages of the console show: the answers of /v1/console/….
 
-func newChannelList(t *target) *cobra.Command {
+func newChannelList(t *cli.Target) *cobra.Command {
 	var sort, search string
 	limit := 0
 	cmd := &cobra.Command{
@@ -32,7 +33,7 @@ message that is neither finished nor deferred.`,
 				q.Set("topic", args[0])
 			}
 			var v console.Channels
-			if done, err := look(cmd, t, "/v1/console/channels", q, &v, &v.Unreachable); done || err != nil {
+			if done, err := cli.Look(cmd, t, "/v1/console/channels", q, &v, &v.Unreachable); done || err != nil {
 				return err
 			}
 			return printChannels(cmd.OutOrStdout(), v)
@@ -56,7 +57,7 @@ func printChannels(out io.Writer, v console.Channels) error {
 			state = "no consumers"
 		}
 		lag := time.Duration(c.LagSeconds * float64(time.Second)).Round(100 * time.Millisecond)
-		fmt.Fprintf(w, "%s/%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\n", c.Topic, c.Channel, lag, c.Depth, c.InFlight, c.Deferred, known(c.Finishes, "%.1f"), c.Requeues, c.Timeouts, c.Clients, state)
+		fmt.Fprintf(w, "%s/%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\n", c.Topic, c.Channel, lag, c.Depth, c.InFlight, c.Deferred, cli.Known(c.Finishes, "%.1f"), c.Requeues, c.Timeouts, c.Clients, state)
 	}
 	if rest := v.Matched - len(v.Channels); rest > 0 {
 		fmt.Fprintf(w, "and %d more: -n\n", rest)
@@ -64,7 +65,7 @@ func printChannels(out io.Writer, v console.Channels) error {
 	return w.Flush()
 }
 
-func newChannelDescribe(t *target) *cobra.Command {
+func newChannelDescribe(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe TOPIC CHANNEL",
 		Short:   "a channel's lag, oldest message, consumers, policy and dead letters",
@@ -72,7 +73,7 @@ func newChannelDescribe(t *target) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var d console.ChannelDetail
-			if done, err := look(cmd, t, "/v1/console/channel", channelArgs(args), &d, &d.Unreachable); done || err != nil {
+			if done, err := cli.Look(cmd, t, "/v1/console/channel", channelArgs(args), &d, &d.Unreachable); done || err != nil {
 				return err
 			}
 			return printChannel(cmd.OutOrStdout(), d)
@@ -109,9 +110,9 @@ func printChannel(out io.Writer, d console.ChannelDetail) error {
 }
 
 // listTopics prints the topics with their numbers, sorted.
-func listTopics(cmd *cobra.Command, t *target, sort string, limit int) error {
+func listTopics(cmd *cobra.Command, t *cli.Target, sort string, limit int) error {
 	var v console.Topics
-	if done, err := look(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, &v, &v.Unreachable); done || err != nil {
+	if done, err := cli.Look(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, &v, &v.Unreachable); done || err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -119,13 +120,13 @@ func listTopics(cmd *cobra.Command, t *target, sort string, limit int) error {
 	for _, x := range v.Topics {
 		kept, rate := "unknown", "unknown"
 		if x.KeptBytes != nil {
-			kept = size(*x.KeptBytes)
+			kept = cli.Size(*x.KeptBytes)
 		}
 		if x.PutBytes != nil {
-			rate = size(*x.PutBytes)
+			rate = cli.Size(*x.PutBytes)
 		}
 		lag := time.Duration(x.LagSeconds * float64(time.Second)).Round(100 * time.Millisecond)
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n", x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, kept, known(x.Puts, "%.0f"), rate, x.Depth, lag, x.Messages)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n", x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, kept, cli.Known(x.Puts, "%.0f"), rate, x.Depth, lag, x.Messages)
 	}
 	if rest := v.Matched - len(v.Topics); rest > 0 {
 		fmt.Fprintf(w, "and %d more: -n\n", rest)

@@ -12,23 +12,25 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := asUsage(newRoot().ExecuteContext(ctx)); err != nil {
-		var e ended
-		if !errors.As(err, &e) || !e.silent {
+	if err := cli.AsUsage(newRoot().ExecuteContext(ctx)); err != nil {
+		var e cli.ExitError
+		if !errors.As(err, &e) || !e.Silent {
 			fmt.Fprintln(os.Stderr, "nsqctl:", err)
 		}
-		os.Exit(exitCode(ctx, err))
+		os.Exit(cli.ExitCode(ctx, err))
 	}
 }
 
 func newRoot() *cobra.Command {
-	t := &target{}
-	root := rootOf(t, newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newDump(t), newCheck(t), newRecover(t), newBench(t), newMigrate(t), newImportNSQD(t), newExport(t), newImport(t), newMirror(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newProfile(t), newMan())
+	t := &cli.Target{}
+	root := cli.NewRoot(t, newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newDump(t), newCheck(t), newRecover(t), newBench(t), newMigrate(t), newImportNSQD(t), newExport(t), newImport(t), newMirror(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), cli.NewProfile(t), newMan())
 	root.Short = "publish, consume, inspect and administer a Lockstep cluster"
 	root.Long = `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the
@@ -36,7 +38,7 @@ brokers of ./data/cluster.json, which "make run" and "nsqctl dev" write, or else
 a broker at the default ports. Each global flag has an environment variable
 (--token-file: $LOCKSTEP_TOKEN_FILE), and "nsqctl profile" keeps them under names.
 
-` + exitCodes
+` + cli.ExitCodesHelp
 	root.Example = `  nsqctl dev --nodes 3 --data-dir ./data          # a cluster on loopback
   nsqctl pub --topic records records.jsonl        # one message a line
   nsqctl tail --topic records -n 10

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -22,7 +23,7 @@ import (
 // unreadChannel is the channel on the stock side for topics without a channel of their own.
 const unreadChannel = "lockstep-migrate"
 
-func newMigrate(t *target) *cobra.Command {
+func newMigrate(t *cli.Target) *cobra.Command {
 	source := &stockSide{}
 	cmd := &cobra.Command{
 		Use:   "migrate",
@@ -42,12 +43,12 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 	f := cmd.PersistentFlags()
 	f.StringSliceVar(&source.Lookupds, "from-lookupd-http-address", nil, "HTTP address of an nsqlookupd of the stock cluster; may be repeated")
 	f.StringSliceVar(&source.NSQDs, "from-nsqd-http-address", nil, "HTTP address of an nsqd of the stock cluster; may be repeated, instead of nsqlookupds")
-	f.BoolVar(&source.enabled, "from-tls", false, "use TLS for TCP connections to the nsqds; each of the other --from-tls flags implies it")
-	f.StringVar(&source.rootCA, "from-tls-root-ca-file", "", "certificate authorities of the stock cluster; empty: the system's")
-	f.StringVar(&source.cert, "from-tls-cert", "", "client certificate for the stock cluster")
-	f.StringVar(&source.key, "from-tls-key", "", "private key of --from-tls-cert")
-	f.BoolVar(&source.insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the stock cluster")
-	f.StringVar(&source.secretFile, "from-auth-secret-file", "", "file with the secret for nsqds with an authorization server")
+	f.BoolVar(&source.Enabled, "from-tls", false, "use TLS for TCP connections to the nsqds; each of the other --from-tls flags implies it")
+	f.StringVar(&source.RootCA, "from-tls-root-ca-file", "", "certificate authorities of the stock cluster; empty: the system's")
+	f.StringVar(&source.Cert, "from-tls-cert", "", "client certificate for the stock cluster")
+	f.StringVar(&source.Key, "from-tls-key", "", "private key of --from-tls-cert")
+	f.BoolVar(&source.Insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the stock cluster")
+	f.StringVar(&source.SecretFile, "from-auth-secret-file", "", "file with the secret for nsqds with an authorization server")
 	cmd.AddCommand(newMigrateStatus(t, source), newMigrateRun(t, source))
 	return cmd
 }
@@ -55,27 +56,27 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 // stockSide has the addresses and the credentials of the stock cluster. Those of Lockstep are not sent there.
 type stockSide struct {
 	stockcluster.Source
-	security // without its flags and its token
+	cli.Security // without its flags and its token
 }
 
 // prepare reads the certificates. It refuses a command line without a source, or with both kinds.
 func (s *stockSide) prepare() error {
-	if err := errors.Join(s.loadTLS(), s.loadSecret()); err != nil {
+	if err := errors.Join(s.LoadTLS(), s.LoadSecret()); err != nil {
 		return fmt.Errorf("the stock cluster (--from-…): %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = s.config
-	s.HTTP = &http.Client{Timeout: apiTimeout, Transport: transport}
+	transport.TLSClientConfig = s.TLSConfig
+	s.HTTP = &http.Client{Timeout: cli.APITimeout, Transport: transport}
 	switch {
 	case len(s.Lookupds) == 0 && len(s.NSQDs) == 0:
-		return ended{code: exitUsage, err: errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")}
+		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")}
 	case len(s.Lookupds) > 0 && len(s.NSQDs) > 0:
-		return ended{code: exitUsage, err: errors.New("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")}
+		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")}
 	}
 	return nil
 }
 
-func newMigrateStatus(t *target, source *stockSide) *cobra.Command {
+func newMigrateStatus(t *cli.Target, source *stockSide) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "show what a stock NSQ cluster has, and what is left to move",
@@ -96,8 +97,8 @@ It changes nothing. NEXT names the next step of the migration.`,
 			if err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), s)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), s)
 			}
 			return s.print(cmd.OutOrStdout())
 		},
@@ -128,7 +129,7 @@ type migrationChannel struct {
 }
 
 // readMigration reads both clusters.
-func readMigration(ctx context.Context, t *target, source *stockSide) (*migrationStatus, error) {
+func readMigration(ctx context.Context, t *cli.Target, source *stockSide) (*migrationStatus, error) {
 	c, err := source.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -270,7 +271,7 @@ func (s *migrationStatus) print(out io.Writer) error {
 	return err
 }
 
-func newMigrateRun(t *target, source *stockSide) *cobra.Command {
+func newMigrateRun(t *cli.Target, source *stockSide) *cobra.Command {
 	o := migrating{t: t, source: source}
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -301,7 +302,7 @@ will have in Lockstep: use it when no consumer will create a channel at NSQ any 
 				return err
 			}
 			if o.inFlight < 1 || o.inFlight > 2500 || o.poll <= 0 {
-				return ended{code: exitUsage, err: errors.New("--max-in-flight must be 1 to 2500, --poll more than 0")}
+				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--max-in-flight must be 1 to 2500, --poll more than 0")}
 			}
 			return o.run(cmd)
 		},

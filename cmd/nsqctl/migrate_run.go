@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -24,13 +25,13 @@ const (
 
 // migrating is one run of the bridges. One goroutine owns it.
 type migrating struct {
-	t                    *target
+	t                    *cli.Target
 	source               *stockSide
 	inFlight             int
 	poll                 time.Duration
 	untilDrained, unread bool
 
-	say      *reporter
+	say      *cli.Reporter
 	bridges  map[bridgeKey]*bridge.Bridge
 	known    map[bridgeKey]bool // topics (channel "") and channels that exist in Lockstep
 	began    time.Time
@@ -43,18 +44,18 @@ type migrating struct {
 type bridgeKey struct{ topic, channel string }
 
 func (o *migrating) run(cmd *cobra.Command) error {
-	o.say = newReporter(cmd.ErrOrStderr())
+	o.say = cli.NewReporter(cmd.ErrOrStderr())
 	o.bridges, o.known, o.began = map[bridgeKey]*bridge.Bridge{}, map[bridgeKey]bool{}, time.Now()
 	err := o.loop(cmd.Context())
 	unanswered := o.stop()
 	moved, repeated := o.counts()
-	o.say.clear()
+	o.say.Clear()
 	text := fmt.Sprintf("%d messages moved in %s; %d puts had no answer at the end and may be stored twice", moved, time.Since(o.began).Round(time.Millisecond), unanswered)
 	if repeated > 0 {
 		text += fmt.Sprintf("; %d messages came again before their OK and were not published again", repeated)
 	}
-	if o.t.output == "json" {
-		if printed := printJSON(cmd.OutOrStdout(), map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": err == nil && o.drained >= drainedPolls}); err == nil {
+	if o.t.Output == "json" {
+		if printed := cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": err == nil && o.drained >= drainedPolls}); err == nil {
 			err = printed
 		}
 		return err
@@ -76,7 +77,7 @@ func (o *migrating) loop(ctx context.Context) error {
 			return err // most likely a wrong address
 		case err != nil:
 			o.drained = 0
-			o.say.report(fmt.Sprintf("%v; the bridges go on, next try in %s", err, o.poll))
+			o.say.Report(fmt.Sprintf("%v; the bridges go on, next try in %s", err, o.poll))
 		}
 		if o.untilDrained && o.drained >= drainedPolls {
 			return nil
@@ -121,7 +122,7 @@ func (o *migrating) look(ctx context.Context) error {
 	var left int64
 	var received uint64
 	for _, n := range c.Nodes {
-		unsafe := secured{security: &o.source.security}.check(ctx, n.TCP) // go-nsq would go on in clear text
+		unsafe := cli.Secured{Security: &o.source.Security}.Check(ctx, n.TCP) // go-nsq would go on in clear text
 		for _, t := range n.Topics {
 			left += t.Depth
 			received += t.MessageCount
@@ -218,7 +219,7 @@ func (o *migrating) bridge(key bridgeKey) (*bridge.Bridge, error) {
 	if b := o.bridges[key]; b != nil {
 		return b, nil
 	}
-	publish := messageOptions(o.t, o.say.report)
+	publish := messageOptions(o.t, o.say.Report)
 	publish.Linger = bridgeLinger
 	first := len(o.bridges) % len(publish.Addresses) // the bridges use all brokers
 	publish.Addresses = slices.Concat(publish.Addresses[first:], publish.Addresses[:first])
@@ -226,7 +227,7 @@ func (o *migrating) bridge(key bridgeKey) (*bridge.Bridge, error) {
 	if only == unreadChannel {
 		only = "" // for all channels
 	}
-	b, err := bridge.Start(bridge.Options{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.nsq(), Report: o.say.report, MaxInFlight: o.inFlight, Publisher: publish})
+	b, err := bridge.Start(bridge.Options{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.say.Report, MaxInFlight: o.inFlight, Publisher: publish})
 	if err == nil {
 		o.bridges[key] = b
 	}
@@ -243,12 +244,12 @@ func (o *migrating) counts() (moved, repeated int64) {
 
 // progress shows the counts: on a terminal at each poll, elsewhere every progressEvery.
 func (o *migrating) progress(left int64) {
-	if !o.say.due(o.shownAt) {
+	if !o.say.Due(o.shownAt) {
 		return
 	}
 	o.shownAt = time.Now()
 	moved, _ := o.counts()
-	o.say.show(fmt.Sprintf("%d channels, %d messages moved, %d left", len(o.bridges), moved, left))
+	o.say.Show(fmt.Sprintf("%d channels, %d messages moved, %d left", len(o.bridges), moved, left))
 }
 
 // stop ends all bridges and returns the number of puts without an answer.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -21,13 +22,13 @@ func onlyFor(channel string) []byte {
 }
 
 // ensureTopic creates a topic unless it exists.
-func ensureTopic(ctx context.Context, t *target, topic string) error {
+func ensureTopic(ctx context.Context, t *cli.Target, topic string) error {
 	_, err := t.CallAny(ctx, http.MethodPost, "/topic/create", url.Values{"topic": {topic}})
 	return err
 }
 
 // ensureChannel creates a channel unless it exists, and reports whether it did.
-func ensureChannel(ctx context.Context, t *target, topic, channel string) (created bool, err error) {
+func ensureChannel(ctx context.Context, t *cli.Target, topic, channel string) (created bool, err error) {
 	names, err := channelNames(ctx, t, topic)
 	if err != nil || slices.Contains(names, channel) {
 		return false, err
@@ -37,7 +38,7 @@ func ensureChannel(ctx context.Context, t *target, topic, channel string) (creat
 }
 
 // channelNames lists the durable channels of a topic.
-func channelNames(ctx context.Context, t *target, topic string) (names []string, err error) {
+func channelNames(ctx context.Context, t *cli.Target, topic string) (names []string, err error) {
 	var v struct {
 		Channels []edge.ChannelView `json:"channels"`
 	}
@@ -51,7 +52,7 @@ func channelNames(ctx context.Context, t *target, topic string) (names []string,
 }
 
 // pause pauses a topic, or a channel of it.
-func pause(ctx context.Context, t *target, topic, channel string) error {
+func pause(ctx context.Context, t *cli.Target, topic, channel string) error {
 	path, q := "/topic/pause", url.Values{"topic": {topic}}
 	if channel != "" {
 		path = "/channel/pause"
@@ -62,9 +63,9 @@ func pause(ctx context.Context, t *target, topic, channel string) error {
 }
 
 // messageOptions are the settings for publishing messages of another system.
-func messageOptions(t *target, report func(string)) publisher.Options {
+func messageOptions(t *cli.Target, report func(string)) publisher.Options {
 	return publisher.Options{
-		Addresses: t.tcp, Dialer: t.security.dialer(), Batch: 100, Window: 50, Retry: publisher.Forever,
+		Addresses: t.TCP, Dialer: t.Security.Dialer(), Batch: 100, Window: 50, Retry: publisher.Forever,
 		Timeout: putTimeout, Report: report, Progress: func(int) {},
 	}
 }

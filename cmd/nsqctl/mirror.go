@@ -13,13 +13,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // mirrorState is the default name of the state file.
 const mirrorState = "lockstep-mirror.json"
 
-func newMirror(t *target) *cobra.Command {
+func newMirror(t *cli.Target) *cobra.Command {
 	m := &mirrorCommand{t: t}
 	cmd := &cobra.Command{
 		Use:   "mirror",
@@ -39,7 +40,7 @@ docs/guide/mirror.md has the steps, what is kept, and what a mirror does after a
 
 // mirrorCommand has the flags of all commands of a mirror.
 type mirrorCommand struct {
-	t        *target
+	t        *cli.Target
 	from     sourceSide
 	state    string
 	patterns []string
@@ -48,18 +49,18 @@ type mirrorCommand struct {
 // sourceSide has the addresses and the credentials of the source. Those of the target are not sent there.
 type sourceSide struct {
 	api.Client
-	security
+	cli.Security
 }
 
 func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 	s := &m.from
 	f.StringSliceVar(&s.Addresses, "from-http-address", nil, "HTTP address of a broker of the source, with TLS its HTTPS address; may be repeated, the next is asked when one does not answer")
-	f.BoolVar(&s.enabled, "from-tls", false, "use HTTPS for the source; each of the other --from-tls flags implies it")
-	f.StringVar(&s.rootCA, "from-tls-root-ca-file", "", "certificate authorities of the source; empty: the system's")
-	f.StringVar(&s.cert, "from-tls-cert", "", "client certificate for the source")
-	f.StringVar(&s.key, "from-tls-key", "", "private key of --from-tls-cert")
-	f.BoolVar(&s.insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the source")
-	f.StringVar(&s.tokenFile, "from-token-file", "", "file with the token of a user of the source")
+	f.BoolVar(&s.Enabled, "from-tls", false, "use HTTPS for the source; each of the other --from-tls flags implies it")
+	f.StringVar(&s.RootCA, "from-tls-root-ca-file", "", "certificate authorities of the source; empty: the system's")
+	f.StringVar(&s.Cert, "from-tls-cert", "", "client certificate for the source")
+	f.StringVar(&s.Key, "from-tls-key", "", "private key of --from-tls-cert")
+	f.BoolVar(&s.Insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the source")
+	f.StringVar(&s.TokenFile, "from-token-file", "", "file with the token of a user of the source")
 	f.StringVar(&m.state, "state", mirrorState, "file with the progress")
 }
 
@@ -67,23 +68,23 @@ func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 func (m *mirrorCommand) prepare(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return ended{code: exitUsage, err: fmt.Errorf("%q is no pattern: * stands for any part of a name", p)}
+			return cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("%q is no pattern: * stands for any part of a name", p)}
 		}
 	}
 	m.patterns = patterns
 	s := &m.from
 	if len(s.Addresses) == 0 {
-		return ended{code: exitUsage, err: errors.New("the source is missing: --from-http-address")}
+		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("the source is missing: --from-http-address")}
 	}
-	if s.tokenFile != "" { // the environment's token is the target's
-		if err := s.loadToken(); err != nil {
+	if s.TokenFile != "" { // the environment's token is the target's
+		if err := s.LoadToken(); err != nil {
 			return fmt.Errorf("the source (--from-…): %w", err)
 		}
 	}
-	if err := s.loadTLS(); err != nil {
+	if err := s.LoadTLS(); err != nil {
 		return fmt.Errorf("the source (--from-…): %w", err)
 	}
-	s.HTTP, s.TLS = s.client(), s.config != nil
+	s.HTTP, s.TLS = s.HTTPClient(), s.TLSConfig != nil
 	return nil
 }
 
@@ -147,7 +148,7 @@ to Prometheus.`,
 				return err
 			}
 			if o.batch < 1 || o.rate < 0 || o.bytesRate < 0 || o.poll <= 0 || o.first != "earliest" && o.first != "latest" {
-				return ended{code: exitUsage, err: errors.New("--batch must be at least 1, the rates at least 0, --poll more than 0, --from earliest or latest")}
+				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--batch must be at least 1, the rates at least 0, --poll more than 0, --from earliest or latest")}
 			}
 			return o.run(cmd)
 		},
@@ -213,8 +214,8 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 			all = append(all, l)
 		}
 	}
-	if m.t.output == "json" {
-		return printJSON(cmd.OutOrStdout(), all)
+	if m.t.Output == "json" {
+		return cli.PrintJSON(cmd.OutOrStdout(), all)
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tNEXT\tEND\tLAG")

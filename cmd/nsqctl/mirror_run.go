@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -45,7 +46,7 @@ type mirroring struct {
 	poll                      time.Duration
 	untilCaughtUp, noChannels bool
 	metricsAddress            string
-	say                       *reporter
+	say                       *cli.Reporter
 	source                    string // its name
 	progress                  *mirrorProgress
 	links                     map[linkKey]*mirrorLink
@@ -120,7 +121,7 @@ func (l *mirrorLink) age(now time.Time) time.Duration {
 
 func (o *mirroring) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	o.say = newReporter(cmd.ErrOrStderr())
+	o.say = cli.NewReporter(cmd.ErrOrStderr())
 	lock := flock.New(o.state + ".lock")
 	if ok, err := lock.TryLock(); err != nil {
 		return fmt.Errorf("--state: %w", err)
@@ -190,17 +191,17 @@ func graceful(ctx context.Context, grace time.Duration) (context.Context, contex
 // loop looks at both clusters until ctx ends, a link fails, or nothing is left.
 func (o *mirroring) loop(ctx context.Context) error {
 	nextLook := time.Now()
-	tick := time.NewTicker(min(saveEvery, o.poll))
+	tick := time.NewTicker(min(cli.SaveEvery, o.poll))
 	defer tick.Stop()
 	for {
 		if now := time.Now(); !now.Before(nextLook) {
 			nextLook = now.Add(o.poll)
 			if err := o.look(ctx); err != nil && ctx.Err() == nil {
-				if final := new(ended); copier.Refused(err) || errors.As(err, final) {
+				if final := new(cli.ExitError); copier.Refused(err) || errors.As(err, final) {
 					return err
 				}
 				o.caughtUp = 0
-				o.say.about("look", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
+				o.say.About("look", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
 			}
 			if o.untilCaughtUp && o.caughtUp >= drainedPolls {
 				return nil
@@ -213,7 +214,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil // Ctrl-C is the way to stop it
 		}
-		if time.Since(o.progress.savedAt) >= saveEvery {
+		if time.Since(o.progress.savedAt) >= cli.SaveEvery {
 			if err := o.save(); err != nil {
 				return err
 			}
@@ -236,7 +237,7 @@ func (o *mirroring) look(ctx context.Context) error {
 	if !slices.ContainsFunc(source.Topics, func(t edge.TopicView) bool { return o.matches(t.Topic) }) {
 		err := fmt.Errorf("the source has no topic that matches %s", strings.Join(o.patterns, " "))
 		if o.untilCaughtUp {
-			return ended{code: exitNotFound, err: err}
+			return cli.ExitError{Code: cli.ExitNotFound, Err: err}
 		}
 		failed = append(failed, err)
 	}
@@ -311,7 +312,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		o.progress.Topics[key.topic] = at
 	}
 	saved, known := at.Partitions[key.partition]
-	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, ID: targetID, Report: func(text string) { o.say.about(fmt.Sprint("target ", key), oneLine(errors.New(text))) }},
+	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, ID: targetID, Report: func(text string) { o.say.About(fmt.Sprint("target ", key), oneLine(errors.New(text))) }},
 		msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}, saved)
 	running, cancel := context.WithCancel(ctx)
 	puts, drop := context.WithCancel(o.puts)
@@ -336,7 +337,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 				}
 				return
 			}
-			o.say.about(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions go on", oneLine(err), refusedRetry))
+			o.say.About(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions go on", oneLine(err), refusedRetry))
 			if !sleep.For(running, refusedRetry) {
 				return
 			}
@@ -375,7 +376,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		if copier.Refused(err) {
 			return err
 		}
-		o.say.about(fmt.Sprint("target ", l.key), fmt.Sprintf("topic %s, partition %d: the target: %s", l.key.topic, l.key.partition, oneLine(err)))
+		o.say.About(fmt.Sprint("target ", l.key), fmt.Sprintf("topic %s, partition %d: the target: %s", l.key.topic, l.key.partition, oneLine(err)))
 		if !sleep.For(ctx, mirrorRetry) {
 			return nil
 		}
@@ -393,7 +394,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 				return fmt.Errorf("the source: %w", err)
 			}
 			if ctx.Err() == nil {
-				o.say.about(fmt.Sprint("source ", l.key), fmt.Sprintf("topic %s, partition %d: the source: %s", l.key.topic, l.key.partition, oneLine(err)))
+				o.say.About(fmt.Sprint("source ", l.key), fmt.Sprintf("topic %s, partition %d: the source: %s", l.key.topic, l.key.partition, oneLine(err)))
 			}
 			sleep.For(ctx, mirrorRetry)
 			continue
@@ -421,7 +422,7 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 	next := l.p.Next()
 	if page.Start > next && !fresh {
 		l.missed.Add(page.Start - next)
-		o.say.report(fmt.Sprintf("topic %s, partition %d: retention at the source removed %d messages before they were copied", l.key.topic, l.key.partition, page.Start-next))
+		o.say.Report(fmt.Sprintf("topic %s, partition %d: retention at the source removed %d messages before they were copied", l.key.topic, l.key.partition, page.Start-next))
 	}
 	l.end.Store(page.End)
 	l.answered.Store(time.Now().UnixNano())
@@ -561,14 +562,14 @@ func (o *mirroring) save() error {
 	return o.progress.save()
 }
 
-// show shows the progress: on a terminal at each tick, elsewhere every progressEvery.
+// Show shows the progress: on a terminal at each tick, elsewhere every progressEvery.
 func (o *mirroring) show() {
-	if !o.say.due(o.shownAt) {
+	if !o.say.Due(o.shownAt) {
 		return
 	}
 	o.shownAt = time.Now()
 	all, lag := o.counts()
-	o.say.show(fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag))
+	o.say.Show(fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag))
 }
 
 func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
@@ -584,9 +585,9 @@ func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
 func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	all, lag := o.counts()
 	caughtUp := err == nil && o.caughtUp >= drainedPolls
-	o.say.clear()
-	if o.t.output == "json" {
-		return errors.Join(err, printJSON(cmd.OutOrStdout(), map[string]any{
+	o.say.Clear()
+	if o.t.Output == "json" {
+		return errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), map[string]any{
 			"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "caught_up": caughtUp,
 		}))
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -51,5 +52,5 @@ func (s *mirrorProgress) save() error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(s.file, text)
+	return cli.ReplaceFile(s.file, text)
 }

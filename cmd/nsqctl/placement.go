@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -32,7 +33,7 @@ func waitFlag(cmd *cobra.Command) {
 }
 
 // run requests the change and waits for it.
-func (a placementChange) run(cmd *cobra.Command, t *target) error {
+func (a placementChange) run(cmd *cobra.Command, t *cli.Target) error {
 	answer := planned{Result: "started"}
 	if a.plan {
 		p, goOn, err := a.showPlan(cmd, t)
@@ -50,17 +51,17 @@ func (a placementChange) run(cmd *cobra.Command, t *target) error {
 		}
 		answer.Result = "done"
 	}
-	if a.plan && t.output == "json" {
-		return printJSON(cmd.OutOrStdout(), answer)
+	if a.plan && t.Output == "json" {
+		return cli.PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	return nil
 }
 
 // await polls until the change is done. A terminal shows the open steps in one line.
-func (a placementChange) await(cmd *cobra.Command, t *target, wait time.Duration) error {
+func (a placementChange) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) error {
 	limit, said, brokers := time.After(wait), "", slices.Clone(t.Addresses)
-	line := &statusLine{out: cmd.ErrOrStderr()}
-	defer line.clear()
+	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
+	defer line.Clear()
 	most := 0
 	for {
 		var v edge.ClusterView
@@ -82,8 +83,8 @@ func (a placementChange) await(cmd *cobra.Command, t *target, wait time.Duration
 			now = fmt.Sprintf("%d of %d to go: %s", len(left), most, left[0])
 			brokers = append(brokers[:1], t.Others(v, brokers[0])...)
 		}
-		if said = now; isTerminal(line.out) {
-			line.show(now)
+		if said = now; cli.IsTerminal(line.Out) {
+			line.Show(now)
 		}
 		select {
 		case <-time.After(placementPoll):
@@ -133,7 +134,7 @@ func lacks(t edge.TopicView, p edge.PartitionView) string {
 	}
 	switch {
 	case len(p.Target) > 0:
-		return fmt.Sprintf("moves from %s to %s", names(p.Replicas), names(p.Target))
+		return fmt.Sprintf("moves from %s to %s", cli.Names(p.Replicas), cli.Names(p.Target))
 	case len(p.Replicas) != t.ReplicationFactor:
 		return fmt.Sprintf("has %d replicas, its target is %d", len(p.Replicas), t.ReplicationFactor)
 	case p.MinInSync != t.MinInSync:

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -22,8 +23,8 @@ type planned struct {
 
 // showPlan prints the plan of a change, and asks on a terminal. goOn is false if the change is
 // not to be made.
-func (a placementChange) showPlan(cmd *cobra.Command, t *target) (p *edge.Plan, goOn bool, err error) {
-	dry, _ := cmd.Flags().GetBool("dry-run") // declared by planFlags
+func (a placementChange) showPlan(cmd *cobra.Command, t *cli.Target) (p *edge.Plan, goOn bool, err error) {
+	dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")
 	if err := t.GetAny(cmd.Context(), a.path, a.query, &p); err != nil {
 		if status := api.Status(err); dry || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
@@ -33,19 +34,19 @@ func (a placementChange) showPlan(cmd *cobra.Command, t *target) (p *edge.Plan, 
 	}
 	out := cmd.OutOrStdout()
 	switch {
-	case t.output == "json" && dry:
-		return p, false, printJSON(out, p)
-	case t.output == "json" || p == nil:
+	case t.Output == "json" && dry:
+		return p, false, cli.PrintJSON(out, p)
+	case t.Output == "json" || p == nil:
 	default:
-		if err := printPlan(out, *p, t.wide); err != nil {
+		if err := printPlan(out, *p, t.Wide); err != nil {
 			return nil, false, err
 		}
 	}
 	if dry {
 		return p, false, nil
 	}
-	if p != nil && len(p.Steps) > 0 && !yes && t.output != "json" && isTerminal(cmd.OutOrStdout()) && isTerminal(os.Stdin) {
-		if err := confirm(out, cmd.InOrStdin()); err != nil {
+	if p != nil && len(p.Steps) > 0 && !yes && t.Output != "json" && cli.IsTerminal(cmd.OutOrStdout()) && cli.IsTerminal(os.Stdin) {
+		if err := cli.Confirm(out, cmd.InOrStdin()); err != nil {
 			return nil, false, err
 		}
 	}
@@ -63,7 +64,7 @@ func printPlan(out io.Writer, p edge.Plan, wide bool) error {
 	copies, leaders := 0, 0
 	for _, s := range p.Steps {
 		for _, n := range s.ReplicasAfter {
-			if !strings.Contains(","+names(s.Replicas)+",", ","+string(n)+",") {
+			if !strings.Contains(","+cli.Names(s.Replicas)+",", ","+string(n)+",") {
 				copies++
 			}
 		}
@@ -79,11 +80,11 @@ func printPlan(out io.Writer, p edge.Plan, wide bool) error {
 	}
 	fmt.Fprintln(w, "\nTOPIC\tPARTITION\tREPLICAS\tAFTER\tLEADER\tAFTER")
 	for i, s := range p.Steps {
-		if i == stepsShown && !wide {
+		if i == cli.StepsShown && !wide {
 			fmt.Fprintf(w, "and %d more: -o wide\n", len(p.Steps)-i)
 			break
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", s.Topic, s.Partition, names(s.Replicas), names(s.ReplicasAfter), s.Leader, s.LeaderAfter)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", s.Topic, s.Partition, cli.Names(s.Replicas), cli.Names(s.ReplicasAfter), s.Leader, s.LeaderAfter)
 	}
 	fmt.Fprintln(w)
 	return w.Flush()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -27,7 +28,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		"broker drain n1":                                   "/v1/broker/drain?node=n1",
 		"broker drain n1 --replicas":                        "/v1/broker/drain?node=n1&replicas=true",
 	} {
-		address, changes := planning(t, plan, edge.ClusterView{})
+		address, changes := clitest.Planning(t, plan, edge.ClusterView{})
 		args := append(strings.Fields(line), "--nsqd-http-address", address)
 		out, err := run(t, time.Minute, append(args, "--dry-run")...)
 		require.NoError(t, err, line)
@@ -45,7 +46,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		require.Contains(t, out, `"result": "started"`)
 		require.Equal(t, []string{change}, changes(), line)
 
-		old, changes := planning(t, nil, edge.ClusterView{})
+		old, changes := clitest.Planning(t, nil, edge.ClusterView{})
 		args[len(args)-1] = old
 		_, err = run(t, time.Minute, args...)
 		require.NoError(t, err, line)
@@ -58,7 +59,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 
 // The number of partitions is checked before a broker is asked.
 func TestPartitionsTakesANumber(t *testing.T) {
-	address, changes := planning(t, nil, edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders"}}})
+	address, changes := clitest.Planning(t, nil, edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders"}}})
 	for _, n := range []string{"0", "x", "-1"} {
 		_, err := run(t, time.Minute, "topic", "partitions", "orders", n, "--nsqd-http-address", address)
 		require.Error(t, err)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
 )
 
 // TestPub publishes every non-empty line, including the last one.
 func TestPub(t *testing.T) {
-	address := tcpBroker(t)
+	address := clitest.TCPBroker(t)
 	name := filepath.Join(t.TempDir(), "lines")
 	require.NoError(t, os.WriteFile(name, []byte("one\n\ntwo\nthree"), 0o600))
 	for _, batch := range []string{"1", "2"} {
@@ -34,7 +35,7 @@ func TestPub(t *testing.T) {
 // TestNothingLeavesWithoutTLS: with --tls neither pub nor tail continues in clear text.
 func TestNothingLeavesWithoutTLS(t *testing.T) {
 	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	_, err := run(t, time.Minute, "pub", "--topic=orders", "--tls", "--auth-secret=s3cret", "--nsqd-tcp-address="+address, lineFile(t, "secret"))
+	_, err := run(t, time.Minute, "pub", "--topic=orders", "--tls", "--auth-secret=s3cret", "--nsqd-tcp-address="+address, clitest.LineFile(t, "secret"))
 	require.ErrorContains(t, err, "does not use TLS")
 	_, err = run(t, time.Minute, "tail", "--topic=orders", "--channel=ch", "--tls", "--nsqd-tcp-address="+address)
 	require.ErrorContains(t, err, "does not use TLS")

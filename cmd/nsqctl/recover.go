@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
 // partitionState is the answer of /v1/topic/recover.
@@ -37,7 +38,7 @@ type partitionState struct {
 	Refused  string `json:"refused,omitempty"`
 }
 
-func newRecover(t *target) *cobra.Command {
+func newRecover(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "continue after the loss of more disks than the cluster tolerates; loses messages",
@@ -50,7 +51,7 @@ disk may come back, wait for it.`,
 	return cmd
 }
 
-func newRecoverTopic(t *target) *cobra.Command {
+func newRecoverTopic(t *cli.Target) *cobra.Command {
 	var partition int
 	var from, discard, confirm string
 	cmd := &cobra.Command{
@@ -95,8 +96,8 @@ still accept puts, which then are lost too.`,
 			if err != nil {
 				return err
 			}
-			if err := api.Decode(body, "/v1/topic/recover", &r); err != nil || t.output == "json" {
-				return cmp.Or(err, printJSON(cmd.OutOrStdout(), r))
+			if err := api.Decode(body, "/v1/topic/recover", &r); err != nil || t.Output == "json" {
+				return cmp.Or(err, cli.PrintJSON(cmd.OutOrStdout(), r))
 			}
 			if discard != "" {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s/%d: the replica on %s is in its trash, and is copied again\n", r.Topic, r.Partition, discard)
@@ -114,9 +115,9 @@ still accept puts, which then are lost too.`,
 	return cmd
 }
 
-func printPartitionState(out io.Writer, t *target, r partitionState) error {
-	if t.output == "json" {
-		return printJSON(out, r)
+func printPartitionState(out io.Writer, t *cli.Target, r partitionState) error {
+	if t.Output == "json" {
+		return cli.PrintJSON(out, r)
 	}
 	leader := cmp.Or(r.Leader, "no broker")
 	fmt.Fprintf(out, "%s/%d, epoch %d, led by %s\n\n", r.Topic, r.Partition, r.Epoch, leader)

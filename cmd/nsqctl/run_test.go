@@ -3,16 +3,18 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
 // run runs one command line, at most for limit.
 func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
 	t.Helper()
-	return runLine(t, newRoot(), limit, args...)
+	return clitest.Run(t, newRoot(), limit, args...)
 }
 
 // begin starts one command line.
-func begin(t *testing.T, args ...string) *running {
+func begin(t *testing.T, args ...string) *clitest.Running {
 	t.Helper()
-	return beginLine(t, newRoot(), args...)
+	return clitest.Begin(t, newRoot(), args...)
 }

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
 func TestStatsOnceAndLive(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	at := "--nsqd-http-address=" + clitest.FakeBroker(t).Listener.Addr().String()
 	out, err := run(t, time.Minute, "stats", at)
 	require.NoError(t, err)
 	require.Contains(t, out, "orders (paused)")
@@ -25,7 +27,7 @@ func TestStatsOnceAndLive(t *testing.T) {
 }
 
 func TestPeekFollowsPages(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	at := "--nsqd-http-address=" + clitest.FakeBroker(t).Listener.Addr().String()
 	out, err := run(t, time.Minute, "peek", "orders", at)
 	require.NoError(t, err)
 	require.Regexp(t, `(?s)^0/0  a  .*  one\n0/1  b  .*  "\\xff"\n$`, out)

@@ -5,9 +5,11 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
-func newMove(t *target) *cobra.Command {
+func newMove(t *cli.Target) *cobra.Command {
 	var partition int
 	var from, to string
 	cmd := &cobra.Command{
@@ -32,11 +34,11 @@ continue.`,
 		_ = cmd.MarkFlagRequired(name) // the flags are declared above
 	}
 	waitFlag(cmd)
-	planFlags(cmd)
+	cli.PlanFlags(cmd)
 	return cmd
 }
 
-func newReplication(t *target) *cobra.Command {
+func newReplication(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replication TOPIC",
 		Short: "change the replication factor or the minimum of in-sync replicas of a topic",

@@ -6,12 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // TestUnknownIsUnknown: numbers that only a dead leader has are not shown as 0, and not left out.
 func TestUnknownIsUnknown(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeCluster(t, func() edge.ClusterView { return oneLess(true) })
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(true) })
 	out, err := run(t, time.Minute, "stats", at)
 	require.ErrorContains(t, err, "incomplete")
 	require.Regexp(t, `orders +unknown +unknown +n2 is dead \(partitions: 1\)`, out)
@@ -26,7 +27,7 @@ func TestUnknownIsUnknown(t *testing.T) {
 
 func TestNamesAreCompleted(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	at := "--nsqd-http-address=" + fakeCluster(t, func() edge.ClusterView { return oneLess(false) })
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(false) })
 	for want, line := range map[string][]string{
 		"orders\naudit\n":   {"topic", "describe", at, ""},
 		"of-orders\n":       {"channel", "pause", at, "orders", ""},

@@ -10,18 +10,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newUpgrade(t *target) *cobra.Command {
+func newUpgrade(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "upgrade", Short: "where an upgrade stands"}
 	cmd.AddCommand(newUpgradeStatus(t))
 	return cmd
 }
 
-func newUpgradeStatus(t *target) *cobra.Command {
+func newUpgradeStatus(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "the build and feature level of every broker, and the next step",
@@ -38,18 +39,18 @@ upgrade is under way, or a broker does not run; 3 no broker answers.`,
 			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
 			}
-			builds, err := t.builds(cmd)
+			builds, err := askBuilds(cmd, t)
 			if err != nil {
 				return err
 			}
 			u := judgeUpgrade(v, builds)
-			if t.output == "json" {
-				err = printJSON(cmd.OutOrStdout(), u)
+			if t.Output == "json" {
+				err = cli.PrintJSON(cmd.OutOrStdout(), u)
 			} else {
 				err = printUpgrade(cmd.OutOrStdout(), u)
 			}
 			if err == nil && !u.Done {
-				return endSilently(exitFailed)
+				return cli.EndSilently(cli.ExitFailed)
 			}
 			return err
 		},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -75,10 +77,10 @@ func TestUpgradeStatus(t *testing.T) {
 // TestUpgradeStatusSaysItByItsExitCode asks a broker.
 func TestUpgradeStatusSaysItByItsExitCode(t *testing.T) {
 	for levels, done := range map[[2]int]bool{{6, 6}: true, {5, 6}: false} {
-		info := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		info := clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"version":"1.3.0","lockstep_version":"0.6.0","commit":"abc","feature_level":%d}`, levels[1])
 		})
-		cluster := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		cluster := clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"feature_level":%d,"brokers":[{"name":"n1","alive":true,"feature_level":%d,"http_address":%q}]}`, levels[0], levels[1], info)
 		})
 		out, err := run(t, time.Minute, "cluster", "upgrade", "status", "--nsqd-http-address", cluster)
@@ -86,7 +88,7 @@ func TestUpgradeStatusSaysItByItsExitCode(t *testing.T) {
 		require.Regexp(t, `n1 +true +0\.6\.0 \(abc\) +6`, out)
 		require.Equal(t, done, strings.Contains(out, "next: nothing"))
 		if !done {
-			require.Equal(t, exitFailed, exitCode(t.Context(), err))
+			require.Equal(t, cli.ExitFailed, cli.ExitCode(t.Context(), err))
 		}
 		out, _ = run(t, time.Minute, "cluster", "upgrade", "status", "-o", "json", "--nsqd-http-address", cluster)
 		require.Contains(t, out, fmt.Sprintf(`"done": %t`, done))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -20,7 +21,7 @@ type build struct {
 	Error           string `json:"error,omitempty"`
 }
 
-func newVersion(t *target) *cobra.Command {
+func newVersion(t *cli.Target) *cobra.Command {
 	var brokers bool
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -36,22 +37,22 @@ running broker too: during an upgrade they differ.`,
 			b := edge.ReadBuild()
 			builds := []build{{LockstepVersion: b.Version, Commit: b.Commit, FeatureLevel: meta.Level, Version: edge.Version}}
 			if brokers {
-				theirs, err := t.builds(cmd)
+				theirs, err := askBuilds(cmd, t)
 				if err != nil {
 					return err
 				}
 				builds = append(builds, theirs...)
 			}
-			return printBuilds(cmd.OutOrStdout(), t.output, builds)
+			return printBuilds(cmd.OutOrStdout(), t.Output, builds)
 		},
 	}
 	cmd.Flags().BoolVar(&brokers, "brokers", false, "also print the build of every running broker")
 	return cmd
 }
 
-// builds queries every running broker. A broker that does not answer is listed with the
+// askBuilds queries every running broker. A broker that does not answer is listed with the
 // reason.
-func (t *target) builds(cmd *cobra.Command) (out []build, err error) {
+func askBuilds(cmd *cobra.Command, t *cli.Target) (out []build, err error) {
 	var v edge.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return nil, err
@@ -72,9 +73,9 @@ func (t *target) builds(cmd *cobra.Command) (out []build, err error) {
 
 func printBuilds(w io.Writer, output string, builds []build) error {
 	if output == "json" {
-		return printJSON(w, builds)
+		return cli.PrintJSON(w, builds)
 	}
-	if _, err := fmt.Fprintln(w, "nsqctl:", versionLine()); err != nil {
+	if _, err := fmt.Fprintln(w, "nsqctl:", cli.VersionLine()); err != nil {
 		return err
 	}
 	for _, b := range builds[1:] {

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// saveEvery is the pause between two writes of a state file.
-const saveEvery = time.Second
+// SaveEvery is the pause between two writes of a state file.
+const SaveEvery = time.Second
 
-// replaceFile replaces a file, synced: after a crash it has the old or the new content.
-func replaceFile(file string, content []byte) error {
+// ReplaceFile replaces a file, synced: after a crash it has the old or the new content.
+func ReplaceFile(file string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
 	if err != nil {
 		return fmt.Errorf("the progress cannot be saved (--state names another file): %w", err)
@@ -26,14 +26,14 @@ func replaceFile(file string, content []byte) error {
 		err = os.Rename(f.Name(), file)
 	}
 	if err == nil {
-		return syncFolder(filepath.Dir(file))
+		return SyncFolder(filepath.Dir(file))
 	}
 	_ = os.Remove(f.Name())
 	return fmt.Errorf("the progress cannot be saved: %w", err)
 }
 
-// syncFolder makes a rename durable.
-func syncFolder(dir string) error {
+// SyncFolder makes a rename durable.
+func SyncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -90,7 +90,7 @@ func defaults(cmd *cobra.Command) error {
 		if text, ok := os.LookupEnv(variable(f.Name)); ok && !f.Changed && wrong == nil {
 			given[f.Name] = true
 			if err := flags.Set(f.Name, text); err != nil {
-				wrong = ended{code: exitUsage, err: fmt.Errorf("$%s: %w", variable(f.Name), err)}
+				wrong = ExitError{Code: ExitUsage, Err: fmt.Errorf("$%s: %w", variable(f.Name), err)}
 			}
 		}
 	})
@@ -107,7 +107,7 @@ func defaults(cmd *cobra.Command) error {
 	}
 	settings, ok := p.Profiles[name]
 	if !ok {
-		return fmt.Errorf("%w; nsqctl profile list shows them", notFound("profile", name))
+		return fmt.Errorf("%w; nsqctl profile list shows them", NotFound("profile", name))
 	}
 	for _, flag := range slices.Sorted(maps.Keys(settings)) {
 		if given[flag] {
@@ -124,7 +124,8 @@ func isProfileVerb(cmd *cobra.Command) bool {
 	return cmd.HasParent() && cmd.Parent().Name() == "profile"
 }
 
-func newProfile(t *target) *cobra.Command {
+// NewProfile returns the command that keeps the profiles.
+func NewProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "keep the addresses and certificates of clusters under names",
@@ -152,7 +153,7 @@ They keep the path of a token's file, and no secrets.`,
 						return
 					}
 					if slices.Contains(notInProfiles, f.Name) {
-						refused = ended{code: exitUsage, err: fmt.Errorf("a profile does not keep --%s", f.Name)}
+						refused = ExitError{Code: ExitUsage, Err: fmt.Errorf("a profile does not keep --%s", f.Name)}
 					}
 					p.Profiles[args[0]][f.Name] = strings.Trim(f.Value.String(), "[]")
 				})
@@ -171,7 +172,7 @@ They keep the path of a token's file, and no secrets.`,
 					return nil
 				}
 				if p.Profiles[args[0]] == nil {
-					return notFound("profile", args[0])
+					return NotFound("profile", args[0])
 				}
 				p.Current = args[0]
 				return nil
@@ -187,12 +188,12 @@ They keep the path of a token's file, and no secrets.`,
 			if err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"current": p.Current, "profiles": p.Profiles})
+			if t.Output == "json" {
+				return PrintJSON(cmd.OutOrStdout(), map[string]any{"current": p.Current, "profiles": p.Profiles})
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", mark(name == p.Current, "*"), name, flagLine(p.Profiles[name]))
+				fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, flagLine(p.Profiles[name]))
 			}
 			return w.Flush()
 		},
@@ -204,7 +205,7 @@ They keep the path of a token's file, and no secrets.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return changeProfiles(func(p *profiles) error {
 				if p.Profiles[args[0]] == nil {
-					return notFound("profile", args[0])
+					return NotFound("profile", args[0])
 				}
 				delete(p.Profiles, args[0])
 				if p.Current == args[0] {

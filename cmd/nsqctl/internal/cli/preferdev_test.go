@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -16,8 +16,8 @@ func TestAnotherFileIsNoDevCluster(t *testing.T) {
 	require.NoError(t, os.Mkdir("data", 0o755))
 	for _, other := range []string{"", "{}", "no cluster of ours"} {
 		require.NoError(t, os.WriteFile("data/cluster.json", []byte(other), 0o600))
-		tg := &target{tcp: []string{tcpAddress}, Client: api.Client{Addresses: []string{httpAddress}}}
+		tg := &Target{TCP: []string{tcpAddress}, Client: api.Client{Addresses: []string{HTTPAddress}}}
 		tg.preferDev(&cobra.Command{})
-		require.Equal(t, &target{tcp: []string{tcpAddress}, Client: api.Client{Addresses: []string{httpAddress}}}, tg, "%q", other)
+		require.Equal(t, &Target{TCP: []string{tcpAddress}, Client: api.Client{Addresses: []string{HTTPAddress}}}, tg, "%q", other)
 	}
 }

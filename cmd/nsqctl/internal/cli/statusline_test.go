@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -10,10 +10,10 @@ import (
 // TestStatusLineElsewhere: on an output that is no terminal each change is a line.
 func TestStatusLineElsewhere(t *testing.T) {
 	var out strings.Builder
-	line := statusLine{out: &out}
+	line := StatusLine{Out: &out}
 	for _, text := range []string{"a", "a", "b", "b", "a"} {
-		line.show(text)
+		line.Show(text)
 	}
-	line.clear()
+	line.Clear()
 	require.Equal(t, "a\nb\na\n", out.String())
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
 // TestProfiles: a profile's flags are used, the environment is stronger, a flag is the strongest.
 func TestProfiles(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	at := fakeBroker(t).Listener.Addr().String()
+	at := clitest.FakeBroker(t).Listener.Addr().String()
 	nsqctl := func(args ...string) (string, error) { return run(t, time.Minute, args...) }
 	_, err := nsqctl("profile", "set", "staging", "--nsqd-http-address", at)
 	require.NoError(t, err)
@@ -59,5 +61,5 @@ func TestVariables(t *testing.T) {
 	t.Setenv("LOCKSTEP_TLS", "maybe")
 	_, err := run(t, time.Minute, "stats")
 	require.ErrorContains(t, err, "$LOCKSTEP_TLS")
-	require.Equal(t, exitUsage, exitCode(t.Context(), err))
+	require.Equal(t, ExitUsage, ExitCode(t.Context(), err))
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -8,35 +8,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a
+// StatusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a
 // line for each change.
-type statusLine struct {
-	out  io.Writer
+type StatusLine struct {
+	Out  io.Writer
 	last string
 }
 
-// show replaces the line.
-func (s *statusLine) show(text string) {
+// Show replaces the line.
+func (s *StatusLine) Show(text string) {
 	if text == s.last {
 		return
 	}
 	s.last = text
-	if !isTerminal(s.out) {
-		fmt.Fprintln(s.out, text)
+	if !IsTerminal(s.Out) {
+		fmt.Fprintln(s.Out, text)
 		return
 	}
-	if columns := terminalColumns(s.out); columns > 1 {
+	if columns := terminalColumns(s.Out); columns > 1 {
 		if line := []rune(text); len(line) >= columns { // a wrapped line cannot be erased
 			text = string(line[:columns-2]) + "…"
 		}
 	}
-	fmt.Fprint(s.out, eraseLine, text)
+	fmt.Fprint(s.Out, eraseLine, text)
 }
 
-// clear erases the line.
-func (s *statusLine) clear() {
-	if s.last != "" && isTerminal(s.out) {
-		fmt.Fprint(s.out, eraseLine)
+// Clear erases the line.
+func (s *StatusLine) Clear() {
+	if s.last != "" && IsTerminal(s.Out) {
+		fmt.Fprint(s.Out, eraseLine)
 	}
 	s.last = ""
 }
@@ -57,7 +57,8 @@ func terminalColumns(w io.Writer) int {
 	return int(size.Col)
 }
 
-func isTerminal(w io.Writer) bool {
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -15,17 +15,17 @@ func TestASecretInTheArgumentsWarns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(file, []byte("hunter2\n"), 0o600))
 	var out bytes.Buffer
-	for _, s := range []security{{tokenFile: file, warnings: &out}, {secretFile: file, warnings: &out}} {
+	for _, s := range []Security{{TokenFile: file, warnings: &out}, {SecretFile: file, warnings: &out}} {
 		require.NoError(t, s.load())
-		require.Equal(t, "hunter2", s.authSecret())
+		require.Equal(t, "hunter2", s.AuthSecret())
 		require.Empty(t, out.String())
 	}
-	for _, s := range []security{{secretFile: os.DevNull}, {secretFile: "/nowhere"}, {secretFile: file, secret: "x", warnings: &bytes.Buffer{}}} {
+	for _, s := range []Security{{SecretFile: os.DevNull}, {SecretFile: "/nowhere"}, {SecretFile: file, Secret: "x", warnings: &bytes.Buffer{}}} {
 		require.ErrorContains(t, s.load(), "--auth-secret-file")
 	}
-	s := security{secret: "hunter2", warnings: &out}
+	s := Security{Secret: "hunter2", warnings: &out}
 	require.NoError(t, s.load())
-	require.Equal(t, "hunter2", s.authSecret())
+	require.Equal(t, "hunter2", s.AuthSecret())
 	require.Contains(t, out.String(), "--auth-secret-file")
 	require.NotContains(t, out.String(), "hunter2")
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -10,10 +10,10 @@ import (
 // TestReporterIsNotNoisy: sixty bridges that lose the same broker make one line.
 func TestReporterIsNotNoisy(t *testing.T) {
 	var out strings.Builder
-	r := newReporter(&out)
+	r := NewReporter(&out)
 	for range 60 {
-		r.report("n1 is gone")
+		r.Report("n1 is gone")
 	}
-	r.report("n2 is gone")
+	r.Report("n2 is gone")
 	require.Equal(t, "n1 is gone\nn2 is gone\n", out.String())
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const completionTimeout = 2 * time.Second
 
 // completeNames gives every command the completion of its arguments by the words of its usage:
 // TOPIC, CHANNEL and BROKER. Other arguments are completed as files.
-func (t *target) completeNames(cmd *cobra.Command) {
+func (t *Target) completeNames(cmd *cobra.Command) {
 	if words := strings.Fields(cmd.Use)[1:]; cmd.Runnable() && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) >= len(words) {
@@ -35,7 +35,7 @@ func (t *target) completeNames(cmd *cobra.Command) {
 }
 
 // namesOf returns the names that an argument may have. Without an answer in time there are none.
-func (t *target) namesOf(cmd *cobra.Command, word string, args []string) (names []string, known bool) {
+func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names []string, known bool) {
 	if word != "TOPIC" && word != "CHANNEL" && word != "BROKER" {
 		return nil, false
 	}

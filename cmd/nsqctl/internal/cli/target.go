@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"slices"
@@ -10,41 +10,41 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// target holds the addresses of the brokers; any broker of the cluster can answer.
-type target struct {
+// Target holds the addresses of the brokers; any broker of the cluster can answer.
+type Target struct {
 	api.Client // valid while a command runs
-	tcp        []string
-	output     string // text or json; valid while a command runs
-	wide, yaml bool   // more columns; JSON is printed as YAML
-	security   security
-	// addressFlag: the command line itself has --nsqd-http-address, not only the environment
+	TCP        []string
+	Output     string // text or json; valid while a command runs
+	Wide, yaml bool   // more columns; JSON is printed as YAML
+	Security   Security
+	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment
 	// or a profile.
-	addressFlag bool
+	AddressFlag bool
 }
 
 // The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl
 // dev`.
 const (
 	tcpAddress   = "127.0.0.1:4150"
-	httpAddress  = "127.0.0.1:4151"
+	HTTPAddress  = "127.0.0.1:4151"
 	httpsAddress = "127.0.0.1:4152"
-	devDirectory = "./data"
+	DevDirectory = "./data"
 )
 
 // prepare combines the flags.
-func (t *target) prepare(cmd *cobra.Command) error {
-	t.addressFlag = cmd.Flags().Changed("nsqd-http-address")
+func (t *Target) prepare(cmd *cobra.Command) error {
+	t.AddressFlag = cmd.Flags().Changed("nsqd-http-address")
 	if err := defaults(cmd); err != nil {
 		return err
 	}
 	if err := t.chooseOutput(); err != nil {
 		return err
 	}
-	if err := t.security.load(); err != nil {
+	if err := t.Security.load(); err != nil {
 		return err
 	}
-	t.HTTP, t.TLS = t.security.client(), t.security.config != nil
-	if !cmd.Flags().Changed("nsqd-http-address") && t.security.config != nil {
+	t.HTTP, t.TLS = t.Security.HTTPClient(), t.Security.TLSConfig != nil
+	if !cmd.Flags().Changed("nsqd-http-address") && t.Security.TLSConfig != nil {
 		t.Addresses = []string{httpsAddress}
 	}
 	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
@@ -56,8 +56,8 @@ func (t *target) prepare(cmd *cobra.Command) error {
 // preferDev puts the brokers of a cluster on this machine before the default addresses, so
 // that any running one of them is found. The default addresses are tried last, because the
 // cluster may be stopped.
-func (t *target) preferDev(cmd *cobra.Command) {
-	c, err := devcluster.Load(devDirectory)
+func (t *Target) preferDev(cmd *cobra.Command) {
+	c, err := devcluster.Load(DevDirectory)
 	if err != nil {
 		return // there is no file, or it is no cluster's
 	}
@@ -77,6 +77,6 @@ func (t *target) preferDev(cmd *cobra.Command) {
 		}
 		*addresses = found
 	}
-	prefer("nsqd-tcp-address", &t.tcp, tcp)
+	prefer("nsqd-tcp-address", &t.TCP, tcp)
 	prefer("nsqd-http-address", &t.Addresses, web)
 }

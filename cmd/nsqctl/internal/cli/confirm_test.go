@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 // Only y and yes go on.
 func TestAPlanIsConfirmed(t *testing.T) {
 	for answer, ok := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "": false} {
-		err := confirm(new(strings.Builder), strings.NewReader(answer))
+		err := Confirm(new(strings.Builder), strings.NewReader(answer))
 		require.Equal(t, ok, err == nil, "%q", answer)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// look gets an answer of the console. done: it is printed already, as JSON. Otherwise silent, the part
+// Look gets an answer of the console. done: it is printed already, as JSON. Otherwise silent, the part
 // of the answer with the brokers that gave none, has been named on standard error.
-func look(cmd *cobra.Command, t *target, path string, q url.Values, answer any, silent *[]console.Unreachable) (done bool, err error) {
+func Look(cmd *cobra.Command, t *Target, path string, q url.Values, answer any, silent *[]console.Unreachable) (done bool, err error) {
 	if err := t.GetAny(cmd.Context(), path, q, answer); err != nil {
 		return false, err
 	}
-	if t.output == "json" {
-		return true, printJSON(cmd.OutOrStdout(), answer)
+	if t.Output == "json" {
+		return true, PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	warnSilent(cmd, *silent)
 	return false, nil
@@ -30,16 +30,16 @@ func warnSilent(cmd *cobra.Command, list []console.Unreachable) {
 	}
 }
 
-// known writes a number that may be unknown.
-func known(v *float64, format string) string {
+// Known writes a number that may be unknown.
+func Known(v *float64, format string) string {
 	if v == nil {
 		return "unknown"
 	}
 	return fmt.Sprintf(format, *v)
 }
 
-// size writes bytes.
-func size(n float64) string {
+// Size writes bytes.
+func Size(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
 	for n >= 1024 && i < len(units)-1 {

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -14,27 +14,27 @@ import (
 
 // chooseOutput turns the value of --output into text or json, and the rest into flags: commands
 // print text or JSON, and YAML is made of the JSON.
-func (t *target) chooseOutput() error {
-	switch t.output {
+func (t *Target) chooseOutput() error {
+	switch t.Output {
 	case "text", "json":
 	case "table":
-		t.output = "text"
+		t.Output = "text"
 	case "wide":
-		t.output, t.wide = "text", true
+		t.Output, t.Wide = "text", true
 	case "yaml":
-		t.output, t.yaml = "json", true
+		t.Output, t.yaml = "json", true
 	default:
-		return ended{code: exitUsage, err: fmt.Errorf("--output is text, table, wide, json or yaml, not %q", t.output)}
+		return ExitError{Code: ExitUsage, Err: fmt.Errorf("--output is text, table, wide, json or yaml, not %q", t.Output)}
 	}
 	return nil
 }
 
 // formatOutput makes --output valid for every command below cmd: a command that prints nothing
 // answers {"result": "done"}, and YAML is made of what it prints as JSON.
-func (t *target) formatOutput(cmd *cobra.Command) {
+func (t *Target) formatOutput(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if t.output != "json" || cmd.Context() == nil {
+			if t.Output != "json" || cmd.Context() == nil {
 				return run(cmd, args)
 			}
 			to := cmd.OutOrStdout()
@@ -43,7 +43,7 @@ func (t *target) formatOutput(cmd *cobra.Command) {
 			defer cmd.SetOut(to)
 			err := run(cmd, args)
 			if err == nil && !out.printed {
-				err = printJSON(out, map[string]string{"result": "done"})
+				err = PrintJSON(out, map[string]string{"result": "done"})
 			}
 			return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
 		}
@@ -128,8 +128,8 @@ func plain(v any) any {
 	return v
 }
 
-// printJSON writes v indented.
-func printJSON(w io.Writer, v any) error {
+// PrintJSON writes v indented.
+func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)

@@ -1,4 +1,4 @@
-package main
+package clitest
 
 import (
 	"bytes"
@@ -24,8 +24,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
 )
 
-// fakeBroker answers the requests of the commands; each /stats counts 50 messages more.
-func fakeBroker(t *testing.T) *httptest.Server {
+// FakeBroker answers the requests of the commands; each /stats counts 50 messages more.
+func FakeBroker(t *testing.T) *httptest.Server {
 	t.Helper()
 	count := 0
 	mux := http.NewServeMux()
@@ -48,65 +48,68 @@ func fakeBroker(t *testing.T) *httptest.Server {
 	return s
 }
 
-// tcpBroker is a fake broker for the duration of the test.
-func tcpBroker(t *testing.T) string {
+// TCPBroker is a fake broker for the duration of the test.
+func TCPBroker(t *testing.T) string {
 	t.Helper()
 	address, _ := brokertest.Start(t, protocol.DefaultOptions())
 	return address
 }
 
-// running is a running command whose input is not at its end.
-type running struct {
+// Running is a running command whose input is not at its end.
+type Running struct {
 	t      *testing.T
 	in     *io.PipeWriter
-	cancel context.CancelFunc // Ctrl-C
+	Cancel context.CancelFunc // Ctrl-C
 	done   chan struct{}
 	mu     sync.Mutex
 	out    bytes.Buffer
 	err    error // after done
 }
 
-func (r *running) Write(b []byte) (int, error) {
+// Write implements io.Writer for the output of the command.
+func (r *Running) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.Write(b)
 }
 
-func (r *running) said() string {
+// Said returns the output so far.
+func (r *Running) Said() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.String()
 }
 
-// ends waits for the end of the command.
-func (r *running) ends() error {
+// Ends waits for the end of the command.
+func (r *Running) Ends() error {
 	r.t.Helper()
 	select {
 	case <-r.done:
 	case <-time.After(10 * time.Second):
-		require.FailNow(r.t, "it goes on", r.said())
+		require.FailNow(r.t, "it goes on", r.Said())
 	}
 	return r.err
 }
 
-func lineFile(t *testing.T, lines ...string) string {
+// LineFile returns the name of a new file with these lines.
+func LineFile(t *testing.T, lines ...string) string {
 	name := filepath.Join(t.TempDir(), "lines")
 	require.NoError(t, os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	return name
 }
 
-// deadAddress is an address without a listener.
-const deadAddress = "127.0.0.1:1"
+// DeadAddress is an address without a listener.
+const DeadAddress = "127.0.0.1:1"
 
-// answering is a broker that answers with h.
-func answering(t *testing.T, h http.HandlerFunc) (address string) {
+// Answering is a broker that answers with h.
+func Answering(t *testing.T, h http.HandlerFunc) (address string) {
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
 
-// fakeCluster serves a view of three brokers whose live ones have its address.
-func fakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
+// FakeCluster serves a view of three brokers whose live ones have its address.
+func FakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
 	mux := http.NewServeMux()
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
@@ -127,8 +130,8 @@ func fakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
 	return address
 }
 
-// oneLess is a cluster whose broker n2 is dead; it led a partition if leads.
-func oneLess(leads bool) edge.ClusterView {
+// OneLess is a cluster whose broker n2 is dead; it led a partition if leads.
+func OneLess(leads bool) edge.ClusterView {
 	p := edge.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n3"}, MinInSync: 2, CommittedSequence: 4711}
 	if leads {
 		p.Leader = "n2"
@@ -138,10 +141,10 @@ func oneLess(leads bool) edge.ClusterView {
 		Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []edge.PartitionView{p}}}}
 }
 
-// planning is a broker that shows a plan, and notes the requests that change something.
-func planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
+// Planning is a broker that shows a plan, and notes the requests that change something.
+func Planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
 	var posted []string
-	address = answering(t, func(w http.ResponseWriter, r *http.Request) {
+	address = Answering(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
 			posted = append(posted, r.URL.Path+"?"+r.URL.RawQuery)
@@ -156,8 +159,8 @@ func planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string
 	return address, func() []string { return posted }
 }
 
-// runLine runs one command line, at most for limit.
-func runLine(t *testing.T, root *cobra.Command, limit time.Duration, args ...string) (out string, err error) {
+// Run runs one command line, at most for limit.
+func Run(t *testing.T, root *cobra.Command, limit time.Duration, args ...string) (out string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -169,17 +172,17 @@ func runLine(t *testing.T, root *cobra.Command, limit time.Duration, args ...str
 	return b.String(), err
 }
 
-// beginLine starts one command line.
-func beginLine(t *testing.T, root *cobra.Command, args ...string) *running {
+// Begin starts one command line.
+func Begin(t *testing.T, root *cobra.Command, args ...string) *Running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
-	r := &running{t: t, in: out, cancel: cancel, done: make(chan struct{})}
+	r := &Running{t: t, in: out, Cancel: cancel, done: make(chan struct{})}
 	root.SetOut(r)
 	root.SetErr(r)
 	root.SetIn(in)
 	root.SetArgs(args)
-	go func() { // ends with the command
+	go func() { // Ends with the command
 		defer close(r.done)
 		r.err = root.ExecuteContext(ctx)
 	}()

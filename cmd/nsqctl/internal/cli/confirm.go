@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bufio"
@@ -10,17 +10,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// stepsShown bounds the partitions of a plan that the text lists; "wide" and JSON have all.
-const stepsShown = 20
+// StepsShown bounds the partitions of a plan that the text lists; "wide" and JSON have all.
+const StepsShown = 20
 
-// planFlags adds --dry-run and --yes to a command.
-func planFlags(cmd *cobra.Command) {
+// PlanFlags adds --dry-run and --yes to a command.
+func PlanFlags(cmd *cobra.Command) {
 	cmd.Flags().Bool("dry-run", false, "print the plan, and change nothing")
 	cmd.Flags().BoolP("yes", "y", false, "do not ask on a terminal")
 }
 
-// confirm asks a question that y or yes answers.
-func confirm(out io.Writer, in io.Reader) error {
+// Confirm asks a question that y or yes answers.
+func Confirm(out io.Writer, in io.Reader) error {
 	fmt.Fprint(out, "go on? [y/N] ")
 	line, _ := bufio.NewReader(in).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(line)) {
