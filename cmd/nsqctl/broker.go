@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -42,14 +43,14 @@ A new topic has a replica on it only if too few other brokers run.`,
 			if replicas {
 				q.Set("replicas", "true")
 			}
-			a := placementChange{path: "/v1/broker/drain", query: q, plan: true, left: undrained(args[0], replicas)}
-			return a.run(cmd, t)
+			a := placement.Change{Path: "/v1/broker/drain", Query: q, Plan: true, Left: undrained(args[0], replicas)}
+			return a.Run(cmd, t)
 		},
 	}
 	cmd.Flags().BoolVar(&leaders, "leaders", false, "leaderships only, which is the default")
 	cmd.Flags().BoolVar(&replicas, "replicas", false, "replicas too")
 	cmd.MarkFlagsMutuallyExclusive("leaders", "replicas")
-	waitFlag(cmd)
+	placement.WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }
@@ -65,7 +66,7 @@ spreads them again.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"node": args, "cancel": {"true"}}
-			return placementChange{path: "/v1/broker/drain", query: q}.run(cmd, t)
+			return placement.Change{Path: "/v1/broker/drain", Query: q}.Run(cmd, t)
 		},
 	}
 }
@@ -80,7 +81,7 @@ func undrained(broker string, replicas bool) func(edge.ClusterView) []string {
 				case p.Leader == n:
 					out = append(out, fmt.Sprintf("%s/%d is led by %s", x.Topic, p.Partition, n))
 				case replicas && slices.Contains(p.Replicas, n):
-					lack := lacks(x, p)
+					lack := placement.Lacks(x, p)
 					if lack == "" {
 						lack = "has a replica on " + broker
 					}

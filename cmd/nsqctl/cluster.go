@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -50,10 +51,10 @@ preferred replica, the first in the list, is in sync again.`,
   nsqctl cluster balance --wait 10m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return placementChange{path: "/v1/cluster/balance", plan: true, left: unsettled("")}.run(cmd, t)
+			return placement.Change{Path: "/v1/cluster/balance", Plan: true, Left: placement.Unsettled("")}.Run(cmd, t)
 		},
 	}
-	waitFlag(cmd)
+	placement.WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }
@@ -73,13 +74,13 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
   nsqctl broker decommission n3 --wait 1h          # the same`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a := placementChange{path: "/v1/broker/decommission", query: url.Values{"node": args}, plan: !cancel, left: replicasOn(args[0])}
+			a := placement.Change{Path: "/v1/broker/decommission", Query: url.Values{"node": args}, Plan: !cancel, Left: placement.ReplicasOn(args[0])}
 			if cancel {
-				a.query.Set("cancel", "true")
-				a.left = func(edge.ClusterView) []string { return nil }
+				a.Query.Set("cancel", "true")
+				a.Left = func(edge.ClusterView) []string { return nil }
 			}
 			dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
-			if err := a.run(cmd, t); err != nil || cancel || dry || t.Output == "json" || !cmd.Flags().Changed("wait") {
+			if err := a.Run(cmd, t); err != nil || cancel || dry || t.Output == "json" || !cmd.Flags().Changed("wait") {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas left: stop it, and the cluster removes it\n", args[0])
@@ -87,7 +88,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 		},
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the decommission of the broker")
-	waitFlag(cmd)
+	placement.WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }

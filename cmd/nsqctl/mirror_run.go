@@ -36,6 +36,8 @@ const (
 	refusedRetry = 10 * time.Second
 	// mirrorGrace is how long a stop waits for the puts in flight.
 	mirrorGrace = 5 * time.Second
+	// caughtUpPolls is how often in a row a mirror without anything left is seen before --until-caught-up ends.
+	caughtUpPolls = 3
 )
 
 // mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
@@ -203,7 +205,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 				o.caughtUp = 0
 				o.say.About("look", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
 			}
-			if o.untilCaughtUp && o.caughtUp >= drainedPolls {
+			if o.untilCaughtUp && o.caughtUp >= caughtUpPolls {
 				return nil
 			}
 		}
@@ -584,7 +586,7 @@ func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
 // finish prints the counts.
 func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	all, lag := o.counts()
-	caughtUp := err == nil && o.caughtUp >= drainedPolls
+	caughtUp := err == nil && o.caughtUp >= caughtUpPolls
 	o.say.Clear()
 	if o.t.Output == "json" {
 		return errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), map[string]any{

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 )
 
 func newMove(t *cli.Target) *cobra.Command {
@@ -23,7 +24,7 @@ continue.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return placementChange{path: "/v1/topic/move", query: q, plan: true, left: unsettled(args[0]), never: notLeaving(to)}.run(cmd, t)
+			return placement.Change{Path: "/v1/topic/move", Query: q, Plan: true, Left: placement.Unsettled(args[0]), Never: placement.NotLeaving(to)}.Run(cmd, t)
 		},
 	}
 	f := cmd.Flags()
@@ -33,7 +34,7 @@ continue.`,
 	for _, name := range []string{"from", "to"} {
 		_ = cmd.MarkFlagRequired(name) // the flags are declared above
 	}
-	waitFlag(cmd)
+	placement.WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }
@@ -53,7 +54,7 @@ replicas are in sync.`,
 	for _, s := range settings {
 		cmd.Flags().Int(s, 0, "0 = unchanged")
 	}
-	waitFlag(cmd)
+	placement.WaitFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"topic": args}
 		for _, s := range settings {
@@ -61,7 +62,7 @@ replicas are in sync.`,
 				q.Set(underscored(s), fmt.Sprint(n))
 			}
 		}
-		return placementChange{path: "/v1/topic/replication", query: q, left: unsettled(args[0])}.run(cmd, t)
+		return placement.Change{Path: "/v1/topic/replication", Query: q, Left: placement.Unsettled(args[0])}.Run(cmd, t)
 	}
 	return cmd
 }

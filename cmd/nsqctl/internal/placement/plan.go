@@ -1,4 +1,4 @@
-package main
+package placement
 
 import (
 	"fmt"
@@ -23,10 +23,10 @@ type planned struct {
 
 // showPlan prints the plan of a change, and asks on a terminal. goOn is false if the change is
 // not to be made.
-func (a placementChange) showPlan(cmd *cobra.Command, t *cli.Target) (p *edge.Plan, goOn bool, err error) {
+func (a Change) showPlan(cmd *cobra.Command, t *cli.Target) (p *edge.Plan, goOn bool, err error) {
 	dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")
-	if err := t.GetAny(cmd.Context(), a.path, a.query, &p); err != nil {
+	if err := t.GetAny(cmd.Context(), a.Path, a.Query, &p); err != nil {
 		if status := api.Status(err); dry || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 			return nil, false, err
 		}

@@ -1,4 +1,4 @@
-package main
+package placement
 
 import (
 	"fmt"
@@ -14,51 +14,51 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// placementPoll is how often the cluster is polled while replicas move.
-const placementPoll = 200 * time.Millisecond
+// pollEvery is how often the cluster is polled while replicas move.
+const pollEvery = 200 * time.Millisecond
 
-// placementChange is a change of the replicas' placement. The request starts it, the cluster
+// Change is a change of the replicas' placement. The request starts it, the cluster
 // carries it out in the background, and --wait polls until it is done.
-type placementChange struct {
-	path  string
-	query url.Values
-	plan  bool                            // GET at the path shows the plan first
-	left  func(edge.ClusterView) []string // the open steps
-	never func(edge.ClusterView) error    // error if the change can never be done; nil: no such error
+type Change struct {
+	Path  string
+	Query url.Values
+	Plan  bool                            // GET at the path shows the plan first
+	Left  func(edge.ClusterView) []string // the open steps
+	Never func(edge.ClusterView) error    // error if the change can never be done; nil: no such error
 }
 
-// waitFlag adds --wait to a command.
-func waitFlag(cmd *cobra.Command) {
+// WaitFlag adds --wait to a command.
+func WaitFlag(cmd *cobra.Command) {
 	cmd.Flags().Duration("wait", 0, "wait up to this time until the change is done, and print the open steps")
 }
 
-// run requests the change and waits for it.
-func (a placementChange) run(cmd *cobra.Command, t *cli.Target) error {
+// Run requests the change and waits for it.
+func (a Change) Run(cmd *cobra.Command, t *cli.Target) error {
 	answer := planned{Result: "started"}
-	if a.plan {
+	if a.Plan {
 		p, goOn, err := a.showPlan(cmd, t)
 		if err != nil || !goOn {
 			return err
 		}
 		answer.Plan = p
 	}
-	if _, err := t.CallAny(cmd.Context(), http.MethodPost, a.path, a.query); err != nil {
+	if _, err := t.CallAny(cmd.Context(), http.MethodPost, a.Path, a.Query); err != nil {
 		return err
 	}
-	if wait, _ := cmd.Flags().GetDuration("wait"); wait > 0 { // declared by waitFlag, if the command has it
+	if wait, _ := cmd.Flags().GetDuration("wait"); wait > 0 { // declared by WaitFlag, if the command has it
 		if err := a.await(cmd, t, wait); err != nil {
 			return err
 		}
 		answer.Result = "done"
 	}
-	if a.plan && t.Output == "json" {
+	if a.Plan && t.Output == "json" {
 		return cli.PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	return nil
 }
 
 // await polls until the change is done. A terminal shows the open steps in one line.
-func (a placementChange) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) error {
+func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) error {
 	limit, said, brokers := time.After(wait), "", slices.Clone(t.Addresses)
 	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
 	defer line.Clear()
@@ -70,12 +70,12 @@ func (a placementChange) await(cmd *cobra.Command, t *cli.Target, wait time.Dura
 			now = err.Error()
 			brokers = append(brokers[1:], brokers[0]) // the first broker may be restarting
 		} else {
-			if a.never != nil {
-				if err := a.never(v); err != nil {
+			if a.Never != nil {
+				if err := a.Never(v); err != nil {
 					return err
 				}
 			}
-			left := a.left(v)
+			left := a.Left(v)
 			if len(left) == 0 {
 				return nil
 			}
@@ -87,7 +87,7 @@ func (a placementChange) await(cmd *cobra.Command, t *cli.Target, wait time.Dura
 			line.Show(now)
 		}
 		select {
-		case <-time.After(placementPoll):
+		case <-time.After(pollEvery):
 		case <-limit:
 			return fmt.Errorf("not done within %s: %s; the change goes on in the background", wait, said)
 		case <-cmd.Context().Done():
@@ -96,8 +96,8 @@ func (a placementChange) await(cmd *cobra.Command, t *cli.Target, wait time.Dura
 	}
 }
 
-// notLeaving returns an error if a broker is being decommissioned: no replica moves to it.
-func notLeaving(broker string) func(edge.ClusterView) error {
+// NotLeaving returns an error if a broker is being decommissioned: no replica moves to it.
+func NotLeaving(broker string) func(edge.ClusterView) error {
 	return func(v edge.ClusterView) error {
 		for _, b := range v.Brokers {
 			if b.Leaving && string(b.Name) == broker {
@@ -108,16 +108,16 @@ func notLeaving(broker string) func(edge.ClusterView) error {
 	}
 }
 
-// unsettled lists the differences between the partitions and their targets; topic "" means all
+// Unsettled lists the differences between the partitions and their targets; topic "" means all
 // topics.
-func unsettled(topic string) func(edge.ClusterView) []string {
+func Unsettled(topic string) func(edge.ClusterView) []string {
 	return func(v edge.ClusterView) (out []string) {
 		for _, t := range v.Topics {
 			if topic != "" && t.Topic != topic {
 				continue
 			}
 			for _, p := range t.Partitions {
-				if lack := lacks(t, p); lack != "" {
+				if lack := Lacks(t, p); lack != "" {
 					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
 				}
 			}
@@ -126,7 +126,8 @@ func unsettled(topic string) func(edge.ClusterView) []string {
 	}
 }
 
-func lacks(t edge.TopicView, p edge.PartitionView) string {
+// Lacks returns the difference between a partition and its target; "" means none.
+func Lacks(t edge.TopicView, p edge.PartitionView) string {
 	for _, n := range p.Replicas {
 		if !slices.Contains(p.ISR, n) {
 			return fmt.Sprintf("waits for %s to be in sync", n)
@@ -143,13 +144,13 @@ func lacks(t edge.TopicView, p edge.PartitionView) string {
 	return ""
 }
 
-// replicasOn lists the partitions with a replica on a broker.
-func replicasOn(broker string) func(edge.ClusterView) []string {
+// ReplicasOn lists the partitions with a replica on a broker.
+func ReplicasOn(broker string) func(edge.ClusterView) []string {
 	n := ident.Node(broker)
 	return func(v edge.ClusterView) (out []string) {
 		for _, t := range v.Topics {
 			for _, p := range t.Partitions {
-				switch lack := lacks(t, p); {
+				switch lack := Lacks(t, p); {
 				case !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n):
 				case t.ReplicationFactor > staying(v):
 					out = append(out, fmt.Sprintf("%s/%d cannot be moved to another broker: its replication factor is %d and %d brokers stay; "+
