@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/migration"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/transfer"
 )
 
 func main() {
@@ -30,7 +32,7 @@ func main() {
 
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	root := cli.NewRoot(t, newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newDump(t), newCheck(t), newRecover(t), newBench(t), newMigrate(t), newImportNSQD(t), newExport(t), newImport(t), newMirror(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), cli.NewProfile(t), newMan())
+	root := cli.NewRoot(t, newDev(), newEtcd(), newPub(t), newTail(t), newCluster(t), newBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newDump(t), newCheck(t), newRecover(t), newBench(t), migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t), newVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), cli.NewProfile(t), newMan())
 	root.Short = "publish, consume, inspect and administer a Lockstep cluster"
 	root.Long = `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the

@@ -1,4 +1,4 @@
-package main
+package transfer
 
 import (
 	"bufio"
@@ -26,7 +26,8 @@ import (
 // exportPage is the number of messages that one request asks for.
 const exportPage = 1000
 
-func newExport(t *cli.Target) *cobra.Command {
+// NewExport returns the command that writes a topic as a stream.
+func NewExport(t *cli.Target) *cobra.Command {
 	o := exporting{t: t}
 	cmd := &cobra.Command{
 		Use:   "export TOPIC",

@@ -1,4 +1,4 @@
-package main
+package migration
 
 import (
 	"context"
@@ -27,7 +27,8 @@ const (
 	growthWait = 15 * time.Second
 )
 
-func newImportNSQD(t *cli.Target) *cobra.Command {
+// NewImportNSQD returns the command that imports the data path of a stopped nsqd.
+func NewImportNSQD(t *cli.Target) *cobra.Command {
 	var o importing
 	cmd := &cobra.Command{
 		Use:   "import-nsqd DATA_PATH",

@@ -1,4 +1,4 @@
-package main
+package transfer
 
 import (
 	"context"
@@ -20,7 +20,8 @@ import (
 // mirrorState is the default name of the state file.
 const mirrorState = "lockstep-mirror.json"
 
-func newMirror(t *cli.Target) *cobra.Command {
+// NewMirror returns the command that mirrors topics of another cluster.
+func NewMirror(t *cli.Target) *cobra.Command {
 	m := &mirrorCommand{t: t}
 	cmd := &cobra.Command{
 		Use:   "mirror",

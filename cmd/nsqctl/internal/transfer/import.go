@@ -1,4 +1,4 @@
-package main
+package transfer
 
 import (
 	"bufio"
@@ -19,7 +19,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
-func newImport(t *cli.Target) *cobra.Command {
+// NewImport returns the command that publishes such a stream.
+func NewImport(t *cli.Target) *cobra.Command {
 	o := streaming{t: t}
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",

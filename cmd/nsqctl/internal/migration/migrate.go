@@ -1,4 +1,4 @@
-package main
+package migration
 
 import (
 	"cmp"
@@ -23,7 +23,8 @@ import (
 // unreadChannel is the channel on the stock side for topics without a channel of their own.
 const unreadChannel = "lockstep-migrate"
 
-func newMigrate(t *cli.Target) *cobra.Command {
+// NewMigrate returns the command that moves a running stock cluster.
+func NewMigrate(t *cli.Target) *cobra.Command {
 	source := &stockSide{}
 	cmd := &cobra.Command{
 		Use:   "migrate",
