@@ -12,9 +12,3 @@ func run(t *testing.T, limit time.Duration, args ...string) (out string, err err
 	t.Helper()
 	return clitest.Run(t, newRoot(), limit, args...)
 }
-
-// begin starts one command line.
-func begin(t *testing.T, args ...string) *clitest.Running {
-	t.Helper()
-	return clitest.Begin(t, newRoot(), args...)
-}

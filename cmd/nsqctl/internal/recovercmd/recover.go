@@ -1,4 +1,4 @@
-package main
+package recovercmd
 
 import (
 	"cmp"
@@ -38,7 +38,8 @@ type partitionState struct {
 	Refused  string `json:"refused,omitempty"`
 }
 
-func newRecover(t *cli.Target) *cobra.Command {
+// NewRecover returns the command that recovers after a loss.
+func NewRecover(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "continue after the loss of more disks than the cluster tolerates; loses messages",

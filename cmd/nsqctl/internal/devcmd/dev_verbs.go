@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"context"
@@ -98,7 +98,7 @@ func newDevStop(cfg *devcluster.Config) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.StopAll(stopTimeout, names...)
+			return c.StopAll(StopTimeout, names...)
 		},
 	})
 }
@@ -146,7 +146,7 @@ then continues with the next one, as in an upgrade.`,
 				return err
 			}
 			for _, name := range names {
-				if err := c.StopAll(stopTimeout, name); err != nil {
+				if err := c.StopAll(StopTimeout, name); err != nil {
 					return err
 				}
 				if err := c.Start(name); err != nil {

@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"context"
@@ -15,12 +15,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
 
+// The limits of the start and of the stop of a new cluster.
 const (
-	readyTimeout = 30 * time.Second // for brokers with nothing to recover
-	stopTimeout  = 15 * time.Second
+	ReadyTimeout = 30 * time.Second // for brokers with nothing to recover
+	StopTimeout  = 15 * time.Second
 )
 
-func newDev() *cobra.Command {
+// NewDev returns the command that runs a cluster on loopback.
+func NewDev() *cobra.Command {
 	var cfg devcluster.Config
 	cmd := &cobra.Command{
 		Use:   "dev [-- flags for every nsqd]",
@@ -36,7 +38,7 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
   nsqctl dev kill n2 --data-dir ./data            # kill -9
   nsqctl dev start n2 --data-dir ./data           # start it again`,
-		Args: flagsBehindDashes,
+		Args: FlagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Args = args
 			return runDev(cmd, cfg)
@@ -52,9 +54,9 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 	return cmd
 }
 
-// flagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown
+// FlagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown
 // verb.
-func flagsBehindDashes(cmd *cobra.Command, args []string) error {
+func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
 	}
@@ -62,7 +64,7 @@ func flagsBehindDashes(cmd *cobra.Command, args []string) error {
 }
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
-	binary, err := findBroker(cfg.NSQD)
+	binary, err := FindBroker(cfg.NSQD)
 	if err != nil {
 		return err
 	}
@@ -76,20 +78,20 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	}
 	out := cmd.OutOrStdout()
 	if err := c.StartAll(); err != nil {
-		_ = c.StopAll(stopTimeout)
+		_ = c.StopAll(StopTimeout)
 		return err
 	}
 	for _, b := range c.Brokers {
 		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
 	}
 	if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c); err != nil {
-		_ = c.StopAll(stopTimeout)
+		_ = c.StopAll(StopTimeout)
 		return err
 	}
 	fmt.Fprintln(out, "ready")
 	watchBrokers(cmd.Context(), out, c)
 	fmt.Fprintln(out, "stopping")
-	return c.StopAll(stopTimeout)
+	return c.StopAll(StopTimeout)
 }
 
 // watchBrokers prints the brokers that end, and those that are started again, until ctx ends. A
@@ -120,8 +122,8 @@ func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	}
 }
 
-// findBroker looks for nsqd beside this binary, then in PATH.
-func findBroker(given string) (string, error) {
+// FindBroker looks for nsqd beside this binary, then in PATH.
+func FindBroker(given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}

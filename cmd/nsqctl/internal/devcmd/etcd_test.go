@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"net"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
 // freeAddress returns an address without a listener.
@@ -23,7 +25,7 @@ func freeAddress(t *testing.T) string {
 // ones, and ends at once after Ctrl-C.
 func TestEtcdWaitsForItsOthers(t *testing.T) {
 	own, other := freeAddress(t), freeAddress(t)
-	r := begin(t, "etcd", "--name=n1", "--data-dir="+filepath.Join(t.TempDir(), "etcd"), "--client-address="+freeAddress(t), "--peer-address="+own,
+	r := clitest.Begin(t, newRoot(), "etcd", "--name=n1", "--data-dir="+filepath.Join(t.TempDir(), "etcd"), "--client-address="+freeAddress(t), "--peer-address="+own,
 		"--initial-cluster=n1=http://"+own+",n2=http://"+other)
 	require.Eventually(t, func() bool {
 		return strings.Contains(r.Said(), "waiting for n2: 1 of 2 members of the metadata run, 2 are needed (n2 at http://"+other+": no process listens there)")

@@ -1,4 +1,4 @@
-package main
+package benchcmd
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
 	"github.com/lockstepmq/lockstep/internal/bench"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 )
@@ -37,7 +38,8 @@ type benchOptions struct {
 	svg       string
 }
 
-func newBench(t *cli.Target) *cobra.Command {
+// NewBench returns the command that measures a cluster.
+func NewBench(t *cli.Target) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [-- flags for every nsqd that --cluster starts]",
@@ -72,7 +74,7 @@ is a curve.`,
   nsqctl bench --cluster --encrypted --workloads pub-64,consume-4 --repeat 9
   nsqctl bench --cluster --sweep connections --svg connections.svg
   nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
-		Args: flagsBehindDashes,
+		Args: devcmd.FlagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.brokers = args
 			return runBench(cmd, t, o)
@@ -198,7 +200,7 @@ func (o *benchOptions) write(out io.Writer, format string, report *bench.Report)
 
 // startCluster starts three brokers in a temporary directory.
 func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error) {
-	binary, err := findBroker("")
+	binary, err := devcmd.FindBroker("")
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +215,10 @@ func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error
 		return nil, err
 	}
 	stop = func() {
-		_ = c.StopAll(stopTimeout)
+		_ = c.StopAll(devcmd.StopTimeout)
 		_ = os.RemoveAll(dir)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, devcmd.ReadyTimeout)
 	defer cancel()
 	if err = c.StartAll(); err == nil {
 		err = c.Ready(ctx)

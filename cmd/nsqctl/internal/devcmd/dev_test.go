@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"path/filepath"

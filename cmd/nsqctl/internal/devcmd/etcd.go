@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"fmt"
@@ -19,7 +19,8 @@ const stockTxnOps = 128
 // login is the user that the etcd requires; none without a name.
 type login struct{ user, passwordFile string }
 
-func newEtcd() *cobra.Command {
+// NewEtcd returns the command that runs a member of etcd.
+func NewEtcd() *cobra.Command {
 	o := etcdserver.Options{MaxTxnOps: stockTxnOps}
 	var l login
 	cmd := &cobra.Command{
