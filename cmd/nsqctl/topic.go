@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -160,7 +161,7 @@ func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
 		cli.Mark(x.Dedupe == edge.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printTopics(w, v, []edge.TopicView{x}, wide)
+	clustercmd.PrintTopics(w, v, []edge.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {
 		return err
 	}

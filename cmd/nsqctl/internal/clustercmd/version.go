@@ -1,4 +1,4 @@
-package main
+package clustercmd
 
 import (
 	"fmt"
@@ -21,7 +21,8 @@ type build struct {
 	Error           string `json:"error,omitempty"`
 }
 
-func newVersion(t *cli.Target) *cobra.Command {
+// NewVersion returns the command that prints the builds.
+func NewVersion(t *cli.Target) *cobra.Command {
 	var brokers bool
 	cmd := &cobra.Command{
 		Use:   "version",

@@ -1,4 +1,4 @@
-package main
+package clustercmd
 
 import (
 	"cmp"
@@ -16,7 +16,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newCluster(t *cli.Target) *cobra.Command {
+// NewCluster returns the command of the whole cluster.
+func NewCluster(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, decommission brokers"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
@@ -112,13 +113,13 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, cli.Mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
 	}
 	fmt.Fprintln(w)
-	printTopics(w, v, v.Topics, wide)
+	PrintTopics(w, v, v.Topics, wide)
 	return w.Flush()
 }
 
-// printTopics prints a line for each partition. The ends are unknown while its leader is dead:
+// PrintTopics prints a line for each partition. The ends are unknown while its leader is dead:
 // only a leader reports them.
-func printTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
+func PrintTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
 	alive := map[ident.Node]bool{}
 	for _, b := range v.Brokers {

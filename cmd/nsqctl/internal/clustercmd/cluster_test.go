@@ -1,4 +1,4 @@
-package main
+package clustercmd
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package main
+package clustercmd
 
 import (
 	"fmt"
@@ -14,7 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newBroker(t *cli.Target) *cobra.Command {
+// NewBroker returns the command of the brokers.
+func NewBroker(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "broker", Short: "list brokers, drain them, decommission them"}
 	cmd.AddCommand(newBrokerList(t), newDrain(t), newUndrain(t), newDecommission(t))
 	return cmd
