@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
-func newACL(t *target) *cobra.Command {
+func newACL(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acl",
 		Short: "grant, revoke and list the rights of users",
@@ -32,7 +33,7 @@ suffix included. A right counts at once, also for clients that are connected.
 	return cmd
 }
 
-func newRights(t *target, verb, short string) *cobra.Command {
+func newRights(t *cli.Target, verb, short string) *cobra.Command {
 	var topic, rights, cluster string
 	cmd := &cobra.Command{
 		Use:   verb + " USER",
@@ -63,14 +64,14 @@ func newRights(t *target, verb, short string) *cobra.Command {
 	return cmd
 }
 
-func newACLList(t *target) *cobra.Command {
+func newACLList(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list [USER]",
 		Short:   "the rights of all users, or of one",
 		Example: `  nsqctl acl list shop-writer`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			users, err := t.users(cmd)
+			users, err := users(cmd, t)
 			if err != nil {
 				return err
 			}
@@ -79,8 +80,8 @@ func newACLList(t *target) *cobra.Command {
 					return fmt.Errorf("no user %q", args[0])
 				}
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), users)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), users)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "USER\tON\tRIGHTS")
@@ -106,7 +107,7 @@ func only(users []httpapi.UserView, name string) []httpapi.UserView {
 	return nil
 }
 
-func newAudit(t *target) *cobra.Command {
+func newAudit(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "audit",
 		Short: "the last administrative actions on one broker",
@@ -120,8 +121,8 @@ Each broker keeps its own; all of them are in the brokers' logs too (audit=true)
 			if err := t.GetAny(cmd.Context(), "/v1/audit", nil, &v); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v.Entries)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v.Entries)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, e := range v.Entries {

@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-func newChannel(t *target) *cobra.Command {
+func newChannel(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "channel", Short: "list, create, move, pause, empty and delete channels; deferred messages and dead letters"}
 	for _, verb := range []string{"pause", "unpause", "empty", "delete"} {
 		cmd.AddCommand(&cobra.Command{
@@ -36,7 +37,7 @@ func channelArgs(args []string) url.Values {
 	return url.Values{"topic": args[:1], "channel": args[1:2]}
 }
 
-func newChannelCreate(t *target) *cobra.Command {
+func newChannelCreate(t *cli.Target) *cobra.Command {
 	var from, filter string
 	var ordered bool
 	cmd := &cobra.Command{
@@ -68,7 +69,7 @@ func newChannelCreate(t *target) *cobra.Command {
 
 const filterHelp = "deliver only messages that meet a condition: tag=VALUE, header:NAME=VALUE, ^= prefix, *= glob, ~= RE2, ! opposite"
 
-func newChannelOrder(t *target) *cobra.Command {
+func newChannelOrder(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "order TOPIC CHANNEL true|false",
 		Short:   "switch the order of a channel on or off: one message in flight per partition",
@@ -83,7 +84,7 @@ func newChannelOrder(t *target) *cobra.Command {
 	}
 }
 
-func newChannelDeferred(t *target) *cobra.Command {
+func newChannelDeferred(t *cli.Target) *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:   "deferred TOPIC CHANNEL",
@@ -100,8 +101,8 @@ func newChannelDeferred(t *target) *cobra.Command {
 			if err := t.GetAny(cmd.Context(), "/v1/channel/deferred", q, &v); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v.Messages)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v.Messages)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
@@ -115,7 +116,7 @@ func newChannelDeferred(t *target) *cobra.Command {
 	return cmd
 }
 
-func newChannelCancel(t *target) *cobra.Command {
+func newChannelCancel(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "cancel TOPIC CHANNEL ID...",
 		Short:   "finish deferred messages before they are due",
@@ -133,7 +134,7 @@ func newChannelCancel(t *target) *cobra.Command {
 	}
 }
 
-func newChannelPolicy(t *target) *cobra.Command {
+func newChannelPolicy(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy TOPIC CHANNEL",
 		Short: "show or set the policy for failing messages, and the filter",
@@ -174,12 +175,12 @@ finished, until "channel seek" moves the channel back.`,
 		if err := t.GetAny(cmd.Context(), "/v1/channel/policy", channelArgs(args), &p); err != nil {
 			return err
 		}
-		return printJSON(cmd.OutOrStdout(), p)
+		return cli.PrintJSON(cmd.OutOrStdout(), p)
 	}
 	return cmd
 }
 
-func newChannelRedrive(t *target) *cobra.Command {
+func newChannelRedrive(t *cli.Target) *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:     "redrive TOPIC CHANNEL",
@@ -198,7 +199,7 @@ func newChannelRedrive(t *target) *cobra.Command {
 const redriveEach = 1000
 
 // redrive moves dead letters back until none is left or limit is reached.
-func redrive(cmd *cobra.Command, t *target, args []string, limit int) error {
+func redrive(cmd *cobra.Command, t *cli.Target, args []string, limit int) error {
 	q, moved := channelArgs(args), 0
 	for {
 		ask := min(limit-moved, redriveEach)
@@ -217,7 +218,7 @@ func redrive(cmd *cobra.Command, t *target, args []string, limit int) error {
 }
 
 // count sends a POST and returns the number in the named field of the answer.
-func count(cmd *cobra.Command, t *target, path string, q url.Values, name string) (int, error) {
+func count(cmd *cobra.Command, t *cli.Target, path string, q url.Values, name string) (int, error) {
 	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
 	if err != nil {
 		return 0, err
@@ -227,9 +228,9 @@ func count(cmd *cobra.Command, t *target, path string, q url.Values, name string
 	return n[name], err
 }
 
-func printCount(cmd *cobra.Command, t *target, n int, name string) error {
-	if t.output == "json" {
-		return printJSON(cmd.OutOrStdout(), map[string]int{name: n})
+func printCount(cmd *cobra.Command, t *cli.Target, n int, name string) error {
+	if t.Output == "json" {
+		return cli.PrintJSON(cmd.OutOrStdout(), map[string]int{name: n})
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", n, name)
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -39,7 +40,7 @@ type finding struct {
 	Problem   string   `json:"problem,omitempty"`
 }
 
-func newCheck(t *target) *cobra.Command {
+func newCheck(t *cli.Target) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "check TOPIC",
@@ -58,7 +59,7 @@ equal; 6: a difference, or a replica that is missing or behind.`,
 	return cmd
 }
 
-func check(cmd *cobra.Command, t *target, topic string, wait time.Duration) error {
+func check(cmd *cobra.Command, t *cli.Target, topic string, wait time.Duration) error {
 	ctx := cmd.Context()
 	deadline := time.Now().Add(wait)
 	for {
@@ -81,10 +82,10 @@ func check(cmd *cobra.Command, t *target, topic string, wait time.Duration) erro
 	}
 }
 
-func reportFindings(cmd *cobra.Command, t *target, found []finding, good bool) error {
+func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good bool) error {
 	out := cmd.OutOrStdout()
-	if t.output == "json" {
-		if err := printJSON(out, found); err != nil {
+	if t.Output == "json" {
+		if err := cli.PrintJSON(out, found); err != nil {
 			return err
 		}
 	} else {
@@ -97,12 +98,12 @@ func reportFindings(cmd *cobra.Command, t *target, found []finding, good bool) e
 		}
 	}
 	if !good {
-		return endSilently(exitDiffers)
+		return cli.EndSilently(cli.ExitDiffers)
 	}
 	return nil
 }
 
-func compareTopic(ctx context.Context, t *target, topic string) ([]finding, error) {
+func compareTopic(ctx context.Context, t *cli.Target, topic string) ([]finding, error) {
 	var v edge.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return nil, err
@@ -123,12 +124,12 @@ func compareTopic(ctx context.Context, t *target, topic string) ([]finding, erro
 		}
 		return found, nil
 	}
-	return nil, notFound("topic", topic)
+	return nil, cli.NotFound("topic", topic)
 }
 
 // comparePartition reads all replicas in step. Each batch's checksum covers the one before it,
 // so equal checksums at the end mean equal bytes from the first batch that both still have.
-func comparePartition(ctx context.Context, t *target, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
+func comparePartition(ctx context.Context, t *cli.Target, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
 	for _, n := range p.Replicas {
@@ -153,7 +154,7 @@ func comparePartition(ctx context.Context, t *target, topic string, p edge.Parti
 
 // digestCursor reads one replica's digest page by page.
 type digestCursor struct {
-	target               *target
+	target               *cli.Target
 	node, address, topic string
 	partition            int
 	page                 replicaDigest

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -15,7 +16,7 @@ import (
 // holding is a broker with the replica of orders/0 from an offset on: batches of ten bytes,
 // the checksum of each by crc.
 func holding(t *testing.T, start, end int64, crc func(offset int64) uint32) string {
-	return answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	return clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		batches := []map[string]any{}
 		for at := start; at < end; at += 10 {
 			batches = append(batches, map[string]any{"offset": at, "bytes": 10, "epoch": 1, "crc": crc(at)})
@@ -34,7 +35,7 @@ func checkOf(t *testing.T, addresses ...string) (string, error) {
 		p.Replicas = append(p.Replicas, n)
 	}
 	v.Topics = []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{p}}}
-	address := answering(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
+	address := clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
 	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", address)
 }
 

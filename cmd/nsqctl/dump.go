@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/dump"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-func newDump(t *target) *cobra.Command {
+func newDump(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "dump FILE...",
 		Short: "print the files of a data directory: segments, commit logs, journal",
@@ -27,7 +28,7 @@ entry, and the last one of a file has its counts.`,
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			damaged := 0
 			for _, name := range args {
-				s, err := dumpFile(out, name, t.output == "json", len(args) > 1)
+				s, err := dumpFile(out, name, t.Output == "json", len(args) > 1)
 				if err != nil {
 					_ = out.Flush() // the error of the command matters more
 					return err

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
 // healthTextMax bounds the bytes that are read of an answer.
 const healthTextMax = 4096
 
-func newHealth(t *target) *cobra.Command {
+func newHealth(t *cli.Target) *cobra.Command {
 	var url string
 	var timeout time.Duration
 	var ready bool
@@ -37,8 +39,8 @@ also of a broker that requires TLS.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			if t.addressFlag && (len(t.Addresses) > 1 || cmd.Flags().Changed("url")) {
-				return ended{code: exitUsage, err: errors.New("health probes one broker: give one --nsqd-http-address, or --url")}
+			if t.AddressFlag && (len(t.Addresses) > 1 || cmd.Flags().Changed("url")) {
+				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("health probes one broker: give one --nsqd-http-address, or --url")}
 			}
 			if !cmd.Flags().Changed("url") {
 				url = probeURL(t, ready)
@@ -50,7 +52,7 @@ also of a broker that requires TLS.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", "http://"+httpAddress+"/healthz", "URL of the probe: /healthz or /readyz of the broker")
+	cmd.Flags().StringVar(&url, "url", "http://"+cli.HTTPAddress+"/healthz", "URL of the probe: /healthz or /readyz of the broker")
 	cmd.Flags().BoolVar(&ready, "ready", false, "probe /readyz instead of /healthz")
 	cmd.MarkFlagsMutuallyExclusive("url", "ready")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "longest wait for the answer")
@@ -59,9 +61,9 @@ also of a broker that requires TLS.`,
 
 // probeURL returns the URL of a probe of the broker that the command line names, or else of
 // the one at the default port.
-func probeURL(t *target, ready bool) string {
-	address, path := httpAddress, "/healthz"
-	if t.addressFlag {
+func probeURL(t *cli.Target, ready bool) string {
+	address, path := cli.HTTPAddress, "/healthz"
+	if t.AddressFlag {
 		address = t.Addresses[0]
 	}
 	if ready {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
 // TestHealth: only an answer 200 in time counts as healthy.
@@ -46,7 +48,7 @@ func TestHealth(t *testing.T) {
 	_, err = run(t, time.Minute, "health", "--nsqd-http-address", "127.0.0.1:1")
 	require.ErrorContains(t, err, "connection refused", "the broker that the flag names, and no other")
 	_, err = run(t, time.Minute, "health", "--nsqd-http-address", address+",127.0.0.1:1")
-	require.Equal(t, exitUsage, exitCode(t.Context(), err), "it probes one broker: %v", err)
+	require.Equal(t, cli.ExitUsage, cli.ExitCode(t.Context(), err), "it probes one broker: %v", err)
 	_, err = run(t, time.Minute, "health", "--url", broker.URL+"/healthz", "--nsqd-http-address", address)
-	require.Equal(t, exitUsage, exitCode(t.Context(), asUsage(err)), "%v", err)
+	require.Equal(t, cli.ExitUsage, cli.ExitCode(t.Context(), cli.AsUsage(err)), "%v", err)
 }

@@ -36,9 +36,6 @@ func TestErrorsNameTheFault(t *testing.T) {
 		"127.0.0.1:1: connect: connection refused":               {"topic", "list", "--nsqd-http-address", "127.0.0.1:1"},
 		"--tls-cert, --tls-key: open nothing.pem":                {"topic", "list", "--tls-cert", "nothing.pem"},
 		"--tls-root-ca-file: no certificate in":                  {"topic", "list", "--tls-root-ca-file", "help_test.go"},
-		"--limit 1m0s must be less than --timeout":               {"bench", "--limit", "1m"},
-		"--encrypted needs --cluster":                            {"bench", "--encrypted"},
-		"--max-steal 101: a percentage":                          {"bench", "--max-steal", "101"},
 		"unknown flag: --tpic":                                   {"pub", "--tpic", "orders"},
 	} {
 		_, err := run(t, time.Minute, args...)

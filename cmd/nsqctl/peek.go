@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -33,7 +34,7 @@ type peekedMessage struct {
 	Bytes     []byte          `json:"body_base64,omitempty"`
 }
 
-func newPeek(t *target) *cobra.Command {
+func newPeek(t *cli.Target) *cobra.Command {
 	var p peeking
 	cmd := &cobra.Command{
 		Use:   "peek TOPIC",
@@ -74,7 +75,7 @@ type peeking struct {
 	uncommitted       bool
 }
 
-func (p peeking) run(cmd *cobra.Command, t *target) error {
+func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 	var v edge.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return err
@@ -99,13 +100,13 @@ func (p peeking) run(cmd *cobra.Command, t *target) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w, or no such partition of it", notFound("topic", p.topic))
+		return fmt.Errorf("%w, or no such partition of it", cli.NotFound("topic", p.topic))
 	}
 	return out.Flush()
 }
 
 // print reads one partition. Any broker can answer: it forwards the request to one with a replica.
-func (p peeking) print(cmd *cobra.Command, t *target, out *bufio.Writer) error {
+func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer) error {
 	for p.count > 0 {
 		q := url.Values{"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)}}
 		if p.node != "" {
@@ -133,8 +134,8 @@ func (p peeking) print(cmd *cobra.Command, t *target, out *bufio.Writer) error {
 }
 
 // printPeeked writes one message as a line of JSON or text.
-func printPeeked(out *bufio.Writer, t *target, m *peekedMessage) error {
-	if t.output == "json" {
+func printPeeked(out *bufio.Writer, t *cli.Target, m *peekedMessage) error {
+	if t.Output == "json" {
 		return json.NewEncoder(out).Encode(m)
 	}
 	text := m.Body

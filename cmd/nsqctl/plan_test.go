@@ -2,34 +2,16 @@ package main
 
 import (
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
-
-// planning is a broker that shows a plan, and notes the requests that change something.
-func planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
-	var posted []string
-	address = answering(t, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodPost:
-			posted = append(posted, r.URL.Path+"?"+r.URL.RawQuery)
-		case r.URL.Path == "/v1/cluster":
-			_ = json.NewEncoder(w).Encode(v)
-		case plan == nil:
-			http.Error(w, `{"message":"METHOD_NOT_ALLOWED"}`, http.StatusMethodNotAllowed)
-		default:
-			_ = json.NewEncoder(w).Encode(plan)
-		}
-	})
-	return address, func() []string { return posted }
-}
 
 // The plan comes first, --dry-run ends with it, and a broker of an older build goes on without.
 func TestPlansAreShownFirst(t *testing.T) {
@@ -46,7 +28,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		"broker drain n1":                                   "/v1/broker/drain?node=n1",
 		"broker drain n1 --replicas":                        "/v1/broker/drain?node=n1&replicas=true",
 	} {
-		address, changes := planning(t, plan, edge.ClusterView{})
+		address, changes := clitest.Planning(t, plan, edge.ClusterView{})
 		args := append(strings.Fields(line), "--nsqd-http-address", address)
 		out, err := run(t, time.Minute, append(args, "--dry-run")...)
 		require.NoError(t, err, line)
@@ -64,7 +46,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		require.Contains(t, out, `"result": "started"`)
 		require.Equal(t, []string{change}, changes(), line)
 
-		old, changes := planning(t, nil, edge.ClusterView{})
+		old, changes := clitest.Planning(t, nil, edge.ClusterView{})
 		args[len(args)-1] = old
 		_, err = run(t, time.Minute, args...)
 		require.NoError(t, err, line)
@@ -75,44 +57,9 @@ func TestPlansAreShownFirst(t *testing.T) {
 	}
 }
 
-// Only y and yes go on.
-func TestAPlanIsConfirmed(t *testing.T) {
-	for answer, ok := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "": false} {
-		err := confirm(new(strings.Builder), strings.NewReader(answer))
-		require.Equal(t, ok, err == nil, "%q", answer)
-	}
-}
-
-// A drain is done when the broker leads nothing, and with --replicas has nothing; not before the
-// broker that was asked has the request.
-func TestDrainWaits(t *testing.T) {
-	v := edge.ClusterView{
-		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true, Drain: "leaders"}},
-		Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{
-			{Leader: "n2", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}},
-		}}},
-	}
-	require.Equal(t, []string{"orders/0 is led by n2"}, undrained("n2", false)(v))
-	v.Topics[0].Partitions[0].Leader = "n1"
-	require.Empty(t, undrained("n2", false)(v))
-	require.Equal(t, []string{"orders/0 has a replica on n2"}, undrained("n2", true)(v))
-	v.Brokers[1].Drain = ""
-	require.Len(t, undrained("n2", false)(v), 1, "it has not received the request")
-	v.Brokers[1].Drain = "leaders"
-	var out strings.Builder
-	require.NoError(t, printStatus(&out, v, false))
-	require.Contains(t, out.String(), "drained of leaders (0 left)")
-	address, changes := planning(t, &edge.Plan{}, v)
-	_, err := run(t, time.Minute, "broker", "drain", "n2", "--wait", "10s", "--nsqd-http-address", address)
-	require.NoError(t, err)
-	_, err = run(t, time.Minute, "broker", "undrain", "n2", "--nsqd-http-address", address)
-	require.NoError(t, err)
-	require.Equal(t, "/v1/broker/drain?cancel=true&node=n2", changes()[1])
-}
-
 // The number of partitions is checked before a broker is asked.
 func TestPartitionsTakesANumber(t *testing.T) {
-	address, changes := planning(t, nil, edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders"}}})
+	address, changes := clitest.Planning(t, nil, edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders"}}})
 	for _, n := range []string{"0", "x", "-1"} {
 		_, err := run(t, time.Minute, "topic", "partitions", "orders", n, "--nsqd-http-address", address)
 		require.Error(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
@@ -22,7 +23,7 @@ type pubOptions struct {
 // pubLinger is how long a line waits for others of its batch.
 const pubLinger = 100 * time.Millisecond
 
-func newPub(t *target) *cobra.Command {
+func newPub(t *cli.Target) *cobra.Command {
 	var o pubOptions
 	cmd := &cobra.Command{
 		Use:   "pub --topic TOPIC [FILE]",
@@ -78,7 +79,7 @@ func openInput(cmd *cobra.Command, args []string) (io.ReadCloser, int64, error) 
 	return f, info.Size(), nil
 }
 
-func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int64) error {
+func publish(cmd *cobra.Command, t *cli.Target, o pubOptions, in io.Reader, size int64) error {
 	if o.Batch < 1 || o.Window < 1 || o.Timeout <= 0 {
 		return errors.New("--batch and --window must be at least 1, --timeout more than 0")
 	}
@@ -86,9 +87,9 @@ func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int
 		return fmt.Errorf("%q is not a valid topic name", o.Topic)
 	}
 	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowBytes(true),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetVisibility(!o.quiet && isTerminal(os.Stderr)),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetVisibility(!o.quiet && cli.IsTerminal(os.Stderr)),
 		progressbar.OptionClearOnFinish())
-	o.Addresses, o.Dialer, o.Linger = t.tcp, t.security.dialer(), pubLinger
+	o.Addresses, o.Dialer, o.Linger = t.TCP, t.Security.Dialer(), pubLinger
 	o.Progress = func(bytes int) { _ = bar.Add(bytes) }
 	o.Report = func(line string) {
 		_ = bar.Clear()
@@ -101,14 +102,14 @@ func publish(cmd *cobra.Command, t *target, o pubOptions, in io.Reader, size int
 		return fmt.Errorf("%w (%d messages were answered OK)", err, totals.Messages)
 	}
 	_ = bar.Finish()
-	return reportTotals(cmd.OutOrStdout(), totals, t.output, time.Since(start))
+	return reportTotals(cmd.OutOrStdout(), totals, t.Output, time.Since(start))
 }
 
 // reportTotals prints the number of published messages.
 func reportTotals(w io.Writer, n publisher.Totals, output string, took time.Duration) error {
 	rate := float64(n.Messages) / took.Seconds()
 	if output == "json" {
-		return printJSON(w, map[string]any{
+		return cli.PrintJSON(w, map[string]any{
 			"messages": n.Messages, "seconds": took.Seconds(), "messages_per_second": rate,
 			"puts_tried_again": n.Retried + n.InDoubt, "puts_in_doubt": n.InDoubt,
 		})

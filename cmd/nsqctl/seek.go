@@ -13,11 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newChannelSeek(t *target) *cobra.Command {
+func newChannelSeek(t *cli.Target) *cobra.Command {
 	partition := -1
 	cmd := &cobra.Command{
 		Use:   "seek TOPIC CHANNEL POSITION",
@@ -47,17 +48,17 @@ neither number.`,
 		},
 	}
 	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
-	planFlags(cmd)
+	cli.PlanFlags(cmd)
 	return cmd
 }
 
 // seek makes a seek. With --dry-run, and first on a terminal, it only counts.
-func seek(cmd *cobra.Command, t *target, q url.Values) error {
+func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
 	const path = "/v1/channel/seek"
 	out := cmd.OutOrStdout()
-	dry, _ := cmd.Flags().GetBool("dry-run") // declared by planFlags
+	dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")
-	asks := !dry && !yes && t.output != "json" && isTerminal(out) && isTerminal(os.Stdin)
+	asks := !dry && !yes && t.Output != "json" && cli.IsTerminal(out) && cli.IsTerminal(os.Stdin)
 	if dry || asks {
 		q.Set("dry_run", "true")
 		body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
@@ -68,13 +69,13 @@ func seek(cmd *cobra.Command, t *target, q url.Values) error {
 		if err := api.Decode(body, path, &r); err != nil {
 			return err
 		}
-		if t.output == "json" {
-			return printJSON(out, r)
+		if t.Output == "json" {
+			return cli.PrintJSON(out, r)
 		}
-		if err := printSeek(out, r, t.wide); err != nil || dry {
+		if err := printSeek(out, r, t.Wide); err != nil || dry {
 			return err
 		}
-		if err := confirm(out, cmd.InOrStdin()); err != nil {
+		if err := cli.Confirm(out, cmd.InOrStdin()); err != nil {
 			return err
 		}
 		q.Del("dry_run")
@@ -87,10 +88,10 @@ func seek(cmd *cobra.Command, t *target, q url.Values) error {
 	if err := api.Decode(body, path, &r); err != nil {
 		return err
 	}
-	if t.output == "json" {
-		return printJSON(out, r)
+	if t.Output == "json" {
+		return cli.PrintJSON(out, r)
 	}
-	return printSeek(out, r, t.wide)
+	return printSeek(out, r, t.Wide)
 }
 
 func printSeek(out io.Writer, r edge.SeekResult, wide bool) error {
@@ -102,7 +103,7 @@ func printSeek(out io.Writer, r edge.SeekResult, wide bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PARTITION\tFROM\tTO\tSKIPS\tREPEATS\tNOTE")
 	for i, m := range r.Partitions {
-		if i == stepsShown && !wide {
+		if i == cli.StepsShown && !wide {
 			fmt.Fprintf(w, "and %d more: -o wide\n", len(r.Partitions)-i)
 			break
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -16,11 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newStats(t *target) *cobra.Command {
+func newStats(t *cli.Target) *cobra.Command {
 	var topic, channel string
 	var interval time.Duration
 	cmd := &cobra.Command{
@@ -38,8 +38,8 @@ func newStats(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.output == "json" {
-				err = printJSON(cmd.OutOrStdout(), topics)
+			if t.Output == "json" {
+				err = cli.PrintJSON(cmd.OutOrStdout(), topics)
 			} else {
 				err = printStats(cmd.OutOrStdout(), topics, nil)
 			}
@@ -57,7 +57,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // liveStats prints the statistics repeatedly. It goes on if a broker does not answer for a
 // moment.
-func liveStats(cmd *cobra.Command, t *target, topic, channel string, interval time.Duration) error {
+func liveStats(cmd *cobra.Command, t *cli.Target, topic, channel string, interval time.Duration) error {
 	out := cmd.OutOrStdout()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -69,12 +69,12 @@ func liveStats(cmd *cobra.Command, t *target, topic, channel string, interval ti
 			return nil
 		case err != nil:
 			fmt.Fprintln(cmd.ErrOrStderr(), "nsqctl:", err)
-		case t.output == "json":
+		case t.Output == "json":
 			if err := json.NewEncoder(out).Encode(topics); err != nil {
 				return err
 			}
 		default:
-			if isTerminal(out) {
+			if cli.IsTerminal(out) {
 				fmt.Fprint(out, clearScreen)
 			}
 			fmt.Fprintln(out, time.Now().Format(time.DateTime))
@@ -89,22 +89,6 @@ func liveStats(cmd *cobra.Command, t *target, topic, channel string, interval ti
 		case <-tick.C:
 		}
 	}
-}
-
-// printJSON writes v indented.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	stat, err := f.Stat()
-	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
 // rates returns the messages put per second, by topic and broker. After a topic has moved it
@@ -138,7 +122,7 @@ func printStats(out io.Writer, topics []brokerTopic, rate map[string]float64) er
 		}
 		fmt.Fprintf(w, "%s%s\t\t%d\t\t\t\t\t%d\t\t%s\t%s\n", x.TopicName, pausedMark(x.Paused), x.Depth, x.MessageCount, perSecond, x.Broker)
 		for _, c := range x.Channels {
-			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, pausedMark(c.Paused)+mark(c.Filter != "", fmt.Sprintf(" (filter: %d passed over)", c.FilteredCount)), c.Depth, c.InFlightCount,
+			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, pausedMark(c.Paused)+cli.Mark(c.Filter != "", fmt.Sprintf(" (filter: %d passed over)", c.FilteredCount)), c.Depth, c.InFlightCount,
 				c.DeferredCount, c.RequeueCount, c.TimeoutCount, c.MessageCount, c.ClientCount)
 		}
 	}
@@ -173,7 +157,7 @@ func incomplete(topics []brokerTopic) error {
 
 // clusterStats queries every live broker: only leaders report a topic's queues. A topic has
 // one more entry for each leader that does not report.
-func clusterStats(cmd *cobra.Command, t *target, topic, channel string) ([]brokerTopic, error) {
+func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]brokerTopic, error) {
 	var v edge.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return nil, err

@@ -2,10 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,48 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
-// fakeBroker answers the requests of the commands; each /stats counts 50 messages more.
-func fakeBroker(t *testing.T) *httptest.Server {
-	t.Helper()
-	count := 0
-	mux := http.NewServeMux()
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"brokers":[{"name":"n1","alive":true,"http_address":%q}],"topics":[{"topic":"orders","partitions":[{"partition":0,"leader":"n1"}]}]}`, s.Listener.Addr())
-	})
-	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
-		count += 50
-		fmt.Fprintf(w, `{"topics":[{"topic_name":"orders","message_count":%d,"paused":true,"channels":[{"channel_name":"ch","depth":7}]}]}`, count)
-	})
-	mux.HandleFunc("/v1/topic/peek", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("from") == "earliest" {
-			fmt.Fprint(w, `{"next":1,"end":2,"messages":[{"id":"a","sequence":0,"body":"one"}]}`)
-			return
-		}
-		fmt.Fprint(w, `{"next":2,"end":2,"messages":[{"id":"b","sequence":1,"body_base64":"/w=="}]}`)
-	})
-	return s
-}
-
-// run runs one command line, at most for limit.
-func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	root := newRoot()
-	var b bytes.Buffer
-	root.SetOut(&b)
-	root.SetErr(&b)
-	root.SetArgs(args)
-	err = root.ExecuteContext(ctx)
-	return b.String(), err
-}
-
 func TestStatsOnceAndLive(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	at := "--nsqd-http-address=" + clitest.FakeBroker(t).Listener.Addr().String()
 	out, err := run(t, time.Minute, "stats", at)
 	require.NoError(t, err)
 	require.Contains(t, out, "orders (paused)")
@@ -67,7 +27,7 @@ func TestStatsOnceAndLive(t *testing.T) {
 }
 
 func TestPeekFollowsPages(t *testing.T) {
-	at := "--nsqd-http-address=" + fakeBroker(t).Listener.Addr().String()
+	at := "--nsqd-http-address=" + clitest.FakeBroker(t).Listener.Addr().String()
 	out, err := run(t, time.Minute, "peek", "orders", at)
 	require.NoError(t, err)
 	require.Regexp(t, `(?s)^0/0  a  .*  one\n0/1  b  .*  "\\xff"\n$`, out)

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -17,6 +15,7 @@ import (
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
@@ -24,7 +23,7 @@ import (
 // lookup API: go-nsq has one setting for both.
 const reconnectDelay = time.Second
 
-func newTail(t *target) *cobra.Command {
+func newTail(t *cli.Target) *cobra.Command {
 	var topic, channel, lookupd string
 	var count, inFlight int
 	cmd := &cobra.Command{
@@ -41,7 +40,7 @@ it creates an ephemeral one, which receives the messages from now on; with
 			if channel == "" {
 				channel = fmt.Sprintf("tail%06d#ephemeral", rand.IntN(1e6))
 			}
-			cfg := t.security.nsq()
+			cfg := t.Security.NSQ()
 			cfg.MaxInFlight = inFlight
 			cfg.MaxAttempts = 0
 			cfg.LookupdPollInterval, cfg.LookupdPollJitter = reconnectDelay, 0
@@ -50,15 +49,15 @@ it creates an ephemeral one, which receives the messages from now on; with
 				return err
 			}
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
-			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{}), json: t.output == "json"}
+			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{}), json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
-			safe := secured{security: &t.security, out: cmd.ErrOrStderr()}
+			safe := cli.Secured{Security: &t.Security, Out: cmd.ErrOrStderr()}
 			consumer.SetBehaviorDelegate(safe)
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
-				err = connectAny(cmd.Context(), consumer, t.tcp, safe)
+				err = connectAny(cmd.Context(), consumer, t.TCP, safe)
 			}
 			if err != nil {
 				return err
@@ -84,10 +83,10 @@ it creates an ephemeral one, which receives the messages from now on; with
 
 // connectAny consumes from every broker that answers. One is enough to receive all messages;
 // the others are used when it fails.
-func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe secured) error {
+func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe cli.Secured) error {
 	var silent []error
 	for _, address := range addresses {
-		err := safe.check(ctx, address)
+		err := safe.Check(ctx, address)
 		if err == nil {
 			err = c.ConnectToNSQD(address)
 		}
@@ -102,32 +101,6 @@ func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe s
 		return errors.Join(silent...)
 	}
 	return nil
-}
-
-// secured prevents a consumer from using ports without TLS if TLS is required: go-nsq would
-// continue in clear text.
-type secured struct {
-	security *security
-	out      io.Writer
-}
-
-// check returns nil if a broker may be consumed from.
-func (s secured) check(ctx context.Context, address string) error {
-	if s.security.config == nil {
-		return nil
-	}
-	return s.security.dialer().Check(ctx, address)
-}
-
-// Filter implements nsq.DiscoveryFilter for the brokers that a lookup API lists.
-func (s secured) Filter(addresses []string) []string {
-	return slices.DeleteFunc(addresses, func(address string) bool {
-		err := s.check(context.Background(), address) // go-nsq passes no context
-		if errors.Is(err, publisher.ErrNoTLS) {
-			fmt.Fprintf(s.out, "%s: %v\n", address, err)
-		}
-		return errors.Is(err, publisher.ErrNoTLS)
-	})
 }
 
 // printer writes bodies and stops at the limit; later messages are requeued.

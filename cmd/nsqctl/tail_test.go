@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 )
 
 // restarting is a proxy before a broker. It ends its first connection when the client has
@@ -60,7 +62,7 @@ func untilFinished(to io.Writer, client io.Reader) {
 
 // A tail of a restarted broker continues soon after the restart, and misses no message.
 func TestTailComesBackAfterARestart(t *testing.T) {
-	broker := tcpBroker(t)
+	broker := clitest.TCPBroker(t)
 	put := func(body string) {
 		name := filepath.Join(t.TempDir(), "line")
 		require.NoError(t, os.WriteFile(name, []byte(body), 0o600))

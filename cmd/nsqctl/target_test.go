@@ -4,35 +4,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// deadAddress is an address without a listener.
-const deadAddress = "127.0.0.1:1"
-
 // topicsBroker answers every request like /topics, with its name.
 func topicsBroker(t *testing.T, name string) (address string) {
-	return answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	return clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string][]string{"topics": {name}})
 	})
-}
-
-// answering is a broker that answers with h.
-func answering(t *testing.T, h http.HandlerFunc) (address string) {
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return s.Listener.Addr().String()
 }
 
 // TestAddressesOfSeveralBrokers: a flag takes several addresses in two ways, and the next one
@@ -40,8 +28,8 @@ func answering(t *testing.T, h http.HandlerFunc) (address string) {
 func TestAddressesOfSeveralBrokers(t *testing.T) {
 	live := topicsBroker(t, "orders")
 	for _, flags := range [][]string{
-		{"--nsqd-http-address=" + deadAddress, "--nsqd-http-address=" + live},
-		{"--nsqd-http-address", deadAddress + "," + live},
+		{"--nsqd-http-address=" + clitest.DeadAddress, "--nsqd-http-address=" + live},
+		{"--nsqd-http-address", clitest.DeadAddress + "," + live},
 	} {
 		out, err := run(t, time.Minute, append([]string{"topic", "list"}, flags...)...)
 		require.NoError(t, err)
@@ -53,14 +41,14 @@ func TestAddressesOfSeveralBrokers(t *testing.T) {
 // runs.
 func TestBrokersOfADevClusterAreTheDefault(t *testing.T) {
 	live := topicsBroker(t, "orders")
-	tcp := tcpBroker(t)
+	tcp := clitest.TCPBroker(t)
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("data", 0o755))
 	write := func(content string) {
 		require.NoError(t, os.WriteFile("data/cluster.json", []byte(content), 0o600))
 	}
 	content, err := json.Marshal(devcluster.Cluster{Brokers: []devcluster.Broker{
-		{Name: "n1", TCP: deadAddress, HTTP: deadAddress, HTTPS: live}, {Name: "n2", TCP: tcp, HTTP: live, HTTPS: deadAddress},
+		{Name: "n1", TCP: clitest.DeadAddress, HTTP: clitest.DeadAddress, HTTPS: live}, {Name: "n2", TCP: tcp, HTTP: live, HTTPS: clitest.DeadAddress},
 	}})
 	require.NoError(t, err)
 	write(string(content))
@@ -73,15 +61,8 @@ func TestBrokersOfADevClusterAreTheDefault(t *testing.T) {
 	out, err = run(t, time.Minute, "tail", "--topic=orders", "--channel=ch", "-n=1")
 	require.NoError(t, err)
 	require.Contains(t, out, "one\n")
-	_, err = run(t, time.Minute, "topic", "list", "--nsqd-http-address", deadAddress)
+	_, err = run(t, time.Minute, "topic", "list", "--nsqd-http-address", clitest.DeadAddress)
 	require.Error(t, err, "an address that is given counts alone")
-
-	for _, other := range []string{"", "{}", "no cluster of ours"} {
-		write(other)
-		tg := &target{tcp: []string{tcpAddress}, Client: api.Client{Addresses: []string{httpAddress}}}
-		tg.preferDev(&cobra.Command{})
-		require.Equal(t, &target{tcp: []string{tcpAddress}, Client: api.Client{Addresses: []string{httpAddress}}}, tg, "%q", other)
-	}
 }
 
 // TestVersion: the product's version and, separately, the supported release of NSQ.
@@ -96,8 +77,8 @@ func TestVersion(t *testing.T) {
 	var info http.HandlerFunc = func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"version":"1.3.0","lockstep_version":"9.8.7","commit":"abc","feature_level":4}`)
 	}
-	n1, old := answering(t, info), answering(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"1.3.0"}`) })
-	cluster := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	n1, old := clitest.Answering(t, info), clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"1.3.0"}`) })
+	cluster := clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(edge.ClusterView{Brokers: []edge.BrokerView{
 			{Name: "n1", Alive: true, HTTPAddress: n1}, {Name: "n2", Alive: true, HTTPAddress: old}, {Name: "n3", HTTPAddress: n1},
 		}})

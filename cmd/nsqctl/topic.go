@@ -12,10 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-func newTopic(t *target) *cobra.Command {
+func newTopic(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "topic", Short: "create, describe, pause, empty, delete and undelete topics"}
 	cmd.AddCommand(newTopicCreate(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t), newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
 	for _, verb := range []string{"pause", "unpause", "empty"} {
@@ -33,7 +35,7 @@ func newTopic(t *target) *cobra.Command {
 	return cmd
 }
 
-func newTopicCreate(t *target) *cobra.Command {
+func newTopicCreate(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create TOPIC",
 		Short:   "create a topic and print its effective values; an error if it exists with others",
@@ -79,7 +81,7 @@ func newTopicCreate(t *target) *cobra.Command {
 	return cmd
 }
 
-func newTopicDescribe(t *target) *cobra.Command {
+func newTopicDescribe(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe TOPIC",
 		Short:   "print leaders, replicas and ends of every partition",
@@ -89,7 +91,7 @@ func newTopicDescribe(t *target) *cobra.Command {
 	}
 }
 
-func newTopicList(t *target) *cobra.Command {
+func newTopicList(t *cli.Target) *cobra.Command {
 	var sort string
 	limit := 0
 	cmd := &cobra.Command{
@@ -111,8 +113,8 @@ has on disk.`,
 			if err := t.GetAny(cmd.Context(), "/topics", nil, &v); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v.Topics)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v.Topics)
 			}
 			for _, name := range v.Topics {
 				fmt.Fprintln(cmd.OutOrStdout(), name)
@@ -128,7 +130,7 @@ has on disk.`,
 // underscored returns a flag's name in the spelling of the HTTP API.
 func underscored(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-func describeTopic(cmd *cobra.Command, t *target, topic string) error {
+func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 	var v edge.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return err
@@ -143,23 +145,23 @@ func describeTopic(cmd *cobra.Command, t *target, topic string) error {
 		if err := t.GetAny(cmd.Context(), "/v1/topic/channels", url.Values{"topic": {topic}}, &channels); err != nil {
 			return err
 		}
-		if t.output == "json" {
-			return printJSON(cmd.OutOrStdout(), struct {
+		if t.Output == "json" {
+			return cli.PrintJSON(cmd.OutOrStdout(), struct {
 				edge.TopicView
 				Channels []edge.ChannelView `json:"channels"`
 			}{x, channels.Channels})
 		}
-		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.wide)
+		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.Wide)
 	}
-	return notFound("topic", topic)
+	return cli.NotFound("topic", topic)
 }
 
 func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []edge.ChannelView, wide bool) error {
 	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s\n",
-		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), mark(x.Ordered, ", ordered"),
-		mark(x.Dedupe == edge.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)))
+		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
+		cli.Mark(x.Dedupe == edge.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printTopics(w, v, []edge.TopicView{x}, wide)
+	clustercmd.PrintTopics(w, v, []edge.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {
 		return err
 	}
@@ -168,12 +170,4 @@ func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []
 		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(c.Filter, "-"))
 	}
 	return w.Flush()
-}
-
-// mark returns text if so is true, else "".
-func mark(so bool, text string) string {
-	if so {
-		return text
-	}
-	return ""
 }

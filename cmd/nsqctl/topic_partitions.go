@@ -7,9 +7,11 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
-func newPartitions(t *target) *cobra.Command {
+func newPartitions(t *cli.Target) *cobra.Command {
 	var reorder bool
 	cmd := &cobra.Command{
 		Use:   "partitions TOPIC NUMBER",
@@ -28,7 +30,7 @@ Ordered topics are refused without --reorder for that reason.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 1 {
-				return ended{code: exitUsage, err: fmt.Errorf("NUMBER must be a positive number, not %q", args[1])}
+				return cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("NUMBER must be a positive number, not %q", args[1])}
 			}
 			q := url.Values{"topic": args[:1], "partitions": {args[1]}}
 			if reorder {

@@ -5,9 +5,12 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 )
 
-func newMove(t *target) *cobra.Command {
+func newMove(t *cli.Target) *cobra.Command {
 	var partition int
 	var from, to string
 	cmd := &cobra.Command{
@@ -21,7 +24,7 @@ continue.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return placementChange{path: "/v1/topic/move", query: q, plan: true, left: unsettled(args[0]), never: notLeaving(to)}.run(cmd, t)
+			return placement.Change{Path: "/v1/topic/move", Query: q, Plan: true, Left: placement.Unsettled(args[0]), Never: placement.NotLeaving(to)}.Run(cmd, t)
 		},
 	}
 	f := cmd.Flags()
@@ -31,12 +34,12 @@ continue.`,
 	for _, name := range []string{"from", "to"} {
 		_ = cmd.MarkFlagRequired(name) // the flags are declared above
 	}
-	waitFlag(cmd)
-	planFlags(cmd)
+	placement.WaitFlag(cmd)
+	cli.PlanFlags(cmd)
 	return cmd
 }
 
-func newReplication(t *target) *cobra.Command {
+func newReplication(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replication TOPIC",
 		Short: "change the replication factor or the minimum of in-sync replicas of a topic",
@@ -51,7 +54,7 @@ replicas are in sync.`,
 	for _, s := range settings {
 		cmd.Flags().Int(s, 0, "0 = unchanged")
 	}
-	waitFlag(cmd)
+	placement.WaitFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"topic": args}
 		for _, s := range settings {
@@ -59,7 +62,7 @@ replicas are in sync.`,
 				q.Set(underscored(s), fmt.Sprint(n))
 			}
 		}
-		return placementChange{path: "/v1/topic/replication", query: q, left: unsettled(args[0])}.run(cmd, t)
+		return placement.Change{Path: "/v1/topic/replication", Query: q, Left: placement.Unsettled(args[0])}.Run(cmd, t)
 	}
 	return cmd
 }

@@ -11,10 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-func newTopicDelete(t *target) *cobra.Command {
+func newTopicDelete(t *cli.Target) *cobra.Command {
 	var now bool
 	cmd := &cobra.Command{
 		Use:   "delete TOPIC",
@@ -38,7 +39,7 @@ An #ephemeral topic is deleted for good.`,
 	return cmd
 }
 
-func newTopicUndelete(t *target) *cobra.Command {
+func newTopicUndelete(t *cli.Target) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "undelete TOPIC",
@@ -62,7 +63,7 @@ While another topic has the name it is refused.`,
 	return cmd
 }
 
-func newTopicPurge(t *target) *cobra.Command {
+func newTopicPurge(t *cli.Target) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "purge TOPIC",
@@ -89,7 +90,7 @@ func trashed(topic []string, id string) url.Values {
 	return q
 }
 
-func newTopicTrash(t *target) *cobra.Command {
+func newTopicTrash(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trash",
 		Short: "print the deleted topics that can be undeleted",
@@ -107,8 +108,8 @@ into the future.`,
 			if err := t.GetAny(cmd.Context(), "/v1/topic/trash", nil, &v); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v.Topics)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v.Topics)
 			}
 			return printTrash(cmd.OutOrStdout(), v.Topics)
 		},
@@ -124,7 +125,7 @@ func printTrash(out io.Writer, topics []edge.TrashedTopic) error {
 			until = "being removed"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(edge.Printable(x.By), "-"),
-			x.Partitions, x.Channels, x.Messages, size(float64(x.Bytes)), until)
+			x.Partitions, x.Channels, x.Messages, cli.Size(float64(x.Bytes)), until)
 	}
 	return w.Flush()
 }

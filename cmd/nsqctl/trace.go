@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-func newTrace(t *target) *cobra.Command {
+func newTrace(t *cli.Target) *cobra.Command {
 	var topic string
 	cmd := &cobra.Command{
 		Use:   "trace ID --topic TOPIC",
@@ -30,8 +31,8 @@ peek and the client.`,
 			if err := t.GetAny(cmd.Context(), "/v1/trace", url.Values{"topic": {topic}, "id": {args[0]}}, &m); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), m)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), m)
 			}
 			return printTrace(cmd.OutOrStdout(), m)
 		},

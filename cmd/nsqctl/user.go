@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
-func newUser(t *target) *cobra.Command {
+func newUser(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
 		Short: "create, list, rotate and delete users",
@@ -35,7 +36,7 @@ grant something to all of them, such as metrics to a Prometheus without a token.
 	return cmd
 }
 
-func newUserCreate(t *target) *cobra.Command {
+func newUserCreate(t *cli.Target) *cobra.Command {
 	var admin, certificate bool
 	var file string
 	cmd := &cobra.Command{
@@ -68,7 +69,7 @@ certificate then.`,
 	return cmd
 }
 
-func newUserRotate(t *target) *cobra.Command {
+func newUserRotate(t *cli.Target) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
@@ -85,7 +86,7 @@ subscriptions of clients that logged in with it end.`,
 	return cmd
 }
 
-func newUserQuota(t *target) *cobra.Command {
+func newUserQuota(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quota NAME",
 		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
@@ -121,7 +122,7 @@ The user "anonymous" has one quota for all clients without credentials together.
 
 // tellToken makes a request that answers a token, and prints or writes the token. The file
 // is made first: a token that cannot be written would be lost.
-func tellToken(cmd *cobra.Command, t *target, path string, q url.Values, file string) error {
+func tellToken(cmd *cobra.Command, t *cli.Target, path string, q url.Values, file string) error {
 	var to *os.File
 	if file != "" {
 		var err error
@@ -145,8 +146,8 @@ func tellToken(cmd *cobra.Command, t *target, path string, q url.Values, file st
 	case to != nil:
 		_, err = fmt.Fprintln(to, made.Token)
 		return err
-	case t.output == "json":
-		return printJSON(cmd.OutOrStdout(), made)
+	case t.Output == "json":
+		return cli.PrintJSON(cmd.OutOrStdout(), made)
 	case made.Token == "":
 		fmt.Fprintf(cmd.OutOrStdout(), "user %s has no token\n", made.Name)
 	default:
@@ -155,7 +156,7 @@ func tellToken(cmd *cobra.Command, t *target, path string, q url.Values, file st
 	return nil
 }
 
-func newUserDelete(t *target) *cobra.Command {
+func newUserDelete(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "delete NAME",
 		Short:   "delete a user with its rights",
@@ -169,15 +170,15 @@ func newUserDelete(t *target) *cobra.Command {
 	}
 }
 
-func newUserList(t *target) *cobra.Command {
+func newUserList(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "all users, how they log in, and their rights on the cluster",
 		Example: `  nsqctl user list -o json`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			users, err := t.users(cmd)
-			if err != nil || t.output == "json" {
+			users, err := users(cmd, t)
+			if err != nil || t.Output == "json" {
 				return orPrint(cmd, users, err)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -205,7 +206,7 @@ func quotaText(q access.Quota) string {
 }
 
 // users asks for all of them.
-func (t *target) users(cmd *cobra.Command) ([]httpapi.UserView, error) {
+func users(cmd *cobra.Command, t *cli.Target) ([]httpapi.UserView, error) {
 	var answer struct {
 		Users []httpapi.UserView `json:"users"`
 	}
@@ -217,7 +218,7 @@ func orPrint(cmd *cobra.Command, v any, err error) error {
 	if err != nil {
 		return err
 	}
-	return printJSON(cmd.OutOrStdout(), v)
+	return cli.PrintJSON(cmd.OutOrStdout(), v)
 }
 
 func dash(text string) string {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,46 +95,6 @@ func TestPeekReportsAMissingLeader(t *testing.T) {
 	require.ErrorContains(t, err, "leader")
 }
 
-// A dead broker's replicas cannot be moved if too few brokers remain. That is the fault to
-// report, and not that they are out of sync.
-func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{
-			Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Leaving: true}},
-			Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, Partitions: []edge.PartitionView{
-				{Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n2"}},
-			}}},
-		})
-	}))
-	defer s.Close()
-	root := newRoot()
-	root.SetErr(new(strings.Builder))
-	root.SetArgs([]string{"cluster", "decommission", "n3", "--wait", "1ms", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
-	require.ErrorContains(t, root.ExecuteContext(t.Context()), "lower it with `nsqctl topic replication`")
-}
-
-// The output marks a partition without a leader, and a broker without metadata, where an empty
-// column would not.
-func TestStatusNamesFaults(t *testing.T) {
-	var out strings.Builder
-	require.NoError(t, printStatus(&out, edge.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []edge.TopicView{
-		{Topic: "orders", Partitions: []edge.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
-	}}, false))
-	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
-	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
-}
-
-// The confirmation is the broker's name, which must be that of the data path.
-func TestRecoverMetadataRefusesAnotherBrokersPath(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"v":1,"node":"n3","boot":1}`), 0o600))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "etcd/member/wal"), 0o700))
-	root := newRoot()
-	root.SetArgs([]string{"recover", "metadata", "--data-path", dir, "--node-name", "n9", "--confirm", "n9"})
-	require.ErrorContains(t, root.ExecuteContext(t.Context()), `belongs to node "n3"`)
-	require.NoFileExists(t, filepath.Join(dir, "etcd.before-recovery"))
-}
-
 // PUB ends a name at a blank: without the check the put would go to another topic.
 func TestPubRefusesANameThatIsNone(t *testing.T) {
 	root := newRoot()
@@ -143,39 +102,6 @@ func TestPubRefusesANameThatIsNone(t *testing.T) {
 	require.NoError(t, os.WriteFile(in, []byte("x\n"), 0o600))
 	root.SetArgs([]string{"pub", "--topic", "bad topic", "--retry", "0s", "-q", "--nsqd-tcp-address", "127.0.0.1:1", in})
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "topic")
-}
-
-// "dev kil n2" starts no cluster over the one that runs in the directory.
-func TestDevRefusesUnknownVerbs(t *testing.T) {
-	dir := t.TempDir()
-	root := newRoot()
-	root.SetArgs([]string{"dev", "kil", "n2", "--data-dir", dir, "--nsqd", "/bin/false", "--base-port", "39150"})
-	root.SetOut(new(strings.Builder))
-	require.ErrorContains(t, root.ExecuteContext(t.Context()), `unknown command "kil"`)
-	require.NoFileExists(t, filepath.Join(dir, "cluster.json"))
-}
-
-// A wrong path is not reported as a running broker.
-func TestRecoverMetadataNamesAMissingPath(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "typo")
-	_, err := run(t, time.Minute, "recover", "metadata", "--data-path", dir, "--node-name", "n3", "--confirm", "n3")
-	require.ErrorContains(t, err, "typo")
-	require.NotContains(t, err.Error(), "still runs")
-	require.NoDirExists(t, dir)
-}
-
-// If no replica has a message there is no range of messages.
-func TestRecoverTopicSaysThatNothingIsLeft(t *testing.T) {
-	for end, want := range map[int]string{0: "no replica that answers holds a message", 5: "n3 holds the most: messages 0 to 4"} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(map[string]any{"topic": "orders", "replicas": []map[string]any{{"node": "n3", "end_sequence": end}}})
-		}))
-		out, err := run(t, time.Minute, "recover", "topic", "orders", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
-		s.Close()
-		require.NoError(t, err)
-		require.Contains(t, out, want)
-		require.Contains(t, out, "nsqctl recover topic orders --partition 0 --from n3 --confirm orders/0")
-	}
 }
 
 // TestRedriveGoesOnWhileItMovesSomething: many messages need more than one request.
@@ -201,35 +127,6 @@ func TestRedriveGoesOnWhileItMovesSomething(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"redriven":1300}`, out)
 	require.Equal(t, 4, requests)
-}
-
-// TestWaitTriesAnotherBroker: the queried broker restarts while replicas move.
-func TestWaitTriesAnotherBroker(t *testing.T) {
-	var asked atomic.Int32
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{})
-	}))
-	defer other.Close()
-	views := 0
-	var first *httptest.Server
-	first = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/cluster" {
-			fmt.Fprint(w, "{}")
-			return
-		}
-		if views++; views > 1 {
-			panic(http.ErrAbortHandler)
-		}
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{
-			Brokers: []edge.BrokerView{{Name: "n1", Alive: true, HTTPAddress: first.Listener.Addr().String()}, {Name: "n2", Alive: true, HTTPAddress: other.Listener.Addr().String()}},
-			Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{{}}}},
-		})
-	}))
-	defer first.Close()
-	_, err := run(t, time.Minute, "cluster", "balance", "--wait=1m", "--nsqd-http-address="+first.Listener.Addr().String())
-	require.NoError(t, err)
-	require.EqualValues(t, 1, asked.Load())
 }
 
 // TestMoveToABrokerThatLeaves: the move can never be done.

@@ -10,12 +10,8 @@ import (
 	"testing"
 )
 
-const (
-	// packageLines is the most lines of a package of the product, without its tests.
-	packageLines = 4000
-	// nsqctlLines is that of cmd/nsqctl, which has a file for each command.
-	nsqctlLines = 10_000
-)
+// packageLines is the most lines of a package of the product, without its tests.
+const packageLines = 4000
 
 // size is the size of a package without its tests.
 type size struct{ files, lines, exported int }
@@ -37,13 +33,10 @@ func TestPackagesAreSmall(t *testing.T) {
 		return cmp.Or(cmp.Compare(sizes[b].lines, sizes[a].lines), strings.Compare(a, b))
 	})
 	for _, dir := range all {
-		x, most := sizes[dir], packageLines
-		if dir == "cmd/nsqctl" {
-			most = nsqctlLines
-		}
+		x := sizes[dir]
 		t.Logf("| `%s` | %d | %d | %d |", dir, x.files, x.lines, x.exported)
-		if x.lines > most {
-			t.Errorf("%s has %d lines without its tests, and may have %d: a part of it that others do not use is a package of its own", dir, x.lines, most)
+		if x.lines > packageLines {
+			t.Errorf("%s has %d lines without its tests, and may have %d: a part of it that others do not use is a package of its own", dir, x.lines, packageLines)
 		}
 	}
 }

@@ -1,0 +1,240 @@
+package benchcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
+	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+)
+
+type benchOptions struct {
+	workloads []string
+	repeat    int
+	maxSteal  float64
+	sweep     string
+	bounds    bench.Bounds
+	pids      []int
+	dataDir   string
+	cluster   bool
+	users     bool // in turn with a cluster that has users
+	encrypted bool // in turn with a cluster that is reached over TLS
+	basePort  int
+	brokers   []string // flags of the brokers that --cluster starts
+	compare   []string // addresses of one other broker or cluster
+	peerName  string
+	peerPIDs  []int
+	svg       string
+}
+
+// NewBench returns the command that measures a cluster.
+func NewBench(t *cli.Target) *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use:   "bench [-- flags for every nsqd that --cluster starts]",
+		Short: "measure a Lockstep cluster, one broker, or a stock nsqd",
+		Long: `bench runs bounded workloads over the NSQ protocol and prints the medians of
+the repeats. With --data-dir it reads addresses, pids and disks of a dev cluster;
+--cluster starts a new cluster of three and stops it afterwards.
+
+Each row has the durability, the in-sync replicas before and after, and the
+fdatasyncs per broker: a row whose ISR is not full is void. "CPU s/M" is the CPU
+time of all servers in seconds per million messages. "steal %" is the part of the
+processors' time that the host of a virtual machine took in the worst repeat:
+--max-steal 2 repeats such turns. The machine's own constants (loopback,
+fdatasync, memory) are measured in the same run, in the directory of the brokers'
+data.
+
+--compare runs each workload in turn against another broker, such as a stock
+nsqd, and prints the ratios.
+
+--cluster --users runs each workload in turn against a second new cluster, whose brokers
+check the rights of a user with four grants: the ratio is the cost of the checks.
+--cluster --encrypted does so with a second cluster whose clients use TLS.
+
+--sweep measures one workload in several sizes, in about two minutes:
+` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. Its --svg
+is a curve.`,
+		Example: `  nsqctl bench --cluster
+  nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5
+  nsqctl bench --nsqd-tcp-address 127.0.0.1:4150 --pids 4711
+  nsqctl bench --cluster --compare 127.0.0.1:4150 --compare-pids 4711
+  nsqctl bench --cluster --users --workloads pub-64 --repeat 9 --max-steal 2
+  nsqctl bench --cluster --encrypted --workloads pub-64,consume-4 --repeat 9
+  nsqctl bench --cluster --sweep connections --svg connections.svg
+  nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
+		Args: devcmd.FlagsBehindDashes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.brokers = args
+			return runBench(cmd, t, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.workloads, "workloads", nil, "workloads to measure, default all:  "+strings.Join(bench.Names(), ", "))
+	f.IntVar(&o.repeat, "repeat", 3, "repeats of each workload")
+	f.Float64Var(&o.maxSteal, "max-steal", 0, "repeat a turn, up to five times, if the machine's host took more than this percentage of the processors' time; 0: never")
+	f.StringVar(&o.sweep, "sweep", "", "measure a curve instead: NAME or NAME=1,2,4")
+	f.Float64Var(&o.bounds.Scale, "scale", 1, "factor of the message counts")
+	f.DurationVar(&o.bounds.Limit, "limit", 0, "end a repeat after this time and report the messages so far; 0: no limit, for a sweep 110s over all repeats")
+	f.DurationVar(&o.bounds.Timeout, "timeout", time.Minute, "a repeat that takes longer fails")
+	f.IntSliceVar(&o.pids, "pids", nil, "processes of the servers, for CPU and memory")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory of a dev cluster, to read addresses and pids")
+	f.BoolVar(&o.cluster, "cluster", false, "start a fresh cluster of three brokers for this run")
+	f.BoolVar(&o.users, "users", false, "with --cluster: measure in turn with a second cluster that has users and checks their rights")
+	f.BoolVar(&o.encrypted, "encrypted", false, "with --cluster: measure in turn with a second cluster over TLS")
+	f.IntVar(&o.basePort, "base-port", 14150, "first port of --cluster")
+	f.StringSliceVar(&o.compare, "compare", nil, "TCP addresses of another broker or cluster to measure in turn")
+	f.StringVar(&o.peerName, "compare-name", "", "name of the compared broker in the report; default: its addresses")
+	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "processes of the compared broker, for CPU and memory")
+	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
+	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
+	cmd.MarkFlagsMutuallyExclusive("users", "encrypted", "compare")
+	return cmd
+}
+
+func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
+	if o.repeat < 1 {
+		return fmt.Errorf("--repeat %d: at least one", o.repeat)
+	}
+	workloads, err := o.choose()
+	if err != nil {
+		return err
+	}
+	if o.maxSteal < 0 || o.maxSteal > 100 {
+		return fmt.Errorf("--max-steal %v: a percentage", o.maxSteal)
+	}
+	if o.bounds.Limit >= o.bounds.Timeout {
+		return fmt.Errorf("--limit %s must be less than --timeout %s, after which a repeat fails", o.bounds.Limit, o.bounds.Timeout)
+	}
+	if o.users && !o.cluster {
+		return errors.New("--users needs --cluster: it creates users in a cluster of its own")
+	}
+	if o.encrypted && !o.cluster {
+		return errors.New("--encrypted needs --cluster: it makes a certificate for a cluster of its own")
+	}
+	if o.cluster {
+		stop, err := o.startCluster(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	here, err := newSubject(t, o)
+	if err != nil {
+		return err
+	}
+	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: progressTo(os.Stderr)}
+	if len(o.compare) > 0 {
+		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
+		turns.Subjects = append(turns.Subjects, peer)
+	}
+	if o.users || o.encrypted {
+		begin := o.startWithUsers
+		if o.encrypted {
+			begin = o.startWithTLS
+		}
+		peer, stop, err := begin(cmd.Context(), t)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		turns.Subjects = append(turns.Subjects, peer)
+	}
+	name, _, _ := strings.Cut(o.sweep, "=")
+	report := bench.Report{Sweep: name}
+	if report.Machine, err = bench.Probe(here.probeDir()); err != nil {
+		return err
+	}
+	for _, w := range workloads {
+		var rows []bench.Row
+		if rows, err = turns.Measure(cmd.Context(), w); err != nil {
+			break
+		}
+		report.Rows = append(report.Rows, rows...)
+	}
+	return errors.Join(err, o.write(cmd.OutOrStdout(), t.Output, &report)) // the finished rows are reported after an error too
+}
+
+// choose returns the selected workloads, and bounds those of a sweep.
+func (o *benchOptions) choose() ([]bench.Workload, error) {
+	if o.sweep != "" {
+		sweep, err := bench.ParseSweep(o.sweep)
+		if err != nil {
+			return nil, err
+		}
+		if o.bounds.Limit == 0 {
+			subjects := 1
+			if len(o.compare) > 0 || o.users || o.encrypted {
+				subjects = 2
+			}
+			o.bounds.Limit = sweep.Limit(o.repeat * subjects)
+		}
+		return sweep.Points, nil
+	}
+	return bench.Choose(o.workloads)
+}
+
+// write writes the report as text or JSON, and as a drawing with --svg.
+func (o *benchOptions) write(out io.Writer, format string, report *bench.Report) error {
+	if o.svg != "" {
+		if err := report.Draw(o.svg); err != nil {
+			return err
+		}
+	}
+	if format == "json" {
+		return report.JSON(out)
+	}
+	return report.Text(out)
+}
+
+// startCluster starts three brokers in a temporary directory.
+func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error) {
+	binary, err := devcmd.FindBroker("")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "nsqctl-bench-")
+	if err != nil {
+		return nil, err
+	}
+	c, err := devcluster.New(devcluster.Config{
+		Nodes: 3, DataDir: filepath.Clean(dir), BasePort: o.basePort, NSQD: binary, Args: o.brokers, Tied: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	stop = func() {
+		_ = c.StopAll(devcmd.StopTimeout)
+		_ = os.RemoveAll(dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, devcmd.ReadyTimeout)
+	defer cancel()
+	if err = c.StartAll(); err == nil {
+		err = c.Ready(ctx)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	o.dataDir = dir
+	return stop, nil
+}
+
+// progressTo returns the writer of a progress bar: none but a terminal shows one.
+func progressTo(w io.Writer) io.Writer {
+	if cli.IsTerminal(w) {
+		return w
+	}
+	return io.Discard
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// chooseOutput turns the value of --output into text or json, and the rest into flags: commands
+// print text or JSON, and YAML is made of the JSON.
+func (t *Target) chooseOutput() error {
+	switch t.Output {
+	case "text", "json":
+	case "table":
+		t.Output = "text"
+	case "wide":
+		t.Output, t.Wide = "text", true
+	case "yaml":
+		t.Output, t.yaml = "json", true
+	default:
+		return ExitError{Code: ExitUsage, Err: fmt.Errorf("--output is text, table, wide, json or yaml, not %q", t.Output)}
+	}
+	return nil
+}
+
+// formatOutput makes --output valid for every command below cmd: a command that prints nothing
+// answers {"result": "done"}, and YAML is made of what it prints as JSON.
+func (t *Target) formatOutput(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if t.Output != "json" || cmd.Context() == nil {
+				return run(cmd, args)
+			}
+			to := cmd.OutOrStdout()
+			out := &structured{to: to, yaml: t.yaml}
+			cmd.SetOut(out)
+			defer cmd.SetOut(to)
+			err := run(cmd, args)
+			if err == nil && !out.printed {
+				err = PrintJSON(out, map[string]string{"result": "done"})
+			}
+			return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		t.formatOutput(sub)
+	}
+}
+
+// structured passes JSON values on, as they are or as YAML documents.
+type structured struct {
+	to      io.Writer
+	yaml    bool
+	printed bool
+	open    bytes.Buffer // the beginning of a value
+	values  int
+}
+
+// Write takes JSON in pieces of any size.
+func (s *structured) Write(p []byte) (int, error) {
+	s.printed = s.printed || len(p) > 0
+	if !s.yaml {
+		return s.to.Write(p)
+	}
+	s.open.Write(p)
+	return len(p), s.convert()
+}
+
+// convert writes the complete values of open.
+func (s *structured) convert() error {
+	for {
+		d := json.NewDecoder(bytes.NewReader(s.open.Bytes()))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return nil // it is not complete yet; close reports the rest
+		}
+		s.open.Next(int(d.InputOffset()))
+		if s.values++; s.values > 1 {
+			if _, err := io.WriteString(s.to, "---\n"); err != nil {
+				return err
+			}
+		}
+		text, err := yaml.Marshal(plain(v))
+		if err != nil {
+			return err
+		}
+		if _, err := s.to.Write(text); err != nil {
+			return err
+		}
+	}
+}
+
+// close passes on what was no JSON.
+func (s *structured) close() error {
+	rest := bytes.TrimSpace(s.open.Bytes())
+	if len(rest) == 0 {
+		return nil
+	}
+	_, err := s.to.Write(append(rest, '\n'))
+	return err
+}
+
+// plain turns JSON's numbers into YAML's, without loss for integers.
+func plain(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64() // the decoder has accepted it as a number
+		return f
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = plain(v[k])
+		}
+	}
+	return v
+}
+
+// PrintJSON writes v indented.
+func PrintJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/BurntSushi/toml"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// profiles is the file of named settings for the global flags.
+type profiles struct {
+	Current  string                       `toml:"current,omitempty"`
+	Profiles map[string]map[string]string `toml:"profiles"` // name → flag → value
+}
+
+// profilePath is where the profiles are: the user's configuration directory.
+func profilePath() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("profiles have no place: %w", err)
+	}
+	return filepath.Join(dir, "lockstep", "nsqctl.toml"), nil
+}
+
+// loadProfiles reads the file; without one there are no profiles.
+func loadProfiles() (profiles, error) {
+	p := profiles{Profiles: map[string]map[string]string{}}
+	path, err := profilePath()
+	if err != nil {
+		return p, nil // no home directory: no profiles
+	}
+	meta, err := toml.DecodeFile(path, &p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	if unknown := meta.Undecoded(); len(unknown) > 0 {
+		return p, fmt.Errorf("%s: unknown key %q", path, unknown[0].String())
+	}
+	return p, nil
+}
+
+// save replaces the file. Only the user can read it.
+func (p profiles) save() error {
+	path, err := profilePath()
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := toml.NewEncoder(&text).Encode(p); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text.Bytes(), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// notInProfiles are the global flags that a profile does not keep: itself, and a secret.
+var notInProfiles = []string{"profile", "auth-secret"}
+
+// variable is the environment variable of a flag.
+func variable(flag string) string {
+	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// defaults sets the global flags that are not on the command line: from the environment, else
+// from the profile.
+func defaults(cmd *cobra.Command) error {
+	flags, given := cmd.Root().PersistentFlags(), map[string]bool{}
+	var wrong error
+	flags.VisitAll(func(f *pflag.Flag) {
+		given[f.Name] = f.Changed
+		if text, ok := os.LookupEnv(variable(f.Name)); ok && !f.Changed && wrong == nil {
+			given[f.Name] = true
+			if err := flags.Set(f.Name, text); err != nil {
+				wrong = ExitError{Code: ExitUsage, Err: fmt.Errorf("$%s: %w", variable(f.Name), err)}
+			}
+		}
+	})
+	if wrong != nil || isProfileVerb(cmd) {
+		return wrong
+	}
+	p, err := loadProfiles()
+	if err != nil {
+		return err
+	}
+	name := cmp.Or(flags.Lookup("profile").Value.String(), p.Current)
+	if name == "" {
+		return nil
+	}
+	settings, ok := p.Profiles[name]
+	if !ok {
+		return fmt.Errorf("%w; nsqctl profile list shows them", NotFound("profile", name))
+	}
+	for _, flag := range slices.Sorted(maps.Keys(settings)) {
+		if given[flag] {
+			continue
+		}
+		if err := flags.Set(flag, settings[flag]); err != nil {
+			return fmt.Errorf("profile %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func isProfileVerb(cmd *cobra.Command) bool {
+	return cmd.HasParent() && cmd.Parent().Name() == "profile"
+}
+
+// NewProfile returns the command that keeps the profiles.
+func NewProfile(t *Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "keep the addresses and certificates of clusters under names",
+		Long: `A profile keeps global flags, such as the addresses of a cluster, under a name.
+--profile or $LOCKSTEP_PROFILE chooses one for a command, "profile use" for all.
+A flag is stronger than its environment variable (--nsqd-http-address:
+$LOCKSTEP_NSQD_HTTP_ADDRESS), which is stronger than the profile.
+
+Profiles are kept in lockstep/nsqctl.toml of the user's configuration directory.
+They keep the path of a token's file, and no secrets.`,
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:     "set NAME",
+		Short:   "make a profile of the global flags of this command, or change it",
+		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeProfiles(func(p *profiles) error {
+				if p.Profiles[args[0]] == nil {
+					p.Profiles[args[0]] = map[string]string{}
+				}
+				var refused error
+				cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+					if !f.Changed {
+						return
+					}
+					if slices.Contains(notInProfiles, f.Name) {
+						refused = ExitError{Code: ExitUsage, Err: fmt.Errorf("a profile does not keep --%s", f.Name)}
+					}
+					p.Profiles[args[0]][f.Name] = strings.Trim(f.Value.String(), "[]")
+				})
+				return refused
+			})
+		},
+	}, &cobra.Command{
+		Use:     "use [NAME]",
+		Short:   "use a profile for all commands that name none; without a name none",
+		Example: "  nsqctl profile use staging",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return changeProfiles(func(p *profiles) error {
+				p.Current = ""
+				if len(args) == 0 {
+					return nil
+				}
+				if p.Profiles[args[0]] == nil {
+					return NotFound("profile", args[0])
+				}
+				p.Current = args[0]
+				return nil
+			})
+		},
+	}, &cobra.Command{
+		Use:     "list",
+		Short:   "print the profiles; * marks the one in use",
+		Example: "  nsqctl profile list",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := loadProfiles()
+			if err != nil {
+				return err
+			}
+			if t.Output == "json" {
+				return PrintJSON(cmd.OutOrStdout(), map[string]any{"current": p.Current, "profiles": p.Profiles})
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, flagLine(p.Profiles[name]))
+			}
+			return w.Flush()
+		},
+	}, &cobra.Command{
+		Use:     "delete NAME",
+		Short:   "remove a profile",
+		Example: "  nsqctl profile delete staging",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return changeProfiles(func(p *profiles) error {
+				if p.Profiles[args[0]] == nil {
+					return NotFound("profile", args[0])
+				}
+				delete(p.Profiles, args[0])
+				if p.Current == args[0] {
+					p.Current = ""
+				}
+				return nil
+			})
+		},
+	})
+	return cmd
+}
+
+// changeProfiles loads the file, changes it and writes it, unless change fails.
+func changeProfiles(change func(*profiles) error) error {
+	p, err := loadProfiles()
+	if err != nil {
+		return err
+	}
+	if err := change(&p); err != nil {
+		return err
+	}
+	return p.save()
+}
+
+// flagLine prints settings as they would stand on a command line.
+func flagLine(settings map[string]string) string {
+	var words []string
+	for _, flag := range slices.Sorted(maps.Keys(settings)) {
+		words = append(words, "--"+flag+"="+settings[flag])
+	}
+	return strings.Join(words, " ")
+}

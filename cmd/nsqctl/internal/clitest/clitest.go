@@ -1,0 +1,191 @@
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+)
+
+// FakeBroker answers the requests of the commands; each /stats counts 50 messages more.
+func FakeBroker(t *testing.T) *httptest.Server {
+	t.Helper()
+	count := 0
+	mux := http.NewServeMux()
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"brokers":[{"name":"n1","alive":true,"http_address":%q}],"topics":[{"topic":"orders","partitions":[{"partition":0,"leader":"n1"}]}]}`, s.Listener.Addr())
+	})
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
+		count += 50
+		fmt.Fprintf(w, `{"topics":[{"topic_name":"orders","message_count":%d,"paused":true,"channels":[{"channel_name":"ch","depth":7}]}]}`, count)
+	})
+	mux.HandleFunc("/v1/topic/peek", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("from") == "earliest" {
+			fmt.Fprint(w, `{"next":1,"end":2,"messages":[{"id":"a","sequence":0,"body":"one"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"next":2,"end":2,"messages":[{"id":"b","sequence":1,"body_base64":"/w=="}]}`)
+	})
+	return s
+}
+
+// TCPBroker is a fake broker for the duration of the test.
+func TCPBroker(t *testing.T) string {
+	t.Helper()
+	address, _ := brokertest.Start(t, protocol.DefaultOptions())
+	return address
+}
+
+// Running is a running command whose input is not at its end.
+type Running struct {
+	t      *testing.T
+	in     *io.PipeWriter
+	Cancel context.CancelFunc // Ctrl-C
+	done   chan struct{}
+	mu     sync.Mutex
+	out    bytes.Buffer
+	err    error // after done
+}
+
+// Write implements io.Writer for the output of the command.
+func (r *Running) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.Write(b)
+}
+
+// Said returns the output so far.
+func (r *Running) Said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String()
+}
+
+// Ends waits for the end of the command.
+func (r *Running) Ends() error {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(10 * time.Second):
+		require.FailNow(r.t, "it goes on", r.Said())
+	}
+	return r.err
+}
+
+// LineFile returns the name of a new file with these lines.
+func LineFile(t *testing.T, lines ...string) string {
+	name := filepath.Join(t.TempDir(), "lines")
+	require.NoError(t, os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	return name
+}
+
+// DeadAddress is an address without a listener.
+const DeadAddress = "127.0.0.1:1"
+
+// Answering is a broker that answers with h.
+func Answering(t *testing.T, h http.HandlerFunc) (address string) {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// FakeCluster serves a view of three brokers whose live ones have its address.
+func FakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
+	mux := http.NewServeMux()
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	address = s.Listener.Addr().String()
+	mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
+		v := view()
+		for i := range v.Brokers {
+			v.Brokers[i].HTTPAddress = address
+		}
+		_ = json.NewEncoder(w).Encode(v)
+	})
+	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"topics":[]}`)) })
+	mux.HandleFunc("/topics", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"topics":["orders","audit"]}`)) })
+	mux.HandleFunc("/channels", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"channels":["of-` + r.URL.Query().Get("topic") + `"]}`))
+	})
+	return address
+}
+
+// OneLess is a cluster whose broker n2 is dead; it led a partition if leads.
+func OneLess(leads bool) edge.ClusterView {
+	p := edge.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n3"}, MinInSync: 2, CommittedSequence: 4711}
+	if leads {
+		p.Leader = "n2"
+	}
+	return edge.ClusterView{Cluster: "c", Controller: "n1", Self: "n1",
+		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true}},
+		Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []edge.PartitionView{p}}}}
+}
+
+// Planning is a broker that shows a plan, and notes the requests that change something.
+func Planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
+	var posted []string
+	address = Answering(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			posted = append(posted, r.URL.Path+"?"+r.URL.RawQuery)
+		case r.URL.Path == "/v1/cluster":
+			_ = json.NewEncoder(w).Encode(v)
+		case plan == nil:
+			http.Error(w, `{"message":"METHOD_NOT_ALLOWED"}`, http.StatusMethodNotAllowed)
+		default:
+			_ = json.NewEncoder(w).Encode(plan)
+		}
+	})
+	return address, func() []string { return posted }
+}
+
+// Run runs one command line, at most for limit.
+func Run(t *testing.T, root *cobra.Command, limit time.Duration, args ...string) (out string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var b bytes.Buffer
+	root.SetOut(&b)
+	root.SetErr(&b)
+	root.SetArgs(args)
+	err = root.ExecuteContext(ctx)
+	return b.String(), err
+}
+
+// Begin starts one command line.
+func Begin(t *testing.T, root *cobra.Command, args ...string) *Running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	r := &Running{t: t, in: out, Cancel: cancel, done: make(chan struct{})}
+	root.SetOut(r)
+	root.SetErr(r)
+	root.SetIn(in)
+	root.SetArgs(args)
+	go func() { // Ends with the command
+		defer close(r.done)
+		r.err = root.ExecuteContext(ctx)
+	}()
+	t.Cleanup(func() { _ = out.Close(); cancel(); <-r.done })
+	return r
+}

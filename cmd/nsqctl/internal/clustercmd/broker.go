@@ -1,0 +1,110 @@
+package clustercmd
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// NewBroker returns the command of the brokers.
+func NewBroker(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{Use: "broker", Short: "list brokers, drain them, decommission them"}
+	cmd.AddCommand(newBrokerList(t), newDrain(t), newUndrain(t), newDecommission(t))
+	return cmd
+}
+
+func newDrain(t *cli.Target) *cobra.Command {
+	var leaders, replicas bool
+	cmd := &cobra.Command{
+		Use:   "drain BROKER",
+		Short: "move leaderships, or replicas too, away from a broker before its maintenance",
+		Long: `drain transfers the leaderships of a broker to other in-sync replicas, and keeps
+leaderships and new replicas from it until "broker undrain". With --replicas its
+replicas move to other brokers, too, a few at a time. The broker stays a member of
+the cluster: to remove it for good, use "broker decommission".
+
+The cluster keeps the request in its metadata: it outlives a crash of any broker,
+and a restart of the drained one. A drained broker leads a partition only while no
+other in-sync replica lives, and for about a second after an election that it won.
+A new topic has a replica on it only if too few other brokers run.`,
+		Example: `  nsqctl broker drain n2 --wait 2m && nsqctl cluster safe-to-stop n2 && ssh n2 reboot
+  nsqctl broker drain n2 --replicas --wait 2h
+  nsqctl broker drain n2 --replicas --dry-run      # the plan, and nothing else`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"node": args}
+			if replicas {
+				q.Set("replicas", "true")
+			}
+			a := placement.Change{Path: "/v1/broker/drain", Query: q, Plan: true, Left: undrained(args[0], replicas)}
+			return a.Run(cmd, t)
+		},
+	}
+	cmd.Flags().BoolVar(&leaders, "leaders", false, "leaderships only, which is the default")
+	cmd.Flags().BoolVar(&replicas, "replicas", false, "replicas too")
+	cmd.MarkFlagsMutuallyExclusive("leaders", "replicas")
+	placement.WaitFlag(cmd)
+	cli.PlanFlags(cmd)
+	return cmd
+}
+
+func newUndrain(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "undrain BROKER",
+		Short: "give a drained broker leaderships and replicas again",
+		Long: `undrain ends a drain. The leaderships of the partitions that prefer the broker return
+by themselves. Replicas that were moved away stay where they are: "cluster balance"
+spreads them again.`,
+		Example: `  nsqctl broker undrain n2`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"node": args, "cancel": {"true"}}
+			return placement.Change{Path: "/v1/broker/drain", Query: q}.Run(cmd, t)
+		},
+	}
+}
+
+// undrained lists the partitions that a drained broker still leads, or has a replica of.
+func undrained(broker string, replicas bool) func(edge.ClusterView) []string {
+	n := ident.Node(broker)
+	return func(v edge.ClusterView) (out []string) {
+		for _, x := range v.Topics {
+			for _, p := range x.Partitions {
+				switch {
+				case p.Leader == n:
+					out = append(out, fmt.Sprintf("%s/%d is led by %s", x.Topic, p.Partition, n))
+				case replicas && slices.Contains(p.Replicas, n):
+					lack := placement.Lacks(x, p)
+					if lack == "" {
+						lack = "has a replica on " + broker
+					}
+					out = append(out, fmt.Sprintf("%s/%d %s", x.Topic, p.Partition, lack))
+				}
+			}
+		}
+		if b := slices.IndexFunc(v.Brokers, func(b edge.BrokerView) bool { return b.Name == n }); len(out) == 0 && b >= 0 && v.Brokers[b].Drain == "" {
+			return []string{"the broker that was asked has not received the request yet"}
+		}
+		return out
+	}
+}
+
+// drainNote is the remark about a drained broker in "cluster status".
+func drainNote(v edge.ClusterView, b edge.BrokerView) string {
+	if b.Drain == "" {
+		return ""
+	}
+	leads, replicas := health.Load(v, b.Name)
+	if b.Drain == "leaders" {
+		return fmt.Sprintf("drained of leaders (%d left) ", leads)
+	}
+	return fmt.Sprintf("drained of replicas (%d left) ", replicas)
+}

@@ -1,0 +1,40 @@
+package clustercmd
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// A drain is done when the broker leads nothing, and with --replicas has nothing; not before the
+// broker that was asked has the request.
+func TestDrainWaits(t *testing.T) {
+	v := edge.ClusterView{
+		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true, Drain: "leaders"}},
+		Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{
+			{Leader: "n2", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}},
+		}}},
+	}
+	require.Equal(t, []string{"orders/0 is led by n2"}, undrained("n2", false)(v))
+	v.Topics[0].Partitions[0].Leader = "n1"
+	require.Empty(t, undrained("n2", false)(v))
+	require.Equal(t, []string{"orders/0 has a replica on n2"}, undrained("n2", true)(v))
+	v.Brokers[1].Drain = ""
+	require.Len(t, undrained("n2", false)(v), 1, "it has not received the request")
+	v.Brokers[1].Drain = "leaders"
+	var out strings.Builder
+	require.NoError(t, printStatus(&out, v, false))
+	require.Contains(t, out.String(), "drained of leaders (0 left)")
+	address, changes := clitest.Planning(t, &edge.Plan{}, v)
+	_, err := run(t, time.Minute, "broker", "drain", "n2", "--wait", "10s", "--nsqd-http-address", address)
+	require.NoError(t, err)
+	_, err = run(t, time.Minute, "broker", "undrain", "n2", "--nsqd-http-address", address)
+	require.NoError(t, err)
+	require.Equal(t, "/v1/broker/drain?cancel=true&node=n2", changes()[1])
+}

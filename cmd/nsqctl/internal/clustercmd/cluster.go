@@ -1,0 +1,145 @@
+package clustercmd
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// NewCluster returns the command of the whole cluster.
+func NewCluster(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, decommission brokers"}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "status",
+		Short: "brokers, topics, leaders and in-sync replicas",
+		Example: `  nsqctl cluster status
+  nsqctl cluster status -o json --nsqd-http-address n1.example:4151`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var v edge.ClusterView
+			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+				return err
+			}
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v)
+			}
+			return printStatus(cmd.OutOrStdout(), v, t.Wide)
+		},
+	})
+	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t))
+	return cmd
+}
+
+func newBalance(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "balance",
+		Short: "spread replicas and leaders evenly over the brokers that run",
+		Long: `balance moves replicas from brokers with more of them to brokers with fewer,
+as few as possible, and then balances the leaders. Use it after a broker was
+added. It is not needed after a failure: a leadership returns by itself when the
+preferred replica, the first in the list, is in sync again.`,
+		Example: `  nsqctl cluster balance --dry-run                 # the plan, and nothing else
+  nsqctl cluster balance --wait 10m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return placement.Change{Path: "/v1/cluster/balance", Plan: true, Left: placement.Unsettled("")}.Run(cmd, t)
+		},
+	}
+	placement.WaitFlag(cmd)
+	cli.PlanFlags(cmd)
+	return cmd
+}
+
+// newDecommission makes the command of "broker" and, as it was named first, of "cluster".
+func newDecommission(t *cli.Target) *cobra.Command {
+	var cancel bool
+	cmd := &cobra.Command{
+		Use:   "decommission BROKER",
+		Short: "move a broker's replicas to the others, before it is removed for good",
+		Long: `decommission marks a broker as leaving: it gets no new replicas, and its
+replicas are moved to the others, a few at a time. When it has none left, stop it:
+the cluster then removes it and its member of the embedded etcd. A dead broker is
+removed as soon as it has no replicas. --cancel ends the decommission.`,
+		Example: `  nsqctl cluster decommission n3 --dry-run         # the plan, and nothing else
+  nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd
+  nsqctl broker decommission n3 --wait 1h          # the same`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a := placement.Change{Path: "/v1/broker/decommission", Query: url.Values{"node": args}, Plan: !cancel, Left: placement.ReplicasOn(args[0])}
+			if cancel {
+				a.Query.Set("cancel", "true")
+				a.Left = func(edge.ClusterView) []string { return nil }
+			}
+			dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
+			if err := a.Run(cmd, t); err != nil || cancel || dry || t.Output == "json" || !cmd.Flags().Changed("wait") {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s has no replicas left: stop it, and the cluster removes it\n", args[0])
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the decommission of the broker")
+	placement.WaitFlag(cmd)
+	cli.PlanFlags(cmd)
+	return cmd
+}
+
+func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
+	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
+	if unheard := time.Duration(v.MetadataUnheardMS) * time.Millisecond; unheard > 0 {
+		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t"+cli.Mark(wide, "HTTPS\tLEVEL\tINCARNATION\t"))
+	for _, b := range v.Brokers {
+		note := ""
+		if b.Leaving {
+			note = "leaving "
+		}
+		note += drainNote(v, b)
+		if b.LowSpace {
+			note += "short of disk"
+		}
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Version, cli.Mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
+	}
+	fmt.Fprintln(w)
+	PrintTopics(w, v, v.Topics, wide)
+	return w.Flush()
+}
+
+// PrintTopics prints a line for each partition. The ends are unknown while its leader is dead:
+// only a leader reports them.
+func PrintTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
+	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
+	alive := map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		alive[b.Name] = b.Alive
+	}
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			leader, committed, end := string(p.Leader), fmt.Sprintf("%d (%d)", p.CommittedSequence, p.CommittedOffset), fmt.Sprint(p.EndOffset)
+			if !alive[p.Leader] {
+				leader, committed, end = cmp.Or(cli.Mark(leader != "", leader+" (dead)"), "none"), "unknown", "unknown"
+			}
+			note := ""
+			if p.UnderReplicated {
+				note = "under-replicated"
+			}
+			for _, d := range p.Damaged {
+				note += fmt.Sprintf(" damaged on %s: offsets %d to %d, sequences %d to %d", d.Node, d.From, d.To, d.FirstSequence, d.EndSequence)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Topic, p.Partition, leader, p.Epoch,
+				cli.Names(p.Replicas), cli.Names(p.ISR), committed, end, cli.Mark(wide, fmt.Sprintf("%d\t%s\t", p.MinInSync, cli.Names(p.Target)))+note)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package clustercmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// A dead broker's replicas cannot be moved if too few brokers remain. That is the fault to
+// report, and not that they are out of sync.
+func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{
+			Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Leaving: true}},
+			Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, Partitions: []edge.PartitionView{
+				{Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n2"}},
+			}}},
+		})
+	}))
+	defer s.Close()
+	root := newRoot()
+	root.SetErr(new(strings.Builder))
+	root.SetArgs([]string{"cluster", "decommission", "n3", "--wait", "1ms", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), "lower it with `nsqctl topic replication`")
+}
+
+// The output marks a partition without a leader, and a broker without metadata, where an empty
+// column would not.
+func TestStatusNamesFaults(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, printStatus(&out, edge.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []edge.TopicView{
+		{Topic: "orders", Partitions: []edge.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
+	}}, false))
+	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
+	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
+}
+
+// TestWaitTriesAnotherBroker: the queried broker restarts while replicas move.
+func TestWaitTriesAnotherBroker(t *testing.T) {
+	var asked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{})
+	}))
+	defer other.Close()
+	views := 0
+	var first *httptest.Server
+	first = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/cluster" {
+			fmt.Fprint(w, "{}")
+			return
+		}
+		if views++; views > 1 {
+			panic(http.ErrAbortHandler)
+		}
+		_ = json.NewEncoder(w).Encode(edge.ClusterView{
+			Brokers: []edge.BrokerView{{Name: "n1", Alive: true, HTTPAddress: first.Listener.Addr().String()}, {Name: "n2", Alive: true, HTTPAddress: other.Listener.Addr().String()}},
+			Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{{}}}},
+		})
+	}))
+	defer first.Close()
+	_, err := run(t, time.Minute, "cluster", "balance", "--wait=1m", "--nsqd-http-address="+first.Listener.Addr().String())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, asked.Load())
+}

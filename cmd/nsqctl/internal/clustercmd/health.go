@@ -1,0 +1,165 @@
+package clustercmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// healthPoll is how often --wait asks again.
+const healthPoll = 500 * time.Millisecond
+
+// placesShown bounds the partitions that the text names for an alarm; JSON has all.
+const placesShown = 5
+
+func newClusterHealth(t *cli.Target) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "one line that says whether messages are safe, and an alarm for each fault",
+		Long: `health prints one line of summary, and for each fault its places and the next
+step. The page at /ui shows the same alarms.
+
+Exit codes: 0 well; 1 degraded: messages are safe and served, one more fault may
+change that; 2 unsafe: puts are refused, messages are not delivered, or
+acknowledged messages are on fewer disks than they should be; 3 no broker answers.`,
+		Example: `  nsqctl cluster health
+  nsqctl cluster health --wait 2m     # until it is well, for scripts
+  nsqctl cluster health -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := waitForHealth(cmd, t, wait)
+			if err != nil {
+				return err
+			}
+			if t.Output == "json" {
+				err = cli.PrintJSON(cmd.OutOrStdout(), r)
+			} else {
+				err = printHealth(cmd.OutOrStdout(), r)
+			}
+			if err != nil || r.State == health.Well {
+				return err
+			}
+			return cli.EndSilently(int(r.State))
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is well")
+	return cmd
+}
+
+// waitForHealth returns the last judgement: at once, when the cluster is well, or after wait.
+func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (health.Report, error) {
+	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
+	defer line.Clear()
+	for deadline := time.Now().Add(wait); ; {
+		r, err := askHealth(cmd.Context(), t)
+		if err == nil && r.State == health.Well || !time.Now().Before(deadline) {
+			return r, err
+		}
+		if err != nil {
+			line.Show(err.Error())
+		} else {
+			line.Show(r.Summary)
+		}
+		select {
+		case <-time.After(min(healthPoll, time.Until(deadline))):
+		case <-cmd.Context().Done():
+			return r, cmd.Context().Err()
+		}
+	}
+}
+
+// askHealth judges the cluster as the first broker that answers sees it, and asks each live
+// broker for its readiness.
+func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
+	var v edge.ClusterView
+	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+		return health.Report{}, err
+	}
+	var silent []string
+	for _, b := range v.Brokers {
+		if !b.Alive {
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, healthTimeout)
+		if _, err := t.Call(asked, "GET", t.Address(b), "/readyz", nil); err != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", b.Name, err))
+		}
+		cancel()
+	}
+	return health.Assess(v, silent), nil
+}
+
+// healthTimeout bounds the question to one broker.
+const healthTimeout = 2 * time.Second
+
+func printHealth(out io.Writer, r health.Report) error {
+	if _, err := fmt.Fprintln(out, r.Summary); err != nil {
+		return err
+	}
+	for _, a := range r.Alarms {
+		where := a.Where
+		more := ""
+		if len(where) > placesShown {
+			where, more = where[:placesShown], fmt.Sprintf(" and %d more", len(a.Where)-placesShown)
+		}
+		if _, err := fmt.Fprintf(out, "\n%s: %s\n  where: %s%s\n  do:    %s\n", a.State, a.Text, strings.Join(where, ", "), more, a.Do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSafeToStop(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "safe-to-stop BROKER",
+		Short: "may this broker be stopped now? exit code 0: yes, 1: no, with the reasons",
+		Long: `safe-to-stop looks at every partition with a replica on the broker: without it, would
+the partition refuse puts, have no leader, or have its messages on one disk alone?
+The answer holds for this moment: ask again before each broker of a rolling restart.`,
+		Example: `  nsqctl cluster safe-to-stop n2 && ssh n2 systemctl restart nsqd`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var v edge.ClusterView
+			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+				return err
+			}
+			reasons, err := health.SafeToStop(v, ident.Node(args[0]))
+			if err != nil {
+				return cli.ExitError{Code: cli.ExitNotFound, Err: err}
+			}
+			return printSafety(cmd.OutOrStdout(), t.Output, args[0], reasons)
+		},
+	}
+}
+
+func printSafety(out io.Writer, output, broker string, reasons []string) (err error) {
+	switch {
+	case output == "json":
+		err = cli.PrintJSON(out, map[string]any{"broker": broker, "safe": len(reasons) == 0, "reasons": append([]string{}, reasons...)})
+	case len(reasons) == 0:
+		_, err = fmt.Fprintf(out, "%s may be stopped\n", broker)
+	default:
+		_, err = fmt.Fprintf(out, "%s must not be stopped now:\n", broker)
+		for i, reason := range reasons {
+			if i == placesShown {
+				fmt.Fprintf(out, "  and %d more\n", len(reasons)-i)
+				break
+			}
+			fmt.Fprintf(out, "  %s\n", reason)
+		}
+	}
+	if err == nil && len(reasons) > 0 {
+		return cli.EndSilently(cli.ExitFailed)
+	}
+	return err
+}

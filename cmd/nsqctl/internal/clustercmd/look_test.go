@@ -1,0 +1,16 @@
+package clustercmd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/console"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+func TestBrokerState(t *testing.T) {
+	for state, b := range map[string]console.Broker{"disk full": {Alive: true, LowSpace: true}, "silent": {Alive: true}, "leaving": {Alive: true, Answered: true, Leaving: true}, "drained of leaders": {Alive: true, Answered: true, Drain: edge.BrokerView{Drain: "leaders"}.Drain}} {
+		require.Equal(t, state, brokerState(b))
+	}
+}

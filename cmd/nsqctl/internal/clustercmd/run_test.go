@@ -1,0 +1,23 @@
+package clustercmd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+)
+
+// newRoot has the commands of the package.
+func newRoot() *cobra.Command {
+	t := &cli.Target{}
+	return cli.NewRoot(t, NewCluster(t), NewBroker(t), NewVersion(t))
+}
+
+// run runs one command line, at most for limit.
+func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
+	t.Helper()
+	return clitest.Run(t, newRoot(), limit, args...)
+}

@@ -1,0 +1,213 @@
+package clustercmd
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+func newUpgrade(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{Use: "upgrade", Short: "where an upgrade stands"}
+	cmd.AddCommand(newUpgradeStatus(t))
+	return cmd
+}
+
+func newUpgradeStatus(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "the build and feature level of every broker, and the next step",
+		Long: `status prints the build of every broker and the feature level that it has, the level
+that the cluster uses, the brokers that hold it back, and the next step of an upgrade.
+
+Exit codes: 0 all brokers run one build and the cluster uses its feature level; 1 an
+upgrade is under way, or a broker does not run; 3 no broker answers.`,
+		Example: `  nsqctl cluster upgrade status
+  nsqctl cluster upgrade status -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var v edge.ClusterView
+			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+				return err
+			}
+			builds, err := askBuilds(cmd, t)
+			if err != nil {
+				return err
+			}
+			u := judgeUpgrade(v, builds)
+			if t.Output == "json" {
+				err = cli.PrintJSON(cmd.OutOrStdout(), u)
+			} else {
+				err = printUpgrade(cmd.OutOrStdout(), u)
+			}
+			if err == nil && !u.Done {
+				return cli.EndSilently(cli.ExitFailed)
+			}
+			return err
+		},
+	}
+}
+
+// upgrade is the state of the brokers' builds.
+type upgrade struct {
+	Level   int             `json:"feature_level"`        // that the cluster uses
+	Reaches int             `json:"feature_level_of_all"` // that all brokers have, running or not
+	Newest  int             `json:"feature_level_newest"` // of any broker
+	Done    bool            `json:"done"`
+	Brokers []brokerUpgrade `json:"brokers"`
+	Waits   []string        `json:"waits"` // the reasons why the upgrade is not done
+	Next    string          `json:"next"`
+}
+
+// brokerUpgrade is one broker's build.
+type brokerUpgrade struct {
+	Broker       string `json:"broker"`
+	Alive        bool   `json:"alive"`
+	Version      string `json:"lockstep_version,omitempty"` // missing: unknown, it does not run or does not answer
+	Commit       string `json:"commit,omitempty"`
+	FeatureLevel int    `json:"feature_level"`
+	Error        string `json:"error,omitempty"`
+}
+
+// describe names a build.
+func (b brokerUpgrade) describe() string {
+	if b.Version == "" && b.Commit == "" {
+		return "unknown"
+	}
+	return b.Version + " (" + b.Commit + ")"
+}
+
+// judgeUpgrade compares the builds. Of two builds the one with the higher feature level is the newer.
+// The level does not order builds of the same level: the most frequent one counts as the aim.
+func judgeUpgrade(v edge.ClusterView, builds []build) upgrade {
+	u := upgrade{Level: v.Level, Waits: []string{}}
+	for i, b := range v.Brokers {
+		x := brokerUpgrade{Broker: string(b.Name), Alive: b.Alive, FeatureLevel: b.Level}
+		if at := slices.IndexFunc(builds, func(o build) bool { return o.Broker == x.Broker }); at >= 0 {
+			x.Version, x.Commit, x.Error = builds[at].LockstepVersion, builds[at].Commit, builds[at].Error
+		}
+		u.Brokers = append(u.Brokers, x)
+		u.Newest = max(u.Newest, b.Level)
+		if u.Reaches = min(u.Reaches, b.Level); i == 0 {
+			u.Reaches = b.Level
+		}
+	}
+	old := u.outdated()
+	for _, b := range u.Brokers {
+		switch {
+		case !b.Alive && b.FeatureLevel < u.Newest:
+			u.wait("%s does not run, and its last build has feature level %d: it holds the level at %d", b.Broker, b.FeatureLevel, u.Reaches)
+		case !b.Alive:
+			u.wait("%s does not run", b.Broker)
+		case b.Error != "":
+			u.wait("the build of %s is unknown: %s", b.Broker, b.Error)
+		case b.FeatureLevel < u.Newest:
+			u.wait("%s runs %s, whose feature level is %d: the newest is %d", b.Broker, b.describe(), b.FeatureLevel, u.Newest)
+		case b.describe() == "unknown":
+			u.wait("%s runs a build that does not say its version: an old one", b.Broker)
+		case slices.Contains(old, b.Broker):
+			u.wait("%s runs %s, another build than most", b.Broker, b.describe())
+		}
+	}
+	if u.Level < u.Reaches {
+		u.wait("the cluster uses feature level %d, all brokers have %d", u.Level, u.Reaches)
+	}
+	u.Done = len(u.Waits) == 0
+	u.Next = u.next(v, old)
+	return u
+}
+
+func (u *upgrade) wait(format string, args ...any) {
+	u.Waits = append(u.Waits, fmt.Sprintf(format, args...))
+}
+
+// outdated lists the running brokers that are to get the build of the others.
+func (u *upgrade) outdated() (old []string) {
+	count := map[string]int{}
+	for _, b := range u.Brokers {
+		if b.Alive && b.FeatureLevel == u.Newest && b.describe() != "unknown" {
+			count[b.describe()]++
+		}
+	}
+	aim := ""
+	for name, n := range count {
+		if n > count[aim] || n == count[aim] && name > aim {
+			aim = name
+		}
+	}
+	for _, b := range u.Brokers {
+		if b.Alive && b.Error == "" && (b.FeatureLevel < u.Newest || b.describe() == "unknown" || aim != "" && b.describe() != aim) {
+			old = append(old, b.Broker)
+		}
+	}
+	return old
+}
+
+// next is the step that an operator takes now.
+func (u *upgrade) next(v edge.ClusterView, old []string) string {
+	if u.Done {
+		return "nothing: all brokers run one build"
+	}
+	if dead := u.lowDead(); dead != "" {
+		return fmt.Sprintf("start %s with the new build; if it is gone for good: nsqctl broker decommission %s", dead, dead)
+	}
+	if report := health.Assess(v, nil); report.State > health.Well {
+		a := report.Alarms[0]
+		return fmt.Sprintf("wait until the cluster is well (%s): %s", a.Text, a.Do)
+	}
+	if len(old) > 0 {
+		// The controller last: each restart of it moves its work.
+		slices.SortStableFunc(old, func(a, b string) int { return cmp.Compare(isController(v, a), isController(v, b)) })
+		for _, name := range old {
+			if why, err := health.SafeToStop(v, ident.Node(name)); err == nil && len(why) == 0 {
+				return fmt.Sprintf("stop %s, start it with the new build, and ask again", name)
+			}
+		}
+		return fmt.Sprintf("wait: no broker may be stopped now (nsqctl cluster safe-to-stop %s)", old[0])
+	}
+	if u.Level < u.Reaches {
+		return "wait some seconds: the controller raises the feature level by itself; from then on older builds are refused"
+	}
+	return "ask the brokers whose build is unknown: nsqctl version --brokers"
+}
+
+// isController is 1 for the controller, else 0.
+func isController(v edge.ClusterView, broker string) int {
+	if string(v.Controller) == broker {
+		return 1
+	}
+	return 0
+}
+
+// lowDead is a broker that does not run and holds the feature level back; "" if there is none.
+func (u *upgrade) lowDead() string {
+	for _, b := range u.Brokers {
+		if !b.Alive && b.FeatureLevel < u.Newest {
+			return b.Broker
+		}
+	}
+	return ""
+}
+
+func printUpgrade(out io.Writer, u upgrade) error {
+	fmt.Fprintf(out, "the cluster uses feature level %d; all brokers have %d, the newest has %d\n\n", u.Level, u.Reaches, u.Newest)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "BROKER\tALIVE\tBUILD\tLEVEL")
+	for _, b := range u.Brokers {
+		fmt.Fprintf(w, "%s\t%t\t%s\t%d\n", b.Broker, b.Alive, b.describe(), b.FeatureLevel)
+	}
+	if len(u.Waits) > 0 {
+		fmt.Fprintf(w, "\nnot done:\n  %s\n", strings.Join(u.Waits, "\n  "))
+	}
+	fmt.Fprintf(w, "\nnext: %s\n", u.Next)
+	return w.Flush()
+}

@@ -1,0 +1,95 @@
+package clustercmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// build describes one process's build; the names are those of /info.
+type build struct {
+	Broker          string `json:"broker,omitempty"` // "" = this program
+	LockstepVersion string `json:"lockstep_version"`
+	Commit          string `json:"commit"`
+	FeatureLevel    int    `json:"feature_level"`
+	Version         string `json:"version"` // of NSQ
+	Error           string `json:"error,omitempty"`
+}
+
+// NewVersion returns the command that prints the builds.
+func NewVersion(t *cli.Target) *cobra.Command {
+	var brokers bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "print the build of nsqctl, and those of the brokers",
+		Long: `version prints the build of nsqctl: the version of Lockstep, the commit, the
+feature level (the newest formats of brokers that it supports) and the release of
+NSQ whose protocol it implements. With --brokers it prints the build of every
+running broker too: during an upgrade they differ.`,
+		Example: `  nsqctl version
+  nsqctl version --brokers`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := edge.ReadBuild()
+			builds := []build{{LockstepVersion: b.Version, Commit: b.Commit, FeatureLevel: meta.Level, Version: edge.Version}}
+			if brokers {
+				theirs, err := askBuilds(cmd, t)
+				if err != nil {
+					return err
+				}
+				builds = append(builds, theirs...)
+			}
+			return printBuilds(cmd.OutOrStdout(), t.Output, builds)
+		},
+	}
+	cmd.Flags().BoolVar(&brokers, "brokers", false, "also print the build of every running broker")
+	return cmd
+}
+
+// askBuilds queries every running broker. A broker that does not answer is listed with the
+// reason.
+func askBuilds(cmd *cobra.Command, t *cli.Target) (out []build, err error) {
+	var v edge.ClusterView
+	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+		return nil, err
+	}
+	for _, b := range v.Brokers {
+		if !b.Alive {
+			continue
+		}
+		x := build{}
+		if err := t.Get(cmd.Context(), t.Address(b), "/info", nil, &x); err != nil {
+			x.Error = err.Error()
+		}
+		x.Broker = string(b.Name)
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+func printBuilds(w io.Writer, output string, builds []build) error {
+	if output == "json" {
+		return cli.PrintJSON(w, builds)
+	}
+	if _, err := fmt.Fprintln(w, "nsqctl:", cli.VersionLine()); err != nil {
+		return err
+	}
+	for _, b := range builds[1:] {
+		line := fmt.Sprintf("%s: lockstep %s (commit %s, feature level %d), speaks NSQ %s", b.Broker, b.LockstepVersion, b.Commit, b.FeatureLevel, b.Version)
+		switch {
+		case b.Error != "":
+			line = b.Broker + ": " + b.Error
+		case b.LockstepVersion == "":
+			line = fmt.Sprintf("%s: a build without version, speaks NSQ %s", b.Broker, b.Version)
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

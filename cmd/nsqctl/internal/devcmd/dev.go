@@ -1,0 +1,141 @@
+package devcmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+)
+
+// The limits of the start and of the stop of a new cluster.
+const (
+	ReadyTimeout = 30 * time.Second // for brokers with nothing to recover
+	StopTimeout  = 15 * time.Second
+)
+
+// NewDev returns the command that runs a cluster on loopback.
+func NewDev() *cobra.Command {
+	var cfg devcluster.Config
+	cmd := &cobra.Command{
+		Use:   "dev [-- flags for every nsqd]",
+		Short: "run a cluster on loopback until Ctrl-C",
+		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
+"ready" when puts are accepted. It does not restart brokers, but says when one ends or
+is started again: to test a failure, use "dev kill" and "dev start". Ctrl-C stops all
+brokers.
+
+Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
+--tls-cert) +2, RPC +3, etcd client +4, etcd peer +5.`,
+		Example: `  nsqctl dev --nodes 3 --data-dir ./data
+  nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
+  nsqctl dev kill n2 --data-dir ./data            # kill -9
+  nsqctl dev start n2 --data-dir ./data           # start it again`,
+		Args: FlagsBehindDashes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg.Args = args
+			return runDev(cmd, cfg)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&cfg.Nodes, "nodes", 3, "number of brokers")
+	f.IntVar(&cfg.BasePort, "base-port", 4150, "first port")
+	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
+	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
+	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", cli.DevDirectory, "directory of the brokers' data, logs and cluster.json")
+	cmd.AddCommand(newDevKill(&cfg), newDevStart(&cfg), newDevStop(&cfg), newDevRestart(&cfg), newDevLogs(&cfg))
+	return cmd
+}
+
+// FlagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown
+// verb.
+func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
+	binary, err := FindBroker(cfg.NSQD)
+	if err != nil {
+		return err
+	}
+	cfg.NSQD = binary
+	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
+		return err
+	}
+	c, err := devcluster.New(cfg)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if err := c.StartAll(); err != nil {
+		_ = c.StopAll(StopTimeout)
+		return err
+	}
+	for _, b := range c.Brokers {
+		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
+	}
+	if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c); err != nil {
+		_ = c.StopAll(StopTimeout)
+		return err
+	}
+	fmt.Fprintln(out, "ready")
+	watchBrokers(cmd.Context(), out, c)
+	fmt.Fprintln(out, "stopping")
+	return c.StopAll(StopTimeout)
+}
+
+// watchBrokers prints the brokers that end, and those that are started again, until ctx ends. A
+// broker that has ended leaves no zombie.
+func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
+	for {
+		ended, started, err := c.Look()
+		if err != nil {
+			fmt.Fprintln(out, err)
+			return
+		}
+		for _, e := range ended {
+			how := ""
+			if e.State != "" {
+				how = ": " + e.State
+			}
+			fmt.Fprintf(out, "%s (pid %d) has ended%s; its log: %s; to start it: nsqctl dev start %s --data-dir %s\n",
+				e.Name, e.PID, how, c.LogFile(e.Name), e.Name, c.Dir())
+		}
+		for _, b := range started {
+			fmt.Fprintf(out, "%s runs again, pid %d\n", b.Name, b.PID)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// FindBroker looks for nsqd beside this binary, then in PATH.
+func FindBroker(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "nsqd")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("nsqd")
+	if err != nil {
+		return "", fmt.Errorf("no nsqd beside nsqctl and none in PATH: build it with `make build`, or name it with --nsqd")
+	}
+	return path, nil
+}

@@ -1,0 +1,358 @@
+package devcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/devcluster"
+)
+
+const (
+	// upTimeout bounds the wait until a started process answers at all.
+	upTimeout = 15 * time.Second
+	// sayAfter is how long brokers may take before the command prints which ones are not
+	// ready.
+	sayAfter = 2 * time.Second
+	// lookEvery is the pause between queries to brokers that are not ready.
+	lookEvery = 250 * time.Millisecond
+)
+
+// brokersOf returns the brokers for a command: the named ones, or all.
+func brokersOf(cmd *cobra.Command, cfg *devcluster.Config, args []string) (c *devcluster.Cluster, names []string, err error) {
+	if c, err = devcluster.Load(cfg.DataDir); err != nil {
+		return nil, nil, err
+	}
+	if all, _ := cmd.Flags().GetBool("all"); all {
+		if len(args) > 0 {
+			return nil, nil, errors.New("give names or --all, not both")
+		}
+		for _, b := range c.Brokers {
+			names = append(names, b.Name)
+		}
+		return c, names, nil
+	}
+	for _, name := range args {
+		if _, err := c.Broker(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c, args, nil
+}
+
+// namesOrAll requires one or more names, or --all.
+func namesOrAll(cmd *cobra.Command, args []string) error {
+	if all, _ := cmd.Flags().GetBool("all"); !all && len(args) == 0 {
+		return errors.New("name one or more brokers, or give --all")
+	}
+	return nil
+}
+
+func allFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("all", false, "all brokers of the cluster")
+	return cmd
+}
+
+func newDevKill(cfg *devcluster.Config) *cobra.Command {
+	return allFlag(&cobra.Command{
+		Use:     "kill NAME...",
+		Short:   "kill -9 brokers of a dev cluster",
+		Example: `  nsqctl dev kill n2 --data-dir ./data`,
+		Args:    namesOrAll,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, names, err := brokersOf(cmd, cfg, args)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, name := range names { // in parallel
+				errs = append(errs, c.Signal(name, syscall.SIGKILL))
+			}
+			for i, name := range names {
+				if errs[i] == nil {
+					_ = c.Kill(name) // the process is already dying; this waits for its end
+				}
+			}
+			return errors.Join(errs...)
+		},
+	})
+}
+
+func newDevStop(cfg *devcluster.Config) *cobra.Command {
+	return allFlag(&cobra.Command{
+		Use:     "stop NAME...",
+		Short:   "stop brokers of a dev cluster as planned (SIGTERM)",
+		Example: `  nsqctl dev stop n2 n3 --data-dir ./data`,
+		Args:    namesOrAll,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, names, err := brokersOf(cmd, cfg, args)
+			if err != nil {
+				return err
+			}
+			return c.StopAll(StopTimeout, names...)
+		},
+	})
+}
+
+func newDevStart(cfg *devcluster.Config) *cobra.Command {
+	cmd := allFlag(&cobra.Command{
+		Use:   "start NAME...",
+		Short: "start brokers of a dev cluster again",
+		Long: `start starts brokers with their first command line, and ends when their
+processes run. A broker may still wait for others then: start prints their names
+and the number of missing members of the metadata. With --wait it ends when the
+brokers are ready. --all starts the brokers that do not run.`,
+		Example: `  nsqctl dev start n2 --data-dir ./data
+  nsqctl dev start --all --wait`,
+		Args: namesOrAll,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, names, err := brokersOf(cmd, cfg, args)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if names = c.Dead(); len(names) == 0 {
+					fmt.Fprintln(cmd.OutOrStdout(), "all brokers are running")
+					return nil
+				}
+			}
+			return startBrokers(cmd, c, names)
+		},
+	})
+	readyFlag(cmd)
+	return cmd
+}
+
+func newDevRestart(cfg *devcluster.Config) *cobra.Command {
+	return allFlag(&cobra.Command{
+		Use:   "restart NAME...",
+		Short: "stop and start brokers of a dev cluster, one after the other",
+		Long: `restart stops a broker as planned, starts it again and waits until it is ready,
+then continues with the next one, as in an upgrade.`,
+		Example: `  nsqctl dev restart --all --data-dir ./data`,
+		Args:    namesOrAll,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, names, err := brokersOf(cmd, cfg, args)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if err := c.StopAll(StopTimeout, name); err != nil {
+					return err
+				}
+				if err := c.Start(name); err != nil {
+					return err
+				}
+				if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c, name); err != nil {
+					return err
+				}
+				b, err := c.Broker(name)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", name, b.PID)
+			}
+			return nil
+		},
+	})
+}
+
+// readyFlag adds --wait to a command.
+func readyFlag(cmd *cobra.Command) {
+	cmd.Flags().Duration("wait", 0, "wait until the brokers are ready, and fail after this time; without a time wait without limit")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "0s"
+}
+
+// startBrokers starts all brokers before it waits for one: they may need each other.
+func startBrokers(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
+	for _, name := range names {
+		if err := c.Start(name); err != nil {
+			return err
+		}
+	}
+	up, cancel := context.WithTimeout(cmd.Context(), upTimeout)
+	defer cancel()
+	if err := c.Up(up, names...); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	for _, b := range c.Brokers {
+		if slices.Contains(names, b.Name) {
+			fmt.Fprintf(out, "%s runs, pid %d\n", b.Name, b.PID)
+		}
+	}
+	if cmd.Flags().Changed("wait") {
+		ctx := cmd.Context()
+		if limit, _ := cmd.Flags().GetDuration("wait"); limit > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, limit)
+			defer cancel()
+		}
+		if err := awaitReady(ctx, cmd.ErrOrStderr(), c, names...); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, "ready")
+		return nil
+	}
+	brief, cancel := context.WithTimeout(cmd.Context(), sayAfter)
+	defer cancel()
+	if c.Ready(brief, names...) == nil {
+		fmt.Fprintln(out, "ready")
+		return nil
+	}
+	for _, line := range missing(c, names) {
+		fmt.Fprintln(out, line)
+	}
+	return nil
+}
+
+// missing returns the reasons of the brokers that are not ready.
+func missing(c *devcluster.Cluster, names []string) (lines []string) {
+	if hint := majorityHint(c.Metadata()); hint != "" {
+		lines = append(lines, hint)
+	}
+	for _, b := range c.Brokers {
+		if len(names) > 0 && !slices.Contains(names, b.Name) {
+			continue
+		}
+		if s, err := c.State(b.Name); err == nil && !s.Ready {
+			lines = append(lines, fmt.Sprintf("%s is %s", b.Name, s.Why))
+		}
+	}
+	return lines
+}
+
+// majorityHint names the brokers to start if too few members of the metadata run. It returns
+// "" if enough run, or if the metadata has no members here.
+func majorityHint(members int, dead []string) string {
+	running, needed := members-len(dead), members/2+1
+	if members == 0 || running >= needed {
+		return ""
+	}
+	start := strings.Join(dead, " and ")
+	switch lack := needed - running; {
+	case lack == 1 && len(dead) > 1:
+		start = strings.Join(dead, " or ")
+	case lack < len(dead):
+		start = fmt.Sprintf("%d of %s", lack, strings.Join(dead, ", "))
+	}
+	return fmt.Sprintf("%d of %d members of the metadata run; start %s", running, members, start)
+}
+
+// awaitReady waits for brokers (all, without names) and prints meanwhile which ones are not
+// ready and why: a broker with thousands of partitions to recover takes long. It returns at
+// once if a broker ends.
+func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
+	line := &cli.StatusLine{Out: out}
+	defer line.Clear()
+	wait := sayAfter
+	for {
+		look, cancel := context.WithTimeout(ctx, wait)
+		err := c.Ready(look, only...)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if lines := missing(c, only); len(lines) > 0 {
+			line.Show(strings.Join(lines, "; "))
+		}
+		wait = lookEvery
+	}
+}
+
+func newDevLogs(cfg *devcluster.Config) *cobra.Command {
+	var follow bool
+	var count int
+	cmd := &cobra.Command{
+		Use:   "logs [NAME...]",
+		Short: "print the ends of the brokers' logs",
+		Example: `  nsqctl dev logs n1 -n 50 --data-dir ./data
+  nsqctl dev logs -f                              # of all brokers, until Ctrl-C`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, names, err := brokersOf(cmd, cfg, args)
+			if err != nil {
+				return err
+			}
+			if len(names) == 0 {
+				for _, b := range c.Brokers {
+					names = append(names, b.Name)
+				}
+			}
+			return showLogs(cmd, c, names, count, follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new lines until Ctrl-C")
+	cmd.Flags().IntVarP(&count, "lines", "n", 10, "lines of each log")
+	return cmd
+}
+
+// logFile is one printed log; an incomplete line is printed when it ends.
+type logFile struct {
+	prefix string
+	file   *os.File
+	rest   string
+}
+
+func showLogs(cmd *cobra.Command, c *devcluster.Cluster, names []string, count int, follow bool) error {
+	var logs []*logFile
+	for _, name := range names {
+		f, err := os.Open(c.LogFile(name))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		l := &logFile{file: f}
+		if len(names) > 1 {
+			l.prefix = name + "| "
+		}
+		logs = append(logs, l)
+		lines, err := l.more()
+		if err != nil {
+			return err
+		}
+		l.print(cmd.OutOrStdout(), lines[max(0, len(lines)-count):])
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for follow {
+		select {
+		case <-tick.C:
+		case <-cmd.Context().Done():
+			return nil
+		}
+		for _, l := range logs {
+			lines, err := l.more()
+			if err != nil {
+				return err
+			}
+			l.print(cmd.OutOrStdout(), lines)
+		}
+	}
+	return nil
+}
+
+// more reads the new complete lines.
+func (l *logFile) more() ([]string, error) {
+	text, err := io.ReadAll(l.file)
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.SplitAfter(l.rest+string(text), "\n")
+	l.rest = lines[len(lines)-1]
+	return lines[:len(lines)-1], nil
+}
+
+func (l *logFile) print(w io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprint(w, l.prefix, line)
+	}
+}

@@ -1,0 +1,515 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+const (
+	// putTimeout is the longest wait for an answer: a broker answers within its --put-hold, 9 s.
+	putTimeout = 15 * time.Second
+	// importState is the default name of the state file, in the data path.
+	importState = "lockstep-import.json"
+	// growthWait is how long an import waits for the brokers' reports of their logs.
+	growthWait = 15 * time.Second
+)
+
+// NewImportNSQD returns the command that imports the data path of a stopped nsqd.
+func NewImportNSQD(t *cli.Target) *cobra.Command {
+	var o importing
+	cmd := &cobra.Command{
+		Use:   "import-nsqd DATA_PATH",
+		Short: "publish the messages in the data path of a stopped stock nsqd",
+		Long: `import-nsqd reads nsqd.dat and the disk queues of a stopped stock nsqd (1.x), creates its
+topics and channels, and publishes each channel's backlog for that channel alone.
+Messages that only the topic has (it was paused, or had no channel) are published for
+each of its channels. Deferred and requeued messages are part of the backlog: nsqd
+writes them there when it stops, without their delay. Paused topics and channels are paused.
+
+It publishes at least all messages that this nsqd would deliver after a restart, also
+after kill -9: an unfinished record at the end of a file is left out, as nsqd does, and
+messages behind the positions of the metadata are included. Messages that nsqd
+had only in memory when it was killed are in no file. Not kept: message ids, times of
+publication, counts of attempts.
+
+The data path stays as it is, but for the state file (--state): after an interruption the
+same command continues, with at most the last second twice. After the end it
+publishes nothing again. The data path of a running nsqd is refused, and so is one
+that an nsqd has used since the import began. Ctrl-C stops it.
+
+The table at the end has for each queue the messages that nsqd's metadata counts (after a kill
+it is behind), those that were read, and those that the brokers answered OK. The command
+compares the latter two, and the growth of the topics' logs.`,
+		Example: `  nsqctl import-nsqd /var/lib/nsqd --dry-run     # read and count, connect to no broker
+  nsqctl import-nsqd /var/lib/nsqd
+  nsqctl import-nsqd /mnt/readonly/nsqd --state ./nsqd1.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.t, o.cmd = t, cmd
+			if o.stateFile == "" {
+				o.stateFile = filepath.Join(args[0], importState)
+			}
+			return o.run(cmd.Context(), args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.stateFile, "state", "", "file with the progress; default: "+importState+" in the data path")
+	f.BoolVar(&o.dry, "dry-run", false, "read and count only")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no progress")
+	return cmd
+}
+
+// importing is one import. Its fields change only in the goroutine of run, and in that of the
+// publisher while run waits for it.
+type importing struct {
+	t          *cli.Target
+	cmd        *cobra.Command
+	stateFile  string
+	dry, quiet bool
+	state      *importProgress
+	line       cli.StatusLine
+	path       *stockdata.Path
+	damage     []stockdata.Damage
+}
+
+// part is one queue and the channel that its messages are for.
+type part struct {
+	key            string // in the state file
+	topic, channel string // channel "": for all channels
+	own            bool   // the topic's own queue
+	queue          *stockdata.Queue
+}
+
+// partReport is a row of the table at the end.
+type partReport struct {
+	Topic     string `json:"topic"`
+	Channel   string `json:"channel,omitempty"`
+	Source    string `json:"source"` // "channel": the channel's queue; "topic": the topic's
+	Counted   *int64 `json:"counted,omitempty"`
+	Read      int64  `json:"read"`
+	Published int64  `json:"published"`
+}
+
+// topicGrowth compares the messages of a topic with the growth of its log.
+type topicGrowth struct {
+	Topic     string `json:"topic"`
+	Published int64  `json:"published"`
+	Growth    int64  `json:"growth"`
+}
+
+func (o *importing) run(ctx context.Context, dir string) error {
+	path, err := stockdata.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer path.Close()
+	o.path, o.line = path, cli.StatusLine{Out: o.cmd.ErrOrStderr()}
+	if !o.dry {
+		if o.state, err = loadImport(o.stateFile); err != nil {
+			return err
+		}
+		if err := o.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	o.notes()
+	var reports []partReport
+	for i := range path.Topics {
+		rows, err := o.topic(ctx, &path.Topics[i])
+		reports = append(reports, rows...)
+		if err != nil {
+			o.line.Clear()
+			return o.stopped(err)
+		}
+	}
+	o.line.Clear()
+	return o.report(ctx, reports)
+}
+
+// notes prints what differs from a clean stop.
+func (o *importing) notes() {
+	note := func(format string, args ...any) { fmt.Fprintf(o.cmd.ErrOrStderr(), "note: "+format+"\n", args...) }
+	for _, topic := range o.path.Topics {
+		if topic.Unlisted {
+			note("nsqd.dat does not name topic %s, which has messages: nsqd would deliver them when a client names the topic", topic.Name)
+		}
+		if topic.Queue.Overwritten() {
+			note("topic %s has no metadata: nsqd would overwrite its messages; they are included", topic.Name)
+		}
+		for _, channel := range topic.Channels {
+			if channel.Unlisted && !topic.Unlisted {
+				note("nsqd.dat does not name channel %s of %s, which has messages: nsqd would deliver them when a client names the channel", channel.Name, topic.Name)
+			}
+			if channel.Queue.Overwritten() {
+				note("channel %s of %s has no metadata: nsqd would overwrite its messages; they are included", channel.Name, topic.Name)
+			}
+		}
+	}
+}
+
+// prepare checks the state file against the data path and the cluster, and creates all topics and channels before
+// the first message.
+func (o *importing) prepare(ctx context.Context) error {
+	if err := o.state.unchanged(o.path); err != nil {
+		return fmt.Errorf("%s: %w", o.stateFile, err)
+	}
+	for _, topic := range o.path.Topics {
+		if err := ensureTopic(ctx, o.t, topic.Name); err != nil {
+			return err
+		}
+		for _, channel := range topic.Channels {
+			if _, err := ensureChannel(ctx, o.t, topic.Name, channel.Name); err != nil {
+				return err
+			}
+			if err := o.pauseOnce(ctx, topic.Name, channel.Name, channel.Paused); err != nil {
+				return err
+			}
+		}
+	}
+	if err := o.begin(ctx); err != nil {
+		return err
+	}
+	return o.state.save()
+}
+
+// begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
+func (o *importing) begin(ctx context.Context) error {
+	for deadline := time.Now().Add(growthWait); ; {
+		var v edge.ClusterView
+		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+			return err
+		}
+		var err error
+		for _, topic := range o.path.Topics {
+			err = errors.Join(err, o.state.begin(topic.Name, v))
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errNotListed) || time.Now().After(deadline) {
+			return fmt.Errorf("%s: %w", o.stateFile, err)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// pauseOnce pauses what the stock nsqd has paused: once, for an operator may unpause it meanwhile.
+func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused bool) error {
+	key := partKey(topic, channel, channel == "")
+	if !paused || o.state.Paused[key] {
+		return nil
+	}
+	if err := pause(ctx, o.t, topic, channel); err != nil {
+		return err
+	}
+	o.state.Paused[key] = true
+	return o.state.save()
+}
+
+// parts lists the queues of a topic: the channels' older messages before those of the topic.
+func parts(topic *stockdata.Topic) (all []part) {
+	for _, c := range topic.Channels {
+		all = append(all, part{partKey(topic.Name, c.Name, false), topic.Name, c.Name, false, c.Queue})
+	}
+	if len(topic.Channels) == 0 {
+		return append(all, part{partKey(topic.Name, "", true), topic.Name, "", true, topic.Queue})
+	}
+	for _, c := range topic.Channels {
+		all = append(all, part{partKey(topic.Name, c.Name, true), topic.Name, c.Name, true, topic.Queue})
+	}
+	return all
+}
+
+// partKey names a part in the state file: TOPIC:CHANNEL, TOPIC>CHANNEL for the topic's own queue.
+func partKey(topic, channel string, own bool) string {
+	if own {
+		return topic + ">" + channel
+	}
+	return topic + ":" + channel
+}
+
+// topic imports the queues of one topic.
+func (o *importing) topic(ctx context.Context, topic *stockdata.Topic) (rows []partReport, err error) {
+	paused := false
+	for i, p := range parts(topic) {
+		if p.own && !paused && !o.dry {
+			if err := o.pauseOnce(ctx, topic.Name, "", topic.Paused); err != nil {
+				return rows, err
+			}
+			paused = true
+		}
+		row := partReport{Topic: p.topic, Channel: p.channel, Source: "channel"}
+		if p.own {
+			row.Source = "topic"
+		}
+		if n, ok := p.queue.Depth(); ok {
+			row.Counted = &n
+		}
+		// The damage of a topic's queue, which is read for each channel, is reported once.
+		report := !p.own || i == len(topic.Channels)
+		if o.dry {
+			row.Read, err = o.count(ctx, p, report)
+		} else {
+			row.Read, row.Published, err = o.part(ctx, p, report)
+		}
+		if !p.own || row.Read > 0 || row.Counted == nil || *row.Counted != 0 {
+			rows = append(rows, row)
+		}
+		if err != nil {
+			return rows, fmt.Errorf("%s: %w", p.name(), err)
+		}
+	}
+	return rows, nil
+}
+
+func (p part) name() string {
+	if p.channel == "" {
+		return "topic " + p.topic
+	}
+	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
+}
+
+// count reads a part.
+func (o *importing) count(ctx context.Context, p part, report bool) (n int64, err error) {
+	r := p.queue.Read(p.queue.Start())
+	defer r.Close()
+	for {
+		if _, err := r.Next(); errors.Is(err, io.EOF) {
+			o.damaged(r, report)
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+		n++
+		if n%10_000 == 0 && ctx.Err() != nil {
+			return n, ctx.Err()
+		}
+	}
+}
+
+// damaged prints what a reader has left out.
+func (o *importing) damaged(r *stockdata.Reader, report bool) {
+	if !report {
+		return
+	}
+	o.line.Clear()
+	o.damage = append(o.damage, r.Damage...)
+	for _, d := range r.Damage {
+		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
+	}
+}
+
+// part publishes what the state file has not counted yet. The counts include earlier runs.
+func (o *importing) part(ctx context.Context, p part, report bool) (read, published int64, err error) {
+	done := o.state.part(p)
+	r := p.queue.Read(done.Position)
+	defer r.Close()
+	began := done.Published // an earlier run
+	b := &backlog{p: p, r: r, out: make(chan publisher.Message, 1000), progress: done, early: map[int64]stockdata.Position{}, after: func() error { return o.saved(p, done) }}
+	reading := make(chan error, 1)
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { reading <- b.feed(sending) }()
+	_, err = publisher.Send(sending, b.out, messageOptions(o.t, func(text string) {
+		o.line.Clear()
+		fmt.Fprintln(o.cmd.ErrOrStderr(), text)
+	}))
+	stop()
+	readErr := <-reading
+	if err == nil {
+		err = readErr
+	}
+	if err == nil {
+		err = b.failed
+	}
+	if saveErr := o.state.save(); err == nil {
+		err = saveErr
+	}
+	if err == nil {
+		o.damaged(r, report)
+	}
+	return began + b.read, done.Published, err
+}
+
+// saved shows the progress, and saves it once a second.
+func (o *importing) saved(p part, done *partProgress) error {
+	if time.Since(o.state.savedAt) < cli.SaveEvery {
+		return nil
+	}
+	if !o.quiet && cli.IsTerminal(o.line.Out) {
+		of := ""
+		if n, ok := p.queue.Depth(); ok {
+			of = fmt.Sprintf(" of %d", n)
+		}
+		o.line.Show(fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of))
+	}
+	return o.state.save()
+}
+
+// backlog passes the messages of a part to a publisher, and follows their answers. feed runs in a
+// goroutine of its own and owns r and read; stored runs in that of the publisher and owns the rest.
+type backlog struct {
+	p    part
+	r    *stockdata.Reader
+	out  chan publisher.Message
+	read int64
+
+	progress *partProgress
+	next     int64                        // the first message without an answer, from 0
+	early    map[int64]stockdata.Position // behind messages that were answered before an earlier one
+	after    func() error
+	failed   error
+}
+
+// feed reads the queue to its end.
+func (b *backlog) feed(ctx context.Context) error {
+	defer close(b.out)
+	header := onlyFor(b.p.channel)
+	for {
+		m, err := b.r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n, behind := b.read, b.r.Position()
+		select {
+		case b.out <- publisher.Message{Topic: b.p.topic, Header: header, Body: m.Body, Stored: func() { b.stored(n, behind) }}:
+			b.read++
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stored counts a message that was answered OK. The saved position is behind the messages that
+// were all answered: a refused put is answered after later ones.
+func (b *backlog) stored(n int64, behind stockdata.Position) {
+	b.early[n] = behind
+	for {
+		behind, there := b.early[b.next]
+		if !there {
+			break
+		}
+		delete(b.early, b.next)
+		b.next++
+		b.progress.Position = behind
+		b.progress.Published++
+	}
+	if err := b.after(); b.failed == nil {
+		b.failed = err
+	}
+}
+
+// stopped explains an import that did not reach the end.
+func (o *importing) stopped(err error) error {
+	if o.dry {
+		return err
+	}
+	return fmt.Errorf("%w\nthe same command continues: %s has the progress", err, o.stateFile)
+}
+
+// report prints the table, and compares the counts.
+func (o *importing) report(ctx context.Context, rows []partReport) error {
+	var growths []topicGrowth
+	var faults []error
+	if !o.dry {
+		for _, row := range rows {
+			if row.Published != row.Read {
+				faults = append(faults, fmt.Errorf("topic %s, channel %s: %d messages were read and %d published", row.Topic, row.Channel, row.Read, row.Published))
+			}
+		}
+		var err error
+		if growths, err = o.growths(ctx, rows); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if err := o.print(rows, growths); err != nil {
+		return err
+	}
+	return errors.Join(faults...)
+}
+
+// growths compares the published messages of each topic with the growth of its log since the
+// import began. Brokers report their logs every few seconds.
+func (o *importing) growths(ctx context.Context, rows []partReport) (all []topicGrowth, err error) {
+	for deadline := time.Now().Add(growthWait); ; {
+		var v edge.ClusterView
+		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+			return nil, err
+		}
+		var short []error
+		all = nil
+		for _, topic := range o.path.Topics {
+			g := topicGrowth{Topic: topic.Name, Growth: o.state.growth(topic.Name, v)}
+			for _, row := range rows {
+				if row.Topic == topic.Name {
+					g.Published += row.Published
+				}
+			}
+			all = append(all, g)
+			if g.Growth < g.Published {
+				short = append(short, fmt.Errorf("topic %s: %d messages were published, and its log has grown by %d: the topic was deleted, or this is another cluster", g.Topic, g.Published, g.Growth))
+			}
+		}
+		if len(short) == 0 || time.Now().After(deadline) {
+			return all, errors.Join(short...)
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return all, ctx.Err()
+		}
+	}
+}
+
+func (o *importing) print(rows []partReport, growths []topicGrowth) error {
+	out := o.cmd.OutOrStdout()
+	if o.t.Output == "json" {
+		return cli.PrintJSON(out, map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)})
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TOPIC\tCHANNEL\tQUEUE OF THE\tCOUNTED\tREAD\tPUBLISHED")
+	var read, published int64
+	for _, row := range rows {
+		counted, channel := "unknown", row.Channel
+		if row.Counted != nil {
+			counted = fmt.Sprint(*row.Counted)
+		}
+		if channel == "" {
+			channel = "(all)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", row.Topic, channel, row.Source, counted, row.Read, row.Published)
+		read, published = read+row.Read, published+row.Published
+	}
+	fmt.Fprintf(w, "total\t\t\t\t%d\t%d\n", read, published)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	more := slices.DeleteFunc(growths, func(g topicGrowth) bool { return g.Growth <= g.Published })
+	for _, g := range more {
+		fmt.Fprintf(out, "the log of %s has grown by %d, and not by %d: others publish to it, or puts in doubt were repeated\n", g.Topic, g.Growth, g.Published)
+	}
+	if !o.dry && len(more) == 0 {
+		fmt.Fprintln(out, "the logs of the topics have grown by exactly these numbers")
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package migration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// errNotListed means that a broker does not know a topic that was created.
+var errNotListed = errors.New("the cluster does not list a topic that was created")
+
+// importProgress is the content of the state file of an import.
+type importProgress struct {
+	Version int                      `json:"v"`
+	Topics  map[string]topicProgress `json:"topics"`
+	Queues  map[string]string        `json:"queues"` // fingerprints of the data path
+	Parts   map[string]*partProgress `json:"parts"`
+	Paused  map[string]bool          `json:"paused"`
+	file    string
+	savedAt time.Time
+}
+
+// topicProgress is a topic of the cluster when the import began.
+type topicProgress struct {
+	ID       ident.TopicID `json:"id"`
+	Messages int64         `json:"messages"` // that it had had
+}
+
+// partProgress is how far a part is published.
+type partProgress struct {
+	Position  stockdata.Position `json:"position"` // behind the messages that were all answered OK
+	Published int64              `json:"published"`
+}
+
+// loadImport reads the state file; without one the import begins.
+func loadImport(file string) (*importProgress, error) {
+	s := &importProgress{
+		Version: 1, file: file, Topics: map[string]topicProgress{}, Queues: map[string]string{},
+		Parts: map[string]*partProgress{}, Paused: map[string]bool{},
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, s); err != nil || s.Version != 1 {
+		return nil, fmt.Errorf("%s is not the state of an import; to publish everything again, delete it", file)
+	}
+	return s, nil
+}
+
+// save replaces the state file: after a crash it has the old or the new content.
+func (s *importProgress) save() error {
+	text, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := cli.ReplaceFile(s.file, text); err != nil {
+		return err
+	}
+	s.savedAt = time.Now()
+	return nil
+}
+
+// unchanged reports an error if an nsqd has changed the data path since the import began, and
+// records it at the beginning.
+func (s *importProgress) unchanged(p *stockdata.Path) error {
+	now := map[string]string{}
+	for _, topic := range p.Topics {
+		now[topic.Name] = topic.Queue.Fingerprint()
+		for _, c := range topic.Channels {
+			now[partKey(topic.Name, c.Name, false)] = c.Queue.Fingerprint()
+		}
+	}
+	if len(s.Queues) == 0 && len(s.Parts) == 0 {
+		s.Queues = now
+		return nil
+	}
+	for name, print := range now {
+		if s.Queues[name] != print {
+			return fmt.Errorf("an nsqd has changed the queue %s since this import began: the rest cannot be told from what is published; to publish everything again, delete this file", name)
+		}
+	}
+	for name := range s.Queues {
+		if _, there := now[name]; !there {
+			return fmt.Errorf("the queue %s is gone since this import began; to publish everything again, delete this file", name)
+		}
+	}
+	return nil
+}
+
+// begin records a topic of the cluster, or reports that it is another one than that of an
+// earlier run.
+func (s *importProgress) begin(topic string, v edge.ClusterView) error {
+	for _, x := range v.Topics {
+		if x.Topic != topic {
+			continue
+		}
+		before, known := s.Topics[topic]
+		if known && before.ID != x.ID {
+			return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
+		}
+		if !known {
+			s.Topics[topic] = topicProgress{ID: x.ID, Messages: messagesOf(x)}
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errNotListed, topic)
+}
+
+// growth is the number of messages that a topic has received since the import began.
+func (s *importProgress) growth(topic string, v edge.ClusterView) int64 {
+	for _, x := range v.Topics {
+		if x.Topic == topic && x.ID == s.Topics[topic].ID {
+			return messagesOf(x) - s.Topics[topic].Messages
+		}
+	}
+	return 0
+}
+
+// messagesOf is the number of messages that a topic has had.
+func messagesOf(x edge.TopicView) (n int64) {
+	for _, p := range x.Partitions {
+		n += int64(p.CommittedSequence)
+	}
+	return n
+}
+
+// part returns the progress of a part.
+func (s *importProgress) part(p part) *partProgress {
+	if s.Parts[p.key] == nil {
+		s.Parts[p.key] = &partProgress{Position: p.queue.Start()}
+	}
+	return s.Parts[p.key]
+}

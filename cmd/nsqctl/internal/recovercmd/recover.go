@@ -1,0 +1,160 @@
+package recovercmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+)
+
+// partitionState is the answer of /v1/topic/recover.
+type partitionState struct {
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	Leader    string `json:"leader"`
+	Epoch     int64  `json:"epoch"`
+	InSync    []struct {
+		Node  string `json:"node"`
+		Store string `json:"store"`
+		State string `json:"state"`
+	} `json:"in_sync"`
+	Replicas []struct {
+		Node      string `json:"node"`
+		Store     string `json:"store"`
+		Epoch     int64  `json:"epoch"`
+		Committed int64  `json:"committed_sequence"`
+		End       int64  `json:"end_sequence"`
+	} `json:"replicas"`
+	Outdated bool   `json:"outdated,omitempty"`
+	Refused  string `json:"refused,omitempty"`
+}
+
+// NewRecover returns the command that recovers after a loss.
+func NewRecover(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "continue after the loss of more disks than the cluster tolerates; loses messages",
+		Long: `recover is for the loss of all in-sync replicas of a partition, or of the
+majority of the embedded etcd. It shows the remaining data, and continues with it
+only after a confirmation of the loss. No broker ever does this by itself. If a
+disk may come back, wait for it.`,
+	}
+	cmd.AddCommand(newRecoverTopic(t), newRecoverMetadata(), newRecoverDataPath())
+	return cmd
+}
+
+func newRecoverTopic(t *cli.Target) *cobra.Command {
+	var partition int
+	var from, discard, confirm string
+	cmd := &cobra.Command{
+		Use:   "topic TOPIC",
+		Short: "show the remaining replicas of a partition without its in-sync replicas; with --from, continue with one",
+		Long: `recover topic lists the replicas of a partition whose in-sync replicas are
+lost. With --from and --confirm TOPIC/PARTITION that broker's replica becomes the
+only one in sync; the others copy it. Acknowledged messages that it does not have
+are lost for good; the cluster keeps a record. Until another replica is in sync,
+an OK of this partition means one disk.
+
+A broker that returns later with messages of the lost part is refused with an
+alarm. Save them with "nsqctl peek TOPIC --partition N --node BROKER
+--uncommitted"; then --discard BROKER moves its replica of this partition to its
+trash, and the broker copies the partition again.
+
+Make sure that the lost brokers are off: a broker that is only partitioned may
+still accept puts, which then are lost too.`,
+		Example: `  nsqctl recover topic orders --partition 3
+  nsqctl recover topic orders --partition 3 --from n3 --confirm orders/3
+  nsqctl recover topic orders --partition 3 --discard n1 --confirm orders/3`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}}
+			var r partitionState
+			if from != "" && discard != "" {
+				return errors.New("--from and --discard are two decisions: give one at a time")
+			}
+			if from == "" && discard == "" {
+				if err := t.GetAny(cmd.Context(), "/v1/topic/recover", q, &r); err != nil {
+					return err
+				}
+				return printPartitionState(cmd.OutOrStdout(), t, r)
+			}
+			q.Set("confirm", confirm)
+			if discard != "" {
+				q.Set("discard", discard)
+			} else {
+				q.Set("from", from)
+			}
+			body, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/recover", q)
+			if err != nil {
+				return err
+			}
+			if err := api.Decode(body, "/v1/topic/recover", &r); err != nil || t.Output == "json" {
+				return cmp.Or(err, cli.PrintJSON(cmd.OutOrStdout(), r))
+			}
+			if discard != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s/%d: the replica on %s is in its trash, and is copied again\n", r.Topic, r.Partition, discard)
+				return nil
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s/%d continues with the replica of %s\n", r.Topic, r.Partition, from)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&partition, "partition", 0, "number of the partition")
+	f.StringVar(&from, "from", "", "broker whose replica becomes the leader")
+	f.StringVar(&discard, "discard", "", "broker whose refused replica is discarded: it has messages that a recovery gave up")
+	f.StringVar(&confirm, "confirm", "", "TOPIC/PARTITION, to accept the loss")
+	return cmd
+}
+
+func printPartitionState(out io.Writer, t *cli.Target, r partitionState) error {
+	if t.Output == "json" {
+		return cli.PrintJSON(out, r)
+	}
+	leader := cmp.Or(r.Leader, "no broker")
+	fmt.Fprintf(out, "%s/%d, epoch %d, led by %s\n\n", r.Topic, r.Partition, r.Epoch, leader)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "IN SYNC\tDISK\t")
+	for _, m := range r.InSync {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", m.Node, m.Store, m.State)
+	}
+	fmt.Fprintln(w, "\nREPLICA\tDISK\tEPOCH\tMESSAGES\tCOMMITTED")
+	best := 0
+	for i, h := range r.Replicas {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", h.Node, h.Store, h.Epoch, h.End, h.Committed)
+		if b := r.Replicas[best]; slices.Compare([]int64{h.Epoch, h.End}, []int64{b.Epoch, b.End}) > 0 {
+			best = i
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Refused != "" {
+		fmt.Fprintf(out, "\nnothing to do: %s\n", r.Refused)
+		return nil
+	}
+	if r.Outdated {
+		fmt.Fprintln(out, "\nthe metadata is older than these replicas, because a backup of it was restored: no replica can lead in a past epoch")
+	}
+	b := r.Replicas[best]
+	holds := fmt.Sprintf("%s holds the most: messages 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
+	if b.End == 0 {
+		holds = "no replica that answers holds a message. Everything acknowledged is lost"
+	}
+	fmt.Fprintf(out, `
+%s
+if you go on with %s:
+
+  nsqctl recover topic %s --partition %d --from %s --confirm %s/%d
+`, holds, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
+	return nil
+}

@@ -1,0 +1,193 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+)
+
+const (
+	// copyBatch is the default number of messages of one put: what may be there twice after a failure.
+	copyBatch = 500
+	// copyBatchBytes bounds a put; the default limit of a broker is 5 MiB.
+	copyBatchBytes = 1 << 20
+	// topicWait is how long a created topic may take to be in every broker's view.
+	topicWait = 15 * time.Second
+)
+
+// readChannels reads the durable channels of a topic with their positions and policies.
+func readChannels(ctx context.Context, c *api.Client, topic string) ([]msgstream.Channel, error) {
+	var v struct {
+		Channels []edge.ChannelView `json:"channels"`
+	}
+	if err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
+		return nil, err
+	}
+	positions, err := copier.Positions(ctx, c, topic)
+	if err != nil {
+		return nil, err
+	}
+	var all []msgstream.Channel
+	for _, x := range v.Channels {
+		ch := msgstream.Channel{Name: x.Channel, Ordered: x.Ordered, Paused: x.Paused, Policy: &msgstream.Policy{}}
+		if err := c.GetAny(ctx, "/v1/channel/policy", url.Values{"topic": {topic}, "channel": {x.Channel}}, ch.Policy); err != nil {
+			return nil, err
+		}
+		if *ch.Policy == (msgstream.Policy{}) {
+			ch.Policy = nil
+		}
+		for _, p := range positions {
+			if p.Channel == x.Channel {
+				ch.Positions = append(ch.Positions, positionOf(p))
+			}
+		}
+		all = append(all, ch)
+	}
+	return all, nil
+}
+
+func positionOf(p edge.ChannelPosition) msgstream.Position {
+	at := msgstream.Position{Partition: p.Partition, Confirmed: uint64(p.Confirmed)}
+	for _, d := range p.Deferred {
+		at.Deferred = append(at.Deferred, msgstream.Deferred{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+	}
+	return at
+}
+
+// errFewerPartitions means that the target's topic cannot take the copies.
+var errFewerPartitions = errors.New("has too few partitions at the target")
+
+// ensureCopy creates the topic that receives copies, unless it exists, and waits until it is in the
+// brokers' view. A topic with fewer partitions than the source is refused.
+func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int, ordered bool) (edge.TopicView, error) {
+	for deadline := time.Now().Add(topicWait); ; {
+		_, view, there, err := copier.Topic(ctx, c, topic)
+		switch {
+		case err != nil:
+			return view, err
+		case there && len(view.Partitions) < partitions:
+			return view, fmt.Errorf("topic %s %w: %d partitions, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, len(view.Partitions), partitions)
+		case there:
+			return view, nil
+		case time.Now().After(deadline):
+			return view, fmt.Errorf("the target does not list topic %s, which was created", topic)
+		}
+		q := url.Values{"topic": {topic}, "partitions": {strconv.Itoa(partitions)}}
+		if ordered {
+			q.Set("ordered", "true")
+		}
+		if _, err := c.CallAny(ctx, http.MethodPost, "/topic/create", q); err != nil {
+			return view, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return view, ctx.Err()
+		}
+	}
+}
+
+// ensureCopiedChannel creates a channel that begins with the first message of the topic, with the
+// pause and the policy of the source, unless it exists.
+func ensureCopiedChannel(ctx context.Context, c *api.Client, topic string, ch msgstream.Channel) (created bool, err error) {
+	var v struct {
+		Channels []edge.ChannelView `json:"channels"`
+	}
+	if err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(v.Channels, func(x edge.ChannelView) bool { return x.Channel == ch.Name }) {
+		return false, nil
+	}
+	q := url.Values{"topic": {topic}, "channel": {ch.Name}, "from": {"earliest"}}
+	if ch.Ordered {
+		q.Set("ordered", "true")
+	}
+	if _, err := c.CallAny(ctx, http.MethodPost, "/channel/create", q); err != nil {
+		return false, err
+	}
+	name := url.Values{"topic": {topic}, "channel": {ch.Name}}
+	if ch.Policy != nil {
+		if _, err := c.CallAny(ctx, http.MethodPost, "/v1/channel/policy", policyArguments(name, *ch.Policy)); err != nil {
+			return true, err
+		}
+	}
+	if ch.Paused {
+		if _, err := c.CallAny(ctx, http.MethodPost, "/channel/pause", name); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// policyArguments are those of POST /v1/channel/policy.
+func policyArguments(name url.Values, p msgstream.Policy) url.Values {
+	q := url.Values{"topic": name["topic"], "channel": name["channel"], "max_attempts": {fmt.Sprint(p.MaxAttempts)}}
+	if p.DeadLetterTopic != "" {
+		q.Set("dead_letter_topic", p.DeadLetterTopic)
+	}
+	if p.BackoffMS > 0 {
+		q.Set("retry_backoff", fmt.Sprintf("%dms,%g,%dms,%g", p.BackoffMS, p.BackoffFactor, p.BackoffMaxMS, p.BackoffJitter))
+	}
+	if p.Filter != "" {
+		q.Set("filter", p.Filter)
+	}
+	return q
+}
+
+// moveForward moves a channel without consumers forward in one partition, if `to` is ahead of it.
+func moveForward(ctx context.Context, c *api.Client, topic, channel string, at edge.ChannelPosition, to uint64) (moved bool, err error) {
+	if at.Consumers > 0 || to <= uint64(at.Confirmed) {
+		return false, nil
+	}
+	q := url.Values{"topic": {topic}, "channel": {channel}, "partition": {strconv.Itoa(at.Partition)}, "to": {fmt.Sprint(to)}, "idle": {"true"}}
+	_, err = c.CallAny(ctx, http.MethodPost, "/v1/channel/seek", q)
+	return err == nil, err
+}
+
+// readPage reads a page of a partition at its leader. It repeats a failed request until ctx ends, or
+// `patience` has passed.
+func readPage(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int, patience time.Duration) (copier.Page, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		page, err := readAtLeader(ctx, c, topic, id, partition, from, limit)
+		if err == nil || ctx.Err() != nil || copier.Refused(err) || errors.Is(err, errNoTopic) || time.Now().After(deadline) {
+			return page, err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return page, ctx.Err()
+		}
+	}
+}
+
+// errNoTopic means that a topic is gone.
+var errNoTopic = errors.New("the topic was deleted")
+
+func readAtLeader(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int) (copier.Page, error) {
+	_, view, there, err := copier.Topic(ctx, c, topic)
+	if err != nil {
+		return copier.Page{}, err
+	}
+	if !there || view.ID != id {
+		return copier.Page{}, fmt.Errorf("%w: %s", errNoTopic, topic)
+	}
+	for _, p := range view.Partitions {
+		if p.Partition == partition && p.Leader != "" {
+			return copier.Read(ctx, c, topic, id, partition, from, string(p.Leader), limit)
+		}
+	}
+	return copier.Page{}, fmt.Errorf("partition %d of %s has no leader", partition, topic)
+}

@@ -1,0 +1,255 @@
+package transfer
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+)
+
+// exportPage is the number of messages that one request asks for.
+const exportPage = 1000
+
+// NewExport returns the command that writes a topic as a stream.
+func NewExport(t *cli.Target) *cobra.Command {
+	o := exporting{t: t}
+	cmd := &cobra.Command{
+		Use:   "export TOPIC",
+		Short: "write a topic as a checksummed stream, for import",
+		Long: `export writes the retained messages of a topic, consumed or not, with their sequences,
+times, headers and deadlines, and its durable channels with their positions, to a file or
+to stdout. It has no effect on the topic. nsqctl import reads the stream;
+docs/reference/export-format.md describes it.
+
+The stream ends with the last message that is committed when export begins. A channel's
+position is that of the beginning, or earlier: messages that are finished meanwhile are
+delivered again after an import. Messages that retention removes meanwhile are
+counted as missing, and export ends with 1.
+
+With --file the file appears when it is whole and synced. Every record has a checksum that covers
+the record before it, so import notices a stream that is torn or altered.`,
+		Example: `  nsqctl export orders --file orders.lsx
+  nsqctl export orders | gzip >orders.lsx.gz
+  nsqctl export orders --nsqd-http-address old:4151 | nsqctl import - --nsqd-http-address new:4151`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.topic = args[0]
+			return o.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.file, "file", "", "file to write; empty: stdout")
+	f.StringVar(&o.from, "from", "earliest", "first message of each partition: earliest, a sequence, or a Unix time in nanoseconds")
+	f.DurationVar(&o.patience, "retry", time.Minute, "how long a request that fails is repeated")
+	return cmd
+}
+
+// exporting is one export.
+type exporting struct {
+	t                 *cli.Target
+	topic, file, from string
+	id                ident.TopicID
+	patience          time.Duration
+	missing           uint64
+}
+
+func (o *exporting) run(cmd *cobra.Command) error {
+	out, commit, err := o.output(cmd)
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	end, err := o.write(cmd.Context(), msgstream.NewWriter(buffered))
+	if err == nil {
+		err = buffered.Flush()
+	}
+	if err = commit(err); err != nil {
+		return err
+	}
+	if o.t.Output == "json" {
+		if err := cli.PrintJSON(cmd.ErrOrStderr(), map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}); err != nil {
+			return err
+		}
+	} else {
+		for _, p := range end.Partitions {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %d messages, digest %s\n", o.topic, p.Partition, p.Messages, p.Digest)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages, %d bytes of bodies\n", end.Messages, end.BodyBytes)
+	}
+	if o.missing > 0 {
+		return fmt.Errorf("retention removed %d messages before they were read: the stream is whole without them", o.missing)
+	}
+	return nil
+}
+
+// output opens the output. commit makes the file appear, or removes it after an error.
+func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error) error, err error) {
+	if o.file == "" {
+		if cli.IsTerminal(cmd.OutOrStdout()) {
+			return nil, nil, errors.New("the stream is binary: give --file, or redirect the output")
+		}
+		return cmd.OutOrStdout(), func(err error) error { return err }, nil
+	}
+	name, err := replaceable(o.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, func(err error) error {
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+		if err == nil {
+			return cli.SyncFolder(filepath.Dir(name))
+		}
+		_ = os.Remove(f.Name())
+		return err
+	}, nil
+}
+
+// replaceable is the file that an output replaces: the one that a symbolic link names. It refuses what is no
+// regular file: a device or a pipe would be replaced by a file.
+func replaceable(name string) (string, error) {
+	switch at, err := os.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return name, nil
+	case err != nil:
+		return "", err
+	case !at.Mode().IsRegular():
+		return "", cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("--file: %s is not a regular file; without --file the stream goes to stdout", name)}
+	}
+	return filepath.EvalSymlinks(name)
+}
+
+// write writes the stream.
+func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstream.End, err error) {
+	v, topic, there, err := copier.Topic(ctx, &o.t.Client, o.topic)
+	if err != nil {
+		return end, err
+	}
+	if !there {
+		return end, cli.NotFound("topic", o.topic)
+	}
+	o.id = topic.ID // another topic of the name is not mixed in
+	// The positions before the ends: a channel is never ahead of the stream.
+	channels, err := readChannels(ctx, &o.t.Client, o.topic)
+	if err != nil {
+		return end, err
+	}
+	info, err := o.info(ctx, v, topic)
+	if err != nil {
+		return end, err
+	}
+	if err := w.Info(info); err != nil {
+		return end, err
+	}
+	for _, ch := range channels {
+		if err := w.Channel(ch); err != nil {
+			return end, err
+		}
+	}
+	for n, p := range info.Partitions {
+		if err := o.partition(ctx, w, n, p, channels); err != nil {
+			return end, fmt.Errorf("%s/%d: %w", o.topic, n, err)
+		}
+	}
+	return w.End()
+}
+
+// info reads the first and the last message of each partition.
+func (o *exporting) info(ctx context.Context, v edge.ClusterView, topic edge.TopicView) (msgstream.Info, error) {
+	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: edge.ReadBuild().Version, Ordered: topic.Ordered}
+	for n := range topic.Partitions {
+		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, o.from, 0, o.patience)
+		if err != nil {
+			return info, fmt.Errorf("%s/%d: %w", o.topic, n, err)
+		}
+		info.Partitions = append(info.Partitions, msgstream.PartitionInfo{First: min(page.Next, page.End), End: page.End})
+	}
+	return info, nil
+}
+
+// partition writes the messages of a partition.
+func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p msgstream.PartitionInfo, channels []msgstream.Channel) error {
+	if err := o.deferredBefore(ctx, w, n, p.First, channels); err != nil {
+		return err
+	}
+	for at := p.First; at < p.End; {
+		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(at, 10), exportPage, o.patience)
+		if err != nil {
+			return err
+		}
+		if page.Next <= at && len(page.Messages) == 0 {
+			return fmt.Errorf("the leader does not give message %d", at)
+		}
+		for i := range page.Messages {
+			m := &page.Messages[i]
+			if m.Sequence < at || m.Sequence >= p.End {
+				continue // relocated, or newer than the stream
+			}
+			o.missing += m.Sequence - at
+			if err := w.Message(m); err != nil {
+				return err
+			}
+			at = m.Sequence + 1
+		}
+		if next := min(page.Next, p.End); next > at {
+			o.missing += next - at
+			at = next
+		}
+	}
+	return nil
+}
+
+// deferredBefore writes the messages that channels have deferred and that are before the stream.
+func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n int, first uint64, channels []msgstream.Channel) error {
+	var early []uint64
+	for _, ch := range channels {
+		for _, p := range ch.Positions {
+			for _, d := range p.Deferred {
+				if p.Partition == n && d.Sequence < first {
+					early = append(early, d.Sequence)
+				}
+			}
+		}
+	}
+	slices.SortFunc(early, cmp.Compare)
+	for _, seq := range slices.Compact(early) {
+		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(seq, 10), 1, o.patience)
+		if err != nil {
+			return err
+		}
+		if len(page.Messages) == 0 || page.Messages[0].Sequence != seq {
+			continue // finished meanwhile, and removed
+		}
+		m := page.Messages[0]
+		m.DeferredOnly = true
+		if err := w.Message(&m); err != nil {
+			return err
+		}
+	}
+	return nil
+}

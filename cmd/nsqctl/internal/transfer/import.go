@@ -1,0 +1,403 @@
+package transfer
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/time/rate"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
+)
+
+// NewImport returns the command that publishes such a stream.
+func NewImport(t *cli.Target) *cobra.Command {
+	o := streaming{t: t}
+	cmd := &cobra.Command{
+		Use:   "import FILE|-",
+		Short: "publish the stream of an export, and position its channels",
+		Long: `import reads a stream of nsqctl export, verifies all of it, and then publishes its messages,
+each in the partition that it had, in the same order. A stream that is torn or altered is
+refused with the place, before the first message is published. "-" is stdin, which is
+copied to a temporary file first.
+
+The topic and its channels are created if they are missing; a topic needs as many partitions as
+the stream has. A channel is placed where the exported one was: messages that it had
+finished are not delivered, deferred ones are delivered when they are due. A channel that has
+consumers stays where it is; one that exists moves forward only, and never over messages of others.
+
+Every copy has the header ##origin, the place of its original. After an interruption the same command
+reads the topic and publishes what is missing: repeated, it publishes nothing. A put
+without an answer is repeated. If it was stored after all, the topic recognises that within
+its dedupe window; after it the messages of that put, at most --batch, may be there twice.
+Not kept: message ids, sequences, times of publication, counts of attempts.`,
+		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
+  nsqctl import orders.lsx
+  gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.batch < 1 || o.rate < 0 {
+				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--batch must be at least 1, --max-rate at least 0")}
+			}
+			return o.run(cmd, args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.topic, "topic", "", "topic to publish to; empty: that of the stream")
+	f.BoolVar(&o.dry, "dry-run", false, "verify and count only")
+	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
+	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put")
+	f.IntVar(&o.rate, "max-rate", 0, "messages a second; 0: no limit")
+	return cmd
+}
+
+// streaming is one import.
+type streaming struct {
+	t               *cli.Target
+	topic           string
+	dry, noChannels bool
+	batch, rate     int
+
+	in         *os.File
+	info       msgstream.Info
+	end        msgstream.End
+	channels   []msgstream.Channel
+	partitions []*copier.Partition
+	limit      *rate.Limiter
+	line       cli.StatusLine
+	report     importedReport
+}
+
+// importedReport is the JSON of an import.
+type importedReport struct {
+	Topic    string            `json:"topic"`
+	Cluster  string            `json:"from_cluster"`
+	DryRun   bool              `json:"dry_run"`
+	Stream   msgstream.End     `json:"stream"`
+	Imported int64             `json:"imported"`
+	There    int64             `json:"already_there"`
+	Deferred int64             `json:"deferred"`
+	Channels []importedChannel `json:"channels"`
+	InDoubt  int64             `json:"puts_in_doubt"`
+	Notes    []string          `json:"notes,omitempty"`
+}
+
+// importedChannel is a channel of the stream at the target.
+type importedChannel struct {
+	Channel string `json:"channel"`
+	Created bool   `json:"created"`
+}
+
+func (o *streaming) run(cmd *cobra.Command, name string) error {
+	o.line = cli.StatusLine{Out: cmd.ErrOrStderr()}
+	if err := o.open(cmd.InOrStdin(), name); err != nil {
+		return err
+	}
+	defer o.in.Close()
+	if err := o.each(cmd.Context(), nil); err != nil {
+		return fmt.Errorf("%s: %w; nothing is published", name, err)
+	}
+	if o.topic == "" {
+		o.topic = o.info.Topic
+	}
+	o.report = importedReport{Topic: o.topic, Cluster: o.info.Cluster, DryRun: o.dry, Stream: o.end, Channels: []importedChannel{}}
+	if !o.dry {
+		if err := o.publish(cmd.Context()); err != nil {
+			o.line.Clear()
+			return fmt.Errorf("%w\n%d messages are published; the same command continues", err, o.report.Imported)
+		}
+	}
+	o.line.Clear()
+	return o.print(cmd.OutOrStdout())
+}
+
+// open opens the file, or copies stdin to a temporary one.
+func (o *streaming) open(stdin io.Reader, name string) (err error) {
+	if name != "-" {
+		o.in, err = os.Open(name)
+		return err
+	}
+	if o.in, err = os.CreateTemp("", "lockstep-import-"); err != nil {
+		return err
+	}
+	_ = os.Remove(o.in.Name()) // the space is free when the file is closed
+	_, err = io.Copy(o.in, stdin)
+	return err
+}
+
+// each reads the stream from its beginning, and verifies it to its end. It passes the messages to do,
+// if that is set.
+func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error) error {
+	if _, err := o.in.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	r := msgstream.NewReader(bufio.NewReaderSize(o.in, 1<<20))
+	o.channels = nil
+	for {
+		x, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case x.Info != nil:
+			o.info = *x.Info
+		case x.Channel != nil:
+			o.channels = append(o.channels, *x.Channel)
+		case x.End != nil:
+			o.end = *x.End
+		case do != nil:
+			if err := do(x.Message); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// publish copies the messages, then the channels.
+func (o *streaming) publish(ctx context.Context) error {
+	view, err := ensureCopy(ctx, &o.t.Client, o.topic, len(o.info.Partitions), o.info.Ordered)
+	if err != nil {
+		return err
+	}
+	if o.info.Ordered && !view.Ordered {
+		o.note("topic %s was ordered and %s is not: channels that consumers create deliver its messages in any order", o.info.Topic, o.topic)
+	}
+	if o.rate > 0 {
+		o.limit = rate.NewLimiter(rate.Limit(o.rate), max(o.rate, o.batch))
+	}
+	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Report: func(text string) {
+		o.line.Clear()
+		fmt.Fprintln(o.line.Out, text)
+	}}
+	for n := range o.info.Partitions {
+		p := copier.NewPartition(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copier.State{})
+		if err := p.Resume(ctx); err != nil {
+			return err
+		}
+		o.partitions = append(o.partitions, p)
+	}
+	if err := o.messages(ctx); err != nil {
+		return err
+	}
+	if !o.noChannels {
+		if err := o.placeChannels(ctx); err != nil {
+			return err
+		}
+	}
+	for _, p := range o.partitions {
+		o.report.InDoubt += p.Doubts()
+	}
+	return nil
+}
+
+// messages publishes the messages that the topic does not have yet.
+func (o *streaming) messages(ctx context.Context) error {
+	var b copyBatcher
+	flush := func() error { return b.flush(ctx, o, "", &o.report.Imported) }
+	err := o.each(ctx, func(m *msgstream.Message) error {
+		if m.DeferredOnly {
+			return nil
+		}
+		if o.partitions[m.Partition].Has(m.Sequence) {
+			o.report.There++
+			return nil
+		}
+		if b.full(m, o.batch) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		b.add(m)
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	return err
+}
+
+// copyBatcher gathers the messages of one put.
+type copyBatcher struct {
+	messages []msgstream.Message
+	bytes    int
+}
+
+// full reports whether a message does not fit.
+func (b *copyBatcher) full(m *msgstream.Message, most int) bool {
+	return len(b.messages) > 0 && (len(b.messages) >= most || b.messages[0].Partition != m.Partition || b.bytes+len(m.Body)+len(m.Header) > copyBatchBytes)
+}
+
+// add adds a copy of a message.
+func (b *copyBatcher) add(m *msgstream.Message) {
+	x := *m
+	x.Body, x.Header = append([]byte(nil), m.Body...), append([]byte(nil), m.Header...)
+	b.messages = append(b.messages, x)
+	b.bytes += len(x.Body) + len(x.Header)
+}
+
+// flush publishes the gathered messages.
+func (b *copyBatcher) flush(ctx context.Context, o *streaming, channel string, count *int64) error {
+	if len(b.messages) == 0 {
+		return nil
+	}
+	if o.limit != nil {
+		if err := o.limit.WaitN(ctx, len(b.messages)); err != nil {
+			return err
+		}
+	}
+	if err := o.partitions[b.messages[0].Partition].Append(ctx, b.messages, channel); err != nil {
+		return err
+	}
+	*count += int64(len(b.messages))
+	b.messages, b.bytes = b.messages[:0], 0
+	if cli.IsTerminal(o.line.Out) {
+		o.line.Show(fmt.Sprintf("%d of %d messages", o.report.Imported+o.report.There, o.end.Messages))
+	}
+	return nil
+}
+
+// placeChannels creates the channels, publishes their deferred messages, and moves them to their
+// places.
+func (o *streaming) placeChannels(ctx context.Context) error {
+	channels := o.channels
+	for _, ch := range channels {
+		created, err := ensureCopiedChannel(ctx, &o.t.Client, o.topic, ch)
+		if err != nil {
+			return fmt.Errorf("channel %s: %w", ch.Name, err)
+		}
+		o.report.Channels = append(o.report.Channels, importedChannel{ch.Name, created})
+	}
+	for _, ch := range channels {
+		if err := o.deferred(ctx, ch); err != nil {
+			return fmt.Errorf("channel %s: %w", ch.Name, err)
+		}
+	}
+	at, err := copier.Positions(ctx, &o.t.Client, o.topic)
+	if err != nil {
+		return err
+	}
+	for _, ch := range channels {
+		for _, p := range ch.Positions {
+			if err := o.place(ctx, ch, p, at); err != nil {
+				return fmt.Errorf("channel %s: %w", ch.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// finishedBelow is where a channel continues: messages below it are finished, or deferred and copied for
+// the channel. On an ordered channel a deferred message holds back the others.
+func finishedBelow(ch msgstream.Channel, p msgstream.Position) uint64 {
+	if ch.Ordered {
+		return p.Low()
+	}
+	return p.Confirmed
+}
+
+// place moves a channel in one partition.
+func (o *streaming) place(ctx context.Context, ch msgstream.Channel, p msgstream.Position, at []edge.ChannelPosition) error {
+	if p.Partition >= len(o.partitions) {
+		return fmt.Errorf("a position in partition %d of %d", p.Partition, len(o.partitions))
+	}
+	for _, x := range at {
+		if x.Channel != ch.Name || x.Partition != p.Partition {
+			continue
+		}
+		finished := finishedBelow(ch, p)
+		part := o.partitions[p.Partition]
+		to := part.Forward(uint64(x.Confirmed), finished)
+		if _, err := moveForward(ctx, &o.t.Client, o.topic, ch.Name, x, to); err != nil {
+			return err
+		}
+		switch want := part.Place(finished); {
+		case x.Consumers > 0 && uint64(x.Confirmed) < want:
+			o.note("channel %s has consumers and stays where it is in partition %d", ch.Name, p.Partition)
+		case to < want:
+			o.note("channel %s is at %d of partition %d and not at %d: the topic has other messages in between", ch.Name, to, p.Partition, want)
+		}
+	}
+	return nil
+}
+
+func (o *streaming) note(format string, args ...any) {
+	o.report.Notes = append(o.report.Notes, fmt.Sprintf(format, args...))
+}
+
+// deferred publishes the deferred messages of a channel for that channel alone.
+func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
+	type place struct {
+		partition uint16
+		sequence  uint64
+	}
+	wanted := map[place]int64{}
+	for _, p := range ch.Positions {
+		for _, d := range p.Deferred {
+			at := place{uint16(p.Partition), d.Sequence}
+			if d.Sequence < finishedBelow(ch, p) && p.Partition < len(o.partitions) && !o.partitions[p.Partition].Copied(ch.Name, d.Sequence) {
+				wanted[at] = d.DeadlineNS
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	var b copyBatcher
+	flush := func() error { return b.flush(ctx, o, ch.Name, &o.report.Deferred) }
+	err := o.each(ctx, func(m *msgstream.Message) error {
+		deadline, ok := wanted[place{m.Partition, m.Sequence}]
+		if !ok {
+			return nil
+		}
+		if b.full(m, o.batch) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		x := *m
+		if x.DeliverAtNS = deadline; deadline <= time.Now().UnixNano() {
+			x.DeliverAtNS = 0
+		}
+		b.add(&x)
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	return err
+}
+
+func (o *streaming) print(out io.Writer) error {
+	if o.t.Output == "json" {
+		return cli.PrintJSON(out, o.report)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PARTITION\tMESSAGES\tDIGEST")
+	for _, p := range o.end.Partitions {
+		fmt.Fprintf(w, "%d\t%d\t%s\n", p.Partition, p.Messages, p.Digest)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if o.dry {
+		_, err := fmt.Fprintf(out, "the stream is whole: %d messages of %s, %d channels; nothing is published\n", o.end.Messages, o.info.Topic, len(o.channels))
+		return err
+	}
+	for _, n := range o.report.Notes {
+		fmt.Fprintln(out, "note:", n)
+	}
+	_, err := fmt.Fprintf(out, "%d messages published to %s, %d were there; %d deferred messages; %d channels\n", o.report.Imported, o.topic, o.report.There, o.report.Deferred, len(o.report.Channels))
+	return err
+}

@@ -1,0 +1,14 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+)
+
+// run runs one command line, at most for limit.
+func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
+	t.Helper()
+	return clitest.Run(t, newRoot(), limit, args...)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// TestUnknownIsUnknown: numbers that only a dead leader has are not shown as 0, and not left out.
+func TestUnknownIsUnknown(t *testing.T) {
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(true) })
+	out, err := run(t, time.Minute, "stats", at)
+	require.ErrorContains(t, err, "incomplete")
+	require.Regexp(t, `orders +unknown +unknown +n2 is dead \(partitions: 1\)`, out)
+	out, err = run(t, time.Minute, "cluster", "status", at)
+	require.NoError(t, err)
+	require.Regexp(t, `orders +0 +n2 \(dead\) .* unknown +unknown`, out)
+	require.NotContains(t, out, "4711")
+	out, err = run(t, time.Minute, "cluster", "status", "-o", "wide", at)
+	require.NoError(t, err)
+	require.Contains(t, out, "MIN IN SYNC")
+}
+
+func TestNamesAreCompleted(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(false) })
+	for want, line := range map[string][]string{
+		"orders\naudit\n":   {"topic", "describe", at, ""},
+		"of-orders\n":       {"channel", "pause", at, "orders", ""},
+		"n1\nn2\nn3\n":      {"cluster", "safe-to-stop", at, ""},
+		":4\nCompletion en": {"topic", "describe", at, "orders", ""}, // nothing more
+	} {
+		out, err := run(t, time.Minute, append([]string{"__complete"}, line...)...)
+		require.NoError(t, err)
+		require.Contains(t, out, want)
+	}
+}
