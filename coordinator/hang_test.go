@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,16 +73,25 @@ func testHungDisk(t *testing.T, noSync bool, hangs []vfs.Call, atLeader bool) {
 	require.Less(t, took, failover)
 	require.NotEqual(t, leader, c.leader("orders"))
 	require.False(t, c.leads(leader, "orders"))
+	for _, at := range []string{other, leader} {
+		c.eventually(func() bool { return saidToHang(c.nodes[at].View(), leader) }, at+" does not say that "+leader+" hangs")
+	}
 	d.back()
 	c.whole("orders")
 	c.whole("idle")
 	require.NoError(t, c.nodes[leader].Ready())
+	require.False(t, saidToHang(c.nodes[other].View(), leader), "it goes on")
 	require.NoError(t, c.put(leader, "orders", "m2"))
 	for got := map[string]int{}; got["m2"] == 0; {
 		for body := range c.drain(leader, "orders", 1) {
 			got[body]++
 		}
 	}
+}
+
+// saidToHang reports whether a broker hangs by a view of the cluster.
+func saidToHang(v edge.ClusterView, broker string) bool {
+	return slices.ContainsFunc(v.Brokers, func(b edge.BrokerView) bool { return string(b.Name) == broker && b.Hangs })
 }
 
 // hungDisk is a hook under which calls of one broker's disk do not return.

@@ -52,6 +52,14 @@ func (b watchdog) stallLimit() time.Duration {
 // stalled reports whether an operation has taken that long.
 func (b watchdog) stalled() bool { return b.longest().busy >= b.stallLimit() }
 
+// hangs reports whether a broker, this one or another, does not go on or has failed.
+func (b watchdog) hangs(n ident.Node) bool {
+	if n == b.self {
+		return b.stalled()
+	}
+	return b.peers.HasFailed(n)
+}
+
 // keepStalled is the watchdog of the disk and the core loops. It lets others lead while a
 // call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no put
 // is committed without it, and a broker whose process answers keeps its registration. The

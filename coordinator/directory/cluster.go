@@ -74,7 +74,7 @@ func (d *Directory) brokerView(n meta.NodeState) edge.BrokerView {
 		Name: n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
 		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Level: n.Level,
-		LowSpace: d.o.LowSpace(n.Name),
+		LowSpace: d.o.LowSpace(n.Name), Hangs: d.o.Hangs(n.Name),
 	}
 }
 

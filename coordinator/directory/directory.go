@@ -40,6 +40,9 @@ type Options struct {
 	Counters func() edge.CounterTotals
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
+	// Hangs reports whether a broker said that its disk or a core loop does not go on, or that its
+	// store has failed.
+	Hangs func(ident.Node) bool
 	// Damaged are the damaged places of the replicas here.
 	Damaged func() []calls.DamagedPlace
 	// Unheard is how long the metadata has not answered; 0 if it does.

@@ -130,13 +130,16 @@ func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation)
 func (p *Peers) Failed(n ident.Node) {
 	p.o.Log.WithField("node", n).Warn("the store of a broker has failed, or hangs: it counts as dead")
 	p.mu.Lock()
-	s := peerState{incarnation: p.mu.states[n].incarnation, dead: true, since: time.Now()}
+	s := peerState{incarnation: p.mu.states[n].incarnation, dead: true, failed: true, since: time.Now()}
 	p.mu.states[n] = s
 	p.notifyReplicas(n, s.event(n))
 	p.mu.Unlock()
 	p.o.Group.Go(func(ctx context.Context) { p.revoke(ctx, n, s.incarnation) })
 	p.o.Catalog.Notify()
 }
+
+// HasFailed reports whether a broker counts as dead because it said so itself (Failed).
+func (p *Peers) HasFailed(n ident.Node) bool { return p.state(n).failed }
 
 // Renounce asks the others to count this broker as dead until it connects anew, and
 // revokes its registration. Either may fail; the others revoke it, too.

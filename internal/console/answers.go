@@ -57,6 +57,7 @@ type Broker struct {
 	Controller  bool       `json:"controller"`
 	Leaving     bool       `json:"leaving"`
 	LowSpace    bool       `json:"low_space"`
+	Hangs       bool       `json:"hangs,omitempty"` // it said that its disk or a core loop does not go on, or that its store has failed
 	Drain       string     `json:"drain,omitempty"` // leaders or replicas; missing: it is not being drained
 	Zone        string     `json:"zone"`
 	Version     string     `json:"version"`

@@ -204,7 +204,7 @@ const reportedFor = 2 * time.Minute
 // reported is what a broker said lately of its own fault, if that explains an alarm: a replica that
 // refuses its leader does not catch up, and a broker whose disk hangs need not be started. "" if none did.
 func reported(changes []Event, report health.Report, now time.Time) string {
-	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerDead: events.StoreFailed}
+	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerHangs: events.StoreFailed}
 	for _, a := range report.Alarms {
 		for _, e := range changes {
 			late := now.UnixMilli()-e.TimeMS > reportedFor.Milliseconds()
@@ -218,7 +218,7 @@ func reported(changes []Event, report health.Report, now time.Time) string {
 
 // roots are the codes of alarms that explain others, the first before the next.
 var roots = []string{
-	health.NoBrokers, health.MetadataSilent, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
+	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
 
 // behindBecause is said of replicas whose broker reports no fault.
@@ -234,7 +234,7 @@ func cause(v edge.ClusterView, report health.Report) string {
 			if a.Code != code {
 				continue
 			}
-			if code == health.BrokerDead {
+			if code == health.BrokerDead || code == health.BrokerHangs {
 				return a.Text + ": " + strings.Join(a.Where, ", ")
 			}
 			return a.Text

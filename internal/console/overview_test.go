@@ -16,6 +16,7 @@ func TestWhatABrokerReportsExplains(t *testing.T) {
 	now := time.Now()
 	under := health.Report{Alarms: []health.Alarm{{Code: health.UnderReplicated, Where: []string{"orders/0"}}}}
 	dead := health.Report{Alarms: []health.Alarm{{Code: health.BrokerDead, Where: []string{"n3"}}}}
+	hangs := health.Report{Alarms: []health.Alarm{{Code: health.BrokerHangs, Where: []string{"n3"}}}}
 	event := func(code, where string, age time.Duration) []Event {
 		return []Event{{Text: "an election"}, {Code: code, Where: []string{where}, Text: "because", TimeMS: now.Add(-age).UnixMilli()}}
 	}
@@ -25,10 +26,11 @@ func TestWhatABrokerReportsExplains(t *testing.T) {
 		cause   string
 	}{
 		"a replica that refuses":           {under, event(events.ReplicaAlarm, "orders/0", time.Minute), "because"},
-		"a broker whose store hangs":       {dead, event(events.StoreFailed, "n3", time.Second), "because"},
+		"a broker whose store hangs":       {hangs, event(events.StoreFailed, "n3", time.Second), "because"},
 		"long ago":                         {under, event(events.ReplicaAlarm, "orders/0", reportedFor+time.Second), ""},
 		"another partition":                {under, event(events.ReplicaAlarm, "orders/1", 0), ""},
-		"another broker":                   {dead, event(events.StoreFailed, "n2", 0), ""},
+		"another broker":                   {hangs, event(events.StoreFailed, "n2", 0), ""},
+		"a broker that hung, and died":     {dead, event(events.StoreFailed, "n3", 0), ""},
 		"a report of another kind":         {dead, event(events.ReplicaAlarm, "n3", 0), ""},
 		"an alarm that package health has": {under, event(health.UnderReplicated, "orders/0", 0), ""},
 		"no report":                        {dead, nil, ""},

@@ -384,7 +384,10 @@ type BrokerView struct {
 	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
 	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": what the broker gives up and does not get again
 	Level        int               `json:"feature_level"`   // of its build
-	LowSpace     bool              `json:"low_space"`       // it is below its disk reserve: puts to its partitions are refused
+	// Hangs: the broker itself said that its disk or a core loop does not go on, or that its store
+	// has failed, and has not connected anew since.
+	Hangs    bool `json:"hangs,omitempty"`
+	LowSpace bool `json:"low_space"` // it is below its disk reserve: puts to its partitions are refused
 }
 
 // TopicView is one topic of the cluster view.

@@ -20,8 +20,8 @@ const (
 	Well State = iota
 	// Degraded: messages are safe and served; one more fault may change that.
 	Degraded
-	// Unsafe: puts are refused, messages are not delivered, or acknowledged messages are on
-	// fewer disks than the topic's minimum.
+	// Unsafe: puts are refused, messages are not delivered, acknowledged messages are on fewer
+	// disks than the topic's minimum, or a fault wakes a person: its alert is critical.
 	Unsafe
 )
 
@@ -67,6 +67,7 @@ const (
 	Damaged          = "damaged"
 	UnderReplicated  = "under_replicated"
 	BrokerDead       = "broker_dead"
+	BrokerHangs      = "broker_hangs"
 	LowSpace         = "low_space"
 	MetadataSilent   = "metadata_silent"
 	StatisticsSilent = "statistics_silent"
@@ -179,9 +180,12 @@ func place(t edge.TopicView, p edge.PartitionView) string {
 
 func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 	var r Report
-	var dead, low []string
+	var dead, hang, low []string
 	for _, b := range v.Brokers {
-		if !b.Alive {
+		switch {
+		case b.Hangs:
+			hang = append(hang, string(b.Name))
+		case !b.Alive:
 			dead = append(dead, string(b.Name))
 		}
 		if b.LowSpace {
@@ -199,7 +203,11 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 	case len(alive) == 0:
 		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/OPERATIONS.md, Start")
 	case len(dead) > 0:
-		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason (STALLED, NOT READY). If it is lost: nsqctl cluster decommission --help")
+		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason. If it is lost: nsqctl cluster decommission --help")
+	}
+	if len(hang) > 0 {
+		r.raise(Unsafe, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop does not go on, or its store has failed",
+			"brokers hang: their disks or core loops do not go on, or their stores have failed"), hangsDo)
 	}
 	if len(low) > 0 {
 		r.raise(Unsafe, LowSpace, low, plural(len(low), "broker is below its disk reserve: puts to its partitions are refused",
@@ -213,6 +221,9 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 	}
 	return r.Alarms
 }
+
+// hangsDo is the remedy of LockstepDiskStalled and of LockstepCoreLoopStalled.
+const hangsDo = "look at its disk (dmesg, SMART, the volume's provider) and its processor: it joins again by itself. Its log says which (STALLED); if it has ended, start it again"
 
 // drained reports a broker that an operator has drained. That is no fault, but the operator may
 // forget it.

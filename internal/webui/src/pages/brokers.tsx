@@ -9,6 +9,7 @@ import { Crumbs, Events, Facts, Loaded, Mark, Silent, Table, Title, sentence } f
 import type { Broker as Row, BrokerDetail, Place, Unreachable } from "../types";
 
 export function BrokerState({ b }: { b: Row }) {
+  if (b.hangs) return <Mark state="unsafe" text="hangs" />;
   if (!b.alive) return <Mark state="unsafe" text="dead" />;
   if (b.low_space) return <Mark state="unsafe" text="disk full" />;
   if (!b.answered) return <Mark state="degraded" text="silent" />;

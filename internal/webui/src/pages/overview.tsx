@@ -33,8 +33,8 @@ const slow = 0.5; // s; a replica is out of sync after a second
 function Which({ o }: { o: Data }) {
   const faults = o.brokers.flatMap(b => {
     const silent = o.unreachable.find(u => u.broker === b.name);
-    const what = !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : (b.behind_seconds ?? 0) >= slow ? `slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
-    return what ? [{ b, what, bad: !b.alive || b.low_space }] : [];
+    const what = b.hangs ? "hanging: its disk or a core loop does not go on, or its store has failed" : !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : (b.behind_seconds ?? 0) >= slow ? `slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
+    return what ? [{ b, what, bad: b.hangs || !b.alive || b.low_space }] : [];
   });
   const reported = o.reported && <p>{sentence(o.reported)}</p>;
   if (faults.length === 0 && reported) return <Light state="degraded" question="Which broker?">{reported}</Light>;
