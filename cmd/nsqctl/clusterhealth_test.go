@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -17,6 +18,11 @@ import (
 
 // fakeCluster serves a view of three brokers whose live ones have its address.
 func fakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
+	return reporting(t, view, nil)
+}
+
+// reporting is a fakeCluster whose brokers report faults of their own.
+func reporting(t *testing.T, view func() edge.ClusterView, own map[ident.Node]health.Own) (address string) {
 	mux := http.NewServeMux()
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
@@ -27,6 +33,15 @@ func fakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
 			v.Brokers[i].HTTPAddress = address
 		}
 		_ = json.NewEncoder(w).Encode(v)
+	})
+	mux.HandleFunc("/v1/console/brokers", func(w http.ResponseWriter, _ *http.Request) {
+		var all console.Brokers
+		for _, b := range view().Brokers {
+			if b.Alive {
+				all.Brokers = append(all.Brokers, console.Broker{Name: b.Name, Alive: true, Live: &console.Live{Own: own[b.Name]}})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(all)
 	})
 	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"topics":[]}`)) })
@@ -63,6 +78,23 @@ func TestClusterHealth(t *testing.T) {
 	require.Equal(t, health.NoLeader, r.Alarms[0].Code)
 	_, err = run(t, time.Minute, "cluster", "health", "--nsqd-http-address", "127.0.0.1:1")
 	require.Equal(t, exitUnreachable, exitCode(t.Context(), err))
+}
+
+// TestClusterHealthHasReports: what a broker says of itself counts.
+func TestClusterHealthHasReports(t *testing.T) {
+	well := func() edge.ClusterView {
+		v := oneLess(false)
+		v.Brokers[1].Alive, v.Topics[0].Partitions[0].ISR = true, v.Topics[0].Partitions[0].Replicas
+		return v
+	}
+	own := map[ident.Node]health.Own{"n3": {CertificateSeconds: map[string]float64{"client": 3600}}}
+	out, err := run(t, time.Minute, "cluster", "health", "--nsqd-http-address="+reporting(t, well, own))
+	require.Equal(t, 1, exitCode(t.Context(), err))
+	require.Contains(t, out, "degraded: the client certificate of n3 expires in 60 minutes\n  where: n3\n  do:    replace the files")
+	own = map[ident.Node]health.Own{"n3": {CorruptSecondsAgo: new(float64)}}
+	out, err = run(t, time.Minute, "cluster", "health", "--nsqd-http-address="+reporting(t, well, own))
+	require.Equal(t, 2, exitCode(t.Context(), err))
+	require.Contains(t, out, "unsafe: bytes change on the way to n3")
 }
 
 // TestClusterHealthWaits until the cluster is well, and no longer.
