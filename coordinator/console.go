@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
@@ -35,6 +36,14 @@ func (b *Broker) Disk() (s edge.DiskSample) {
 	}
 	return s
 }
+
+// Faults are this broker's own.
+func (b *Broker) Faults() edge.FaultSample {
+	return edge.FaultSample{Corrupt: b.rpc.Counters().Corrupt, JournalBusy: b.store.Busy(), LoopBusy: slices.Max(b.engine.Busy())}
+}
+
+// Damage lists the damaged places of the replicas here.
+func (b *Broker) Damage() []edge.PlacedDamage { return b.directory.OwnDamage() }
 
 // Owed is for how long replicas on each other broker have owed this leader an acknowledgement, the
 // longest of its partitions.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -23,13 +24,8 @@ func (p *process) measure() {
 		emit("clients", float64(idle), "idle")
 	})
 	p.metrics.Source([]string{"certificate_expiry_timestamp_seconds"}, func(emit metrics.Emit) {
-		for use, file := range map[string]string{"client": p.o.TLSCert, "rpc": p.o.RPCTLSCert} {
-			if file == "" {
-				continue
-			}
-			if c, err := readCertificate(file); err == nil {
-				emit("certificate_expiry_timestamp_seconds", float64(c.NotAfter.Unix()), use)
-			}
+		for use, end := range p.certificates() {
+			emit("certificate_expiry_timestamp_seconds", float64(end.Unix()), use)
 		}
 	})
 	build := edge.ReadBuild()
@@ -47,6 +43,20 @@ func (p *process) measure() {
 		emit("etcd_database_in_use_bytes", float64(s.InUseBytes))
 		emit("etcd_quota_bytes", float64(s.QuotaBytes))
 	})
+}
+
+// certificates are the ends of validity of this broker's certificates, by their use.
+func (p *process) certificates() map[string]time.Time {
+	ends := map[string]time.Time{}
+	for use, file := range map[string]string{"client": p.o.TLSCert, "rpc": p.o.RPCTLSCert} {
+		if file == "" {
+			continue
+		}
+		if c, err := readCertificate(file); err == nil {
+			ends[use] = c.NotAfter
+		}
+	}
+	return ends
 }
 
 func one(is bool) float64 {

@@ -234,7 +234,7 @@ func (p *process) serve() {
 	}
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
-	page := webui.New(p.broker)
+	page := webui.New(p.broker, p.console.Own)
 	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
 	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
 	backend := httpapi.Backend{
@@ -259,13 +259,16 @@ func (p *process) consoleOptions() console.Options {
 	o := console.Options{
 		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
 		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
+		Certificates: p.certificates,
 	}
 	if p.etcd != nil {
-		o.Etcd = func() string {
-			if p.etcd.Status().Leads {
-				return "leader"
+		o.Etcd = func() console.Etcd {
+			s := p.etcd.Status()
+			e := console.Etcd{Role: "member", InUseBytes: s.InUseBytes, QuotaBytes: s.QuotaBytes, Refuses: s.Refuses}
+			if s.Leads {
+				e.Role = "leader"
 			}
-			return "member"
+			return e
 		}
 	}
 	return o

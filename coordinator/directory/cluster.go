@@ -144,6 +144,16 @@ func (d *Directory) collectEnds() reports {
 	return out
 }
 
+// OwnDamage lists the damaged places of the replicas here, of the topics that there are.
+func (d *Directory) OwnDamage() (out []edge.PlacedDamage) {
+	for _, place := range d.o.Damaged() {
+		if name, ok := d.o.Catalog.Name(place.Partition().Topic); ok {
+			out = append(out, edge.PlacedDamage{Topic: name, Partition: int(place.Number), Damage: damageView(place, d.o.Self.Name)})
+		}
+	}
+	return out
+}
+
 func damageView(d calls.DamagedPlace, n ident.Node) edge.DamageView {
 	return edge.DamageView{
 		Node: n, From: ident.Offset(d.From), To: ident.Offset(d.To),

@@ -47,6 +47,7 @@ type Live struct {
 	// Owes is, by broker, the longest time in seconds for which a replica there owed an
 	// acknowledgement to this broker, its leader, during the last step and since.
 	Owes map[ident.Node]float64 `json:"owes"`
+	health.Own
 }
 
 // Broker is one broker: the metadata about it, and its own report if it has answered.

@@ -41,6 +41,9 @@ type Cluster interface {
 	// Replica is the replica of a partition here.
 	Replica(topic string, partition uint16) (edge.ReplicaSample, bool)
 	Disk() edge.DiskSample
+	Faults() edge.FaultSample
+	// Damage lists the damaged places of the replicas here.
+	Damage() []edge.PlacedDamage
 	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an
 	// acknowledgement: the longest of its partitions.
 	Owed() map[ident.Node]time.Duration
@@ -61,9 +64,11 @@ type Options struct {
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []edge.ConsumerStats
-	Etcd        func() string // leader, member; nil = none
-	Started     time.Time
-	Step        time.Duration // 0 = DefaultStep
+	Etcd        func() Etcd // nil = none
+	// Certificates are the ends of validity, by the use of the certificate; nil = there are none.
+	Certificates func() map[string]time.Time
+	Started      time.Time
+	Step         time.Duration // 0 = DefaultStep
 }
 
 // Console answers for the whole cluster. Its methods may be called by any goroutine. Keep must run.
@@ -78,6 +83,13 @@ type Console struct {
 		table      *table
 		at         time.Time
 	}
+}
+
+// Etcd is the state of the embedded etcd.
+type Etcd struct {
+	Role                   string // leader, member
+	InUseBytes, QuotaBytes int64  // of its database
+	Refuses                bool   // it refuses all writes: a database has reached its quota
 }
 
 // New makes a console without samples.

@@ -35,7 +35,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is a cluster of consoles that ask each other over JSON. The brokers lead the topics in turn.
 type world struct {
 	owed     map[ident.Node]map[ident.Node]time.Duration // by leader and follower
-	metrics  *metrics.Recorder                           // of n1
+	faults   map[ident.Node]edge.FaultSample
+	damage   map[ident.Node][]edge.PlacedDamage
+	metrics  *metrics.Recorder // of n1
 	mu       sync.Mutex
 	view     edge.ClusterView
 	topics   map[ident.Node][]edge.TopicSample
@@ -81,6 +83,18 @@ func (b broker) Disk() edge.DiskSample {
 	return edge.DiskSample{FreeBytes: 5, FreeKnown: true, DataBytes: 7}
 }
 
+func (b broker) Faults() edge.FaultSample {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.faults[b.name]
+}
+
+func (b broker) Damage() []edge.PlacedDamage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.damage[b.name]
+}
+
 func (b broker) Owed() map[ident.Node]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +123,7 @@ func (b broker) Channels(string) []string { return nil }
 
 // newWorld makes three brokers without topics.
 func newWorld() *world {
-	w := &world{metrics: metrics.New(100), topics: map[ident.Node][]edge.TopicSample{}, silent: map[ident.Node]bool{}, events: map[ident.Node]*events.Recorder{}, consoles: map[ident.Node]*console.Console{}}
+	w := &world{damage: map[ident.Node][]edge.PlacedDamage{}, faults: map[ident.Node]edge.FaultSample{}, metrics: metrics.New(100), topics: map[ident.Node][]edge.TopicSample{}, silent: map[ident.Node]bool{}, events: map[ident.Node]*events.Recorder{}, consoles: map[ident.Node]*console.Console{}}
 	w.view = edge.ClusterView{Cluster: "test", Controller: "n1"}
 	for _, n := range []ident.Node{"n1", "n2", "n3"} {
 		w.view.Brokers = append(w.view.Brokers, edge.BrokerView{Name: n, Alive: true})
@@ -588,4 +602,54 @@ func TestAuditOfATopic(t *testing.T) {
 	require.Equal(t, []string{": root: POST /v1/broker/drain node=n2"}, texts(console.EventsOf{Broker: "n2"}))
 	number := uint16(0)
 	require.Empty(t, texts(console.EventsOf{Topic: "old", Partition: &number}))
+}
+
+// TestReportsOfOtherBrokers: each broker reports the faults that it alone has, and the page of any
+// broker shows them; a fault that is over, no longer than its alert would.
+func TestReportsOfOtherBrokers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		codes := func(n ident.Node) (out []string) {
+			time.Sleep(2 * time.Second) // a table serves for one
+			for _, a := range w.consoles[n].Overview(t.Context()).Alarms {
+				require.Equal(t, []string{string(ofReports[a.Code])}, a.Where, a.Code)
+				out = append(out, a.Code)
+			}
+			return out
+		}
+		require.Empty(t, codes("n2"))
+		w.metrics.Refused(metrics.RefusedTCPUser) // those of n1
+		w.faults["n2"] = edge.FaultSample{JournalBusy: 1500 * time.Millisecond}
+		w.faults["n3"] = edge.FaultSample{Corrupt: 1}
+		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Certificates: func() map[string]time.Time {
+			return map[string]time.Time{"rpc": time.Now().Add(time.Hour)}
+		}})
+		for _, n := range []ident.Node{"n1", "n2", "n3"} {
+			require.Equal(t, []string{health.BrokerHangs, health.NetworkCorrupts, health.CertificateExpires, health.ClientsRefused}, codes(n))
+		}
+		w.faults["n2"] = edge.FaultSample{}
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, []string{health.NetworkCorrupts, health.CertificateExpires}, codes("n1"))
+		w.metrics.Refused(metrics.RefusedTCPUser)
+		require.Contains(t, codes("n1"), health.ClientsRefused, "again")
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{health.CertificateExpires}, codes("n1"))
+	})
+}
+
+// ofReports names the broker that has each fault.
+var ofReports = map[string]ident.Node{health.BrokerHangs: "n2", health.NetworkCorrupts: "n3", health.CertificateExpires: "n2", health.ClientsRefused: "n1"}
+
+// TestDamageOnAnotherBroker: the page of any broker shows a damaged place.
+func TestDamageOnAnotherBroker(t *testing.T) {
+	w := newWorld()
+	w.put(edge.TopicSample{Topic: "orders"}, "n1", "n2")
+	w.damage["n2"] = []edge.PlacedDamage{{Topic: "orders", Partition: 1, Damage: edge.DamageView{Node: "n2", To: 10}}, {Topic: "deleted"}}
+	for _, n := range []ident.Node{"n1", "n3"} {
+		w.view.Topics[0].Partitions[1].Damaged = nil // each question has a view of its own
+		o := w.consoles[n].Overview(t.Context())
+		require.Len(t, o.Alarms, 1)
+		require.Equal(t, health.Damaged, o.Alarms[0].Code)
+		require.Equal(t, []string{"orders/1"}, o.Alarms[0].Where)
+	}
 }

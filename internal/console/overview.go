@@ -38,7 +38,7 @@ type alarms struct {
 
 // lookForAlarms judges the cluster, and keeps as events what has begun and what has ended.
 func (c *Console) lookForAlarms(now time.Time) {
-	report := health.Assess(c.o.Cluster.View(), nil)
+	report := health.Assess(c.o.Cluster.View(), nil, map[ident.Node]health.Own{c.self: c.own(c.o.Metrics.Totals(), now)})
 	c.alarms.mu.Lock()
 	defer c.alarms.mu.Unlock()
 	a := &c.alarms
@@ -85,7 +85,7 @@ func (c *Console) lookForAlarms(now time.Time) {
 // Overview is the cluster in one answer.
 func (c *Console) Overview(ctx context.Context) Overview {
 	t := c.table(ctx)
-	report := health.Assess(t.view, silent(t.missing))
+	report := health.Assess(t.view, silent(t.missing), t.own())
 	o := Overview{
 		Cluster: t.view.Cluster, Self: c.self, Controller: t.view.Controller, TimeMS: time.Now().UnixMilli(),
 		State: report.State, Summary: report.Summary, Cause: cause(t.view, report), Alarms: []Alarm{},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
@@ -33,6 +34,7 @@ type sampled struct {
 	at       time.Time
 	topics   map[string]*edge.TopicSample
 	totals   metrics.Totals
+	rises    rises
 	rates    map[string]rates             // by topic, and by topic/channel
 	live     Live                         // the rates and latencies of the last step
 	owed     map[ident.Node]time.Duration // the longest since the last sample
@@ -48,6 +50,7 @@ func newSampled() sampled {
 		ofTopic: newTracks(maxTopics, len(topicSeries)),
 		ofChan:  newTracks(maxChannels, len(channelSeries)),
 		rates:   map[string]rates{},
+		rises:   rises{},
 	}
 }
 
@@ -263,9 +266,59 @@ func (c *Console) liveNow(totals metrics.Totals) Live {
 		l.Consumers, l.Producers, _ = c.o.Clients()
 	}
 	if c.o.Etcd != nil {
-		l.Etcd = c.o.Etcd()
+		l.Etcd = c.o.Etcd().Role
 	}
+	l.Own = c.own(totals, time.Now())
 	return l
+}
+
+// own is this broker's report on its faults. It does not touch the disk of the messages.
+func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
+	f := c.o.Cluster.Faults()
+	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
+	if c.o.Certificates != nil {
+		own.CertificateSeconds = map[string]float64{}
+		for use, end := range c.o.Certificates() {
+			own.CertificateSeconds[use] = end.Sub(now).Seconds()
+		}
+	}
+	if c.o.Etcd != nil {
+		e := c.o.Etcd()
+		own.EtcdInUseBytes, own.EtcdQuotaBytes, own.EtcdRefuses = e.InUseBytes, e.QuotaBytes, e.Refuses
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for limit, n := range totals.Limited {
+		if ago, ok := c.kept.rises.since("limit "+limit, n, now); ok {
+			if own.RefusedSecondsAgo == nil {
+				own.RefusedSecondsAgo = map[string]float64{}
+			}
+			own.RefusedSecondsAgo[limit] = ago.Seconds()
+		}
+	}
+	if ago, ok := c.kept.rises.since("corrupt", float64(f.Corrupt), now); ok {
+		s := ago.Seconds()
+		own.CorruptSecondsAgo = &s
+	}
+	return own
+}
+
+// rises has the last look at which each counter had grown.
+type rises map[string]rise
+
+type rise struct {
+	count float64
+	at    time.Time
+}
+
+// since notes a counter, and returns for how long it has not grown; false if it is 0.
+func (r rises) since(counter string, count float64, now time.Time) (time.Duration, bool) {
+	last := r[counter]
+	if count > last.count {
+		last = rise{count, now}
+		r[counter] = last
+	}
+	return now.Sub(last.at), last.count > 0
 }
 
 // live is the state of this broker with the rates of the last step.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -29,9 +30,10 @@ func Sorts() []string { return []string{"name", "depth", "lag", "rate", "disk"} 
 
 // part is one broker's part of the table.
 type part struct {
-	Live     Live      `json:"live"`
-	Topics   []Topic   `json:"topics"`
-	Channels []Channel `json:"channels"`
+	Live     Live                `json:"live"`
+	Topics   []Topic             `json:"topics"`
+	Channels []Channel           `json:"channels"`
+	Damaged  []edge.PlacedDamage `json:"damaged,omitempty"`
 }
 
 // table is all topics and channels of the cluster.
@@ -46,7 +48,7 @@ type table struct {
 // ownTable is this broker's present part, with the rates of the last step.
 func (c *Console) ownTable() part {
 	samples := c.o.Cluster.Samples("", "")
-	p := part{Live: c.live(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}
+	p := part{Live: c.live(), Damaged: c.o.Cluster.Damage(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range samples {
@@ -114,6 +116,9 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 	channels := map[string]int{}
 	for i := range parts {
 		t.live[parts[i].broker] = &parts[i].answer.Live
+		if parts[i].broker != v.Self { // the view has this broker's own
+			t.addDamage(parts[i].answer.Damaged)
+		}
 		for j := range parts[i].answer.Topics {
 			if k, ok := at[parts[i].answer.Topics[j].Topic]; ok { // else it is being deleted
 				t.topics[k].add(&parts[i].answer.Topics[j])
@@ -138,6 +143,21 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 	slices.SortFunc(t.channels, func(a, b Channel) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), strings.Compare(a.Channel, b.Channel))
 	})
+}
+
+// addDamage adds damaged places of another broker to the view.
+func (t *table) addDamage(places []edge.PlacedDamage) {
+	for _, d := range places {
+		i := slices.IndexFunc(t.view.Topics, func(x edge.TopicView) bool { return x.Topic == d.Topic })
+		if i < 0 {
+			continue // it is being deleted
+		}
+		for j := range t.view.Topics[i].Partitions {
+			if p := &t.view.Topics[i].Partitions[j]; p.Partition == d.Partition {
+				p.Damaged = append(p.Damaged, d.Damage)
+			}
+		}
+	}
 }
 
 func (t *Topic) add(o *Topic) {
@@ -271,6 +291,18 @@ func living(v edge.ClusterView) map[ident.Node]bool {
 		}
 	}
 	return alive
+}
+
+// Own gives the brokers' reports on themselves. A broker that does not answer has none.
+func (c *Console) Own(ctx context.Context) map[ident.Node]health.Own { return c.table(ctx).own() }
+
+// own are the brokers' reports on themselves.
+func (t *table) own() map[ident.Node]health.Own {
+	out := make(map[ident.Node]health.Own, len(t.live))
+	for n, live := range t.live {
+		out[n] = live.Own
+	}
+	return out
 }
 
 // brokers joins the metadata and the brokers' own reports.

@@ -70,6 +70,20 @@ type DiskSample struct {
 	FreeKnown            bool
 }
 
+// FaultSample is what one broker has noticed of its own faults.
+type FaultSample struct {
+	Corrupt uint64 // connections of other brokers that were closed because of a wrong checksum
+	// For how long the present write of the journal, and pass of a core loop, has been under way.
+	JournalBusy, LoopBusy time.Duration
+}
+
+// PlacedDamage is a damaged place of a replica.
+type PlacedDamage struct {
+	Topic     string     `json:"topic"`
+	Partition int        `json:"partition"`
+	Damage    DamageView `json:"damage"`
+}
+
 // ConsumerStats is a connection with a subscription.
 type ConsumerStats struct {
 	ClientStats

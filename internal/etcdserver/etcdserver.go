@@ -277,12 +277,13 @@ type Status struct {
 	Leads, HasLeader          bool
 	DatabaseBytes, InUseBytes int64
 	QuotaBytes                int64 // at this size the database refuses all writes
+	Refuses                   bool  // the database of a member is full: all members refuse writes
 }
 
 // Status asks this member alone.
 func (s *Server) Status() Status {
 	e := s.etcd.Server
-	st := Status{Leads: s.Leads(), HasLeader: e.Leader() != 0, QuotaBytes: s.options.quota}
+	st := Status{Leads: s.Leads(), HasLeader: e.Leader() != 0, QuotaBytes: s.options.quota, Refuses: len(s.full()) > 0}
 	if b := e.Backend(); b != nil {
 		st.DatabaseBytes, st.InUseBytes = b.Size(), b.SizeInUse()
 	}

@@ -1,9 +1,9 @@
 // Package health judges a cluster: what is wrong, where, how bad it is, and what an operator
 // does about it. The page, nsqctl and scripts use the same judgement.
 //
-// It is pure: it reads the view that one broker gives of its cluster (edge.ClusterView) and
-// asks nobody. So it knows as much as that broker, and no more: an unreachable broker counts as
-// dead only when the cluster has revoked its registration.
+// It is pure: it reads the view that one broker gives of its cluster (edge.ClusterView) and the
+// brokers' reports on themselves (Own), and asks nobody. So it has as much as these, and no more: an
+// unreachable broker counts as dead only when the cluster has revoked its registration.
 //
 // Invariants:
 //

@@ -101,10 +101,10 @@ var kinds = []kind{
 }
 
 // Assess judges a cluster as one broker sees it. silent are live brokers that did not give
-// their statistics, with the reason.
-func Assess(v edge.ClusterView, silent []string) Report {
+// their statistics, with the reason; own are the reports of the others on themselves.
+func Assess(v edge.ClusterView, silent []string, own map[ident.Node]Own) Report {
 	alive := living(v)
-	r := Report{Alarms: append(partitionAlarms(v, alive), brokerAlarms(v, alive)...)}
+	r := Report{Alarms: slices.Concat(partitionAlarms(v, alive), brokerAlarms(v, alive, own), ownAlarms(own))}
 	if len(silent) > 0 {
 		r.raise(Degraded, StatisticsSilent, silent, "no statistics from "+plural(len(silent), "broker", "brokers"), "ask these brokers themselves: curl HOST:4151/readyz")
 	}
@@ -178,12 +178,12 @@ func place(t edge.TopicView, p edge.PartitionView) string {
 	return fmt.Sprintf("%s/%d", t.Topic, p.Partition)
 }
 
-func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
+func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.Node]Own) []Alarm {
 	var r Report
 	var dead, hang, low []string
 	for _, b := range v.Brokers {
 		switch {
-		case b.Hangs:
+		case b.Hangs || own[b.Name].hangs():
 			hang = append(hang, string(b.Name))
 		case !b.Alive:
 			dead = append(dead, string(b.Name))
@@ -214,8 +214,12 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool) []Alarm {
 			"brokers are below their disk reserve: puts to their partitions are refused"), "free or add disk space: docs/OPERATIONS.md, Disk")
 	}
 	if silence := time.Duration(v.MetadataUnheardMS) * time.Millisecond; silence > 0 {
+		instruction := "start the missing members of etcd, or mend the network to them"
+		if refuses(own) {
+			instruction = fullDo
+		}
 		r.raise(Degraded, MetadataSilent, []string{string(v.Self)}, fmt.Sprintf("the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed",
-			v.Self, silence.Round(time.Second)), "start the missing members of etcd, or mend the network to them")
+			v.Self, silence.Round(time.Second)), instruction)
 	} else if v.Controller == "" && len(alive) > 0 {
 		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
 	}

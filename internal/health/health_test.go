@@ -63,7 +63,7 @@ func TestAssess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := three()
 			c.change(&v)
-			r := health.Assess(v, nil)
+			r := health.Assess(v, nil, nil)
 			var codes []string
 			for _, a := range r.Alarms {
 				codes = append(codes, a.Code)
@@ -79,21 +79,21 @@ func TestAssess(t *testing.T) {
 
 // TestSilentBrokersAreNotWell: a broker without statistics is an alarm.
 func TestSilentBrokersAreNotWell(t *testing.T) {
-	r := health.Assess(three(), []string{"n2: no answer"})
+	r := health.Assess(three(), []string{"n2: no answer"}, nil)
 	require.Equal(t, health.Degraded, r.State)
 	require.Equal(t, health.StatisticsSilent, r.Alarms[0].Code)
 }
 
 func TestSummary(t *testing.T) {
 	v := three()
-	require.Equal(t, "well: 3 of 3 brokers alive, 1 topic, 1 partition", health.Assess(v, nil).Summary)
+	require.Equal(t, "well: 3 of 3 brokers alive, 1 topic, 1 partition", health.Assess(v, nil, nil).Summary)
 	v.Brokers[2].Alive = false
 	require.Equal(t, "degraded: 2 of 3 brokers alive, 1 topic, 1 partition; 1 partition has fewer in-sync replicas than it should have; 1 broker is dead",
-		health.Assess(v, nil).Summary)
+		health.Assess(v, nil, nil).Summary)
 }
 
 func TestStatesHaveNames(t *testing.T) {
-	text, err := json.Marshal(health.Assess(three(), nil))
+	text, err := json.Marshal(health.Assess(three(), nil, nil))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"state":"well"`)
 	var r health.Report

@@ -33,6 +33,10 @@ func (watched) Owed() map[ident.Node]time.Duration { return nil }
 
 func (watched) Disk() edge.DiskSample { return edge.DiskSample{} }
 
+func (watched) Faults() edge.FaultSample { return edge.FaultSample{} }
+
+func (watched) Damage() []edge.PlacedDamage { return nil }
+
 func (watched) AskConsole(context.Context, ident.Node, []byte) ([]byte, error) {
 	return nil, errors.New("there is one broker")
 }

@@ -14,6 +14,7 @@ type Totals struct {
 	Delivered       float64 // to clients of this broker
 	Put, Sync       Distribution
 	Refused         map[string]float64 // puts of this broker's clients that were not answered OK, by the answer
+	Limited         map[string]float64 // clients that a limit has refused or cut off, by the limit
 }
 
 // Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to
@@ -34,8 +35,14 @@ func (r *Recorder) Totals() Totals {
 			refused[label] = n
 		}
 	}
+	limited := map[string]float64{}
+	for f := range refusals {
+		if n := countOf(r.limit[f]); n > 0 {
+			limited[f.String()] = n
+		}
+	}
 	return Totals{
-		Refused: refused, Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
+		Limited: limited, Refused: refused, Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
 		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.sync),
 	}
 }

@@ -37,10 +37,15 @@ type Cluster interface {
 }
 
 // Handler serves the overview for scripts.
-type Handler struct{ cluster Cluster }
+type Handler struct {
+	cluster Cluster
+	own     func(context.Context) map[ident.Node]health.Own
+}
 
-// New makes a handler.
-func New(c Cluster) *Handler { return &Handler{cluster: c} }
+// New makes a handler. own gives the brokers' reports on themselves.
+func New(c Cluster, own func(context.Context) map[ident.Node]health.Own) *Handler {
+	return &Handler{c, own}
+}
 
 // Overview is the answer of /ui/data.
 type Overview struct {
@@ -79,6 +84,6 @@ func (h *Handler) overview(ctx context.Context) Overview {
 		})
 	}
 	asked.Wait()
-	o.Health = health.Assess(o.Cluster, o.Silent)
+	o.Health = health.Assess(o.Cluster, o.Silent, h.own(ctx))
 	return o
 }

@@ -166,9 +166,13 @@ func TestAlertsOfClients(t *testing.T) {
 		w.scrape(1)
 	}
 	f.fires("LockstepConnectionsRefused")
+	f.shown("clients_refused: n1 refuses clients, limit tcp_")
+	f.asked(1, "n1 refuses clients, limit tcp_")
 	f.noted()
 
 	g := w.fail("certificate", "the certificate for clients expires in an hour", "n1", func() {})
+	g.shown("certificate_expires: the client certificate of n1 expires in")
+	g.asked(1, "the client certificate of n3 expires in")
 	f = w.fail("backlog", "producers publish, and no consumer comes", "n1", func() {
 		body := strings.Repeat("x\n", 10_000)
 		for range 12 {
@@ -247,6 +251,8 @@ func TestAlertOfANetwork(t *testing.T) {
 	})
 	w.scrape(2)
 	f.fires("LockstepNetworkCorrupts")
+	f.shown("network_corrupts: bytes change on the way to n3")
+	f.asked(2, "bytes change on the way to n3")
 	require.Contains(t, c.logged("n3"), "CORRUPT frame")
 	nft(t, "flush ruleset\n")
 	c.whole(topic)

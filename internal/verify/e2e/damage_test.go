@@ -110,6 +110,31 @@ func TestDamagedEverywhere(t *testing.T) {
 	}
 }
 
+// TestDamageOfAnotherBroker: a message has decayed on the only disk that has it. The page of a broker
+// without that replica, and nsqctl, show the place.
+func TestDamageOfAnotherBroker(t *testing.T) {
+	processes(t)
+	c := start(t, 3)
+	single := c.onOneDisk("n3")
+	old := numbered("old", 200)
+	multiPut(t, c.Brokers[0], single, old, 20)
+	w := newWalk(c)
+	f := w.fail("damage-elsewhere", "a bit of a message decays on n3, which alone has it and is down; from its start", "n1", func() {
+		require.NoError(t, c.StopAll(startLimit))
+		c.decay("n3", old[110])
+		require.NoError(t, c.StartAll())
+		c.ready()
+	})
+	f.caused = time.Now()
+	b, err := c.Broker("n3")
+	require.NoError(t, err)
+	c.post(*b, "/channel/create", url.Values{"topic": {single}, "channel": {channel}, "from": {"earliest"}})
+	c.consume(single, channel)
+	f.shown("damaged: 1 partition has a damaged place that no replica could repair yet [" + single + "/0]")
+	f.asked(2, single+"/0")
+	f.noted()
+}
+
 // decay flips one bit of a message in a segment of a broker that is down.
 func (c *cluster) decay(name, body string) {
 	c.t.Helper()

@@ -18,7 +18,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
@@ -110,6 +112,11 @@ func Answering(t *testing.T, h http.HandlerFunc) (address string) {
 
 // FakeCluster serves a view of three brokers whose live ones have its address.
 func FakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
+	return ReportingCluster(t, view, nil)
+}
+
+// ReportingCluster is a FakeCluster whose brokers report faults of their own.
+func ReportingCluster(t *testing.T, view func() edge.ClusterView, own map[ident.Node]health.Own) (address string) {
 	mux := http.NewServeMux()
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
@@ -120,6 +127,15 @@ func FakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
 			v.Brokers[i].HTTPAddress = address
 		}
 		_ = json.NewEncoder(w).Encode(v)
+	})
+	mux.HandleFunc("/v1/console/brokers", func(w http.ResponseWriter, _ *http.Request) {
+		var all console.Brokers
+		for _, b := range view().Brokers {
+			if b.Alive {
+				all.Brokers = append(all.Brokers, console.Broker{Name: b.Name, Alive: true, Live: &console.Live{Own: own[b.Name]}})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(all)
 	})
 	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"topics":[]}`)) })

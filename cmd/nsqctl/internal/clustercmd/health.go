@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -78,8 +80,8 @@ func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (healt
 	}
 }
 
-// askHealth judges the cluster as the first broker that answers sees it, and asks each live
-// broker for its readiness.
+// askHealth judges the cluster as the first broker that answers sees it, with the brokers' reports
+// on themselves, and asks each live broker for its readiness.
 func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
 	var v edge.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
@@ -96,7 +98,28 @@ func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
 		}
 		cancel()
 	}
-	return health.Assess(v, silent), nil
+	own, missing := askOwn(ctx, t, v)
+	for _, m := range missing {
+		if !slices.ContainsFunc(silent, func(s string) bool { return strings.HasPrefix(s, string(m.Broker)+": ") }) {
+			silent = append(silent, fmt.Sprintf("%s: %s", m.Broker, m.Reason))
+		}
+	}
+	return health.Assess(v, silent, own), nil
+}
+
+// askOwn asks the first broker that answers for the reports of all live brokers on themselves.
+func askOwn(ctx context.Context, t *cli.Target, v edge.ClusterView) (own map[ident.Node]health.Own, missing []console.Unreachable) {
+	var all console.Brokers
+	if err := t.GetAny(ctx, "/v1/console/brokers", nil, &all); err != nil {
+		return nil, []console.Unreachable{{Broker: v.Self, Reason: err.Error()}}
+	}
+	own = map[ident.Node]health.Own{}
+	for _, b := range all.Brokers {
+		if b.Live != nil {
+			own[b.Name] = b.Own
+		}
+	}
+	return own, slices.DeleteFunc(all.Unreachable, func(u console.Unreachable) bool { return u.Reason == "dead" })
 }
 
 // healthTimeout bounds the question to one broker.

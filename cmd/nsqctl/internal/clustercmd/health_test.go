@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 func TestClusterHealth(t *testing.T) {
@@ -29,6 +30,23 @@ func TestClusterHealth(t *testing.T) {
 	require.Equal(t, health.NoLeader, r.Alarms[0].Code)
 	_, err = run(t, time.Minute, "cluster", "health", "--nsqd-http-address", "127.0.0.1:1")
 	require.Equal(t, cli.ExitUnreachable, cli.ExitCode(t.Context(), err))
+}
+
+// TestClusterHealthHasReports: what a broker says of itself counts.
+func TestClusterHealthHasReports(t *testing.T) {
+	well := func() edge.ClusterView {
+		v := clitest.OneLess(false)
+		v.Brokers[1].Alive, v.Topics[0].Partitions[0].ISR = true, v.Topics[0].Partitions[0].Replicas
+		return v
+	}
+	own := map[ident.Node]health.Own{"n3": {CertificateSeconds: map[string]float64{"client": 3600}}}
+	out, err := run(t, time.Minute, "cluster", "health", "--nsqd-http-address="+clitest.ReportingCluster(t, well, own))
+	require.Equal(t, 1, cli.ExitCode(t.Context(), err))
+	require.Contains(t, out, "degraded: the client certificate of n3 expires in 60 minutes\n  where: n3\n  do:    replace the files")
+	own = map[ident.Node]health.Own{"n3": {CorruptSecondsAgo: new(float64)}}
+	out, err = run(t, time.Minute, "cluster", "health", "--nsqd-http-address="+clitest.ReportingCluster(t, well, own))
+	require.Equal(t, 2, cli.ExitCode(t.Context(), err))
+	require.Contains(t, out, "unsafe: bytes change on the way to n3")
 }
 
 // TestClusterHealthWaits until the cluster is well, and no longer.

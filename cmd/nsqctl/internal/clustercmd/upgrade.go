@@ -160,7 +160,7 @@ func (u *upgrade) next(v edge.ClusterView, old []string) string {
 	if dead := u.lowDead(); dead != "" {
 		return fmt.Sprintf("start %s with the new build; if it is gone for good: nsqctl broker decommission %s", dead, dead)
 	}
-	if report := health.Assess(v, nil); report.State > health.Well {
+	if report := health.Assess(v, nil, nil); report.State > health.Well {
 		a := report.Alarms[0]
 		return fmt.Sprintf("wait until the cluster is well (%s): %s", a.Text, a.Do)
 	}

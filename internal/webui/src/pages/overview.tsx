@@ -30,17 +30,27 @@ function Behind({ o }: { o: Data }) {
 
 const slow = 0.5; // s; a replica is out of sync after a second
 
+// ownFaults are the alarms that a broker raises by its report on itself.
+const ownFaults: Record<string, string> = {
+  network_corrupts: "received bytes that had changed on the way", metadata_full: "has an etcd whose database fills",
+  certificate_expires: "has a certificate that expires soon or has expired", clients_refused: "refuses clients above a limit",
+};
+
 function Which({ o }: { o: Data }) {
   const faults = o.brokers.flatMap(b => {
     const silent = o.unreachable.find(u => u.broker === b.name);
-    const what = b.hangs ? "hanging: its disk or a core loop does not go on, or its store has failed" : !b.alive ? "dead" : b.low_space ? "below its disk reserve" : silent ? `silent (${silent.reason})` : b.leaving ? "leaving" : (b.behind_seconds ?? 0) >= slow ? `slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
-    return what ? [{ b, what, bad: b.hangs || !b.alive || b.low_space }] : [];
+    const hangs = o.alarms.some(a => a.code === "broker_hangs" && a.where?.includes(b.name));
+    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : !b.alive ? "is dead" : b.low_space ? "is below its disk reserve" : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
+      : (b.behind_seconds ?? 0) >= slow ? `is slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
+    const own = o.alarms.filter(a => ownFaults[a.code] && a.where?.includes(b.name));
+    const all = [what, ...own.map(a => ownFaults[a.code])].filter(Boolean).join(", and ");
+    return all ? [{ b, what: all, bad: hangs || !b.alive || b.low_space || own.some(a => a.state === "unsafe") }] : [];
   });
   const reported = o.reported && <p>{sentence(o.reported)}</p>;
   if (faults.length === 0 && reported) return <Light state="degraded" question="Which broker?">{reported}</Light>;
   if (faults.length === 0) return <Light state="well" question="Which broker?"><p>None: {o.brokers.length === 1 ? "the only broker is" : `all ${o.brokers.length} are`} alive and {o.brokers.length === 1 ? "answers" : "answer"}.</p></Light>;
   return <Light state={faults.some(f => f.bad) ? "unsafe" : "degraded"} question="Which broker?">
-    <ul>{faults.map(f => <li key={f.b.name}><a href={to.broker(f.b.name)}>{f.b.name}</a> is {f.what}.</li>)}</ul>
+    <ul>{faults.map(f => <li key={f.b.name}><a href={to.broker(f.b.name)}>{f.b.name}</a> {f.what}.</li>)}</ul>
     {reported}
   </Light>;
 }

@@ -1,0 +1,153 @@
+package health
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// The thresholds are those of contrib/prometheus/alerts.yml; TestThresholdsOfTheAlerts compares them.
+// An alarm is raised at the first look, an alert after the time that its rule says.
+const (
+	certificateSoon = 14 * 24 * time.Hour // LockstepCertificateExpires
+	refusedLately   = 5 * time.Minute     // LockstepConnectionsRefused
+	corruptLately   = time.Hour           // LockstepNetworkCorrupts
+	databaseFilled  = 0.8                 // LockstepMetadataFull
+	busyFor         = time.Second         // LockstepDiskStalled, LockstepCoreLoopStalled
+)
+
+// Codes of alarms that need a broker's report on itself.
+const (
+	CertificateExpires = "certificate_expires"
+	ClientsRefused     = "clients_refused"
+	NetworkCorrupts    = "network_corrupts"
+	MetadataFull       = "metadata_full"
+)
+
+// Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its
+// times are distances by the broker's own clock. A missing value is unknown, or does not apply: an
+// older build has none.
+type Own struct {
+	// CertificateSeconds is for how long a certificate is valid still, by its use (client, rpc);
+	// negative after its end.
+	CertificateSeconds map[string]float64 `json:"certificate_seconds,omitempty"`
+	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of
+	// lockstep_refused_total).
+	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
+	// CorruptSecondsAgo is when a frame of another broker last had a wrong checksum.
+	CorruptSecondsAgo *float64 `json:"corrupt_seconds_ago,omitempty"`
+	// The database of the embedded etcd: the bytes in use, the size at which it refuses all writes,
+	// and whether it does.
+	EtcdInUseBytes int64 `json:"etcd_in_use_bytes,omitempty"`
+	EtcdQuotaBytes int64 `json:"etcd_quota_bytes,omitempty"`
+	EtcdRefuses    bool  `json:"etcd_refuses,omitempty"`
+	// For how long the present write of the journal, and pass of a core loop, has been under way.
+	JournalBusySeconds float64 `json:"journal_busy_seconds,omitempty"`
+	LoopBusySeconds    float64 `json:"loop_busy_seconds,omitempty"`
+}
+
+// hangs reports whether a write of the journal or a pass of a core loop takes too long.
+func (o Own) hangs() bool { return max(o.JournalBusySeconds, o.LoopBusySeconds) > busyFor.Seconds() }
+
+// refuses reports whether the embedded etcd of a broker refuses all writes.
+func refuses(own map[ident.Node]Own) bool {
+	for _, o := range own {
+		if o.EtcdRefuses {
+			return true
+		}
+	}
+	return false
+}
+
+// The remedies are those of docs/OPERATIONS.md, Alerts.
+const (
+	certificateDo = "replace the files; a running broker reads the certificate between brokers anew by itself, that for clients at SIGHUP"
+	refusedDo     = "raise the limit, or find the client: the table of limits (docs/SECURITY.md) has the setting, the log names the client"
+	fullDo        = "delete topics and channels that nobody needs; the log has METADATA is full when it comes to the worst"
+	corruptDo     = "its log (CORRUPT frame) names the other broker: look at the network cards, the switches and the memory of both"
+)
+
+// ownAlarms are the alarms of the brokers' reports on themselves.
+func ownAlarms(own map[ident.Node]Own) []Alarm {
+	var r Report
+	var full, certificates, refused, corrupt finding
+	for _, n := range slices.Sorted(maps.Keys(own)) {
+		o := own[n]
+		switch {
+		case o.EtcdRefuses:
+			full.add(n, fmt.Sprintf("the embedded etcd of %s is full and refuses all writes: nothing can be created, no broker can start, and no dead leader is replaced", n))
+		case float64(o.EtcdInUseBytes) > databaseFilled*float64(o.EtcdQuotaBytes):
+			full.add(n, fmt.Sprintf("the embedded etcd of %s has used %d %% of its quota, at which it refuses all writes", n, 100*o.EtcdInUseBytes/o.EtcdQuotaBytes))
+		}
+		for _, use := range slices.Sorted(maps.Keys(o.CertificateSeconds)) {
+			if left := seconds(o.CertificateSeconds[use]); left < certificateSoon {
+				certificates.add(n, fmt.Sprintf("the %s certificate of %s %s", use, n, expiry(left)))
+			}
+		}
+		for _, limit := range slices.Sorted(maps.Keys(o.RefusedSecondsAgo)) {
+			if seconds(o.RefusedSecondsAgo[limit]) < refusedLately {
+				refused.add(n, fmt.Sprintf("%s refuses clients, limit %s", n, limit))
+			}
+		}
+		if o.CorruptSecondsAgo != nil && seconds(*o.CorruptSecondsAgo) < corruptLately {
+			corrupt.add(n, fmt.Sprintf("bytes change on the way to %s: a frame of another broker had a wrong checksum within the last hour", n))
+		}
+	}
+	full.raise(&r, Degraded, MetadataFull, fullDo)
+	certificates.raise(&r, Degraded, CertificateExpires, certificateDo)
+	refused.raise(&r, Degraded, ClientsRefused, refusedDo)
+	corrupt.raise(&r, Unsafe, NetworkCorrupts, corruptDo)
+	return r.Alarms
+}
+
+// finding is a fault that several brokers may have.
+type finding struct{ where, texts []string }
+
+func (f *finding) add(n ident.Node, text string) {
+	f.texts = append(f.texts, text)
+	if !slices.Contains(f.where, string(n)) {
+		f.where = append(f.where, string(n))
+	}
+}
+
+// textsOf bounds the sentences of an alarm; its places are all named.
+const textsOf = 3
+
+func (f *finding) raise(r *Report, s State, code, instruction string) {
+	if len(f.texts) == 0 {
+		return
+	}
+	text := strings.Join(f.texts[:min(textsOf, len(f.texts))], "; ")
+	if more := len(f.texts) - textsOf; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	r.raise(s, code, f.where, text, instruction)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// expiry says when a certificate expires, or has.
+func expiry(left time.Duration) string {
+	switch {
+	case left < 0:
+		return "has expired " + about(-left) + " ago"
+	default:
+		return "expires in " + about(left)
+	}
+}
+
+// about rounds a time for people.
+func about(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%d days", d/day)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	}
+	return plural(int(d/time.Minute), "minute", "minutes")
+}

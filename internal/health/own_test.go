@@ -1,0 +1,127 @@
+package health_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const (
+	soon   = 14 * 24 * 3600.0 // s
+	lately = 5 * 60.0
+	anHour = 3600.0
+)
+
+// TestAlarmsOfReports: each fault that brokers report of themselves, at its threshold and beyond it.
+func TestAlarmsOfReports(t *testing.T) {
+	ago := func(s float64) *float64 { return &s }
+	for name, c := range map[string]struct {
+		own   health.Own
+		state health.State
+		code  string // "": none
+		text  string
+	}{
+		"nothing reported":           {health.Own{}, health.Well, "", ""},
+		"a certificate for 15 days":  {health.Own{CertificateSeconds: map[string]float64{"client": soon + 1}}, health.Well, "", ""},
+		"a certificate for 13 days":  {health.Own{CertificateSeconds: map[string]float64{"client": soon - 1}}, health.Degraded, health.CertificateExpires, "the client certificate of n2 expires in 13 days"},
+		"a certificate for an hour":  {health.Own{CertificateSeconds: map[string]float64{"rpc": anHour}}, health.Degraded, health.CertificateExpires, "the rpc certificate of n2 expires in 60 minutes"},
+		"a certificate of yesterday": {health.Own{CertificateSeconds: map[string]float64{"rpc": -24 * anHour, "client": 2 * soon}}, health.Degraded, health.CertificateExpires, "the rpc certificate of n2 has expired 24 hours ago"},
+		"clients refused":            {health.Own{RefusedSecondsAgo: map[string]float64{"tcp_connections": lately - 1, "tcp_login": lately}}, health.Degraded, health.ClientsRefused, "n2 refuses clients, limit tcp_connections"},
+		"clients refused before":     {health.Own{RefusedSecondsAgo: map[string]float64{"tcp_connections": lately}}, health.Well, "", ""},
+		"changed bytes":              {health.Own{CorruptSecondsAgo: ago(anHour - 1)}, health.Unsafe, health.NetworkCorrupts, "bytes change on the way to n2"},
+		"changed bytes before":       {health.Own{CorruptSecondsAgo: ago(anHour)}, health.Well, "", ""},
+		"a database of 80 %":         {health.Own{EtcdInUseBytes: 800, EtcdQuotaBytes: 1000}, health.Well, "", ""},
+		"a database that fills":      {health.Own{EtcdInUseBytes: 801, EtcdQuotaBytes: 1000}, health.Degraded, health.MetadataFull, "the embedded etcd of n2 has used 80 % of its quota"},
+		"a full database":            {health.Own{EtcdInUseBytes: 700, EtcdQuotaBytes: 1000, EtcdRefuses: true}, health.Degraded, health.MetadataFull, "the embedded etcd of n2 is full and refuses all writes"},
+		"an etcd outside":            {health.Own{}, health.Well, "", ""},
+		"a slow write":               {health.Own{JournalBusySeconds: 1, LoopBusySeconds: 1}, health.Well, "", ""},
+		"a write that hangs":         {health.Own{JournalBusySeconds: 1.01}, health.Unsafe, health.BrokerHangs, "1 broker hangs"},
+		"a loop that hangs":          {health.Own{LoopBusySeconds: 1.01}, health.Unsafe, health.BrokerHangs, "1 broker hangs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := health.Assess(three(), nil, map[ident.Node]health.Own{"n1": {}, "n2": c.own})
+			require.Equal(t, c.state, r.State)
+			if c.code == "" {
+				require.Empty(t, r.Alarms)
+				return
+			}
+			require.Len(t, r.Alarms, 1)
+			require.Equal(t, c.code, r.Alarms[0].Code)
+			require.Contains(t, r.Alarms[0].Text, c.text)
+			require.Equal(t, []string{"n2"}, r.Alarms[0].Where)
+			require.NotEmpty(t, r.Alarms[0].Do)
+		})
+	}
+}
+
+// TestAFullDatabaseNeedsNoMembers: to start members does not help metadata that is silent because its
+// database is full.
+func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
+	v := three()
+	v.MetadataUnheardMS = 5000
+	full := map[ident.Node]health.Own{"n2": {EtcdInUseBytes: 900, EtcdQuotaBytes: 1000, EtcdRefuses: true}}
+	r := health.Assess(v, nil, full)
+	require.Len(t, r.Alarms, 2)
+	for _, a := range r.Alarms {
+		require.NotContains(t, a.Do, "members", a.Code)
+		require.Contains(t, a.Do, "delete topics and channels")
+	}
+	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the missing members")
+}
+
+// TestOneAlarmForManyBrokers names three of them in its text, and all in its places.
+func TestOneAlarmForManyBrokers(t *testing.T) {
+	own := map[ident.Node]health.Own{}
+	for _, n := range []ident.Node{"n1", "n2", "n3"} {
+		own[n] = health.Own{CertificateSeconds: map[string]float64{"client": 1, "rpc": 1}}
+	}
+	r := health.Assess(three(), nil, own)
+	require.Len(t, r.Alarms, 1)
+	require.Equal(t, []string{"n1", "n2", "n3"}, r.Alarms[0].Where)
+	require.Contains(t, r.Alarms[0].Text, "; and 3 more")
+}
+
+// TestThresholdsOfTheAlerts: an alarm has the threshold, the severity and the remedy of its alert.
+func TestThresholdsOfTheAlerts(t *testing.T) {
+	rules, err := os.ReadFile("../../contrib/prometheus/alerts.yml")
+	require.NoError(t, err)
+	operations, err := os.ReadFile("../../docs/OPERATIONS.md")
+	require.NoError(t, err)
+	for alert, c := range map[string]struct {
+		expr string
+		own  health.Own
+	}{
+		"LockstepCertificateExpires": {"lockstep_certificate_expiry_timestamp_seconds - time() < 14 * 24 * 3600", health.Own{CertificateSeconds: map[string]float64{"client": 1}}},
+		"LockstepConnectionsRefused": {"(rate(lockstep_refused_total[5m])) > 0", health.Own{RefusedSecondsAgo: map[string]float64{"tcp_user": 1}}},
+		"LockstepNetworkCorrupts":    {"increase(lockstep_rpc_corrupt_connections_total[1h]) > 0", health.Own{CorruptSecondsAgo: new(float64)}},
+		"LockstepMetadataFull":       {"lockstep_etcd_database_in_use_bytes > 0.8 * lockstep_etcd_quota_bytes", health.Own{EtcdInUseBytes: 9, EtcdQuotaBytes: 10}},
+		"LockstepDiskStalled":        {"lockstep_journal_busy_seconds > 1", health.Own{JournalBusySeconds: 2}},
+		"LockstepCoreLoopStalled":    {"lockstep_core_loop_busy_seconds > 1", health.Own{LoopBusySeconds: 2}},
+	} {
+		rule := regexp.MustCompile(`alert: ` + alert + `\n +expr: '(.*)'\n(?: +for: .*\n)? +labels: \{severity: (\w+)\}`).FindSubmatch(rules)
+		require.NotNil(t, rule, alert)
+		require.Contains(t, string(rule[1]), c.expr, alert)
+		a := health.Assess(three(), nil, map[ident.Node]health.Own{"n2": c.own}).Alarms
+		require.Len(t, a, 1, alert)
+		require.Equal(t, map[string]health.State{"critical": health.Unsafe, "warning": health.Degraded}[string(rule[2])], a[0].State, alert)
+		require.Contains(t, string(operations), "`"+a[0].Code+"`", alert)
+		if a[0].Code == health.BrokerHangs {
+			continue // one remedy for both of its alerts
+		}
+		_, section, _ := strings.Cut(string(operations), "\n### "+alert+"\n")
+		section, _, _ = strings.Cut(section, "\n### ")
+		require.Contains(t, plain(section), plain(a[0].Do), alert)
+	}
+}
+
+// plain is a text of a document without its marks, in small letters.
+func plain(text string) string {
+	text = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(text, "$1")
+	return strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(text, "`", ""), "\n", " "))
+}
