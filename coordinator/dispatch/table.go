@@ -28,6 +28,7 @@ type Rooms struct {
 	Directory *directory.Directory
 	Repair    *upkeep.Repair
 	Space     *upkeep.Space
+	Idleness  *upkeep.Idleness
 	// Console answers a question of another broker's console.
 	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
@@ -101,6 +102,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.Space, func(_ context.Context, _ ident.Node, n calls.SpaceNotice) (calls.None, error) {
 		r.Space.Notice(n)
 		return calls.None{}, nil
+	})
+	on(t, calls.Idle, func(_ context.Context, _ ident.Node, req calls.IdleRequest) (calls.IdleReply, error) {
+		return r.Idleness.Look(req), nil
 	})
 	on(t, calls.Hide, func(_ context.Context, _ ident.Node, n calls.HideNotice) (calls.None, error) {
 		r.Directory.Hide(n)
