@@ -83,6 +83,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	return dispatch.Rooms{
 		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,
 		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
+		Idleness: upkeep.NewIdleness(b.engine, b.catalog.Topic),
 		Repair: upkeep.NewRepair(upkeep.RepairOptions{
 			Engine: b.engine, Damaged: b.store.Damaged(), Replicas: b.otherReplicas, Caller: b.dispatch, Metrics: b.o.Metrics, Log: b.log,
 		}),
@@ -158,6 +159,9 @@ func (b *Broker) controller() *control.Control {
 		Trash: upkeep.NewTrash(upkeep.TrashOptions{
 			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Clock: upkeep.NewClock(b.o.Meta, b.keys), Purge: b.admin.Topics.PurgeAsRead,
 			Early: b.o.DeleteEarly, Low: b.space.Low, Group: b.tasks, Log: b.log,
+		}),
+		IdleTopics: upkeep.NewIdleTopics(upkeep.IdleOptions{
+			Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Group: b.tasks, Log: b.log,
 		}),
 		IdleMost: b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	}

@@ -32,6 +32,7 @@ type Partition struct {
 	fence        atomic.Int64 // unix ns: no delivery from then on; 0: no fence
 	stored       atomic.Int64 // bytes of bodies committed under this broker since its start
 	orderedFence atomic.Int64 // fence of the ordered channels
+	attached     atomic.Uint64
 
 	// emit makes computing a delta and passing it to the Replicator one step, so that deltas leave
 	// in the order in which they apply.

@@ -140,6 +140,10 @@ func (p *Partition) Work() meter.Work {
 	return meter.Work{Messages: messages, Bytes: uint64(p.stored.Load()), Channels: p.work.Channels()}
 }
 
+// Attached counts the subscriptions to all channels since the broker's start, those that have ended
+// included.
+func (p *Partition) Attached() uint64 { return p.attached.Load() }
+
 // ledLocked counts the messages that were committed in the leaderships of this process.
 func (p *Partition) ledLocked() uint64 {
 	if !p.leading || p.committed.Sequence < p.inherited {

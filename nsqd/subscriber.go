@@ -89,6 +89,7 @@ func (c *Channel) Attach(s *Subscriber) error {
 	}
 	s.channel = c
 	c.subs[s] = struct{}{}
+	c.p.attached.Add(1)
 	s.wake()
 	return nil
 }

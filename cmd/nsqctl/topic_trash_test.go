@@ -11,6 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestIdleAfterOfATopic: create sends it, and describe shows it.
+func TestIdleAfterOfATopic(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/topic/create":
+			require.Equal(t, "idle_after=720h&topic=orders", r.URL.RawQuery)
+		case "/v1/cluster":
+			fmt.Fprint(w, `{"topics":[{"topic":"orders","idle_after_ms":2592000000}]}`)
+		default:
+			fmt.Fprint(w, "{}")
+		}
+	}))
+	defer s.Close()
+	out, err := run(t, time.Minute, "topic", "create", "orders", "--idle-after", "720h", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
+	require.NoError(t, err)
+	require.Contains(t, out, ", deleted when idle for 720h0m0s")
+}
+
 // TestTrashCommands: the requests of topic delete, undelete, purge and trash, and the table.
 func TestTrashCommands(t *testing.T) {
 	var asked []string

@@ -137,7 +137,7 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 		t, known, ok, err := c.known(topic, channel)
 		if err != nil || ok && !known.Deleting {
 			if first && err == nil {
-				c.quotas.Created(ctx, "created channel "+topic+"/"+channel)
+				c.quotas.Implied(ctx, "created channel "+topic+"/"+channel)
 			}
 			return t, known, err
 		}

@@ -28,7 +28,9 @@ func (t *Topics) Delete(ctx context.Context, name string, now bool) error {
 	if now || !t.graced(name) {
 		return t.DeleteAsRead(ctx, name, state)
 	}
-	return t.deleteBy(ctx, name, state, t.tryTrash)
+	return t.deleteBy(ctx, name, state, func(ctx context.Context, name string, s meta.TopicState) (bool, error) {
+		return t.tryTrash(ctx, name, s)
+	})
 }
 
 // graced reports whether the deletion of a topic leaves it in the trash. An #ephemeral topic ends

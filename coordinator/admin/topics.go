@@ -150,6 +150,14 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 			return err
 		}
 	}
+	if idle := op.Limits.IdleMS; idle != nil {
+		if err := t.requireLevel("idle_after", meta.LevelTrash); err != nil {
+			return err
+		}
+		if *idle > 0 && t.defaults.DeleteGrace <= 0 {
+			return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", edge.ErrInvalid)
+		}
+	}
 	if !there {
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
 			return err
@@ -197,7 +205,7 @@ func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits
 		}
 		for to, value := range map[*int64]*int64{
 			&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
-			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS,
+			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS, &o.IdleMS: l.IdleMS,
 		} {
 			if value != nil {
 				*to = *value
@@ -242,7 +250,7 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(s.name); return ok })
 		}
 		if err == nil {
-			t.quotas.Created(ctx, "created topic "+s.name)
+			t.quotas.Implied(ctx, "created topic "+s.name)
 			t.createKnown(ctx, s.name, known)
 		}
 		if errors.Is(err, edge.ErrInvalid) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
@@ -19,8 +20,29 @@ import (
 // To close the replicas and keep their folders was rejected: the in-sync sets in the keys would be
 // those of the deletion, and a broker that was replaced meanwhile would have taken its replicas along.
 
+// idle is in the place of the client in the audit and in the trash when a topic was deleted because
+// nothing used it.
+var idle = edge.Requester{Identity: "idle", Action: "idle_after"}
+
+// TrashIdle moves a topic that nothing uses into the trash, as it was read. txn.ErrCompare: it has
+// changed, or the fence does not hold, or a deletion has no grace.
+func (t *Topics) TrashIdle(ctx context.Context, name string, state meta.TopicState, fence ...meta.Compare) error {
+	if !t.graced(name) {
+		return txn.ErrCompare
+	}
+	ctx = edge.WithRequester(ctx, func() edge.Requester { return idle })
+	ok, err := t.tryTrash(ctx, name, state, fence...)
+	if err == nil && !ok {
+		err = txn.ErrCompare
+	}
+	if err == nil {
+		t.quotas.Implied(ctx, fmt.Sprintf("deleted topic %s, which nothing has used for %s", name, time.Duration(state.Options.IdleMS)*time.Millisecond))
+	}
+	return err
+}
+
 // tryTrash moves a topic into the trash.
-func (t *Topics) tryTrash(ctx context.Context, name string, state meta.TopicState) (bool, error) {
+func (t *Topics) tryTrash(ctx context.Context, name string, state meta.TopicState, fence ...meta.Compare) (bool, error) {
 	gone := deleted(state)
 	gone.Trashed = true
 	who := edge.RequesterOf(ctx)
@@ -32,7 +54,7 @@ func (t *Topics) tryTrash(ctx context.Context, name string, state meta.TopicStat
 		{Key: t.keys.Topic(name), Value: meta.Encode(gone)},
 		{Key: t.keys.Trash(state.ID), Value: meta.Encode(trash)},
 	}
-	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}, {Key: t.keys.Trash(state.ID)}}, puts)
+	ok, _, err := txn.Try(ctx, t.store, append(fence, meta.Compare{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}, meta.Compare{Key: t.keys.Trash(state.ID)}), puts)
 	return ok, err
 }
 

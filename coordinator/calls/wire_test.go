@@ -39,6 +39,9 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &Receipt{}, Golden: "93010203"},
 		{Value: &SettleReply{}, Golden: "91919301c3c3"},
 		{Value: &SettleRefusal{}, Golden: "9301c3c3"},
+		{Value: &IdleRequest{}, Golden: "9101"},
+		{Value: &IdleReply{}, Golden: "91919401020304"},
+		{Value: &IdlePartition{}, Golden: "9401020304"},
 		{Value: &PrepareRequest{}, Golden: "94a27331029103a27334"},
 		{Value: &Prepared{}, Golden: "919101"},
 		{Value: &EndsReply{}, Golden: "93919501020304059196060708090a0b91940c0d0e0f"},
@@ -89,7 +92,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 22, methods)
+	require.Equal(t, 23, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

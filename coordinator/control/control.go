@@ -61,6 +61,13 @@ type Trash interface {
 	Collect(fence meta.Compare)
 }
 
+// IdleTopics are the topics that are deleted when nothing uses them; *upkeep.IdleTopics has them.
+type IdleTopics interface {
+	// Collect moves those into the trash that nothing has used for long enough, while the fence
+	// holds. It does not wait.
+	Collect(fence meta.Compare)
+}
+
 // Options are all required but Members.
 type Options struct {
 	Self       ident.Node
@@ -73,6 +80,7 @@ type Options struct {
 	Members    Members // nil: the metadata is elsewhere
 	Tombstones Tombstones
 	Trash      Trash
+	IdleTopics IdleTopics
 	// IdleMost bounds the pause after a look that found nothing to do.
 	IdleMost time.Duration
 	Stopping func() bool
@@ -115,6 +123,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	}
 	c.o.Tombstones.Collect(fence)
 	c.o.Trash.Collect(fence)
+	c.o.IdleTopics.Collect(fence)
 	began := time.Now()
 	plan := controller.Plan(Snapshot(c.o.Catalog, c.o.Up), controller.Options{})
 	planned = time.Since(began)

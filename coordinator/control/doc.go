@@ -1,6 +1,6 @@
 // Package control is the work of the cluster's controller, on the broker that is it: it
 // holds the controller's key, carries plans out, raises the feature level, forgets brokers
-// that left, and has tombstones and the trash collected.
+// that left, has tombstones and the trash collected, and has idle topics deleted.
 //
 // It plans nothing itself (package controller does, a pure function) and is not on the
 // path of failover: no election needs a controller.

@@ -31,6 +31,7 @@ type Rooms struct {
 	Repair    *upkeep.Repair
 	Space     *upkeep.Space
 	Events    *events.Recorder // nil: none are kept
+	Idleness  *upkeep.Idleness
 	// Console answers a question of another broker's console.
 	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
@@ -104,6 +105,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.Space, func(_ context.Context, _ ident.Node, n calls.SpaceNotice) (calls.None, error) {
 		r.Space.Notice(n)
 		return calls.None{}, nil
+	})
+	on(t, calls.Idle, func(_ context.Context, _ ident.Node, req calls.IdleRequest) (calls.IdleReply, error) {
+		return r.Idleness.Look(req), nil
 	})
 	on(t, calls.Hide, func(_ context.Context, _ ident.Node, n calls.HideNotice) (calls.None, error) {
 		r.Directory.Hide(n)

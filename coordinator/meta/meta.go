@@ -254,6 +254,9 @@ type TopicOptions struct {
 	// Dedupe is how a message is recognised that is published again: DedupeContent, or "": by its
 	// id alone. Since LevelContent.
 	Dedupe string `json:"dedupe,omitempty"`
+	// IdleMS is the time in ms after which the topic is deleted if nothing uses it; 0 = never. Since
+	// LevelTrash.
+	IdleMS int64 `json:"idle_ms,omitempty"`
 }
 
 // DedupeContent: a message without an id is recognised by its body and key.
@@ -376,7 +379,8 @@ const LevelGrowing = 6
 const LevelContent = 6
 
 // LevelTrash is the first feature level whose brokers keep the replicas of a topic that was deleted
-// with a grace. An older broker would remove them when it sees the topic's key.
+// with a grace, and keep the idle time of a topic in its key. An older broker would remove the
+// replicas when it sees the topic's key, and loses the idle time when it rewrites the key.
 const LevelTrash = 7
 
 // ClusterState is the value of the config key (version 1).

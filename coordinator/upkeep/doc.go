@@ -1,6 +1,6 @@
 // Package upkeep does the periodic work on one broker's partitions: retention, dead
 // letters, the repair of damaged places, the watch on the disk, the collection of
-// tombstones and of the trash. Each is a small type with a Job, and one Runner runs them all.
+// tombstones and of the trash, and the deletion of idle topics. Each is a small type with a Job, and one Runner runs them all.
 //
 // It decides nothing about replication: no election, membership or truncation depends on
 // it. Its own writes to a log are proposed like any put.
@@ -16,7 +16,10 @@
 //     (store.Partition.Repair).
 //  4. A topic in the trash goes when the grace that it was deleted with has passed by the cluster's
 //     clock since the controller saw it there. No time of day decides that.
-//  5. A tombstone of a topic goes only when all brokers have been here, without a break,
+//  5. A topic is deleted as idle only if the present leaders of all its partitions have seen no use of
+//     them for the time in its option, twice, and its key has not changed since. It lies in the trash
+//     then. Each unknown counts as a use: a leader that does not answer, or leads anew.
+//  6. A tombstone of a topic goes only when all brokers have been here, without a break,
 //     for a while since the topic was deleted.
 //
 // # Goroutines
@@ -25,4 +28,5 @@
 //	dead letters short ones, one for each partition that has some
 //	tombstones   a short one while some are removed
 //	trash        likewise
+//	idle topics  likewise, while leaders are asked
 package upkeep

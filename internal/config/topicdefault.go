@@ -8,13 +8,16 @@ import (
 	"time"
 )
 
+// minIdle is the least time after which an unused topic is deleted (edge.MinIdle).
+const minIdle = time.Minute
+
 // TopicDefault is one value of --topic-default: the defaults of new topics with matching names.
 // 0 and "" leave the broker's own default.
 type TopicDefault struct {
 	Pattern                                  string // * matches any characters, ? one of them
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               string
-	RetentionMS, TTLMS                       int64
+	RetentionMS, TTLMS, IdleMS               int64
 	RetentionBytes, MaxBytes                 int64
 	MaxPutRate, MaxPutBytesRate              int64
 }
@@ -92,9 +95,14 @@ func (d *TopicDefault) set(name, value string) error {
 		return count(&d.MaxPutRate)
 	case "max-put-bytes-rate":
 		return count(&d.MaxPutBytesRate)
+	case "idle-after":
+		if err := milliseconds(&d.IdleMS); err != nil || d.IdleMS < minIdle.Milliseconds() {
+			return fmt.Errorf("idle-after must be a duration of at least %s, not %q", minIdle, value)
+		}
+		return nil
 	}
 	return fmt.Errorf("no setting %q: partitions, replication-factor, min-in-sync, durability, retention-time, retention-bytes, "+
-		"message-ttl, max-bytes, max-put-rate, max-put-bytes-rate", name)
+		"message-ttl, max-bytes, max-put-rate, max-put-bytes-rate, idle-after", name)
 }
 
 // TopicDefaults are the values of --topic-default. Load has checked them.
@@ -109,8 +117,19 @@ func (o Options) TopicDefaults() (list []TopicDefault) {
 
 func (l *loader) validateTopicDefaults(o *Options) {
 	for _, text := range o.TopicDefault {
-		if _, err := ParseTopicDefault(text); err != nil {
+		d, err := ParseTopicDefault(text)
+		if err != nil {
 			l.fault("--topic-default=%s: %v", text, err)
 		}
+		if d.IdleMS > 0 && o.DeleteGrace == 0 {
+			l.fault("--topic-default=%s: idle-after requires a --delete-grace", text)
+		}
+	}
+	switch {
+	case o.TopicIdleAfter == 0:
+	case o.TopicIdleAfter < minIdle:
+		l.fault("--topic-idle-after=%s must be at least %s, or 0 (never)", o.TopicIdleAfter, minIdle)
+	case o.DeleteGrace == 0:
+		l.fault("--topic-idle-after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted")
 	}
 }

@@ -47,6 +47,9 @@ const (
 	MaxDedupeWindow = time.Hour
 )
 
+// MinIdle is the least time after which a topic that nothing uses is deleted.
+const MinIdle = time.Minute
+
 // How a topic recognises a message that is published again.
 const (
 	DedupeID      = "id"      // by the id that its producer gave it
@@ -59,6 +62,7 @@ type TopicLimits struct {
 	MaxPutRate, MaxPutBytesRate                  *int64 // messages and bytes a second, at each broker
 	DedupeWindowMS                               *int64 // 0 = the default
 	Dedupe                                       string // DedupeID, DedupeContent; "": as it is
+	IdleMS                                       *int64 // the topic is deleted if nothing uses it for this time; 0 = never
 	Malformed                                    error
 }
 

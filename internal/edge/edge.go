@@ -406,6 +406,7 @@ type TopicView struct {
 	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
 	Dedupe            string          `json:"dedupe"`          // "id", "content"
+	IdleMS            int64           `json:"idle_after_ms"`   // it is deleted if nothing uses it for this time; 0: never
 	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
@@ -426,7 +427,8 @@ type TopicSettings struct {
 	MaxPutRate        int64         `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64         `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64         `json:"dedupe_window_ms"`
-	Dedupe            string        `json:"dedupe"` // "id", "content"
+	Dedupe            string        `json:"dedupe"`        // "id", "content"
+	IdleMS            int64         `json:"idle_after_ms"` // it is deleted if nothing uses it for this time; 0: never
 }
 
 // TrashedTopic is a deleted topic that can be undeleted.

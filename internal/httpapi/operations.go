@@ -116,6 +116,17 @@ func (a *arguments) window(name string, to **int64) {
 	*to = given
 }
 
+// idle reads the time after which an unused topic is deleted.
+func (a *arguments) idle(name string, to **int64) {
+	var given *int64
+	a.duration(name, &given)
+	if given != nil && *given != 0 && *given < edge.MinIdle.Milliseconds() {
+		a.fail("%s must be %s or more, or 0 (never)", name, edge.MinIdle)
+		return
+	}
+	*to = given
+}
+
 // topicID reads the id of a topic.
 func (a *arguments) topicID(name string, to *ident.TopicID) {
 	text := a.Get(name)
@@ -148,6 +159,7 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	a.rate("max_put_rate", "messages", &l.MaxPutRate)
 	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
 	a.window("dedupe_window", &l.DedupeWindowMS)
+	a.idle("idle_after", &l.IdleMS)
 	if l.Dedupe = a.Get("dedupe"); l.Dedupe != "" && l.Dedupe != edge.DedupeID && l.Dedupe != edge.DedupeContent {
 		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
 	}

@@ -107,6 +107,7 @@ var (
 		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
 		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
 		text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"),
+		duration("idle_after", "the topic is deleted when it has had no put, no consumer and no unfinished message for this time, 1m or more; 0: never"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,

@@ -232,8 +232,9 @@ func (q *Quotas) refused(who edge.Requester, what string, err error) {
 	}
 }
 
-// Created records that a put or a subscription created something.
-func (q *Quotas) Created(ctx context.Context, what string) {
+// Implied records a change that no request named: a put or a subscription created something, or an
+// idle topic was deleted.
+func (q *Quotas) Implied(ctx context.Context, what string) {
 	if who := edge.RequesterOf(ctx); who.Identity != "" && !who.Audited {
 		q.note(who, what, nil)
 	}

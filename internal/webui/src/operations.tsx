@@ -47,6 +47,7 @@ const limitFields = (s?: Settings): Field[] => [
   { name: "message_ttl", label: "Life of a message", hint: "A duration such as 1h; 0s: no limit.", value: s ? `${(s.message_ttl_ms ?? 0) / 1000}s` : "" },
   { name: "max_put_rate", label: "Messages a second and broker", number: true, hint: "0: no limit.", value: s ? String(s.max_put_rate) : "" },
   { name: "max_put_bytes_rate", label: "Bytes a second and broker", number: true, hint: "0: no limit.", value: s ? String(s.max_put_bytes_rate) : "" },
+  { name: "idle_after", label: "Delete when nothing has used it for", hint: "A duration such as 720h, 1m or more; 0s: never.", value: s ? `${s.idle_after_ms / 1000}s` : "" },
 ];
 
 export function CreateTopic({ done }: { done?: (topic: string) => void }) {

@@ -55,7 +55,7 @@ export interface ChannelList { total: number; matched: number; offset: number; u
 
 export interface Settings {
   topic: string; partitions: number; replication_factor: number; min_in_sync: number; durability?: string; ordered: boolean;
-  retention_ms: number; retention_bytes: number; max_bytes: number; message_ttl_ms: number; max_put_rate: number; max_put_bytes_rate: number;
+  retention_ms: number; retention_bytes: number; max_bytes: number; message_ttl_ms: number; max_put_rate: number; max_put_bytes_rate: number; idle_after_ms: number;
 }
 
 export interface TopicDetail { topic: Topic; settings?: Settings; unreachable: Unreachable[]; channels: Channel[]; partitions: Partition[] }

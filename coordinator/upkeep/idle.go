@@ -1,0 +1,99 @@
+package upkeep
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Idleness measures for how long the partitions led here have not been used, for the topics that
+// are deleted for that (meta.TopicOptions.IdleMS). It measures by the monotonic clock of this
+// process, and from the first question of a controller on: a new leader, a restart and a change of
+// the topic's key begin anew. So the time is never longer than the one that has passed.
+//
+// Between two questions nothing is measured. A use that begins and ends there leaves a trace in
+// counters that only rise: the end of the log, and the subscriptions.
+type Idleness struct {
+	engine *engine.Engine
+	topic  func(name string) (meta.TopicState, bool) // one that is not deleted
+
+	mu     sync.Mutex
+	unused map[*engine.Partition]unused
+}
+
+// unused is a partition that was not in use when it was looked at last.
+type unused struct {
+	trace
+	since time.Time // the first such look
+}
+
+// trace has the counters that each use of a partition raises.
+type trace struct {
+	epoch    ident.Epoch    // of this leadership
+	end      ident.Sequence // every put raises it
+	attached uint64         // every subscription raises it
+	revision int64          // of the topic's key: every operation on the topic raises it
+}
+
+// NewIdleness makes the state. topic finds a topic that is not deleted.
+func NewIdleness(e *engine.Engine, topic func(name string) (meta.TopicState, bool)) *Idleness {
+	return &Idleness{engine: e, topic: topic, unused: map[*engine.Partition]unused{}}
+}
+
+// Look looks at the partitions of a topic that are led here, or of all (calls.Idle). It leaves out
+// those that are in use.
+func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before := i.unused
+	if req.Topic == 0 {
+		i.unused = map[*engine.Partition]unused{} // those that are led here no more go
+	}
+	for _, p := range i.engine.Partitions() {
+		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
+			continue
+		}
+		t, inUse := i.look(p)
+		if inUse {
+			delete(i.unused, p)
+			continue
+		}
+		u, ok := before[p]
+		if !ok || u.trace != t {
+			u = unused{trace: t, since: time.Now()}
+		}
+		i.unused[p] = u
+		r.Partitions = append(r.Partitions, calls.IdlePartition{
+			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: time.Since(u.since).Milliseconds(),
+		})
+	}
+	return r
+}
+
+// look reports whether a partition is in use, or need not be looked at. The counters are read
+// first: a use that begins after that is found by the next look at the latest.
+func (i *Idleness) look(p *engine.Partition) (t trace, inUse bool) {
+	state, ok := i.topic(p.Topic())
+	v := p.View()
+	if !ok || state.ID != p.ID().Topic || state.Options.IdleMS <= 0 || !p.Leading() || p.Hidden() || v.Held+v.PendingBytes > 0 {
+		return t, true
+	}
+	t = trace{epoch: v.Epoch, end: v.End.Sequence, attached: p.Queue().Attached(), revision: state.Revision}
+	return t, busy(p.Queue().Stats("", false))
+}
+
+// busy reports whether a partition has a consumer or a message that is not finished, or waits for
+// an operator to end a pause.
+func busy(s edge.TopicStats) bool {
+	for _, c := range s.Channels {
+		if c.ClientCount > 0 || c.Depth != 0 || c.InFlightCount != 0 || c.DeferredCount != 0 || c.Paused {
+			return true
+		}
+	}
+	return s.Paused || s.Depth != 0
+}
