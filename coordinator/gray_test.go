@@ -178,6 +178,25 @@ func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 	}
 }
 
+// TestPartitionedLeaderThatStops: a leader whose links end just before it is stopped is replaced while
+// its edges still answer their last requests, for which a process takes seconds.
+func TestPartitionedLeaderThatStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.whole("orders")
+		leader := c.leader("orders")
+		others := followers[leader]
+		c.net.isolate(leader, others...)
+		time.Sleep(900 * time.Millisecond)
+		c.nodes[leader].HandOver(t.Context())
+		asked := time.Now()
+		require.NoError(t, c.put(others[0], "orders", "m"))
+		require.Less(t, time.Since(asked), 2*time.Second)
+	})
+}
+
 func healedLinks(t *testing.T, after time.Duration, both bool) {
 	c := newClusterOf(t, cluster{size: 3, net: newPipes()})
 	c.do("n1", "topic.create", "orders", "", nil)

@@ -95,7 +95,7 @@ func (b *Broker) makePeers() *peers.Peers {
 		Self: b.self, Machines: b.engine, Catalog: b.catalog, Store: b.o.Meta, Session: b.session, Caller: b.dispatch,
 		Lost:   func(n ident.Node) { b.gateway.PeerDown(n) },
 		Silent: time.Duration(b.o.Replica.ISRMS) * time.Millisecond, RevokeFor: b.o.SessionTTL,
-		Stopping: b.stopping.Load, Group: b.tasks, Log: b.log,
+		Group: b.tasks, Log: b.log,
 	}
 	if b.o.Members != nil {
 		o.Members = b.o.Members

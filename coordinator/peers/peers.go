@@ -55,7 +55,6 @@ type Options struct {
 	// RevokeFor bounds the tries to revoke a dead broker's registration: its lease ends by
 	// itself then.
 	RevokeFor time.Duration
-	Stopping  func() bool
 	Group     *tasks.Group
 	Log       logrus.FieldLogger
 }

@@ -22,12 +22,13 @@ const unreachableEvery = 250 * time.Millisecond
 // reaches the metadata but not its replicas hinders members that reach each other. The
 // write also proves that this broker reaches the metadata. The last published list is read
 // from the metadata, because a lost answer does not say whether it was written, and a
-// leader whose old list stays is replaced again and again. It returns when ctx ends.
+// leader whose old list stays is replaced again and again. A broker that stops does so, too: it leads
+// until its clients' last requests are answered. It returns when ctx ends.
 func (p *Peers) KeepUnreachable(ctx context.Context) {
 	tasks.Every(ctx, unreachableEvery, func() {
 		now := p.unreachable()
 		published, ok := p.o.Catalog.LiveNode(p.o.Self)
-		if p.o.Stopping() || !ok || published.Incarnation != p.o.Session.Newest() || slices.Equal(now, published.Unreachable) {
+		if !ok || published.Incarnation != p.o.Session.Newest() || slices.Equal(now, published.Unreachable) {
 			return
 		}
 		try, cancel := context.WithTimeout(ctx, txn.Timeout)

@@ -107,20 +107,28 @@ func (s *Session) lease(ctx context.Context) (int64, <-chan struct{}, error) {
 
 // PublishHandingOver notifies the others that this broker transfers its leaderships.
 func (s *Session) PublishHandingOver(ctx context.Context) error {
-	state := s.node
-	state.Transferring = true
-	return s.publish(ctx, state)
+	return s.publish(ctx, func(n *notice) { n.transferring = true })
 }
 
 // PublishUnreachable notifies the others which brokers this one cannot reach.
 func (s *Session) PublishUnreachable(ctx context.Context, nodes []ident.Node) error {
-	state := s.node
-	state.Unreachable = nodes
-	return s.publish(ctx, state)
+	return s.publish(ctx, func(n *notice) { n.unreachable = nodes })
 }
 
-// publish rewrites the registration; its incarnation stays.
-func (s *Session) publish(ctx context.Context, state meta.NodeState) error {
+// notice is what a broker publishes of itself beside its registration.
+type notice struct {
+	transferring bool
+	unreachable  []ident.Node
+}
+
+// publish changes the notice and rewrites the registration with it; its incarnation stays. Two
+// changes at a time would write over each other, so the lock is held until the write is answered.
+func (s *Session) publish(ctx context.Context, change func(*notice)) error {
+	s.notice.Lock()
+	defer s.notice.Unlock()
+	change(&s.notice.notice)
+	state := s.node
+	state.Transferring, state.Unreachable = s.notice.transferring, s.notice.unreachable
 	state.V, state.Lease, state.Boot = meta.Version, s.LeaseID(), 0
 	key := s.o.Keys.Live(state.Name)
 	_, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: s.current.Load(), Mod: -1}},

@@ -41,7 +41,11 @@ type Session struct {
 
 	current atomic.Int64 // incarnation; 0 while there is no registration
 	newest  atomic.Int64 // incarnation of the newest registration, lost or not
-	mu      struct {
+	notice  struct {     // held over a write of the registration
+		sync.Mutex
+		notice
+	}
+	mu struct {
 		sync.Mutex
 		lease int64
 		lost  <-chan struct{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -384,6 +385,28 @@ func TestRegistrationIsNotBesideAnEarlierOne(t *testing.T) {
 	seen.stuck = true
 	require.ErrorIs(t, s.register(t.Context()), meta.ErrUnavailable)
 	require.Len(t, seen.lost, 1, "and no lease is taken")
+}
+
+// TestNoticesStandBesideEachOther: that a broker stops, and which brokers it cannot reach.
+func TestNoticesStandBesideEachOther(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	s := newSession(t, store)
+	require.NoError(t, s.register(t.Context()))
+	published := func() meta.NodeState {
+		e, err := store.Get(t.Context(), s.o.Keys.Live("n1"))
+		require.NoError(t, err)
+		n, err := meta.DecodeNode(e)
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, s.PublishUnreachable(t.Context(), []ident.Node{"n2"}))
+	require.NoError(t, s.PublishHandingOver(t.Context()))
+	require.True(t, published().Transferring)
+	require.Equal(t, []ident.Node{"n2"}, published().Unreachable)
+	require.NoError(t, s.PublishUnreachable(t.Context(), nil))
+	require.True(t, published().Transferring)
+	require.Empty(t, published().Unreachable)
 }
 
 // TestPublicationEndsWithItsRegistration: a broker publishes under its lease, and never overwrites

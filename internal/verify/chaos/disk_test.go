@@ -42,6 +42,11 @@ func (r *round) fill(leave uint64) func() {
 	}
 	return func() {
 		_ = os.Remove(path)
+		select {
+		case <-b.gone: // it ended for lack of space, and is started again after the other fault
+			r.fell(b)
+		default:
+		}
 		end()
 	}
 }
