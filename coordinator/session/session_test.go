@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/sirupsen/logrus"
