@@ -33,7 +33,7 @@ func newCluster(t *target) *cobra.Command {
 			return printStatus(cmd.OutOrStdout(), v, t.wide)
 		},
 	})
-	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t))
+	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t), newClusterLimits(t))
 	return cmd
 }
 
