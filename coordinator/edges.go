@@ -110,6 +110,12 @@ func (b *Broker) TopicSettings(topic string) (edge.TopicSettings, bool) {
 // Trash lists the deleted topics that can be undeleted (edge.Directory).
 func (b *Broker) Trash() []edge.TrashedTopic { return b.directory.Trash() }
 
+// Usage is what a user created and is still there (edge.Directory).
+func (b *Broker) Usage(user string) edge.Usage { return b.admin.Quotas.Usage(user) }
+
+// Limits are the limits of the cluster and their use (edge.Directory).
+func (b *Broker) Limits() edge.LimitsView { return b.admin.Quotas.View() }
+
 // Cluster is the whole of GET /v1/cluster (edge.Directory).
 func (b *Broker) Cluster() edge.ClusterView { return b.directory.Cluster() }
 

@@ -82,6 +82,7 @@ func (b *Broker) reportCluster() {
 }
 
 func (b *Broker) reportDisk() {
+	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.trashBytes()) })
 	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached"}, func(emit metrics.Emit) {
 		if free, err := b.store.FreeBytes(); err == nil {
 			emit("disk_free_bytes", float64(free))

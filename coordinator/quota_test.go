@@ -77,6 +77,9 @@ func TestQuotasOfTheCluster(t *testing.T) {
 	require.NoError(t, n1.Do(t.Context(), edge.DeleteChannel{Topic: "a", Channel: "one"}))
 	require.NoError(t, channel("three"))
 	require.NoError(t, channel("e1#ephemeral"), "ephemeral ones count apart")
+	require.Equal(t, edge.LimitsView{
+		Topics: edge.LimitView{Used: 3, Limit: 3}, Partitions: edge.LimitView{Used: 8, Limit: 10}, Channels: edge.LimitView{Used: 2, Limit: 2},
+	}, n1.Limits())
 	require.NoError(t, channel("e2#ephemeral"))
 	require.ErrorIs(t, channel("e3#ephemeral"), edge.ErrQuota)
 	require.NoError(t, channel("e2#ephemeral"))
@@ -152,6 +155,8 @@ func TestQuotasOfAUser(t *testing.T) {
 		"shop SUB: created channel y/one",
 		"shop SUB: create channel a/two: quota reached, nothing stored: user shop has 1 of 1 channels",
 	}, n.all())
+	require.Equal(t, edge.Usage{Topics: 2, Partitions: 5, Channels: 1}, c.nodes["n1"].Usage("shop"))
+	require.Equal(t, edge.Usage{}, c.nodes["n1"].Usage(""))
 	require.NoError(t, c.nodes["n1"].Do(t.Context(), edge.PauseTopic{Topic: "a", Paused: true}))
 	v, _ := c.view("n1", "a")
 	require.Equal(t, "shop", v.Owner, "a change of the topic keeps it")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 )
 
@@ -173,7 +174,7 @@ func newUserDelete(t *cli.Target) *cobra.Command {
 func newUserList(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "all users, how they log in, and their rights on the cluster",
+		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
 		Example: `  nsqctl user list -o json`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -184,23 +185,29 @@ func newUserList(t *cli.Target) *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
 			for _, u := range users {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, dash(u.Cluster), len(u.Topics), quotaText(u.Quota))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, dash(u.Cluster), len(u.Topics), quotaText(u.Quota, u.Used))
 			}
 			return w.Flush()
 		},
 	}
 }
 
-// quotaText lists the limits of a quota.
-func quotaText(q access.Quota) string {
+// quotaText lists the limits of a quota, "3 of 20 topics" where their use is counted.
+func quotaText(q access.Quota, used edge.Usage) string {
 	var parts []string
 	for _, l := range []struct {
-		n  int64
-		of string
-	}{{int64(q.Topics), "topics"}, {int64(q.Partitions), "partitions"}, {int64(q.Channels), "channels"}, {q.PutRate, "messages/s"}, {q.PutBytesRate, "bytes/s"}} {
+		used, n int
+		of      string
+	}{{used.Topics, q.Topics, "topics"}, {used.Partitions, q.Partitions, "partitions"}, {used.Channels, q.Channels, "channels"}} {
 		if l.n > 0 {
-			parts = append(parts, fmt.Sprint(l.n, " ", l.of))
+			parts = append(parts, fmt.Sprintf("%d of %d %s", l.used, l.n, l.of))
 		}
+	}
+	if q.PutRate > 0 {
+		parts = append(parts, fmt.Sprint(q.PutRate, " messages/s"))
+	}
+	if q.PutBytesRate > 0 {
+		parts = append(parts, fmt.Sprint(q.PutBytesRate, " bytes/s"))
 	}
 	return dash(strings.Join(parts, ", "))
 }

@@ -95,6 +95,7 @@ type Admin struct {
 	Redriver *Redriver
 	Recovery *Recovery
 	Queues   *Queues
+	Quotas   *quota.Quotas
 
 	records   *records
 	directory Directory
@@ -106,7 +107,7 @@ func New(o Options) *Admin {
 	r := &records{store: o.Store, keys: o.Keys, catalog: o.Catalog}
 	l := &leaders{directory: o.Directory, caller: o.Caller, catalog: o.Catalog, slots: make(chan struct{}, askers)}
 	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
-	a := &Admin{records: r, directory: o.Directory, log: o.Log}
+	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
 	a.Topics = &Topics{
 		records: r, caller: o.Caller, up: o.Up, defaults: o.Defaults, channels: a.Channels,

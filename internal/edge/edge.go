@@ -284,6 +284,10 @@ type Directory interface {
 	TopicSettings(topic string) (TopicSettings, bool)
 	// Trash lists the deleted topics that can be undeleted, the one that was deleted first first.
 	Trash() []TrashedTopic
+	// Usage is what a user created and is still there.
+	Usage(user string) Usage
+	// Limits are the limits of the cluster and their use.
+	Limits() LimitsView
 	// Cluster is the whole of GET /v1/cluster.
 	Cluster() ClusterView
 	// Ready is nil when the broker is registered and serves (for /readyz).

@@ -72,6 +72,9 @@ func (a *api) trash(r *http.Request) (any, error) {
 	return trashReply{list(topics)}, nil
 }
 
+// limits: GET /v1/cluster/limits.
+func (a *api) limits(*http.Request) (any, error) { return a.b.Directory.Limits(), nil }
+
 // emptyTopic: POST /topic/empty?topic=.
 func (a *api) emptyTopic(r *http.Request) (any, error) {
 	topic, _, err := putTopic(r)

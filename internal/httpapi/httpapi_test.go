@@ -212,6 +212,7 @@ func TestTopicsAndChannels(t *testing.T) {
 	}
 	s.expect(s.nsqd, "GET /v1/topic/trash?topic=gone", "", `200 {"topics":[{"topic":"gone","id":"0000000000000007","deleted_at_ms":1,"by":"alice","partitions":2,"channels":1,"messages":3,"bytes":4,"remaining_ms":5,"until_ms":6}]}`)
 	s.expect(s.nsqd, "GET /v1/topic/trash?topic=other", "", `200 {"topics":[]}`)
+	s.expect(s.nsqd, "GET /v1/cluster/limits", "", `200 {"topics":{"used":1,"limit":20},"partitions":{"used":2,"limit":0},"channels_of_a_topic":{"used":3,"limit":4}}`)
 	s.expect(s.nsqd, "POST /topic/delete?topic=t$", "", unknown)
 	s.expect(s.nsqd, "POST /topic/empty?topic=t$", "", message(400, "INVALID_TOPIC"))
 	s.expect(s.nsqd, "POST /topic/create", "", missing)

@@ -79,6 +79,7 @@ var (
 		{Method: "POST", Path: "/v1/topic/undelete", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/v1/topic/purge", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "GET", Path: "/v1/topic/trash", Right: access.Observe},
+		{Method: "GET", Path: "/v1/cluster/limits", Right: access.Observe},
 		{Method: "POST", Path: "/topic/empty", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/pause", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/unpause", Right: access.Administer, Topic: true, Audited: true},

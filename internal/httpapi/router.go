@@ -29,6 +29,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/v1/topic/undelete", a.topicOp(readUndelete))
 	post("/v1/topic/purge", a.topicOp(readPurge))
 	get("/v1/topic/trash", a.trash)
+	get("/v1/cluster/limits", a.limits)
 	post("/topic/empty", a.emptyTopic)
 	post("/topic/pause", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.PauseTopic{Topic: topic, Paused: true} }))
 	post("/topic/unpause", a.topicOp(func(topic string, _ url.Values) edge.Operation { return edge.PauseTopic{Topic: topic} }))

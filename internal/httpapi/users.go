@@ -183,6 +183,7 @@ type UserView struct {
 	Cluster string       `json:"cluster,omitempty"`
 	Topics  []GrantView  `json:"topics"`
 	Quota   access.Quota `json:"quota"`
+	Used    edge.Usage   `json:"used"` // of the quota
 }
 
 // GrantView is the rights of a user on the topics of a pattern.
@@ -200,6 +201,9 @@ func (a *api) listUsers(*http.Request) (any, error) {
 	views := []UserView{}
 	for _, u := range users {
 		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.Quota}
+		if a.b.Directory != nil {
+			v.Used = a.b.Directory.Usage(u.Name)
+		}
 		switch {
 		case u.Certificate:
 			v.Login = "certificate"

@@ -115,6 +115,7 @@ var table = []Section{
 		{"core_loop_busy_seconds", KindGauge, nil, "For how long the present pass of a core loop has been under way, of the loop where that is longest; 0 if none is."},
 		{"disk_free_bytes", KindGauge, nil, "Free bytes of the file system of the data path."},
 		{"disk_data_bytes", KindGauge, nil, "Bytes of the segment files of all replicas on this broker."},
+		{"trash_bytes", KindGauge, nil, "Bytes of the replicas on this broker whose topics lie in the trash (nsqctl topic trash); disk_data_bytes has them, too."},
 		{"disk_reserve_bytes", KindGauge, nil, "Free bytes below which puts are refused (--min-free-disk-bytes)."},
 		{"disk_reserve_reached", KindGauge, nil, "1 while this broker is short of disk space: puts to all partitions with a replica on it are refused."},
 		{"damaged_places", KindGauge, nil, "Damaged places of the replicas on this broker that are in quarantine and not repaired yet."},

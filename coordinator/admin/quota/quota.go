@@ -74,6 +74,31 @@ func over(there, n, limit int, of, whose string) error {
 	return fmt.Errorf("%w: %s has %d of %d %s", edge.ErrQuota, whose, there, limit, of)
 }
 
+// Usage is what a user created and the metadata has; creations that are under way are left out.
+func (q *Quotas) Usage(user string) edge.Usage {
+	_, own := q.catalog.Usage(user, nothing)
+	return edge.Usage(own)
+}
+
+// View has the limits of the cluster beside their use.
+func (q *Quotas) View() edge.LimitsView {
+	all, _ := q.catalog.Usage("", nothing)
+	v := edge.LimitsView{
+		Topics:     edge.LimitView{Used: all.Topics, Limit: q.limits.Topics},
+		Partitions: edge.LimitView{Used: all.Partitions, Limit: q.limits.Partitions},
+		Channels:   edge.LimitView{Limit: q.limits.Channels},
+	}
+	for _, name := range q.catalog.Topics() {
+		if t, ok := q.catalog.Topic(name); ok {
+			v.Channels.Used = max(v.Channels.Used, len(q.catalog.Channels(t.ID)))
+		}
+	}
+	return v
+}
+
+// nothing is under way (catalog.Usage).
+func nothing(string, string) bool { return false }
+
 // Topic admits a new topic until done is called, or gives the quota that refuses it. One
 // caller at a time creates a topic of a name (Topics.locks).
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {

@@ -163,6 +163,19 @@ func (d Directory) Trash() []edge.TrashedTopic {
 	return []edge.TrashedTopic{{Topic: "gone", ID: 7, DeletedAtMS: 1, By: "alice", Partitions: 2, Channels: 1, Messages: 3, Bytes: 4, RemainingMS: 5, UntilMS: 6}}
 }
 
+// Usage implements edge.Directory.
+func (d Directory) Usage(user string) edge.Usage {
+	if user != "shop" {
+		return edge.Usage{}
+	}
+	return edge.Usage{Topics: 3, Partitions: 8, Channels: 5}
+}
+
+// Limits implements edge.Directory.
+func (d Directory) Limits() edge.LimitsView {
+	return edge.LimitsView{Topics: edge.LimitView{Used: 1, Limit: 20}, Partitions: edge.LimitView{Used: 2}, Channels: edge.LimitView{Used: 3, Limit: 4}}
+}
+
 // Cluster implements edge.Directory.
 func (d Directory) Cluster() edge.ClusterView {
 	return edge.ClusterView{Cluster: "test", Self: "n1", Controller: "n1", Level: 3}

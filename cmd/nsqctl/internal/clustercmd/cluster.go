@@ -36,7 +36,7 @@ func NewCluster(t *cli.Target) *cobra.Command {
 			return printStatus(cmd.OutOrStdout(), v, t.Wide)
 		},
 	})
-	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t))
+	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t), newClusterLimits(t))
 	return cmd
 }
 

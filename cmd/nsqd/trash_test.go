@@ -1,0 +1,36 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/edge"
+)
+
+// TestTrashBytes: the metric has the bytes of deleted topics, until they are removed for good.
+func TestTrashBytes(t *testing.T) {
+	b := start(t)
+	empty := regexp.MustCompile(`(?m)^lockstep_trash_bytes(\{[^}]*\})? 0$`)
+	metrics := func() string {
+		_, text := b.get("/metrics")
+		return text
+	}
+	b.eventually("the feature level rises", func() bool {
+		var v edge.ClusterView
+		_, text := b.get("/v1/cluster")
+		return json.Unmarshal([]byte(text), &v) == nil && v.Level == meta.Level
+	})
+	status, text := b.post("/pub?topic=orders", "m")
+	require.Equal(t, 200, status, text)
+	require.Regexp(t, empty, metrics())
+	status, text = b.post("/topic/delete?topic=orders", "")
+	require.Equal(t, 200, status, text)
+	require.Regexp(t, `(?m)^lockstep_trash_bytes(\{[^}]*\})? [1-9]`, metrics())
+	status, text = b.post("/v1/topic/purge?topic=orders", "")
+	require.Equal(t, 200, status, text)
+	b.eventually("the trash is empty", func() bool { return empty.MatchString(metrics()) })
+}
