@@ -201,7 +201,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 	}
 	switch {
 	case len(alive) == 0:
-		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/OPERATIONS.md, Start")
+		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", unlessFull(own, "start the brokers: docs/OPERATIONS.md, Start"))
 	case len(dead) > 0:
 		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason. If it is lost: nsqctl cluster decommission --help")
 	}
@@ -214,12 +214,8 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 			"brokers are below their disk reserve: puts to their partitions are refused"), "free or add disk space: docs/OPERATIONS.md, Disk")
 	}
 	if silence := time.Duration(v.MetadataUnheardMS) * time.Millisecond; silence > 0 {
-		instruction := "start the missing members of etcd, or mend the network to them"
-		if refuses(own) {
-			instruction = fullDo
-		}
 		r.raise(Degraded, MetadataSilent, []string{string(v.Self)}, fmt.Sprintf("the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed",
-			v.Self, silence.Round(time.Second)), instruction)
+			v.Self, silence.Round(time.Second)), unlessFull(own, "start the missing members of etcd, or mend the network to them"))
 	} else if v.Controller == "" && len(alive) > 0 {
 		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
 	}

@@ -53,14 +53,15 @@ type Own struct {
 // hangs reports whether a write of the journal or a pass of a core loop takes too long.
 func (o Own) hangs() bool { return max(o.JournalBusySeconds, o.LoopBusySeconds) > busyFor.Seconds() }
 
-// refuses reports whether the embedded etcd of a broker refuses all writes.
-func refuses(own map[ident.Node]Own) bool {
+// unlessFull returns an instruction, or that for a full etcd, if that of a broker refuses all writes:
+// to start brokers or members does not help then.
+func unlessFull(own map[ident.Node]Own, instruction string) string {
 	for _, o := range own {
 		if o.EtcdRefuses {
-			return true
+			return fullDo
 		}
 	}
-	return false
+	return instruction
 }
 
 // The remedies are those of docs/OPERATIONS.md, Alerts.
