@@ -669,5 +669,6 @@ func TestABrokerWithoutRegistrationReports(t *testing.T) {
 	require.Equal(t, []console.Unreachable{{Broker: "n2", Reason: "dead"}, {Broker: "n3", Reason: "dead"}}, o.Unreachable)
 	require.Equal(t, health.NoBrokers, o.Alarms[0].Code)
 	require.Equal(t, health.MetadataFull, o.Alarms[1].Code)
+	require.Contains(t, o.Cause, "the embedded etcd of n1 is full")
 	require.Equal(t, []string{"n1"}, o.Alarms[1].Where)
 }
