@@ -179,7 +179,7 @@ func askAll[A any](ctx context.Context, c *Console, v edge.ClusterView, q questi
 	for _, b := range v.Brokers {
 		switch {
 		case only != "" && b.Name != only:
-		case !b.Alive:
+		case !b.Alive && b.Name != c.self: // this one answers, registered or not
 			mu.Lock()
 			missing = append(missing, Unreachable{b.Name, "dead"})
 			mu.Unlock()

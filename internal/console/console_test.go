@@ -653,3 +653,22 @@ func TestDamageOnAnotherBroker(t *testing.T) {
 		require.Equal(t, []string{"orders/1"}, o.Alarms[0].Where)
 	}
 }
+
+// TestABrokerWithoutRegistrationReports: a full etcd ends the registrations of all brokers; the one that
+// serves the page has the reason.
+func TestABrokerWithoutRegistrationReports(t *testing.T) {
+	w := newWorld()
+	c := console.New(console.Options{Cluster: broker{w, "n1"}, Etcd: func() console.Etcd {
+		return console.Etcd{Role: "member", InUseBytes: 10, QuotaBytes: 10, Refuses: true}
+	}})
+	w.consoles["n1"] = c
+	for _, n := range []ident.Node{"n1", "n2", "n3"} {
+		w.die(n)
+	}
+	o := c.Overview(t.Context())
+	require.Equal(t, []console.Unreachable{{Broker: "n2", Reason: "dead"}, {Broker: "n3", Reason: "dead"}}, o.Unreachable)
+	require.Equal(t, health.NoBrokers, o.Alarms[0].Code)
+	require.Equal(t, health.MetadataFull, o.Alarms[1].Code)
+	require.Contains(t, o.Cause, "the embedded etcd of n1 is full")
+	require.Equal(t, []string{"n1"}, o.Alarms[1].Where)
+}

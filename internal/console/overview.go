@@ -88,7 +88,7 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	report := health.Assess(t.view, silent(t.missing), t.own())
 	o := Overview{
 		Cluster: t.view.Cluster, Self: c.self, Controller: t.view.Controller, TimeMS: time.Now().UnixMilli(),
-		State: report.State, Summary: report.Summary, Cause: cause(t.view, report), Alarms: []Alarm{},
+		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []Alarm{},
 		Unreachable: t.missing, Brokers: t.brokers(c.self), Topics: len(t.topics), Channels: len(t.channels), Behind: behind(t.channels),
 	}
 	c.alarms.mu.Lock()
@@ -224,12 +224,17 @@ var roots = []string{
 // behindBecause is said of replicas whose broker reports no fault.
 const behindBecause = "the broker catches up, or its disk or its network is slow"
 
-// cause is the fault that explains the others; "" if the cluster is well.
-func cause(v edge.ClusterView, report health.Report) string {
+// cause is the fault that explains the others; "" if the cluster is well. full: etcd refuses all writes,
+// so that registrations end and no broker gets a new one.
+func cause(v edge.ClusterView, report health.Report, full bool) string {
 	if report.State == health.Well {
 		return ""
 	}
-	for _, code := range roots {
+	order := roots
+	if full {
+		order = slices.Concat([]string{health.MetadataFull}, roots)
+	}
+	for _, code := range order {
 		for _, a := range report.Alarms {
 			if a.Code != code {
 				continue

@@ -108,6 +108,9 @@ func Assess(v edge.ClusterView, silent []string, own map[ident.Node]Own) Report 
 	if len(silent) > 0 {
 		r.raise(Degraded, StatisticsSilent, silent, "no statistics from "+plural(len(silent), "broker", "brokers"), "ask these brokers themselves: curl HOST:4151/readyz")
 	}
+	if Full(own) {
+		r.makeRoomFirst()
+	}
 	slices.SortStableFunc(r.Alarms, func(a, b Alarm) int { return cmp.Compare(b.State, a.State) })
 	if len(r.Alarms) > 0 {
 		r.State = r.Alarms[0].State
@@ -214,12 +217,8 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 			"brokers are below their disk reserve: puts to their partitions are refused"), "free or add disk space: docs/OPERATIONS.md, Disk")
 	}
 	if silence := time.Duration(v.MetadataUnheardMS) * time.Millisecond; silence > 0 {
-		instruction := "start the missing members of etcd, or mend the network to them"
-		if refuses(own) {
-			instruction = fullDo
-		}
 		r.raise(Degraded, MetadataSilent, []string{string(v.Self)}, fmt.Sprintf("the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed",
-			v.Self, silence.Round(time.Second)), instruction)
+			v.Self, silence.Round(time.Second)), "start the missing members of etcd, or mend the network to them")
 	} else if v.Controller == "" && len(alive) > 0 {
 		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
 	}

@@ -53,14 +53,27 @@ type Own struct {
 // hangs reports whether a write of the journal or a pass of a core loop takes too long.
 func (o Own) hangs() bool { return max(o.JournalBusySeconds, o.LoopBusySeconds) > busyFor.Seconds() }
 
-// refuses reports whether the embedded etcd of a broker refuses all writes.
-func refuses(own map[ident.Node]Own) bool {
+// Full reports whether the embedded etcd of a broker refuses all writes.
+func Full(own map[ident.Node]Own) bool {
 	for _, o := range own {
 		if o.EtcdRefuses {
 			return true
 		}
 	}
 	return false
+}
+
+// startsFirst are alarms whose remedy is to start brokers or members.
+var startsFirst = []string{NoLeader, BelowMinimum, OneDisk, UnderReplicated, NoBrokers, BrokerDead, MetadataSilent}
+
+// makeRoomFirst changes the remedies that do not help while etcd refuses all writes: a broker that is
+// started then cannot register.
+func (r *Report) makeRoomFirst() {
+	for i := range r.Alarms {
+		if slices.Contains(startsFirst, r.Alarms[i].Code) {
+			r.Alarms[i].Do = fullDo
+		}
+	}
 }
 
 // The remedies are those of docs/OPERATIONS.md, Alerts.

@@ -73,6 +73,17 @@ func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
 		require.Contains(t, a.Do, "delete topics and channels")
 	}
 	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the missing members")
+	v = three()
+	for i := range v.Brokers { // their registrations end, and etcd grants no new ones
+		v.Brokers[i].Alive = false
+	}
+	r = health.Assess(v, nil, full)
+	require.Len(t, r.Alarms, 3) // no_leader, no_brokers, metadata_full
+	for _, a := range r.Alarms {
+		require.NotContains(t, a.Do, "start", a.Code)
+		require.Contains(t, a.Do, "delete topics and channels")
+	}
+	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the dead brokers")
 }
 
 // TestOneAlarmForManyBrokers names three of them in its text, and all in its places.
