@@ -1,4 +1,4 @@
-package main
+package clustercmd
 
 import (
 	"fmt"
@@ -6,10 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-func newClusterLimits(t *target) *cobra.Command {
+func newClusterLimits(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "limits",
 		Short: "the limits on topics, partitions and channels, beside their use",
@@ -24,8 +25,8 @@ users are in "nsqctl user list".`,
 			if err := t.GetAny(cmd.Context(), "/v1/cluster/limits", nil, &v); err != nil {
 				return err
 			}
-			if t.output == "json" {
-				return printJSON(cmd.OutOrStdout(), v)
+			if t.Output == "json" {
+				return cli.PrintJSON(cmd.OutOrStdout(), v)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "OF\tUSED\tLIMIT")
