@@ -625,11 +625,11 @@ func TestReportsOfOtherBrokers(t *testing.T) {
 			return map[string]time.Time{"rpc": time.Now().Add(time.Hour)}
 		}})
 		for _, n := range []ident.Node{"n1", "n2", "n3"} {
-			require.Equal(t, []string{health.BrokerHangs, health.NetworkCorrupts, health.CertificateExpires, health.ClientsRefused}, codes(n))
+			require.Equal(t, []string{health.BrokerHangs, health.CertificateExpires, health.ClientsRefused, health.NetworkCorrupts}, codes(n))
 		}
 		w.faults["n2"] = edge.FaultSample{}
 		time.Sleep(5 * time.Minute)
-		require.Equal(t, []string{health.NetworkCorrupts, health.CertificateExpires}, codes("n1"))
+		require.Equal(t, []string{health.CertificateExpires, health.NetworkCorrupts}, codes("n1"))
 		w.metrics.Refused(metrics.RefusedTCPUser)
 		require.Contains(t, codes("n1"), health.ClientsRefused, "again")
 		time.Sleep(time.Hour)

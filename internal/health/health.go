@@ -184,10 +184,14 @@ func place(t edge.TopicView, p edge.PartitionView) string {
 func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.Node]Own) []Alarm {
 	var r Report
 	var dead, hang, low []string
+	hung := Degraded // others have taken its leaderships, or will
 	for _, b := range v.Brokers {
 		switch {
 		case b.Hangs || own[b.Name].hangs():
 			hang = append(hang, string(b.Name))
+			if b.Hangs && b.Alive { // no minimum of others goes on: puts wait for it
+				hung = Unsafe
+			}
 		case !b.Alive:
 			dead = append(dead, string(b.Name))
 		}
@@ -209,7 +213,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason. If it is lost: nsqctl cluster decommission --help")
 	}
 	if len(hang) > 0 {
-		r.raise(Unsafe, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop does not go on, or its store has failed",
+		r.raise(hung, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop does not go on, or its store has failed",
 			"brokers hang: their disks or core loops do not go on, or their stores have failed"), hangsDo)
 	}
 	if len(low) > 0 {

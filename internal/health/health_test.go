@@ -49,7 +49,7 @@ func TestAssess(t *testing.T) {
 		"a replica behind":                {func(v *edge.ClusterView) { first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated}},
 		"damaged":                         {func(v *edge.ClusterView) { first(v).Damaged = []edge.DamageView{{Node: "n2"}} }, health.Unsafe, []string{health.Damaged}},
 		"disk full":                       {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Unsafe, []string{health.LowSpace}},
-		"a broker hangs":                  {func(v *edge.ClusterView) { v.Brokers[1].Alive, v.Brokers[1].Hangs = false, true }, health.Unsafe, []string{health.BrokerHangs, health.UnderReplicated}},
+		"a broker hangs":                  {func(v *edge.ClusterView) { v.Brokers[1].Alive, v.Brokers[1].Hangs = false, true }, health.Degraded, []string{health.UnderReplicated, health.BrokerHangs}},
 		"a disk hangs, no other can lead": {func(v *edge.ClusterView) { v.Brokers[1].Hangs = true }, health.Unsafe, []string{health.BrokerHangs}},
 		"no metadata":                     {func(v *edge.ClusterView) { v.MetadataUnheardMS = 5000; v.Controller = "" }, health.Degraded, []string{health.MetadataSilent}},
 		"no controller":                   {func(v *edge.ClusterView) { v.Controller = "" }, health.Degraded, []string{health.NoController}},

@@ -113,7 +113,7 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 	full.raise(&r, Degraded, MetadataFull, fullDo)
 	certificates.raise(&r, Degraded, CertificateExpires, certificateDo)
 	refused.raise(&r, Degraded, ClientsRefused, refusedDo)
-	corrupt.raise(&r, Unsafe, NetworkCorrupts, corruptDo)
+	corrupt.raise(&r, Degraded, NetworkCorrupts, corruptDo)
 	return r.Alarms
 }
 

@@ -34,15 +34,15 @@ func TestAlarmsOfReports(t *testing.T) {
 		"a certificate of yesterday": {health.Own{CertificateSeconds: map[string]float64{"rpc": -24 * anHour, "client": 2 * soon}}, health.Degraded, health.CertificateExpires, "the rpc certificate of n2 has expired 24 hours ago"},
 		"clients refused":            {health.Own{RefusedSecondsAgo: map[string]float64{"tcp_connections": lately - 1, "tcp_login": lately}}, health.Degraded, health.ClientsRefused, "n2 refuses clients, limit tcp_connections"},
 		"clients refused before":     {health.Own{RefusedSecondsAgo: map[string]float64{"tcp_connections": lately}}, health.Well, "", ""},
-		"changed bytes":              {health.Own{CorruptSecondsAgo: ago(anHour - 1)}, health.Unsafe, health.NetworkCorrupts, "bytes change on the way to n2"},
+		"changed bytes":              {health.Own{CorruptSecondsAgo: ago(anHour - 1)}, health.Degraded, health.NetworkCorrupts, "bytes change on the way to n2"},
 		"changed bytes before":       {health.Own{CorruptSecondsAgo: ago(anHour)}, health.Well, "", ""},
 		"a database of 80 %":         {health.Own{EtcdInUseBytes: 800, EtcdQuotaBytes: 1000}, health.Well, "", ""},
 		"a database that fills":      {health.Own{EtcdInUseBytes: 801, EtcdQuotaBytes: 1000}, health.Degraded, health.MetadataFull, "the embedded etcd of n2 has used 80 % of its quota"},
 		"a full database":            {health.Own{EtcdInUseBytes: 700, EtcdQuotaBytes: 1000, EtcdRefuses: true}, health.Degraded, health.MetadataFull, "the embedded etcd of n2 is full and refuses all writes"},
 		"an etcd outside":            {health.Own{}, health.Well, "", ""},
 		"a slow write":               {health.Own{JournalBusySeconds: 1, LoopBusySeconds: 1}, health.Well, "", ""},
-		"a write that hangs":         {health.Own{JournalBusySeconds: 1.01}, health.Unsafe, health.BrokerHangs, "1 broker hangs"},
-		"a loop that hangs":          {health.Own{LoopBusySeconds: 1.01}, health.Unsafe, health.BrokerHangs, "1 broker hangs"},
+		"a write that hangs":         {health.Own{JournalBusySeconds: 1.01}, health.Degraded, health.BrokerHangs, "1 broker hangs"},
+		"a loop that hangs":          {health.Own{LoopBusySeconds: 1.01}, health.Degraded, health.BrokerHangs, "1 broker hangs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := health.Assess(three(), nil, map[ident.Node]health.Own{"n1": {}, "n2": c.own})
