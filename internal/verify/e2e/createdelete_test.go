@@ -38,7 +38,7 @@ func TestKillsDuringCreateAndDelete(t *testing.T) {
 }
 
 func killsDuringCreateAndDelete(t *testing.T, brokers, kills int, seed uint64) {
-	c := start(t, brokers, "--auto-create-topics=false")
+	c := start(t, brokers, "--auto-create-topics=false", "--delete-grace=2s") // what is deleted is gone at the end
 	random := rand.New(rand.NewPCG(seed, 0))
 	m := c.startMakers(4, seed)
 	for done := 0; done < kills; {
