@@ -106,7 +106,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/topic/delete?topic=nothing", "", 404, `{"message":"TOPIC_NOT_FOUND"}`},
 		{"POST", "/channel/create?topic=nothing&channel=c", "", 404, `{"message":"TOPIC_NOT_FOUND"}`},
 		{"POST", "/channel/pause?topic=t&channel=c", "", 404, ""},
-		{"POST", "/v1/broker/decommission?node=n9", "", 400, `{"message":"invalid argument: no broker \"n9\""}`},
+		{"POST", "/v1/broker/decommission?node=n9", "", 404, `{"message":"BROKER_NOT_FOUND"}`},
 		{"POST", "/v1/broker/decommission?node=n1&cancel=perhaps", "", 400, ""},
 		{"GET", "/config/nothing", "", 400, `{"message":"INVALID_OPTION"}`},
 		{"PUT", "/config/msg_timeout", "1s", 400, `{"message":"INVALID_OPTION"}`},

@@ -168,13 +168,32 @@ func (t *Topics) Purge(ctx context.Context, op edge.PurgeTopic) error {
 		return err
 	}
 	for _, trash := range found {
-		if err := t.PurgeAsRead(ctx, trash); err != nil {
+		if err := t.purge(ctx, trash); err != nil {
 			return fmt.Errorf("%w: remove topic %s for good: %w", edge.ErrUnavailable, op.Topic, err)
 		}
 	}
 	return t.catalog.Await(ctx, func() bool {
 		return !slices.ContainsFunc(found, func(s meta.TrashState) bool { _, there := t.catalog.Trashed(s.Topic.ID); return there })
 	})
+}
+
+// purge removes a topic in the trash for good. The controller may change its key meanwhile: it is read
+// again then. One that is not there any more was removed, or undeleted.
+func (t *Topics) purge(ctx context.Context, trash meta.TrashState) error {
+	for {
+		err := t.PurgeAsRead(ctx, trash)
+		if !errors.Is(err, txn.ErrCompare) {
+			return err
+		}
+		found, err := t.inTrash(ctx, trash.Name, trash.Topic.ID)
+		if errors.Is(err, edge.ErrTopicNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		trash = found[0]
+	}
 }
 
 // PurgeAsRead removes a topic in the trash for good, as it was read: a topic that was undeleted
