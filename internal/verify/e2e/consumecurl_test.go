@@ -223,6 +223,7 @@ func TestPollsThroughKills(t *testing.T) {
 	poll(at, 500)
 	c.restart(victim)
 	c.whole(topic)
+	c.until("the preferred broker leads", func() bool { return c.preferred(topic) }) // else the killed one may lead by then
 
 	leader := c.leader(topic)
 	at = c.Brokers[slices.IndexFunc(c.Brokers, func(b devcluster.Broker) bool { return b.Name != leader })]
