@@ -69,7 +69,7 @@ func TestUsersAndRights(t *testing.T) {
 	_, err = ctl(t, at, "user list")
 	require.ErrorContains(t, err, "--token-file, or $LOCKSTEP_TOKEN")
 	_, err = ctl(t, at, "user create evil --admin --write-token "+filepath.Join(t.TempDir(), "evil"))
-	require.ErrorContains(t, err, "401")
+	require.ErrorContains(t, err, "UNAUTHORIZED")
 	_, err = ctl(t, at, "--token-file "+file+" user rotate root --write-token "+file)
 	require.ErrorIs(t, err, os.ErrExist, "a token that could not be written would be lost")
 

@@ -112,12 +112,31 @@ type statusError struct {
 	notReady              bool // the broker is starting and has done nothing
 }
 
+// codes are sentences for the codes of brokers that operators meet.
+var codes = map[string]string{
+	"TOPIC_NOT_FOUND":   "there is no such topic: nsqctl topic list, and nsqctl topic trash for deleted ones",
+	"CHANNEL_NOT_FOUND": "there is no such channel: nsqctl channel list",
+	"BROKER_NOT_FOUND":  "there is no such broker: nsqctl broker list",
+}
+
+// Error is the broker's own sentence where it gives one, and the HTTP status otherwise.
 func (e *statusError) Error() string {
-	text := fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text)
+	var answer struct{ Message string }
+	if json.Unmarshal([]byte(e.text), &answer) != nil || answer.Message == "" {
+		return e.hint(fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text))
+	}
+	if sentence, ok := codes[answer.Message]; ok {
+		return e.hint(fmt.Sprintf("%s (%s)", sentence, answer.Message))
+	}
+	return e.hint("the broker refuses: " + answer.Message)
+}
+
+// hint adds the next step of a request that lacks a right.
+func (e *statusError) hint(text string) string {
 	switch {
-	case strings.HasPrefix(e.status, "401"):
+	case e.code == http.StatusUnauthorized:
 		text += "\nthe brokers ask for a token: --token-file, or $" + TokenVariable
-	case strings.HasPrefix(e.status, "403") && strings.Contains(e.text, "FORBIDDEN"):
+	case e.code == http.StatusForbidden && strings.Contains(e.text, "FORBIDDEN"):
 		text += "\nthe user of this token has not got the right: nsqctl acl list, nsqctl acl grant --help"
 	}
 	return text

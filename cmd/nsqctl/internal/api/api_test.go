@@ -76,3 +76,18 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestErrorsAreSentences: the broker's own words, with what to do, and a status only without words.
+func TestErrorsAreSentences(t *testing.T) {
+	for answer, says := range map[string]string{
+		`{"message":"TOPIC_NOT_FOUND"}`:                              "there is no such topic: nsqctl topic list, and nsqctl topic trash for deleted ones (TOPIC_NOT_FOUND)",
+		`{"message":"invalid argument: partitions must be above 0"}`: "the broker refuses: invalid argument: partitions must be above 0",
+		`no such page`: "GET /v1/x: 404 Not Found: no such page",
+	} {
+		at := broker(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(answer))
+		})
+		require.EqualError(t, client(at).GetAny(t.Context(), "/v1/x", nil, new(struct{})), says)
+	}
+}
