@@ -97,7 +97,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 			require.Contains(t, *notes.Load(), "idle deleted topic "+x.Topic+", which nothing has used for 10m0s")
 		}
 		require.NoError(t, c.undelete("n3", "drained"))
-		require.True(t, c.has("drained"))
+		c.eventually(func() bool { return c.has("drained") }, "a broker does not hear of the undelete")
 
 		// The use of each ends.
 		consumers[0].sub.Close(true)
