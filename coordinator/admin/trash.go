@@ -205,12 +205,9 @@ func (t *Topics) PurgeAsRead(ctx context.Context, trash meta.TrashState, fence .
 	key := t.keys.Trash(trash.Topic.ID)
 	if !trash.Purging {
 		trash.V, trash.Purging = meta.Version, true
-		ok, rev, err := txn.Try(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), []meta.Put{{Key: key, Value: meta.Encode(trash)}})
+		rev, err := txn.Apply(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), []meta.Put{{Key: key, Value: meta.Encode(trash)}})
 		if err != nil {
 			return err
-		}
-		if !ok {
-			return txn.ErrCompare
 		}
 		trash.Revision = rev
 	}
@@ -221,9 +218,6 @@ func (t *Topics) PurgeAsRead(ctx context.Context, trash meta.TrashState, fence .
 		{Key: key, Delete: true},
 		{Key: t.keys.Tombstone(trash.Topic.ID), Value: meta.Encode(deleted(trash.Topic))},
 	}, t.partitionDeletes(trash.Topic)...)
-	ok, _, err := txn.Try(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), puts)
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	_, err := txn.Apply(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), puts)
 	return err
 }

@@ -22,6 +22,16 @@ func Try(ctx context.Context, s meta.Store, cmp []meta.Compare, puts []meta.Put)
 	return ok, rev, err
 }
 
+// Apply is Try for a caller that gives up or begins anew: ErrCompare if the keys have moved, or no
+// answer came.
+func Apply(ctx context.Context, s meta.Store, cmp []meta.Compare, puts []meta.Put) (rev int64, err error) {
+	ok, rev, err := Try(ctx, s, cmp, puts)
+	if err == nil && !ok {
+		err = ErrCompare
+	}
+	return rev, err
+}
+
 // LargeTimeout is the time of a transaction with so many puts.
 func LargeTimeout(puts int) time.Duration { return 2*Timeout + time.Duration(puts)*PutTimeout }
 

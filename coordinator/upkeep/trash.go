@@ -86,10 +86,7 @@ func (t *Trash) collect(ctx context.Context, fence meta.Compare, list []meta.Tra
 func (t *Trash) see(ctx context.Context, fence meta.Compare, topic meta.TrashState, now int64) error {
 	key := t.o.Keys.Trash(topic.Topic.ID)
 	topic.V, topic.SeenMS = meta.Version, now
-	ok, _, err := txn.Try(ctx, t.o.Store, []meta.Compare{fence, {Key: key, Create: -1, Mod: topic.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(topic)}})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	_, err := txn.Apply(ctx, t.o.Store, []meta.Compare{fence, {Key: key, Create: -1, Mod: topic.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(topic)}})
 	return err
 }
 
