@@ -142,7 +142,7 @@ func (c *form) leadership(l *leadership, token uint64) {
 func (c *form) follower(f *progress) {
 	c.Node(f.node)
 	c.Num(uint64(f.ack.store), uint64(f.incarnation), f.state.sent, f.ack.state, uint64(f.committedSent), uint64(f.committedAcked))
-	c.Flags(f.probing(), f.ack.valid, f.reading(), f.lag.keepsUp, f.ack.state >= f.state.snapshot)
+	c.Flags(f.probing(), f.searched, f.ack.valid, f.reading(), f.lag.keepsUp, f.ack.state >= f.state.snapshot)
 	if f.probing() {
 		c.Num(uint64(f.probedAt))
 		c.Flags(f.asked())

@@ -79,7 +79,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[campaign]():      "startMS asked replies proposedMS",
 		reflect.TypeFor[logTip]():        "node epoch end",
 		reflect.TypeFor[leadership]():    "epoch start markerEnd sinceMS openToken open followers pending held heldBytes paused review unresolved retryMS transfer rollback afterRollback rolledBack stateIssued stateCommitted changes",
-		reflect.TypeFor[progress]():      "node incarnation ack phase next probedAt readToken askedMS sentMS state lag committedSent committedAcked",
+		reflect.TypeFor[progress]():      "node incarnation ack phase next probedAt searched readToken askedMS sentMS state lag committedSent committedAcked",
 		reflect.TypeFor[ack]():           "store valid end state",
 		reflect.TypeFor[stateProgress](): "sent snapshot movedMS waitMS",
 		reflect.TypeFor[lag]():           "mark sinceMS keepsUp",

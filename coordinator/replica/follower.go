@@ -106,10 +106,14 @@ func (m *Machine) mayRestart(msg *Message) bool {
 
 // rejectAppend rejects an append that does not join this log. A leader that asks below
 // the committed end for the first time has another history, unless this log is empty: it
-// has just begun afresh where another leader's log begins (CU-6).
+// has just begun afresh where another leader's log begins (CU-6). A place before the beginning
+// of this log cannot be compared. It says nothing if the leader has committed more than that: then
+// it asks next where this log ends (CU-1).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
-	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh
+	start := m.index.Start().Offset
+	beforeThisLog := msg.Prev.Offset < start && msg.Committed.Offset >= start
+	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh && !beforeThisLog
 	if below && !m.keepsAbandoned(from, msg.Prev) {
 		m.alarm(fmt.Errorf("%w: leader %s, committed here up to %d", ErrOtherHistory, from, m.committed.Offset))
 	}

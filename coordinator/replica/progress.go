@@ -66,6 +66,7 @@ type progress struct {
 	phase     phase
 	next      ident.Position // becomeProbe, sentAppend, acknowledged: where the next append begins
 	probedAt  ident.Offset   // sentProbe, refused: where the append of a probe began
+	searched  bool           // refused: an append was refused by this store, so the search for the join has begun
 	readToken uint64         // beginRead, endRead: of the read under way; 0: none
 	askedMS   int64          // probeNow: since when this probe waits for its answer
 	sentMS    int64          // sentProbe, sentAppend: the last append
@@ -118,7 +119,7 @@ func (p *progress) probeNow(nowMS int64) {
 func (p *progress) refused(at ident.Position, nowMS int64) (again bool) {
 	again = p.probing() && at.Offset == p.probedAt
 	p.becomeProbe(at)
-	p.probedAt, p.sentMS = at.Offset, nowMS
+	p.probedAt, p.searched, p.sentMS = at.Offset, true, nowMS
 	if !again {
 		p.probeNow(nowMS)
 	}

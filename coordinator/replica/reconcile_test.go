@@ -253,3 +253,58 @@ func TestDivergenceBeyondTheTables(t *testing.T) {
 	require.Equal(t, border, leads.m.divergence(rejection), "the end of the follower's log")
 	require.Equal(t, leads.log[0].At, leads.m.divergence(&Message{}), "an empty log")
 }
+
+// TestOlderDiskIsAskedAtItsEnd: a replica was sent a part of the log when an older copy of its
+// disk came back, which has more of it and no epoch in common with the leader's table. The leader
+// asks at the end of that log, once, and from there backwards.
+func TestOlderDiskIsAskedAtItsEnd(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leads := c.at(1)
+	for i := range 6 {
+		c.put(leads, uint64(i+1), "a message")
+		c.settle()
+	}
+	f := leads.m.lead.follower("n3")
+	f.next = leads.log[1].End // as far as the lost disk was sent
+	c.down("n3", true)
+	leads.m.node("n3").up = true
+	old := Peer{Node: "n3", Incarnation: 4, Store: 999}
+	epochs := []commitlog.EpochEnd{{Epoch: 99, Start: leads.log[3].At, End: leads.log[4].End}}
+	refuse := func(prev ident.Position) ident.Position {
+		var out Effects
+		leads.m.Step(Received{From: old, Msg: Message{
+			Kind: MsgAppendAck, Epoch: leads.m.lead.epoch, To: 101, Store: old.Store, Reject: true, Prev: prev, Durable: epochs[0].End, Epochs: epochs,
+		}}, &out)
+		require.NoError(t, out.Alarm)
+		return leads.m.lead.follower("n3").next
+	}
+	require.Equal(t, leads.log[4].End, refuse(leads.log[1].End), "the end of the older disk")
+	require.Equal(t, leads.log[4].At, refuse(leads.log[4].End), "one batch back")
+	require.Equal(t, leads.log[3].At, refuse(leads.log[4].At), "another one")
+}
+
+// TestPlaceBeforeTheLogIsNoOtherHistory: a leader asks for a place before the beginning of this
+// log, and has committed more than this log has lost at its front. There is nothing here to
+// compare with that place, so no alarm says that the histories differ; the leader asks further on.
+func TestPlaceBeforeTheLogIsNoOtherHistory(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	for i := range 6 {
+		c.put(c.at(1), uint64(i+1), "a message")
+		c.settle()
+	}
+	c.pass(300)
+	b := c.at(2)
+	asked := b.log[1].End
+	trimTo(b, b.log[3].At)
+	require.Greater(t, b.m.View().Committed.Offset, asked.Offset)
+	ask := func(committed ident.Position) (out Effects) {
+		b.m.Step(Received{From: Peer{Node: "n3", Incarnation: 3, Store: 103}, Msg: Message{
+			Kind: MsgAppend, Epoch: 7, To: 102, Store: 103, Prev: asked, PrevCRC: 4711, Committed: committed,
+		}}, &out)
+		return out
+	}
+	out := ask(b.m.index.Start())
+	require.NoError(t, out.Alarm)
+	require.True(t, out.Send[0].Msg.Reject)
+	require.ErrorIs(t, ask(ident.Position{Offset: b.m.index.Start().Offset - 1}).Alarm, ErrOtherHistory, "a shorter log")
+}

@@ -98,16 +98,19 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	}
 }
 
-// rejected goes back to the place where the two logs join, by their epoch tables (CU-1).
-// If that place is not before the rejected append, it goes one batch back. During a probe
-// only the answer to that probe counts (CU-2): when a pipeline of appends meets a gap, the
-// follower rejects every one of them, and each would start another probe.
+// rejected goes to the place where the two logs join, by their epoch tables (CU-1). The first
+// rejection by a store may lead ahead: an older disk that has come back holds more than the one
+// before it was sent. After that a place which is not before the rejected append gives way to one
+// batch further back, so that the search ends. During a probe only the answer to that probe counts
+// (CU-2): when a pipeline of appends meets a gap, the follower rejects every one of them, and each
+// would start another probe.
 func (m *Machine) rejected(f *progress, msg *Message) {
 	if f.probing() && msg.Prev.Offset != f.probedAt {
 		return
 	}
 	at := m.divergence(msg)
-	if at.Offset >= msg.Prev.Offset && msg.Prev.Offset > 0 {
+	ahead := at.Offset > msg.Prev.Offset && !f.searched
+	if at.Offset >= msg.Prev.Offset && msg.Prev.Offset > 0 && !ahead {
 		if p, ok := m.batchAt(msg.Prev.Offset - 1); ok {
 			at = p
 		}
