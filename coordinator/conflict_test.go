@@ -37,7 +37,8 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 	s, ok := c.nodes["n2"].TopicSettings("orders")
 	require.True(t, ok)
 	require.NotZero(t, s.ID)
-	require.Equal(t, edge.TopicSettings{Topic: "orders", ID: s.ID, Partitions: 1, ReplicationFactor: 3, MinInSync: 2, Durability: "sync", MaxBytes: 1000000000, DedupeWindowMS: meta.DefaultDedupeWindowMS, Dedupe: edge.DedupeID}, s)
+	require.Equal(t, edge.TopicSettings{Topic: "orders", ID: s.ID, Partitions: 1, ReplicationFactor: 3, MinInSync: 2, Durability: "sync",
+		EffectiveLimits: edge.EffectiveLimits{MaxBytes: 1000000000, DedupeWindowMS: meta.DefaultDedupeWindowMS, Dedupe: edge.DedupeID}}, s)
 
 	require.NoError(t, try("channel.create", "billing", args{"from": "latest"}))
 	for _, same := range []args{nil, {"from": "latest"}, {"ordered": "false"}} {

@@ -32,7 +32,7 @@ func TestReference(t *testing.T) {
 			return
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n    %s\n\n%s\n\n%s", cmd.CommandPath(), cmd.UseLine(), sentence(cmd), indented(cmd.Example))
-		if own := cmd.NonInheritedFlags(); own.HasAvailableFlags() {
+		if own := flagsOf(root, cmd); own.HasAvailableFlags() {
 			fmt.Fprintf(&b, "\n%s", flagTable(own))
 		}
 	})
@@ -43,6 +43,18 @@ func TestReference(t *testing.T) {
 	stands, err := os.ReadFile(document)
 	require.NoError(t, err)
 	require.Equal(t, text, string(stands), "the commands have changed: make reference")
+}
+
+// flagsOf are the flags of a command, with those of its group and without those of every command.
+func flagsOf(root, cmd *cobra.Command) *pflag.FlagSet {
+	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	own.AddFlagSet(cmd.NonInheritedFlags())
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if root.PersistentFlags().Lookup(f.Name) == nil {
+			own.AddFlag(f)
+		}
+	})
+	return own
 }
 
 // listed leaves the groups of commands out, which print their help alone, and hidden ones.

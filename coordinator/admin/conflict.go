@@ -1,12 +1,12 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -15,11 +15,9 @@ import (
 
 // settings are the effective settings of a topic.
 func settings(name string, t meta.TopicState) edge.TopicSettings {
-	o := &t.Options
 	return edge.TopicSettings{
 		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-		RetentionMS: o.RetentionMS, RetentionBytes: o.RetentionBytes, MaxBytes: o.MaxBytes, TTLMS: o.TTLMS,
-		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(o.Dedupe, edge.DedupeID), IdleMS: o.IdleMS,
+		EffectiveLimits: catalog.LimitsOf(t),
 	}
 }
 

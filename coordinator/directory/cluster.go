@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -53,8 +54,7 @@ func (d *Directory) view(reported reports) edge.ClusterView {
 			continue
 		}
 		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes, TTLMS: t.Options.TTLMS,
-			MaxPutRate: t.Options.MaxPutRate, MaxPutBytesRate: t.Options.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(t.Options.Dedupe, edge.DedupeID), IdleMS: t.Options.IdleMS, Owner: t.Owner}
+			EffectiveLimits: catalog.LimitsOf(t), Owner: t.Owner}
 		for n := range t.Partitions {
 			tv.Partitions = append(tv.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
 		}

@@ -66,6 +66,19 @@ type TopicLimits struct {
 	Malformed                                    error
 }
 
+// EffectiveLimits are the limits that a topic has; TopicView and TopicSettings contain them.
+type EffectiveLimits struct {
+	RetentionMS     int64  `json:"retention_ms"`
+	RetentionBytes  int64  `json:"retention_bytes"`
+	MaxBytes        int64  `json:"max_bytes"`
+	TTLMS           int64  `json:"message_ttl_ms"`
+	MaxPutRate      int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
+	MaxPutBytesRate int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
+	DedupeWindowMS  int64  `json:"dedupe_window_ms"`
+	Dedupe          string `json:"dedupe"`        // "id", "content"
+	IdleMS          int64  `json:"idle_after_ms"` // it is deleted if nothing uses it for this time; 0: never
+}
+
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be
 // undeleted for that time, unless Now is set.
 type DeleteTopic struct {

@@ -396,23 +396,15 @@ type BrokerView struct {
 
 // TopicView is one topic of the cluster view.
 type TopicView struct {
-	Topic             string          `json:"topic"`
-	ID                ident.TopicID   `json:"id"`
-	ReplicationFactor int             `json:"replication_factor"`
-	MinInSync         int             `json:"min_in_sync"`
-	Durability        string          `json:"durability,omitempty"` // missing: each broker's own
-	Ordered           bool            `json:"ordered"`
-	RetentionMS       int64           `json:"retention_ms"`
-	RetentionBytes    int64           `json:"retention_bytes"`
-	MaxBytes          int64           `json:"max_bytes"`
-	TTLMS             int64           `json:"message_ttl_ms"`
-	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
-	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
-	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
-	Dedupe            string          `json:"dedupe"`          // "id", "content"
-	IdleMS            int64           `json:"idle_after_ms"`   // it is deleted if nothing uses it for this time; 0: never
-	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
-	Partitions        []PartitionView `json:"partitions"`
+	Topic             string        `json:"topic"`
+	ID                ident.TopicID `json:"id"`
+	ReplicationFactor int           `json:"replication_factor"`
+	MinInSync         int           `json:"min_in_sync"`
+	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
+	Ordered           bool          `json:"ordered"`
+	EffectiveLimits
+	Owner      string          `json:"owner,omitempty"` // the user who created it; missing: none
+	Partitions []PartitionView `json:"partitions"`
 }
 
 // TopicSettings are the settings of a topic: those of its creation, with later changes.
@@ -424,15 +416,7 @@ type TopicSettings struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	RetentionMS       int64         `json:"retention_ms"`
-	RetentionBytes    int64         `json:"retention_bytes"`
-	MaxBytes          int64         `json:"max_bytes"`
-	TTLMS             int64         `json:"message_ttl_ms"`
-	MaxPutRate        int64         `json:"max_put_rate"`       // messages a second and broker; 0: no limit
-	MaxPutBytesRate   int64         `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
-	DedupeWindowMS    int64         `json:"dedupe_window_ms"`
-	Dedupe            string        `json:"dedupe"`        // "id", "content"
-	IdleMS            int64         `json:"idle_after_ms"` // it is deleted if nothing uses it for this time; 0: never
+	EffectiveLimits
 }
 
 // TrashedTopic is a deleted topic that can be undeleted.

@@ -88,6 +88,10 @@ func (a *arguments) bytes(name string, to **int64) {
 	*to = &n
 }
 
+// messageRate reads a number of messages a second, byteRate one of bytes.
+func (a *arguments) messageRate(name string, to **int64) { a.rate(name, "messages", to) }
+func (a *arguments) byteRate(name string, to **int64)    { a.rate(name, "bytes", to) }
+
 // rate reads a number of things a second.
 func (a *arguments) rate(name, of string, to **int64) {
 	text := a.Get(name)
@@ -139,7 +143,8 @@ func (a *arguments) topicID(name string, to *ident.TopicID) {
 }
 
 func readCreateTopic(topic string, values url.Values) edge.Operation {
-	o := edge.CreateTopic{Topic: topic, Limits: readLimits(values)}
+	o := edge.CreateTopic{Topic: topic}
+	o.Limits, _ = readLimits(values)
 	a := arguments{Values: values}
 	a.choice("ordered", &o.Ordered)
 	a.positive("partitions", &o.Partitions)
@@ -148,23 +153,6 @@ func readCreateTopic(topic string, values url.Values) edge.Operation {
 	o.Durability = a.Get("durability")
 	o.Malformed = a.err
 	return o
-}
-
-func readLimits(values url.Values) (l edge.TopicLimits) {
-	a := arguments{Values: values}
-	a.duration("retention_time", &l.RetentionMS)
-	a.duration("message_ttl", &l.TTLMS)
-	a.bytes("retention_bytes", &l.RetentionBytes)
-	a.bytes("max_bytes", &l.MaxBytes)
-	a.rate("max_put_rate", "messages", &l.MaxPutRate)
-	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
-	a.window("dedupe_window", &l.DedupeWindowMS)
-	a.idle("idle_after", &l.IdleMS)
-	if l.Dedupe = a.Get("dedupe"); l.Dedupe != "" && l.Dedupe != edge.DedupeID && l.Dedupe != edge.DedupeContent {
-		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
-	}
-	l.Malformed = a.err
-	return l
 }
 
 func readDeleteTopic(topic string, values url.Values) edge.Operation {

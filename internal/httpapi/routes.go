@@ -99,16 +99,7 @@ var (
 	}, ofReplication, []Argument{
 		boolean("ordered", "each channel receives the messages of a partition one by one, in their order"),
 		text("durability", "sync: OK means synced to disk on all in-sync replicas; replicated: in their memory"),
-		duration("retention_time", "consumed messages are kept this long"),
-		number("retention_bytes", "consumed messages are kept while a partition has at most this many bytes"),
-		number("max_bytes", "puts are refused when a partition has this many bytes; 0: no limit"),
-		duration("message_ttl", "older messages are not delivered; 0: no limit"),
-		number("max_put_rate", "messages a second and broker; 0: no limit"),
-		number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"),
-		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
-		text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"),
-		duration("idle_after", "the topic is deleted when it has had no put, no consumer and no unfinished message for this time, 1m or more; 0: never"),
-	})
+	}, ofLimits)
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
 		text("from", "the beginning of a new channel: "+aPlace),

@@ -151,8 +151,8 @@ func (a *api) setQuota(r *http.Request) (any, error) {
 	args.number("topics", &c.Topics)
 	args.number("partitions", &c.Partitions)
 	args.number("channels", &c.Channels)
-	args.rate("put_rate", "messages", &c.PutRate)
-	args.rate("put_bytes_rate", "bytes", &c.PutBytesRate)
+	args.messageRate("put_rate", &c.PutRate)
+	args.byteRate("put_bytes_rate", &c.PutBytesRate)
 	switch {
 	case args.err != nil:
 		return nil, args.err

@@ -51,6 +51,46 @@ func TestNamedFunctionsExist(t *testing.T) {
 	require.NotZero(t, named)
 }
 
+var (
+	// namesIn are names in a file, as documents write them: `A`, `b` and `C` in `file.go`.
+	namesIn = regexp.MustCompile("((?:`\\w+`(?:, and |, | and | or )?)+) in `([\\w./-]+\\.go)`")
+	oneName = regexp.MustCompile("`(\\w+)`")
+)
+
+// TestNamesAreInTheirFiles: each name that a document says to be in a file is an identifier there. The file may be the end of a path.
+// CHANGELOG.md speaks of builds that are gone.
+func TestNamesAreInTheirFiles(t *testing.T) {
+	named := 0
+	for _, d := range documents(t) {
+		if d.path == "CHANGELOG.md" {
+			continue
+		}
+		for _, m := range namesIn.FindAllStringSubmatch(strings.ReplaceAll(d.text, "\n", " "), -1) {
+			for _, name := range oneName.FindAllStringSubmatch(m[1], -1) {
+				named++
+				if !mentions(sources(t), m[2], name[1]) {
+					t.Errorf("%s: %s has no %s", d.path, m[2], name[1])
+				}
+			}
+		}
+	}
+	require.Greater(t, named, 50)
+}
+
+// mentions reports whether a file has an identifier.
+func mentions(all []source, file, name string) (found bool) {
+	for _, s := range all {
+		if s.path == file || strings.HasSuffix(s.path, "/"+file) {
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				i, ok := n.(*ast.Ident)
+				found = found || ok && i.Name == name
+				return !found
+			})
+		}
+	}
+	return found
+}
+
 // TestWalksOfTheTour: the four walks are there, and none is longer than a person reads.
 func TestWalksOfTheTour(t *testing.T) {
 	heading := regexp.MustCompile(`^## The life of an? (\w+)$`)

@@ -18,20 +18,20 @@ type Broker struct {
 	Cluster  string // its cluster name
 }
 
-// nodeFile opens the broker's node file.
-func (b Broker) nodeFile() (*nodefile.File, error) {
-	return nodefile.Open(vfs.OS{}, filepath.ToSlash(b.DataPath), b.Cluster, ident.Node(b.Node))
-}
-
-// lock takes the lock of the data path until release is called. It fails while a broker runs
-// there.
-func (b Broker) lock() (release func(), err error) {
+// open locks the data path until release is called, and reads the broker's node file. It fails while a broker
+// runs there. The lock is first: a broker that is just stopping still writes its node file.
+func (b Broker) open() (node *nodefile.File, release func(), err error) {
 	lock, err := datapath.Lock(b.DataPath)
 	switch {
 	case errors.Is(err, datapath.ErrInUse):
-		return nil, errors.New("the broker still runs on this data path: stop it")
+		return nil, nil, errors.New("the broker still runs on this data path: stop it")
 	case err != nil:
-		return nil, fmt.Errorf("lock the data path: %w", err)
+		return nil, nil, fmt.Errorf("lock the data path: %w", err)
 	}
-	return func() { _ = lock.Unlock() }, nil // the end of the process releases it too
+	release = func() { _ = lock.Unlock() } // the end of the process releases it too
+	if node, err = nodefile.Open(vfs.OS{}, filepath.ToSlash(b.DataPath), b.Cluster, ident.Node(b.Node)); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return node, release, nil
 }

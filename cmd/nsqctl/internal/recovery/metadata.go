@@ -27,11 +27,7 @@ func (b Broker) Metadata(ctx context.Context) (topics int, copied string, err er
 
 // metadata is Metadata, and skips the given number of revisions.
 func (b Broker) metadata(ctx context.Context, raise int) (topics int, copied string, err error) {
-	node, err := b.nodeFile()
-	if err != nil {
-		return 0, "", err
-	}
-	release, err := b.lock()
+	node, release, err := b.open()
 	if err != nil {
 		return 0, "", err
 	}

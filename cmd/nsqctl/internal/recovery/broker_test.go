@@ -1,0 +1,30 @@
+package recovery
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/datapath"
+)
+
+// TestTheNodeFileIsReadUnderTheLock: a broker that is just stopping writes its node file. A record that was read
+// before its lock was free would be written over that.
+func TestTheNodeFileIsReadUnderTheLock(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte("not yet whole"), 0o600))
+	running, err := datapath.Lock(dir)
+	require.NoError(t, err)
+	b := Broker{DataPath: dir, Node: "n3", Cluster: "lockstep"}
+	_, _, err = b.Metadata(t.Context())
+	require.ErrorContains(t, err, "still runs")
+	require.ErrorContains(t, b.Vouch(), "still runs")
+
+	require.NoError(t, running.Unlock())
+	require.ErrorContains(t, b.Vouch(), "node.json")
+	again, err := datapath.Lock(dir)
+	require.NoError(t, err, "a refused command releases the lock")
+	require.NoError(t, again.Unlock())
+}
