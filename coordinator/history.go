@@ -16,7 +16,7 @@ type history struct {
 	partitions map[ident.Partition]meta.PartitionState
 	live       map[ident.Node]ident.Incarnation
 	topics     map[string]ident.TopicID
-	trash      map[ident.TopicID]bool
+	trash      map[ident.TopicID]int64 // the revision of the deletion of each topic in the trash
 }
 
 // noteHistory records a change of the metadata as events. The first change, which is the whole
@@ -28,19 +28,20 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 	h := &b.history
 	first := h.partitions == nil
 	if first {
-		*h = history{partitions: map[ident.Partition]meta.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]bool{}}
+		*h = history{partitions: map[ident.Partition]meta.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]int64{}}
 	}
 	for _, n := range touched.Live {
 		r, ok := b.catalog.LiveNode(n)
 		h.broker(b.o.Events, n, r.Incarnation, ok, first)
 	}
 	for _, name := range touched.Topics {
-		s, ok := b.catalog.Topic(name)
-		h.topic(b.o.Events, name, s.ID, ok, first)
+		s, ok := b.catalog.Record(name)
+		h.topic(b.o.Events, name, s, ok && !s.Deleted, first)
 	}
 	for _, id := range touched.Trash { // after the topics: these are judged by what lay in the trash before
-		if _, h.trash[id] = b.catalog.Trashed(id); !h.trash[id] {
-			delete(h.trash, id)
+		delete(h.trash, id)
+		if t, ok := b.catalog.Trashed(id); ok {
+			h.trash[id] = t.Created
 		}
 	}
 	for _, p := range touched.Partitions {
@@ -51,7 +52,7 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 			continue
 		}
 		h.partitions[p] = s
-		if name, ok := b.catalog.Name(p.Topic); ok && known && !h.trash[p.Topic] {
+		if name, ok := b.catalog.Name(p.Topic); ok && known && h.trash[p.Topic] == 0 {
 			notePartition(b.o.Events, name, p, old, s)
 		}
 	}
@@ -72,23 +73,30 @@ func (h *history) broker(to *events.Recorder, n ident.Node, run ident.Incarnatio
 	}
 }
 
-func (h *history) topic(to *events.Recorder, name string, id ident.TopicID, there, first bool) {
+// topic notes that a topic has come or gone. A topic may go and come back several times: the revision of
+// the deletion tells these events apart.
+func (h *history) topic(to *events.Recorder, name string, s meta.TopicState, there, first bool) {
 	before, was := h.topics[name]
-	if !there {
+	e := events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: s.ID}, State: "well", OfCluster: true}
+	deletion := h.trash[s.ID]
+	switch {
+	case !there:
 		delete(h.topics, name)
-		if was {
-			to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: before}, Code: "deleted", State: "well", OfCluster: true, Text: "topic " + name + " was deleted"})
+		if !was {
+			return
 		}
-		return
+		e.ID.Topic, e.Revision, e.Code, e.Text = before, s.Revision, "deleted", "topic "+name+" was deleted"
+	case deletion != 0:
+		h.topics[name] = s.ID
+		e.Revision, e.Code, e.Text = deletion, "undeleted", "topic "+name+" was undeleted"
+	default:
+		h.topics[name] = s.ID
+		if before == s.ID || first {
+			return
+		}
+		e.Code, e.Text = "created", "topic "+name+" was created"
 	}
-	h.topics[name] = id
-	if h.trash[id] {
-		to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: id}, Code: "undeleted", State: "well", OfCluster: true, Text: "topic " + name + " was undeleted"})
-		return
-	}
-	if before != id && !first {
-		to.Add(events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: id}, Code: "created", State: "well", OfCluster: true, Text: "topic " + name + " was created"})
-	}
+	to.Add(e)
 }
 
 // notePartition keeps the difference between two states of a partition's key.

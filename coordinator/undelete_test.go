@@ -13,7 +13,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -165,6 +167,40 @@ func TestBrokersThatWereAway(t *testing.T) {
 	c.restart("n1")
 	c.whole("orders")
 	c.counts("orders", "billing", 16, 0, 1)
+}
+
+// TestDeletedAgain: a deletion soon after another one is that one, repeated on another broker, only while nothing
+// has brought the topic back but a put. Each deletion and each undelete is an event.
+func TestDeletedAgain(t *testing.T) {
+	recorders := map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}
+	c := graced(t, cluster{size: 3, events: recorders})
+	require.NoError(t, c.put("n1", "orders", "m"))
+	c.whole("orders")
+	for _, on := range []string{"n1", "n1", "n2", "n3"} {
+		c.do(on, "topic.delete", "orders", "", nil)
+		require.Len(t, c.nodes[on].Trash(), 1, "deleted again on %s", on)
+		require.NotContains(t, c.nodes[on].Topics(), "orders", "deleted again on %s", on)
+		c.do("n2", "topic.delete", "orders", "", nil) // as nsqadmin does
+		require.NoError(t, c.undelete("n1", "orders"))
+	}
+	all := consoles(t, c)
+	count := func(code string) (n int) {
+		for _, e := range all["n1"].Events(t.Context(), console.EventsOf{Kinds: []string{events.Topic}, Topic: "orders"}).Events {
+			if e.Code == code {
+				n++
+			}
+		}
+		return n
+	}
+	c.eventually(func() bool { return count("undeleted") == 4 && count("deleted") == 4 }, "each deletion is an event, and each undelete")
+
+	c.do("n1", "topic.delete", "orders", "", nil)
+	require.NoError(t, c.put("n2", "orders", "new"))
+	c.do("n3", "topic.delete", "orders", "", nil)
+	require.Contains(t, c.nodes["n3"].Topics(), "orders", "the same deletion, repeated: it takes no newer message")
+	c.do("n1", "topic.create", "orders", "", nil) // an operator wants it, or its deletion
+	c.do("n3", "topic.delete", "orders", "", map[string]string{"now": "true"})
+	require.NotContains(t, c.nodes["n3"].Topics(), "orders")
 }
 
 // TestNameOfADeletedTopicIsFree: a new topic has the name meanwhile. It is another: it takes nothing

@@ -20,6 +20,9 @@ func (t *Topics) Delete(ctx context.Context, name string, now bool) error {
 	state, err := t.topic(ctx, name)
 	asked := err == nil || errors.Is(err, edge.ErrTopicNotFound)
 	if asked && t.catalog.DeletedLately(name, state.DeletedAtMS, deleteRepeat) {
+		if err == nil {
+			t.log.WithField("topic", name).Warnf("TOPIC not deleted: it was deleted less than %s ago, and a put has made it again since. This is taken for the same deletion, repeated on another broker; delete it again later", deleteRepeat)
+		}
 		return nil // the same delete, repeated on another broker
 	}
 	if err != nil {

@@ -60,9 +60,11 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 			"let its consumers finish everything while nothing is published, and say reorder=true", edge.ErrInvalid, op.Topic)
 	}
 	if state.Growing == 0 {
-		if err := t.quotas.Partitions(ctx, state.Owner, op.Partitions-state.Partitions); err != nil {
+		done, err := t.quotas.Partitions(ctx, op.Topic, state.Owner, state.Partitions, op.Partitions)
+		if err != nil {
 			return err
 		}
+		defer done()
 		if state, err = t.beginGrowth(ctx, op, state); err != nil {
 			return err
 		}

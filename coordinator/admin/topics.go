@@ -195,6 +195,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error 
 // setLimits changes the limits of a topic, and its durability, that are given.
 func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits, d meta.Durability) error {
 	return t.changeTopic(ctx, topic, func(s meta.TopicState) (meta.TopicState, error) {
+		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that is repeated
 		s.Durability = cmp.Or(d, s.Durability)
 		o := &s.Options
 		switch l.Dedupe {

@@ -126,9 +126,9 @@ func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, t := range c.mu.trash {
-		all.Partitions += t.Topic.Partitions
+		all.Partitions += t.Topic.Span()
 		if user != "" && t.Topic.Owner == user {
-			own.Partitions += t.Topic.Partitions
+			own.Partitions += t.Topic.Span()
 		}
 	}
 	for name, t := range c.mu.topics {
@@ -145,9 +145,9 @@ func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (
 		if pending(name, "") {
 			continue
 		}
-		all.Topics, all.Partitions = all.Topics+1, all.Partitions+t.Partitions
+		all.Topics, all.Partitions = all.Topics+1, all.Partitions+t.Span()
 		if user != "" && t.Owner == user {
-			own.Topics, own.Partitions = own.Topics+1, own.Partitions+t.Partitions
+			own.Topics, own.Partitions = own.Topics+1, own.Partitions+t.Span()
 		}
 	}
 	return all, own

@@ -1,7 +1,7 @@
 // Package quota refuses creations beyond the limits of the cluster, of a topic or of a user: topics, partitions
 // and channels.
 //
-// It counts the watched metadata (coordinator/catalog) and the creations under way on this broker. It creates
+// It counts the watched metadata (coordinator/catalog), and the creations and growths under way on this broker. It creates
 // nothing, and does not limit rates of messages or connections (internal/guard, internal/ratelimit).
 //
 // # Invariants

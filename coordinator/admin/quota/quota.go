@@ -33,10 +33,10 @@ type Quotas struct {
 	}
 }
 
-// pendingTopic is a topic that is being created here.
+// pendingTopic is a topic that is being created here, or gets more partitions.
 type pendingTopic struct {
 	owner      string
-	partitions int
+	partitions int // when that is done
 }
 
 type pendingKey struct{ topic, channel string }
@@ -107,24 +107,14 @@ func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done f
 		q.refused(who, "create topic "+name, err)
 		return nil, err
 	}
-	return func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		delete(q.mu.topics, name)
-	}, nil
+	return func() { q.doneTopic(name) }, nil
 }
 
 // addTopic counts a new topic, unless a quota refuses it.
 func (q *Quotas) addTopic(who edge.Requester, name string, partitions int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all, own := q.catalog.Usage(who.User, q.pendingLocked)
-	for _, p := range q.mu.topics {
-		all.Topics, all.Partitions = all.Topics+1, all.Partitions+p.partitions
-		if p.owner == who.User {
-			own.Topics, own.Partitions = own.Topics+1, own.Partitions+p.partitions
-		}
-	}
+	all, own := q.usageLocked(who.User)
 	user := "user " + who.User
 	for _, err := range []error{
 		over(all.Topics, 1, q.limits.Topics, "topics (--max-topics)", "the cluster"),
@@ -140,18 +130,40 @@ func (q *Quotas) addTopic(who edge.Requester, name string, partitions int) error
 	return nil
 }
 
-// Partitions admits n more partitions of a topic with this owner, or gives the quota that
-// refuses them.
-func (q *Quotas) Partitions(ctx context.Context, owner string, n int) error {
+// Partitions admits that a topic with this owner grows to a number of partitions, until done is called, or
+// gives the quota that refuses it. One caller at a time changes a topic of a name (Topics.locks).
+func (q *Quotas) Partitions(ctx context.Context, name, owner string, from, to int) (done func(), err error) {
 	who := edge.RequesterOf(ctx)
 	q.mu.Lock()
-	all, own := q.catalog.Usage(who.User, q.pendingLocked)
-	q.mu.Unlock()
-	err := over(all.Partitions, n, q.limits.Partitions, "partitions (--max-partitions)", "the cluster")
+	defer q.mu.Unlock()
+	all, own := q.usageLocked(who.User)
+	err = over(all.Partitions, to-from, q.limits.Partitions, "partitions (--max-partitions)", "the cluster")
 	if err == nil && owner == who.User {
-		err = over(own.Partitions, n, who.Partitions, "partitions", "user "+who.User)
+		err = over(own.Partitions, to-from, who.Partitions, "partitions", "user "+who.User)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	q.mu.topics[name] = pendingTopic{owner, to}
+	return func() { q.doneTopic(name) }, nil
+}
+
+// usageLocked counts what is there, and what is under way here, in the cluster and of a user.
+func (q *Quotas) usageLocked(user string) (all, own catalog.Usage) {
+	all, own = q.catalog.Usage(user, q.pendingLocked)
+	for _, p := range q.mu.topics {
+		all.Topics, all.Partitions = all.Topics+1, all.Partitions+p.partitions
+		if p.owner == user {
+			own.Topics, own.Partitions = own.Topics+1, own.Partitions+p.partitions
+		}
+	}
+	return all, own
+}
+
+func (q *Quotas) doneTopic(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.mu.topics, name)
 }
 
 // Channel admits a durable channel until done is called, or gives the quota that refuses it.

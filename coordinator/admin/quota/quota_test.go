@@ -79,9 +79,46 @@ func TestTheQuotaOfAUser(t *testing.T) {
 	require.NoError(t, err)
 	r.topic(2, "b", "ann", 4)
 	done()
-	require.ErrorContains(t, r.Partitions(ctx, "bob", 2), "the cluster has 9 of 10 partitions")
-	require.NoError(t, r.Partitions(ctx, "bob", 1), "they are bob's")
-	require.ErrorContains(t, r.Partitions(ctx, "ann", 1), "user ann has 4 of 4 partitions")
+	_, err = r.Partitions(ctx, "a", "bob", 5, 7)
+	require.ErrorContains(t, err, "the cluster has 9 of 10 partitions")
+	done, err = r.Partitions(ctx, "a", "bob", 5, 6)
+	require.NoError(t, err, "they are bob's")
+	done()
+	_, err = r.Partitions(ctx, "b", "ann", 4, 5)
+	require.ErrorContains(t, err, "user ann has 4 of 4 partitions")
+}
+
+// TestAGrowthCountsOnce: beside creations and other growths that are under way, and when the metadata shows it, also
+// without the broker that began it.
+func TestAGrowthCountsOnce(t *testing.T) {
+	r := newRig(Limits{Partitions: 10})
+	r.topic(1, "a", "ann", 2)
+	r.topic(2, "b", "ann", 2)
+	ann := edge.Requester{User: "ann"}
+	ann.Partitions = 9
+	ctx := as(t, ann)
+	created, err := r.Topic(ctx, "c", 4)
+	require.NoError(t, err)
+	_, err = r.Partitions(ctx, "a", "ann", 2, 5)
+	require.EqualError(t, err, "quota reached, nothing stored: the cluster has 8 of 10 partitions (--max-partitions)", "the creation of c is under way")
+	_, err = r.Partitions(ctx, "a", "ann", 2, 4)
+	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions")
+	created() // it failed
+	grown, err := r.Partitions(ctx, "a", "ann", 2, 6)
+	require.NoError(t, err)
+	_, err = r.Topic(ctx, "c", 2)
+	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions", "the growth of a is under way")
+	_, err = r.Partitions(ctx, "b", "ann", 2, 4)
+	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions")
+	r.write(r.keys.Topic("a"), meta.Encode(meta.TopicState{V: meta.Version, ID: 1, Partitions: 2, Growing: 6, Owner: "ann"}))
+	_, err = r.Topic(ctx, "c", 2)
+	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions", "a counts once")
+	grown()
+	_, err = r.Topic(ctx, "c", 2)
+	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions", "its new partitions are there")
+	require.Equal(t, 8, r.View().Partitions.Used)
+	_, err = r.Topic(ctx, "c", 1)
+	require.NoError(t, err)
 }
 
 // TestChannelsOfATopic: one that is there, or is being created by another caller here, is admitted.
