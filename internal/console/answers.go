@@ -122,6 +122,8 @@ type Topic struct {
 	ReplicationFactor int      `json:"replication_factor"`
 	UnderReplicated   int      `json:"under_replicated"`
 	Leaderless        int      `json:"leaderless"`
+	Fault             string   `json:"fault,omitempty"`  // the worst of its partitions: the code of its alarm
+	Faulty            int      `json:"faulty,omitempty"` // the partitions that have it
 	Channels          int      `json:"channels"`
 	Paused            bool     `json:"paused"`
 	Messages          uint64   `json:"messages"`
@@ -174,16 +176,17 @@ type Channels struct {
 
 // Partition is one partition by the metadata; the ends are its leader's, null without an answer.
 type Partition struct {
-	Partition         int             `json:"partition"`
-	Leader            ident.Node      `json:"leader"`
-	Epoch             ident.Epoch     `json:"epoch"`
-	Replicas          []ident.Node    `json:"replicas"`
-	InSync            []ident.Node    `json:"in_sync"`
-	Target            []ident.Node    `json:"target,omitempty"`
-	MinInSync         int             `json:"min_in_sync"`
-	CommittedSequence *ident.Sequence `json:"committed_sequence"`
-	EndOffset         *ident.Offset   `json:"end_offset"`
-	Fault             string          `json:"fault"`
+	Partition         int               `json:"partition"`
+	Leader            ident.Node        `json:"leader"`
+	Epoch             ident.Epoch       `json:"epoch"`
+	Replicas          []ident.Node      `json:"replicas"`
+	InSync            []ident.Node      `json:"in_sync"`
+	Target            []ident.Node      `json:"target,omitempty"`
+	MinInSync         int               `json:"min_in_sync"`
+	CommittedSequence *ident.Sequence   `json:"committed_sequence"`
+	EndOffset         *ident.Offset     `json:"end_offset"`
+	Damaged           []edge.DamageView `json:"damaged,omitempty"` // of all brokers that answered within the last second
+	Fault             string            `json:"fault"`
 }
 
 // TopicDetail is one topic.

@@ -56,7 +56,10 @@ func (b broker) View() edge.ClusterView {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := b.view
-	v.Self = b.name
+	v.Self, v.Topics = b.name, slices.Clone(v.Topics)
+	for i := range v.Topics { // each question has a view of its own
+		v.Topics[i].Partitions = slices.Clone(v.Topics[i].Partitions)
+	}
 	return v
 }
 
@@ -640,17 +643,37 @@ func TestReportsOfOtherBrokers(t *testing.T) {
 // ofReports names the broker that has each fault.
 var ofReports = map[string]ident.Node{health.BrokerHangs: "n2", health.NetworkCorrupts: "n3", health.CertificateExpires: "n2", health.ClientsRefused: "n1"}
 
-// TestDamageOnAnotherBroker: the page of any broker shows a damaged place.
+// TestDamageOnAnotherBroker: the pages of any broker show a damaged place: the overview, the topic in the
+// list, the topic and the partition.
 func TestDamageOnAnotherBroker(t *testing.T) {
 	w := newWorld()
 	w.put(edge.TopicSample{Topic: "orders"}, "n1", "n2")
-	w.damage["n2"] = []edge.PlacedDamage{{Topic: "orders", Partition: 1, Damage: edge.DamageView{Node: "n2", To: 10}}, {Topic: "deleted"}}
+	w.put(edge.TopicSample{Topic: "clicks"}, "n1")
+	place := edge.DamageView{Node: "n2", To: 10, FirstSequence: 3, EndSequence: 5}
+	w.damage["n2"] = []edge.PlacedDamage{{Topic: "orders", Partition: 1, Damage: place}, {Topic: "deleted"}}
 	for _, n := range []ident.Node{"n1", "n3"} {
-		w.view.Topics[0].Partitions[1].Damaged = nil // each question has a view of its own
-		o := w.consoles[n].Overview(t.Context())
+		c := w.consoles[n]
+		o := c.Overview(t.Context())
 		require.Len(t, o.Alarms, 1)
 		require.Equal(t, health.Damaged, o.Alarms[0].Code)
 		require.Equal(t, []string{"orders/1"}, o.Alarms[0].Where)
+		for _, row := range c.Topics(t.Context(), console.Page{Limit: 10}).Topics {
+			require.Equal(t, map[string]string{"orders": health.Damaged}[row.Topic], row.Fault, row.Topic)
+			require.Equal(t, map[string]int{"orders": 1}[row.Topic], row.Faulty, row.Topic)
+		}
+		d, err := c.Topic(t.Context(), "orders")
+		require.NoError(t, err)
+		require.Equal(t, []string{"", health.Damaged}, []string{d.Partitions[0].Fault, d.Partitions[1].Fault})
+		require.Equal(t, health.Damaged, d.Topic.Fault)
+		require.Equal(t, []edge.DamageView{place}, d.Partitions[1].Damaged)
+		p, err := c.Partition(t.Context(), "orders", 1)
+		require.NoError(t, err)
+		require.Equal(t, health.Damaged, p.Partition.Fault)
+		require.Equal(t, []edge.DamageView{place}, p.Partition.Damaged)
+		p, err = c.Partition(t.Context(), "orders", 0)
+		require.NoError(t, err)
+		require.Empty(t, p.Partition.Fault)
+		require.Empty(t, p.Partition.Damaged)
 	}
 }
 

@@ -33,7 +33,7 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	channels := slices.Clone(t.of(name))
 	slices.SortStableFunc(channels, func(a, b Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
 	d.Channels = first(channels, MaxPage)
-	v := c.o.Cluster.View()
+	v := c.present(t)
 	answers, _ := askAll[[]end](ctx, c, v, question{What: askTopic, Topic: name}, "")
 	ends := map[int]end{}
 	for _, a := range answers {
@@ -50,6 +50,14 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	}
 	d.Partitions = first(d.Partitions, maxListed)
 	return d, nil
+}
+
+// present is the cluster as it is now, with the damaged places of all brokers: the table may be of
+// before the topic was made.
+func (c *Console) present(t *table) edge.ClusterView {
+	v := c.o.Cluster.View()
+	addDamage(v, t.damaged)
+	return v
 }
 
 // end is how far a partition has come at its leader.
@@ -85,7 +93,7 @@ func partitionsOf(v edge.ClusterView, topic string) []edge.PartitionView {
 func partitionRow(v edge.ClusterView, p edge.PartitionView) Partition {
 	return Partition{
 		Partition: p.Partition, Leader: p.Leader, Epoch: p.Epoch, Replicas: first(p.Replicas, maxListed), InSync: first(p.ISR, maxListed),
-		Target: p.Target, MinInSync: p.MinInSync, Fault: health.Fault(p, living(v)),
+		Target: p.Target, MinInSync: p.MinInSync, Damaged: first(p.Damaged, maxListed), Fault: health.Fault(p, living(v)),
 	}
 }
 
@@ -220,10 +228,10 @@ func (c *Console) ownReplica(topic string, partition uint16) *edge.ReplicaSample
 
 // Partition is one partition. edge.ErrTopicNotFound, ErrPartitionNotFound.
 func (c *Console) Partition(ctx context.Context, topic string, number uint16) (PartitionDetail, error) {
-	v := c.o.Cluster.View()
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
 		return PartitionDetail{}, edge.ErrTopicNotFound
 	}
+	v := c.present(c.table(ctx))
 	at := slices.IndexFunc(partitionsOf(v, topic), func(p edge.PartitionView) bool { return p.Partition == int(number) })
 	if at < 0 {
 		return PartitionDetail{}, ErrPartitionNotFound

@@ -40,6 +40,7 @@ type part struct {
 type table struct {
 	view     edge.ClusterView
 	missing  []Unreachable
+	damaged  []edge.PlacedDamage // of the other brokers; it is in view
 	live     map[ident.Node]*Live
 	topics   []Topic   // by name
 	channels []Channel // by topic and name
@@ -96,6 +97,13 @@ func (c *Console) table(ctx context.Context) *table {
 
 // join adds up the parts. A topic without a leader is in the table, too.
 func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
+	for i := range parts {
+		t.live[parts[i].broker] = &parts[i].answer.Live
+		if parts[i].broker != v.Self { // the view has this broker's own
+			t.damaged = append(t.damaged, parts[i].answer.Damaged...)
+		}
+	}
+	addDamage(t.view, t.damaged)
 	at := make(map[string]int, len(v.Topics))
 	t.topics = make([]Topic, 0, len(v.Topics))
 	alive := living(v)
@@ -110,15 +118,12 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 				row.Leaderless++
 			}
 		}
+		row.Fault, row.Faulty = health.WorstFault(x.Partitions, alive)
 		at[x.Topic] = len(t.topics)
 		t.topics = append(t.topics, row)
 	}
 	channels := map[string]int{}
 	for i := range parts {
-		t.live[parts[i].broker] = &parts[i].answer.Live
-		if parts[i].broker != v.Self { // the view has this broker's own
-			t.addDamage(parts[i].answer.Damaged)
-		}
 		for j := range parts[i].answer.Topics {
 			if k, ok := at[parts[i].answer.Topics[j].Topic]; ok { // else it is being deleted
 				t.topics[k].add(&parts[i].answer.Topics[j])
@@ -145,15 +150,15 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 	})
 }
 
-// addDamage adds damaged places of another broker to the view.
-func (t *table) addDamage(places []edge.PlacedDamage) {
+// addDamage adds damaged places of other brokers to a view, which nobody else has.
+func addDamage(v edge.ClusterView, places []edge.PlacedDamage) {
 	for _, d := range places {
-		i := slices.IndexFunc(t.view.Topics, func(x edge.TopicView) bool { return x.Topic == d.Topic })
+		i := slices.IndexFunc(v.Topics, func(x edge.TopicView) bool { return x.Topic == d.Topic })
 		if i < 0 {
 			continue // it is being deleted
 		}
-		for j := range t.view.Topics[i].Partitions {
-			if p := &t.view.Topics[i].Partitions[j]; p.Partition == d.Partition {
+		for j := range v.Topics[i].Partitions {
+			if p := &v.Topics[i].Partitions[j]; p.Partition == d.Partition {
 				p.Damaged = append(p.Damaged, d.Damage)
 			}
 		}

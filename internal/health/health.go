@@ -157,6 +157,23 @@ func Fault(p edge.PartitionView, alive map[ident.Node]bool) string {
 	return ""
 }
 
+// WorstFault returns the code of the worst fault of some partitions, and how many have it; "" if none
+// has a fault.
+func WorstFault(partitions []edge.PartitionView, alive map[ident.Node]bool) (code string, count int) {
+	faulty := map[string]int{}
+	for _, p := range partitions {
+		if code := Fault(p, alive); code != "" {
+			faulty[code]++
+		}
+	}
+	for _, k := range kinds {
+		if n := faulty[k.code]; n > 0 {
+			return k.code, n
+		}
+	}
+	return "", 0
+}
+
 func partitionAlarms(v edge.ClusterView, alive map[ident.Node]bool) (out []Alarm) {
 	places := map[string][]string{}
 	for _, t := range v.Topics {

@@ -77,6 +77,29 @@ func TestAssess(t *testing.T) {
 	}
 }
 
+// TestWorstFault: that of several partitions, with those that have it alone.
+func TestWorstFault(t *testing.T) {
+	alive := map[ident.Node]bool{"n1": true, "n2": true}
+	well := edge.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}, MinInSync: 1}
+	damaged, behind := well, well
+	damaged.Damaged, behind.UnderReplicated = []edge.DamageView{{}}, true
+	for _, c := range []struct {
+		partitions []edge.PartitionView
+		code       string
+		count      int
+	}{
+		{nil, "", 0},
+		{[]edge.PartitionView{well}, "", 0},
+		{[]edge.PartitionView{well, behind, behind}, health.UnderReplicated, 2},
+		{[]edge.PartitionView{behind, damaged, well, damaged}, health.Damaged, 2},
+		{[]edge.PartitionView{behind, damaged, {Leader: "n3"}}, health.NoLeader, 1},
+	} {
+		code, count := health.WorstFault(c.partitions, alive)
+		require.Equal(t, c.code, code)
+		require.Equal(t, c.count, count)
+	}
+}
+
 // TestSilentBrokersAreNotWell: a broker without statistics is an alarm.
 func TestSilentBrokersAreNotWell(t *testing.T) {
 	r := health.Assess(three(), []string{"n2: no answer"}, nil)

@@ -58,8 +58,8 @@ func known() map[string]bool {
 // inQuery matches the name of a metric in a query.
 const inQuery = `\b((?:lockstep|go|process)_[a-z0-9_]+)`
 
-// TestRunbooks: each alert links to a heading of docs/OPERATIONS.md, and no heading of that section
-// is left without its alert.
+// TestRunbooks: each alert links to a heading of docs/OPERATIONS.md, which begins with its severity, and
+// no heading of that section is left without its alert.
 func TestRunbooks(t *testing.T) {
 	rules := read(t, alertsFile)
 	alerts := matches(rules, `(?m)^      - alert: (\w+)$`)
@@ -67,13 +67,17 @@ func TestRunbooks(t *testing.T) {
 	links := matches(rules, `(?m)^          runbook_url: (\S+)$`)
 	require.Len(t, links, len(alerts))
 	require.Len(t, matches(rules, `(?m)^          (summary): `), len(alerts))
-	require.Len(t, matches(rules, `(?m)^        labels: \{severity: (critical|warning)\}$`), len(alerts))
+	severities := matches(rules, `(?m)^        labels: \{severity: (critical|warning)\}$`)
+	require.Len(t, severities, len(alerts))
 	_, section, found := strings.Cut(read(t, "../../docs/OPERATIONS.md"), "\n## Alerts\n")
 	require.True(t, found)
 	headings := matches(section, `(?m)^### (\w+)$`)
 	require.Equal(t, slices.Sorted(slices.Values(alerts)), slices.Sorted(slices.Values(headings)))
 	for i, name := range alerts {
 		require.Equal(t, runbooks+strings.ToLower(name), links[i])
+		_, of, _ := strings.Cut(section, "\n### "+name+"\n\n")
+		said, _, _ := strings.Cut(of, ".")
+		require.Equal(t, severities[i], strings.ToLower(said), name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 )
@@ -11,6 +12,16 @@ const BinariesEnv = "LOCKSTEP_BINARIES"
 // OverlayEnv is the variable with a file for the flag -overlay of `go build`, which replaces
 // source files. internal/verify/mutants sets it, so that the brokers of a test are mutants.
 const OverlayEnv = "LOCKSTEP_OVERLAY"
+
+// Prebuilt returns the directory of LOCKSTEP_BINARIES, "" without one. An overlay changes the sources of
+// a build: with binaries that are built already it would have no effect, so both together are an error.
+func Prebuilt() (dir string, err error) {
+	dir = os.Getenv(BinariesEnv)
+	if overlay := os.Getenv(OverlayEnv); dir != "" && overlay != "" {
+		return "", fmt.Errorf("%s=%s has no effect on the binaries of %s=%s: unset one of them", OverlayEnv, overlay, BinariesEnv, dir)
+	}
+	return dir, nil
+}
 
 // Build compiles nsqd and nsqctl into a directory: with the race detector if LOCKSTEP_RACE is
 // set, and with the overlay of LOCKSTEP_OVERLAY.

@@ -23,11 +23,14 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		os.Exit(m.Run())
 	}
-	if built = os.Getenv(clusters.BinariesEnv); built != "" {
+	dir, err := clusters.Prebuilt()
+	if built = dir; built != "" {
 		goleak.VerifyTestMain(m)
 		return
 	}
-	dir, err := os.MkdirTemp("", "lockstep-attack-")
+	if err == nil {
+		dir, err = os.MkdirTemp("", "lockstep-attack-")
+	}
 	if err == nil {
 		built = dir
 		err = clusters.Build(dir)

@@ -75,7 +75,11 @@ func namespaces() *syscall.SysProcAttr {
 // again runs this binary inside, with the brokers' binaries built outside.
 func again() (code int, err error) {
 	env := append(os.Environ(), insideEnv+"=1")
-	if os.Getenv(clusters.BinariesEnv) == "" {
+	prebuilt, err := clusters.Prebuilt()
+	if err != nil {
+		return 1, err
+	}
+	if prebuilt == "" {
 		dir, err := os.MkdirTemp("", "lockstep-chaos-")
 		if err != nil {
 			return 1, err

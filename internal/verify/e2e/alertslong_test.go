@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,9 +16,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/testkit/skew"
+	"github.com/lockstepmq/lockstep/internal/verify/e2e/history"
 )
 
 // walking skips a test that is a part of the long walk alone.
@@ -178,4 +182,81 @@ func TestAlertOfInSyncSets(t *testing.T) {
 	f.fires("LockstepInSyncSetsUnstable")
 	f.noted()
 	w.judge(promtool)
+}
+
+// stuckEnv names a file; while it is there, no pass of a core loop of the broker of stuckPasses ends.
+const stuckEnv = "LOCKSTEP_STUCK"
+
+// stuckPasses builds nsqd with a bug: a pass of a core loop waits. It returns the binary.
+func stuckPasses(t *testing.T) (nsqd string) {
+	t.Helper()
+	const file = "../../../coordinator/engine/loop.go"
+	source, err := filepath.Abs(file)
+	require.NoError(t, err)
+	text, err := os.ReadFile(source)
+	require.NoError(t, err)
+	const imports, begins = "import (\n", "\tdefer l.passes.End()\n"
+	for _, place := range []string{imports, begins} {
+		require.Equal(t, 1, strings.Count(string(text), place), "%s: %s", file, place)
+	}
+	changed := strings.Replace(string(text), imports, imports+"\t\"os\"\n", 1)
+	changed = strings.Replace(changed, begins, begins+`	for _, err := os.Stat(os.Getenv("`+stuckEnv+`")); err == nil; _, err = os.Stat(os.Getenv("`+stuckEnv+`")) {
+		time.Sleep(10 * time.Millisecond)
+	}
+`, 1)
+	dir := t.TempDir()
+	loop := filepath.Join(dir, "loop.go")
+	require.NoError(t, os.WriteFile(loop, []byte(changed), 0o600))
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: loop}})
+	require.NoError(t, err)
+	overlay := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
+	t.Setenv(clusters.OverlayEnv, overlay)
+	require.NoError(t, clusters.Build(dir))
+	return filepath.Join(dir, "nsqd")
+}
+
+// TestAlertOfACoreLoop: one of three brokers is built with a bug in its core loops. A pass does not end;
+// others take its leaderships, and it joins again when the pass has ended.
+func TestAlertOfACoreLoop(t *testing.T) {
+	walking(t)
+	promtool := judged(t)
+	stuck := filepath.Join(t.TempDir(), "stuck")
+	t.Setenv(stuckEnv, stuck)
+	c := layOutFrom(t, filepath.Join(t.TempDir(), "nsqd"), freePorts(t, 3), 3)
+	c.runFrom(built.path("nsqd"))
+	require.NoError(t, c.Start("n1"))
+	require.NoError(t, c.Start("n2"))
+	c.runFrom(stuckPasses(t))
+	require.NoError(t, c.Start("n3"))
+	c.ready()
+	c.create(topic, channel, 3)
+	c.until("n3 to lead", func() bool { return c.leadsSome(topic, "n3") })
+	stop := c.publishing(topic, 1)
+	w := newWalk(c)
+	w.scrape(8)
+	w.expect()
+	f := w.fail("core-loop", "a pass of a core loop of n3 does not end, by a bug", "n1", func() { require.NoError(t, os.WriteFile(stuck, nil, 0o600)) })
+	f.shown("broker_hangs")
+	f.asked(1, "1 broker hangs: its disk or a core loop does not go on")
+	c.until("a scrape of the loop that hangs", func() bool { w.scrape(1); return w.last("lockstep_core_loop_busy_seconds", "n3") > 1 })
+	f.fires("LockstepCoreLoopStalled")
+	c.until("others to lead", func() bool { return !c.leadsSome(topic, "n3") })
+	f.page += fmt.Sprintf("; others lead after %.1f s", time.Since(f.caused).Seconds())
+	c.until("a put", func() bool { return putOnce(c.Brokers[0], topic, "beside it") == history.OK })
+	require.Contains(t, c.logged("n3"), "STALLED")
+	require.NoError(t, os.Remove(stuck))
+	f.gone("broker_hangs")
+	f.noted()
+	c.whole(topic)
+	require.Contains(t, c.logged("n3"), "GOES ON after a stall")
+	stop()
+	c.check(topic)
+	w.judge(promtool)
+}
+
+// leadsSome reports whether a broker leads a partition of a topic.
+func (c *cluster) leadsSome(topic, broker string) bool {
+	v, _ := c.topic(topic)
+	return slices.ContainsFunc(v.Partitions, func(p edge.PartitionView) bool { return string(p.Leader) == broker })
 }

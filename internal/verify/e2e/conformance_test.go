@@ -71,7 +71,7 @@ func inNamespace(t *testing.T, variable string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c",
 		`ip link set lo up && exec "$0" -test.run="^$1\$" -test.v`, self, t.Name())
-	cmd.Env = append(os.Environ(), variable, clusters.BinariesEnv+"="+built.dir)
+	cmd.Env = append(os.Environ(), variable, clusters.BinariesEnv+"="+built.dir, clusters.OverlayEnv+"=")
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	require.NoError(t, err)

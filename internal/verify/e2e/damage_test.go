@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/verify/e2e/history"
 )
 
@@ -132,6 +133,26 @@ func TestDamageOfAnotherBroker(t *testing.T) {
 	c.consume(single, channel)
 	f.shown("damaged: 1 partition has a damaged place that no replica could repair yet [" + single + "/0]")
 	f.asked(2, single+"/0")
+	var d struct {
+		Partitions []struct{ Fault string }
+	}
+	require.NoError(t, c.get(f.looked, "/v1/console/topic?topic="+single, &d))
+	require.Equal(t, "damaged", d.Partitions[0].Fault)
+	var p struct {
+		Partition struct {
+			Fault   string
+			Damaged []edge.DamageView
+		}
+	}
+	require.NoError(t, c.get(f.looked, "/v1/console/partition?topic="+single+"&partition=0", &p))
+	require.Equal(t, "damaged", p.Partition.Fault)
+	require.Len(t, p.Partition.Damaged, 1)
+	require.EqualValues(t, "n3", p.Partition.Damaged[0].Node)
+	require.EqualValues(t, 120, p.Partition.Damaged[0].EndSequence)
+	for name, page := range map[string]string{"topics": "topics", "topic": "topic/" + single, "partition": "topic/" + single + "/partition/0"} {
+		w.camera.take("http://"+f.looked.HTTP+"/ui#/"+page, "damage-"+name, 1280, 900, false)
+		w.camera.take("http://"+f.looked.HTTP+"/ui#/"+page, "damage-"+name+"-phone", 390, 844, true)
+	}
 	f.noted()
 }
 

@@ -32,12 +32,15 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		os.Exit(m.Run())
 	}
-	if dir := os.Getenv(clusters.BinariesEnv); dir != "" {
+	dir, err := clusters.Prebuilt()
+	if dir != "" {
 		built = binaries{dir}
 		goleak.VerifyTestMain(m)
 		return
 	}
-	dir, err := os.MkdirTemp("", "lockstep-e2e-")
+	if err == nil {
+		dir, err = os.MkdirTemp("", "lockstep-e2e-")
+	}
 	if err == nil {
 		built = binaries{dir}
 		err = clusters.Build(dir)

@@ -25,13 +25,16 @@ export interface Channel {
 }
 
 export interface Topic {
-  topic: string; partitions: number; replication_factor: number; under_replicated: number; leaderless: number; channels: number; paused: boolean;
+  topic: string; partitions: number; replication_factor: number; under_replicated: number; leaderless: number; fault?: string; faulty?: number; channels: number; paused: boolean;
   messages: Maybe<number>; depth: Maybe<number>; lag_seconds: Maybe<number>; puts: Maybe<number>; put_bytes: Maybe<number>; kept_bytes?: Maybe<number>;
 }
 
+// Damage is a damaged place on the disk of a broker, from the first sequence to before the last.
+export interface Damage { node: string; from_offset: number; to_offset: number; first_sequence: number; end_sequence: number }
+
 export interface Partition {
   partition: number; leader: string; epoch: number; replicas: string[]; in_sync: string[]; target?: string[]; min_in_sync: number;
-  committed_sequence: Maybe<number>; end_offset: Maybe<number>; fault: string;
+  committed_sequence: Maybe<number>; end_offset: Maybe<number>; damaged?: Damage[]; fault: string;
 }
 
 export interface Event {

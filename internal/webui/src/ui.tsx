@@ -137,9 +137,10 @@ const faults: Record<string, [State, string]> = {
   damaged: ["unsafe", "damaged"], under_replicated: ["degraded", "under-replicated"],
 };
 
-export function Fault({ code }: { code: string }) {
+// Fault is the fault of a partition, or the worst of a topic with the count of partitions that have it.
+export function Fault({ code, count }: { code: string; count?: number }) {
   const [state, text] = faults[code] ?? ["degraded", code.replaceAll("_", " ")];
-  return <Mark state={state as State} text={text} />;
+  return <Mark state={state as State} text={count ? `${count} ${text}` : text} />;
 }
 
 // Search is a field whose value is used when typing pauses.

@@ -71,6 +71,9 @@ export function PartitionPage({ topic, partition }: { topic: string; partition: 
       return <>
         <Silent brokers={d.unreachable} />
         {p.target && p.target.length > 0 && <p class="note warn" role="status">Its replicas are being moved: {p.replicas.join(" ")} → {p.target.join(" ")}.</p>}
+        {p.damaged && p.damaged.length > 0 && <div class="note bad">A damaged place that no replica could repair yet:<ul>{p.damaged.map(x => <li key={`${x.node} ${x.from_offset}`}>
+          on <a href={to.broker(x.node)}>{x.node}</a>: sequences {count(x.first_sequence)} to {count(x.end_sequence)}, offsets {count(x.from_offset)} to {count(x.to_offset)}</li>)}</ul>
+          Channels wait before the place. Keep the disks, and start the other replicas. If the bytes are lost, a seek to the end of the sequences moves a channel past them.</div>}
         <Facts facts={[["Leader", p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none"], ["Epoch", count(p.epoch)], ["In sync", `${p.in_sync.length} of ${p.replicas.length}`],
           ["A put requires", plural(p.min_in_sync, "in-sync replica")], ["Committed sequence", count(p.committed_sequence)], ["End of the log", p.end_offset == null ? unknown : `offset ${count(p.end_offset)}`]]} />
         <h2>Replicas</h2>

@@ -3,7 +3,7 @@ import { useData, address } from "../api";
 import { bytes, count, rate, seconds } from "../format";
 import { CreateTopic } from "../operations";
 import { replaceQuery, to, type Route } from "../route";
-import { Loaded, Mark, Pager, Search, Silent, Table, Title } from "../ui";
+import { Fault, Loaded, Mark, Pager, Search, Silent, Table, Title } from "../ui";
 import type { Channel, ChannelList, Topic, TopicList } from "../types";
 
 const limit = 50;
@@ -14,8 +14,7 @@ function listOf(route: Route) {
 }
 
 export function TopicState({ t }: { t: Topic }) {
-  if (t.leaderless > 0) return <Mark state="unsafe" text={`${t.leaderless} without leader`} />;
-  if (t.under_replicated > 0) return <Mark state="degraded" text={`${t.under_replicated} under-replicated`} />;
+  if (t.fault) return <Fault code={t.fault} count={t.faulty} />;
   if (t.paused) return <Mark state="degraded" text="paused" />;
   return <Mark state="well" />;
 }
