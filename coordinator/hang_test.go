@@ -34,8 +34,10 @@ func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 		{"replicated", true, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // the cases with each other alone: each waits for its own cluster to notice the hang
 			for _, client := range []string{"of another broker", "of the leader"} {
 				t.Run("client "+client, func(t *testing.T) {
+					t.Parallel()
 					testHungDisk(t, c.noSync, c.hangs, client == "of the leader")
 				})
 			}
@@ -162,6 +164,7 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 func TestDisksThatAllHangMoveNothing(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		t.Run(map[bool]string{false: "sync", true: "replicated"}[noSync], func(t *testing.T) {
+			t.Parallel() // the cases with each other alone
 			d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
 			c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
 			t.Cleanup(d.back)

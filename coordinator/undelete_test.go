@@ -367,20 +367,23 @@ func TestReplicasInTheTrashMoveAway(t *testing.T) {
 // TestTrashGoesEarlyForADiskWithoutRoom: with the setting, and without it not.
 func TestTrashGoesEarlyForADiskWithoutRoom(t *testing.T) {
 	for _, early := range []bool{false, true} {
-		c := graced(t, cluster{size: 1, deleteEarly: early, tombstoneGrace: time.Millisecond, maxDisk: 200_000, segmentBytes: 1 << 20})
-		body := make([]byte, 1000)
-		for range 120 {
-			require.NoError(t, c.put("n1", "old", string(body)))
-		}
-		c.do("n1", "topic.delete", "old", "", nil)
-		c.trashed("old")
-		c.eventually(func() bool { return c.put("n1", "orders", string(body)) != nil }, "the disk has room")
-		if !early {
-			time.Sleep(time.Second)
-			require.Len(t, c.nodes["n1"].Trash(), 1)
-			continue
-		}
-		c.eventually(func() bool { return len(c.nodes["n1"].Trash()) == 0 }, "it stays")
-		c.eventually(func() bool { return c.put("n1", "orders", "m") == nil }, "there is room again")
+		t.Run(fmt.Sprintf("early=%v", early), func(t *testing.T) {
+			t.Parallel()
+			c := graced(t, cluster{size: 1, deleteEarly: early, tombstoneGrace: time.Millisecond, maxDisk: 200_000, segmentBytes: 1 << 20})
+			body := make([]byte, 1000)
+			for range 120 {
+				require.NoError(t, c.put("n1", "old", string(body)))
+			}
+			c.do("n1", "topic.delete", "old", "", nil)
+			c.trashed("old")
+			c.eventually(func() bool { return c.put("n1", "orders", string(body)) != nil }, "the disk has room")
+			if !early {
+				time.Sleep(time.Second)
+				require.Len(t, c.nodes["n1"].Trash(), 1)
+				return
+			}
+			c.eventually(func() bool { return len(c.nodes["n1"].Trash()) == 0 }, "it stays")
+			c.eventually(func() bool { return c.put("n1", "orders", "m") == nil }, "there is room again")
+		})
 	}
 }

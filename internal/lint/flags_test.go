@@ -19,8 +19,10 @@ var (
 	flagWord = regexp.MustCompile(`\s--([a-z][\w-]*)`)
 )
 
-// flagsOfOthers are flags of etcd, etcdutl and docker that documents name, and names that stand for any flag.
-var flagsOfOthers = map[string]bool{"max-txn-ops": true, "bump-revision": true, "read-only": true, "flag": true, "x": true}
+// flagsOfOthers are flags of etcd, etcdctl, etcdutl and docker that documents name, and names that stand for any flag.
+var flagsOfOthers = map[string]bool{
+	"max-txn-ops": true, "cacert": true, "cert": true, "key": true, "bump-revision": true, "read-only": true, "flag": true, "x": true,
+}
 
 // TestFlagsInDocuments: a flag that a document names in backquotes, or in a command line of nsqd, is in docs/reference, which
 // is generated from the code. CHANGELOG.md speaks of builds that are gone. For nsqctl's command lines: TestCommandsInDocuments.
