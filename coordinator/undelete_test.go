@@ -127,6 +127,7 @@ func TestTopicIsUndeleted(t *testing.T) {
 		require.EqualValues(t, 20, list[0].Messages)
 		require.EqualValues(t, before.Committed, list[0].Bytes)
 		require.Equal(t, 2, list[0].Channels)
+		require.False(t, list[0].Incomplete)
 		require.Positive(t, list[0].RemainingMS)
 		if die {
 			for _, n := range all {
@@ -144,6 +145,28 @@ func TestTopicIsUndeleted(t *testing.T) {
 		s := c.subscribe("n1", "orders", "billing", 100)
 		require.Len(t, s.take(15), 15)
 	}
+}
+
+// TestTrashWithoutALeader: while the leader of a deleted topic is away its size is unknown, not 0.
+func TestTrashWithoutALeader(t *testing.T) {
+	c := graced(t, cluster{size: 3})
+	c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "1", "min_in_sync": "1"})
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	leader := c.leader("orders")
+	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	c.do(other, "topic.delete", "orders", "", nil)
+	c.trashed("orders")
+	list := c.nodes[other].Trash()
+	require.Len(t, list, 1)
+	require.False(t, list[0].Incomplete)
+	require.Positive(t, list[0].Bytes)
+	c.kill(leader)
+	list = c.nodes[other].Trash()
+	require.Len(t, list, 1)
+	require.True(t, list[0].Incomplete)
+	c.restart(leader)
+	c.eventually(func() bool { list = c.nodes[other].Trash(); return !list[0].Incomplete }, "its size stays unknown")
+	require.EqualValues(t, 1, list[0].Messages)
 }
 
 // TestBrokersThatWereAway: one misses the deletion, one the undelete, one both.

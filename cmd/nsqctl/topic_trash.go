@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -95,7 +96,8 @@ func newTopicTrash(t *cli.Target) *cobra.Command {
 		Use:   "trash",
 		Short: "print the deleted topics that can be undeleted",
 		Long: `trash prints the deleted topics that can be undeleted, the one that was deleted first
-first. BYTES is the size of one copy of the logs, which each replica has on disk. UNTIL
+first. BYTES is the size of one copy of the logs, which each replica has on disk; it is
+unknown while the leader of a partition does not answer. UNTIL
 is when the topic is removed for good; while the cluster has no controller it moves
 into the future.`,
 		Example: `  nsqctl topic trash
@@ -124,8 +126,12 @@ func printTrash(out io.Writer, topics []edge.TrashedTopic) error {
 		if x.Purging {
 			until = "being removed"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(edge.Printable(x.By), "-"),
-			x.Partitions, x.Channels, x.Messages, cli.Size(float64(x.Bytes)), until)
+		messages, size := strconv.FormatInt(x.Messages, 10), cli.Size(float64(x.Bytes))
+		if x.Incomplete {
+			messages, size = "unknown", "unknown"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(edge.Printable(x.By), "-"),
+			x.Partitions, x.Channels, messages, size, until)
 	}
 	return w.Flush()
 }

@@ -37,7 +37,8 @@ func TestTrashCommands(t *testing.T) {
 		switch r.URL.Path {
 		case "/v1/topic/trash":
 			fmt.Fprint(w, `{"topics":[{"topic":"orders","id":"16f3a2b4c5d6e7f8","deleted_at_ms":1,"by":"alice","partitions":3,"channels":2,"messages":10500,"bytes":2048,"remaining_ms":5,"until_ms":1000},`+
-				`{"topic":"old","id":"000000000000002a","deleted_at_ms":1,"partitions":1,"channels":0,"messages":0,"bytes":0,"remaining_ms":0,"until_ms":0,"purging":true}]}`)
+				`{"topic":"old","id":"000000000000002a","deleted_at_ms":1,"partitions":1,"channels":0,"messages":0,"bytes":0,"remaining_ms":0,"until_ms":0,"purging":true},`+
+				`{"topic":"away","id":"000000000000002b","deleted_at_ms":1,"partitions":1,"channels":0,"messages":0,"bytes":0,"incomplete":true,"remaining_ms":0,"until_ms":0}]}`)
 		case "/v1/cluster":
 			fmt.Fprint(w, `{"topics":[{"topic":"orders"}]}`)
 		default:
@@ -63,4 +64,5 @@ func TestTrashCommands(t *testing.T) {
 	lines := strings.Split(call("topic", "trash"), "\n")
 	require.Regexp(t, `^orders +16f3a2b4c5d6e7f8 +\S+ +alice +3 +2 +10500 +2.0 KiB +\S+$`, lines[1])
 	require.Regexp(t, `^old .* - +1 +0 +0 +0 B +being removed$`, lines[2])
+	require.Regexp(t, `^away .* unknown +unknown +\S+$`, lines[3], "the leader of a partition did not answer")
 }

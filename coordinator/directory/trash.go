@@ -27,7 +27,9 @@ func (d *Directory) Trash() []edge.TrashedTopic {
 		x.UntilMS = time.Now().UnixMilli() + x.RemainingMS
 		for n := range t.Topic.Span() {
 			p := ident.Partition{Topic: t.Topic.ID, Number: uint16(n)}
-			end, start := reported.ends[p], reported.starts[p]
+			end, answered := reported.ends[p]
+			start := reported.starts[p]
+			x.Incomplete = x.Incomplete || !answered
 			x.Messages += int64(end.CommittedSequence - start.StartSequence)
 			x.Bytes += end.CommittedOffset - start.StartOffset
 		}

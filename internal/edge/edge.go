@@ -429,6 +429,8 @@ type TrashedTopic struct {
 	Channels    int           `json:"channels"` // durable ones
 	Messages    int64         `json:"messages"` // in the log, finished or not
 	Bytes       int64         `json:"bytes"`    // of one copy of the log
+	// Incomplete: the leader of a partition did not answer, so that messages and bytes are without it.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// RemainingMS is how much of the grace is left, and UntilMS the time of day at which it ends if a
 	// controller is there all the time. It never ends before that.
 	RemainingMS int64 `json:"remaining_ms"`

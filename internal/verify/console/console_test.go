@@ -27,10 +27,8 @@ import (
 
 const (
 	brokers    = 3
-	portsFrom  = 31000 // below the ephemeral ports of Linux, above those of the other packages
-	portsTo    = 32400
 	startLimit = time.Minute
-	walkLimit  = 4 * time.Minute // it takes less than one, on an idle machine
+	walkLimit  = 6 * time.Minute // it takes about one, on an idle machine
 	failLimit  = 10 * time.Second
 )
 
@@ -112,11 +110,16 @@ func start(t *testing.T, nsqd string) *devcluster.Cluster {
 	return c
 }
 
-// freePorts finds a base port with the ports of all brokers free.
+// freePorts finds a base port with the ports of all brokers free, of LOCKSTEP_PORTS=FROM-TO if that is set.
 func freePorts(t *testing.T) int {
 	t.Helper()
+	from, to := 31000, 32400 // below the ephemeral ports of Linux, above those of the other packages
+	if text := os.Getenv("LOCKSTEP_PORTS"); text != "" {
+		n, err := fmt.Sscanf(text, "%d-%d", &from, &to)
+		require.True(t, err == nil && n == 2 && to-from >= 1000, "LOCKSTEP_PORTS=%s must be FROM-TO with a thousand ports", text)
+	}
 	for range 200 {
-		base := portsFrom + rand.IntN((portsTo-portsFrom-100*brokers)/10)*10
+		base := from + rand.IntN((to-from-100*brokers)/10)*10
 		if allFree(base) {
 			return base
 		}

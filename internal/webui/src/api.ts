@@ -28,7 +28,7 @@ const sentences: Record<string, string> = {
   AUTH_UNAVAILABLE: "Nobody can be signed in now: the service or the metadata that knows the users does not answer. Try again.",
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
   HOST_NOT_ALLOWED: "The broker does not know the name in the address bar. Open the console under the broker's own address, or add the name to --http-allowed-host.",
-  TOPIC_NOT_FOUND: "There is no such topic.",
+  TOPIC_NOT_FOUND: "There is no such topic. A deleted one is in the trash for a while: the page Operations.",
   CHANNEL_NOT_FOUND: "There is no such channel.",
   BROKER_NOT_FOUND: "There is no such broker.",
   PARTITION_NOT_FOUND: "There is no such partition.",

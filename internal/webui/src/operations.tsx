@@ -73,8 +73,32 @@ export function EmptyTopic({ topic }: { topic: string }) {
 }
 
 export function DeleteTopic({ topic }: { topic: string }) {
-  return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic goes with its channels and all its messages, on every broker. This cannot be undone."
+  return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic goes with its channels and all its messages, on every broker. It stays in the trash for a grace (24 hours, unless --delete-grace says otherwise), and the page Operations can undelete it meanwhile. A name that ends in #ephemeral goes for good."
     run={async () => { await post("topic/delete", { topic }); return `The topic ${topic} is deleted.`; }} leave={() => { location.hash = "#/topics"; }} />;
+}
+
+// Undelete and Purge name the topic by its id, too: the trash may have several of one name. Their row goes when they
+// succeed; hold keeps it, and the dialog with the answer, until the reader closes that.
+interface InTrash { topic: string; id: string; hold: (on: boolean) => void }
+
+async function held(hold: InTrash["hold"], request: () => Promise<unknown>) {
+  hold(true);
+  try {
+    await request();
+  } catch (e) {
+    hold(false);
+    throw e;
+  }
+}
+
+export function Undelete({ topic, id, hold }: InTrash) {
+  return <Action label="Undelete" title={`Undelete the topic ${topic}`} text="The topic comes back as it was: its messages, its channels with their positions, delayed messages, policies, pauses and limits. Refused while another topic has the name."
+    run={async () => { await held(hold, () => post("v1/topic/undelete", { topic, id })); return `The topic ${topic} is back.`; }} leave={() => hold(false)} />;
+}
+
+export function Purge({ topic, id, hold }: InTrash) {
+  return <Action label="Delete now" danger confirm={topic} title={`Delete the topic ${topic} for good`} text="The topic goes before its grace is over, with its channels and all its messages. Its files leave the disks after the --trash-grace of each broker. This cannot be undone."
+    run={async () => { await held(hold, () => post("v1/topic/purge", { topic, id })); return `The topic ${topic} is being removed for good.`; }} leave={() => hold(false)} />;
 }
 
 export function CreateChannel({ topic }: { topic: string }) {

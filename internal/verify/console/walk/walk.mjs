@@ -87,6 +87,8 @@ async function judge(name) {
   must(found.length === 0, `axe on ${name}: ${found.join("; ")}`);
   const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   must(over <= 0, `${name} is ${over} pixels wider than the window`);
+  const cut = await page.evaluate(() => Math.max(0, ...[...document.querySelectorAll("dialog")].map(d => d.scrollWidth - d.clientWidth)));
+  must(cut === 0, `${name} has a dialog whose text is cut off by ${cut} pixels`);
 }
 
 const pages = [["", "Overview"], ["topics", "Topics"], ["channels?sort=lag", "Channels"], ["topic/orders", "Topic orders"], ["topic/orders/channel/billing", "Channel billing"],
@@ -269,8 +271,64 @@ async function removals() {
   await act("Delete", { confirm: "walk" });
   await page.getByRole("heading", { level: 1, name: "Topics" }).waitFor();
   mayFail = false;
-  await until("the topic is gone", async () => !(await api("v1/cluster")).topics.some(t => t.topic === "walk"));
+  await until("the topic is gone", async () => !await there("walk"));
   say("channel deleted, topic emptied and deleted");
+}
+
+const there = async name => (await api("v1/cluster")).topics.some(t => t.topic === name);
+
+// trash brings deleted topics back, and removes one for good.
+async function trash() {
+  await visit("operations", "Operations");
+  const row = (text = "walk") => page.getByRole("region", { name: "Deleted topics" }).getByRole("row").filter({ hasText: text });
+  const list = async () => (await api("v1/topic/trash")).topics ?? [];
+  await until("the deleted topic is in the trash", async () => await row().count() === 1);
+  const [first] = await list(), shown = await row().innerText();
+  must(/^walk\s/.test(shown) && /\s3\s/.test(shown) && /2[34] h/.test(shown) && new RegExp(`\\s${first.by}\\s`).test(shown), `its row has its name, its 3 partitions, by whom, and the time left: ${shown}`);
+  await act("Undelete", { within: row() });
+  await until("the topic is back", () => there("walk"));
+  await until("and the trash is empty", async () => await row().count() === 0 && await page.getByText("The trash is empty.").count() === 1);
+
+  await api("channel/create?topic=walk&channel=c2", { method: "POST" });
+  for (let i = 0; i < 5; i++) await api("pub?topic=walk", { method: "POST", body: "kept" });
+  const depth = async () => (await api("v1/console/channel?topic=walk&channel=c2")).channel.depth;
+  await until("5 messages wait", async () => await depth() === 5);
+  await api("topic/delete?topic=walk", { method: "POST" });
+  await api("topic/create?topic=walk", { method: "POST" });
+  await until("it is in the trash again", async () => await row().count() === 1);
+  mayFail = true; // 409
+  await row().getByRole("button", { name: "Undelete" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.locator("button[type=submit]").click();
+  await until("the page says that another topic has the name", async () => (await dialog.locator(".result").innerText()).includes("nother topic has the name walk"));
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  mayFail = false;
+  await api("topic/delete?topic=walk", { method: "POST" });
+  await until("both are in the trash", async () => await row().count() === 2);
+  const old = (await list()).find(t => t.channels > 0);
+  await until("their ids tell them apart", async () => await row(old.id).count() === 1);
+  for (const [which, width, colorScheme] of [["light", 1280, "light"], ["dark", 1280, "dark"], ["phone", 390, "light"]]) {
+    await page.setViewportSize({ width, height: width < 600 ? 844 : 800 });
+    await page.emulateMedia({ colorScheme });
+    await judge(`the trash, ${which}`);
+    await page.getByRole("heading", { name: "Trash" }).evaluate(h => h.scrollIntoView());
+    await picture(`trash-${which}`);
+  }
+  await row(old.id).getByRole("button", { name: "Delete now" }).click();
+  await dialog.waitFor();
+  await judge("the dialog of Delete now");
+  await picture("trash-delete-now");
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.emulateMedia({ colorScheme: "light" });
+  await act("Undelete", { within: row(old.id) });
+  await until("the earlier one is back with its messages", async () => await there("walk") && await depth() === 5);
+  await until("the later one is left", async () => await row().count() === 1 && (await list())[0].id !== old.id);
+  await act("Delete now", { confirm: "walk", within: row() });
+  await until("the trash is empty", async () => (await list()).length === 0 && await row().count() === 0);
+  must(await there("walk") && await depth() === 5, "the other topic of the name stays");
+  await api("topic/delete?topic=walk&now=true", { method: "POST" });
+  say("trash: undelete, a name that is taken, delete now");
 }
 
 async function keyboard() {
@@ -494,6 +552,7 @@ try {
   await messages();
   await cluster();
   await removals();
+  await trash();
   await keyboard();
   await killed();
   await signIn();
