@@ -138,7 +138,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		beside = member{c.members, name}
 	}
 	return coordinator.Start(ctx, coordinator.Options{
-		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Level: c.level},
+		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
 		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, Events: c.events[name], Log: c.log.WithField("on", name),

@@ -120,6 +120,7 @@ func TestConsoleOfACluster(t *testing.T) {
 		}
 		dead, err := x.Broker(ctx, ident.Node(leader))
 		require.NoError(t, err)
+		require.Equal(t, "9.8.7", dead.Broker.Build, "as it registered last")
 		require.False(t, dead.Broker.Alive || dead.Broker.Answered)
 		alive, err := x.Broker(ctx, ident.Node(left[0]))
 		require.NoError(t, err)

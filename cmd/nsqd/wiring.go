@@ -181,7 +181,7 @@ func (p *process) nodeState() meta.NodeState {
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
 		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
 		HTTPSPort:  max(0, server.Port(p.sockets.HTTPSAddr())),
-		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: edge.Version, Level: meta.Level,
+		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: edge.Version, Build: edge.ReadBuild().Version, Level: meta.Level,
 	}
 }
 

@@ -313,7 +313,8 @@ type NodeState struct {
 	RPCAddress       string     `json:"rpc_address"`
 	Zone             string     `json:"zone"`
 	Region           string     `json:"region"`
-	Version          string     `json:"version"`
+	Version          string     `json:"version"`                    // of NSQ, which it speaks
+	Build            string     `json:"lockstep_version,omitempty"` // of the product; "": an older build
 	Lease            int64      `json:"lease,omitempty"` // live/<n>: a peer may revoke it
 	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: signs of life counted, to notice a restored data path
 	Disk             string     `json:"disk,omitempty"`  // id of the data path (internal/nodefile)

@@ -384,7 +384,8 @@ type BrokerView struct {
 	HTTPSAddress string            `json:"https_address,omitempty"` // "": it has none
 	RPCAddress   string            `json:"rpc_address"`
 	Zone         string            `json:"zone"`
-	Version      string            `json:"version"`
+	Version      string            `json:"version"`                    // of NSQ, which it speaks
+	Build        string            `json:"lockstep_version,omitempty"` // of the product; missing: an older build
 	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
 	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": what the broker gives up and does not get again
 	Level        int               `json:"feature_level"`   // of its build
