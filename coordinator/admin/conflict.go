@@ -19,7 +19,7 @@ func settings(name string, t meta.TopicState) edge.TopicSettings {
 	return edge.TopicSettings{
 		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
 		RetentionMS: o.RetentionMS, RetentionBytes: o.RetentionBytes, MaxBytes: o.MaxBytes, TTLMS: o.TTLMS,
-		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(o.Dedupe, edge.DedupeID), IdleMS: o.IdleMS,
+		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(o.Dedupe, edge.DedupeID), IdleMS: o.IdleMS, ChannelIdleMS: o.ChannelIdleMS,
 	}
 }
 

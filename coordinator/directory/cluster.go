@@ -54,7 +54,7 @@ func (d *Directory) view(reported reports) edge.ClusterView {
 		}
 		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
 			RetentionMS: t.Options.RetentionMS, RetentionBytes: t.Options.RetentionBytes, MaxBytes: t.Options.MaxBytes, TTLMS: t.Options.TTLMS,
-			MaxPutRate: t.Options.MaxPutRate, MaxPutBytesRate: t.Options.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(t.Options.Dedupe, edge.DedupeID), IdleMS: t.Options.IdleMS, Owner: t.Owner}
+			MaxPutRate: t.Options.MaxPutRate, MaxPutBytesRate: t.Options.MaxPutBytesRate, DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(t.Options.Dedupe, edge.DedupeID), IdleMS: t.Options.IdleMS, ChannelIdleMS: t.Options.ChannelIdleMS, Owner: t.Owner}
 		for n := range t.Partitions {
 			tv.Partitions = append(tv.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
 		}

@@ -47,7 +47,7 @@ const (
 	MaxDedupeWindow = time.Hour
 )
 
-// MinIdle is the least time after which a topic that nothing uses is deleted.
+// MinIdle is the least time after which a topic that nothing uses is deleted, or a channel announced.
 const MinIdle = time.Minute
 
 // How a topic recognises a message that is published again.
@@ -63,6 +63,7 @@ type TopicLimits struct {
 	DedupeWindowMS                               *int64 // 0 = the default
 	Dedupe                                       string // DedupeID, DedupeContent; "": as it is
 	IdleMS                                       *int64 // the topic is deleted if nothing uses it for this time; 0 = never
+	ChannelIdleMS                                *int64 // a channel is announced if nothing uses it for this time, and deleted a grace later; 0 = never
 	Malformed                                    error
 }
 

@@ -386,9 +386,9 @@ type BrokerView struct {
 	Zone         string            `json:"zone"`
 	Version      string            `json:"version"`                    // of NSQ, which it speaks
 	Build        string            `json:"lockstep_version,omitempty"` // of the product; missing: an older build
-	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
-	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": what the broker gives up and does not get again
-	Level        int               `json:"feature_level"`   // of its build
+	Leaving      bool              `json:"leaving"`                    // it is being decommissioned: its replicas go to others
+	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": what the broker gives up and does not get again
+	Level        int               `json:"feature_level"`              // of its build
 	// Hangs: the broker itself said that its disk or a core loop does not go on, or that its store
 	// has failed, and has not connected anew since.
 	Hangs    bool `json:"hangs,omitempty"`
@@ -410,9 +410,10 @@ type TopicView struct {
 	MaxPutRate        int64           `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64           `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64           `json:"dedupe_window_ms"`
-	Dedupe            string          `json:"dedupe"`          // "id", "content"
-	IdleMS            int64           `json:"idle_after_ms"`   // it is deleted if nothing uses it for this time; 0: never
-	Owner             string          `json:"owner,omitempty"` // the user who created it; missing: none
+	Dedupe            string          `json:"dedupe"`                // "id", "content"
+	IdleMS            int64           `json:"idle_after_ms"`         // it is deleted if nothing uses it for this time; 0: never
+	ChannelIdleMS     int64           `json:"channel_idle_after_ms"` // a channel is announced if nothing uses it for this time, and deleted a grace later; 0: never
+	Owner             string          `json:"owner,omitempty"`       // the user who created it; missing: none
 	Partitions        []PartitionView `json:"partitions"`
 }
 
@@ -432,8 +433,9 @@ type TopicSettings struct {
 	MaxPutRate        int64         `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate   int64         `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS    int64         `json:"dedupe_window_ms"`
-	Dedupe            string        `json:"dedupe"`        // "id", "content"
-	IdleMS            int64         `json:"idle_after_ms"` // it is deleted if nothing uses it for this time; 0: never
+	Dedupe            string        `json:"dedupe"`                // "id", "content"
+	IdleMS            int64         `json:"idle_after_ms"`         // it is deleted if nothing uses it for this time; 0: never
+	ChannelIdleMS     int64         `json:"channel_idle_after_ms"` // a channel is announced if nothing uses it for this time, and deleted a grace later; 0: never
 }
 
 // TrashedTopic is a deleted topic that can be undeleted.

@@ -11,7 +11,7 @@ import (
 
 // createTopic: POST /topic/create?topic= and, beyond NSQ, partitions, replication_factor,
 // min_in_sync, ordered, durability, retention_time, retention_bytes, max_bytes, message_ttl,
-// max_put_rate, max_put_bytes_rate, dedupe_window, dedupe, idle_after. Those from durability on also change an
+// max_put_rate, max_put_bytes_rate, dedupe_window, dedupe, idle_after, channel_idle_after. Those from durability on also change an
 // existing topic. A request with one of these arguments, or one that accepts JSON, is answered with the effective settings. NSQ's own request is answered without a body.
 func (a *api) createTopic(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)

@@ -160,6 +160,7 @@ func readLimits(values url.Values) (l edge.TopicLimits) {
 	a.rate("max_put_bytes_rate", "bytes", &l.MaxPutBytesRate)
 	a.window("dedupe_window", &l.DedupeWindowMS)
 	a.idle("idle_after", &l.IdleMS)
+	a.idle("channel_idle_after", &l.ChannelIdleMS)
 	if l.Dedupe = a.Get("dedupe"); l.Dedupe != "" && l.Dedupe != edge.DedupeID && l.Dedupe != edge.DedupeContent {
 		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
 	}

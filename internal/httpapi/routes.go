@@ -108,6 +108,7 @@ var (
 		duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"),
 		text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"),
 		duration("idle_after", "the topic is deleted when it has had no put, no consumer and no unfinished message for this time, 1m or more; 0: never"),
+		duration("channel_idle_after", "a channel that has had no consumer and no operation for this time, 1m or more, is announced, and deleted with its messages after --delete-grace; 0: never"),
 	})
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
