@@ -89,7 +89,8 @@ func (r *Report) makeRoomFirst() {
 const (
 	certificateDo = "replace the files; a running broker reads the certificate between brokers anew by itself, that for clients at SIGHUP"
 	refusedDo     = "raise the limit, or find the client: the table of limits (docs/SECURITY.md) has the setting, the log names the client"
-	fullDo        = "delete topics and channels that nobody needs; the log has METADATA is full when it comes to the worst"
+	fillDo        = "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes"
+	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/OPERATIONS.md, LockstepMetadataFull"
 	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic create TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
 	corruptDo     = "its log (CORRUPT frame) names the other broker: look at the network cards, the switches and the memory of both"
 )
@@ -120,7 +121,11 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 			corrupt.add(n, fmt.Sprintf("bytes change on the way to %s: a frame of another broker had a wrong checksum within the last hour", n))
 		}
 	}
-	full.raise(&r, Degraded, MetadataFull, fullDo)
+	remedy := fillDo
+	if Full(own) {
+		remedy = fullDo
+	}
+	full.raise(&r, Degraded, MetadataFull, remedy)
 	certificates.raise(&r, Degraded, CertificateExpires, certificateDo)
 	refused.raise(&r, Degraded, ClientsRefused, refusedDo)
 	corrupt.raise(&r, Degraded, NetworkCorrupts, corruptDo)

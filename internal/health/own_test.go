@@ -90,7 +90,7 @@ func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
 	require.Len(t, r.Alarms, 2)
 	for _, a := range r.Alarms {
 		require.NotContains(t, a.Do, "members", a.Code)
-		require.Contains(t, a.Do, "delete topics and channels")
+		require.Contains(t, a.Do, "delete its keys with etcdctl", "topics cannot be deleted")
 	}
 	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the missing members")
 	v = three()
@@ -101,9 +101,11 @@ func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
 	require.Len(t, r.Alarms, 3) // no_leader, no_brokers, metadata_full
 	for _, a := range r.Alarms {
 		require.NotContains(t, a.Do, "start", a.Code)
-		require.Contains(t, a.Do, "delete topics and channels")
+		require.Contains(t, a.Do, "delete its keys with etcdctl", "topics cannot be deleted")
 	}
 	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the dead brokers")
+	fills := map[ident.Node]health.Own{"n2": {EtcdInUseBytes: 900, EtcdQuotaBytes: 1000}}
+	require.Contains(t, health.Assess(three(), nil, fills).Alarms[0].Do, "delete topics and channels", "it takes writes still")
 }
 
 // TestOneAlarmForManyBrokers names three of them in its text, and all in its places.
