@@ -242,13 +242,40 @@ func TestIdleRemovalsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(10)
 		c := graced(t, cluster{size: 1, net: newPipes(), deleteGrace: idleGrace, metrics: m})
-		c.channelsIdle("orders", "forgotten", "empty")
+		c.channelsIdle("orders", "forgotten", "empty", "unwanted")
 		c.idles("unused")
-		time.Sleep(idleAfter + idleGrace + 3*idleLate)
+		time.Sleep(idleAfter + idleLate)
+		require.Len(t, c.announced(), 3)
+		c.do("n1", "channel.delete", "orders", "unwanted", nil)
+		require.ElementsMatch(t, []string{"orders/forgotten", "orders/empty"}, c.announced(), "it is deleted already")
+		time.Sleep(idleAfter + idleGrace + 2*idleLate)
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		for _, line := range []string{`lockstep_idle_removed_total{kind="topic"} 1`, `lockstep_idle_removed_total{kind="channel"} 2`} {
 			require.True(t, strings.Contains(w.Body.String(), line+"\n"), line)
 		}
+	})
+}
+
+// TestInterruptedDeletionGoesOn: the controller that deleted an idle channel died in between.
+func TestInterruptedDeletionGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
+		c.channelsIdle("orders", "forgotten", "kept")
+		topic, _ := c.view("n1", "orders")
+		channels := meta.Keys{Cluster: "test"}.Channels(topic.ID)
+		entries, _, err := c.meta.List(t.Context(), channels)
+		require.NoError(t, err)
+		require.Len(t, entries, 2)
+		s, err := meta.DecodeChannel(entries[0])
+		require.NoError(t, err)
+		s.Deleting = true
+		ok, _, err := c.meta.Txn(t.Context(), nil, []meta.Put{{Key: entries[0].Key, Value: meta.Encode(s)}})
+		require.True(t, ok && err == nil)
+		time.Sleep(idleLate)
+		entries, _, err = c.meta.List(t.Context(), channels)
+		require.NoError(t, err)
+		require.Len(t, entries, 1, "its key stays")
+		require.True(t, c.hasChannel("orders", "kept"))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -248,8 +249,12 @@ func (i *IdleChannels) Announced() (list []edge.IdleChannel) {
 		return nil
 	}
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	for key, a := range i.announced {
+	announced := maps.Clone(i.announced)
+	i.mu.Unlock()
+	for key, a := range announced {
+		if c, ok := i.o.Catalog.Channels(key.topic)[key.channel]; !ok || c.ID != key.id || c.Deleting {
+			continue // an operator was faster, or it has just been deleted
+		}
 		list = append(list, edge.IdleChannel{Topic: a.topic, Channel: key.channel, IdleMS: (a.idle + time.Since(a.at)).Milliseconds(), DeletesAtMS: a.at.Add(i.o.Grace).UnixMilli()})
 	}
 	slices.SortFunc(list, func(a, b edge.IdleChannel) int {
