@@ -55,6 +55,7 @@ type Broker struct {
 	admin     *admin.Admin
 	space     *upkeep.Space
 	letters   *upkeep.DeadLetters
+	idle      *upkeep.IdleChannels
 
 	changed  changes
 	history  history

@@ -39,7 +39,9 @@ func (b *Broker) Disk() (s edge.DiskSample) {
 
 // Faults are this broker's own.
 func (b *Broker) Faults() edge.FaultSample {
-	return edge.FaultSample{Corrupt: b.rpc.Counters().Corrupt, JournalBusy: b.store.Busy(), LoopBusy: slices.Max(b.engine.Busy())}
+	f := edge.FaultSample{Corrupt: b.rpc.Counters().Corrupt, JournalBusy: b.store.Busy(), LoopBusy: slices.Max(b.engine.Busy())}
+	f.IdleChannels = b.idle.Announced()
+	return f
 }
 
 // Damage lists the damaged places of the replicas here.

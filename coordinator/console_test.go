@@ -18,11 +18,15 @@ import (
 
 // consoles gives every broker of a cluster a console, which samples every fifth of a second.
 func consoles(t *testing.T, c *cluster) map[string]*console.Console {
+	return consolesOf(t, c, 200*time.Millisecond)
+}
+
+func consolesOf(t *testing.T, c *cluster, step time.Duration) map[string]*console.Console {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	out := map[string]*console.Console{}
 	for name, b := range c.nodes {
-		x := console.New(console.Options{Cluster: b, Events: c.events[name], Started: time.Now(), Step: 200 * time.Millisecond})
+		x := console.New(console.Options{Cluster: b, Events: c.events[name], Started: time.Now(), Step: step})
 		b.AnswerConsole(x.Answer)
 		running.Go(func() { x.Keep(ctx) })
 		out[name] = x
@@ -120,6 +124,7 @@ func TestConsoleOfACluster(t *testing.T) {
 		}
 		dead, err := x.Broker(ctx, ident.Node(leader))
 		require.NoError(t, err)
+		require.Equal(t, "9.8.7", dead.Broker.Build, "as it registered last")
 		require.False(t, dead.Broker.Alive || dead.Broker.Answered)
 		alive, err := x.Broker(ctx, ident.Node(left[0]))
 		require.NoError(t, err)

@@ -189,7 +189,7 @@ func (o Options) defaultsFor(name string, d admin.Defaults) admin.Defaults {
 		RetentionMS: cmp.Or(t.Options.RetentionMS, d.Options.RetentionMS), RetentionBytes: cmp.Or(t.Options.RetentionBytes, d.Options.RetentionBytes),
 		MaxBytes: cmp.Or(t.Options.MaxBytes, d.Options.MaxBytes), TTLMS: cmp.Or(t.Options.TTLMS, d.Options.TTLMS),
 		MaxPutRate: cmp.Or(t.Options.MaxPutRate, d.Options.MaxPutRate), MaxPutBytesRate: cmp.Or(t.Options.MaxPutBytesRate, d.Options.MaxPutBytesRate),
-		IdleMS: cmp.Or(t.Options.IdleMS, d.Options.IdleMS),
+		IdleMS: cmp.Or(t.Options.IdleMS, d.Options.IdleMS), ChannelIdleMS: cmp.Or(t.Options.ChannelIdleMS, d.Options.ChannelIdleMS),
 	}
 	return d
 }

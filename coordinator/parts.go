@@ -83,7 +83,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	return dispatch.Rooms{
 		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,
 		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
-		Idleness: upkeep.NewIdleness(b.engine, b.catalog.Topic),
+		Idleness: upkeep.NewIdleness(b.engine, b.catalog.Topic, b.catalog.Channels),
 		Repair: upkeep.NewRepair(upkeep.RepairOptions{
 			Engine: b.engine, Damaged: b.store.Damaged(), Replicas: b.otherReplicas, Caller: b.dispatch, Metrics: b.o.Metrics, Log: b.log,
 		}),
@@ -151,6 +151,10 @@ func (b *Broker) drive(repair *upkeep.Repair) {
 }
 
 func (b *Broker) controller() *control.Control {
+	b.idle = upkeep.NewIdleChannels(upkeep.IdleChannelOptions{
+		Self: b.self, Catalog: b.catalog, Caller: b.dispatch, Grace: b.o.DeleteGrace, Delete: b.admin.Channels.DeleteIdle,
+		Metrics: b.o.Metrics, Events: b.o.Events, Group: b.tasks, Log: b.log,
+	})
 	o := control.Options{
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Caller: b.dispatch,
 		Tombstones: upkeep.NewTombstones(upkeep.TombstoneOptions{
@@ -161,9 +165,10 @@ func (b *Broker) controller() *control.Control {
 			Early: b.o.DeleteEarly, Low: b.space.Low, Group: b.tasks, Log: b.log,
 		}),
 		IdleTopics: upkeep.NewIdleTopics(upkeep.IdleOptions{
-			Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Group: b.tasks, Log: b.log,
+			Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Metrics: b.o.Metrics, Group: b.tasks, Log: b.log,
 		}),
-		IdleMost: b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
+		IdleChannels: b.idle,
+		IdleMost:     b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	}
 	if b.o.Members != nil {
 		o.Members = b.o.Members

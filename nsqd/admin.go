@@ -128,6 +128,7 @@ func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Cha
 		}
 		r := work(c)
 		r.Channel = name
+		c.used()
 		return r, nil
 	})
 }

@@ -70,6 +70,8 @@ type Channel struct {
 	inherited uint64
 	latency   *meter.Latency // nil: not measured
 
+	uses uint64 // subscriptions and operations on the channel under this leader; it only rises
+
 	policy         Policy
 	filter         *filter.Filter   // of the policy; nil: all messages are delivered
 	deadLetterHold Subscriber       // holds dead messages in flight until they are moved; never attached

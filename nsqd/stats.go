@@ -144,6 +144,43 @@ func (p *Partition) Work() meter.Work {
 // included.
 func (p *Partition) Attached() uint64 { return p.attached.Load() }
 
+// ChannelUse is the part of a channel's state by which its idleness is judged.
+type ChannelUse struct {
+	Channel string
+	// Now: it has a consumer, or a message in flight, or it or its topic is paused: an operator will end that.
+	Now bool
+	// Count rises with each subscription and each operation on the channel (a seek, an order, a cancelled
+	// delay), also of one that has ended. A finish, requeue or touch takes a message in flight.
+	Count uint64
+}
+
+// Uses lists the durable channels. It reads no log.
+func (p *Partition) Uses() []ChannelUse {
+	p.mu.RLock()
+	paused := p.paused
+	p.mu.RUnlock()
+	var all []ChannelUse
+	for _, c := range p.list() {
+		if !c.ephemeral {
+			all = append(all, c.use(paused))
+		}
+	}
+	return all
+}
+
+func (c *Channel) use(paused bool) ChannelUse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ChannelUse{Channel: c.name, Now: paused || c.paused || len(c.subs) > 0 || c.inFlight.len() > 0, Count: c.uses}
+}
+
+// used notes an operation on the channel.
+func (c *Channel) used() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uses++
+}
+
 // ledLocked counts the messages that were committed in the leaderships of this process.
 func (p *Partition) ledLocked() uint64 {
 	if !p.leading || p.committed.Sequence < p.inherited {

@@ -90,6 +90,7 @@ func (c *Channel) Attach(s *Subscriber) error {
 	s.channel = c
 	c.subs[s] = struct{}{}
 	c.p.attached.Add(1)
+	c.uses++
 	s.wake()
 	return nil
 }

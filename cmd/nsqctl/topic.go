@@ -47,7 +47,7 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	for _, s := range settings {
 		f.Int(s, 0, "0 = the cluster's default")
 	}
-	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate", "dedupe-window", "idle-after"}
+	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate", "dedupe-window", "idle-after", "channel-idle-after"}
 	f.String(limits[0], "", "keep finished messages for replay for this time, such as 24h; also changes an existing topic")
 	f.String(limits[1], "", "keep this many bytes of finished messages for replay; also changes an existing topic")
 	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also changes an existing topic")
@@ -56,6 +56,7 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	f.String(limits[5], "", "refuse puts beyond this many bytes a second, at each broker; 0 = no limit; also changes an existing topic")
 	f.String(limits[6], "", "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m; also changes an existing topic")
 	f.String(limits[7], "", "delete the topic when it has had no put, no consumer and no unfinished message for this time, 1m or more, 0s = never; also changes an existing topic")
+	f.String(limits[8], "", "announce a channel that has had no consumer and no operation for this time, and delete it with its messages after the brokers' --delete-grace; 1m or more, 0s = never; also changes an existing topic")
 	f.String("dedupe", "", "id or content: recognise a message without an id that is published again by its body and key; also changes an existing topic")
 	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
@@ -158,10 +159,11 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 }
 
 func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []edge.ChannelView, wide bool) error {
-	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s%s\n",
+	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s%s%s\n",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
 		cli.Mark(x.Dedupe == edge.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
-		cli.Mark(x.IdleMS > 0, fmt.Sprintf(", deleted when idle for %s", time.Duration(x.IdleMS)*time.Millisecond)))
+		cli.Mark(x.IdleMS > 0, fmt.Sprintf(", deleted when idle for %s", time.Duration(x.IdleMS)*time.Millisecond)),
+		cli.Mark(x.ChannelIdleMS > 0, fmt.Sprintf(", channels announced when idle for %s and deleted later", time.Duration(x.ChannelIdleMS)*time.Millisecond)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	clustercmd.PrintTopics(w, v, []edge.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {

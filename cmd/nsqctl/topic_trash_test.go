@@ -16,17 +16,17 @@ func TestIdleAfterOfATopic(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/topic/create":
-			require.Equal(t, "idle_after=720h&topic=orders", r.URL.RawQuery)
+			require.Equal(t, "channel_idle_after=24h&idle_after=720h&topic=orders", r.URL.RawQuery)
 		case "/v1/cluster":
-			fmt.Fprint(w, `{"topics":[{"topic":"orders","idle_after_ms":2592000000}]}`)
+			fmt.Fprint(w, `{"topics":[{"topic":"orders","idle_after_ms":2592000000,"channel_idle_after_ms":86400000}]}`)
 		default:
 			fmt.Fprint(w, "{}")
 		}
 	}))
 	defer s.Close()
-	out, err := run(t, time.Minute, "topic", "create", "orders", "--idle-after", "720h", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
+	out, err := run(t, time.Minute, "topic", "create", "orders", "--idle-after", "720h", "--channel-idle-after", "24h", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
 	require.NoError(t, err)
-	require.Contains(t, out, ", deleted when idle for 720h0m0s")
+	require.Contains(t, out, ", deleted when idle for 720h0m0s, channels announced when idle for 24h0m0s and deleted later")
 }
 
 // TestTrashCommands: the requests of topic delete, undelete, purge and trash, and the table.

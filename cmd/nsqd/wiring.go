@@ -108,6 +108,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		TopicOptions: meta.TopicOptions{
 			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
 			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes, IdleMS: o.TopicIdleAfter.Milliseconds(),
+			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
 		},
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
 		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
@@ -166,7 +167,7 @@ func topicDefaults(o config.Options) (list []coordinator.TopicDefault) {
 			Durability: meta.Durability(d.Durability),
 			Options: meta.TopicOptions{
 				RetentionMS: d.RetentionMS, RetentionBytes: d.RetentionBytes, MaxBytes: d.MaxBytes, TTLMS: d.TTLMS,
-				MaxPutRate: d.MaxPutRate, MaxPutBytesRate: d.MaxPutBytesRate, IdleMS: d.IdleMS,
+				MaxPutRate: d.MaxPutRate, MaxPutBytesRate: d.MaxPutBytesRate, IdleMS: d.IdleMS, ChannelIdleMS: d.ChannelIdleMS,
 			},
 		})
 	}
@@ -181,7 +182,7 @@ func (p *process) nodeState() meta.NodeState {
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
 		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
 		HTTPSPort:  max(0, server.Port(p.sockets.HTTPSAddr())),
-		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: edge.Version, Level: meta.Level,
+		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: edge.Version, Build: edge.ReadBuild().Version, Level: meta.Level,
 	}
 }
 

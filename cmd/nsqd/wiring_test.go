@@ -96,7 +96,7 @@ func another(key string) string {
 		"durability": "replicated", "tls_required": "tcp-https", "auth_http_request_method": "post", "max_deflate_level": "9",
 		"e2e_processing_latency_percentiles": "0.5", "min_output_buffer_timeout": "26ms", "id": "5",
 		"replication_factor": "3", "peer_heartbeat": "60ms", "linger": "5ms", "topic_default": "orders:partitions=2",
-		"otlp_endpoint": "127.0.0.1:4317", "trace_sample": "0.5", "topic_idle_after": "2m",
+		"otlp_endpoint": "127.0.0.1:4317", "trace_sample": "0.5", "topic_idle_after": "2m", "channel_idle_after": "2m",
 	}
 	if v := special[key]; v != "" {
 		return v

@@ -209,6 +209,9 @@ func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
 	if t.catalog.Cluster().Level < meta.LevelTrash { // likewise
 		state.Options.IdleMS = 0
 	}
+	if t.catalog.Cluster().Level < meta.LevelChannelIdle { // likewise
+		state.Options.ChannelIdleMS = 0
+	}
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}

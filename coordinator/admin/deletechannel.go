@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -30,6 +31,31 @@ func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 		return err
 	}
 	return c.finishDelete(ctx, topic, channel, t, s.ID)
+}
+
+// idleChannel is in the place of the client in the audit when a channel was deleted because nothing used it.
+var idleChannel = edge.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
+
+// DeleteIdle deletes a channel that nothing uses, as it and its topic were read. txn.ErrCompare: one of them
+// has changed, or the fence does not hold. A deletion that was interrupted goes on.
+func (c *Channels) DeleteIdle(ctx context.Context, topic string, t meta.TopicState, channel string, s meta.ChannelState, fence ...meta.Compare) error {
+	began := !s.Deleting
+	if began {
+		key := c.keys.Channel(t.ID, channel)
+		s.V, s.Deleting = meta.Version, true
+		compares := append(fence, meta.Compare{Key: key, Create: -1, Mod: s.Revision}, meta.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision})
+		if _, err := txn.Apply(ctx, c.store, compares, []meta.Put{{Key: key, Value: meta.Encode(s)}}); err != nil {
+			return err
+		}
+	}
+	if err := c.finishDelete(ctx, topic, channel, t, s.ID); err != nil {
+		return err
+	}
+	if began {
+		ctx = edge.WithRequester(ctx, func() edge.Requester { return idleChannel })
+		c.quotas.Implied(ctx, fmt.Sprintf("deleted channel %s/%s, which nothing has used for %s", topic, channel, time.Duration(t.Options.ChannelIdleMS)*time.Millisecond))
+	}
+	return nil
 }
 
 // finishDelete does the rest for the channel whose key has this id and says that

@@ -158,6 +158,14 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 			return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", edge.ErrInvalid)
 		}
 	}
+	if idle := op.Limits.ChannelIdleMS; idle != nil {
+		if err := t.requireLevel("channel_idle_after", meta.LevelChannelIdle); err != nil {
+			return err
+		}
+		if *idle > 0 && t.defaults.DeleteGrace <= 0 {
+			return fmt.Errorf("%w: channel_idle_after requires a --delete-grace: a channel is announced for that time before it is deleted", edge.ErrInvalid)
+		}
+	}
 	if !there {
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
 			return err
@@ -206,7 +214,7 @@ func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits
 		}
 		for to, value := range map[*int64]*int64{
 			&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
-			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS, &o.IdleMS: l.IdleMS,
+			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS, &o.IdleMS: l.IdleMS, &o.ChannelIdleMS: l.ChannelIdleMS,
 		} {
 			if value != nil {
 				*to = *value

@@ -2,8 +2,8 @@ package calls
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// Idle reports for how long the partitions that a broker leads have not been used, if their topic
-// is deleted for that.
+// Idle reports for how long the partitions that a broker leads, and the channels in them, have not been used,
+// if the topic is deleted for that, or its channels are.
 const Idle Method[IdleRequest, IdleReply] = "partition.idle"
 
 // IdleRequest names a topic; 0 = all.
@@ -12,7 +12,10 @@ type IdleRequest struct{ Topic uint64 }
 
 // IdleReply has the partitions that are not in use.
 // On the wire, by place: append only.
-type IdleReply struct{ Partitions []IdlePartition }
+type IdleReply struct {
+	Partitions []IdlePartition
+	Channels   []IdleChannel // for the time of their topic, or longer
+}
 
 // IdlePartition is a partition that has not been used for a time, as its leader of this epoch has
 // seen.
@@ -26,3 +29,18 @@ type IdlePartition struct {
 
 // Partition names the partition.
 func (p IdlePartition) Partition() ident.Partition { return partition(p.Topic, p.Number) }
+
+// IdleChannel is a channel that has not been used for a time in a partition, as the partition's leader of
+// this epoch has seen.
+// On the wire, by place: append only.
+type IdleChannel struct {
+	Topic   uint64
+	Number  uint16
+	Epoch   uint64
+	Channel string
+	ID      uint64 // in the channel's key
+	IdleMS  int64
+}
+
+// Partition names the partition.
+func (c IdleChannel) Partition() ident.Partition { return partition(c.Topic, c.Number) }

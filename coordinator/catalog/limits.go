@@ -13,6 +13,6 @@ func LimitsOf(t meta.TopicState) edge.EffectiveLimits {
 	return edge.EffectiveLimits{
 		RetentionMS: o.RetentionMS, RetentionBytes: o.RetentionBytes, MaxBytes: o.MaxBytes, TTLMS: o.TTLMS,
 		MaxPutRate: o.MaxPutRate, MaxPutBytesRate: o.MaxPutBytesRate,
-		DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(o.Dedupe, edge.DedupeID), IdleMS: o.IdleMS,
+		DedupeWindowMS: t.DedupeWindow(), Dedupe: cmp.Or(o.Dedupe, edge.DedupeID), IdleMS: o.IdleMS, ChannelIdleMS: o.ChannelIdleMS,
 	}
 }

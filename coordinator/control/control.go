@@ -68,6 +68,13 @@ type IdleTopics interface {
 	Collect(fence meta.Compare)
 }
 
+// IdleChannels are the channels that are deleted when nothing uses them; *upkeep.IdleChannels has them.
+type IdleChannels interface {
+	// Collect announces those that nothing has used for long enough, and deletes those whose grace is
+	// over, while the fence holds. It does not wait.
+	Collect(fence meta.Compare)
+}
+
 // Options are all required but Members.
 type Options struct {
 	Self       ident.Node
@@ -81,6 +88,8 @@ type Options struct {
 	Tombstones Tombstones
 	Trash      Trash
 	IdleTopics IdleTopics
+	// IdleChannels are those of all topics.
+	IdleChannels IdleChannels
 	// IdleMost bounds the pause after a look that found nothing to do.
 	IdleMost time.Duration
 	Stopping func() bool
@@ -124,6 +133,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	c.o.Tombstones.Collect(fence)
 	c.o.Trash.Collect(fence)
 	c.o.IdleTopics.Collect(fence)
+	c.o.IdleChannels.Collect(fence)
 	began := time.Now()
 	plan := controller.Plan(Snapshot(c.o.Catalog, c.o.Up), controller.Options{})
 	planned = time.Since(began)

@@ -257,6 +257,9 @@ type TopicOptions struct {
 	// IdleMS is the time in ms after which the topic is deleted if nothing uses it; 0 = never. Since
 	// LevelTrash.
 	IdleMS int64 `json:"idle_ms,omitempty"`
+	// ChannelIdleMS is the time in ms after which a channel is announced, and deleted a grace later, if
+	// nothing uses it; 0 = never. Since LevelChannelIdle.
+	ChannelIdleMS int64 `json:"channel_idle_ms,omitempty"`
 }
 
 // DedupeContent: a message without an id is recognised by its body and key.
@@ -313,10 +316,11 @@ type NodeState struct {
 	RPCAddress       string     `json:"rpc_address"`
 	Zone             string     `json:"zone"`
 	Region           string     `json:"region"`
-	Version          string     `json:"version"`
-	Lease            int64      `json:"lease,omitempty"` // live/<n>: a peer may revoke it
-	Boot             int64      `json:"boot,omitempty"`  // nodes/<n>: signs of life counted, to notice a restored data path
-	Disk             string     `json:"disk,omitempty"`  // id of the data path (internal/nodefile)
+	Version          string     `json:"version"`                    // of NSQ, which it speaks
+	Build            string     `json:"lockstep_version,omitempty"` // of the product; "": an older build
+	Lease            int64      `json:"lease,omitempty"`            // live/<n>: a peer may revoke it
+	Boot             int64      `json:"boot,omitempty"`             // nodes/<n>: signs of life counted, to notice a restored data path
+	Disk             string     `json:"disk,omitempty"`             // id of the data path (internal/nodefile)
 	Transferring     bool       `json:"handing_over,omitempty"`
 	// Unreachable names the brokers from which this one receives nothing. It is set only
 	// while the broker leads a partition that lacks its minimum for that reason: the other
@@ -382,6 +386,10 @@ const LevelContent = 6
 // with a grace, and keep the idle time of a topic in its key. An older broker would remove the
 // replicas when it sees the topic's key, and loses the idle time when it rewrites the key.
 const LevelTrash = 7
+
+// LevelChannelIdle is the first feature level whose brokers keep the idle time of a topic's channels in its
+// key. An older broker loses it when it rewrites the key.
+const LevelChannelIdle = 7
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

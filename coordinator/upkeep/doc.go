@@ -1,6 +1,6 @@
 // Package upkeep does the periodic work on one broker's partitions: retention, dead
 // letters, the repair of damaged places, the watch on the disk, the collection of
-// tombstones and of the trash, and the deletion of idle topics. Each is a small type with a Job, and one Runner runs them all.
+// tombstones and of the trash, and the deletion of idle topics and channels. Each is a small type with a Job, and one Runner runs them all.
 //
 // It decides nothing about replication: no election, membership or truncation depends on
 // it. Its own writes to a log are proposed like any put.
@@ -19,7 +19,10 @@
 //  5. A topic is deleted as idle only if the present leaders of all its partitions have seen no use of
 //     them for the time in its option, twice, and its key has not changed since. It lies in the trash
 //     then. Each unknown counts as a use: a leader that does not answer, or leads anew.
-//  6. A tombstone of a topic goes only when all brokers have been here, without a break,
+//  6. A channel is deleted as idle only if its announcement stood for the whole grace, and the present leaders
+//     of all partitions of its topic have seen no use of it for that time and the time in the topic's option
+//     before. They are asked again directly before. Each unknown keeps the channel.
+//  7. A tombstone of a topic goes only when all brokers have been here, without a break,
 //     for a while since the topic was deleted.
 //
 // # Goroutines
@@ -29,4 +32,5 @@
 //	tombstones   a short one while some are removed
 //	trash        likewise
 //	idle topics  likewise, while leaders are asked
+//	idle channels likewise
 package upkeep

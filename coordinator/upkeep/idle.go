@@ -11,19 +11,22 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Idleness measures for how long the partitions led here have not been used, for the topics that
-// are deleted for that (meta.TopicOptions.IdleMS). It measures by the monotonic clock of this
+// Idleness measures for how long the partitions led here, and the channels in them, have not been used, for
+// the topics that are deleted for that (meta.TopicOptions.IdleMS), or lose channels for it
+// (ChannelIdleMS). It measures by the monotonic clock of this
 // process, and from the first question of a controller on: a new leader, a restart and a change of
 // the topic's key begin anew. So the time is never longer than the one that has passed.
 //
 // Between two questions nothing is measured. A use that begins and ends there leaves a trace in
-// counters that only rise: the end of the log, and the subscriptions.
+// counters that only rise: the end of the log, the subscriptions, and the operations on a channel.
 type Idleness struct {
-	engine *engine.Engine
-	topic  func(name string) (meta.TopicState, bool) // one that is not deleted
+	engine   *engine.Engine
+	topic    func(name string) (meta.TopicState, bool) // one that is not deleted
+	channels func(ident.TopicID) map[string]meta.ChannelState
 
-	mu     sync.Mutex
-	unused map[*engine.Partition]unused
+	mu       sync.Mutex
+	unused   map[*engine.Partition]unused
+	unusedIn map[channelIn]unusedChannel
 }
 
 // unused is a partition that was not in use when it was looked at last.
@@ -40,24 +43,46 @@ type trace struct {
 	revision int64          // of the topic's key: every operation on the topic raises it
 }
 
-// NewIdleness makes the state. topic finds a topic that is not deleted.
-func NewIdleness(e *engine.Engine, topic func(name string) (meta.TopicState, bool)) *Idleness {
-	return &Idleness{engine: e, topic: topic, unused: map[*engine.Partition]unused{}}
+// channelIn is a channel of a partition.
+type channelIn struct {
+	p       *engine.Partition
+	channel string
 }
 
-// Look looks at the partitions of a topic that are led here, or of all (calls.Idle). It leaves out
-// those that are in use.
+// unusedChannel is a channel that was not in use when it was looked at last.
+type unusedChannel struct {
+	channelTrace
+	since time.Time // the first such look
+}
+
+// channelTrace changes with each use of a channel.
+type channelTrace struct {
+	epoch    ident.Epoch // of this leadership
+	count    uint64      // nsqd.ChannelUse
+	id       uint64      // of the channel
+	revision int64       // of its key: a change of its policy moves it
+	idleMS   int64       // the option of its topic: a change begins the time anew
+}
+
+// NewIdleness makes the state. topic finds a topic that is not deleted, channels those of a topic.
+func NewIdleness(e *engine.Engine, topic func(name string) (meta.TopicState, bool), channels func(ident.TopicID) map[string]meta.ChannelState) *Idleness {
+	return &Idleness{engine: e, topic: topic, channels: channels, unused: map[*engine.Partition]unused{}, unusedIn: map[channelIn]unusedChannel{}}
+}
+
+// Look looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
+// It leaves out those that are in use, and channels that have not been idle for the time of their topic.
 func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	before := i.unused
-	if req.Topic == 0 {
-		i.unused = map[*engine.Partition]unused{} // those that are led here no more go
+	before, channels := i.unused, i.unusedIn
+	if req.Topic == 0 { // those that are led here no more go
+		i.unused, i.unusedIn = map[*engine.Partition]unused{}, map[channelIn]unusedChannel{}
 	}
 	for _, p := range i.engine.Partitions() {
 		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
 			continue
 		}
+		r.Channels = append(r.Channels, i.lookAtChannels(p, channels)...)
 		t, inUse := i.look(p)
 		if inUse {
 			delete(i.unused, p)
@@ -73,6 +98,33 @@ func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
 		})
 	}
 	return r
+}
+
+// lookAtChannels looks at the channels of a partition.
+func (i *Idleness) lookAtChannels(p *engine.Partition, before map[channelIn]unusedChannel) (idle []calls.IdleChannel) {
+	state, ok := i.topic(p.Topic())
+	if !ok || state.ID != p.ID().Topic || state.Options.ChannelIdleMS <= 0 || !p.Leading() || p.Hidden() {
+		return nil
+	}
+	epoch, keys := p.View().Epoch, i.channels(state.ID)
+	for _, use := range p.Queue().Uses() {
+		at := channelIn{p, use.Channel}
+		key, there := keys[use.Channel]
+		if use.Now || !there || key.Deleting {
+			delete(i.unusedIn, at)
+			continue
+		}
+		t := channelTrace{epoch, use.Count, key.ID, key.Revision, state.Options.ChannelIdleMS}
+		u, ok := before[at]
+		if !ok || u.channelTrace != t {
+			u = unusedChannel{t, time.Now()}
+		}
+		i.unusedIn[at] = u
+		if since := time.Since(u.since).Milliseconds(); since >= t.idleMS {
+			idle = append(idle, calls.IdleChannel{Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(epoch), Channel: use.Channel, ID: key.ID, IdleMS: since})
+		}
+	}
+	return idle
 }
 
 // look reports whether a partition is in use, or need not be looked at. The counters are read

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/sirupsen/logrus"
@@ -26,15 +27,16 @@ const (
 	idleAskers = 16
 )
 
-// IdleOptions are all required.
+// IdleOptions are all required but Metrics.
 type IdleOptions struct {
 	Catalog *catalog.Catalog
 	Caller  calls.Caller
 	// Trash moves a topic into the trash, as it was read, while the fence holds. txn.ErrCompare: it
 	// has changed.
-	Trash func(ctx context.Context, name string, t meta.TopicState, fence ...meta.Compare) error
-	Group *tasks.Group
-	Log   logrus.FieldLogger
+	Trash   func(ctx context.Context, name string, t meta.TopicState, fence ...meta.Compare) error
+	Metrics *metrics.Recorder // nil = nothing is recorded
+	Group   *tasks.Group
+	Log     logrus.FieldLogger
 }
 
 // IdleTopics moves topics into the trash that nothing has used for the time in their option
@@ -63,7 +65,7 @@ func (t *IdleTopics) Collect(fence meta.Compare) {
 	}
 	t.o.Group.Go(func(ctx context.Context) {
 		defer t.busy.Store(false)
-		answers := t.ask(ctx, 0)
+		answers := askIdle(ctx, t.o.Catalog, t.o.Caller, 0)
 		for name, state := range list {
 			if !t.idle(state, answers) {
 				continue
@@ -78,13 +80,19 @@ func (t *IdleTopics) Collect(fence meta.Compare) {
 // candidates are the topics that are deleted when nothing uses them. A topic that dead letters
 // of others go to is none.
 func (t *IdleTopics) candidates() map[string]meta.TopicState {
-	list := map[string]meta.TopicState{}
 	if t.o.Catalog.Cluster().Level < meta.LevelTrash {
 		return nil
 	}
-	names := t.o.Catalog.Topics()
+	return idleTopics(t.o.Catalog, func(o meta.TopicOptions) bool { return o.IdleMS > 0 })
+}
+
+// idleTopics are the topics with an option by which they, or their channels, are deleted when nothing uses
+// them.
+func idleTopics(c *catalog.Catalog, option func(meta.TopicOptions) bool) map[string]meta.TopicState {
+	list := map[string]meta.TopicState{}
+	names := c.Topics()
 	for _, name := range names {
-		if s, ok := t.o.Catalog.Topic(name); ok && s.Options.IdleMS > 0 && s.Growing == 0 && !nsqd.IsEphemeral(name) {
+		if s, ok := c.Topic(name); ok && option(s.Options) && s.Growing == 0 && !nsqd.IsEphemeral(name) {
 			list[name] = s
 		}
 	}
@@ -92,24 +100,24 @@ func (t *IdleTopics) candidates() map[string]meta.TopicState {
 		return nil
 	}
 	for _, name := range names {
-		s, _ := t.o.Catalog.Topic(name)
-		t.leaveOutDeadLetters(list, s.ID)
+		s, _ := c.Topic(name)
+		leaveOutDeadLetters(c, list, s.ID)
 	}
-	for _, s := range t.o.Catalog.Trash() { // it may be undeleted
-		t.leaveOutDeadLetters(list, s.Topic.ID)
+	for _, s := range c.Trash() { // it may be undeleted
+		leaveOutDeadLetters(c, list, s.Topic.ID)
 	}
 	return list
 }
 
-func (t *IdleTopics) leaveOutDeadLetters(list map[string]meta.TopicState, of ident.TopicID) {
-	for _, c := range t.o.Catalog.Channels(of) {
-		delete(list, c.Policy.DeadLetterTopic)
+func leaveOutDeadLetters(c *catalog.Catalog, list map[string]meta.TopicState, of ident.TopicID) {
+	for _, channel := range c.Channels(of) {
+		delete(list, channel.Policy.DeadLetterTopic)
 	}
 }
 
 // remove moves a topic into the trash if it is idle still.
 func (t *IdleTopics) remove(ctx context.Context, fence meta.Compare, name string, s meta.TopicState) error {
-	if now := t.candidates()[name]; now.ID != s.ID || now.Revision != s.Revision || !t.idle(s, t.ask(ctx, s.ID)) {
+	if now := t.candidates()[name]; now.ID != s.ID || now.Revision != s.Revision || !t.idle(s, askIdle(ctx, t.o.Catalog, t.o.Caller, s.ID)) {
 		return nil
 	}
 	err := t.o.Trash(ctx, name, s, fence)
@@ -117,6 +125,7 @@ func (t *IdleTopics) remove(ctx context.Context, fence meta.Compare, name string
 		return nil // it has changed, or another broker controls
 	}
 	if err == nil {
+		t.o.Metrics.IdleTopic()
 		t.o.Log.WithField("topic", name).WithField("topic_id", s.ID).Infof(
 			"TOPIC deleted: it has had no put, no consumer and no unfinished message for %s (idle_after); it can be undeleted (nsqctl topic undelete)", time.Duration(s.Options.IdleMS)*time.Millisecond)
 	}
@@ -130,22 +139,42 @@ type leaderOf struct {
 	epoch     ident.Epoch
 }
 
-// ask asks the brokers for how long partitions of a topic have not been used; 0 = of all topics.
-func (t *IdleTopics) ask(ctx context.Context, topic ident.TopicID) map[leaderOf]time.Duration {
+// idleChannel is a channel at the leader of a partition.
+type idleChannel struct {
+	leaderOf
+	channel string
+	id      uint64
+}
+
+// idleAnswers are the answers of the brokers that have answered.
+type idleAnswers struct {
+	answered   map[ident.Node]bool
+	partitions map[leaderOf]time.Duration
+	channels   map[idleChannel]time.Duration
+}
+
+// askIdle asks the brokers for how long partitions of a topic, and channels in them, have not been used; 0 =
+// of all topics.
+func askIdle(ctx context.Context, c *catalog.Catalog, caller calls.Caller, topic ident.TopicID) idleAnswers {
 	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
-	nodes, answers := t.o.Catalog.LiveNodes(), map[leaderOf]time.Duration{}
+	nodes := c.LiveNodes()
+	answers := idleAnswers{map[ident.Node]bool{}, map[leaderOf]time.Duration{}, map[idleChannel]time.Duration{}}
 	var mu sync.Mutex
 	tasks.Each(len(nodes), idleAskers, func(i int) {
 		n := nodes[i].Name
-		reply, err := calls.Idle.Ask(ctx, t.o.Caller, n, calls.IdleRequest{Topic: uint64(topic)})
+		reply, err := calls.Idle.Ask(ctx, caller, n, calls.IdleRequest{Topic: uint64(topic)})
 		if err != nil {
 			return // its partitions are in use, for all that is known
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		answers.answered[n] = true
 		for _, p := range reply.Partitions {
-			answers[leaderOf{p.Partition(), n, ident.Epoch(p.Epoch)}] = time.Duration(p.IdleMS) * time.Millisecond
+			answers.partitions[leaderOf{p.Partition(), n, ident.Epoch(p.Epoch)}] = time.Duration(p.IdleMS) * time.Millisecond
+		}
+		for _, x := range reply.Channels {
+			answers.channels[idleChannel{leaderOf{x.Partition(), n, ident.Epoch(x.Epoch)}, x.Channel, x.ID}] = time.Duration(x.IdleMS) * time.Millisecond
 		}
 	})
 	return answers
@@ -153,11 +182,11 @@ func (t *IdleTopics) ask(ctx context.Context, topic ident.TopicID) map[leaderOf]
 
 // idle reports whether the present leaders of all partitions of a topic have said that nothing has
 // used them for the time in its option.
-func (t *IdleTopics) idle(s meta.TopicState, answers map[leaderOf]time.Duration) bool {
+func (t *IdleTopics) idle(s meta.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {
 		id := ident.Partition{Topic: s.ID, Number: uint16(n)}
 		p, ok := t.o.Catalog.Partition(id)
-		since, answered := answers[leaderOf{id, p.Leader, p.Epoch}]
+		since, answered := answers.partitions[leaderOf{id, p.Leader, p.Epoch}]
 		if !ok || !answered || since < time.Duration(s.Options.IdleMS)*time.Millisecond {
 			return false
 		}

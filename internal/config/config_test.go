@@ -125,7 +125,7 @@ func another(key string, value any) (text string, with []string) {
 		"rpc_address": {"127.0.0.1:1"}, "etcd_client_address": {"127.0.0.1:1"}, "etcd_peer_address": {"127.0.0.1:1"},
 		"etcd_initial_cluster": {"n1=http://127.0.0.1:1", "--node-name=n1"},
 		"etcd_found_without":   {"n2", "--node-name=n1", "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"},
-		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "topic_idle_after": {"1h"}, "e2e_processing_latency_percentiles": {"0.5"},
+		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "topic_idle_after": {"1h"}, "channel_idle_after": {"1h"}, "e2e_processing_latency_percentiles": {"0.5"},
 		"insecure_clients": {"false", "--tcp-address=127.0.0.1:1"}, "insecure_http": {"false", "--http-address=127.0.0.1:1"},
 		"max_deflate_level": {"9"}, "etcd_heartbeat": {"20ms"}, "peer_heartbeat": {"60ms"}, "topic_default": {"orders:partitions=2"},
 		"otlp_endpoint": {"127.0.0.1:4317"}, "trace_sample": {"0.5"},

@@ -114,6 +114,7 @@ type Options struct {
 	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" help:"keep finished messages this long (default for new topics)"`
 	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep at most this many bytes of finished messages (default for new topics)"`
 	TopicIdleAfter      time.Duration `flag:"topic-idle-after" default:"0s" min:"0s" help:"delete a topic that has had no put, no consumer and no unfinished message for this long; it can be undeleted for --delete-grace (default for new topics); 0: never"`
+	ChannelIdleAfter    time.Duration `flag:"channel-idle-after" default:"0s" min:"0s" help:"announce a channel that has had no consumer and no operation for this long, and delete it with its messages after --delete-grace (default for new topics); 0: never"`
 	MaxBytesPerFile     int64         `flag:"max-bytes-per-file" default:"104857600" min:"65536" max:"4294967296" help:"size of a segment file"`
 	MemQueueSize        int64         `flag:"mem-queue-size" default:"10000" min:"0" help:"undelivered messages that an #ephemeral channel keeps, at least 1; other channels keep no messages in memory"`
 	SyncEvery           int64         `flag:"sync-every" default:"2500" noop:"every OK is sent after the sync; see --durability" help:"messages per sync"`

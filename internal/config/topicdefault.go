@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// minIdle is the least time after which an unused topic is deleted (edge.MinIdle).
+// minIdle is the least time after which an unused topic is deleted, or an unused channel announced (edge.MinIdle).
 const minIdle = time.Minute
 
 // TopicDefault is one value of --topic-default: the defaults of new topics with matching names.
@@ -17,7 +17,8 @@ type TopicDefault struct {
 	Pattern                                  string // * matches any characters, ? one of them
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               string
-	RetentionMS, TTLMS, IdleMS               int64
+	RetentionMS, TTLMS                       int64
+	IdleMS, ChannelIdleMS                    int64
 	RetentionBytes, MaxBytes                 int64
 	MaxPutRate, MaxPutBytesRate              int64
 }
@@ -100,9 +101,14 @@ func (d *TopicDefault) set(name, value string) error {
 			return fmt.Errorf("idle-after must be a duration of at least %s, not %q", minIdle, value)
 		}
 		return nil
+	case "channel-idle-after":
+		if err := milliseconds(&d.ChannelIdleMS); err != nil || d.ChannelIdleMS < minIdle.Milliseconds() {
+			return fmt.Errorf("channel-idle-after must be a duration of at least %s, not %q", minIdle, value)
+		}
+		return nil
 	}
 	return fmt.Errorf("no setting %q: partitions, replication-factor, min-in-sync, durability, retention-time, retention-bytes, "+
-		"message-ttl, max-bytes, max-put-rate, max-put-bytes-rate, idle-after", name)
+		"message-ttl, max-bytes, max-put-rate, max-put-bytes-rate, idle-after, channel-idle-after", name)
 }
 
 // TopicDefaults are the values of --topic-default. Load has checked them.
@@ -124,6 +130,9 @@ func (l *loader) validateTopicDefaults(o *Options) {
 		if d.IdleMS > 0 && o.DeleteGrace == 0 {
 			l.fault("--topic-default=%s: idle-after requires a --delete-grace", text)
 		}
+		if d.ChannelIdleMS > 0 && o.DeleteGrace == 0 {
+			l.fault("--topic-default=%s: channel-idle-after requires a --delete-grace", text)
+		}
 	}
 	switch {
 	case o.TopicIdleAfter == 0:
@@ -131,5 +140,12 @@ func (l *loader) validateTopicDefaults(o *Options) {
 		l.fault("--topic-idle-after=%s must be at least %s, or 0 (never)", o.TopicIdleAfter, minIdle)
 	case o.DeleteGrace == 0:
 		l.fault("--topic-idle-after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted")
+	}
+	switch {
+	case o.ChannelIdleAfter == 0:
+	case o.ChannelIdleAfter < minIdle:
+		l.fault("--channel-idle-after=%s must be at least %s, or 0 (never)", o.ChannelIdleAfter, minIdle)
+	case o.DeleteGrace == 0:
+		l.fault("--channel-idle-after requires a --delete-grace: a channel is announced for that time before it is deleted")
 	}
 }

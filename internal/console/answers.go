@@ -61,7 +61,8 @@ type Broker struct {
 	Hangs       bool       `json:"hangs,omitempty"` // it said that its disk or a core loop does not go on, or that its store has failed
 	Drain       string     `json:"drain,omitempty"` // leaders or replicas; missing: it is not being drained
 	Zone        string     `json:"zone"`
-	Version     string     `json:"version"`
+	Version     string     `json:"version"`                    // of NSQ, which it speaks
+	Build       string     `json:"lockstep_version,omitempty"` // of the product; missing: an older build
 	Level       int        `json:"feature_level"`
 	TCPAddress  string     `json:"tcp_address"`
 	HTTPAddress string     `json:"http_address"`

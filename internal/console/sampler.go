@@ -276,6 +276,7 @@ func (c *Console) liveNow(totals metrics.Totals) Live {
 func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	f := c.o.Cluster.Faults()
 	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
+	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxIdleChannels)], len(f.IdleChannels)
 	if c.o.Certificates != nil {
 		own.CertificateSeconds = map[string]float64{}
 		for use, end := range c.o.Certificates() {

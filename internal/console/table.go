@@ -327,7 +327,7 @@ func (t *table) brokers(self ident.Node) []Broker {
 		out = append(out, Broker{
 			BehindSeconds: t.behind(b.Name),
 			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Drain: b.Drain,
-			Zone: b.Zone, Version: b.Version, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
+			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
 			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})
 	}

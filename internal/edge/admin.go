@@ -47,7 +47,7 @@ const (
 	MaxDedupeWindow = time.Hour
 )
 
-// MinIdle is the least time after which a topic that nothing uses is deleted.
+// MinIdle is the least time after which a topic that nothing uses is deleted, or a channel announced.
 const MinIdle = time.Minute
 
 // How a topic recognises a message that is published again.
@@ -63,6 +63,7 @@ type TopicLimits struct {
 	DedupeWindowMS                               *int64 // 0 = the default
 	Dedupe                                       string // DedupeID, DedupeContent; "": as it is
 	IdleMS                                       *int64 // the topic is deleted if nothing uses it for this time; 0 = never
+	ChannelIdleMS                                *int64 // a channel is announced if nothing uses it for this time, and deleted a grace later; 0 = never
 	Malformed                                    error
 }
 
@@ -75,8 +76,9 @@ type EffectiveLimits struct {
 	MaxPutRate      int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
 	MaxPutBytesRate int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
 	DedupeWindowMS  int64  `json:"dedupe_window_ms"`
-	Dedupe          string `json:"dedupe"`        // "id", "content"
-	IdleMS          int64  `json:"idle_after_ms"` // it is deleted if nothing uses it for this time; 0: never
+	Dedupe          string `json:"dedupe"`                // "id", "content"
+	IdleMS          int64  `json:"idle_after_ms"`         // it is deleted if nothing uses it for this time; 0: never
+	ChannelIdleMS   int64  `json:"channel_idle_after_ms"` // a channel is announced if nothing uses it for this time, and deleted a grace later; 0: never
 }
 
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be

@@ -75,6 +75,15 @@ type FaultSample struct {
 	Corrupt uint64 // connections of other brokers that were closed because of a wrong checksum
 	// For how long the present write of the journal, and pass of a core loop, has been under way.
 	JournalBusy, LoopBusy time.Duration
+	IdleChannels          []IdleChannel // that this broker, as the controller, will delete; the first one first
+}
+
+// IdleChannel is a channel that is deleted if nothing uses it before a time.
+type IdleChannel struct {
+	Topic       string `json:"topic"`
+	Channel     string `json:"channel"`
+	IdleMS      int64  `json:"idle_ms"`       // nothing has used it for at least this time
+	DeletesAtMS int64  `json:"deletes_at_ms"` // unix ms, by the clock of the controller: it is not deleted before
 }
 
 // PlacedDamage is a damaged place of a replica.

@@ -384,10 +384,11 @@ type BrokerView struct {
 	HTTPSAddress string            `json:"https_address,omitempty"` // "": it has none
 	RPCAddress   string            `json:"rpc_address"`
 	Zone         string            `json:"zone"`
-	Version      string            `json:"version"`
-	Leaving      bool              `json:"leaving"`         // it is being decommissioned: its replicas go to others
-	Drain        string            `json:"drain,omitempty"` // "leaders" or "replicas": what the broker gives up and does not get again
-	Level        int               `json:"feature_level"`   // of its build
+	Version      string            `json:"version"`                    // of NSQ, which it speaks
+	Build        string            `json:"lockstep_version,omitempty"` // of the product; missing: an older build
+	Leaving      bool              `json:"leaving"`                    // it is being decommissioned: its replicas go to others
+	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": what the broker gives up and does not get again
+	Level        int               `json:"feature_level"`              // of its build
 	// Hangs: the broker itself said that its disk or a core loop does not go on, or that its store
 	// has failed, and has not connected anew since.
 	Hangs    bool `json:"hangs,omitempty"`

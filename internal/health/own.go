@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -26,7 +27,11 @@ const (
 	ClientsRefused     = "clients_refused"
 	NetworkCorrupts    = "network_corrupts"
 	MetadataFull       = "metadata_full"
+	ChannelIdle        = "channel_idle"
 )
+
+// MaxIdleChannels bounds the idle channels in a report.
+const MaxIdleChannels = 100
 
 // Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its
 // times are distances by the broker's own clock. A missing value is unknown, or does not apply: an
@@ -48,6 +53,10 @@ type Own struct {
 	// For how long the present write of the journal, and pass of a core loop, has been under way.
 	JournalBusySeconds float64 `json:"journal_busy_seconds,omitempty"`
 	LoopBusySeconds    float64 `json:"loop_busy_seconds,omitempty"`
+	// IdleChannels are the channels that the broker, as the controller, will delete, the first one first: at
+	// most MaxIdleChannels of IdleChannelCount.
+	IdleChannels     []edge.IdleChannel `json:"idle_channels,omitempty"`
+	IdleChannelCount int                `json:"idle_channel_count,omitempty"`
 }
 
 // hangs reports whether a write of the journal or a pass of a core loop takes too long.
@@ -80,7 +89,9 @@ func (r *Report) makeRoomFirst() {
 const (
 	certificateDo = "replace the files; a running broker reads the certificate between brokers anew by itself, that for clients at SIGHUP"
 	refusedDo     = "raise the limit, or find the client: the table of limits (docs/SECURITY.md) has the setting, the log names the client"
-	fullDo        = "delete topics and channels that nobody needs; the log has METADATA is full when it comes to the worst"
+	fillDo        = "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes"
+	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/OPERATIONS.md, LockstepMetadataFull"
+	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic create TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
 	corruptDo     = "its log (CORRUPT frame) names the other broker: look at the network cards, the switches and the memory of both"
 )
 
@@ -110,11 +121,38 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 			corrupt.add(n, fmt.Sprintf("bytes change on the way to %s: a frame of another broker had a wrong checksum within the last hour", n))
 		}
 	}
-	full.raise(&r, Degraded, MetadataFull, fullDo)
+	remedy := fillDo
+	if Full(own) {
+		remedy = fullDo
+	}
+	full.raise(&r, Degraded, MetadataFull, remedy)
 	certificates.raise(&r, Degraded, CertificateExpires, certificateDo)
 	refused.raise(&r, Degraded, ClientsRefused, refusedDo)
 	corrupt.raise(&r, Degraded, NetworkCorrupts, corruptDo)
+	for _, n := range slices.Sorted(maps.Keys(own)) {
+		r.idle(own[n])
+	}
 	return r.Alarms
+}
+
+// idle reports the channels that the controller will delete.
+func (r *Report) idle(o Own) {
+	if len(o.IdleChannels) == 0 {
+		return
+	}
+	var where, texts []string
+	for _, c := range o.IdleChannels {
+		where = append(where, c.Topic+"/"+c.Channel)
+		if len(texts) < textsOf {
+			texts = append(texts, fmt.Sprintf("channel %s/%s will be deleted with its messages at %s: nothing has used it for %s",
+				c.Topic, c.Channel, time.UnixMilli(c.DeletesAtMS).UTC().Format("2006-01-02 15:04:05 UTC"), about(time.Duration(c.IdleMS)*time.Millisecond)))
+		}
+	}
+	text := strings.Join(texts, "; ")
+	if more := max(o.IdleChannelCount, len(o.IdleChannels)) - len(texts); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	r.raise(Degraded, ChannelIdle, where, text, idleDo)
 }
 
 // finding is a fault that several brokers may have.

@@ -5,9 +5,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -60,6 +62,24 @@ func TestAlarmsOfReports(t *testing.T) {
 	}
 }
 
+// TestAlarmOfIdleChannels: it names each channel, and when it will be deleted.
+func TestAlarmOfIdleChannels(t *testing.T) {
+	at := time.Date(2026, 11, 26, 12, 4, 5, 0, time.UTC).UnixMilli()
+	own := health.Own{IdleChannelCount: 7}
+	for _, channel := range []string{"a", "b", "c", "d"} {
+		own.IdleChannels = append(own.IdleChannels, edge.IdleChannel{Topic: "orders", Channel: channel, IdleMS: 72 * 3600_000, DeletesAtMS: at})
+	}
+	r := health.Assess(three(), nil, map[ident.Node]health.Own{"n1": {}, "n2": own})
+	require.Equal(t, health.Degraded, r.State)
+	require.Len(t, r.Alarms, 1)
+	require.Equal(t, health.ChannelIdle, r.Alarms[0].Code)
+	require.Equal(t, []string{"orders/a", "orders/b", "orders/c", "orders/d"}, r.Alarms[0].Where)
+	require.Equal(t, "channel orders/a will be deleted with its messages at 2026-11-26 12:04:05 UTC: nothing has used it for 3 days; "+
+		"channel orders/b will be deleted with its messages at 2026-11-26 12:04:05 UTC: nothing has used it for 3 days; "+
+		"channel orders/c will be deleted with its messages at 2026-11-26 12:04:05 UTC: nothing has used it for 3 days; and 4 more", r.Alarms[0].Text)
+	require.Contains(t, r.Alarms[0].Do, "--channel-idle-after 0s")
+}
+
 // TestAFullDatabaseNeedsNoMembers: to start members does not help metadata that is silent because its
 // database is full.
 func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
@@ -70,7 +90,7 @@ func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
 	require.Len(t, r.Alarms, 2)
 	for _, a := range r.Alarms {
 		require.NotContains(t, a.Do, "members", a.Code)
-		require.Contains(t, a.Do, "delete topics and channels")
+		require.Contains(t, a.Do, "delete its keys with etcdctl", "topics cannot be deleted")
 	}
 	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the missing members")
 	v = three()
@@ -81,9 +101,11 @@ func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
 	require.Len(t, r.Alarms, 3) // no_leader, no_brokers, metadata_full
 	for _, a := range r.Alarms {
 		require.NotContains(t, a.Do, "start", a.Code)
-		require.Contains(t, a.Do, "delete topics and channels")
+		require.Contains(t, a.Do, "delete its keys with etcdctl", "topics cannot be deleted")
 	}
 	require.Contains(t, health.Assess(v, nil, nil).Alarms[0].Do, "start the dead brokers")
+	fills := map[ident.Node]health.Own{"n2": {EtcdInUseBytes: 900, EtcdQuotaBytes: 1000}}
+	require.Contains(t, health.Assess(three(), nil, fills).Alarms[0].Do, "delete topics and channels", "it takes writes still")
 }
 
 // TestOneAlarmForManyBrokers names three of them in its text, and all in its places.

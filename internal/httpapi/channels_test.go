@@ -146,7 +146,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 // NSQ's own.
 func TestCreatedTopicsAreAnswered(t *testing.T) {
 	s := newSite(t)
-	const settings = `{"topic":"t","partitions":1,"replication_factor":1,"min_in_sync":1,"ordered":false,"retention_ms":0,"retention_bytes":0,"max_bytes":0,"message_ttl_ms":0,"max_put_rate":0,"max_put_bytes_rate":0,"dedupe_window_ms":0,"dedupe":"","idle_after_ms":0}`
+	const settings = `{"topic":"t","partitions":1,"replication_factor":1,"min_in_sync":1,"ordered":false,"retention_ms":0,"retention_bytes":0,"max_bytes":0,"message_ttl_ms":0,"max_put_rate":0,"max_put_bytes_rate":0,"dedupe_window_ms":0,"dedupe":"","idle_after_ms":0,"channel_idle_after_ms":0}`
 	s.expect(s.nsqd, "POST /topic/create?topic=t", "", "200")
 	s.expect(s.nsqd, "POST /topic/create?topic=t&partitions=1", "", "200 "+settings)
 	r := httptest.NewRequest("POST", "/topic/create?topic=t", nil)

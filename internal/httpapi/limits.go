@@ -29,6 +29,7 @@ func readLimits(values url.Values) (l edge.TopicLimits, described []Argument) {
 		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
 	}
 	limit(duration("idle_after", "the topic is deleted when it has had no put, no consumer and no unfinished message for this time, 1m or more; 0: never"), a.idle, &l.IdleMS)
+	limit(duration("channel_idle_after", "a channel that has had no consumer and no operation for this time, 1m or more, is announced, and deleted with its messages after --delete-grace; 0: never"), a.idle, &l.ChannelIdleMS)
 	l.Malformed = a.err
 	return l, described
 }

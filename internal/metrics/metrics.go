@@ -89,6 +89,7 @@ type Recorder struct {
 	put        struct{ messages, bytes prometheus.Counter }
 	replica    struct{ rolledBack, inDoubt prometheus.Counter }
 	traced     struct{ sent, dropped prometheus.Counter }
+	idle       struct{ topics, channels prometheus.Counter }
 	sync       prometheus.Observer
 	checkpoint prometheus.Observer
 	election   prometheus.Observer
@@ -117,6 +118,8 @@ func New(maxSeries int) *Recorder {
 	r.replica.inDoubt = r.counter("replica_puts_in_doubt_total")
 	r.traced.sent = r.counter("trace_spans_sent_total")
 	r.traced.dropped = r.counter("trace_spans_dropped_total")
+	removed := r.counters("idle_removed_total")
+	r.idle.topics, r.idle.channels = removed.WithLabelValues("topic"), removed.WithLabelValues("channel")
 	happened := r.counters("events_total")
 	for e := range events {
 		r.event[e] = happened.WithLabelValues(e.String())
@@ -249,6 +252,20 @@ func (r *Recorder) Traced(sent, dropped int) {
 	if r != nil {
 		r.traced.sent.Add(float64(sent))
 		r.traced.dropped.Add(float64(dropped))
+	}
+}
+
+// IdleTopic records a topic that went into the trash because nothing used it.
+func (r *Recorder) IdleTopic() {
+	if r != nil {
+		r.idle.topics.Inc()
+	}
+}
+
+// IdleChannel records a channel that was deleted because nothing used it.
+func (r *Recorder) IdleChannel() {
+	if r != nil {
+		r.idle.channels.Inc()
 	}
 }
 

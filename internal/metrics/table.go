@@ -72,6 +72,9 @@ var table = []Section{
 		{"channel_timed_out_total", KindCounter, byChannel, "Deliveries that were not answered within the message timeout, in partitions led by this broker."},
 		{"channel_filtered_total", KindCounter, byChannel, "Messages that the channel's filter rejected in partitions led by this broker: they are finished and were not delivered. No series while it is 0."},
 	}},
+	{"Removed for idleness", []Definition{
+		{"idle_removed_total", KindCounter, []string{"kind"}, "Topics (topic: moved into the trash, idle_after) and channels (channel: deleted, channel_idle_after) that this broker, as the controller, removed because nothing used them."},
+	}},
 	{"Partitions led by this broker", []Definition{
 		{"replicas", KindGauge, nil, "Replicas of partitions on this broker."},
 		{"partitions_led", KindGauge, nil, "Partitions that this broker leads."},

@@ -108,7 +108,7 @@ func TestAlertOfTheMetadata(t *testing.T) {
 		out, err = c.nsqctl("cluster", "health")
 		return err != nil && strings.Contains(out, "the embedded etcd of n1 is full and refuses all writes")
 	})
-	require.Contains(t, out, "delete topics and channels that nobody needs")
+	require.Contains(t, out, "delete its keys with etcdctl")
 	require.NotContains(t, out, "start the dead brokers")
 	require.NotContains(t, out, "start the missing members")
 	f.cli = strings.SplitN(out, "\n", 2)[0]

@@ -48,6 +48,7 @@ const limitFields = (s?: Settings): Field[] => [
   { name: "max_put_rate", label: "Messages a second and broker", number: true, hint: "0: no limit.", value: s ? String(s.max_put_rate) : "" },
   { name: "max_put_bytes_rate", label: "Bytes a second and broker", number: true, hint: "0: no limit.", value: s ? String(s.max_put_bytes_rate) : "" },
   { name: "idle_after", label: "Delete when nothing has used it for", hint: "A duration such as 720h, 1m or more; 0s: never.", value: s ? `${s.idle_after_ms / 1000}s` : "" },
+  { name: "channel_idle_after", label: "Delete channels that nothing has used for", hint: "With their messages, after a warning for the brokers' grace. A duration such as 720h, 1m or more; 0s: never.", value: s ? `${(s.channel_idle_after_ms ?? 0) / 1000}s` : "" },
 ];
 
 export function CreateTopic({ done }: { done?: (topic: string) => void }) {

@@ -11,7 +11,7 @@ export interface Alarm {
 
 export interface Broker {
   name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean; hangs?: boolean;
-  zone: string; version: string; feature_level: number; tcp_address: string; http_address: string;
+  zone: string; version: string; lockstep_version?: string; feature_level: number; tcp_address: string; http_address: string;
   leads: number; replicas: number; answered: boolean; drain?: string;
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;
   put_p99_ms?: Maybe<number>; sync_p99_ms?: Maybe<number>; connections?: Maybe<number>; consumers?: Maybe<number>; producers?: Maybe<number>;
@@ -58,7 +58,7 @@ export interface ChannelList { total: number; matched: number; offset: number; u
 
 export interface Settings {
   topic: string; partitions: number; replication_factor: number; min_in_sync: number; durability?: string; ordered: boolean;
-  retention_ms: number; retention_bytes: number; max_bytes: number; message_ttl_ms: number; max_put_rate: number; max_put_bytes_rate: number; idle_after_ms: number;
+  retention_ms: number; retention_bytes: number; max_bytes: number; message_ttl_ms: number; max_put_rate: number; max_put_bytes_rate: number; idle_after_ms: number; channel_idle_after_ms?: number;
 }
 
 export interface TopicDetail { topic: Topic; settings?: Settings; unreachable: Unreachable[]; channels: Channel[]; partitions: Partition[] }

@@ -45,6 +45,17 @@ func TestStatusNamesFaults(t *testing.T) {
 	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
 }
 
+// TestStatusShowsBuilds: the version of Lockstep, and not that of NSQ, which all brokers speak.
+func TestStatusShowsBuilds(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, printStatus(&out, edge.ClusterView{Brokers: []edge.BrokerView{
+		{Name: "n1", Zone: "a", Version: "1.3.0", Build: "9.8.7"}, {Name: "n2", Zone: "a", Version: "1.3.0"},
+	}}, false))
+	require.Regexp(t, `n1 +false .* a +9\.8\.7 `, out.String())
+	require.Regexp(t, `n2 +false .* a +unknown `, out.String(), "an older build")
+	require.NotContains(t, out.String(), "1.3.0")
+}
+
 // TestWaitTriesAnotherBroker: the queried broker restarts while replicas move.
 func TestWaitTriesAnotherBroker(t *testing.T) {
 	var asked atomic.Int32
