@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -409,4 +410,39 @@ func TestTrashGoesEarlyForADiskWithoutRoom(t *testing.T) {
 			c.eventually(func() bool { return c.put("n1", "orders", "m") == nil }, "there is room again")
 		})
 	}
+}
+
+// afterTrash calls a function after the transaction that moves a topic into the trash, and before its answer.
+type afterTrash struct {
+	meta.Store
+	call func()
+}
+
+func (s afterTrash) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+	ok, rev, err := s.Store.Txn(ctx, cmp, puts)
+	if ok && len(puts) == 2 && !puts[1].Delete && strings.Contains(puts[1].Key, "/trash/") {
+		s.call()
+	}
+	return ok, rev, err
+}
+
+// TestUndeletedBeforeTheAnswer: another broker undeletes a topic at once. The deletion is answered.
+func TestUndeletedBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *cluster
+		c = graced(t, cluster{size: 3, net: newPipes(), wrap: func(name string, s meta.Store) meta.Store {
+			if name != "n1" {
+				return s
+			}
+			return afterTrash{s, func() {
+				require.NoError(t, c.undelete("n2", "orders"))
+				time.Sleep(time.Second) // this broker has both
+			}}
+		}})
+		require.NoError(t, c.put("n1", "orders", "m"))
+		began := time.Now()
+		c.do("n1", "topic.delete", "orders", "", nil)
+		require.Less(t, time.Since(began), 2*time.Second)
+		require.Contains(t, c.nodes["n1"].Topics(), "orders")
+	})
 }

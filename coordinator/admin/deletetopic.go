@@ -64,14 +64,19 @@ func (t *Topics) deleteBy(ctx context.Context, name string, state meta.TopicStat
 		if err != nil {
 			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, err)
 		}
+		seen := state.Revision + 1 // of the deletion, at least
 		if !done {
 			state, err = t.topic(ctx, name)
+			seen = state.Revision // 0: the key is gone
 		}
 		if err != nil && !errors.Is(err, edge.ErrTopicNotFound) {
 			return err
 		}
 		if done || err != nil || state.ID != id {
-			return t.catalog.Await(ctx, func() bool { now, ok := t.catalog.Topic(name); return !ok || now.ID != id })
+			return t.catalog.Await(ctx, func() bool {
+				now, ok := t.catalog.Topic(name)
+				return !ok || now.ID != id || seen > 0 && now.Revision >= seen // another broker has undeleted it
+			})
 		}
 	}
 }
