@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/hosting"
+	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/store"
 )
 
@@ -26,6 +27,13 @@ func (b *Broker) openStore(restored bool) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	b.store = s
+	if err := s.Doubt(); err != nil {
+		b.o.Events.Add(events.Event{
+			Kind: events.Alarm, Code: events.DataMissing, State: "degraded", Broker: b.self, Where: []string{string(b.self)},
+			Text: fmt.Sprintf("acknowledged data may be missing on the disk of %s: its replicas count as new, and are copied from the others (%s)", b.self, err),
+			Do:   "nothing, if there are other replicas; replace a disk that loses data. docs/OPERATIONS.md, Disk",
+		})
+	}
 	b.o.Metrics.Counter("journal_syncs_total", func() float64 {
 		syncs, _ := s.Journalled()
 		return float64(syncs)

@@ -38,6 +38,7 @@ const (
 const (
 	ReplicaAlarm = "replica_alarm" // a replica refuses a message that violates the protocol
 	StoreFailed  = "store_failed"  // a broker says that its store has failed, or hangs
+	DataMissing  = "data_missing"  // a broker found at its start that acknowledged data may be missing on its disk
 )
 
 // Kinds lists all kinds.

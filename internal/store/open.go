@@ -128,6 +128,9 @@ func (r *storeRecovery) run() error {
 	}
 	for _, rec := range r.order {
 		r.s.mu.partitions[rec.p.id] = rec.p
+		if r.s.doubt == nil {
+			r.s.doubt = rec.broken
+		}
 	}
 	return nil
 }
@@ -216,6 +219,10 @@ func (r *storeRecovery) adopt() (lost error) {
 	return lost
 }
 
+// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id; nil
+// if none is.
+func (s *Store) Doubt() error { return s.doubt }
+
 // judge decides whether the directory as a whole is doubtful. lost is the error of adopt.
 func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	log := r.s.o.Log.WithFields(logrus.Fields{"groups": found.Groups, "bytes": found.Bytes, "salvaged": found.Salvaged})
@@ -230,6 +237,7 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 		r.doubt = fmt.Errorf("store: the machine was restarted, and with --durability=replicated nothing was synced before")
 	}
 	if r.doubt != nil {
+		r.s.doubt = r.doubt
 		log.WithError(r.doubt).Error("store: acknowledged data may be missing: all partitions get a new store id")
 		return
 	}

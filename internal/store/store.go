@@ -91,6 +91,7 @@ type Store struct {
 	readCache readCache
 	damaged   chan struct{} // capacity 1: a range went into quarantine
 	failed    chan struct{} // closed by the first error that stops the store
+	doubt     error         // set by Open
 
 	noSync atomic.Bool // stated by a checkpoint for the groups that follow it
 	modes  sync.Mutex  // held by SetSync

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -43,7 +44,7 @@ var signs = map[string]string{
 	"`waiting for …: the metadata directory":                 "TestWalkOfTheTable",
 	"`waiting for n1: n1 runs on an old copy":                "internal/etcdserver.TestForkIsNotJoined",
 	"`belongs to another foundation`":                        "internal/etcdserver.TestOtherFoundation",
-	"`acknowledged data may be missing":                      "TestRestoredDataPath",
+	"`acknowledged data may be missing":                      "TestWalkOfRefusedStarts",
 	"`waiting for the metadata: …`":                          "cmd/nsqd.TestWaitsForAnExternalEtcd",
 	"`METADATA does not answer`":                             "TestWalkOfTheTable",
 	"puts at one broker wait for seconds":                    "coordinator.TestLeaderThatReachesOnlyTheMetadataIsReplaced",
@@ -397,4 +398,109 @@ func hasTest(t *testing.T, dir, name string) bool {
 		text, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(t ")
 	})
+}
+
+// TestWalkOfRefusedStarts: processes that refuse to start beside n3, n3 without its etcd directory and on an
+// older copy of its disk, and a broker that waits for the others.
+func TestWalkOfRefusedStarts(t *testing.T) {
+	walking(t)
+	c := start(t, 3)
+	c.create(topic, channel, 3)
+	w := newWalk(c)
+	n3 := c.Brokers[2]
+
+	f := w.fail("second-process", "processes are started on the data path of n3, at its addresses, under its name, and on the path of a stock nsqd", "n1", func() {
+		require.Contains(t, c.startsNot("n3", ""), "another process uses it")
+		require.Contains(t, c.startsNot("n3", t.TempDir()), "address already in use")
+		stock := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(stock, "nsqd.dat"), []byte("{}"), 0o600))
+		require.Contains(t, c.startsNot("n3", stock), "holds the queues of a stock nsqd")
+		code, said := c.twin(t, n3, true)
+		require.Equal(t, 1, code, said)
+		require.Contains(t, said, "this broker needs a --node-name of its own")
+	})
+	f.until("well", func(said string) bool { return strings.HasPrefix(said, "well: 3 of 3 brokers alive") })
+	require.NotContains(t, w.said(f.looked), "acknowledged data may be missing", "new disks have lost nothing")
+	f.page = "nothing: n3 goes on"
+	f.asked(0, "well: 3 of 3 brokers alive")
+	f.noted()
+
+	f = w.fail("etcd-directory", "n3 is started without its etcd directory", "n1", func() {
+		c.kill("n3")
+		require.NoError(t, os.RemoveAll(filepath.Join(n3.DataDir, "etcd")))
+		require.NoError(t, c.Start("n3"))
+	})
+	f.ends("n3")
+
+	yesterday := n3.DataDir + ".yesterday"
+	c.kill("n3")
+	require.NoError(t, exec.Command("cp", "-a", n3.DataDir, yesterday).Run())
+	c.restart("n3")
+	c.whole(topic)
+	multiPut(t, c.Brokers[0], topic, numbered("new", 500), 20)
+	f = w.fail("old-copy", "n3 is started on an older copy of its disk", "n1", func() {
+		c.kill("n3")
+		require.NoError(t, os.RemoveAll(n3.DataDir))
+		require.NoError(t, os.Rename(yesterday, n3.DataDir))
+		require.NoError(t, c.Start("n3"))
+	})
+	f.ends("n3")
+	require.Contains(t, c.logged("n3"), "acknowledged data may be missing")
+	f.until("what n3 says", func(said string) bool {
+		_, events, _ := strings.Cut(said, eventsMark)
+		return strings.Contains(events, "alarm: acknowledged data may be missing on the disk of n3")
+	})
+	c.check(topic)
+
+	c.killAll()
+	f = w.fail("waits", "all brokers are killed, and n1 alone is started", "n1", func() { require.NoError(t, c.Start("n1")) })
+	const reason = "1 of 3 members of the metadata run, 2 are needed"
+	c.waits("n1", reason)
+	resp, err := c.http.Get("http://" + f.looked.HTTP + "/ui")
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, errors.Join(err, resp.Body.Close()))
+	require.Contains(t, string(text), reason)
+	f.page = fmt.Sprintf("%.1f s: no page; in its place %d: %s …", time.Since(f.caused).Seconds(), resp.StatusCode, reason)
+	out, err := c.nsqctl("cluster", "health")
+	exit := (*exec.ExitError)(nil)
+	require.ErrorAs(t, err, &exit)
+	require.Contains(t, out, reason)
+	f.cli = fmt.Sprintf("%d: %s", exit.ExitCode(), strings.SplitN(out, "\n", 2)[0])
+	f.noted()
+}
+
+// TestWalkOfAnExternalEtcd: an external etcd is stopped, and a broker is killed and started.
+func TestWalkOfAnExternalEtcd(t *testing.T) {
+	walking(t)
+	e := externalEtcd(t)
+	c := external(t, e.endpoint, 3)
+	c.create(topic, channel, 3)
+	w := newWalk(c)
+	f := w.fail("external-etcd", "the external etcd is stopped; n3 is killed and started", "n1", func() {
+		require.NoError(t, e.cmd.Process.Kill())
+		_ = e.cmd.Wait() // "signal: killed"
+		c.kill("n3")
+		require.NoError(t, c.Start("n3"))
+	})
+	c.waits("n3", "waiting for the metadata")
+	f.shown("metadata_silent")
+	f.asked(2, "the metadata has not answered n1")
+	e.start()
+	c.readyAgain("n3")
+	f.gone("metadata_silent")
+	c.whole(topic)
+	f.noted()
+}
+
+// ends is shown, asked and gone for a broker that is dead until it has joined again.
+func (f *failure) ends(broker string) {
+	f.w.c.t.Helper()
+	f.shown("broker_dead")
+	f.asked(1, "1 broker is dead")
+	f.w.c.readyAgain(broker)
+	f.gone("broker_dead")
+	f.w.c.whole(topic)
+	f.page += fmt.Sprintf("; in sync again after %.1f s", time.Since(f.caused).Seconds())
+	f.noted()
 }
