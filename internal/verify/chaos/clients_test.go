@@ -99,14 +99,15 @@ func (p *producer) put(body string) history.Put {
 	put := history.Put{Producer: p.number, Body: body}
 	for try := 0; ; try++ {
 		b := p.brokers[(p.number+try)%len(p.brokers)]
+		var a *attempt
 		if p.vigil != nil {
-			p.vigil.tries(b)
+			a = p.vigil.tries(b)
 		}
 		err := p.conns.At(b.tcp()).Publish(topic, []byte(body))
 		put.Answers = append(put.Answers, clusters.Classify(err))
 		p.noteFailure(put.Answers[len(put.Answers)-1])
 		if p.vigil != nil {
-			p.vigil.answered(b, put.Answers[len(put.Answers)-1])
+			p.vigil.answered(a, put.Answers[len(put.Answers)-1])
 		}
 		if err == nil {
 			p.acked.Add(1)

@@ -48,6 +48,8 @@ type vigil struct {
 	mu        sync.Mutex
 	able      map[int]time.Time      // set of brokers (bits) → since when it must serve
 	failing   map[string]time.Time   // broker → since when puts are tried there without an OK
+	failed    map[string]time.Time   // broker → when the last put there failed
+	open      map[*attempt]bool      // puts that have no answer yet
 	commits   map[int]*commitWatch   // partition
 	delivered map[string]*deliveries // channel
 	leaders   map[int]*leaderWatch   // partition
@@ -57,6 +59,12 @@ type vigil struct {
 	judged    [2]time.Duration // how long puts were due, and deliveries
 	looked    time.Time
 	ended     bool
+}
+
+// attempt is one put at one broker.
+type attempt struct {
+	broker string
+	began  time.Time
 }
 
 // commitWatch is one partition's committed end.
@@ -89,13 +97,8 @@ type mark struct {
 // keepVigil begins the checks of one round. The round has the channels named.
 func (c *cluster) keepVigil(channels ...string) *vigil {
 	ctx, cancel := context.WithCancel(context.Background())
-	v := &vigil{
-		cluster: c, cancel: cancel, able: map[int]time.Time{}, failing: map[string]time.Time{},
-		commits: map[int]*commitWatch{}, delivered: map[string]*deliveries{}, leaders: map[int]*leaderWatch{}, looked: time.Now(),
-	}
-	for _, name := range channels {
-		v.delivered[name] = &deliveries{map[uint16]map[ident.Sequence]bool{}, map[uint16]mark{}}
-	}
+	v := newVigil(c, channels...)
+	v.cancel = cancel
 	v.wg.Go(func() { // ends at stop
 		for ctx.Err() == nil {
 			v.look(time.Now())
@@ -106,6 +109,17 @@ func (c *cluster) keepVigil(channels ...string) *vigil {
 		}
 	})
 	c.t.Cleanup(func() { v.stop() })
+	return v
+}
+
+func newVigil(c *cluster, channels ...string) *vigil {
+	v := &vigil{
+		cluster: c, able: map[int]time.Time{}, failing: map[string]time.Time{}, failed: map[string]time.Time{}, open: map[*attempt]bool{},
+		commits: map[int]*commitWatch{}, delivered: map[string]*deliveries{}, leaders: map[int]*leaderWatch{}, looked: time.Now(),
+	}
+	for _, name := range channels {
+		v.delivered[name] = &deliveries{map[uint16]map[ident.Sequence]bool{}, map[uint16]mark{}}
+	}
 	return v
 }
 
@@ -120,21 +134,38 @@ func (v *vigil) stop() []string {
 }
 
 // tries notes that a put begins at a broker.
-func (v *vigil) tries(b *broker) {
+func (v *vigil) tries(b *broker) *attempt {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	a := &attempt{b.name, time.Now()}
+	v.open[a] = true
 	if v.failing[b.name].IsZero() {
-		v.failing[b.name] = time.Now()
+		v.failing[b.name] = a.began
+	}
+	return a
+}
+
+// answered notes the answer of a put.
+func (v *vigil) answered(a *attempt, with history.Answer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.open, a)
+	if with == history.OK {
+		v.failing[a.broker] = time.Time{}
+	} else {
+		v.failed[a.broker] = time.Now()
 	}
 }
 
-// answered notes the answer of a put at a broker.
-func (v *vigil) answered(b *broker, a history.Answer) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if a == history.OK {
-		v.failing[b.name] = time.Time{}
+// refusedUntil is the last time at which a put at the broker shows that there is no service: one that fails, or one
+// that has been waiting for a second. Clients that wait at other brokers show nothing of this one.
+func (v *vigil) refusedUntil(broker string, now time.Time) time.Time {
+	for a := range v.open {
+		if a.broker == broker && now.Sub(a.began) > time.Second {
+			return now
+		}
 	}
+	return v.failed[broker]
 }
 
 // took notes a delivery.
@@ -187,6 +218,9 @@ func (v *vigil) forgive(late time.Duration) {
 		if !since.IsZero() {
 			v.failing[name] = since.Add(late)
 		}
+	}
+	for a := range v.open {
+		a.began = a.began.Add(late)
 	}
 	for _, d := range v.delivered {
 		for p, m := range d.marks {
@@ -345,8 +379,14 @@ func (v *vigil) minimum(set int, views map[string]edge.ClusterView) bool {
 
 // serves checks one set that has had to serve for some time.
 func (v *vigil) serves(now time.Time, set int, since time.Time, limit time.Duration) {
+	var refused time.Time // at any of them
+	for i, b := range v.brokers {
+		if set>>i&1 == 1 {
+			refused = later(refused, v.refusedUntil(b.name, now))
+		}
+	}
 	for p, w := range v.commits {
-		if v.late(now.Sub(later(since, w.moved)), limit, set, func() string {
+		if v.late(refused.Sub(later(since, w.moved)), limit, set, func() string {
 			return fmt.Sprintf("partition %d commits nothing since %s (sequence %d)", p, w.moved.Format(stamp), w.end)
 		}) {
 			return
@@ -357,7 +397,7 @@ func (v *vigil) serves(now time.Time, set int, since time.Time, limit time.Durat
 	}
 	for i, b := range v.brokers {
 		if from := v.failing[b.name]; set>>i&1 == 1 && !from.IsZero() {
-			if v.late(now.Sub(later(since, from)), limit, set, func() string {
+			if v.late(v.refusedUntil(b.name, now).Sub(later(since, from)), limit, set, func() string {
 				return fmt.Sprintf("no put at %s is answered OK since %s", b.name, from.Format(stamp))
 			}) {
 				return
