@@ -155,6 +155,28 @@ func TestCreateAtABrokerThatLags(t *testing.T) {
 	c.eventually(func() bool { v, ok := c.view("n1", "orders"); return ok && v.MaxBytes == 1000000 }, "it is there")
 }
 
+// TestCreateOfAChannelAtABrokerThatLags: a broker that has not received the deletion of a channel creates it again
+// all the same.
+func TestCreateOfAChannelAtABrokerThatLags(t *testing.T) {
+	var deleted atomic.Bool
+	c, lag := newLagging(t, func(l *lag, _ string) {
+		if deleted.Load() {
+			l.end()
+		}
+	})
+	topic := "orders"
+	for c.do("n1", "topic.create", topic, "", nil); c.leader(topic) == "n3"; c.do("n1", "topic.create", topic, "", nil) {
+		topic += "."
+	}
+	c.do("n3", "channel.create", topic, "billing", nil)
+	c.eventually(func() bool { return slices.Contains(c.nodes["n3"].Channels(topic), "billing") }, "n3 knows it")
+	lag.on.Store(true)
+	c.do("n1", "channel.delete", topic, "billing", nil)
+	deleted.Store(true)
+	c.do("n3", "channel.create", topic, "billing", nil)
+	c.eventually(func() bool { return slices.Contains(c.nodes["n1"].Channels(topic), "billing") }, "it is there")
+}
+
 // TestAdministrationAtABrokerThatLags: an operation whose change does not reach the broker
 // in time is answered as unavailable, not as an internal error.
 func TestAdministrationAtABrokerThatLags(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -86,6 +87,9 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) 
 		}
 	}
 	if !nsqd.IsEphemeral(op.Channel) {
+		if err := c.forgetDeleted(ctx, op.Topic, t.ID, op.Channel); err != nil {
+			return err
+		}
 		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, meta.ChannelState{From: op.From, Ordered: ordered, Policy: meta.ChannelPolicy{Filter: op.Filter}})
 		if err == nil {
 			err = channelConflict(state, op)
@@ -96,6 +100,27 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) 
 		ordered = state.Ordered
 	}
 	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
+}
+
+// forgetDeleted waits until the catalog knows that a channel is gone which another broker has deleted: its creation is
+// answered by what the metadata says now, and not by what this broker has heard.
+func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.TopicID, channel string) error {
+	known, ok := c.catalog.Channels(t)[channel]
+	if !ok {
+		return nil // it is made by a transaction
+	}
+	now, err := c.topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	_, state, there, err := c.channel(ctx, t, channel)
+	if err != nil || there && now.ID == t && state.ID == known.ID && state.Deleting == known.Deleting {
+		return err
+	}
+	return c.catalog.Await(ctx, func() bool {
+		now, ok := c.catalog.Topic(topic)
+		return !ok || now.ID != t || c.catalog.Channels(t)[channel].ID != known.ID || c.catalog.Channels(t)[channel].Deleting
+	})
 }
 
 // channelConflict is conflict for a channel.
