@@ -164,7 +164,6 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 func TestDisksThatAllHangMoveNothing(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		t.Run(map[bool]string{false: "sync", true: "replicated"}[noSync], func(t *testing.T) {
-			t.Parallel() // the cases with each other alone
 			d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
 			c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
 			t.Cleanup(d.back)
