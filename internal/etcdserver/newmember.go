@@ -16,6 +16,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -29,6 +31,10 @@ const (
 	// appliedPoll is the pause between two reads of this member's own state, whose changes
 	// etcd does not announce.
 	appliedPoll = 10 * time.Millisecond
+	// progressEvery is the pause between two entries for a member that is not ready.
+	progressEvery = time.Second
+	// noSuchKey is a key that nobody writes.
+	noSuchKey = "/lockstep/no-such-key"
 	// maxMembersReply bounds the bytes that are read of another process's answer.
 	maxMembersReply = 1 << 20
 )
@@ -176,6 +182,32 @@ func (s *Server) Promote(ctx context.Context) error {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
 	return s.untilVoter(ctx)
+}
+
+// showProgress has the others commit an entry without effect each second, until ctx ends. A member that has
+// received a snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000
+// entries ahead, etcd refuses the member's proposals till then, that of its own name too, without which it is not
+// ready; in an idle cluster that took up to a minute.
+func (s *Server) showProgress(ctx context.Context) {
+	for sleep.For(ctx, progressEvery) {
+		var others []string
+		for _, m := range s.etcd.Server.Cluster().Members() {
+			if m.ID != s.etcd.Server.MemberID() {
+				others = append(others, m.ClientURLs...)
+			}
+		}
+		if len(others) == 0 {
+			continue // alone, or nothing received yet
+		}
+		c, err := s.dial(others)
+		if err != nil {
+			continue // Wait has the reason why there is no majority
+		}
+		try, cancel := context.WithTimeout(ctx, changeTimeout)
+		_, _ = c.Delete(try, noSuchKey) // in vain without a majority
+		cancel()
+		_ = c.Close()
+	}
 }
 
 // PublishAddress sends this member's address to the others, if its directory has moved to
