@@ -234,7 +234,7 @@ func TestMirrorOverACut(t *testing.T) {
 	m.copiesEverything("at last")
 	var copied float64
 	within(t, waitLimit, "the counts of the mirror", func() (ok bool) {
-		copied, ok = m.sum("lockstep_mirror_messages_total") // of the process that was started during the cut
+		copied, ok = m.sum("lockstep_mirror_messages_total")                          // of the process that was started during the cut
 		return ok && uint64(copied)+2*mirrorBatch >= m.west.committed("orders")-there // the system may still deliver a put of the killed process
 	})
 	missing := m.east.committed("orders") - there
