@@ -153,7 +153,10 @@ func (b *Broker) drive(repair *upkeep.Repair) {
 func (b *Broker) controller() *control.Control {
 	b.idle = upkeep.NewIdleChannels(upkeep.IdleChannelOptions{
 		Self: b.self, Catalog: b.catalog, Caller: b.dispatch, Grace: b.o.DeleteGrace, Delete: b.admin.Channels.DeleteIdle,
-		Metrics: b.o.Metrics, Events: b.o.Events, Group: b.tasks, Log: b.log,
+		Metrics: b.o.Metrics, Events: b.o.Events, Log: b.log,
+	})
+	topics := upkeep.NewIdleTopics(upkeep.IdleOptions{
+		Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Metrics: b.o.Metrics, Log: b.log,
 	})
 	o := control.Options{
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Caller: b.dispatch,
@@ -164,11 +167,8 @@ func (b *Broker) controller() *control.Control {
 			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Clock: upkeep.NewClock(b.o.Meta, b.keys), Purge: b.admin.Topics.PurgeAsRead,
 			Early: b.o.DeleteEarly, Low: b.space.Low, Group: b.tasks, Log: b.log,
 		}),
-		IdleTopics: upkeep.NewIdleTopics(upkeep.IdleOptions{
-			Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Metrics: b.o.Metrics, Group: b.tasks, Log: b.log,
-		}),
-		IdleChannels: b.idle,
-		IdleMost:     b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
+		Idle:     upkeep.NewIdleControl(b.catalog, b.dispatch, b.tasks, b.idle, topics),
+		IdleMost: b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	}
 	if b.o.Members != nil {
 		o.Members = b.o.Members

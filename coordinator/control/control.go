@@ -61,17 +61,10 @@ type Trash interface {
 	Collect(fence meta.Compare)
 }
 
-// IdleTopics are the topics that are deleted when nothing uses them; *upkeep.IdleTopics has them.
-type IdleTopics interface {
-	// Collect moves those into the trash that nothing has used for long enough, while the fence
-	// holds. It does not wait.
-	Collect(fence meta.Compare)
-}
-
-// IdleChannels are the channels that are deleted when nothing uses them; *upkeep.IdleChannels has them.
-type IdleChannels interface {
-	// Collect announces those that nothing has used for long enough, and deletes those whose grace is
-	// over, while the fence holds. It does not wait.
+// Idle are the channels and topics that are deleted when nothing uses them; *upkeep.IdleControl has them.
+type Idle interface {
+	// Collect announces and deletes channels, and moves topics into the trash, that nothing has used for
+	// long enough, while the fence holds. It does not wait.
 	Collect(fence meta.Compare)
 }
 
@@ -87,9 +80,7 @@ type Options struct {
 	Members    Members // nil: the metadata is elsewhere
 	Tombstones Tombstones
 	Trash      Trash
-	IdleTopics IdleTopics
-	// IdleChannels are those of all topics.
-	IdleChannels IdleChannels
+	Idle       Idle
 	// IdleMost bounds the pause after a look that found nothing to do.
 	IdleMost time.Duration
 	Stopping func() bool
@@ -132,8 +123,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	}
 	c.o.Tombstones.Collect(fence)
 	c.o.Trash.Collect(fence)
-	c.o.IdleTopics.Collect(fence)
-	c.o.IdleChannels.Collect(fence)
+	c.o.Idle.Collect(fence)
 	began := time.Now()
 	plan := controller.Plan(Snapshot(c.o.Catalog, c.o.Up), controller.Options{})
 	planned = time.Since(began)

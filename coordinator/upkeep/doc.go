@@ -31,6 +31,5 @@
 //	dead letters short ones, one for each partition that has some
 //	tombstones   a short one while some are removed
 //	trash        likewise
-//	idle topics  likewise, while leaders are asked
-//	idle channels likewise
+//	idle         likewise, while leaders are asked for topics and channels that nothing uses
 package upkeep

@@ -25,14 +25,27 @@ type Idleness struct {
 	channels func(ident.TopicID) map[string]meta.ChannelState
 
 	mu       sync.Mutex
-	unused   map[*engine.Partition]unused
-	unusedIn map[channelIn]unusedChannel
+	unused   unused[*engine.Partition, trace]
+	unusedIn unused[channelIn, channelTrace]
 }
 
-// unused is a partition that was not in use when it was looked at last.
-type unused struct {
-	trace
-	since time.Time // the first such look
+// unused has the partitions, or channels, that were not in use when they were looked at last.
+type unused[K, T comparable] map[K]sighting[T]
+
+// sighting is the trace that all looks since the first one have found.
+type sighting[T comparable] struct {
+	trace T
+	since time.Time
+}
+
+// keep notes a look that found no use, and returns for how many ms the trace is the one before.
+func (u unused[K, T]) keep(k K, t T, before unused[K, T]) (ms int64) {
+	s, ok := before[k]
+	if !ok || s.trace != t {
+		s = sighting[T]{t, time.Now()}
+	}
+	u[k] = s
+	return time.Since(s.since).Milliseconds()
 }
 
 // trace has the counters that each use of a partition raises.
@@ -49,12 +62,6 @@ type channelIn struct {
 	channel string
 }
 
-// unusedChannel is a channel that was not in use when it was looked at last.
-type unusedChannel struct {
-	channelTrace
-	since time.Time // the first such look
-}
-
 // channelTrace changes with each use of a channel.
 type channelTrace struct {
 	epoch    ident.Epoch // of this leadership
@@ -66,7 +73,7 @@ type channelTrace struct {
 
 // NewIdleness makes the state. topic finds a topic that is not deleted, channels those of a topic.
 func NewIdleness(e *engine.Engine, topic func(name string) (meta.TopicState, bool), channels func(ident.TopicID) map[string]meta.ChannelState) *Idleness {
-	return &Idleness{engine: e, topic: topic, channels: channels, unused: map[*engine.Partition]unused{}, unusedIn: map[channelIn]unusedChannel{}}
+	return &Idleness{engine: e, topic: topic, channels: channels, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
 }
 
 // Look looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
@@ -76,34 +83,33 @@ func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
 	defer i.mu.Unlock()
 	before, channels := i.unused, i.unusedIn
 	if req.Topic == 0 { // those that are led here no more go
-		i.unused, i.unusedIn = map[*engine.Partition]unused{}, map[channelIn]unusedChannel{}
+		i.unused, i.unusedIn = unused[*engine.Partition, trace]{}, unused[channelIn, channelTrace]{}
 	}
 	for _, p := range i.engine.Partitions() {
 		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
 			continue
 		}
-		r.Channels = append(r.Channels, i.lookAtChannels(p, channels)...)
-		t, inUse := i.look(p)
+		state, ok := i.topic(p.Topic())
+		if !ok || state.ID != p.ID().Topic || !p.Leading() || p.Hidden() {
+			delete(i.unused, p)
+			continue
+		}
+		r.Channels = append(r.Channels, i.lookAtChannels(p, state, channels)...)
+		t, inUse := look(p, state)
 		if inUse {
 			delete(i.unused, p)
 			continue
 		}
-		u, ok := before[p]
-		if !ok || u.trace != t {
-			u = unused{trace: t, since: time.Now()}
-		}
-		i.unused[p] = u
 		r.Partitions = append(r.Partitions, calls.IdlePartition{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: time.Since(u.since).Milliseconds(),
+			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: i.unused.keep(p, t, before),
 		})
 	}
 	return r
 }
 
 // lookAtChannels looks at the channels of a partition.
-func (i *Idleness) lookAtChannels(p *engine.Partition, before map[channelIn]unusedChannel) (idle []calls.IdleChannel) {
-	state, ok := i.topic(p.Topic())
-	if !ok || state.ID != p.ID().Topic || state.Options.ChannelIdleMS <= 0 || !p.Leading() || p.Hidden() {
+func (i *Idleness) lookAtChannels(p *engine.Partition, state meta.TopicState, before unused[channelIn, channelTrace]) (idle []calls.IdleChannel) {
+	if state.Options.ChannelIdleMS <= 0 {
 		return nil
 	}
 	epoch, keys := p.View().Epoch, i.channels(state.ID)
@@ -115,12 +121,7 @@ func (i *Idleness) lookAtChannels(p *engine.Partition, before map[channelIn]unus
 			continue
 		}
 		t := channelTrace{epoch, use.Count, key.ID, key.Revision, state.Options.ChannelIdleMS}
-		u, ok := before[at]
-		if !ok || u.channelTrace != t {
-			u = unusedChannel{t, time.Now()}
-		}
-		i.unusedIn[at] = u
-		if since := time.Since(u.since).Milliseconds(); since >= t.idleMS {
+		if since := i.unusedIn.keep(at, t, before); since >= t.idleMS {
 			idle = append(idle, calls.IdleChannel{Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(epoch), Channel: use.Channel, ID: key.ID, IdleMS: since})
 		}
 	}
@@ -129,10 +130,9 @@ func (i *Idleness) lookAtChannels(p *engine.Partition, before map[channelIn]unus
 
 // look reports whether a partition is in use, or need not be looked at. The counters are read
 // first: a use that begins after that is found by the next look at the latest.
-func (i *Idleness) look(p *engine.Partition) (t trace, inUse bool) {
-	state, ok := i.topic(p.Topic())
+func look(p *engine.Partition, state meta.TopicState) (t trace, inUse bool) {
 	v := p.View()
-	if !ok || state.ID != p.ID().Topic || state.Options.IdleMS <= 0 || !p.Leading() || p.Hidden() || v.Held+v.PendingBytes > 0 {
+	if state.Options.IdleMS <= 0 || v.Held+v.PendingBytes > 0 {
 		return t, true
 	}
 	t = trace{epoch: v.Epoch, end: v.End.Sequence, attached: p.Queue().Attached(), revision: state.Revision}

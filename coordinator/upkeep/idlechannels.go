@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
@@ -19,7 +18,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/sirupsen/logrus"
 )
 
@@ -38,7 +36,6 @@ type IdleChannelOptions struct {
 	Delete  func(ctx context.Context, topic string, t meta.TopicState, channel string, c meta.ChannelState, fence ...meta.Compare) error
 	Metrics *metrics.Recorder
 	Events  *events.Recorder
-	Group   *tasks.Group
 	Log     logrus.FieldLogger
 }
 
@@ -46,11 +43,9 @@ type IdleChannelOptions struct {
 // (meta.TopicOptions.ChannelIdleMS). A channel has no trash, so the grace comes before the deletion: the
 // channel is announced when the leaders of all partitions say that nothing has used it (Idleness), and is
 // deleted one grace later. A use ends the announcement. The announcements are in the memory of the
-// controller: another one begins each grace anew. The controller alone calls Collect, in one goroutine.
+// controller: another one begins each grace anew. IdleControl drives it.
 type IdleChannels struct {
-	o    IdleChannelOptions
-	busy atomic.Bool
-	last time.Time // when the leaders were asked
+	o IdleChannelOptions
 
 	mu        sync.Mutex
 	tenure    int64 // the fence since which the announcements hold
@@ -88,26 +83,13 @@ func NewIdleChannels(o IdleChannelOptions) *IdleChannels {
 	return &IdleChannels{o: o, announced: map[channelKey]announcement{}}
 }
 
-// Collect looks for channels that nothing uses. It does not wait. fence is the controller's.
-func (i *IdleChannels) Collect(fence meta.Compare) {
-	if !i.last.IsZero() && time.Since(i.last) < idleEvery {
-		return
-	}
-	i.last = time.Now()
-	list := i.candidates(0)
-	i.keep(fence, list)
-	if len(list) == 0 || i.busy.Swap(true) {
-		return
-	}
-	i.o.Group.Go(func(ctx context.Context) {
-		defer i.busy.Store(false)
-		answers := askIdle(ctx, i.o.Catalog, i.o.Caller, 0)
-		for _, c := range list {
-			if err := i.look(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
-				i.o.Log.WithError(err).WithField("topic", c.name).WithField("channel", c.channel).Info("CONTROLLER could not delete an idle channel, trying again")
-			}
+// collect judges the candidates by the answers of their leaders.
+func (i *IdleChannels) collect(ctx context.Context, fence meta.Compare, list []idleCandidate, answers idleAnswers) {
+	for _, c := range list {
+		if err := i.look(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
+			i.o.Log.WithError(err).WithField("topic", c.name).WithField("channel", c.channel).Info("CONTROLLER could not delete an idle channel, trying again")
 		}
-	})
+	}
 }
 
 // keep forgets the announcements of an earlier tenure, and of channels that are gone or whose topic has the

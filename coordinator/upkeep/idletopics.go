@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
@@ -35,7 +34,6 @@ type IdleOptions struct {
 	// has changed.
 	Trash   func(ctx context.Context, name string, t meta.TopicState, fence ...meta.Compare) error
 	Metrics *metrics.Recorder // nil = nothing is recorded
-	Group   *tasks.Group
 	Log     logrus.FieldLogger
 }
 
@@ -43,38 +41,22 @@ type IdleOptions struct {
 // (meta.TopicOptions.IdleMS): the leaders of all their partitions say so (Idleness), and once more
 // directly before. A put or a subscription may come after the last answer and before the
 // transaction: the put lies in the trash with the topic, the subscription ends and makes the topic
-// anew. The controller alone calls Collect, in one goroutine.
-type IdleTopics struct {
-	o    IdleOptions
-	busy atomic.Bool
-	last time.Time // when the leaders were asked
-}
+// anew. IdleControl drives it.
+type IdleTopics struct{ o IdleOptions }
 
 // NewIdleTopics makes the state.
 func NewIdleTopics(o IdleOptions) *IdleTopics { return &IdleTopics{o: o} }
 
-// Collect looks for topics that nothing uses. It does not wait. fence is the controller's.
-func (t *IdleTopics) Collect(fence meta.Compare) {
-	if !t.last.IsZero() && time.Since(t.last) < idleEvery {
-		return
-	}
-	t.last = time.Now()
-	list := t.candidates()
-	if len(list) == 0 || t.busy.Swap(true) {
-		return
-	}
-	t.o.Group.Go(func(ctx context.Context) {
-		defer t.busy.Store(false)
-		answers := askIdle(ctx, t.o.Catalog, t.o.Caller, 0)
-		for name, state := range list {
-			if !t.idle(state, answers) {
-				continue
-			}
-			if err := t.remove(ctx, fence, name, state); err != nil && ctx.Err() == nil {
-				t.o.Log.WithError(err).WithField("topic", name).Info("CONTROLLER could not delete an idle topic, trying again")
-			}
+// collect judges the candidates by the answers of their leaders.
+func (t *IdleTopics) collect(ctx context.Context, fence meta.Compare, list map[string]meta.TopicState, answers idleAnswers) {
+	for name, state := range list {
+		if !t.idle(state, answers) {
+			continue
 		}
-	})
+		if err := t.remove(ctx, fence, name, state); err != nil && ctx.Err() == nil {
+			t.o.Log.WithError(err).WithField("topic", name).Info("CONTROLLER could not delete an idle topic, trying again")
+		}
+	}
 }
 
 // candidates are the topics that are deleted when nothing uses them. A topic that dead letters

@@ -134,18 +134,17 @@ func (l *loader) validateTopicDefaults(o *Options) {
 			l.fault("--topic-default=%s: channel-idle-after requires a --delete-grace", text)
 		}
 	}
+	l.validateIdle(o, "--topic-idle-after", o.TopicIdleAfter, "a topic that is deleted for it must be one that can be undeleted")
+	l.validateIdle(o, "--channel-idle-after", o.ChannelIdleAfter, "a channel is announced for that time before it is deleted")
+}
+
+// validateIdle refuses a time without use that is too short, or has no grace.
+func (l *loader) validateIdle(o *Options, flag string, after time.Duration, why string) {
 	switch {
-	case o.TopicIdleAfter == 0:
-	case o.TopicIdleAfter < minIdle:
-		l.fault("--topic-idle-after=%s must be at least %s, or 0 (never)", o.TopicIdleAfter, minIdle)
+	case after == 0:
+	case after < minIdle:
+		l.fault("%s=%s must be at least %s, or 0 (never)", flag, after, minIdle)
 	case o.DeleteGrace == 0:
-		l.fault("--topic-idle-after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted")
-	}
-	switch {
-	case o.ChannelIdleAfter == 0:
-	case o.ChannelIdleAfter < minIdle:
-		l.fault("--channel-idle-after=%s must be at least %s, or 0 (never)", o.ChannelIdleAfter, minIdle)
-	case o.DeleteGrace == 0:
-		l.fault("--channel-idle-after requires a --delete-grace: a channel is announced for that time before it is deleted")
+		l.fault("%s requires a --delete-grace: %s", flag, why)
 	}
 }

@@ -166,13 +166,7 @@ func (s *Server) Promote(ctx context.Context) error {
 	if !s.etcd.Server.IsLearner() {
 		return nil
 	}
-	var others []string
-	for _, m := range s.etcd.Server.Cluster().Members() {
-		if m.ID != s.etcd.Server.MemberID() {
-			others = append(others, m.ClientURLs...)
-		}
-	}
-	c, err := s.dial(others)
+	c, err := s.dial(s.otherClientURLs())
 	if err != nil {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
@@ -184,18 +178,23 @@ func (s *Server) Promote(ctx context.Context) error {
 	return s.untilVoter(ctx)
 }
 
+// otherClientURLs are those of all members but this one, as far as it knows them.
+func (s *Server) otherClientURLs() (urls []string) {
+	for _, m := range s.etcd.Server.Cluster().Members() {
+		if m.ID != s.etcd.Server.MemberID() {
+			urls = append(urls, m.ClientURLs...)
+		}
+	}
+	return urls
+}
+
 // showProgress has the others commit an entry without effect each second, until ctx ends. A member that has
 // received a snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000
 // entries ahead, etcd refuses the member's proposals till then, that of its own name too, without which it is not
 // ready; in an idle cluster that took up to a minute.
 func (s *Server) showProgress(ctx context.Context) {
 	for sleep.For(ctx, progressEvery) {
-		var others []string
-		for _, m := range s.etcd.Server.Cluster().Members() {
-			if m.ID != s.etcd.Server.MemberID() {
-				others = append(others, m.ClientURLs...)
-			}
-		}
+		others := s.otherClientURLs()
 		if len(others) == 0 {
 			continue // alone, or nothing received yet
 		}
