@@ -102,8 +102,8 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) 
 	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
 }
 
-// forgetDeleted waits until the catalog knows that a channel is gone which another broker has deleted: its creation is
-// answered by what the metadata says now, and not by what this broker has heard.
+// forgetDeleted compares the catalog's record of a channel with its key. If another broker has deleted the channel, it
+// waits until the catalog has that: a creation is answered by the present metadata.
 func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.TopicID, channel string) error {
 	known, ok := c.catalog.Channels(t)[channel]
 	if !ok {

@@ -235,10 +235,10 @@ func (s *Server) Wait(ctx context.Context) error {
 		go func() { s.notifyMissing(explaining); close(explained) }() // ends with Wait
 		defer func() { cancel(); <-explained }()
 	}
-	progress, cancel := context.WithCancel(ctx)
-	shown := make(chan struct{})
-	go func() { s.showProgress(progress); close(shown) }() // ends with Wait
-	defer func() { cancel(); <-shown }()
+	requesting, cancel := context.WithCancel(ctx)
+	requested := make(chan struct{})
+	go func() { s.requestEntries(requesting); close(requested) }() // ends with Wait
+	defer func() { cancel(); <-requested }()
 	select {
 	case <-s.Ready():
 		s.awaitSpace(ctx)

@@ -31,8 +31,8 @@ const (
 	// appliedPoll is the pause between two reads of this member's own state, whose changes
 	// etcd does not announce.
 	appliedPoll = 10 * time.Millisecond
-	// progressEvery is the pause between two entries for a member that is not ready.
-	progressEvery = time.Second
+	// entryEvery is the pause between two entries for a member that is not ready.
+	entryEvery = time.Second
 	// noSuchKey is a key that nobody writes.
 	noSuchKey = "/lockstep/no-such-key"
 	// maxMembersReply bounds the bytes that are read of another process's answer.
@@ -188,12 +188,12 @@ func (s *Server) otherClientURLs() (urls []string) {
 	return urls
 }
 
-// showProgress has the others commit an entry without effect each second, until ctx ends. A member that has
+// requestEntries has the others commit an entry without effect each second, until ctx ends. A member that has
 // received a snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000
 // entries ahead, etcd refuses the member's proposals till then, that of its own name too, without which it is not
 // ready; in an idle cluster that took up to a minute.
-func (s *Server) showProgress(ctx context.Context) {
-	for sleep.For(ctx, progressEvery) {
+func (s *Server) requestEntries(ctx context.Context) {
+	for sleep.For(ctx, entryEvery) {
 		others := s.otherClientURLs()
 		if len(others) == 0 {
 			continue // alone, or nothing received yet
