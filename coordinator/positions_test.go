@@ -38,7 +38,7 @@ func TestPositionsOfChannels(t *testing.T) {
 		c.eventually(func() bool {
 			var err error
 			at, err = c.nodes[on].Positions(t.Context(), "orders")
-			return err == nil && len(at) == 2 && at[1].Confirmed == 3 && len(at[1].Settled) == 2
+			return err == nil && len(at) == 2 && at[1].Confirmed == 3 && len(at[1].Settled) == 2 && at[1].Settled[1].To == 10 // the last finish
 		}, "%s: %+v", on, &at)
 		require.Equal(t, edge.ChannelPosition{Channel: "audit"}, at[0])
 		require.Equal(t, []edge.SequenceSpan{{From: 4, To: 7}, {From: 8, To: 10}}, at[1].Settled)
