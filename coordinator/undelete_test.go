@@ -219,6 +219,7 @@ func TestDeletedAgain(t *testing.T) {
 	c.eventually(func() bool { return count("undeleted") == 4 && count("deleted") == 4 }, "each deletion is an event, and each undelete")
 
 	c.do("n1", "topic.delete", "orders", "", nil)
+	c.eventually(func() bool { return !slices.Contains(c.nodes["n2"].Topics(), "orders") }, "n2 hears of it: before that a put is refused")
 	require.NoError(t, c.put("n2", "orders", "new"))
 	c.do("n3", "topic.delete", "orders", "", nil)
 	require.Contains(t, c.nodes["n3"].Topics(), "orders", "the same deletion, repeated: it takes no newer message")
