@@ -28,7 +28,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate walk attack clean
+.PHONY: theme help build ui run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate walk attack clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,28 +87,39 @@ lint: # layers, package comments, forbidden constructs
 # Most of these tests wait for brokers in their process, so one package more than there
 # are processors runs at a time.
 test-short:
-	$(GO) test -short -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 170s $(PACKAGES)
+	$(GO) test -short -p $$(($(PROCESSORS) + 1)) -parallel 4 -timeout 170s $(PACKAGES)
 	$(GO) test -C client -short -timeout 170s ./...
 
+# The simulator and the model fill the machine for minutes; most other packages wait for much of their
+# time, so one package more than there are processors runs at a time.
+#
 # Tests of real processes and of wall-clock promises run last: beside the simulator on two
-# cores they would measure the simulator. They wait for most of their time, so three groups
-# run side by side; the floods of attack, which fill the machine, run alone. In cmd/nsqd and
-# coordinator the tests that measure run one after the other, before those that only wait,
+# cores they would measure the simulator. They wait for most of their time, so four groups
+# run side by side. MEASURED has the themes of e2e whose tests hold times against promises, nearly all one
+# test after the other. The other themes are in WAITING and in the third group; two tests of each group run at a
+# time, not three as alone. The floods of attack, which fill the machine, run alone.
+# In cmd/nsqd and coordinator the tests that measure run one after the other, before those that only wait,
 # which run in parallel. All use the brokers of bin/, so that no package links its own. Their
 # results never come from the cache, which does not include the sources of these brokers.
 PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 30m
-E2E = $(PROCESSES) ./internal/verify/e2e
+THEMES = LOCKSTEP_PORTS=20000-27000 $(PROCESSES) -parallel 2
+E2E = $(patsubst %/,./%,$(sort $(dir $(wildcard internal/verify/e2e/*/*.go))))
+MEASURED = $(addprefix ./internal/verify/e2e/,kills loss metadata partitions speed stops)
+WAITING = $(addprefix ./internal/verify/e2e/,alerts channels disks stock)
+CLIENT = $(GO) test -C client -timeout 10m ./... && LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -count=1 -timeout 10m ./...
+SITE = $(GO) test -C docs/site -count=1 ./...
+PROCESSORS = $$(getconf _NPROCESSORS_ONLN)
 test: build tools ## all tests of a change, including clusters of real processes
-	$(GO) test -timeout 30m -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/e2e|internal/verify/chaos|internal/verify/attack|internal/verify/console|cmd/nsqd|coordinator)$$')
-	.ci/together 'LOCKSTEP_PORTS=20000-23500 $(E2E) -run "^Test[A-K]"' 'LOCKSTEP_PORTS=23500-27000 $(E2E) -run "^Test[^A-K]"' '$(PROCESSES) ./internal/verify/chaos ./internal/verify/console ./cmd/nsqd ./coordinator'
+	$(GO) test -timeout 30m -p $$(($(PROCESSORS) + 1)) -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/(e2e/[a-z]+|chaos(/[a-z]+)?|attack|console)|cmd/nsqd|coordinator)$$')
+	.ci/together '$(THEMES) $(MEASURED)' '$(THEMES) $(WAITING)' '$(THEMES) $(filter-out $(MEASURED) $(WAITING),$(E2E)) && $(PROCESSES) ./internal/verify/console && $(CLIENT) && $(SITE)' '$(PROCESSES) ./internal/verify/chaos/... ./cmd/nsqd ./coordinator'
 	$(PROCESSES) ./internal/verify/attack
-	$(MAKE) client-test
-	$(GO) test -C docs/site -count=1 ./...
 	$(MAKE) fuzz FUZZTIME=3s
 
+theme: build ## the tests of one theme of internal/verify/e2e (THEME=mirror; TESTFLAGS)
+	$(PROCESSES) -v ./internal/verify/e2e/$(THEME) $(TESTFLAGS)
+
 client-test: build ## the modules of the Go client, alone and with brokers that are killed
-	$(GO) test -C client -timeout 10m ./...
-	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -count=1 -timeout 10m ./...
+	$(CLIENT)
 
 client-compare: build ## the Go client and go-nsq in turn while brokers are killed: docs/results/client.md
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
@@ -121,16 +132,16 @@ tools: ## install the programs for tests with their own networks and disks, if r
 MEET = ./coordinator/... ./internal/store ./internal/journal ./nsqd/... ./rpc
 test-cores: build ## the packages in which goroutines meet, and kills of leaders, with GOMAXPROCS=8
 	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m $(MEET)
-	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m -run 'LeaderKills|KillInEveryRole' ./internal/verify/e2e
+	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m -p 1 -run 'LeaderKills|KillInEveryRole' ./internal/verify/e2e/channels ./internal/verify/e2e/kills
 
 # In the second lines the brokers have the detector, and not the clients: go-nsq has races of its own.
 test-race-meet: build ## the same under the race detector
 	LOCKSTEP_SLACK=3 $(GO) test -race -short -timeout 30m $(MEET)
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -run LeaderKills ./internal/verify/e2e
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -p 1 -run LeaderKills ./internal/verify/e2e/channels ./internal/verify/e2e/kills
 
 test-race: build tools ## everything under the race detector: an hour
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e|chaos|attack|console)$$')
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e ./internal/verify/chaos ./internal/verify/attack ./internal/verify/console
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e/[a-z]+|chaos(/[a-z]+)?|attack|console)$$')
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e/... ./internal/verify/chaos/... ./internal/verify/attack ./internal/verify/console
 
 test-long: ## hours: all long runs below, one after the other
 	$(MAKE) test-race
@@ -204,7 +215,7 @@ mutants-fast: ## each rule of the protocol removed once: check that its fastest 
 	$(GO) run ./internal/verify/mutants/cmd/mutants fast
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
-	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -timeout 24h -run Chaos ./internal/verify/chaos
+	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -p 1 -timeout 24h -run Chaos ./internal/verify/chaos/...
 
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)
@@ -213,10 +224,10 @@ attack: tools ## floods, bad logins and scans at every port of real brokers, wit
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/verify/attack
 
 migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
-	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e
+	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e/stock
 
 walk: ## each failure of docs/OPERATIONS.md caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
-	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestOldDisk|TestEachSign' ./internal/verify/e2e
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -p 1 -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestDamageOf|TestOldDisk|TestEachSign' $(addprefix ./internal/verify/e2e/,alerts disks walk)
 
 conformance: build ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

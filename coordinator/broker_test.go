@@ -29,6 +29,23 @@ func TestPutOnEveryBrokerOfACluster(t *testing.T) {
 	require.Len(t, c.drain("n2", "orders", 3), 3)
 }
 
+// TestEndsOfASilentLeader: a broker that no leader's report reaches says that the committed end is not known,
+// and not that nothing is committed.
+func TestEndsOfASilentLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	require.NoError(t, c.put("n1", "orders", "m0"))
+	c.whole("orders")
+	leader := c.leader("orders")
+	asked := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	v, _ := c.view(asked, "orders")
+	require.False(t, v.Partitions[0].EndsUnknown)
+	c.net.isolate(leader, asked)
+	v, _ = c.view(asked, "orders")
+	require.Zero(t, v.Partitions[0].CommittedSequence)
+	require.True(t, v.Partitions[0].EndsUnknown)
+	c.net.heal()
+}
+
 func TestFirstPutOfATopicIsFast(t *testing.T) {
 	c := newCluster(t, 3)
 	best := patience // of some, or the test would measure what else the machine does

@@ -13,6 +13,7 @@ import (
 
 // TestCatchUpIsThrottled: a new replica takes as long as the rate says, and puts go on meanwhile.
 func TestCatchUpIsThrottled(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 2, net: newPipes(), catchUpRate: 1 << 20})
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1"}))

@@ -184,7 +184,13 @@ func (c *cluster) restart(name string) {
 // eventually waits for a condition.
 func (c *cluster) eventually(ok func() bool, what string, args ...any) {
 	c.t.Helper()
-	require.Eventually(c.t, ok, patience, 5*time.Millisecond, what, args)
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(patience); !ok(); <-again.C {
+		if time.Now().After(end) {
+			c.t.Fatalf("waited %s in vain: %s", patience, fmt.Sprintf(what, args...))
+		}
+	}
 }
 
 // leader waits until one broker serves partition 0 of a topic.

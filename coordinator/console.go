@@ -16,6 +16,12 @@ import (
 // View is the cluster by this broker's copy of the metadata: it asks no other broker.
 func (b *Broker) View() edge.ClusterView { return b.directory.View() }
 
+// Members is View without the topics.
+func (b *Broker) Members() edge.ClusterView { return b.directory.Members() }
+
+// TopicView is one topic of View.
+func (b *Broker) TopicView(name string) (edge.TopicView, bool) { return b.directory.TopicView(name) }
+
 // Samples are the topics of which this broker leads partitions.
 func (b *Broker) Samples(topic, channel string) []edge.TopicSample {
 	return b.inspector.Samples(topic, channel)

@@ -11,6 +11,7 @@ import (
 // TestMetadataThatDoesNotAnswerIsLogged: puts continue without the metadata. Without a log
 // line an operator would notice only when a leader dies and has no successor.
 func TestMetadataThatDoesNotAnswerIsLogged(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("waits for a registration's time")

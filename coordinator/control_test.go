@@ -56,6 +56,7 @@ func addsReplica(puts []meta.Put) bool {
 // the plan was made. The partition's key has not changed, so only the controller's key tells
 // that the plan is void. The next controller makes the move.
 func TestDeposedControllerChangesNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var once sync.Once
 		carried := make(chan bool, 1)

@@ -62,7 +62,7 @@ func (c *cluster) stores(topic string, want int, what string) {
 			n += int(p.CommittedSequence)
 		}
 		return n == want
-	}, what)
+	}, "%s", what)
 }
 
 func newDedupeCluster(t *testing.T, size int) *cluster {

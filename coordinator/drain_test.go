@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -53,16 +54,17 @@ func (c *cluster) drainOf(on, node string) string {
 func (c *cluster) leveled(level int) {
 	c.t.Helper()
 	for name, b := range c.nodes {
-		c.eventually(func() bool { return b.Cluster().Level == level }, "the feature level of "+name+" does not change")
+		c.eventually(func() bool { return b.Cluster().Level == level }, "the feature level of %s does not change", name)
 	}
 }
 
 // TestDrainedBrokerLeadsNothing: under puts to all brokers, none of which fails. The drain
 // outlives a kill of the controller and of the drained broker; new topics prefer others.
 func TestDrainedBrokerLeadsNothing(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain})
 	c.leveled(meta.LevelDrain)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "24"}))
+	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "12"}))
 	stop, stored := c.publishing("orders", "n1", "n3")
 	require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrBrokerNotFound)
 	require.NoError(t, c.drained("n1", "n2"))
@@ -85,7 +87,7 @@ func TestDrainedBrokerLeadsNothing(t *testing.T) {
 
 	require.NoError(t, c.drained("n3", "n2", "cancel"))
 	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
-	require.Equal(t, 8, c.leaderships("n1", "n2"))
+	require.Equal(t, 4, c.leaderships("n1", "n2"))
 	require.Len(t, c.drain("n2", "orders", stored()), stored())
 }
 
@@ -154,6 +156,45 @@ func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 	require.Equal(t, "replicas", c.drainOf("n1", "n2"))
 	require.NoError(t, c.drained("n1", "n2", "cancel"))
 	require.Len(t, c.drain("n2", "orders", 20), 20)
+}
+
+// TestDrainIsPaced: a broker's leaderships go one after the other, so that few puts wait at any moment, and soon:
+// of 50 three in two seconds. The planned stop of a broker waits for no turn.
+func TestDrainIsPaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var transfers []time.Time
+		note := func(_ context.Context, puts []meta.Put) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, p := range puts {
+				if strings.Contains(p.Key, "/partitions/") {
+					transfers = append(transfers, time.Now())
+				}
+			}
+		}
+		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, net: newPipes(), wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: note} }})
+		c.leveled(meta.LevelDrain)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "50"}))
+		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
+		led := c.leaderships("n1", "n2")
+		require.Greater(t, led, 10)
+		transfers = nil
+
+		require.NoError(t, c.drained("n1", "n2"))
+		c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
+		require.Len(t, transfers, led)
+		for i, at := range transfers[5:] {
+			require.GreaterOrEqual(t, at.Sub(transfers[i]), 2*time.Second, "6 of 50 within two seconds")
+		}
+		require.Less(t, transfers[led-1].Sub(transfers[0]), 12*time.Second)
+
+		began := time.Now()
+		require.Greater(t, c.leaderships("n1", "n3"), 10)
+		c.nodes["n3"].HandOver(t.Context())
+		require.Less(t, time.Since(began), time.Second)
+	})
 }
 
 // TestDrainNeedsTheFeatureLevel: a controller of an older build would give the leaderships back.

@@ -20,6 +20,7 @@ var followers = map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3"
 // still names the leader, so that it delivers what is committed, however long the followers
 // are away. The put is in doubt; later ones are refused.
 func TestSurvivingLeaderDelivers(t *testing.T) {
+	t.Parallel()
 	const messages = 40
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, net: newPipes(), hold: 3 * time.Second})
@@ -112,6 +113,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 // connections now and then. Each of them takes the other for dead, and the third broker, which
 // reaches both, is asked before a registration is taken away.
 func TestLinkThatRefusesDeposesNobody(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
 		c.net.resets.Store(true)

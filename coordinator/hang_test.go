@@ -76,7 +76,7 @@ func testHungDisk(t *testing.T, noSync bool, hangs []vfs.Call, atLeader bool) {
 	require.NotEqual(t, leader, c.leader("orders"))
 	require.False(t, c.leads(leader, "orders"))
 	for _, at := range []string{other, leader} {
-		c.eventually(func() bool { return saidToHang(c.nodes[at].View(), leader) }, at+" does not say that "+leader+" hangs")
+		c.eventually(func() bool { return saidToHang(c.nodes[at].View(), leader) }, "%s does not say that %s hangs", at, leader)
 	}
 	d.back()
 	c.whole("orders")

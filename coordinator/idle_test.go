@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	idleAfter = 10 * time.Minute
+	idleAfter = 5 * time.Minute
 	// idleLate is the time of two looks of the controller, and of a deletion.
 	idleLate = 45 * time.Second
 )
@@ -39,6 +39,7 @@ func (c *cluster) has(topic string) bool { return slices.Contains(c.nodes["n1"].
 // TestIdleTopicsAreDeleted: those that nothing uses, after their time and not before; they lie in the
 // trash. A use of any kind keeps a topic.
 func TestIdleTopicsAreDeleted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var notes atomic.Pointer[[]string]
 		notes.Store(&[]string{})
@@ -94,7 +95,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 		require.Len(t, trash, 2)
 		for _, x := range trash {
 			require.Equal(t, "idle", x.By)
-			require.Contains(t, *notes.Load(), "idle deleted topic "+x.Topic+", which nothing has used for 10m0s")
+			require.Contains(t, *notes.Load(), "idle deleted topic "+x.Topic+", which nothing has used for 5m0s")
 		}
 		require.NoError(t, c.undelete("n3", "drained"))
 		c.eventually(func() bool { return c.has("drained") }, "a broker does not hear of the undelete")
@@ -114,6 +115,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 
 // TestAnotherLeaderBeginsAnew: what was before it leads does not count.
 func TestAnotherLeaderBeginsAnew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := graced(t, cluster{size: 3, net: newPipes()})
 		c.idles("orders", "partitions", "1")
@@ -131,6 +133,7 @@ func TestAnotherLeaderBeginsAnew(t *testing.T) {
 
 // TestIdleTopicWaitsForAllLeaders: one of two partitions has no leader, so nothing is known of it.
 func TestIdleTopicWaitsForAllLeaders(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := graced(t, cluster{size: 3, net: newPipes()})
 		c.idles("orders", "partitions", "3", "replication_factor", "1", "min_in_sync", "1")
@@ -162,6 +165,7 @@ func (s beforeTrash) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Pu
 // transaction. A put lies in the trash with the topic. A subscription to a new channel keeps the
 // topic, for it changes the topic's key.
 func TestUseAtTheLastMoment(t *testing.T) {
+	t.Parallel()
 	for _, subscription := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var c *cluster

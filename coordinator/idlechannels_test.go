@@ -21,7 +21,7 @@ import (
 )
 
 // idleGrace is the time from the announcement of an idle channel to its deletion.
-const idleGrace = 20 * time.Minute
+const idleGrace = 8 * time.Minute
 
 // channelsIdle makes a topic of two partitions whose channels are deleted when nothing uses them.
 func (c *cluster) channelsIdle(topic string, channels ...string) {
@@ -56,6 +56,7 @@ func (c *cluster) announced() (all []string) {
 // TestIdleChannelsAreDeleted: a channel that nothing uses is announced after its time, with its messages, and
 // deleted one grace later; not before. A use of any kind keeps a channel.
 func TestIdleChannelsAreDeleted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var notes struct {
 			sync.Mutex
@@ -93,7 +94,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 		c.eventually(func() bool { o = all["n2"].Overview(t.Context()); return len(o.Alarms) == 1 }, "no alarm of the idle channels")
 		require.Equal(t, health.ChannelIdle, o.Alarms[0].Code)
 		require.Equal(t, []string{"orders/empty", "orders/forgotten", "orders/late", "orders/tuned"}, o.Alarms[0].Where)
-		require.Contains(t, o.Alarms[0].Text, "channel orders/empty will be deleted with its messages at 2000-01-01 00:30:")
+		require.Contains(t, o.Alarms[0].Text, "channel orders/empty will be deleted with its messages at 2000-01-01 00:13:")
 
 		use("late")
 		c.do("n1", "channel.policy", "orders", "tuned", map[string]string{"retry_backoff": "1s"})
@@ -114,8 +115,8 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 		}
 		notes.Lock()
 		require.ElementsMatch(t, []string{
-			"idle channel_idle_after: deleted channel orders/forgotten, which nothing has used for 10m0s<nil>",
-			"idle channel_idle_after: deleted channel orders/empty, which nothing has used for 10m0s<nil>",
+			"idle channel_idle_after: deleted channel orders/forgotten, which nothing has used for 5m0s<nil>",
+			"idle channel_idle_after: deleted channel orders/empty, which nothing has used for 5m0s<nil>",
 		}, notes.lines)
 		notes.Unlock()
 		codes := map[string]int{}
@@ -143,6 +144,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 // TestIdleChannelOutlastsItsLeader: neither another leader nor another controller deletes a channel before its
 // time, counted from there.
 func TestIdleChannelOutlastsItsLeader(t *testing.T) {
+	t.Parallel()
 	for _, announced := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
@@ -171,6 +173,7 @@ func TestIdleChannelOutlastsItsLeader(t *testing.T) {
 // TestAnotherControllerAnnouncesAnew: the leaders have seen a channel idle for longer than the grace, but no
 // announcement of it stood for so long.
 func TestAnotherControllerAnnouncesAnew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
 		controller := string(c.nodes["n1"].Cluster().Controller)
@@ -193,6 +196,7 @@ func TestAnotherControllerAnnouncesAnew(t *testing.T) {
 
 // TestIdleChannelWaitsForAllLeaders: one of three partitions has no leader, so nothing is known of it.
 func TestIdleChannelWaitsForAllLeaders(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"channel_idle_after": idleAfter.String(), "partitions": "3", "replication_factor": "1", "min_in_sync": "1"})
@@ -239,6 +243,7 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 
 // TestIdleRemovalsAreCounted: at the controller.
 func TestIdleRemovalsAreCounted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(10)
 		c := graced(t, cluster{size: 1, net: newPipes(), deleteGrace: idleGrace, metrics: m})
@@ -259,6 +264,7 @@ func TestIdleRemovalsAreCounted(t *testing.T) {
 
 // TestInterruptedDeletionGoesOn: the controller that deleted an idle channel died in between.
 func TestInterruptedDeletionGoesOn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
 		c.channelsIdle("orders", "forgotten", "kept")

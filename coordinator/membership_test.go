@@ -81,6 +81,7 @@ func (l lostRevocations) Revoke(ctx context.Context, lease int64) error {
 // died, and their requests are lost. Before they repeat them the broker has started again. The
 // registration of the new process stays.
 func TestDeathEndsNoLaterRegistration(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked, lost := make(chan int64, 100), make(chan struct{})
 		c := newClusterOf(t, cluster{size: 3, net: newPipes(), wrap: func(name string, s meta.Store) meta.Store {

@@ -37,7 +37,7 @@ func (c *cluster) arranged(on, topic string, ok func(edge.PartitionView) bool) {
 				p.MinInSync == v.MinInSync && p.Leader != "" && ok(p)
 		}
 		return found
-	}, topic+" is not arranged")
+	}, "%s is not arranged", topic)
 }
 
 // movable makes a topic of one partition and 20 messages on three brokers of four,
@@ -220,6 +220,7 @@ func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 // meanwhile, the leader would count bytes that are being trashed. So the read waits until
 // the pass that is under way has ended.
 func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
 		// With a linger no pass runs inline, on the reader of a connection, which would be held up too.

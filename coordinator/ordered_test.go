@@ -203,6 +203,7 @@ func TestKeysAndDepthsOverPartitions(t *testing.T) {
 // TestOrderedChannelHonoursDelays: a consumer that requeues a message with a delay, over
 // and over, gets it once a delay, under each leader. The other partition continues.
 func TestOrderedChannelHonoursDelays(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})

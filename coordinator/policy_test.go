@@ -29,6 +29,7 @@ func TestADeadLetterTopicHasATopicsName(t *testing.T) {
 // TestAPolicyIsInForceWhenItIsAnswered: the answer waits for the leaders of all
 // partitions; if one of them does not confirm, the error names it.
 func TestAPolicyIsInForceWhenItIsAnswered(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})

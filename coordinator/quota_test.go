@@ -134,7 +134,7 @@ func TestQuotasOfAUser(t *testing.T) {
 	require.NoError(t, put("n3", edge.Requester{User: "other", Action: "PUB"}, "y"))
 	require.NoError(t, put("n3", shop, "y"), "it is there")
 	for topic, owner := range map[string]string{"a": "shop", "b": "shop", "y": "other"} {
-		c.eventually(func() bool { v, ok := c.view("n1", topic); return ok && v.Owner == owner }, topic)
+		c.eventually(func() bool { v, ok := c.view("n1", topic); return ok && v.Owner == owner }, "the owner of %s", topic)
 	}
 	sub := func(who edge.Requester, topic, channel string) error {
 		who.Action = "SUB"

@@ -13,6 +13,7 @@ import (
 // 10 ms. A broker without a transfer target that stops right after a finish and a requeue
 // still makes both durable: after its restart neither message is delivered.
 func TestPlannedStopKeepsTheLastChanges(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 1, net: newPipes()})
 		c.do("n1", "topic.create", "orders", "", nil)

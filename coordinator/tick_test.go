@@ -12,6 +12,7 @@ import (
 // replication lag, may be redelivered (P5). So a finish is submitted to replication within
 // 10 ms.
 func TestFinishLeavesWithTheNextTick(t *testing.T) {
+	t.Parallel()
 	const period, step = 10 * time.Millisecond, time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 1, net: newPipes()})

@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,7 @@ func TestTombstonedNodeDeletesNothing(t *testing.T) {
 		}
 	}
 	require.NoError(t, c.nodes["n1"].Tombstone("orders", node))
+	require.ErrorIs(t, c.nodes["n1"].Tombstone("orders", strings.Repeat("x", 261)), edge.ErrInvalid, "each broker keeps thousands of them")
 	require.NoError(t, do(ctx, c.nodes["n2"], remove), "nsqadmin sees no failure")
 	for _, name := range []string{"n1", "n2", "n3"} {
 		require.Contains(t, c.nodes[name].Topics(), "orders", name)

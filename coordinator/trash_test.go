@@ -11,6 +11,7 @@ import (
 // TestFilesOfADeletedTopicAreKept: for the grace time an operator can undo the delete of a
 // topic by hand; after it the disk gets its space back.
 func TestFilesOfADeletedTopicAreKept(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 1, net: newPipes(), trashGrace: time.Minute})
 		require.NoError(t, c.put("n1", "orders", "m0"))

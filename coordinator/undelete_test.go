@@ -275,6 +275,7 @@ func TestTopicInTheTrashTakesNoPuts(t *testing.T) {
 // TestTrashIsEmptiedAfterTheGrace: not before, however the time of day jumps, and with every failure
 // of a controller the grace gets longer, if anything.
 func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const grace = 10 * time.Minute
 		c := graced(t, cluster{size: 1, net: newPipes(), deleteGrace: grace, trashGrace: time.Second, tombstoneGrace: time.Millisecond})
@@ -429,6 +430,7 @@ func (s afterTrash) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put
 
 // TestUndeletedBeforeTheAnswer: another broker undeletes a topic at once. The deletion is answered.
 func TestUndeletedBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c *cluster
 		c = graced(t, cluster{size: 3, net: newPipes(), wrap: func(name string, s meta.Store) meta.Store {

@@ -10,6 +10,7 @@ import (
 
 // TestWatchDelay: the delay grows while a change does not come back, and stays as it was measured.
 func TestWatchDelay(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &watchDelay{}
 		d.came(5)

@@ -104,9 +104,9 @@ func (b watchdog) mustRenounce(ctx context.Context) bool {
 	return b.some(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersGoOn(ctx)
 }
 
-// othersGoOn reports whether, for a partition led here, a minimum of other in-sync members
-// answers and reports that its disk and loops work: disks that many brokers share may hang
-// for all of them, and new leaders would not help then.
+// othersGoOn reports whether some partition led here has its minimum of other in-sync members
+// that answer and report that their disks and loops work. If brokers share a disk, it may hang
+// for all of them, and new leaders would not help.
 func (b watchdog) othersGoOn(ctx context.Context) bool {
 	able := map[ident.Node]*atomic.Bool{}
 	for _, p := range b.engine.Partitions() {

@@ -23,7 +23,7 @@ func project(t *testing.T) *types.Project {
 
 // TestCompose: the services of the file, started with its settings, are a cluster with three
 // replicas of every message, which survives the loss of a broker. Their network has names, as
-// in compose; published ports are not opened.
+// in compose. Published ports are not opened: the guide's commands use the containers' addresses.
 func TestCompose(t *testing.T) {
 	source, _ := release(t)
 	p := podman(t)
@@ -33,7 +33,7 @@ func TestCompose(t *testing.T) {
 	require.Equal(t, []string{"n1", "n2", "n3"}, services.VolumeNames())
 	n := newNetwork(t, 3)
 	n.names(func(i int) string { return services.ServiceNames()[i] }, 0, 0, 0)
-	published := map[string]bool{}
+	commands, published := guide(t)["compose-try"].script, map[string]bool{}
 	for i, service := range services.ServiceNames() {
 		s := services.Services[service]
 		require.Equal(t, "lockstep:"+version, s.Image)
@@ -45,6 +45,8 @@ func TestCompose(t *testing.T) {
 			require.Equal(t, "127.0.0.1", port.HostIP)
 			require.False(t, published[port.Published], "%s is published twice", port.Published)
 			published[port.Published] = true
+			address := fmt.Sprintf("%s:%d", addressOf(i, 0), port.Target)
+			commands = strings.ReplaceAll(commands, port.HostIP+":"+port.Published, address)
 		}
 		flags := []string{"--read-only", "--cap-drop=ALL", "--security-opt=" + s.SecurityOpt[0], limits}
 		for key, value := range s.Environment {
@@ -58,11 +60,12 @@ func TestCompose(t *testing.T) {
 		sh(t, "", fmt.Sprintf("%s run -d --name %s --network ns:/run/netns/%s --no-hosts -v %s:/etc/hosts:ro -v %s:%s %s %s",
 			p, volume, n.namespace(i), n.hosts, volume, s.Volumes[0].Target, strings.Join(flags, " "), name))
 	}
-	for i := range 3 {
-		eventually(t, "is ready", n.outside("curl -sSf http://"+addressOf(i, 0)+":4151/readyz"))
-	}
+	// At once, as a user does after compose up: the guide's commands wait until the brokers are ready.
+	require.NotContains(t, commands, "127.0.0.1", "every address is published")
+	out := sh(t, "", "timeout 120 "+n.outside(commands))
+	require.True(t, strings.HasPrefix(out, "OK"), out)
+	require.Contains(t, out, `"broadcast_address":"n1"`)
 	api := func(i int) string { return "curl -sSf http://" + addressOf(i, 0) + ":4151" }
-	require.Equal(t, "OK", sh(t, "", n.outside(api(0)+"/pub?topic=greetings -d hello")))
 	require.Contains(t, sh(t, "", n.outside(api(2)+"/v1/cluster")), `"replication_factor":3,"min_in_sync":2`)
 	sh(t, "", p+" kill -s KILL lockstep-compose-n1")
 	require.Equal(t, "OK", sh(t, "", n.outside(api(1)+"/pub?topic=greetings -d still-here")))

@@ -10,11 +10,16 @@ import (
 // boot starts a Debian with systemd as its first process, with a directory at /downloads and
 // only loopback as its network. It returns the beginning of a command line in it.
 func boot(t *testing.T, name, downloads string) string {
+	return bootIn(t, name, downloads, "--network none")
+}
+
+// bootIn is boot with flags for another network.
+func bootIn(t *testing.T, name, downloads, network string) string {
 	t.Helper()
 	p := podman(t)
 	container(t, name)
-	sh(t, "", fmt.Sprintf("%s run -d --name %s --network none --privileged %s --systemd=always -v %s:/downloads --rootfs %s:O /lib/systemd/systemd",
-		p, name, limits, downloads, debian(t)))
+	sh(t, "", fmt.Sprintf("%s run -d --name %s %s --privileged %s --systemd=always -v %s:/downloads --rootfs %s:O /lib/systemd/systemd",
+		p, name, network, limits, downloads, debian(t)))
 	system := p + " exec " + name + " "
 	eventually(t, "systemd runs", system+"systemctl is-system-running")
 	return system

@@ -36,7 +36,7 @@ func guide(t *testing.T) map[string]block {
 // notRun are the commands of the guide that cannot run here, with the test in their place.
 var notRun = map[string]string{
 	"compose": "compose is a program of docker; TestCompose reads the file as it does, and runs the services",
-	"kubectl": "there is no cluster; TestManifests has what the API server checks, TestStatefulSet runs the pods",
+	"kubectl": "there is neither a registry nor a cluster; TestManifests has what the API server checks, TestStatefulSet runs the pods and the commands in them",
 }
 
 // TestGuideIsRun: one of these tests runs each command of the guide, or notRun lists it with
@@ -49,8 +49,8 @@ func TestGuideIsRun(t *testing.T) {
 		}
 	}
 	slices.Sort(words)
-	require.Equal(t, []string{"archive", "compose-try", "debian", "docker", "kubernetes", "remove", "settings", "source", "upgrade"}, words,
-		"TestGuideArchive, TestCompose, TestGuideDebian, TestGuideDocker, TestStatefulSet, TestGuideSource")
+	require.Equal(t, []string{"archive", "compose-try", "debian", "docker", "kubernetes", "remove", "settings", "source", "three", "three-try", "upgrade"}, words,
+		"TestGuideArchive, TestCompose, TestGuideDebian, TestGuideDocker, TestStatefulSet, TestGuideSource, TestGuideThreeBrokers")
 }
 
 // dist copies the files of a release and the packages for the upgrade.
@@ -111,6 +111,45 @@ func TestGuideSettings(t *testing.T) {
 	require.Equal(t, "the settings are valid\n", sh(t, dir, nsqd+" --config nsqd.toml --check-config"), "and no warning")
 }
 
+// TestGuideThreeBrokers installs the package on three machines, of which the first has run alone, with a message, and makes a
+// cluster of them with the guide's settings and commands.
+func TestGuideThreeBrokers(t *testing.T) {
+	blocks, files, n := guide(t), dist(t), newNetwork(t, 3)
+	n.names(func(i int) string { return fmt.Sprintf("n%[1]d.example n%[1]d", i+1) }, 0, 0, 0)
+	certificate := strings.ReplaceAll(blocks["kubernetes"].script, "DNS:*.lockstep-brokers.$NAMESPACE.svc", "DNS:n1.example, DNS:n2.example, DNS:n3.example")
+	sh(t, files, strings.ReplaceAll(certificate, ", DNS:localhost, IP:127.0.0.1", ""))
+	var systems []func(script string) string
+	for i := range 3 {
+		name := fmt.Sprintf("lockstep-three-%d", i+1)
+		bootIn(t, name, files, fmt.Sprintf("--network ns:/run/netns/%s --hostname n%d --no-hosts -v %s:/etc/hosts", n.namespace(i), i+1, n.hosts))
+		on := func(script string) string {
+			return sh(t, "", fmt.Sprintf("timeout 120 %s exec -w /downloads %s sh -euc '%s'", podman(t), name, strings.ReplaceAll(script, "'", `'\''`)))
+		}
+		systems = append(systems, on)
+		if on("ln -s /bin/true /usr/local/bin/editor"); i == 0 {
+			require.Contains(t, on(blocks["debian"].script), "active (running)")
+			continue
+		}
+		on("apt-get install -y ./lockstep_1.2.3-1_amd64.deb")
+	}
+	for i, on := range systems {
+		settings := strings.ReplaceAll(blocks["toml settings"].script, `node_name = "n1"`, fmt.Sprintf(`node_name = "n%d"`, i+1))
+		settings = strings.ReplaceAll(settings, `broadcast_address = "n1.`, fmt.Sprintf(`broadcast_address = "n%d.`, i+1))
+		require.NoError(t, os.WriteFile(filepath.Join(files, "nsqd.toml"), []byte(settings), 0o644))
+		on("cp nsqd.toml /etc/lockstep/nsqd.toml")
+		require.Contains(t, on(blocks["three"].script), "the settings are valid\n")
+	}
+	for _, on := range systems {
+		on("for try in $(seq 60); do nsqctl health --ready 2>/dev/null && exit; sleep 1; done; journalctl -u nsqd --no-pager | tail -20; exit 1")
+	}
+	out := systems[0](blocks["three-try"].script)
+	for i := range systems {
+		require.Regexp(t, fmt.Sprintf(`(?m)^n%[1]d +true +n%[1]d\.example:4150`, i+1), out)
+	}
+	require.Regexp(t, `(?m)^greetings +0 +n1 `, out)
+	require.Contains(t, systems[2]("nsqctl --token-file root.token peek greetings"), "hello")
+}
+
 // TestGuideDocker: podman runs the commands for docker, with additional flags for this
 // machine.
 func TestGuideDocker(t *testing.T) {
@@ -135,6 +174,10 @@ exec %s $command "$@"
 	out := sh(t, source, guide(t)["docker"].script, "PATH="+bin+":"+os.Getenv("PATH"))
 	require.Contains(t, out, "memory limit 921 MiB, 90 % of the container's")
 	require.Contains(t, out, "READY")
+	require.Contains(t, out, "BROKER")
+
+	// A second container serves the data of the first.
+	out = sh(t, source, "timeout 120 sh -euc \""+guide(t)["docker"].script+"\"", "PATH="+bin+":"+os.Getenv("PATH"))
 	require.Contains(t, out, "BROKER")
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -149,6 +150,29 @@ func TestManifests(t *testing.T) {
 	require.Equal(t, "data", m.set.Spec.VolumeClaimTemplates[0].Name)
 }
 
+// TestGuideKustomization: the guide's kustomization replaces the image of the manifests, and its
+// patches have a target.
+func TestGuideKustomization(t *testing.T) {
+	var k struct {
+		Resources []string `json:"resources"`
+		Images    []struct{ Name, NewName, NewTag string }
+		Patches   []struct {
+			Target struct{ Kind, Name string }
+			Patch  string
+		}
+	}
+	require.NoError(t, sigs.UnmarshalStrict([]byte(guide(t)["yaml kustomization"].script), &k))
+	require.Equal(t, []string{"../packaging/kubernetes"}, k.Resources)
+	set := readManifests(t).set
+	image, _, _ := strings.Cut(set.Spec.Template.Spec.Containers[0].Image, ":")
+	require.Equal(t, image, k.Images[0].Name)
+	require.Equal(t, "StatefulSet "+set.Name, k.Patches[0].Target.Kind+" "+k.Patches[0].Target.Name)
+	patched := regexp.MustCompile(`path: (\S+),`).FindStringSubmatch(k.Patches[0].Patch)
+	require.NotNil(t, patched)
+	require.Equal(t, "/spec/volumeClaimTemplates/0/spec/resources/requests/storage", patched[1])
+	require.NotNil(t, set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage())
+}
+
 func portsOf(set *apps.StatefulSet) (ports []string) {
 	for _, p := range set.Spec.Template.Spec.Containers[0].Ports {
 		ports = append(ports, fmt.Sprint(p.Name, p.ContainerPort))
@@ -178,7 +202,8 @@ func TestStatefulSet(t *testing.T) {
 	}
 	_, err := try("", c.n.outside("curl -sSf -d one http://"+addressOf(0, 0)+":4151/pub?topic=orders"))
 	require.Error(t, err, "no client may do anything before the first user")
-	root := strings.TrimSpace(sh(t, "", podman(t)+" exec "+c.name(0)+" /usr/bin/nsqctl user create root --admin"))
+	require.Contains(t, c.kubectlExec(), "lockstep-2", "the state of the cluster, for the first user")
+	root := strings.TrimSpace(read(t, c.dir, "root.token"))
 	c.bearer = "-H 'Authorization: Bearer " + root + "'"
 	eventually(t, "every pod knows the user", c.n.outside("curl -sSf "+c.bearer+" http://"+addressOf(1, 0)+":4151/stats"))
 	require.Equal(t, "OK", c.http(0, "/pub?topic=orders", "-d one"))
@@ -198,6 +223,20 @@ func TestStatefulSet(t *testing.T) {
 	for i := range 3 {
 		c.stop(i)
 	}
+}
+
+// kubectlExec runs the guide's commands in pods, as podman exec, and returns their output.
+func (c *pods) kubectlExec() (out string) {
+	c.t.Helper()
+	commands := 0
+	for line := range strings.Lines(guide(c.t)["kubectl"].script) {
+		if command, found := strings.CutPrefix(line, "kubectl -n $NAMESPACE exec "); found {
+			out += sh(c.t, c.dir, podman(c.t)+" exec "+strings.Replace(command, " -- ", " ", 1))
+			commands++
+		}
+	}
+	require.Equal(c.t, 2, commands)
+	return out
 }
 
 // pods are the pods of the StatefulSet, as containers.

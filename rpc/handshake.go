@@ -29,8 +29,8 @@ var errRefused = errors.New("rpc: handshake refused")
 type helloHeader struct {
 	Hello   Hello
 	To      ident.Node // the node that is dialled
-	Nonce   []byte
-	Padding []byte
+	Nonce   Bytes
+	Padding Bytes
 }
 
 // handshake is one side of one handshake.

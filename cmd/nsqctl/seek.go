@@ -65,14 +65,7 @@ func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
 		if err != nil {
 			return err
 		}
-		var r edge.SeekResult
-		if err := api.Decode(body, path, &r); err != nil {
-			return err
-		}
-		if t.Output == "json" {
-			return cli.PrintJSON(out, r)
-		}
-		if err := printSeek(out, r, t.Wide); err != nil || dry {
+		if err := tellSeek(out, t, path, body); err != nil || dry {
 			return err
 		}
 		if err := cli.Confirm(out, cmd.InOrStdin()); err != nil {
@@ -84,6 +77,11 @@ func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
 	if err != nil || len(bytes.TrimSpace(body)) == 0 { // a broker of an older build has no numbers
 		return err
 	}
+	return tellSeek(out, t, path, body)
+}
+
+// tellSeek prints the answer to a seek.
+func tellSeek(out io.Writer, t *cli.Target, path string, body []byte) error {
 	var r edge.SeekResult
 	if err := api.Decode(body, path, &r); err != nil {
 		return err

@@ -171,7 +171,7 @@ func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []
 	}
 	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED\tFILTER")
 	for _, c := range channels {
-		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(c.Filter, "-"))
+		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(edge.Printable(c.Filter), "-"))
 	}
 	return w.Flush()
 }

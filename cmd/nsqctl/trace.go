@@ -53,7 +53,7 @@ func printTrace(out io.Writer, m edge.MessageTrace) error {
 		fmt.Fprintf(w, "due %s\n", instant(m.DeliverAt))
 	}
 	if len(m.Header) > 0 {
-		fmt.Fprintf(w, "header %s\n", m.Header)
+		fmt.Fprintf(w, "header %s\n", edge.Printable(string(m.Header)))
 	}
 	fmt.Fprintf(w, "leader %s, epoch %d, in sync %s of %s\n", m.Leader, m.Epoch, nodes(m.ISR), nodes(m.Replicas))
 	if len(m.Channels) > 0 {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +25,20 @@ func TestUnknownIsUnknown(t *testing.T) {
 	out, err = run(t, time.Minute, "cluster", "status", "-o", "wide", at)
 	require.NoError(t, err)
 	require.Contains(t, out, "MIN IN SYNC")
+
+	silent := clitest.OneLess(false)
+	silent.Topics[0].Partitions[0].EndsUnknown = true
+	at = "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return silent })
+	out, err = run(t, time.Minute, "cluster", "status", at)
+	require.NoError(t, err)
+	require.Regexp(t, `orders +0 +n1 .* unknown +unknown`, out, "its leader lives, and does not answer")
+	target := clitest.OneLess(false)
+	target.Brokers = nil // or it would be the source
+	from := "--from-http-address=" + strings.TrimPrefix(at, "--nsqd-http-address=")
+	at = "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return target })
+	out, err = run(t, time.Minute, "mirror", "status", "orders", at, from, "--state="+filepath.Join(t.TempDir(), "mirror.json"))
+	require.NoError(t, err)
+	require.Regexp(t, `orders +0 +0 +unknown +unknown`, out)
 }
 
 func TestNamesAreCompleted(t *testing.T) {

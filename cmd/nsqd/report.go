@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"reflect"
 
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/httpapi/stats"
@@ -78,11 +77,7 @@ func (c *liveConfig) Get(name string) (any, bool) {
 	case "tls_min_version":
 		return server.TLSVersion(c.o.TLSMinVersion), true
 	}
-	v, ok := c.o.ByKey(name)
-	if list := reflect.ValueOf(v); ok && list.Kind() == reflect.Slice && list.IsNil() {
-		return []string{}, true // [] in JSON, not null
-	}
-	return v, ok
+	return c.o.ByKey(name)
 }
 
 // SetLogLevel changes the level at run time.

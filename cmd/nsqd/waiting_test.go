@@ -103,6 +103,7 @@ func (b *broker) saysWhyItWaits(why string) {
 // TestWaitsForOtherMembers: a new cluster is founded by all of its members; the first one
 // waits for the others and says so. Its clients need not reconnect.
 func TestWaitsForOtherMembers(t *testing.T) {
+	t.Parallel()
 	all, run := threeBrokers(t, "http")
 	run(0)
 	first := all[0]
@@ -167,6 +168,7 @@ func (b *broker) stopsAtOnce(again func()) {
 
 // TestWaitsForAnExternalEtcd: the etcd starts later than the broker, however late.
 func TestWaitsForAnExternalEtcd(t *testing.T) {
+	t.Parallel()
 	b := prepare(t)
 	base := freePorts(t)
 	endpoint := fmt.Sprintf("http://127.0.0.1:%d", base+4)

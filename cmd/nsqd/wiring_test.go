@@ -28,11 +28,11 @@ var elsewhere = map[string]string{
 	"cluster_token_file": "TestBrokersTrustEachOther", "etcd_endpoints": "TestExternalEtcd",
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
-	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/verify/e2e",
+	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/testkit/e2etest",
 	"require_users": "TestRequireUsers", "max_receiving_bytes": "TestLimitsAtThePorts",
 	"insecure_clients": "TestExposedClientPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
 	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
-	"etcd_found_without": "internal/etcdserver", "otlp_endpoint": "internal/verify/e2e", "trace_sample": "internal/tracing",
+	"etcd_found_without": "internal/etcdserver", "otlp_endpoint": "internal/verify/e2e/observe", "trace_sample": "internal/tracing",
 	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 

@@ -36,8 +36,8 @@ func (l *leaders) onAll(ctx context.Context, t meta.TopicState, op calls.QueueOp
 	return l.onThose(ctx, t, 0, op)
 }
 
-// onThose carries out an operation at the leaders of the partitions from first on: each leader
-// is asked once for all of its partitions, then for those alone that it has not done.
+// onThose carries out an operation at the leaders of the partitions from first on. Each leader
+// is asked once for all of its partitions. Then it is asked for each partition that is not done.
 func (l *leaders) onThose(ctx context.Context, t meta.TopicState, first int, op calls.QueueOp) error {
 	op.Topic = uint64(t.ID)
 	left := l.askTogether(ctx, t, first, op)

@@ -10,10 +10,9 @@ import (
 )
 
 // SetReplication changes how many replicas a topic has, and how many of them must
-// be in sync for its puts. It returns when the topic says so; the controller
-// brings each partition there: replicas are added where they lack and taken away
-// where they are too many, one partition after the other, and a higher minimum
-// comes when so many are in sync.
+// be in sync for its puts. It returns when the topic's key has the numbers. The
+// controller then changes one partition after the other: it adds the replicas that
+// lack, drops those that are too many, and raises the minimum when so many are in sync.
 func (t *Topics) SetReplication(ctx context.Context, op edge.SetReplication) error {
 	if err := op.Validate(); err != nil {
 		return err

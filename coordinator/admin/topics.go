@@ -130,41 +130,8 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 	if err != nil {
 		return err
 	}
-	if op.Durability != "" {
-		if err := t.requireLevel("a topic's durability", meta.LevelDurability); err != nil {
-			return err
-		}
-	}
-	if l := op.Limits; l.MaxPutRate != nil || l.MaxPutBytesRate != nil {
-		if err := t.requireLevel("a publish rate", meta.LevelQuotas); err != nil {
-			return err
-		}
-	}
-	if op.Limits.DedupeWindowMS != nil {
-		if err := t.requireLevel("a dedupe window", meta.LevelDedupe); err != nil {
-			return err
-		}
-	}
-	if op.Limits.Dedupe == edge.DedupeContent {
-		if err := t.requireLevel("a topic that recognises messages by their content", meta.LevelContent); err != nil {
-			return err
-		}
-	}
-	if idle := op.Limits.IdleMS; idle != nil {
-		if err := t.requireLevel("idle_after", meta.LevelTrash); err != nil {
-			return err
-		}
-		if *idle > 0 && t.defaults.DeleteGrace <= 0 {
-			return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", edge.ErrInvalid)
-		}
-	}
-	if idle := op.Limits.ChannelIdleMS; idle != nil {
-		if err := t.requireLevel("channel_idle_after", meta.LevelChannelIdle); err != nil {
-			return err
-		}
-		if *idle > 0 && t.defaults.DeleteGrace <= 0 {
-			return fmt.Errorf("%w: channel_idle_after requires a --delete-grace: a channel is announced for that time before it is deleted", edge.ErrInvalid)
-		}
+	if err := t.mayHave(op); err != nil {
+		return err
 	}
 	if !there {
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
@@ -175,6 +142,38 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 		return op.Limits.Malformed
 	}
 	return t.makeAs(ctx, s, op)
+}
+
+// mayHave refuses settings that a broker of the cluster cannot read yet, and a deletion for idleness
+// where nothing can be undeleted.
+func (t *Topics) mayHave(op edge.CreateTopic) error {
+	l := op.Limits
+	for _, s := range []struct {
+		named bool
+		what  string
+		level int
+	}{
+		{op.Durability != "", "a topic's durability", meta.LevelDurability},
+		{l.MaxPutRate != nil || l.MaxPutBytesRate != nil, "a publish rate", meta.LevelQuotas},
+		{l.DedupeWindowMS != nil, "a dedupe window", meta.LevelDedupe},
+		{l.Dedupe == edge.DedupeContent, "a topic that recognises messages by their content", meta.LevelContent},
+		{l.IdleMS != nil, "idle_after", meta.LevelTrash},
+		{l.ChannelIdleMS != nil, "channel_idle_after", meta.LevelChannelIdle},
+	} {
+		if s.named {
+			if err := t.requireLevel(s.what, s.level); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case t.defaults.DeleteGrace > 0:
+	case l.IdleMS != nil && *l.IdleMS > 0:
+		return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", edge.ErrInvalid)
+	case l.ChannelIdleMS != nil && *l.ChannelIdleMS > 0:
+		return fmt.Errorf("%w: channel_idle_after requires a --delete-grace: a channel is announced for that time before it is deleted", edge.ErrInvalid)
+	}
+	return nil
 }
 
 // makeAs creates a topic, or brings the existing one to the settings of the operation.

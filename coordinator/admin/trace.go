@@ -32,7 +32,7 @@ func (c *Channels) Trace(ctx context.Context, topic string, id edge.MessageID) (
 		Time: r.Time, DeliverAt: r.DeliverAt, Bytes: r.Bytes, Committed: r.Committed, Channels: r.Edge(),
 	}
 	if json.Valid(r.Header) {
-		out.Header = r.Header
+		out.Header = json.RawMessage(r.Header)
 	}
 	s, _ := c.catalog.Partition(req.Partition()) // there is one: its leader has answered
 	out.Leader, out.Epoch, out.Replicas = s.Leader, s.Epoch, s.Replicas

@@ -13,10 +13,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// A topic that is deleted with a grace keeps its id: the key of its name says that it is
-// deleted, a key of its id keeps the topic as it was, and the keys of its partitions and channels
-// stay as they are. So its replicas go on as before, without puts and deliveries: they catch up, move
-// to other brokers, and elect leaders, and an undelete finds them up to date after any failure.
+// A topic that is deleted with a grace keeps its id. The key of its name says that it is deleted. A
+// key of its id keeps the topic as it was. The keys of its partitions and channels stay as they are.
+// So its replicas go on as before, without puts and deliveries: they catch up, move to other brokers,
+// and elect leaders. An undelete finds them up to date after any failure.
 // To close the replicas and keep their folders was rejected: the in-sync sets in the keys would be
 // those of the deletion, and a broker that was replaced meanwhile would have taken its replicas along.
 

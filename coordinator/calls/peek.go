@@ -1,8 +1,11 @@
 package calls
 
 import (
+	"encoding/json"
+
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // PeekRequest is an edge.PeekRequest.
@@ -31,12 +34,12 @@ type PeekedMessage struct {
 	Sequence  ident.Sequence
 	Time      int64
 	DeliverAt int64
-	Header    []byte
+	Header    rpc.Bytes
 	Body      string
-	Bytes     []byte
+	Bytes     rpc.Bytes
 	Trace     uint64
 	// HeaderBytes is the header if Header is not what is stored.
-	HeaderBytes []byte
+	HeaderBytes rpc.Bytes
 }
 
 // PeekReplyOf is the answer that carries messages.
@@ -45,7 +48,7 @@ func PeekReplyOf(p edge.Peeked) PeekReply {
 	for i, m := range p.Messages {
 		r.Messages[i] = PeekedMessage{
 			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
-			Header: m.Header, Body: m.Body, Bytes: m.Bytes, Trace: m.Trace, HeaderBytes: m.HeaderBytes,
+			Header: rpc.Bytes(m.Header), Body: m.Body, Bytes: m.Bytes, Trace: m.Trace, HeaderBytes: m.HeaderBytes,
 		}
 	}
 	return r
@@ -57,7 +60,7 @@ func (r PeekReply) Edge() edge.Peeked {
 	for i, m := range r.Messages {
 		p.Messages[i] = edge.PeekedMessage{
 			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
-			Header: m.Header, Body: m.Body, Bytes: m.Bytes, Trace: m.Trace, HeaderBytes: m.HeaderBytes,
+			Header: json.RawMessage(m.Header), Body: m.Body, Bytes: m.Bytes, Trace: m.Trace, HeaderBytes: m.HeaderBytes,
 		}
 	}
 	return p

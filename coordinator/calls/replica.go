@@ -1,6 +1,9 @@
 package calls
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
 
 // The calls about replicas.
 const (
@@ -113,7 +116,7 @@ func (r BatchesRequest) Partition() ident.Partition {
 
 // BatchesReply has the batches one after the other, as they lie in the log.
 // On the wire, by place: append only.
-type BatchesReply struct{ Batches []byte }
+type BatchesReply struct{ Batches rpc.Bytes }
 
 // TransferRequest names a partition and the member that is to lead it.
 // On the wire, by place: append only.

@@ -3,6 +3,7 @@ package calls
 import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // Trace gives the state of one message at the leader of its partition.
@@ -28,7 +29,7 @@ type TraceReply struct {
 	Time      int64
 	DeliverAt int64
 	Bytes     int
-	Header    []byte
+	Header    rpc.Bytes
 	Committed ident.Sequence
 	Channels  []ChannelTrace
 }

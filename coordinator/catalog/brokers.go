@@ -9,8 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Candidates are the brokers to place replicas on, with their load: the live ones, or
-// if these are fewer than the replicas wanted, the drained ones, too, and then all that ever
+// Candidates are the brokers to place replicas on, with their load. These are the live ones.
+// If they are fewer than the replicas, the drained ones are added, and then all that ever
 // registered. The replication factor never shrinks to the brokers that happen to be up: the
 // replica of a dead broker joins the in-sync set when the broker is back.
 func (c *Catalog) Candidates(replicas int) []placement.Broker {

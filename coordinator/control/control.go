@@ -88,10 +88,13 @@ type Options struct {
 }
 
 // Control tries to become the cluster's controller and does its work while it is.
-type Control struct{ o Options }
+type Control struct {
+	o    Options
+	pace pace // of Keep
+}
 
 // New makes a Control.
-func New(o Options) *Control { return &Control{o} }
+func New(o Options) *Control { return &Control{o: o, pace: newPace()} }
 
 // Keep works when the metadata or the set of brokers that answer has changed, and now and
 // then. It returns when ctx ends.
@@ -125,11 +128,16 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	c.o.Trash.Collect(fence)
 	c.o.Idle.Collect(fence)
 	began := time.Now()
-	plan := controller.Plan(Snapshot(c.o.Catalog, c.o.Up), controller.Options{})
+	s := Snapshot(c.o.Catalog, c.o.Up)
+	plan := controller.Plan(s, controller.Options{})
 	planned = time.Since(began)
-	c.carryOutAll(ctx, fence, plan)
-	if len(plan) == 0 {
+	due, wait := c.pace.due(time.Now(), plan, len(s.Partitions))
+	c.carryOutAll(ctx, fence, due)
+	switch {
+	case len(plan) == 0:
 		return planned, min(controlIdle, c.o.IdleMost)
+	case wait > 0:
+		return planned, min(controlEvery, wait)
 	}
 	return planned, controlEvery
 }

@@ -60,9 +60,9 @@ func (p *planner) plan(x Partition, t meta.TopicState) Action {
 	return p.prefer(x)
 }
 
-// wanted lists the replicas that a partition should have: its target, or those
-// it has; no broker that leaves; and as many as the topic requires, as far as there
-// are brokers for them.
+// wanted lists the replicas that a partition should have: those of its target, or without one those
+// that it has, and none on a broker that leaves. Replicas are dropped or added until they are as many
+// as the topic requires, as far as there are brokers for them.
 func (p *planner) wanted(s meta.PartitionState, factor int) []ident.Node {
 	base := s.Replicas
 	if len(s.Target) > 0 {

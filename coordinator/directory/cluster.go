@@ -22,43 +22,94 @@ const endsTimeout = 300 * time.Millisecond
 
 // Cluster is the whole of GET /v1/cluster. Right after a start, and while the
 // controller changes, it waits up to 1.5 s for one. Ends of partitions led
-// elsewhere are asked for, and left at 0 where no answer comes within 300 ms.
+// elsewhere are asked for, and unknown where no answer comes within 300 ms.
 func (d *Directory) Cluster() edge.ClusterView {
 	ctx, cancel := context.WithTimeout(d.o.Context, lookupWait)
 	_ = d.o.Catalog.Await(ctx, func() bool { return d.o.Catalog.Controller() != "" }) // else it is shown as ""
 	cancel()
-	return d.view(d.collectEnds())
+	return d.view(d.topicViews(d.collectEnds()))
 }
 
 // View is Cluster without a wait and without a question to another broker: the ends are 0, and
-// damaged places are those of this broker.
+// damaged places are those of this broker. The topics are shared, and must not be changed: they are made anew
+// after a change alone, for an open console asks for them every second.
 func (d *Directory) View() edge.ClusterView {
+	own := d.own()
+	if len(own.damaged) > 0 || d.o.Unheard() > 0 { // without the metadata, leaders change unnoticed
+		return d.view(d.topicViews(own))
+	}
+	return d.view(d.unchanged())
+}
+
+// unchanged are the topics of view without damage, which are kept until the catalog notes a change.
+func (d *Directory) unchanged() []edge.TopicView {
+	t := &d.topics
+	t.Lock()
+	defer t.Unlock()
+	if t.views != nil {
+		select {
+		case <-t.until:
+		default:
+			return t.views
+		}
+	}
+	t.until = d.o.Catalog.Changed()
+	t.views = d.topicViews(reports{})
+	return t.views
+}
+
+// own are the damaged places here.
+func (d *Directory) own() reports {
 	own := reports{damaged: map[ident.Partition][]edge.DamageView{}}
 	for _, place := range d.o.Damaged() {
 		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
 	}
-	return d.view(own)
+	return own
 }
 
-func (d *Directory) view(reported reports) edge.ClusterView {
+// Members is View without the topics and the counters: its time does not depend on the number of topics.
+func (d *Directory) Members() edge.ClusterView {
 	v := edge.ClusterView{
 		Cluster: d.o.Cluster, Controller: d.o.Catalog.Controller(), Self: d.o.Self.Name, Level: d.o.Catalog.Cluster().Level,
-		Counters: d.o.Counters(), MetadataUnheardMS: d.o.Unheard().Milliseconds(), Topics: []edge.TopicView{},
+		MetadataUnheardMS: d.o.Unheard().Milliseconds(), Topics: []edge.TopicView{},
 	}
 	for _, n := range d.o.Catalog.Nodes() {
 		v.Brokers = append(v.Brokers, d.brokerView(n))
 	}
-	for _, name := range d.o.Catalog.Topics() {
-		t, ok := d.o.Catalog.Topic(name)
-		if !ok {
-			continue
+	return v
+}
+
+// TopicView is one topic of View; false if there is none of the name.
+func (d *Directory) TopicView(name string) (edge.TopicView, bool) {
+	t, ok := d.o.Catalog.Topic(name)
+	if !ok {
+		return edge.TopicView{}, false
+	}
+	return d.topicView(name, t, d.own()), true
+}
+
+func (d *Directory) view(topics []edge.TopicView) edge.ClusterView {
+	v := d.Members()
+	v.Counters, v.Topics = d.o.Counters(), topics
+	return v
+}
+
+func (d *Directory) topicViews(reported reports) []edge.TopicView {
+	names := d.o.Catalog.Topics()
+	views := make([]edge.TopicView, 0, len(names))
+	for _, name := range names {
+		if t, ok := d.o.Catalog.Topic(name); ok {
+			views = append(views, d.topicView(name, t, reported))
 		}
-		tv := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-			EffectiveLimits: catalog.LimitsOf(t), Owner: t.Owner}
-		for n := range t.Partitions {
-			tv.Partitions = append(tv.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
-		}
-		v.Topics = append(v.Topics, tv)
+	}
+	return views
+}
+
+func (d *Directory) topicView(name string, t meta.TopicState, reported reports) edge.TopicView {
+	v := edge.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
+		EffectiveLimits: catalog.LimitsOf(t), Owner: t.Owner}
+	for n := range t.Partitions {
+		v.Partitions = append(v.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
 	}
 	return v
 }
@@ -100,6 +151,8 @@ func (d *Directory) partitionView(p ident.Partition, reported reports) edge.Part
 	if e, ok := reported.ends[p]; ok {
 		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
 		v.EndOffset = ident.Offset(e.EndOffset)
+	} else {
+		v.EndsUnknown = reported.ends != nil // View asks for none
 	}
 	return v
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
@@ -57,6 +58,11 @@ type Options struct {
 type Directory struct {
 	o      Options
 	hidden *hiddenNodes
+	topics struct {
+		sync.Mutex
+		views []edge.TopicView // without damage and ends; nil = none are kept
+		until <-chan struct{}  // closed when they are no longer true
+	}
 }
 
 // New makes a directory that hides no node.

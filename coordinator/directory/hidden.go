@@ -14,6 +14,8 @@ import (
 const (
 	// maxHidden bounds the memory; beyond it all of it is forgotten.
 	maxHidden = 10_000
+	// maxNode bounds the address of a node in bytes: the longest DNS name with a port.
+	maxNode = 260
 	// hideTimeout bounds the calls that notify the others.
 	hideTimeout = time.Second
 )
@@ -52,6 +54,9 @@ func (h *hiddenNodes) hides(topic, node string) bool {
 // asks it to delete the topic, and means its own copy of it, which here would be
 // the topic of the whole cluster.
 func (d *Directory) Tombstone(topic, node string) error {
+	if len(node) > maxNode {
+		return fmt.Errorf("%w: node has %d bytes, at most %d", edge.ErrInvalid, len(node), maxNode)
+	}
 	if _, ok := d.o.Catalog.Topic(topic); !ok {
 		return nil // nothing is to be hidden; tools ask every nsqlookupd of their list
 	}

@@ -28,7 +28,7 @@ func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err er
 	m.StateVersion, m.LastEpoch = r.next(), ident.Epoch(r.next())
 	m.State = queue.StateVersion{Epoch: ident.Epoch(r.next()), N: r.next(), Full: flags&flagFull != 0}
 	apart, crc := r.upTo(uint64(len(f.Payload))), r.next()
-	m.Window = ident.Offset(r.upTo(math.MaxInt64))
+	m.Window, m.Abandoned = ident.Offset(r.upTo(math.MaxInt64)), ident.Epoch(r.next())
 	r.close()
 	r.open()
 	r.bad = r.bad || r.left%epochNumbers != 0
@@ -49,7 +49,7 @@ func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err er
 	case m.Kind < replica.MsgAppend || m.Kind > replica.MsgProbeReply:
 		return p, m, fmt.Errorf("%w: kind %d", ErrFrame, m.Kind)
 	case m.State.N == 0 && (m.State.Full || m.State.Epoch != 0 || m.State.Delta != nil):
-		return p, m, fmt.Errorf("%w: a confirmation without a number", ErrFrame)
+		return p, m, fmt.Errorf("%w: a channel-state version without a number", ErrFrame)
 	}
 	m.Batches, err = DecodeBatches(batches)
 	return p, m, err

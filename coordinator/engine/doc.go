@@ -8,7 +8,7 @@
 //
 // # The way of a put
 //
-//	submit.go     Propose: the put becomes an event of its partition's core loop
+//	run.go        Propose: the put becomes an event of its partition's core loop
 //	run.go        submit: an uncontended put is processed inline, any other is enqueued
 //	loop.go       pass: takes all events; handle
 //	batch.go      gather, release: puts of one partition become one group; window.go
@@ -16,7 +16,7 @@
 //	effects.go    journal, deliver: one submission, frames to the followers
 //	flush.go      without syncs: the submission is written when no lock is held
 //	run.go        Synced: the journal calls back, another pass begins
-//	submit.go     Receive: so does an acknowledgement of a follower
+//	run.go        Receive: so does an acknowledgement of a follower
 //	effects.go    settle: the view is published, then the put is answered
 //
 // # The parts

@@ -44,9 +44,9 @@ func (p *Partition) ExpireIdentities() {
 	}
 }
 
-// Limit works out the end beyond which puts are refused: the log from floor on, where the
-// channels are, less about the messages that they have deferred, is at most so many bytes;
-// 0 = any.
+// Limit sets the end of the log beyond which puts are refused: at most so many bytes may be
+// unfinished. These are the log from floor on, the place of the slowest channel, and the messages
+// that the channels have deferred, whose size is estimated from their number. 0 bytes: no limit.
 func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 	if bytes <= 0 {
 		p.ceiling.Store(0)

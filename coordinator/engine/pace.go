@@ -22,8 +22,8 @@ const (
 )
 
 // pace is the paced catch-up of channels that are far behind (nsqd.Pace, docs/adr/0007).
-// While there are no puts they read as fast as they can; else as much as this machine has
-// to spare, which is found out as TCP finds the speed of a network: bursts grow a little
+// While there are no puts, they read as fast as they can. Else they read what this machine
+// has to spare. That is found as TCP finds the speed of a network: bursts grow a little
 // while pauses end in time, and are halved when one ends late.
 type pace struct {
 	lastPut atomic.Int64 // unix ns

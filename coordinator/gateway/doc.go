@@ -25,10 +25,20 @@
 //  6. A finish, requeue or touch is checked first against the edge's own table of the
 //     deliveries that this subscription holds, then sent to the leader.
 //  7. A stream's deliveries that are neither finished, requeued nor timed out
-//     never exceed its credit; the credits of one subscription sum to at most
-//     max(ready, partitions), and as much again as its client finishes in 5 ms,
-//     at most ready. The client holds at most ready.
+//     never exceed its credit. The credits of one subscription sum to at most
+//     max(ready, partitions), and in addition the number that its client finishes
+//     in 5 ms, which counts up to ready. The client holds at most ready.
 //  8. A broken connection between brokers is not a client's disconnect: the messages that
 //     the client holds stay in flight to it for the reclaim time, and their attempts do not
 //     grow.
+//
+// # Goroutines
+//
+//	keeper   1, retries parked puts, gives up late ones, attaches subscriptions again
+//	sender   1, sends puts, answers and verbs to the gateways of other brokers
+//	session  1 for each broker with streams here (relaySession): pulls and sends their deliveries
+//
+// New starts the first two, the first opening of a broker starts its session; Close ends and
+// waits for all. Any other work is done in the goroutine of the caller: a client's reader or
+// writer, a reader of rpc, the holder of a run lock.
 package gateway

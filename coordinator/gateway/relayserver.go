@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,11 +81,7 @@ func (r *relayServer) known(node ident.Node) *relaySession {
 func (r *relayServer) all() []*relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*relaySession, 0, len(r.mu.sessions))
-	for _, rs := range r.mu.sessions {
-		out = append(out, rs)
-	}
-	return out
+	return slices.Collect(maps.Values(r.mu.sessions))
 }
 
 // open attaches a stream and reclaims the messages that its client holds. It answers

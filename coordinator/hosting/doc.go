@@ -1,15 +1,15 @@
-// Package hosting keeps the replicas on this broker as the metadata says: it opens those
-// that are placed here, prepares those of topics that are about to be created, lets go
-// of those that were moved away or deleted, and hides those of topics in the trash.
+// Package hosting keeps the replicas on this broker as the metadata says. It prepares the
+// replicas of topics that are about to be created, and opens those that are placed here. It
+// hides those of topics in the trash, and lets go of those that were moved away or deleted.
 //
 // It does not decide where replicas lie (packages admin and control do) and does not run
 // them (package engine does).
 //
 // # Invariants
 //
-//  1. A folder goes only on a tombstone of its topic id, or on a partition's key that,
-//     read linearizably after the replica has ceased to acknowledge, names this broker no
-//     more; and then to the trash.
+//  1. A folder is moved to the trash only for one of two reasons: there is a tombstone of its
+//     topic id, or the partition's key names this broker no more. The key is read linearizably
+//     after the replica has ceased to acknowledge.
 //  2. A store that was prepared goes only if no key names its partition and nothing was
 //     ever promised or written there.
 //  3. One goroutine at a time creates, opens or lets go of a partition's store (lock).
@@ -21,9 +21,13 @@
 //
 // # Goroutines
 //
-// Short ones in the caller's group: one that trashes the folders of a deleted topic (of one whose
-// grace is over, after it has read the tombstone), one
-// that trashes a replica that was moved away, one that sweeps (Sweep), one that looks at
-// the durability of a changed topic. KeepDurability runs in a goroutine of the caller, until
-// its context ends.
+// All are in the caller's group. These are short:
+//
+//	one for each deleted topic, which moves its folders to the trash; if the topic had a grace,
+//	it reads the tombstone first
+//	one for each replica that was moved away, which moves its folder to the trash
+//	one for each Sweep
+//	one for each changed topic, which looks at its durability
+//
+// KeepDurability runs in a goroutine of the caller, until its context ends.
 package hosting

@@ -13,6 +13,11 @@
 //     did not happen. ErrUnknown proves nothing.
 //  3. A value that cannot be read (ErrValue) is never taken for a key that is gone.
 //
+// # Goroutines
+//
+// One for each watch and one for each lease. A watch ends with its context, a lease when it is lost;
+// Close ends and waits for both.
+//
 // Keys below /lockstep/<cluster>/:
 //
 //	nodes/<n>                  permanent: addresses, zone, boot counter
@@ -31,6 +36,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -321,7 +327,10 @@ type NodeState struct {
 	Lease            int64      `json:"lease,omitempty"`            // live/<n>: a peer may revoke it
 	Boot             int64      `json:"boot,omitempty"`             // nodes/<n>: signs of life counted, to notice a restored data path
 	Disk             string     `json:"disk,omitempty"`             // id of the data path (internal/nodefile)
-	Transferring     bool       `json:"handing_over,omitempty"`
+	// Starts, in nodes/<n>, are the newest starts of the broker. An older build that rewrites the key drops them: then Boot
+	// alone is compared, until the broker raises it again.
+	Starts       []lifecycle.StartRecord `json:"starts,omitempty"`
+	Transferring bool                    `json:"handing_over,omitempty"`
 	// Unreachable names the brokers from which this one receives nothing. It is set only
 	// while the broker leads a partition that lacks its minimum for that reason: the other
 	// brokers may then replace the leader.

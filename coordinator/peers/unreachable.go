@@ -17,13 +17,13 @@ import (
 // partitions.
 const unreachableEvery = 250 * time.Millisecond
 
-// KeepUnreachable notifies the others, through the metadata, which brokers this one cannot
-// reach, while a partition led here lacks its minimum because of them: a leader that
-// reaches the metadata but not its replicas hinders members that reach each other. The
-// write also proves that this broker reaches the metadata. The last published list is read
-// from the metadata, because a lost answer does not say whether it was written, and a
-// leader whose old list stays is replaced again and again. A broker that stops does so, too: it leads
-// until its clients' last requests are answered. It returns when ctx ends.
+// KeepUnreachable publishes in the metadata which brokers this one cannot reach, while a
+// partition led here lacks its minimum because of them. The members that reach each other can
+// then replace a leader that reaches the metadata alone. The write also proves that this broker
+// reaches the metadata. The last published list is read from the metadata, because a lost answer
+// does not say whether it was written, and a leader whose old list stays is replaced again and
+// again. A broker that stops publishes too: it leads until its clients' last requests are
+// answered. It returns when ctx ends.
 func (p *Peers) KeepUnreachable(ctx context.Context) {
 	tasks.Every(ctx, unreachableEvery, func() {
 		now := p.unreachable()

@@ -64,7 +64,7 @@ func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	at, joins := m.joins(msg)
 	if !joins && m.mayRestart(msg) {
-		if m.keepsAbandoned(from, ident.Position{}) {
+		if m.keepsAbandoned(from, msg, ident.Position{}) {
 			return
 		}
 		m.restartAt(msg.Prev, msg.PrevCRC)
@@ -77,7 +77,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 	for i := range msg.Batches {
 		b := &msg.Batches[i]
-		if !m.takeBatch(from, at, b) {
+		if !m.takeBatch(from, msg, at, b) {
 			return
 		}
 		at = b.End
@@ -114,15 +114,15 @@ func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	start := m.index.Start().Offset
 	beforeThisLog := msg.Prev.Offset < start && msg.Committed.Offset >= start
 	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh && !beforeThisLog
-	if below && !m.keepsAbandoned(from, msg.Prev) {
+	if below && !m.keepsAbandoned(from, msg, msg.Prev) {
 		m.alarm(fmt.Errorf("%w: leader %s, committed here up to %d", ErrOtherHistory, from, m.committed.Offset))
 	}
 	m.reject(from, m.promised, msg.Prev)
 }
 
-// takeBatch writes one batch at `at`, unless it is here already. It returns false if
+// takeBatch writes one batch of a message at `at`, unless it is here already. It returns false if
 // the batch, and so the rest of the message, is refused.
-func (m *Machine) takeBatch(from ident.Node, at ident.Position, b *queue.Batch) bool {
+func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b *queue.Batch) bool {
 	if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) {
 		m.alarm(fmt.Errorf("%w: at %d, from %s", ErrBrokenChain, b.At.Offset, from))
 		return false
@@ -131,7 +131,7 @@ func (m *Machine) takeBatch(from ident.Node, at ident.Position, b *queue.Batch) 
 		if m.holds(b) {
 			return true
 		}
-		if m.keepsAbandoned(from, at) {
+		if m.keepsAbandoned(from, msg, at) {
 			return false
 		}
 		if at.Offset < m.committed.Offset {
@@ -148,13 +148,15 @@ func (m *Machine) takeBatch(from ident.Node, at ident.Position, b *queue.Batch) 
 
 // keepsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that
 // an operator has gone on without (CU-9): some of them may be acknowledged, and here alone.
-// Before the key has been seen it is not known whether there is such a history.
-func (m *Machine) keepsAbandoned(from ident.Node, at ident.Position) bool {
+// The leader knows of it before a follower that the metadata reaches late. A leader of an older build does
+// not say so; before any key has been seen, nothing is cut on its word.
+func (m *Machine) keepsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
 	if m.state.Revision == 0 {
 		return m.log.end.Sequence > at.Sequence
 	}
-	end := m.endOfEpoch(m.state.Abandoned)
-	if m.state.Abandoned == 0 || end <= at.Sequence {
+	abandoned := max(m.state.Abandoned, msg.Abandoned)
+	end := m.endOfEpoch(abandoned)
+	if abandoned == 0 || end <= at.Sequence {
 		return false
 	}
 	m.alarm(fmt.Errorf("%w: messages %d to %d, leader %s", ErrAbandoned, at.Sequence, end-1, from))

@@ -7,11 +7,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// nextISR works out the ISR that the leader would propose (AC-5, CU-4, CU-7), and
-// whether it differs from the key's: without the members that do not answer, with the replicas that have
-// caught up, never below the minimum. If the minimum cannot be had, no member is
-// removed. No put could be taken anyway, and the members that do not answer may reach
-// each other: only as members can they replace this leader.
+// nextISR works out the ISR that the leader would propose (AC-5, CU-4, CU-7), and whether it
+// differs from the key's. It is that of the key without the members that lag, and with the
+// replicas that have caught up. If these are fewer than the minimum, no member is removed. No
+// put could be taken anyway, and the members that do not answer may reach each other: only as
+// members can they replace this leader.
 func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	var lagging []ident.Member
 	for _, x := range m.state.ISR {

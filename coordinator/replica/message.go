@@ -52,10 +52,12 @@ type Message struct {
 	NeedSnapshot bool
 	// Window of an append to a replica that copies the log: 1 and the offset at which the leader's
 	// dedupe window begins. 0: not said.
-	Window  ident.Offset
-	Epochs  []commitlog.EpochEnd
-	State   queue.StateVersion // one version of the channel state
-	Batches []queue.Batch
+	Window ident.Offset
+	// Abandoned of an append is that of the leader's key (CU-9): the follower may not have seen that key yet.
+	Abandoned ident.Epoch
+	Epochs    []commitlog.EpochEnd
+	State     queue.StateVersion // one version of the channel state
+	Batches   []queue.Batch
 }
 
 // Envelope is a message to one node. The loop keeps the order of the messages to

@@ -201,7 +201,7 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	msg := Message{
 		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.ack.store, Store: m.self.Store,
 		Prev: f.next, PrevCRC: m.crcAt(f.next.Offset), Committed: m.committed, Batches: batches,
-		Restart: f.probing() && f.next == m.index.Start() && f.next.Offset > 0,
+		Restart: f.probing() && f.next == m.index.Start() && f.next.Offset > 0, Abandoned: m.state.Abandoned,
 	}
 	if !m.inISR(f.node) {
 		if from, ok := m.dedupe.ReachesTo(m.log.end.Offset, m.nowMS); ok {

@@ -68,9 +68,8 @@ func (m *Machine) proposeRollback() {
 	m.proposeCAS(casRollback, s, nil, nil)
 }
 
-// rollBack is the switch of RB-4, in the epoch that was won: everything above the
-// committed end, as it is now, is removed, and the new epoch's marker takes its place,
-// in one journal record. This leader goes on delivering what was committed in the old
+// rollBack switches to the epoch that was won (RB-4). One journal record removes everything
+// above the present committed end, and puts the new epoch's marker in its place. This leader goes on delivering what was committed in the old
 // epoch, and takes changes of the channels (RB-14): it knows the committed end, and its
 // channel state is the newest. A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {

@@ -2,9 +2,11 @@ package session
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
 )
 
@@ -18,7 +20,13 @@ func (s *Session) Restored(ctx context.Context) (bool, error) {
 	known, _, err := s.known(ctx)
 	r := s.o.File.Record()
 	copied := r.Doubted && !r.Clean && !s.o.OnlyMember
-	return r.Boot < known.Boot || copied && known.Boot > 0, err
+	return s.ownState(known).LaterThan(r.State()) || copied && known.Boot > 0, err
+}
+
+// ownState is what the metadata has of this broker's data path. The id of the disk is that of the path: a path whose
+// member of the embedded etcd joined as a new one, or was emptied, has another id, and is compared all the same.
+func (s *Session) ownState(known meta.NodeState) lifecycle.DiskState {
+	return lifecycle.DiskState{Disk: s.o.File.Record().Disk, Boot: known.Boot, Starts: known.Starts}
 }
 
 // Announce writes the permanent key and raises the boot counter in it. From then on the
@@ -32,13 +40,16 @@ func (s *Session) Announce(ctx context.Context) error {
 			return err
 		}
 	}
+	start := rand.Text()
 	for {
 		known, revision, err := s.known(ctx)
 		if err != nil {
 			return err
 		}
+		state := s.ownState(known)
 		err = s.o.File.Update(func(r *nodefile.Record) {
-			r.Boot, r.Clean, r.Doubted, r.Marks = max(r.Boot, known.Boot)+1, false, false, marks
+			now := r.State().Begin(start, state)
+			r.Boot, r.Starts, r.Clean, r.Doubted, r.Marks = now.Boot, now.Starts, false, false, marks
 			if r.Disk == "" {
 				r.Disk = nodefile.NewDisk()
 			}
@@ -47,7 +58,7 @@ func (s *Session) Announce(ctx context.Context) error {
 			return err
 		}
 		r := s.o.File.Record()
-		s.node.V, s.node.Boot, s.node.Disk = meta.Version, r.Boot, string(r.Disk)
+		s.node.V, s.node.Boot, s.node.Starts, s.node.Disk = meta.Version, r.Boot, r.Starts, string(r.Disk)
 		s.node.Leaving, s.node.Drain = known.Leaving, known.Drain
 		put := []meta.Put{{Key: key, Value: meta.Encode(s.node)}}
 		ok, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, put)
@@ -64,11 +75,12 @@ func (s *Session) Announce(ctx context.Context) error {
 // path that was taken meanwhile, such as a snapshot of its disk, is known as one.
 func (s *Session) recount(ctx context.Context) error {
 	known, revision, err := s.known(ctx)
-	if err != nil || revision == 0 || known.Boot > s.boot() {
+	own := s.o.File.Record().State()
+	if err != nil || revision == 0 || s.ownState(known).LaterThan(own) {
 		return err // forgotten, or replaced: register finds out
 	}
-	before := s.boot()
-	known.V, known.Boot = meta.Version, before+1
+	before := own.Boot
+	known.V, known.Boot, known.Starts = meta.Version, before+1, own.Starts
 	raise := func(to int64) error { return s.o.File.Update(func(r *nodefile.Record) { r.Boot = to }) }
 	if err := raise(known.Boot); err != nil {
 		return err

@@ -72,7 +72,7 @@ func (s *Session) count(ctx context.Context, c Counting) {
 	}
 }
 
-// KeepObserving writes the boot counters of the other brokers to the node file after each
+// KeepObserving writes the boot counters and starts of the other brokers to the node file after each
 // change, so that this broker can notify them when they start on an older disk. It returns
 // when ctx ends.
 func (s *Session) KeepObserving(ctx context.Context, changed signal.Edge, nodes func() []meta.NodeState) {
@@ -82,10 +82,10 @@ func (s *Session) KeepObserving(ctx context.Context, changed signal.Edge, nodes 
 			return
 		case <-changed:
 		}
-		seen := map[ident.Node]lifecycle.Seen{}
+		seen := map[ident.Node]lifecycle.DiskState{}
 		for _, n := range nodes() {
 			if n.Name != s.node.Name {
-				seen[n.Name] = lifecycle.Seen{Disk: lifecycle.DiskID(n.Disk), Boot: n.Boot}
+				seen[n.Name] = lifecycle.DiskState{Disk: lifecycle.DiskID(n.Disk), Boot: n.Boot, Starts: n.Starts}
 			}
 		}
 		if err := s.o.File.Observe(seen); err != nil {

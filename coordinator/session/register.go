@@ -49,7 +49,7 @@ func (s *Session) register(ctx context.Context) error {
 		return fmt.Errorf("take a lease: %w", err)
 	}
 	state := s.node
-	state.V, state.Lease, state.Boot = meta.Version, lease, 0
+	state.V, state.Lease, state.Boot, state.Starts = meta.Version, lease, 0, nil
 	key := s.o.Keys.Live(state.Name)
 	try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
 	defer cancel()
@@ -76,7 +76,7 @@ func (s *Session) checkReplaced(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
 	defer cancel()
 	known, _, err := s.known(ctx)
-	if err == nil && known.Boot > s.boot() {
+	if err == nil && s.ownState(known).LaterThan(s.o.File.Record().State()) {
 		err = fmt.Errorf("%w: %s", errReplaced, s.node.Name)
 	}
 	return err
@@ -129,7 +129,7 @@ func (s *Session) publish(ctx context.Context, change func(*notice)) error {
 	change(&s.notice.notice)
 	state := s.node
 	state.Transferring, state.Unreachable = s.notice.transferring, s.notice.unreachable
-	state.V, state.Lease, state.Boot = meta.Version, s.LeaseID(), 0
+	state.V, state.Lease, state.Boot, state.Starts = meta.Version, s.LeaseID(), 0, nil
 	key := s.o.Keys.Live(state.Name)
 	_, _, err := s.o.Store.Txn(ctx, []meta.Compare{{Key: key, Create: s.current.Load(), Mod: -1}},
 		[]meta.Put{{Key: key, Value: meta.Encode(state), Lease: state.Lease}})

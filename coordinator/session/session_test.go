@@ -70,6 +70,81 @@ func TestBootCounterTellsARestoredPath(t *testing.T) {
 	require.EqualValues(t, 5, s.boot())
 }
 
+// TestStartsTellARestoredPath: the boot counter of a copy that lived on has passed that of the metadata.
+func TestStartsTellARestoredPath(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	s, elsewhere := newSession(t, store), meta.NewMemory()
+	defer elsewhere.Close()
+	require.NoError(t, s.Announce(ctx))
+	snapshot := newSession(t, elsewhere)
+	snapshot.onPath(t, s, s.boot())
+	require.NoError(t, s.Announce(ctx))
+	require.NoError(t, s.recount(ctx))
+	for range 3 {
+		require.NoError(t, snapshot.Announce(ctx))
+	}
+	require.Greater(t, snapshot.boot(), s.boot())
+	require.NoError(t, snapshot.register(ctx))
+	require.NoError(t, s.register(ctx))
+
+	snapshot.o.Store = store
+	restored := func(s *Session) bool {
+		r, err := s.Restored(ctx)
+		require.NoError(t, err)
+		return r
+	}
+	require.True(t, restored(snapshot))
+	require.False(t, restored(s))
+	was := snapshot.boot()
+	require.NoError(t, snapshot.recount(ctx))
+	require.Equal(t, was, snapshot.boot(), "the metadata has another start")
+	require.ErrorIs(t, snapshot.register(ctx), errReplaced)
+
+	require.NoError(t, snapshot.Announce(ctx))
+	require.False(t, restored(snapshot), "it is the one on record now")
+	require.Len(t, snapshot.o.File.Record().Starts, 1, "it has not lived the others")
+	require.NoError(t, snapshot.register(ctx))
+	require.ErrorIs(t, s.register(ctx), errReplaced)
+}
+
+// TestStartsInTheMetadata: the permanent key has them, also after a write by a build that does not know them; the live key
+// has none.
+func TestStartsInTheMetadata(t *testing.T) {
+	store := meta.NewMemory()
+	defer store.Close()
+	ctx := t.Context()
+	s := newSession(t, store)
+	for range 2 {
+		require.NoError(t, s.Announce(ctx))
+	}
+	require.NoError(t, s.register(ctx))
+	require.NoError(t, s.PublishHandingOver(ctx))
+	starts := s.o.File.Record().Starts
+	require.Len(t, starts, 2)
+	known, _, err := s.known(ctx)
+	require.NoError(t, err)
+	require.Equal(t, starts, known.Starts)
+	e, err := store.Get(ctx, s.o.Keys.Live("n1"))
+	require.NoError(t, err)
+	live, err := meta.DecodeNode(e)
+	require.NoError(t, err)
+	require.Empty(t, live.Starts)
+
+	known.Starts = nil
+	_, _, err = store.Txn(ctx, nil, []meta.Put{{Key: s.o.Keys.Node("n1"), Value: meta.Encode(known)}})
+	require.NoError(t, err)
+	restored, err := s.Restored(ctx)
+	require.NoError(t, err)
+	require.False(t, restored)
+	require.NoError(t, s.recount(ctx))
+	known, _, err = s.known(ctx)
+	require.NoError(t, err)
+	require.Equal(t, starts, known.Starts)
+	require.Equal(t, s.boot(), known.Boot)
+}
+
 // TestCopiedPathIsNotTrusted: the counter of a copy may be that of the cluster, and
 // the copy older all the same; not if it was taken after a planned stop.
 func TestCopiedPathIsNotTrusted(t *testing.T) {

@@ -1,15 +1,16 @@
 // Package upkeep does the periodic work on one broker's partitions: retention, dead
-// letters, the repair of damaged places, the watch on the disk, the collection of
-// tombstones and of the trash, and the deletion of idle topics and channels. Each is a small type with a Job, and one Runner runs them all.
+// letters, the repair of damaged places, and the watch on the disk. Each is a small type
+// with a Job, and one Runner runs them all. For the controller it collects tombstones and
+// the trash, and deletes idle topics and channels.
 //
 // It decides nothing about replication: no election, membership or truncation depends on
 // it. Its own writes to a log are proposed like any put.
 //
 // # Invariants
 //
-//  1. Retention removes whole segments that every durable channel of the replica's own
-//     state has passed, that no edge can repeat a put of, and that the topic does not keep
-//     for replay. A message that a channel needs never goes by age or size.
+//  1. Retention removes whole segments only. Every durable channel of the replica's own
+//     state has passed such a segment, no edge repeats a put in it any more, and the topic does
+//     not keep it for replay. Age and size never remove a message that a channel needs.
 //  2. A dead letter is put to its dead-letter topic first and finished then: it is never
 //     lost, and may be there twice.
 //  3. A damaged place is replaced only by batches that continue the chain of checksums
@@ -30,6 +31,6 @@
 //	job          one for each Job, started by Runner.Start, ends with the group
 //	dead letters short ones, one for each partition that has some
 //	tombstones   a short one while some are removed
-//	trash        likewise
-//	idle         likewise, while leaders are asked for topics and channels that nothing uses
+//	trash        a short one while topics in it are removed for good
+//	idle         a short one while leaders are asked for topics and channels that nothing uses
 package upkeep

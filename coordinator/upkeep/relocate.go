@@ -11,9 +11,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// A few delayed or poison messages must not pin a log. When the unfinished messages of the
-// oldest segment are little against the bytes that would be freed, the leader puts them
-// into a relocation batch at the end of the log, with their sequences, and then notifies the
+// A few delayed or poison messages must not pin a log. If the unfinished messages of the
+// oldest segment are little against the bytes that would be freed, the leader puts them,
+// with their sequences, into a relocation batch at the end of the log. Then it notifies the
 // channels of all replicas where to find them.
 const (
 	// relocateShare: unfinished messages are relocated when they are at most one part in so

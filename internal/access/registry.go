@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/signal"
 )
 
 // maxUsers bounds the users of a cluster: each broker keeps all of them in memory.
@@ -31,6 +32,10 @@ var (
 	ErrLastAdministrator = errors.New("access: the cluster must have an administrator")
 	// ErrConflict means that the user was changed at the same time; nothing was done.
 	ErrConflict = errors.New("access: the user was changed at the same time, try again")
+	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may yet be.
+	ErrUnknown = errors.New("access: the metadata did not answer in time: the change may have been made, list the users before it is repeated")
+	// ErrNotSeen means that the change was made, and that this broker has not seen it yet.
+	ErrNotSeen = errors.New("access: the change was made, this broker has not seen it yet")
 )
 
 // Options of a Registry.
@@ -52,18 +57,18 @@ type Registry struct {
 	verifier *verifier
 	policy   atomic.Pointer[Policy] // nil until the metadata has answered
 	store    atomic.Pointer[meta.Store]
+	changed  *signal.Signal // of the policy
 	mu       struct {
 		sync.Mutex
 		entries  map[string]*User // by name, as the watch has them
 		revision int64
-		changed  chan struct{} // closed, and replaced, with each change
 	}
 }
 
 // NewRegistry makes a registry that has not read the users yet.
 func NewRegistry(o Options) *Registry {
-	r := &Registry{o: o, verifier: newVerifier()}
-	r.mu.entries, r.mu.changed = map[string]*User{}, make(chan struct{})
+	r := &Registry{o: o, verifier: newVerifier(), changed: signal.New()}
+	r.mu.entries = map[string]*User{}
 	return r
 }
 
@@ -89,6 +94,7 @@ func (r *Registry) apply(c meta.Change) {
 		}
 		read = append(read, u)
 	}
+	defer r.changed.Notify() // when the lock is released
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.Reset {
@@ -106,8 +112,7 @@ func (r *Registry) apply(c meta.Change) {
 	r.publishLocked()
 }
 
-// publishLocked makes the entries the policy, and wakes the goroutines that wait for a
-// change.
+// publishLocked makes the entries the policy.
 func (r *Registry) publishLocked() {
 	p := &Policy{users: maps.Clone(r.mu.entries)}
 	p.enforced = len(p.users) > 0 || r.Always()
@@ -116,8 +121,6 @@ func (r *Registry) publishLocked() {
 	}
 	r.verifier.drop(p)
 	r.policy.Store(p)
-	close(r.mu.changed)
-	r.mu.changed = make(chan struct{})
 }
 
 // Always reports whether rights are enforced also while there is no user.
@@ -127,11 +130,7 @@ func (r *Registry) Always() bool { return r.o.Enforce || r.o.Bootstrap != nil }
 func (r *Registry) Policy() *Policy { return r.policy.Load() }
 
 // Changed is closed with the next change of the policy.
-func (r *Registry) Changed() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.changed
-}
+func (r *Registry) Changed() <-chan struct{} { return r.changed.Changed() }
 
 // Verify gives the identity of a token: ErrBadToken, ErrNotReady, or the end of ctx while
 // other tokens are hashed.
@@ -359,22 +358,22 @@ func (r *Registry) commit(ctx context.Context, compare []meta.Compare, put meta.
 	store := *r.store.Load()
 	ok, revision, err := store.Txn(ctx, compare, []meta.Put{put})
 	switch {
+	case errors.Is(err, meta.ErrUnknown):
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	case err != nil:
 		return fmt.Errorf("access: write the user: %w", err)
 	case !ok:
 		return failed
 	}
-	for {
-		r.mu.Lock()
-		seen, changed := r.mu.revision >= revision, r.mu.changed
-		r.mu.Unlock()
-		if seen {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("access: the change is written, this broker has not seen it yet: %w", ctx.Err())
-		}
+	if err := r.changed.Await(ctx, func() bool { return r.seen(revision) }); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSeen, err)
 	}
+	return nil
+}
+
+// seen reports whether the watch has come to a revision.
+func (r *Registry) seen(revision int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.revision >= revision
 }

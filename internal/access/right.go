@@ -67,7 +67,13 @@ func ParseTopicRights(text string) (Right, error) { return parseRights(text, top
 // ParseClusterRights reads words such as observe.
 func ParseClusterRights(text string) (Right, error) { return parseRights(text, clusterRights) }
 
+// maxRights bounds the text of rights in bytes: the audit shows all of it.
+const maxRights = 64
+
 func parseRights(text string, of Right) (set Right, err error) {
+	if len(text) > maxRights {
+		return 0, fmt.Errorf("%w: the rights have %d bytes, at most %d", ErrInvalid, len(text), maxRights)
+	}
 	for word := range strings.SplitSeq(text, ",") {
 		found := Right(0)
 		for _, n := range names {

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -84,4 +85,43 @@ func TestQueryTriesEveryAddress(t *testing.T) {
 	require.ErrorContains(t, err, down.URL)
 	_, err = client("get").Query(t.Context(), Request{})
 	require.Error(t, err)
+}
+
+// TestARedirectCarriesNoSecret: the target of a redirect is another service.
+func TestARedirectCarriesNoSecret(t *testing.T) {
+	for _, method := range []string{"get", "post"} {
+		seen := ""
+		target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			seen = fmt.Sprint(r.URL, r.Header, string(body))
+			_, _ = io.WriteString(w, answer)
+		}))
+		service := httptest.NewServer(http.RedirectHandler(target.URL+"/there", http.StatusFound))
+		_, err := client(method, service.URL+"/auth").Query(t.Context(), Request{Secret: "s3cret"})
+		service.Close()
+		target.Close()
+		require.NoError(t, err)
+		require.Contains(t, seen, "/there")
+		require.NotContains(t, seen, "s3cret")
+	}
+	loop := httptest.NewServer(http.RedirectHandler("/again", http.StatusFound))
+	defer loop.Close()
+	_, err := client("get", loop.URL).Query(t.Context(), Request{Secret: "s3cret"})
+	require.ErrorContains(t, err, "too many redirects")
+}
+
+// TestErrorsShowNoPassword: the log has the errors of queries.
+func TestErrorsShowNoPassword(t *testing.T) {
+	down := httptest.NewServer(nil)
+	down.Close()
+	host := strings.TrimPrefix(down.URL, "http://")
+	for address, name := range map[string]string{
+		"http://me:hush@" + host + "/check?key=hush": "auth: http://" + host + "/check: ", "me:hush@" + host: "auth: " + host + ": ",
+		host: "auth: " + host + ": ", "http://me:hush@%zz": "auth: %zz: ", "http://me:hush@a b/": "auth: a b/: ",
+	} {
+		_, err := client("get", address).Query(t.Context(), Request{Secret: "s3cret"})
+		require.ErrorContains(t, err, name)
+		require.NotContains(t, err.Error(), "hush")
+		require.NotContains(t, err.Error(), "s3cret")
+	}
 }

@@ -20,6 +20,9 @@ import (
 // maxAnswer bounds the answer of an auth service in bytes.
 const maxAnswer = 4 << 20
 
+// maxRedirects bounds the redirects of a query.
+const maxRedirects = 10
+
 // Options configure the queries.
 type Options struct {
 	// Addresses are host:port (queried at /auth) or whole URLs.
@@ -42,6 +45,14 @@ func New(o Options) *Client {
 	return &Client{opts: o, http: &http.Client{
 		Timeout:   o.RequestTimeout,
 		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: o.TLS, DisableKeepAlives: true},
+		// Redirects are followed, as stock nsqd does. net/http would give the target the URL with the secret as Referer.
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			req.Header.Del("Referer")
+			if len(via) >= maxRedirects {
+				return errors.New("too many redirects")
+			}
+			return nil
+		},
 	}}
 }
 
@@ -59,7 +70,7 @@ func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 		if err == nil {
 			return s, nil
 		}
-		failed = errors.Join(failed, fmt.Errorf("auth: %s: %w", address, err))
+		failed = errors.Join(failed, fmt.Errorf("auth: %s: %w", nameOf(address), err))
 	}
 	return nil, failed
 }
@@ -67,7 +78,7 @@ func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 func (c *Client) ask(ctx context.Context, address string, r Request) (*State, error) {
 	req, err := c.request(ctx, address, r)
 	if err != nil {
-		return nil, err
+		return nil, withoutURL(err)
 	}
 	req.Header.Set("Accept", "application/vnd.nsq; version=1.0")
 	resp, err := c.http.Do(req)
@@ -90,6 +101,16 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 		return nil, err
 	}
 	return &s, nil
+}
+
+// nameOf is the address of a service in errors: without a password, and without a query, which may have a key.
+func nameOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return address[strings.LastIndex(address, "@")+1:] // host:port, or no URL
+	}
+	u.User, u.RawQuery = nil, ""
+	return u.String()
 }
 
 // withoutURL is the cause of a failed request: the URL that net/http puts before it has the

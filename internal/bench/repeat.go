@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/lockstepmq/lockstep/internal/tasks"
 )
 
 // Task is the part of one connection. It connects, signals ready, waits for begin, and returns
@@ -123,18 +125,11 @@ func (r *Repeat) watch(ctx context.Context) (stop func()) {
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if r.progress != nil {
-					r.progress(int(100 * r.done.Load() / max(r.n, 1)))
-				}
+		tasks.Every(ctx, 200*time.Millisecond, func() {
+			if r.progress != nil {
+				r.progress(int(100 * r.done.Load() / max(r.n, 1)))
 			}
-		}
+		})
 	}()
 	return func() { cancel(); <-ended }
 }

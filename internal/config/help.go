@@ -40,13 +40,18 @@ func Help(w io.Writer) error {
 			group = s.group
 			fmt.Fprintf(b, "\n%s:\n", group)
 		}
-		name := "--" + s.flag
-		if s.envOnly {
-			name = "$" + s.env // no flag: every user of the machine sees the command line
-		}
-		fmt.Fprintf(b, "  %s%s\n        %s\n", name, s.argument(), s.description())
+		fmt.Fprintf(b, "  %s%s\n        %s\n", s.name(), s.argument(), s.description())
 	}
 	return b.Flush()
+}
+
+// name is the flag, or the environment variable of a setting without a flag: every user of the
+// machine sees the command line.
+func (s setting) name() string {
+	if s.envOnly {
+		return "$" + s.env
+	}
+	return "--" + s.flag
 }
 
 // argument returns the default, or the type of the value.

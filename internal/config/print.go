@@ -93,28 +93,33 @@ func (l *loader) sourceOf(s setting) string {
 
 // line returns the setting as a line of the file.
 func (s setting) line() (string, error) {
-	var value any
-	switch v := s.value.Interface().(type) {
+	value := s.public()
+	switch v := value.(type) {
 	case time.Duration:
 		value = v.String()
 	case TLSRequired:
 		value = string(v)
-	case []string:
-		list := make([]string, len(v)) // [] rather than nothing for an empty list
-		for i, item := range v {
-			list[i] = withoutPassword(item)
-		}
-		value = list
-	case string:
-		value = withoutPassword(v)
-	default:
-		value = v
-		if list := s.value; list.Kind() == reflect.Slice && list.IsNil() {
-			value = reflect.MakeSlice(list.Type(), 0, 0).Interface()
-		}
 	}
 	text, err := toml.Marshal(map[string]any{s.key: value})
 	return strings.TrimSuffix(string(text), "\n"), err
+}
+
+// public returns the value without passwords in addresses. An empty list is not nil: it is [] in TOML and JSON.
+func (s setting) public() any {
+	switch v := s.value.Interface().(type) {
+	case []string:
+		list := make([]string, len(v))
+		for i, item := range v {
+			list[i] = withoutPassword(item)
+		}
+		return list
+	case string:
+		return withoutPassword(v)
+	}
+	if list := s.value; list.Kind() == reflect.Slice && list.IsNil() {
+		return reflect.MakeSlice(list.Type(), 0, 0).Interface()
+	}
+	return s.value.Interface()
 }
 
 // withoutPassword removes the password from an address such as http://user:pass@host.

@@ -125,7 +125,11 @@ func TestSecretsAreNotShown(t *testing.T) {
 	require.Contains(t, out, "a:1/x")
 	require.Contains(t, out, "@e:1")
 	require.Contains(t, out, `nsqlookupd_tcp_addresses = ["l:1"]`)
-	o.EtcdEndpoints, o.AuthHTTPAddress = nil, nil // only Print removes passwords from addresses
+	for _, key := range config.Keys() {
+		value, _ := o.ByKey(key) // /config/ shows it to users who may observe
+		require.NotContains(t, fmt.Sprint(value), secret, key)
+	}
+	o.EtcdEndpoints, o.AuthHTTPAddress = nil, nil // print and ByKey remove passwords from addresses
 	asJSON, err := json.Marshal(o)
 	require.NoError(t, err)
 	for _, shown := range []string{string(asJSON), fmt.Sprintf("%v %+v %#v %s", o, o, o, o.ClusterToken)} {

@@ -106,11 +106,12 @@ func Keys() []string {
 	return keys
 }
 
-// ByKey returns the value of one setting by its name in the file; it finds no secret.
+// ByKey returns the value of one setting by its name in the file; it finds no secret, and leaves out the
+// passwords in addresses.
 func (o Options) ByKey(key string) (any, bool) {
 	for s := range settings(&o) {
 		if s.key == key && !s.envOnly {
-			return s.value.Interface(), true
+			return s.public(), true
 		}
 	}
 	return nil, false

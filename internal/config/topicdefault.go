@@ -71,6 +71,12 @@ func (d *TopicDefault) set(name, value string) error {
 		*to = t.Milliseconds()
 		return nil
 	}
+	idle := func(to *int64) error {
+		if err := milliseconds(to); err != nil || *to < minIdle.Milliseconds() {
+			return fmt.Errorf("%s must be a duration of at least %s, not %q", name, minIdle, value)
+		}
+		return nil
+	}
 	switch name {
 	case "partitions":
 		return number(&d.Partitions, 1024)
@@ -97,15 +103,9 @@ func (d *TopicDefault) set(name, value string) error {
 	case "max-put-bytes-rate":
 		return count(&d.MaxPutBytesRate)
 	case "idle-after":
-		if err := milliseconds(&d.IdleMS); err != nil || d.IdleMS < minIdle.Milliseconds() {
-			return fmt.Errorf("idle-after must be a duration of at least %s, not %q", minIdle, value)
-		}
-		return nil
+		return idle(&d.IdleMS)
 	case "channel-idle-after":
-		if err := milliseconds(&d.ChannelIdleMS); err != nil || d.ChannelIdleMS < minIdle.Milliseconds() {
-			return fmt.Errorf("channel-idle-after must be a duration of at least %s, not %q", minIdle, value)
-		}
-		return nil
+		return idle(&d.ChannelIdleMS)
 	}
 	return fmt.Errorf("no setting %q: partitions, replication-factor, min-in-sync, durability, retention-time, retention-bytes, "+
 		"message-ttl, max-bytes, max-put-rate, max-put-bytes-rate, idle-after, channel-idle-after", name)

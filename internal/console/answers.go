@@ -9,7 +9,7 @@ import (
 // Unreachable is a broker whose part is missing in an answer.
 type Unreachable struct {
 	Broker ident.Node `json:"broker"`
-	Reason string     `json:"reason"` // "dead": it is not registered; else the error
+	Reason string     `json:"reason"` // "dead": it is not registered, or does not answer this broker; else the error
 }
 
 // Worst is the largest value of all brokers, with the broker that has it.
@@ -58,8 +58,9 @@ type Broker struct {
 	Controller  bool       `json:"controller"`
 	Leaving     bool       `json:"leaving"`
 	LowSpace    bool       `json:"low_space"`
-	Hangs       bool       `json:"hangs,omitempty"` // it said that its disk or a core loop does not go on, or that its store has failed
-	Drain       string     `json:"drain,omitempty"` // leaders or replicas; missing: it is not being drained
+	Hangs       bool       `json:"hangs,omitempty"`       // it said that its disk or a core loop does not go on, or that its store has failed
+	Unreachable bool       `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
+	Drain       string     `json:"drain,omitempty"`       // leaders or replicas; missing: it is not being drained
 	Zone        string     `json:"zone"`
 	Version     string     `json:"version"`                    // of NSQ, which it speaks
 	Build       string     `json:"lockstep_version,omitempty"` // of the product; missing: an older build
@@ -186,7 +187,7 @@ type Partition struct {
 	MinInSync         int               `json:"min_in_sync"`
 	CommittedSequence *ident.Sequence   `json:"committed_sequence"`
 	EndOffset         *ident.Offset     `json:"end_offset"`
-	Damaged           []edge.DamageView `json:"damaged,omitempty"` // of all brokers that answered within the last second
+	Damaged           []edge.DamageView `json:"damaged,omitempty"` // of all brokers that answered for the last table
 	Fault             string            `json:"fault"`
 }
 
@@ -295,7 +296,7 @@ type Event struct {
 	Text       string       `json:"text"`
 	State      string       `json:"state"`
 	Brokers    []ident.Node `json:"brokers"`
-	ReportedBy []ident.Node `json:"reported_by"`
+	ReportedBy []ident.Node `json:"reported_by"` // of a change in the metadata, which every broker sees: some of the brokers
 	Topic      string       `json:"topic"`
 	Partition  int          `json:"partition"` // -1 = none, or several
 	Epoch      ident.Epoch  `json:"epoch,omitempty"`

@@ -21,8 +21,13 @@ const (
 	DefaultStep = 10 * time.Second
 	// askTimeout bounds the wait for one broker.
 	askTimeout = time.Second
-	// tableFor is how long a table of all topics serves: the pages of many viewers share it.
-	tableFor = time.Second
+	// tableFor is how long a table of all topics serves at least: the pages of many viewers share it. A table, and a
+	// broker's part of it, serve for timesCost times the time that they took, so that open pages take a twentieth of a
+	// processor at most. A part serves for at most tableFor, a table for at most tableForMost.
+	tableFor, tableForMost = time.Second, 5 * time.Second
+	timesCost              = 20
+	// keepTableFor is how long it is in memory after the last question.
+	keepTableFor = 10 * time.Second
 )
 
 var (
@@ -34,8 +39,11 @@ var (
 
 // Cluster is the serving broker; *coordinator.Broker is one.
 type Cluster interface {
-	// View is the cluster by the metadata. It asks no other broker and waits for nothing.
+	// View is the cluster by the metadata. It asks no other broker and waits for nothing. Its topics are shared.
 	View() edge.ClusterView
+	// Members is View without the topics, and TopicView is one of them.
+	Members() edge.ClusterView
+	TopicView(name string) (edge.TopicView, bool)
 	// Samples are the topics of which this broker leads partitions; "" = all.
 	Samples(topic, channel string) []edge.TopicSample
 	// Replica is the replica of a partition here.
@@ -73,15 +81,26 @@ type Options struct {
 
 // Console answers for the whole cluster. Its methods may be called by any goroutine. Keep must run.
 type Console struct {
-	o      Options
-	self   ident.Node
-	mu     sync.Mutex // a leaf
-	kept   sampled    // guarded by mu
+	o    Options
+	self ident.Node
+	mu   sync.Mutex // a leaf
+	kept sampled    // guarded by mu
+	// heard is since when the metadata has answered this broker at every look, which then has all changes in
+	// it. Zero: it does not answer, or there was no look yet. Guarded by mu.
+	heard  time.Time
 	alarms alarms
 	shared struct {
 		sync.Mutex // held while the brokers are asked: requests that come meanwhile share the answer
 		table      *table
 		at         time.Time
+		serves     time.Duration
+	}
+	given struct {
+		sync.Mutex // held while the part is made: questions that come meanwhile share it
+		part       part
+		raw        []byte    // as JSON, with short rows; nil until another broker asks for it
+		at         time.Time // zero: there is no part
+		serves     time.Duration
 	}
 }
 
@@ -97,7 +116,7 @@ func New(o Options) *Console {
 	if o.Step == 0 {
 		o.Step = DefaultStep
 	}
-	c := &Console{o: o, self: o.Cluster.View().Self}
+	c := &Console{o: o, self: o.Cluster.Members().Self}
 	c.kept = newSampled()
 	c.alarms.since = map[string]time.Time{}
 	return c
@@ -123,7 +142,11 @@ type question struct {
 	Kinds     []string `json:"kinds,omitempty"`
 	Broker    string   `json:"broker,omitempty"`
 	Audit     bool     `json:"audit,omitempty"`
-	OnePart   bool     `json:"one_partition,omitempty"`
+	// Without the events in the metadata from this time on, which the asking broker has itself. 0: with all.
+	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
+	// Compact asks for a table's rows in their short form (rows.go). An older broker has the long form alone.
+	Compact bool `json:"compact,omitempty"`
+	OnePart bool `json:"one_partition,omitempty"`
 }
 
 // Answer answers a question of another broker's console, or of this one.
@@ -131,6 +154,9 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(raw, &q); err != nil {
 		return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+	}
+	if q.What == askTable && q.Compact {
+		return c.ownRows()
 	}
 	a, err := c.answer(q)
 	if err != nil {
@@ -143,7 +169,7 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 func (c *Console) answer(q question) (any, error) {
 	switch q.What {
 	case askTable:
-		return c.ownTable(), nil
+		return c.ownPart(), nil
 	case askChannel:
 		return c.ownChannel(q.Topic, q.Channel), nil
 	case askReplica:
@@ -206,6 +232,7 @@ func askAll[A any](ctx context.Context, c *Console, v edge.ClusterView, q questi
 // ask puts a question, whose JSON is raw, to one broker. This broker's own answer takes no detour.
 func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
 	if n == c.self {
+		q.WithoutClusterMS = 0
 		own, err := c.answer(q)
 		if err == nil {
 			*to = own.(A)

@@ -63,6 +63,21 @@ func (b broker) View() edge.ClusterView {
 	return v
 }
 
+func (b broker) Members() edge.ClusterView {
+	v := b.View()
+	v.Topics = nil
+	return v
+}
+
+func (b broker) TopicView(name string) (edge.TopicView, bool) {
+	for _, t := range b.View().Topics {
+		if t.Topic == name {
+			return t, true
+		}
+	}
+	return edge.TopicView{}, false
+}
+
 func (b broker) Samples(topic, channel string) (out []edge.TopicSample) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -374,6 +389,78 @@ func TestEventsOfManyPartitionsAreOne(t *testing.T) {
 	require.False(t, few.Complete)
 }
 
+// TestChangesOfTheMetadataAreNotAskedFor: a broker that has watched the metadata has the changes in it, and does not have
+// them sent by the others; a broker that was started later, or that the metadata does not answer, does.
+func TestChangesOfTheMetadataAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c := w.consoles["n1"]
+		change := func(broker ident.Node) {
+			w.events["n2"].Add(events.Event{Kind: events.BrokerUp, Broker: broker, OfCluster: true, Text: "a change"})
+		}
+		seen := func() (brokers []ident.Node) {
+			for _, e := range c.Events(t.Context(), console.EventsOf{Kinds: []string{events.BrokerUp}}).Events {
+				brokers = append(brokers, e.Brokers...)
+			}
+			return brokers
+		}
+		change("before-n1-looked")
+		require.Len(t, seen(), 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Keep(ctx) })
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(2 * time.Minute)
+		change("while-n1-watches")
+		require.Equal(t, []ident.Node{"before-n1-looked"}, seen(), "n1 goes by its own list")
+		w.events["n2"].Add(events.Event{Kind: events.Rollback, Broker: "n2"})
+		require.Len(t, c.Events(t.Context(), console.EventsOf{Kinds: []string{events.Rollback}}).Events, 1, "it is in no metadata")
+
+		unheard := func(ms int64) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.view.MetadataUnheardMS = ms
+		}
+		unheard(1)
+		require.Len(t, seen(), 2, "n1 hears nothing")
+		time.Sleep(time.Minute)
+		unheard(0)
+		time.Sleep(time.Minute)
+		require.Len(t, seen(), 2, "n1 heard nothing when it happened")
+	})
+}
+
+// TestTableOfAnOlderBroker: brokers of two builds join their tables, in both directions.
+func TestTableOfAnOlderBroker(t *testing.T) {
+	w := newWorld()
+	w.put(edge.TopicSample{Topic: "orders", Messages: 3, Channels: []edge.ChannelSample{channel("billing", 7, time.Second), channel("mail", 1, 0)}}, "n2")
+	page := console.Page{Limit: 10}
+	old := console.New(console.Options{Cluster: older{broker{w, "n1"}}, Events: events.New()})
+	require.Equal(t, w.consoles["n1"].Topics(t.Context(), page), old.Topics(t.Context(), page))
+	require.Equal(t, w.consoles["n1"].Channels(t.Context(), "", page), old.Channels(t.Context(), "", page))
+	require.EqualValues(t, 8, old.Overview(t.Context()).Depth)
+	require.EqualValues(t, 2, old.Topics(t.Context(), page).Topics[0].Channels)
+}
+
+// older puts its questions without the fields that an earlier build does not know: the others answer it as they answer
+// that build, and as that build answers.
+type older struct{ broker }
+
+func (o older) AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error) {
+	var q map[string]any
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, err
+	}
+	delete(q, "compact")
+	delete(q, "without_cluster_ms")
+	question, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	return o.broker.AskConsole(ctx, n, question)
+}
+
 // An alarm becomes an event when it begins and when it ends, with what to do.
 func TestAlarmsBeginAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -576,6 +663,25 @@ func TestSlowBroker(t *testing.T) {
 		time.Sleep(2 * console.DefaultStep)
 		require.Equal(t, []any{nil, 0.0, 0.0}, behind(), "it is over")
 	})
+}
+
+// TestABrokerThatSaysThatItHangs: nobody can take over from it, so that it keeps its registration, and no other broker
+// has it from the metadata.
+func TestABrokerThatSaysThatItHangs(t *testing.T) {
+	w := newWorld()
+	w.put(edge.TopicSample{Topic: "orders"}, "n3")
+	w.faults["n3"] = edge.FaultSample{JournalBusy: 6 * time.Second}
+	c := w.consoles["n1"]
+	for _, b := range c.Brokers(t.Context()).Brokers {
+		require.True(t, b.Alive)
+		require.Equal(t, b.Name == "n3", b.Hangs, b.Name)
+	}
+	detail, err := c.Broker(t.Context(), "n3")
+	require.NoError(t, err)
+	require.True(t, detail.Broker.Hangs)
+	o := c.Overview(t.Context())
+	require.Equal(t, health.Unsafe, o.State, "its leaderships stay with it")
+	require.Equal(t, health.BrokerHangs, o.Alarms[0].Code)
 }
 
 // TestAuditOfATopic: the actions on one topic, or on one broker, by the arguments of the requests.

@@ -33,7 +33,7 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	channels := slices.Clone(t.of(name))
 	slices.SortStableFunc(channels, func(a, b Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
 	d.Channels = first(channels, MaxPage)
-	v := c.present(t)
+	v := c.present(t, name)
 	answers, _ := askAll[[]end](ctx, c, v, question{What: askTopic, Topic: name}, "")
 	ends := map[int]end{}
 	for _, a := range answers {
@@ -52,11 +52,14 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	return d, nil
 }
 
-// present is the cluster as it is now, with the damaged places of all brokers: the table may be of
-// before the topic was made.
-func (c *Console) present(t *table) edge.ClusterView {
-	v := c.o.Cluster.View()
-	addDamage(v, t.damaged)
+// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the
+// table may be of before the topic was made.
+func (c *Console) present(t *table, topic string) edge.ClusterView {
+	v := c.o.Cluster.Members()
+	if x, ok := c.o.Cluster.TopicView(topic); ok {
+		v.Topics = []edge.TopicView{x}
+	}
+	addDamage(&v, t.damaged)
 	return v
 }
 
@@ -70,7 +73,8 @@ type end struct {
 // ownEnds are the ends of the partitions of a topic that this broker leads.
 func (c *Console) ownEnds(topic string) []end {
 	out := []end{}
-	for _, p := range partitionsOf(c.o.Cluster.View(), topic) {
+	t, _ := c.o.Cluster.TopicView(topic)
+	for _, p := range t.Partitions {
 		if p.Leader != c.self {
 			continue
 		}
@@ -93,7 +97,7 @@ func partitionsOf(v edge.ClusterView, topic string) []edge.PartitionView {
 func partitionRow(v edge.ClusterView, p edge.PartitionView) Partition {
 	return Partition{
 		Partition: p.Partition, Leader: p.Leader, Epoch: p.Epoch, Replicas: first(p.Replicas, maxListed), InSync: first(p.ISR, maxListed),
-		Target: p.Target, MinInSync: p.MinInSync, Damaged: first(p.Damaged, maxListed), Fault: health.Fault(p, living(v)),
+		Target: p.Target, MinInSync: p.MinInSync, Damaged: first(p.Damaged, maxListed), Fault: health.Fault(p, health.Living(v)),
 	}
 }
 
@@ -133,7 +137,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
 		return ChannelDetail{}, edge.ErrTopicNotFound
 	}
-	answers, missing := askAll[held](ctx, c, c.o.Cluster.View(), question{What: askChannel, Topic: topic, Channel: channel}, "")
+	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, Topic: topic, Channel: channel}, "")
 	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []ChannelPart{}, Connections: []Connection{}}
 	found := slices.Contains(c.o.Cluster.Channels(topic), channel)
 	for _, a := range answers {
@@ -231,7 +235,7 @@ func (c *Console) Partition(ctx context.Context, topic string, number uint16) (P
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
 		return PartitionDetail{}, edge.ErrTopicNotFound
 	}
-	v := c.present(c.table(ctx))
+	v := c.present(c.table(ctx), topic)
 	at := slices.IndexFunc(partitionsOf(v, topic), func(p edge.PartitionView) bool { return p.Partition == int(number) })
 	if at < 0 {
 		return PartitionDetail{}, ErrPartitionNotFound
@@ -247,7 +251,7 @@ func (c *Console) Partition(ctx context.Context, topic string, number uint16) (P
 	if leader != nil {
 		d.Partition.CommittedSequence, d.Partition.EndOffset = &leader.CommittedSequence, &leader.End
 	}
-	alive := living(v)
+	alive := health.Living(v)
 	for _, n := range p.Replicas {
 		m := Member{Broker: n, InSync: slices.Contains(p.ISR, n), Alive: alive[n]}
 		if r := replicas[n]; r != nil {

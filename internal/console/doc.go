@@ -15,7 +15,10 @@
 //  1. A broker without an answer is named in Unreachable, and its part is missing; nothing is
 //     counted as 0 for it.
 //  2. The sampler reads counters that exist already; no put, delivery or finish does anything for it.
-//  3. The memory of the rings does not depend on the number of topics beyond the limits.
+//  3. The memory of the rings does not depend on the number of topics beyond the limits. The table of all topics is
+//     dropped when no page asks.
+//  4. The changes in the metadata are those that the asked broker saw. It asks the others for theirs if it was
+//     started later, or heard nothing of the metadata meanwhile.
 //
 // Goroutines: Keep, one for each broker; and one for each broker that is asked, until its answer
 // or askTimeout.

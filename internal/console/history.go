@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -49,6 +50,8 @@ func (c *Console) ownEvents(q question) noted {
 	var n noted
 	n.Events, n.Complete = c.o.Events.Since(since, askedEvents, func(e *events.Event) bool {
 		switch {
+		case q.WithoutClusterMS != 0 && e.OfCluster && e.At.UnixMilli() >= q.WithoutClusterMS:
+			return false
 		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !concerns(e, ident.Node(q.Broker)):
 			return false
 		case q.OnePart && (!e.OfPartition() || e.ID.Number != q.Partition):
@@ -93,10 +96,12 @@ func without(nodes ...ident.Node) []ident.Node {
 // Events joins the events of all brokers, the newest first.
 func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	q := question{What: askEvents, SinceMS: of.SinceMS, Kinds: of.Kinds, Topic: of.Topic, Broker: string(of.Broker), Audit: of.Audit}
+	v := c.o.Cluster.Members()
+	q.WithoutClusterMS = c.hasClusterEventsFrom(v)
 	if of.Partition != nil {
 		q.Partition, q.OnePart = *of.Partition, true
 	}
-	answers, missing := askAll[noted](ctx, c, c.o.Cluster.View(), q, "")
+	answers, missing := askAll[noted](ctx, c, v, q, "")
 	out := Events{Unreachable: missing, Complete: true}
 	list := []*joined{}
 	seen := map[string]*joined{}
@@ -133,6 +138,34 @@ func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	}
 	out.Events = first(out.Events, of.Limit)
 	return out
+}
+
+// clocksDiffer is by how much the clocks of two brokers may differ, so that no event is left out that happened before
+// this broker had the metadata.
+const clocksDiffer = time.Minute
+
+// hasClusterEventsFrom is the time in milliseconds since which this broker has all events in the metadata: the
+// other brokers need not send theirs, which are the most after the death of a broker with many leaders. 0:
+// it asks for all, because the metadata does not answer.
+func (c *Console) hasClusterEventsFrom(v edge.ClusterView) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.heard.IsZero() || v.MetadataUnheardMS > 0 {
+		return 0
+	}
+	return c.heard.Add(clocksDiffer).UnixMilli()
+}
+
+// noteHeard notes whether the metadata answers at a look.
+func (c *Console) noteHeard(v edge.ClusterView, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case v.MetadataUnheardMS > 0:
+		c.heard = time.Time{}
+	case c.heard.IsZero():
+		c.heard = now
+	}
 }
 
 // joined is one event with the brokers that saw it, or the same change of several partitions.

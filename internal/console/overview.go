@@ -38,7 +38,9 @@ type alarms struct {
 
 // lookForAlarms judges the cluster, and keeps as events what has begun and what has ended.
 func (c *Console) lookForAlarms(now time.Time) {
-	report := health.Assess(c.o.Cluster.View(), nil, map[ident.Node]health.Own{c.self: c.own(c.o.Metrics.Totals(), now)})
+	v := c.o.Cluster.View()
+	c.noteHeard(v, now)
+	report := health.Assess(v, nil, map[ident.Node]health.Own{c.self: c.own(c.o.Metrics.Totals(), now)})
 	c.alarms.mu.Lock()
 	defer c.alarms.mu.Unlock()
 	a := &c.alarms
@@ -104,8 +106,7 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	c.alarms.mu.Unlock()
 	o.count(t.view)
 	o.sum(t)
-	hour := time.Now().Add(-time.Hour)
-	o.Changes = first(c.Events(ctx, EventsOf{SinceMS: hour.UnixMilli(), Limit: maxChanges}).Events, maxChanges)
+	o.Changes = t.changes()
 	if o.Reported = reported(o.Changes, report, time.Now()); o.Reported != "" {
 		o.Cause = o.Reported
 	}
@@ -123,7 +124,7 @@ func silent(missing []Unreachable) (out []string) {
 }
 
 func (o *Overview) count(v edge.ClusterView) {
-	alive := living(v)
+	alive := health.Living(v)
 	for i := range v.Topics {
 		o.Partitions += len(v.Topics[i].Partitions)
 		for _, p := range v.Topics[i].Partitions {
@@ -218,7 +219,7 @@ func reported(changes []Event, report health.Report, now time.Time) string {
 
 // roots are the codes of alarms that explain others, the first before the next.
 var roots = []string{
-	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
+	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerUnreachable, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
 
 // behindBecause is said of replicas whose broker reports no fault.
@@ -239,7 +240,7 @@ func cause(v edge.ClusterView, report health.Report, full bool) string {
 			if a.Code != code {
 				continue
 			}
-			if code == health.BrokerDead || code == health.BrokerHangs {
+			if code == health.BrokerDead || code == health.BrokerHangs || code == health.BrokerUnreachable {
 				return a.Text + ": " + strings.Join(a.Where, ", ")
 			}
 			return a.Text

@@ -71,6 +71,7 @@ func (c *Console) Keep(ctx context.Context) {
 		case now := <-look.C:
 			c.lookForAlarms(now)
 			c.lookAtFollowers()
+			c.forget()
 			look.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}

@@ -65,7 +65,7 @@ func (c *Console) ownSeries(q question) line {
 
 // Series joins the parts of all brokers. ErrBrokerNotFound.
 func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
-	v := c.o.Cluster.View()
+	v := c.o.Cluster.Members()
 	if of.Broker != "" && !has(v, of.Broker) {
 		return Series{}, ErrBrokerNotFound
 	}

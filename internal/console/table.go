@@ -3,9 +3,11 @@ package console
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -34,6 +36,7 @@ type part struct {
 	Topics   []Topic             `json:"topics"`
 	Channels []Channel           `json:"channels"`
 	Damaged  []edge.PlacedDamage `json:"damaged,omitempty"`
+	Rows     []shortRow          `json:"rows,omitempty"` // in place of Topics and Channels
 }
 
 // table is all topics and channels of the cluster.
@@ -44,6 +47,45 @@ type table struct {
 	live     map[ident.Node]*Live
 	topics   []Topic   // by name
 	channels []Channel // by topic and name
+	// changes are the last events, asked for once.
+	changes func() []Event
+}
+
+// ownPart is this broker's part. The caller must not change it.
+func (c *Console) ownPart() part {
+	c.given.Lock()
+	defer c.given.Unlock()
+	c.givePartLocked()
+	return c.given.part
+}
+
+// ownRows is this broker's part as JSON with short rows, for the consoles of the others.
+func (c *Console) ownRows() ([]byte, error) {
+	o := &c.given
+	o.Lock()
+	defer o.Unlock()
+	c.givePartLocked()
+	if o.raw == nil {
+		began := time.Now()
+		raw, err := json.Marshal(o.part.compact())
+		if err != nil {
+			return nil, err
+		}
+		o.raw = raw
+		o.serves = min(o.serves+timesCost*time.Since(began), tableFor)
+	}
+	return o.raw, nil
+}
+
+// givePartLocked makes the part anew, unless the last one serves still.
+func (c *Console) givePartLocked() {
+	o := &c.given
+	began := time.Now()
+	if !o.at.IsZero() && began.Sub(o.at) < o.serves {
+		return
+	}
+	o.part, o.raw, o.at = c.ownTable(), nil, time.Now()
+	o.serves = min(timesCost*o.at.Sub(began), tableFor)
 }
 
 // ownTable is this broker's present part, with the rates of the last step.
@@ -77,22 +119,47 @@ func channelRow(topic string, ch *edge.ChannelSample, finishes *float64) Channel
 // seconds rounds to milliseconds: an answer has thousands of them.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// table asks all brokers for their parts, or returns the table of the last second. The caller
+// table asks all brokers for their parts, or returns the last table while it serves. The caller
 // must not change the table.
 func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
-	if c.shared.table != nil && time.Since(c.shared.at) < tableFor {
+	began := time.Now()
+	if c.shared.table != nil && began.Sub(c.shared.at) < c.shared.serves {
 		return c.shared.table
 	}
 	// The request that asks may end before the answer; requests that wait for the lock share it.
 	ctx = context.WithoutCancel(ctx)
 	v := c.o.Cluster.View()
-	parts, missing := askAll[part](ctx, c, v, question{What: askTable}, "")
+	parts, missing := askAll[part](ctx, c, v, question{What: askTable, Compact: true}, "")
 	t := &table{view: v, missing: missing, live: map[ident.Node]*Live{}}
+	t.changes = sync.OnceValue(func() []Event {
+		hour := time.Now().Add(-time.Hour)
+		return first(c.Events(ctx, EventsOf{SinceMS: hour.UnixMilli(), Limit: maxChanges}).Events, maxChanges)
+	})
+	for i := range parts {
+		parts[i].answer.expand()
+	}
 	t.join(v, parts)
 	c.shared.table, c.shared.at = t, time.Now()
+	c.shared.serves = min(max(timesCost*c.shared.at.Sub(began), tableFor), tableForMost)
 	return t
+}
+
+// forget drops the table when no page has asked for some time: it has a row for each topic.
+func (c *Console) forget() {
+	if c.given.TryLock() { // else it is asked for
+		if time.Since(c.given.at) > keepTableFor {
+			c.given.part, c.given.raw, c.given.at = part{}, nil, time.Time{}
+		}
+		c.given.Unlock()
+	}
+	if c.shared.TryLock() {
+		if time.Since(c.shared.at) > keepTableFor {
+			c.shared.table = nil
+		}
+		c.shared.Unlock()
+	}
 }
 
 // join adds up the parts. A topic without a leader is in the table, too.
@@ -103,10 +170,20 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 			t.damaged = append(t.damaged, parts[i].answer.Damaged...)
 		}
 	}
-	addDamage(t.view, t.damaged)
-	at := make(map[string]int, len(v.Topics))
+	addDamage(&t.view, t.damaged)
+	at := t.listTopics(t.view)
+	t.addParts(at, parts)
+	slices.SortFunc(t.topics, func(a, b Topic) int { return strings.Compare(a.Topic, b.Topic) })
+	slices.SortFunc(t.channels, func(a, b Channel) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), strings.Compare(a.Channel, b.Channel))
+	})
+}
+
+// listTopics makes a row for each topic of the view, and returns their places.
+func (t *table) listTopics(v edge.ClusterView) (at map[string]int) {
+	at = make(map[string]int, len(v.Topics))
 	t.topics = make([]Topic, 0, len(v.Topics))
-	alive := living(v)
+	alive := health.Living(v)
 	for i := range v.Topics {
 		x := &v.Topics[i]
 		row := Topic{Topic: x.Topic, Partitions: len(x.Partitions), ReplicationFactor: x.ReplicationFactor}
@@ -122,7 +199,18 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 		at[x.Topic] = len(t.topics)
 		t.topics = append(t.topics, row)
 	}
-	channels := map[string]int{}
+	return at
+}
+
+// addParts adds the brokers' parts to the rows of the topics, and makes those of the channels.
+func (t *table) addParts(at map[string]int, parts []answerOf[part]) {
+	rows := 0
+	for i := range parts {
+		rows += len(parts[i].answer.Channels)
+	}
+	t.channels = make([]Channel, 0, rows)
+	type name struct{ topic, channel string }
+	channels := make(map[name]int, rows)
 	for i := range parts {
 		for j := range parts[i].answer.Topics {
 			if k, ok := at[parts[i].answer.Topics[j].Topic]; ok { // else it is being deleted
@@ -134,7 +222,7 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 			if !there {
 				continue
 			}
-			name := ch.Topic + "/" + ch.Channel
+			name := name{ch.Topic, ch.Channel}
 			if n, ok := channels[name]; ok {
 				t.channels[n].add(&ch)
 				continue
@@ -144,22 +232,30 @@ func (t *table) join(v edge.ClusterView, parts []answerOf[part]) {
 			t.topics[k].Channels++
 		}
 	}
-	slices.SortFunc(t.topics, func(a, b Topic) int { return strings.Compare(a.Topic, b.Topic) })
-	slices.SortFunc(t.channels, func(a, b Channel) int {
-		return cmp.Or(strings.Compare(a.Topic, b.Topic), strings.Compare(a.Channel, b.Channel))
-	})
 }
 
-// addDamage adds damaged places of other brokers to a view, which nobody else has.
-func addDamage(v edge.ClusterView, places []edge.PlacedDamage) {
+// addDamage adds damaged places of other brokers to a view, whose topics are shared.
+func addDamage(v *edge.ClusterView, places []edge.PlacedDamage) {
+	if len(places) == 0 {
+		return
+	}
+	v.Topics = slices.Clone(v.Topics)
+	copied := map[int]bool{}
+	at := make(map[string]int, len(v.Topics))
+	for i := range v.Topics {
+		at[v.Topics[i].Topic] = i
+	}
 	for _, d := range places {
-		i := slices.IndexFunc(v.Topics, func(x edge.TopicView) bool { return x.Topic == d.Topic })
-		if i < 0 {
-			continue // it is being deleted
+		i, there := at[d.Topic]
+		if !there {
+			continue // it is being deleted, or not in the view
+		}
+		if !copied[i] {
+			v.Topics[i].Partitions, copied[i] = slices.Clone(v.Topics[i].Partitions), true
 		}
 		for j := range v.Topics[i].Partitions {
 			if p := &v.Topics[i].Partitions[j]; p.Partition == d.Partition {
-				p.Damaged = append(p.Damaged, d.Damage)
+				p.Damaged = append(slices.Clip(p.Damaged), d.Damage)
 			}
 		}
 	}
@@ -252,6 +348,11 @@ type key struct {
 
 // order sorts rows that are sorted by name; rows with equal keys stay in that order.
 func order[Row any](rows []*Row, p Page, of func(*Row) key) {
+	type place struct {
+		key
+		row *Row
+		at  int
+	}
 	by := map[string]func(a, b key) int{
 		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
 		"lag":   func(a, b key) int { return cmp.Compare(a.lag, b.lag) },
@@ -262,10 +363,20 @@ func order[Row any](rows []*Row, p Page, of func(*Row) key) {
 	case by == nil && p.Desc:
 		slices.Reverse(rows)
 	case by == nil:
-	case p.Desc:
-		slices.SortStableFunc(rows, func(a, b *Row) int { return by(of(b), of(a)) })
 	default:
-		slices.SortStableFunc(rows, func(a, b *Row) int { return by(of(a), of(b)) })
+		places := make([]place, len(rows))
+		for i, r := range rows {
+			places[i] = place{of(r), r, i}
+		}
+		slices.SortFunc(places, func(a, b place) int { // the place keeps equal keys in order
+			if p.Desc {
+				return cmp.Or(by(b.key, a.key), a.at-b.at)
+			}
+			return cmp.Or(by(a.key, b.key), a.at-b.at)
+		})
+		for i := range places {
+			rows[i] = places[i].row
+		}
 	}
 }
 
@@ -285,17 +396,6 @@ func cut[Row any](rows []*Row, p Page) []Row {
 		out = append(out, *r)
 	}
 	return out
-}
-
-// living are the brokers that are alive.
-func living(v edge.ClusterView) map[ident.Node]bool {
-	alive := map[ident.Node]bool{}
-	for _, b := range v.Brokers {
-		if b.Alive {
-			alive[b.Name] = true
-		}
-	}
-	return alive
 }
 
 // Own gives the brokers' reports on themselves. A broker that does not answer has none.
@@ -324,9 +424,12 @@ func (t *table) brokers(self ident.Node) []Broker {
 	out := make([]Broker, 0, len(t.view.Brokers))
 	for _, b := range t.view.Brokers {
 		live := t.live[b.Name]
+		if live != nil && live.Own.Hangs() {
+			b.Hangs = true // nobody else has it while others cannot take over from the broker
+		}
 		out = append(out, Broker{
 			BehindSeconds: t.behind(b.Name),
-			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Drain: b.Drain,
+			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Unreachable: health.Unreachable(b), Drain: b.Drain,
 			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
 			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})

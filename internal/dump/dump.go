@@ -36,9 +36,9 @@ type Summary struct {
 
 // File prints a file. Its name selects the format.
 func File(w io.Writer, fs vfs.FS, name string) (Summary, error) {
-	b, err := read(fs, name)
+	b, err := vfs.ReadFile(fs, name)
 	if err != nil {
-		return Summary{}, err
+		return Summary{}, fmt.Errorf("dump: %w", err)
 	}
 	p := &printer{w: w}
 	switch path.Ext(name) {
@@ -56,23 +56,6 @@ func File(w io.Writer, fs vfs.FS, name string) (Summary, error) {
 		return Summary{}, fmt.Errorf("%w: %s", ErrUnknown, name)
 	}
 	return p.Summary, p.err
-}
-
-func read(fs vfs.FS, name string) ([]byte, error) {
-	f, err := fs.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("dump: %w", err)
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, fmt.Errorf("dump: %w", err)
-	}
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, size))
-	if err != nil {
-		return nil, fmt.Errorf("dump: read %s: %w", name, err)
-	}
-	return b, nil
 }
 
 type printer struct {

@@ -3,6 +3,8 @@ package edge
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -216,8 +218,33 @@ type Backoff struct {
 // maxBackoff bounds the times of a backoff.
 const maxBackoff = 30 * 24 * time.Hour
 
-// ErrBackoff is the error of a backoff that cannot be read or is out of bounds.
-func ErrBackoff() error {
+// ParseBackoff reads "base[,factor[,max[,jitter]]]", such as 1s,2,5m,0.2; "" = no backoff.
+func ParseBackoff(text string) (b Backoff, err error) {
+	if text == "" {
+		return Backoff{}, nil
+	}
+	parts := append(strings.Split(text, ","), "", "", "")
+	base, err := time.ParseDuration(parts[0])
+	b.BaseMS, b.Factor = base.Milliseconds(), 2
+	if err == nil && parts[1] != "" {
+		b.Factor, err = strconv.ParseFloat(parts[1], 64)
+	}
+	if err == nil && parts[2] != "" {
+		var most time.Duration
+		most, err = time.ParseDuration(parts[2])
+		b.MaxMS = most.Milliseconds()
+	}
+	if err == nil && parts[3] != "" {
+		b.Jitter, err = strconv.ParseFloat(parts[3], 64)
+	}
+	if err != nil || len(parts) > 7 {
+		return Backoff{}, errBackoff()
+	}
+	return b, b.Validate()
+}
+
+// errBackoff is the error of a backoff that cannot be read or is out of bounds.
+func errBackoff() error {
 	return fmt.Errorf("%w: retry_backoff must be base[,factor[,max[,jitter]]], such as 1s,2,5m,0.2", ErrInvalid)
 }
 
@@ -226,7 +253,7 @@ func (b Backoff) Validate() error {
 	limit := maxBackoff.Milliseconds()
 	if b.BaseMS < 0 || b.BaseMS > limit || b.MaxMS < 0 || b.MaxMS > limit ||
 		!(b.Factor >= 1 && b.Factor <= 100) || !(b.Jitter >= 0 && b.Jitter <= 1) {
-		return ErrBackoff()
+		return errBackoff()
 	}
 	return nil
 }

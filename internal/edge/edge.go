@@ -439,7 +439,7 @@ type TrashedTopic struct {
 	Purging     bool  `json:"purging,omitempty"` // it is being removed for good
 }
 
-// PartitionView is one partition of the cluster view. Offsets are those of the leader's
+// PartitionView is one partition of the cluster view. Offsets and the sequence are those of the leader's
 // last report.
 type PartitionView struct {
 	Partition         int            `json:"partition"`
@@ -450,10 +450,12 @@ type PartitionView struct {
 	CommittedOffset   ident.Offset   `json:"committed_offset"`
 	CommittedSequence ident.Sequence `json:"committed_sequence"`
 	EndOffset         ident.Offset   `json:"end_offset"`
-	UnderReplicated   bool           `json:"under_replicated"`
-	Damaged           []DamageView   `json:"damaged,omitempty"`
-	MinInSync         int            `json:"min_in_sync"`      // the topic's, except while an operation changes it
-	Target            []ident.Node   `json:"target,omitempty"` // the replicas that it is to have, while they are moved
+	// EndsUnknown: no leader reported the offsets and the sequence, which are 0.
+	EndsUnknown     bool         `json:"ends_unknown,omitempty"`
+	UnderReplicated bool         `json:"under_replicated"`
+	Damaged         []DamageView `json:"damaged,omitempty"`
+	MinInSync       int          `json:"min_in_sync"`      // the topic's, except while an operation changes it
+	Target          []ident.Node `json:"target,omitempty"` // the replicas that it is to have, while they are moved
 }
 
 // DamageView is a place of one replica that cannot be read and was not repaired

@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 
+	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
@@ -39,9 +40,23 @@ func (s *Server) Missing(ctx context.Context) string {
 		}
 	}
 	if running >= needed {
-		return sentence(silent, fmt.Sprintf("%d of %d members of the metadata run, and have no leader yet", running, len(voters)), why)
+		state := "and have no leader yet"
+		if leader := s.leaderAmong(voters, faults); leader != "" {
+			state = fmt.Sprintf("%s leads them, and this one does not answer yet: it has applied %d of %d changes", leader, s.etcd.Server.AppliedIndex(), s.etcd.Server.CommittedIndex())
+		}
+		return sentence(silent, fmt.Sprintf("%d of %d members of the metadata run, %s", running, len(voters), state), why)
 	}
 	return sentence(silent, fmt.Sprintf("%d of %d members of the metadata run, %d are needed", running, len(voters), needed), why)
+}
+
+// leaderAmong is the name of the leader that this member follows, or is; "" if it has none, or one that does not answer.
+func (s *Server) leaderAmong(voters []*membership.Member, faults []string) string {
+	for i, m := range voters {
+		if m.ID == s.etcd.Server.Leader() && faults[i] == "" {
+			return nameOf(m)
+		}
+	}
+	return ""
 }
 
 // askVoters returns for each voter why it does not contribute to a majority; "" if it does.
@@ -63,6 +78,10 @@ func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (fa
 				faults[i] = fault(err)
 			case m.Name != "" && r.Name != m.Name || s.options.cluster != "" && r.Cluster != s.options.cluster:
 				faults[i] = fmt.Sprintf("there is %s of cluster %q", r.Name, r.Cluster)
+			case !r.Votes && s.saw(r, lifecycle.DiskState.OtherLife):
+				faults[i] = "it waits, because this broker runs on an old copy of its disk, and so the metadata has two histories; its /readyz has the choice"
+			case !r.Votes && s.saw(r, lifecycle.DiskState.LaterThan):
+				faults[i] = "it waits, because this broker runs on an old copy of its disk; stop this broker, start it with an empty data path"
 			case !r.Votes:
 				faults[i] = "it waits too; its /readyz has the reason"
 			}
@@ -70,6 +89,11 @@ func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (fa
 	}
 	queries.Wait()
 	return faults
+}
+
+// saw compares the state of this member's disk that the other member saw with its present state.
+func (s *Server) saw(r reportMessage, compare func(seen, now lifecycle.DiskState) bool) bool {
+	return s.options.Node != nil && compare(r.SeenYou, s.options.Node.Record().State())
 }
 
 // notifyMissing passes the reason why there is no majority to o.Waiting, repeatedly, until ctx

@@ -61,6 +61,22 @@ func TestWhyThereIsNoMajority(t *testing.T) {
 	wait(t, start(t, members[1]))
 }
 
+// TestAMemberThatDoesNotAnswerIsNotWithoutALeader: while the members have a leader, the fault lies in this member.
+func TestAMemberThatDoesNotAnswerIsNotWithoutALeader(t *testing.T) {
+	t.Parallel()
+	_, servers := startThree(t)
+	leader, rest := leaderOf(t, servers)
+	why := rest[0].Missing(t.Context())
+	require.Regexp(t, `^3 of 3 members of the metadata run, n\d leads them, and this one does not answer yet: it has applied \d+ of \d+ changes$`, why)
+	leader.Stop()
+	require.Eventually(t, func() bool { // the others elect a new one
+		why = rest[0].Missing(t.Context())
+		dead := why[len("waiting for "):][:len("n1")]
+		require.NotContains(t, why, dead+" leads")
+		return strings.Contains(why, ": 2 of 3 members of the metadata run, n")
+	}, deadline, pollEvery)
+}
+
 // pair returns two members of three; each is configured as if all used its TLS settings.
 func pair(t *testing.T, n1, n2 etcdserver.TLS) []etcdserver.Options {
 	members := three(t)[:2]

@@ -221,7 +221,11 @@ func (s *Server) PublishAddress(ctx context.Context) error {
 	if own := s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()); own == nil || slices.Equal(own.PeerURLs, here) {
 		return nil
 	}
-	c, err := s.dial([]string{s.Local()})
+	security := s.options.clientTLS()
+	if s.port != nil { // the socket has no TLS
+		security = nil
+	}
+	c, err := dial([]string{s.Local()}, security)
 	if err != nil {
 		return fmt.Errorf("etcdserver: publish the address: %w", err)
 	}

@@ -145,13 +145,9 @@ func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
 // self returns this member's state for the life cycle.
 func (s *starter) self() lifecycle.Self {
 	r := s.o.Node.Record()
-	seen := map[string]lifecycle.Seen{}
-	for n, state := range r.Seen {
-		seen[string(n)] = state
-	}
 	return lifecycle.Self{
-		Name: s.o.Name, Members: s.members, Absent: s.o.Absent, Disk: r.Disk, Boot: r.Boot, Foundation: r.Foundation,
-		Started: r.Started, HasLog: Exists(s.o.Dir), Doubt: s.doubt, Seen: seen,
+		Name: s.o.Name, Members: s.members, Absent: s.o.Absent, State: r.State(), Foundation: r.Foundation,
+		Started: r.Started, HasLog: Exists(s.o.Dir), Doubt: s.doubt, Seen: byName(r.Seen),
 	}
 }
 

@@ -2,6 +2,7 @@ package etcdserver_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
@@ -90,7 +92,10 @@ func (m *opened) up() *etcdserver.Server {
 func (m *opened) settle() {
 	marks, err := nodefile.Mark(m.data)
 	require.NoError(m.t, err)
-	require.NoError(m.t, m.node.Update(func(r *nodefile.Record) { r.Boot, r.Marks, r.Doubted = r.Boot+1, marks, false }))
+	require.NoError(m.t, m.node.Update(func(r *nodefile.Record) {
+		now := r.State().Begin(rand.Text(), lifecycle.DiskState{})
+		r.Boot, r.Starts, r.Marks, r.Doubted = now.Boot, now.Starts, marks, false
+	}))
 }
 
 // waits waits until the member reports why it waits.
@@ -112,10 +117,10 @@ func (m *opened) waiting() string {
 
 // observe makes a member store the others' states.
 func observe(t *testing.T, by *opened, others ...*opened) {
-	states := map[ident.Node]lifecycle.Seen{}
+	states := map[ident.Node]lifecycle.DiskState{}
 	for _, o := range others {
 		r := o.node.Record()
-		states[r.Node] = lifecycle.Seen{Disk: r.Disk, Boot: r.Boot}
+		states[r.Node] = r.State()
 	}
 	require.NoError(t, by.node.Observe(states))
 }
@@ -326,7 +331,7 @@ func TestOldSnapshotDoesNotVote(t *testing.T) {
 	has(t, first.up(), "k")
 }
 
-// TestForkIsNotJoined: n1 runs on an older state of its disk than n2 saw.
+// TestForkIsNotJoined: n1 runs on an older state of its disk than n2 saw. Both say it, and the remedy.
 func TestForkIsNotJoined(t *testing.T) {
 	members := three(t)
 	all := openAll(t, members)
@@ -334,6 +339,31 @@ func TestForkIsNotJoined(t *testing.T) {
 	all[1].stop()
 	require.NoError(t, all[0].node.Update(func(r *nodefile.Record) { r.Boot-- }))
 	opening(t, members[1]).waits("n1 runs on an old copy of its disk")
+	why := all[0].server.Missing(t.Context())
+	require.Contains(t, why, "n2 at http://"+members[1].PeerAddress+": it waits, because this broker runs on an old copy of its disk")
+	require.Contains(t, why, "stop this broker")
+}
+
+// TestForkThatPassedIsNotJoined: n1 lived on with n3 on an old state of its disk, until its boot counter was that of the
+// later life that n2 saw, and beyond. n2 does not start, neither beside n1 nor beside n3 alone, and n1 not beside n2.
+func TestForkThatPassedIsNotJoined(t *testing.T) {
+	t.Parallel()
+	members := three(t)
+	all := openAll(t, members)
+	was := all[0].node.Record()
+	all[0].settle() // its later life
+	observe(t, all[1], all[0], all[2])
+	all[1].stop()
+	require.NoError(t, all[0].node.Update(func(r *nodefile.Record) { r.Boot, r.Starts = was.Boot, was.Starts }))
+	all[0].settle()
+	all[0].settle()
+	observe(t, all[2], all[0], all[1])
+
+	second := opening(t, members[1])
+	second.waits("n1 runs on an old copy of its disk: this broker saw its boot counter at 2 in another start, it has 3 now. The metadata has two histories")
+	all[0].stop()
+	second.waits("n1 ran on an old copy of its disk: this broker saw its boot counter at 2, n3 saw it at 3 in another start. The metadata has two histories")
+	opening(t, members[0]).waits("n2 saw boot counter 2 of this broker in another start, its data path has 3: the data path is an old copy. The metadata has two histories")
 }
 
 // TestOtherFoundation: members of two foundations do not start together.
@@ -428,6 +458,41 @@ func TestMemberThatMovedPublishesItsAddress(t *testing.T) {
 	}
 	servers[0].Stop()
 	put(t, again, "k")
+}
+
+// TestMemberPublishesItsAddressUnderTLS: a broker that was tried alone, on loopback, is restarted as one of several,
+// which use TLS. Another one joins before the first has published its new address.
+func TestMemberPublishesItsAddressUnderTLS(t *testing.T) {
+	t.Parallel()
+	ca := certs.New(t)
+	ca.Issue("n")
+	alone := options(t, "n1")
+	alone.InitialCluster = "n1=http://" + alone.PeerAddress
+	first := opening(t, alone)
+	put(t, first.up(), "k")
+	first.stop()
+
+	members := []etcdserver.Options{alone, options(t, "n2")}
+	members[0].PeerAddress = freeAddress(t)
+	for i := range members {
+		members[i].InitialCluster = "n1=https://" + members[0].PeerAddress + ",n2=https://" + members[1].PeerAddress
+		members[i].TLS = etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}
+	}
+	again, second := opening(t, members[0]), opening(t, members[1])
+	second.up()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	require.NoError(t, again.up().PublishAddress(ctx))
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{second.server.Local()}, DialTimeout: deadline, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer c.Close()
+	list, err := c.MemberList(ctx)
+	require.NoError(t, err)
+	var urls []string
+	for _, m := range list.Members {
+		urls = append(urls, m.PeerURLs...)
+	}
+	require.ElementsMatch(t, []string{"https://" + members[0].PeerAddress, "https://" + members[1].PeerAddress}, urls)
 }
 
 // TestMembersMove: all members get other addresses, one after the other.

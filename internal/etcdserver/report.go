@@ -21,18 +21,21 @@ const membersPath = "/members"
 
 // reportMessage is the answer of a member at reportPath, as JSON. Fields are only added.
 type reportMessage struct {
-	Cluster    string                `json:"cluster"` // Options.ClusterToken
-	Name       string                `json:"name"`
-	Run        string                `json:"run"` // random, of this process
-	Disk       lifecycle.DiskID      `json:"disk"`
-	Boot       int64                 `json:"boot"`
-	Foundation *lifecycle.Foundation `json:"foundation,omitempty"`
-	Started    bool                  `json:"started"`
-	Votes      bool                  `json:"votes"`
-	Running    bool                  `json:"running"`
-	Members    lifecycle.Members     `json:"members"`
-	SeenYou    lifecycle.Seen        `json:"seen_you"`
-	ClientURLs []string              `json:"client_urls,omitempty"` // of the known members that have run
+	Cluster    string                  `json:"cluster"` // Options.ClusterToken
+	Name       string                  `json:"name"`
+	Run        string                  `json:"run"` // random, of this process
+	Disk       lifecycle.DiskID        `json:"disk"`
+	Boot       int64                   `json:"boot"`
+	Starts     []lifecycle.StartRecord `json:"starts,omitempty"`
+	Foundation *lifecycle.Foundation   `json:"foundation,omitempty"`
+	Started    bool                    `json:"started"`
+	Votes      bool                    `json:"votes"`
+	Running    bool                    `json:"running"`
+	Members    lifecycle.Members       `json:"members"`
+	SeenYou    lifecycle.DiskState     `json:"seen_you"`
+	// Seen are the newest states of all others, SeenYou included. Older builds leave it out.
+	Seen       map[ident.Node]lifecycle.DiskState `json:"seen,omitempty"`
+	ClientURLs []string                           `json:"client_urls,omitempty"` // of the known members that have run
 }
 
 // errNoReport means that etcd answers, but of a build without reports.
@@ -124,9 +127,22 @@ func (s *starter) ask(ctx context.Context) round {
 	return r
 }
 
+// state is the state of the disk of the member that answered.
+func (m reportMessage) state() lifecycle.DiskState {
+	return lifecycle.DiskState{Disk: m.Disk, Boot: m.Boot, Starts: m.Starts}
+}
+
+func byName(seen map[ident.Node]lifecycle.DiskState) map[string]lifecycle.DiskState {
+	m := make(map[string]lifecycle.DiskState, len(seen))
+	for n, state := range seen {
+		m[string(n)] = state
+	}
+	return m
+}
+
 func (r *round) add(name string, m reportMessage) {
-	r.reports[name] = lifecycle.Report{Disk: m.Disk, Boot: m.Boot, Foundation: m.Foundation, Started: m.Started,
-		Votes: m.Votes, Running: m.Running, Members: m.Members, SeenYou: m.SeenYou}
+	r.reports[name] = lifecycle.Report{State: m.state(), Foundation: m.Foundation, Started: m.Started,
+		Votes: m.Votes, Running: m.Running, Members: m.Members, SeenYou: m.SeenYou, Seen: byName(m.Seen)}
 	if m.Running {
 		r.clientURLs = append(r.clientURLs, m.ClientURLs...)
 		if m.Foundation != nil {
@@ -151,8 +167,8 @@ func (r *round) addLegacy(name string, list []member) {
 func (s *starter) report(to string) reportMessage {
 	node := s.o.Node.Record()
 	m := reportMessage{
-		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run, Disk: node.Disk, Boot: node.Boot, Foundation: node.Foundation,
-		Started: node.Started || s.hadLog, Members: s.members, SeenYou: node.Seen[ident.Node(to)],
+		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run, Disk: node.Disk, Boot: node.Boot, Starts: node.Starts, Foundation: node.Foundation,
+		Started: node.Started || s.hadLog, Members: s.members, SeenYou: node.Seen[ident.Node(to)], Seen: node.Seen,
 	}
 	if server := s.server.Load(); server != nil {
 		m.Started, m.Votes, m.Running = true, true, server.running()

@@ -147,8 +147,9 @@ func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list
 	if len(found) > limit {
 		found, complete = found[:limit], false
 	}
-	for _, e := range found {
-		list = append(list, *e)
+	list = make([]Event, len(found))
+	for i, e := range found {
+		list[i] = *e
 	}
 	return list, complete
 }

@@ -32,6 +32,35 @@ type cookies struct {
 type signedIn struct {
 	session *Session
 	expires time.Time
+	over    chan struct{} // closed when the browser has signed out, or other sign-ins took its place
+}
+
+// ended reports whether the sign-in does not hold any more. No sign-in (nil) has no end.
+func (in *signedIn) ended() bool {
+	select {
+	case <-in.dropped():
+		return true
+	default:
+		return in != nil && time.Now().After(in.expires)
+	}
+}
+
+// dropped is closed when the sign-in ends before it expires; nil, for ever silent, without a sign-in.
+func (in *signedIn) dropped() <-chan struct{} {
+	if in == nil {
+		return nil
+	}
+	return in.over
+}
+
+// dropLocked ends a sign-in: requests that it began, such as streams, lose their rights with it.
+func (c *cookies) dropLocked(key [sha256.Size]byte) (there bool) {
+	in, there := c.of[key]
+	if there {
+		close(in.over)
+		delete(c.of, key)
+	}
+	return there
 }
 
 func newCookies() *cookies { return &cookies{of: map[[sha256.Size]byte]*signedIn{}} }
@@ -46,7 +75,7 @@ func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie s
 	_, _ = rand.Read(secret) // never fails
 	cookie = base64.RawURLEncoding.EncodeToString(secret)
 	expires = time.Now().Add(CookieLifetime)
-	g.cookies.keep(sha256.Sum256([]byte(cookie)), &signedIn{s, expires})
+	g.cookies.keep(sha256.Sum256([]byte(cookie)), &signedIn{s, expires, make(chan struct{})})
 	return s, cookie, expires, nil
 }
 
@@ -58,8 +87,8 @@ func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	var own, any [sha256.Size]byte
 	var ownAt, anyAt time.Time
 	for k, x := range c.of {
-		if time.Now().After(x.expires) {
-			delete(c.of, k)
+		if x.ended() {
+			c.dropLocked(k)
 			continue
 		}
 		if anyAt.IsZero() || x.expires.Before(anyAt) {
@@ -74,9 +103,9 @@ func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	}
 	switch {
 	case of >= maxUserCookies:
-		delete(c.of, own)
+		c.dropLocked(own)
 	case len(c.of) >= maxCookies:
-		delete(c.of, any)
+		c.dropLocked(any)
 	}
 	c.of[key] = in
 }
@@ -95,13 +124,13 @@ func (g *Guard) ByCookie(cookie, address string, tls bool) (*Session, time.Time,
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	if time.Now().After(in.expires) || p != nil && !p.Holds(in.session.id) {
+	if in.ended() || p != nil && !p.Holds(in.session.id) {
 		g.SignOut(cookie)
 		return nil, time.Time{}, ErrNoSignIn
 	}
 	creds := in.session.creds
 	creds.Address, creds.TLS = address, tls
-	s := &Session{guard: g, creds: creds, id: in.session.id}
+	s := &Session{guard: g, creds: creds, id: in.session.id, signIn: in}
 	s.state.Store(in.session.state.Load())
 	return s, in.expires, nil
 }
@@ -111,7 +140,5 @@ func (g *Guard) SignOut(cookie string) bool {
 	key := sha256.Sum256([]byte(cookie))
 	g.cookies.mu.Lock()
 	defer g.cookies.mu.Unlock()
-	_, there := g.cookies.of[key]
-	delete(g.cookies.of, key)
-	return there
+	return g.cookies.dropLocked(key)
 }

@@ -2,12 +2,14 @@ package guard_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/guard"
@@ -65,6 +67,46 @@ func TestSignInsAreBounded(t *testing.T) {
 		require.True(t, holds(late))
 		time.Sleep(2 * time.Second)
 		require.False(t, holds(late))
+	})
+}
+
+// A request that a browser began before it signed out, such as a stream, loses its rights then, and when the sign-in expires.
+func TestASignOutEndsWhatItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory()
+		defer store.Close()
+		r := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: quiet(), Bootstrap: []byte(strings.Repeat("b", 32))})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go r.Watch(ctx, store)
+		synctest.Wait()
+		g := guard.New(guard.Options{Users: r, Log: quiet()})
+		need := guard.Need{Right: access.Consume, Topic: "t"}
+		for how, wait := range map[string]time.Duration{"signed out": 0, "displaced": 0, "expired": guard.CookieLifetime + 5*time.Second} {
+			_, cookie, _, err := g.SignIn(t.Context(), from("192.0.2.1", strings.Repeat("b", 32)))
+			require.NoError(t, err)
+			s, _, err := g.ByCookie(cookie, "192.0.2.1:7", true)
+			require.NoError(t, err)
+			require.NoError(t, s.Allow(t.Context(), need))
+			began, end := s.While(t.Context(), need)
+			synctest.Wait()
+			require.NoError(t, began.Err())
+			switch how {
+			case "signed out":
+				require.True(t, g.SignOut(cookie))
+			case "displaced":
+				for range 32 {
+					time.Sleep(time.Millisecond)
+					_, _, _, err := g.SignIn(t.Context(), from("192.0.2.1", strings.Repeat("b", 32)))
+					require.NoError(t, err)
+				}
+			}
+			time.Sleep(wait)
+			synctest.Wait()
+			require.ErrorIs(t, context.Cause(began), guard.ErrLogin, how)
+			require.ErrorIs(t, s.Allow(t.Context(), need), guard.ErrLogin, how)
+			end()
+		}
 	})
 }
 

@@ -98,7 +98,9 @@ type Session struct {
 	guard *Guard
 	creds Credentials
 	id    access.Identity
-	state atomic.Pointer[auth.State] // nil unless the auth service knows the client
+	// signIn is that of the browser whose cookie the request had; nil without a cookie.
+	signIn *signedIn
+	state  atomic.Pointer[auth.State] // nil unless the auth service knows the client
 }
 
 // Enforced reports whether rights are enforced. While the users are not read yet, it is true
@@ -327,6 +329,8 @@ func (s *Session) Allow(ctx context.Context, n Need) error {
 		return err
 	case n.Right == access.Open, s.guard.o.External == nil && (p == nil || !p.Enforced()):
 		return nil
+	case s.signIn.ended():
+		return ErrLogin
 	case p != nil && p.Enforced() && p.Allow(s.id, n.Right, n.Topic):
 		return nil
 	}

@@ -86,6 +86,8 @@ type nowhere struct{ console.Cluster }
 
 func (nowhere) View() edge.ClusterView { return edge.ClusterView{} }
 
+func (nowhere) Members() edge.ClusterView { return edge.ClusterView{} }
+
 // table tries every route with every identity.
 func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
 	var b strings.Builder

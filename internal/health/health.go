@@ -61,21 +61,24 @@ type Report struct {
 
 // Codes of alarms.
 const (
-	NoLeader         = "no_leader"
-	BelowMinimum     = "below_minimum"
-	OneDisk          = "one_disk"
-	Damaged          = "damaged"
-	UnderReplicated  = "under_replicated"
-	BrokerDead       = "broker_dead"
-	BrokerHangs      = "broker_hangs"
-	LowSpace         = "low_space"
-	MetadataSilent   = "metadata_silent"
-	StatisticsSilent = "statistics_silent"
-	NoController     = "no_controller"
-	LeavingStuck     = "leaving_stuck"
-	NoBrokers        = "no_brokers"
-	Drained          = "drained"
-	DrainStuck       = "drain_stuck"
+	NoLeader        = "no_leader"
+	BelowMinimum    = "below_minimum"
+	OneDisk         = "one_disk"
+	Damaged         = "damaged"
+	UnderReplicated = "under_replicated"
+	BrokerDead      = "broker_dead"
+	BrokerHangs     = "broker_hangs"
+	// BrokerUnreachable is said of a broker that is registered, so that it runs or ended within the last seconds, and
+	// does not answer the broker of the view.
+	BrokerUnreachable = "broker_unreachable"
+	LowSpace          = "low_space"
+	MetadataSilent    = "metadata_silent"
+	StatisticsSilent  = "statistics_silent"
+	NoController      = "no_controller"
+	LeavingStuck      = "leaving_stuck"
+	NoBrokers         = "no_brokers"
+	Drained           = "drained"
+	DrainStuck        = "drain_stuck"
 )
 
 // kind is an alarm about partitions, without its places.
@@ -103,13 +106,16 @@ var kinds = []kind{
 // Assess judges a cluster as one broker sees it. silent are live brokers that did not give
 // their statistics, with the reason; own are the reports of the others on themselves.
 func Assess(v edge.ClusterView, silent []string, own map[ident.Node]Own) Report {
-	alive := living(v)
+	alive := Living(v)
 	r := Report{Alarms: slices.Concat(partitionAlarms(v, alive), brokerAlarms(v, alive, own), ownAlarms(own))}
 	if len(silent) > 0 {
 		r.raise(Degraded, StatisticsSilent, silent, "no statistics from "+plural(len(silent), "broker", "brokers"), "ask these brokers themselves: curl HOST:4151/readyz")
 	}
-	if Full(own) {
+	switch {
+	case Full(own):
 		r.makeRoomFirst()
+	case r.has(BrokerUnreachable) && !r.has(BrokerDead):
+		r.reachFirst()
 	}
 	slices.SortStableFunc(r.Alarms, func(a, b Alarm) int { return cmp.Compare(b.State, a.State) })
 	if len(r.Alarms) > 0 {
@@ -123,8 +129,8 @@ func (r *Report) raise(s State, code string, where []string, text, instruction s
 	r.Alarms = append(r.Alarms, Alarm{s, code, text, where, instruction})
 }
 
-// living returns the brokers that are alive.
-func living(v edge.ClusterView) map[ident.Node]bool {
+// Living returns the brokers that are alive.
+func Living(v edge.ClusterView) map[ident.Node]bool {
 	alive := map[ident.Node]bool{}
 	for _, b := range v.Brokers {
 		if b.Alive {
@@ -134,14 +140,19 @@ func living(v edge.ClusterView) map[ident.Node]bool {
 	return alive
 }
 
-// Fault returns the code of a partition's worst fault; "" if it has none.
-func Fault(p edge.PartitionView, alive map[ident.Node]bool) string {
-	live := 0
-	for _, n := range p.ISR {
-		if alive[n] {
-			live++
+// liveISR counts the in-sync replicas on brokers that are alive.
+func liveISR(p edge.PartitionView, alive map[ident.Node]bool) (n int) {
+	for _, m := range p.ISR {
+		if alive[m] {
+			n++
 		}
 	}
+	return n
+}
+
+// Fault returns the code of a partition's worst fault; "" if it has none.
+func Fault(p edge.PartitionView, alive map[ident.Node]bool) string {
+	live := liveISR(p, alive)
 	switch {
 	case !alive[p.Leader]:
 		return NoLeader
@@ -200,15 +211,17 @@ func place(t edge.TopicView, p edge.PartitionView) string {
 
 func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.Node]Own) []Alarm {
 	var r Report
-	var dead, hang, low []string
+	var dead, unreachable, hang, low []string
 	hung := Degraded // others have taken its leaderships, or will
 	for _, b := range v.Brokers {
 		switch {
-		case b.Hangs || own[b.Name].hangs():
+		case b.Hangs || own[b.Name].Hangs():
 			hang = append(hang, string(b.Name))
-			if b.Hangs && b.Alive { // no minimum of others goes on: puts wait for it
+			if b.Alive && (b.Hangs || own[b.Name].busy() > othersLead) { // no minimum of others goes on: puts wait for it
 				hung = Unsafe
 			}
+		case Unreachable(b):
+			unreachable = append(unreachable, string(b.Name))
 		case !b.Alive:
 			dead = append(dead, string(b.Name))
 		}
@@ -229,6 +242,9 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 	case len(dead) > 0:
 		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason. If it is lost: nsqctl cluster decommission --help")
 	}
+	if len(unreachable) > 0 {
+		r.unreachable(v, unreachable)
+	}
 	if len(hang) > 0 {
 		r.raise(hung, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop does not go on, or its store has failed",
 			"brokers hang: their disks or core loops do not go on, or their stores have failed"), hangsDo)
@@ -244,6 +260,37 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
 	}
 	return r.Alarms
+}
+
+// Unreachable reports whether a broker is registered with the cluster and does not answer the broker of the view.
+func Unreachable(b edge.BrokerView) bool { return !b.Alive && b.Incarnation != 0 }
+
+// unreachable reports brokers that are registered and do not answer. If the broker of the view reaches nobody, the
+// fault is on its side, and it can neither lead nor follow.
+func (r *Report) unreachable(v edge.ClusterView, where []string) {
+	if len(where) > 1 && len(where) == len(v.Brokers)-1 {
+		r.raise(Unsafe, BrokerUnreachable, []string{string(v.Self)}, fmt.Sprintf("%s reaches none of the other brokers, which are registered: they have just ended, or it is cut off from them", v.Self),
+			reachDo+". Ask another broker: this one does not have the present state of the others")
+		return
+	}
+	text := plural(len(where), "broker is registered and does not answer ", "brokers are registered and do not answer ")
+	r.raise(Degraded, BrokerUnreachable, where, text+string(v.Self), reachDo)
+}
+
+const reachDo = "mend the network between the brokers (--rpc-address, a firewall); start the brokers that have ended"
+
+// reachFirst changes the remedies of partitions if no broker is known to be dead. The unreachable brokers may run, and
+// a replica whose disk is intact must not be given up.
+func (r *Report) reachFirst() {
+	for i, a := range r.Alarms {
+		if slices.Contains([]string{NoLeader, BelowMinimum, OneDisk, UnderReplicated}, a.Code) {
+			r.Alarms[i].Do = reachDo
+		}
+	}
+}
+
+func (r *Report) has(code string) bool {
+	return slices.ContainsFunc(r.Alarms, func(a Alarm) bool { return a.Code == code })
 }
 
 // hangsDo is the remedy of LockstepDiskStalled and of LockstepCoreLoopStalled.
@@ -344,7 +391,7 @@ func SafeToStop(v edge.ClusterView, n ident.Node) ([]string, error) {
 		return nil, nil // the broker is not alive: stopping it harms nothing
 	}
 	reasons := undrained(v, v.Brokers[i])
-	alive := living(v)
+	alive := Living(v)
 	delete(alive, n)
 	for _, t := range v.Topics {
 		for _, p := range t.Partitions {
@@ -389,12 +436,7 @@ func Load(v edge.ClusterView, n ident.Node) (leads, replicas int) {
 
 // without returns the harm to a partition if only the given brokers are alive; "" if none.
 func without(p edge.PartitionView, alive map[ident.Node]bool) string {
-	left := 0
-	for _, m := range p.ISR {
-		if alive[m] {
-			left++
-		}
-	}
+	left := liveISR(p, alive)
 	switch {
 	case left == 0:
 		return "would have no live in-sync replica: it would neither take puts nor deliver"

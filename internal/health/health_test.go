@@ -51,9 +51,15 @@ func TestAssess(t *testing.T) {
 		"disk full":                       {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Unsafe, []string{health.LowSpace}},
 		"a broker hangs":                  {func(v *edge.ClusterView) { v.Brokers[1].Alive, v.Brokers[1].Hangs = false, true }, health.Degraded, []string{health.UnderReplicated, health.BrokerHangs}},
 		"a disk hangs, no other can lead": {func(v *edge.ClusterView) { v.Brokers[1].Hangs = true }, health.Unsafe, []string{health.BrokerHangs}},
-		"no metadata":                     {func(v *edge.ClusterView) { v.MetadataUnheardMS = 5000; v.Controller = "" }, health.Degraded, []string{health.MetadataSilent}},
-		"no controller":                   {func(v *edge.ClusterView) { v.Controller = "" }, health.Degraded, []string{health.NoController}},
-		"drained":                         {func(v *edge.ClusterView) { v.Brokers[1].Drain = "leaders" }, health.Well, []string{health.Drained}},
+		"one broker unreachable": {func(v *edge.ClusterView) { kill(v, 2); v.Brokers[2].Incarnation = 7 }, health.Degraded,
+			[]string{health.UnderReplicated, health.BrokerUnreachable}},
+		"all others unreachable": {func(v *edge.ClusterView) { kill(v, 1, 2); v.Brokers[1].Incarnation, v.Brokers[2].Incarnation = 7, 8 }, health.Unsafe,
+			[]string{health.BelowMinimum, health.BrokerUnreachable}},
+		"unreachable, and dead": {func(v *edge.ClusterView) { kill(v, 1, 2); v.Brokers[1].Incarnation = 7 }, health.Unsafe,
+			[]string{health.BelowMinimum, health.BrokerDead, health.BrokerUnreachable}},
+		"no metadata":   {func(v *edge.ClusterView) { v.MetadataUnheardMS = 5000; v.Controller = "" }, health.Degraded, []string{health.MetadataSilent}},
+		"no controller": {func(v *edge.ClusterView) { v.Controller = "" }, health.Degraded, []string{health.NoController}},
+		"drained":       {func(v *edge.ClusterView) { v.Brokers[1].Drain = "leaders" }, health.Well, []string{health.Drained}},
 		"drained, no other leads": {func(v *edge.ClusterView) {
 			v.Brokers[0].Drain, v.Brokers[1].Drain, v.Brokers[2].Drain = "leaders", "leaders", "leaders"
 		}, health.Degraded, []string{health.DrainStuck, health.Drained, health.Drained}},
@@ -75,6 +81,18 @@ func TestAssess(t *testing.T) {
 			require.Contains(t, r.Summary, c.state.String()+": ")
 		})
 	}
+}
+
+// TestUnreachableReplicasAreNotGivenUp: while no broker is known to be dead, the remedy for a partition is that of the
+// network, and not to recover the topic without the disks of brokers that may run.
+func TestUnreachableReplicasAreNotGivenUp(t *testing.T) {
+	v := three()
+	v.Brokers[0].Alive, v.Brokers[0].Incarnation = false, 7
+	remedy := func() string { return health.Assess(v, nil, nil).Alarms[0].Do }
+	require.Contains(t, remedy(), "mend the network between the brokers")
+	require.NotContains(t, remedy(), "recover topic")
+	v.Brokers[0].Incarnation = 0
+	require.Contains(t, remedy(), "recover topic")
 }
 
 // TestWorstFault: that of several partitions, with those that have it alone.

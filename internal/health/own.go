@@ -21,6 +21,10 @@ const (
 	busyFor         = time.Second         // LockstepDiskStalled, LockstepCoreLoopStalled
 )
 
+// othersLead is the time after which other brokers lead in place of one that hangs, if they can: it has given up its
+// registration then.
+const othersLead = 5 * time.Second
+
 // Codes of alarms that need a broker's report on itself.
 const (
 	CertificateExpires = "certificate_expires"
@@ -59,8 +63,10 @@ type Own struct {
 	IdleChannelCount int                `json:"idle_channel_count,omitempty"`
 }
 
-// hangs reports whether a write of the journal or a pass of a core loop takes too long.
-func (o Own) hangs() bool { return max(o.JournalBusySeconds, o.LoopBusySeconds) > busyFor.Seconds() }
+// Hangs reports whether a write of the journal or a pass of a core loop takes too long.
+func (o Own) Hangs() bool { return o.busy() > busyFor }
+
+func (o Own) busy() time.Duration { return seconds(max(o.JournalBusySeconds, o.LoopBusySeconds)) }
 
 // Full reports whether the embedded etcd of a broker refuses all writes.
 func Full(own map[ident.Node]Own) bool {

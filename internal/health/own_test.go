@@ -44,6 +44,7 @@ func TestAlarmsOfReports(t *testing.T) {
 		"an etcd outside":            {health.Own{}, health.Well, "", ""},
 		"a slow write":               {health.Own{JournalBusySeconds: 1, LoopBusySeconds: 1}, health.Well, "", ""},
 		"a write that hangs":         {health.Own{JournalBusySeconds: 1.01}, health.Degraded, health.BrokerHangs, "1 broker hangs"},
+		"nobody else leads":          {health.Own{JournalBusySeconds: 5.01}, health.Unsafe, health.BrokerHangs, "1 broker hangs"},
 		"a loop that hangs":          {health.Own{LoopBusySeconds: 1.01}, health.Degraded, health.BrokerHangs, "1 broker hangs"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,8 +87,9 @@ func (a *api) isTopic(name, id string) error {
 	return nil
 }
 
-// mayReserve refuses to a client that may only publish: headers that begin with ##, by which it could withhold a
-// message from all channels but one, or pass it off as a copy, and a delay beyond that of ?defer=, which a copy may have.
+// mayReserve refuses a client without the right to administer the topic. It is asked for puts with what copies have: a
+// header that begins with ##, or a delay beyond that of ?defer=. By such a header a client could withhold a message from
+// all channels but one, or pass it off as a copy.
 func mayReserve(r *http.Request, topic string) error {
 	s := identityOf(r)
 	if s == nil {

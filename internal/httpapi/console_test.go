@@ -20,6 +20,12 @@ func (watched) View() edge.ClusterView {
 	}}}
 }
 
+func (w watched) Members() edge.ClusterView { return w.View() }
+
+func (w watched) TopicView(name string) (edge.TopicView, bool) {
+	return w.View().Topics[0], name == "t"
+}
+
 func (watched) Samples(string, string) []edge.TopicSample {
 	parts := []edge.ChannelPartition{{Lags: true, OldestMS: 1}}
 	return []edge.TopicSample{{Topic: "t", Channels: []edge.ChannelSample{{Channel: "c", Partitions: parts}}}}

@@ -63,10 +63,13 @@ func (a *api) consume(w http.ResponseWriter, r *http.Request) {
 		a.stream(w, r, c)
 		return
 	}
-	b, err := a.b.Consumers.Poll(r.Context(), c.Request, c.most, c.wait)
+	ctx, end := identityOf(r).While(r.Context(), needOf(c))
+	b, err := a.b.Consumers.Poll(ctx, c.Request, c.most, c.wait)
 	if err == nil {
 		err = a.stillAllowed(r, c)
 	}
+	err = guard.Lost(ctx, err)
+	end()
 	if err != nil {
 		if b != nil {
 			b.Close(false)
@@ -197,13 +200,17 @@ func (v *reader) duration(name string, byDefault, least, most time.Duration) tim
 	return d
 }
 
+func needOf(c consumption) guard.Need {
+	return guard.Need{Right: access.Consume, Topic: c.Topic, Channel: c.Channel}
+}
+
 // stillAllowed asks for the right again after a wait.
 func (a *api) stillAllowed(r *http.Request, c consumption) error {
 	s := identityOf(r)
 	if s == nil {
 		return nil
 	}
-	return s.Allow(r.Context(), guard.Need{Right: access.Consume, Topic: c.Topic, Channel: c.Channel})
+	return s.Allow(r.Context(), needOf(c))
 }
 
 // refuseConsumer answers a request for messages that failed.
@@ -215,7 +222,7 @@ func (a *api) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) 
 		err = &failure{status: http.StatusTooManyRequests, message: err.Error(), retryAfter: true}
 	case errors.Is(err, httpsub.ErrBusy), errors.Is(err, edge.ErrNotReady):
 		err = &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
-	case errors.Is(err, guard.ErrLogin), errors.Is(err, guard.ErrDenied), errors.Is(err, guard.ErrNoAuthorizations), errors.Is(err, guard.ErrAuthService):
+	case guard.IsLoss(err), errors.Is(err, guard.ErrAuthService):
 		a.turnAway(w, r, err)
 		return
 	}
@@ -238,7 +245,9 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 			w.WriteHeader(http.StatusOK)
 		}
 	}
-	err := a.b.Consumers.Stream(r.Context(), c.Request, aliveEvery, func(b *httpsub.Batch) error {
+	ctx, end := identityOf(r).While(r.Context(), needOf(c))
+	defer end()
+	err := a.b.Consumers.Stream(ctx, c.Request, aliveEvery, func(b *httpsub.Batch) error {
 		if err := a.stillAllowed(r, c); err != nil {
 			return err
 		}
@@ -248,6 +257,7 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 		}
 		return errors.Join(out.Flush(), conn.Flush())
 	})
+	err = guard.Lost(ctx, err)
 	if !begun {
 		a.refuseConsumer(w, r, err)
 		return

@@ -178,7 +178,7 @@ func (a *api) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 // secrets or messages. Arguments are no secrets.
 func (a *api) note(r *http.Request, s *guard.Session, status int, refused error) {
 	e := guard.Entry{
-		Time: time.Now(), Remote: r.RemoteAddr, Action: r.Method + " " + r.URL.Path, Detail: r.URL.RawQuery, Status: status,
+		Time: time.Now(), Remote: r.RemoteAddr, Action: r.Method + " " + r.URL.Path, Detail: guard.Query(r.URL.RawQuery, objectsOf(r)), Status: status,
 		Identity: "unknown", Result: guard.ResultOK,
 	}
 	if s != nil {
@@ -191,6 +191,19 @@ func (a *api) note(r *http.Request, s *guard.Session, status int, refused error)
 		e.Result = guard.ResultFailed
 	}
 	a.b.Guard.Audit.Note(e)
+}
+
+// objectsOf are the arguments that a route reads, those that it requires first.
+func objectsOf(r *http.Request) (names []string) {
+	route, _ := DescriptionOf(r.Method, r.URL.Path)
+	for _, required := range []bool{true, false} {
+		for _, a := range route.Arguments {
+			if a.Required == required {
+				names = append(names, a.Name)
+			}
+		}
+	}
+	return names
 }
 
 // statusWriter remembers the status of an answer.

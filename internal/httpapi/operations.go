@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -285,7 +284,7 @@ func readPolicy(n names) edge.Operation {
 		o.Filter = &text
 	}
 	if a.Has("retry_backoff") {
-		b, err := readBackoff(a.Get("retry_backoff"))
+		b, err := edge.ParseBackoff(a.Get("retry_backoff"))
 		if err != nil && a.err == nil {
 			a.err = err
 		}
@@ -293,29 +292,4 @@ func readPolicy(n names) edge.Operation {
 	}
 	o.Malformed = a.err
 	return o
-}
-
-// readBackoff reads "base[,factor[,max[,jitter]]]", such as 1s,2,5m,0.2; "" = no backoff.
-func readBackoff(text string) (b edge.Backoff, err error) {
-	if text == "" {
-		return edge.Backoff{}, nil
-	}
-	parts := append(strings.Split(text, ","), "", "", "")
-	base, err := time.ParseDuration(parts[0])
-	b.BaseMS, b.Factor = base.Milliseconds(), 2
-	if err == nil && parts[1] != "" {
-		b.Factor, err = strconv.ParseFloat(parts[1], 64)
-	}
-	if err == nil && parts[2] != "" {
-		var most time.Duration
-		most, err = time.ParseDuration(parts[2])
-		b.MaxMS = most.Milliseconds()
-	}
-	if err == nil && parts[3] != "" {
-		b.Jitter, err = strconv.ParseFloat(parts[3], 64)
-	}
-	if err != nil || len(parts) > 7 {
-		return edge.Backoff{}, edge.ErrBackoff()
-	}
-	return b, b.Validate()
 }

@@ -43,27 +43,39 @@ func (a *api) pub(r *http.Request) (any, error) {
 	case len(body) == 0:
 		return nil, fail(http.StatusBadRequest, "MSG_EMPTY")
 	}
-	topic, values, err := putTopic(r)
-	if err != nil {
-		return nil, err
-	}
-	deliverAt, err := a.deliverAt(values)
-	if err != nil {
-		return nil, err
-	}
-	header, err := messageHeader(r, values)
-	if err != nil {
-		return nil, err
-	}
-	identity, header, err := messageID(r, header)
+	p, err := a.readPut(r)
 	if err != nil {
 		return nil, err
 	}
 	draft := queue.NewDraft(len(body))
-	if err := draft.AddMessage(queue.Message{Header: header, Body: body, DeliverAt: deliverAt, Identity: identity}); err != nil {
+	if err := draft.AddMessage(queue.Message{Header: p.header, Body: body, DeliverAt: p.deliverAt, Identity: p.identity}); err != nil {
 		return nil, err
 	}
-	return a.put(r, topic, keyOf(values), draft)
+	return a.put(r, p, draft)
+}
+
+// putArguments are the topic and the arguments of a put; each of its messages gets the header, the time and the identity.
+type putArguments struct {
+	topic     string
+	values    url.Values
+	deliverAt int64 // unix ns; 0 = at once
+	header    []byte
+	identity  queue.Identity
+}
+
+// readPut reads all of a put but its body.
+func (a *api) readPut(r *http.Request) (p putArguments, err error) {
+	if p.topic, p.values, err = putTopic(r); err != nil {
+		return p, err
+	}
+	if p.deliverAt, err = a.deliverAt(p.values); err != nil {
+		return p, err
+	}
+	if p.header, err = messageHeader(r, p.values); err != nil {
+		return p, err
+	}
+	p.identity, p.header, err = messageID(r, p.header)
+	return p, err
 }
 
 // reserve reserves memory for the body of a put, whose size is at most limit. The caller gives
@@ -98,15 +110,7 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if r.ContentLength > a.opts.MaxBodySize {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	topic, values, err := putTopic(r)
-	if err != nil {
-		return nil, err
-	}
-	deliverAt, err := a.deliverAt(values)
-	if err != nil {
-		return nil, err
-	}
-	header, err := messageHeader(r, values)
+	p, err := a.readPut(r)
 	if err != nil {
 		return nil, err
 	}
@@ -114,13 +118,9 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	identity, header, err := messageID(r, header)
-	if err != nil {
-		return nil, err
-	}
 	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
-	o := mpub.Options{MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.opts.MaxBodySize, DeliverAt: deliverAt, Header: header, Identity: identity}
-	if values.Has("binary") && flag(values, "binary", true) {
+	o := mpub.Options{MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.opts.MaxBodySize, DeliverAt: p.deliverAt, Header: p.header, Identity: p.identity}
+	if p.values.Has("binary") && flag(p.values, "binary", true) {
 		err = mpub.Binary(r.Body, draft, o)
 	} else {
 		err = mpub.Lines(r.Body, draft, o)
@@ -132,7 +132,7 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if draft.Count() == 0 {
 		return "OK", nil
 	}
-	return a.put(r, topic, keyOf(values), draft)
+	return a.put(r, p, draft)
 }
 
 // bodyFailure is the answer to a body that cannot be read.
@@ -218,17 +218,17 @@ func keyOf(values url.Values) []byte {
 }
 
 // put publishes and waits for the result; the Publisher bounds the wait.
-func (a *api) put(r *http.Request, topic string, key []byte, draft *queue.DraftBuilder) (any, error) {
+func (a *api) put(r *http.Request, p putArguments, draft *queue.DraftBuilder) (any, error) {
 	if s := identityOf(r); s != nil {
 		if err := s.AllowPut(draft.Count(), draft.Size()); err != nil {
 			return nil, putFailure(err)
 		}
 	}
-	if err := a.b.Publisher.Admit(r.Context(), topic, draft.Size()); err != nil {
+	if err := a.b.Publisher.Admit(r.Context(), p.topic, draft.Size()); err != nil {
 		return nil, putFailure(err)
 	}
 	w := make(waiter, 1)
-	a.b.Publisher.Publish(topic, key, draft.Draft(ident.RequestID{}), w)
+	a.b.Publisher.Publish(p.topic, keyOf(p.values), draft.Draft(ident.RequestID{}), w)
 	result := <-w
 	if result.Err != nil {
 		return nil, putFailure(result.Err)

@@ -41,6 +41,17 @@ func TestMultiPutLargerThanABatch(t *testing.T) {
 	require.Equal(t, 413, r.StatusCode, text(t, r))
 }
 
+// withBodies returns the handler of a broker whose bodies of puts share 1 MiB.
+func withBodies(t *testing.T, maxMsgSize int64) (http.Handler, *budget.Budget) {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	cluster := edgetest.New()
+	t.Cleanup(cluster.Close)
+	bodies := budget.New(1 << 20)
+	return httpapi.NSQD(httpapi.Options{Version: "1.3.0", MaxMsgSize: maxMsgSize, MaxBodySize: 1 << 20, MaxDeferTimeout: time.Hour},
+		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log, Bodies: bodies}), bodies
+}
+
 // TestLargeBodiesShareMemory: a body that finds no memory is refused definitely, also one that does
 // not announce its size.
 func TestLargeBodiesShareMemory(t *testing.T) {
@@ -48,13 +59,7 @@ func TestLargeBodiesShareMemory(t *testing.T) {
 		t.Skip("waits for the memory")
 	}
 	t.Parallel()
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	cluster := edgetest.New()
-	t.Cleanup(cluster.Close)
-	bodies := budget.New(1 << 20)
-	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0", MaxMsgSize: 1 << 20, MaxBodySize: 1 << 20, MaxDeferTimeout: time.Hour},
-		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log, Bodies: bodies})
+	h, bodies := withBodies(t, 1<<20)
 	large := strings.Repeat("m", 600<<10)
 	for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
 		require.Equal(t, 200, do(h, "POST", path, large).StatusCode)
@@ -81,6 +86,38 @@ func TestLargeBodiesShareMemory(t *testing.T) {
 	waits.Wait()
 	bodies.Release(600 << 10)
 	require.Zero(t, bodies.Used())
+}
+
+// TestRefusedPutsHoldNoMemory: when a put is refused, the memory of its body is free again.
+func TestRefusedPutsHoldNoMemory(t *testing.T) {
+	h, bodies := withBodies(t, 200<<10)
+	require.Equal(t, 200, do(h, "POST", "/topic/create?topic=t", "").StatusCode)
+	const large = 100 << 10
+	for _, x := range []struct {
+		path, header, value string
+		bytes               int
+		refusal             string
+	}{
+		{"/pub?topic=t", "X-Nsq-Message-Id", "", large, "INVALID_MESSAGE_ID"},
+		{"/pub?topic=t", "X-Nsq-Headers", "none", large, "INVALID_HEADERS"},
+		{"/pub?topic=t&defer=no", "", "", large, "INVALID_DEFER"},
+		{"/pub?topic=t", "", "", 300 << 10, "MSG_TOO_BIG"},
+		{"/mpub?topic=t", "X-Nsq-Message-Id", "", large, "INVALID_MESSAGE_ID"},
+		{"/mpub?topic=t", "X-Nsq-Headers", "none", large, "INVALID_HEADERS"},
+		{"/mpub?topic=t&defer=no", "", "", large, "INVALID_DEFER"},
+		{"/mpub?topic=t", "", "", 300 << 10, "MSG_TOO_BIG"},
+		{"/mpub?topic=t&binary=true", "", "", large, "BAD_BODY"},
+		{"/v1/topic/append?topic=t&partition=0", "", "", large, "the stream is damaged"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, x.path, strings.NewReader(strings.Repeat("m", x.bytes)))
+		if x.header != "" {
+			r.Header.Set(x.header, x.value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Contains(t, w.Body.String(), x.refusal, x.path)
+		require.Zero(t, bodies.Used(), "%s: %s", x.path, x.refusal)
+	}
 }
 
 // TestPutHeaders: X-Nsq-Headers is one JSON object of strings. The messages of the put have it, with

@@ -62,6 +62,10 @@ func (a *api) inTime(e endpoint) endpoint {
 			err = fail(http.StatusConflict, "USER_EXISTS")
 		case errors.Is(err, access.ErrLastAdministrator), errors.Is(err, access.ErrConflict):
 			err = fail(http.StatusConflict, err.Error())
+		case errors.Is(err, access.ErrNotReady):
+			err = &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
+		case errors.Is(err, access.ErrUnknown), errors.Is(err, access.ErrNotSeen):
+			err = fail(http.StatusGatewayTimeout, err.Error())
 		}
 		return reply, err
 	}

@@ -21,8 +21,8 @@
 //     their timeouts.
 //  3. A message is in flight from the moment when a poll takes it. If its answer cannot be written, it is requeued
 //     (--requeue-on-disconnect).
-//  4. A receipt is settled by the session that it names, if that is here and the delivery is in flight to it, else by the
-//     leader of the message: the death of the broker that has answered a poll does not make its receipts void.
+//  4. A receipt names a session. If the session is here and has the delivery in flight, it settles the receipt; else the
+//     leader of the message does. So a receipt outlives the broker that has answered the poll.
 //  5. After Stop no poll waits, and no session is left.
 //
 // # Goroutines

@@ -2,9 +2,7 @@ package journal
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path"
 	"slices"
@@ -81,18 +79,9 @@ func readImages(fs vfs.FS, dir string) ([]*image, error) {
 }
 
 func readFile(fs vfs.FS, name string) ([]byte, error) {
-	f, err := fs.Open(name)
+	b, err := vfs.ReadFile(fs, name)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	b := make([]byte, size)
-	if n, err := f.ReadAt(b, 0); err != nil && !(errors.Is(err, io.EOF) && n == len(b)) {
-		return nil, fmt.Errorf("journal: read %s: %w", name, err)
 	}
 	return b, nil
 }

@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"coordinator/dispatch"},
 	{"coordinator"},
 	append(edges, "internal/testkit/edgetest", "internal/testkit/brokertest"),
-	{"internal/dump", "internal/devcluster", "internal/bench", "internal/testkit/clusters", "internal/testkit/enginetest", "internal/verify"},
+	{"internal/dump", "internal/devcluster", "internal/bench", "internal/testkit/clusters", "internal/testkit/e2etest", "internal/testkit/enginetest", "internal/verify"},
 	{"cmd"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -176,11 +177,7 @@ func (r *Registrar) Close() {
 func (r *Registrar) peers() []*peer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	peers := make([]*peer, 0, len(r.mu.peers))
-	for _, p := range r.mu.peers {
-		peers = append(peers, p)
-	}
-	return peers
+	return slices.Collect(maps.Values(r.mu.peers))
 }
 
 // registration is a topic, or a channel of it.

@@ -10,7 +10,7 @@
 //  1. The file is replaced as a whole and durably. Update returns after that.
 //  2. The boot counter is raised here before any other broker receives it, and never falls below a
 //     value that another broker received. So if another broker has seen a higher counter than the
-//     one here, the data path is older than it was.
+//     one here, or another start at the same counter, the data path is older than it was.
 //  3. A file of a build before disk ids is read unchanged; the disk id is added.
 //
 // # Locks
@@ -23,8 +23,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
+	"reflect"
 	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
@@ -41,6 +41,8 @@ type Record struct {
 	Cluster string     `json:"cluster,omitempty"` // "": written by an older build
 	Node    ident.Node `json:"node"`
 	Boot    int64      `json:"boot"` // the boot counter: raised at each start, and regularly while the broker runs
+	// Starts are the newest starts on this disk. A start that the disk has not lived is never among them.
+	Starts []lifecycle.StartRecord `json:"starts,omitempty"`
 	// Clean means that the last run ended as planned, with all data on the disk.
 	Clean bool `json:"clean,omitempty"`
 	// Disk is the id of this data path's copy of the embedded etcd member; "" in a data path of an
@@ -57,7 +59,12 @@ type Record struct {
 	// Started means that the disk has held the log of the embedded etcd's member.
 	Started bool `json:"started,omitempty"`
 	// Seen is the newest state of the other brokers that this broker has seen.
-	Seen map[ident.Node]lifecycle.Seen `json:"seen,omitempty"`
+	Seen map[ident.Node]lifecycle.DiskState `json:"seen,omitempty"`
+}
+
+// State returns the state of the disk.
+func (r Record) State() lifecycle.DiskState {
+	return lifecycle.DiskState{Disk: r.Disk, Boot: r.Boot, Starts: r.Starts}
 }
 
 // NewDisk returns a random id for a data path.
@@ -121,26 +128,17 @@ func (f *File) Update(change func(r *Record)) error {
 
 // Observe records the newest states of the other brokers, which they may ask for when they start
 // again. It writes only if something is new.
-func (f *File) Observe(states map[ident.Node]lifecycle.Seen) error {
-	if maps.Equal(f.Record().Seen, states) {
+func (f *File) Observe(states map[ident.Node]lifecycle.DiskState) error {
+	if reflect.DeepEqual(f.Record().Seen, states) {
 		return nil
 	}
 	return f.Update(func(r *Record) { r.Seen = states })
 }
 
 func (f *File) read() (r Record, err error) {
-	file, err := f.fs.Open(path.Join(f.dir, name))
+	content, err := vfs.ReadFile(f.fs, path.Join(f.dir, name))
 	if err != nil {
 		return r, err
-	}
-	defer file.Close()
-	size, err := file.Size()
-	if err != nil {
-		return r, err
-	}
-	content := make([]byte, size)
-	if _, err := file.ReadAt(content, 0); err != nil {
-		return r, fmt.Errorf("read %s: %w", path.Join(f.dir, name), err)
 	}
 	if err := json.Unmarshal(content, &r); err != nil {
 		return r, fmt.Errorf("read %s: %w: the file is damaged; without the file this data path counts as an old copy, and the broker copies its data from other brokers",

@@ -63,10 +63,10 @@ func TestGoldenNodeFile(t *testing.T) {
 	f, err := nodefile.Open(fs, "/data", "orders", "n1")
 	require.NoError(t, err)
 	record := nodefile.Record{
-		V: 1, Cluster: "orders", Node: "n1", Boot: 7, Clean: true, Disk: "d1", Doubted: true, Started: true,
+		V: 1, Cluster: "orders", Node: "n1", Boot: 7, Starts: []lifecycle.StartRecord{{Boot: 6, ID: "s"}}, Clean: true, Disk: "d1", Doubted: true, Started: true,
 		Marks:      nodefile.Marks{Inode: 1, Born: 2, Device: 3, Machine: "m"},
 		Foundation: &lifecycle.Foundation{ID: "f1", Disks: map[string]lifecycle.DiskID{"n1": "d1"}},
-		Seen:       map[ident.Node]lifecycle.Seen{"n2": {Disk: "d2", Boot: 4}},
+		Seen:       map[ident.Node]lifecycle.DiskState{"n2": {Disk: "d2", Boot: 4, Starts: []lifecycle.StartRecord{{Boot: 3, ID: "t"}}}},
 	}
 	require.NoError(t, f.Update(func(r *nodefile.Record) { *r = record }))
 	file, err := fs.Open("/data/node.json")
@@ -76,10 +76,44 @@ func TestGoldenNodeFile(t *testing.T) {
 	content := make([]byte, size)
 	_, err = file.ReadAt(content, 0)
 	require.NoError(t, err)
-	require.Equal(t, `{"v":1,"cluster":"orders","node":"n1","boot":7,"clean":true,"disk":"d1","marks":{"inode":1,"born":2,"device":3,"machine":"m"},"doubted":true,"foundation":{"id":"f1","founders":null,"disks":{"n1":"d1"}},"started":true,"seen":{"n2":{"disk":"d2","boot":4}}}`, string(content))
+	require.Equal(t, `{"v":1,"cluster":"orders","node":"n1","boot":7,"starts":[{"boot":6,"id":"s"}],"clean":true,"disk":"d1","marks":{"inode":1,"born":2,"device":3,"machine":"m"},"doubted":true,"foundation":{"id":"f1","founders":null,"disks":{"n1":"d1"}},"started":true,"seen":{"n2":{"disk":"d2","boot":4,"starts":[{"boot":3,"id":"t"}]}}}`, string(content))
 	again, err := nodefile.Open(fs, "/data", "orders", "n1")
 	require.NoError(t, err)
 	require.Equal(t, record, again.Record())
+}
+
+// TestNodeFileWithoutStarts: an older build has not recorded the starts; what it has is read as it is.
+func TestNodeFileWithoutStarts(t *testing.T) {
+	fs := vfs.NewMemory()
+	require.NoError(t, vfs.MakeDir(fs, "/data"))
+	file, err := fs.Create("/data/node.json")
+	require.NoError(t, err)
+	_, err = file.WriteAt([]byte(`{"v":1,"node":"n1","boot":7,"disk":"d1","seen":{"n2":{"disk":"d2","boot":4}}}`), 0)
+	require.NoError(t, err)
+	f, err := nodefile.Open(fs, "/data", "", "n1")
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.DiskState{Disk: "d1", Boot: 7}, f.Record().State())
+	require.Equal(t, lifecycle.DiskState{Disk: "d2", Boot: 4}, f.Record().Seen["n2"])
+}
+
+// TestObserve: a broker that only began another start is news, and what is known is not written again.
+func TestObserve(t *testing.T) {
+	writes := 0
+	f, err := nodefile.Open(vfs.Wrap(vfs.NewMemory(), func(o vfs.Op) error {
+		if o.Call == vfs.CallRename {
+			writes++
+		}
+		return nil
+	}), "/data", "", "n1")
+	require.NoError(t, err)
+	seen := func(id string) map[ident.Node]lifecycle.DiskState {
+		return map[ident.Node]lifecycle.DiskState{"n2": {Disk: "d2", Boot: 4, Starts: []lifecycle.StartRecord{{Boot: 3, ID: id}}}}
+	}
+	for _, id := range []string{"s", "s", "t", "t"} {
+		require.NoError(t, f.Observe(seen(id)))
+		require.Equal(t, seen(id), f.Record().Seen)
+	}
+	require.Equal(t, 2, writes)
 }
 
 // TestMarksTellACopy: a copy of the files, a lost record and a recorded doubt mean a copy; the disk

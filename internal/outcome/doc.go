@@ -12,8 +12,10 @@
 //  2. Outcomes and codes are wire format: a number is never changed and never reused.
 //  3. An error whose text has "not stored" is never of the class "in doubt".
 //
-// A new outcome is a sentinel, a constant if it travels in the answers to forwarded puts,
-// and a row, all in table.go; a line in the test, which freezes the numbers; and the code
-// that gives it. If it travels, it has a feature level (meta.Level rises by one) and an
-// outcome for brokers below that.
+// # A new outcome
+//
+// It takes a sentinel and a row in table.go, a line in the test that freezes the numbers, and
+// the code that gives it. If it travels in the answers to forwarded puts, it also takes a
+// constant in table.go, a feature level (meta.Level rises by one), and an outcome for brokers
+// below that level.
 package outcome

@@ -133,10 +133,9 @@ func need(topic, channel string) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
 }
 
-// authorizeAddressed checks a put whose header names the one channel that it is for. All other
-// channels miss such a message, one that archives or audits too, so the header takes the
-// right to administer the topic.
-func (c *conn) authorizeAddressed(ctx context.Context, verb string) error {
+// authorizeReserved checks a put with a header that takes the right to administer the topic
+// (edge.TakesAdminister).
+func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	if c.h.backend.Guard == nil {
 		return nil
 	}
@@ -145,8 +144,8 @@ func (c *conn) authorizeAddressed(ctx context.Context, verb string) error {
 	if err == nil {
 		return nil
 	}
-	c.h.backend.Guard.Note(session.Requester(verb), headerOnly+" on topic "+c.topic, err)
-	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, headerOnly, c.topic)
+	c.h.backend.Guard.Note(session.Requester(verb), name+" on topic "+c.topic, err)
+	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
 }
 
 // requester describes the client where a command of it creates something. The reader calls

@@ -16,10 +16,10 @@ type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
 	trace *trace // nil = the answer is OK alone
-	// addressed: the header names the one channel that the message is for.
-	addressed bool
-	seq       uint64 // the number that the producer gave the message
-	numbered  bool   // it gave one
+	// reserved is a name in the header that takes the right to administer the topic; "" = none.
+	reserved string
+	seq      uint64 // the number that the producer gave the message
+	numbered bool   // it gave one
 }
 
 // trace requests an answer with the position of a put.
@@ -137,8 +137,8 @@ func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (
 	if err == nil {
 		err = x.giveIdentity(verb, c.producer)
 	}
-	if err == nil && x.addressed {
-		err = c.authorizeAddressed(ctx, verb)
+	if err == nil && x.reserved != "" {
+		err = c.authorizeReserved(ctx, verb, x.reserved)
 	}
 	return x, err
 }

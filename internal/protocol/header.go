@@ -21,13 +21,13 @@ const (
 
 // header is the interpreted part of a message's header. The slices may alias its bytes.
 type header struct {
-	key       []byte // nil: none
-	id        []byte // nil: none
-	addressed bool   // there is a headerOnly
-	sequence  uint64
-	numbered  bool // there is a sequence
-	trace     uint64
-	traced    bool // there is a trace id
+	key      []byte // nil: none
+	id       []byte // nil: none
+	reserved string // a name that takes the right to administer the topic; "": there is none
+	sequence uint64
+	numbered bool // there is a sequence
+	trace    uint64
+	traced   bool // there is a trace id
 }
 
 // readHeader checks the header and takes the fields that this broker interprets.
@@ -42,7 +42,7 @@ func (x *item) readHeader(verb string) error {
 			return err
 		}
 	}
-	x.addressed, x.seq, x.numbered = h.addressed, h.sequence, h.numbered
+	x.reserved, x.seq, x.numbered = h.reserved, h.sequence, h.numbered
 	if h.key != nil {
 		x.key = append([]byte{}, h.key...) // an empty key is a key
 	}
@@ -65,7 +65,9 @@ func anyHeader(verb string, b []byte) (h header, err error) {
 		if err := edge.CheckHeaderName(name); err != nil {
 			return h, fatal(codeInvalidHeader, "%s %s", verb, err)
 		}
-		h.addressed = h.addressed || name == headerOnly
+		if edge.TakesAdminister(name) && (h.reserved == "" || name < h.reserved) { // of several always the same one
+			h.reserved = name
+		}
 	}
 	if err := h.readNamed(verb, fields); err != nil {
 		return h, err
@@ -172,16 +174,16 @@ func (h *header) takeText(name, value []byte) bool {
 	case queue.HeaderID:
 		h.id = value
 		return len(value) > 0 && len(value) <= queue.MaxIDBytes
-	case headerOnly:
-		h.addressed = true
 	case headerTrace:
 		n, err := strconv.ParseUint(string(value), 10, 64)
 		h.trace, h.traced = n, true
 		return err == nil
 	case queue.HeaderTTL, queue.HeaderSequence:
 		return false
+	case headerOnly:
+		h.reserved = headerOnly
 	default:
-		return edge.CheckHeaderName(string(name)) == nil
+		return !edge.TakesAdminister(string(name)) && edge.CheckHeaderName(string(name)) == nil
 	}
 	return true
 }

@@ -79,6 +79,22 @@ func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
 		require.Contains(t, c.read().data, "E_INVALID_JSON_HEADER")
 		c.closed()
 	}
+	for name, value := range map[string]string{
+		"##original_topic": `"other"`, "##original_channel": `"ch"`, "##original_id": `"0123456789abcdef"`, "##original_time": "1",
+		"##original_header": `{"a":"b"}`, "##attempts": "4", "##redriven_id": `"0123456789abcdef"`,
+	} { // a redrive of the other topic would publish the message there
+		put := "PUB_EXT t\n" + sized(ext(`{"a":"b","`+name+`":`+value+`}`, "m"))
+		c := b.dial()
+		c.send("AUTH\n" + sized(tokens["writer"]))
+		c.read()
+		c.send(put)
+		c.fatal(`E_UNAUTHORIZED AUTH failed for PUB_EXT with ` + name + ` on "t": it takes the right to administer the topic`)
+		c = b.dial()
+		c.send("AUTH\n" + sized(tokens["keeper"]))
+		c.read()
+		c.send(put)
+		c.response("OK")
+	}
 	c := b.dial()
 	c.send("AUTH\n" + sized(tokens["writer"]))
 	c.read()

@@ -2,10 +2,8 @@ package protocol
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
@@ -57,7 +55,7 @@ func (h *Handler) recheckAll(ctx context.Context) {
 		err := session.Allow(ctx, need(of.topic, of.channel))
 		switch {
 		case err == nil:
-		case errors.Is(err, guard.ErrLogin), errors.Is(err, guard.ErrDenied), errors.Is(err, guard.ErrNoAuthorizations), errors.Is(err, auth.ErrInvalidAnswer):
+		case guard.IsLoss(err):
 			h.backend.Log.WithField("client", c.about.Load().remote).WithField("topic", of.topic).WithField("channel", of.channel).
 				Info("a subscription ends: its client has no right to it any more")
 			c.revoke()

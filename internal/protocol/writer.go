@@ -56,8 +56,15 @@ func (c *conn) write(ctx context.Context) {
 	}
 }
 
-// wait blocks until there is something to write; an error ends the connection.
+// wait blocks until there is something to write; an error ends the connection. Settings come first: they
+// hold for all that is written after the answer to IDENTIFY.
 func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
+	select {
+	case s := <-w.c.settings:
+		w.apply(s, heartbeat)
+		return nil
+	default:
+	}
 	select {
 	case <-w.c.fifo.wake:
 	case <-w.wake:
@@ -68,18 +75,22 @@ func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	case r := <-w.refused:
 		return w.respond(frameError, []byte(failedText(r.Verb, r.ID[:], r.Err)))
 	case s := <-w.c.settings:
-		w.outputTimeout = s.outputTimeout
-		if s.heartbeat > 0 {
-			heartbeat.Reset(s.heartbeat)
-		} else {
-			heartbeat.Stop()
-		}
+		w.apply(s, heartbeat)
 	case <-w.closed:
 		return errDeleted
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	return nil
+}
+
+func (w *writer) apply(s settings, heartbeat *time.Ticker) {
+	w.outputTimeout = s.outputTimeout
+	if s.heartbeat > 0 {
+		heartbeat.Reset(s.heartbeat)
+	} else {
+		heartbeat.Stop()
+	}
 }
 
 // burst writes the complete answers, and messages as far as the credit goes, with one flush.

@@ -110,3 +110,19 @@ func TestInlineOKNeverBlocks(t *testing.T) {
 	owe(t, c, 1).Answer(edge.PutResult{})
 	requireOK(t, client)
 }
+
+// TestSettingsComeFirst: what is written after the answer to IDENTIFY goes by its settings, also if messages are
+// there as soon.
+func TestSettingsComeFirst(t *testing.T) {
+	for range 50 { // a select takes either
+		c, _ := unstarted(t)
+		w := &writer{c: c, flush: time.NewTimer(time.Hour)}
+		heartbeat := time.NewTicker(time.Hour)
+		c.settings <- settings{heartbeat: time.Hour, outputTimeout: time.Second}
+		c.fifo.wake <- struct{}{}
+		require.NoError(t, w.wait(t.Context(), heartbeat))
+		require.Equal(t, time.Second, w.outputTimeout)
+		require.Len(t, c.fifo.wake, 1)
+		heartbeat.Stop()
+	}
+}

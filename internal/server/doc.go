@@ -13,4 +13,9 @@
 //     descriptors run out, clients are refused; the store never fails to open a file.
 //  5. A probe is answered while all seats are taken: spare seats serve nothing else, and the
 //     oldest connection in one gives way.
+//
+// # Goroutines
+//
+// Start starts one for each port. One more serves or refuses each TCP connection; those of the HTTP
+// connections are net/http's.
 package server

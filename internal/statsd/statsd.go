@@ -26,6 +26,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/internal/tasks"
 )
 
 // Options are the --statsd-* flags.
@@ -73,18 +74,11 @@ func New(o Options, s edge.Stats, memory Memory) *Pusher {
 
 // Run pushes every interval until ctx ends.
 func (p *Pusher) Run(ctx context.Context) {
-	ticker := time.NewTicker(p.opts.Interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if err := p.push(ctx); err != nil && ctx.Err() == nil {
-				p.opts.Log.WithError(err).Warn("cannot push to statsd")
-			}
+	tasks.Every(ctx, p.opts.Interval, func() {
+		if err := p.push(ctx); err != nil && ctx.Err() == nil {
+			p.opts.Log.WithError(err).Warn("cannot push to statsd")
 		}
-	}
+	})
 }
 
 // push sends all lines once. It spreads the packets over the interval, less its last second,

@@ -1,12 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"path"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -207,18 +205,9 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 }
 
 func readFile(fs vfs.FS, name string) ([]byte, error) {
-	f, err := fs.Open(name)
+	b, err := vfs.ReadFile(fs, name)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	var b bytes.Buffer
-	if _, err := io.Copy(&b, io.NewSectionReader(f, 0, size)); err != nil {
-		return nil, fmt.Errorf("store: read %s: %w", name, err)
-	}
-	return b.Bytes(), nil
+	return b, nil
 }

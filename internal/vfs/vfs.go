@@ -18,6 +18,8 @@
 package vfs
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -101,4 +103,22 @@ func MakeDir(on FS, dir string) error {
 		}
 	}
 	return nil
+}
+
+// ReadFile reads a whole file. Errors wrap ErrNotExist if there is none.
+func ReadFile(on FS, name string) ([]byte, error) {
+	f, err := on.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, 0); err != nil && !(errors.Is(err, io.EOF) && n == len(b)) {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return b, nil
 }

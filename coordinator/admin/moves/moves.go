@@ -45,9 +45,9 @@ type Options struct {
 // New makes the Moves of a broker.
 func New(o Options) *Moves { return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog} }
 
-// Move asks for a replica of one partition on another broker than now, in the same place:
-// it returns when that is written, and the controller adds, waits until it is in sync,
-// transfers the leadership, and drops.
+// Move asks for a replica of one partition on another broker than now, at the same place in the
+// list. It returns when that is written. The controller then adds the new replica, waits until it is
+// in sync, transfers the leadership if the old one has it, and drops the old one.
 func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
 	id, change, err := m.moved(op)
 	if err != nil {

@@ -4,8 +4,11 @@
 // A Writer appends numbers, flags, positions and ages. Which fields a form has is decided by the type that
 // they belong to: coordinator/replica and its repeats.
 //
-// Invariants: a moment is written as its age only, so that the same state at another time has the same form;
-// ages beyond the deadline that is compared with them are equal; a form that was appended never changes.
+// # Invariants
+//
+//  1. A moment is written as its age only, so that the same state at another time has the same form.
+//  2. Ages beyond the deadline that is compared with them are equal.
+//  3. A form that was appended never changes.
 //
 // It has no goroutines and no state but the bytes.
 package canon

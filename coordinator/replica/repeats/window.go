@@ -26,9 +26,9 @@ func IdentitiesFromMS(newestNS, wallNS, windowMS int64) int64 {
 }
 
 // Window is the dedupe window: the identities of the newest messages, by which a message that is
-// published again is recognised (DW-1). It is derived from the log, as Requests is: an identity enters
-// it when its batch is appended, on leader and follower alike, and leaves it when the batch is
-// truncated, or when the window has passed since this machine appended it, by the machine's own
+// published again is recognised (DW-1). It is derived from the log, as Requests is. An identity enters
+// it when its batch is appended, on leader and follower alike. The identity leaves it when the batch is
+// truncated, or when the window has passed since this machine appended the batch, by the machine's own
 // clock.
 type Window struct {
 	windowMS int64

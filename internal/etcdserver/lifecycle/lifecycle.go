@@ -17,12 +17,14 @@
 //  2. A member whose log is lost never votes under its old identity. It joins a running
 //     cluster as a new member.
 //  3. A member whose disk is older than another member last saw it (boot counter) never
-//     votes with it. It joins a running cluster as a new member.
+//     votes with it. It joins a running cluster as a new member, unless the disk has begun
+//     another life since: then its log has a history that others may have followed.
 //  4. A member whose disk bears the marks of a copy (DoubtCopied) never votes with it. It
 //     joins a running cluster as a new member: that needs no proof of the copy's age. If no
 //     cluster runs, an operator may vouch for the disk, which removes the marks.
 //  5. A member does not start beside another one that runs on an older disk than this
-//     member saw: two histories would meet. An operator has to choose.
+//     member saw, nor beside one that saw another life of a third member's disk: two
+//     histories would meet. An operator has to choose.
 //  6. Members of two foundations never start together.
 //
 // In doubt a member always waits, and the decision names the missing members. The model in
@@ -30,7 +32,9 @@
 // no later leader lacks a committed entry of it, unless an operator vouched for an older disk.
 //
 // A copy without marks, such as the snapshot of a whole machine, is noticed only if another
-// member answers that saw the disk's later life (rule 3).
+// member answers that saw the disk's later life (rule 3). If none answers, the copy lives on.
+// Its boot counter then passes values that the later life had, but with starts of its own
+// (StartRecord). So the two lives are told apart as soon as a member of each answers.
 package lifecycle
 
 import (
@@ -67,10 +71,58 @@ const (
 	DoubtCopied       // the files are copies: another inode or time of creation
 )
 
-// Seen is the newest state of a member that another member has seen.
-type Seen struct {
-	Disk DiskID `json:"disk"`
-	Boot int64  `json:"boot"`
+// StartRecord is one start of a broker. On disk and in messages, by name (JSON): append only.
+type StartRecord struct {
+	Boot int64  `json:"boot"` // the boot counter that it began with
+	ID   string `json:"id"`   // random
+}
+
+// DiskState is a state of a member's disk. On disk and in messages, by name (JSON): append only.
+type DiskState struct {
+	Disk   DiskID        `json:"disk"`
+	Boot   int64         `json:"boot"`             // the boot counter
+	Starts []StartRecord `json:"starts,omitempty"` // the newest, in their order; none: of an older build
+}
+
+// LaterThan reports whether a disk in the state now is an old copy of the disk in the state s.
+func (s DiskState) LaterThan(now DiskState) bool {
+	return s.Disk == now.Disk && s.Boot > now.Boot || s.OtherLife(now)
+}
+
+// OtherLife reports whether a copy of one disk was put back between two states of it: the boot
+// counter that both have passed belongs to different starts. A start that is not known says
+// nothing.
+func (s DiskState) OtherLife(t DiskState) bool {
+	both := min(s.Boot, t.Boot)
+	a, b := s.startAt(both), t.startAt(both)
+	return s.Disk == t.Disk && a != "" && b != "" && a != b
+}
+
+// maxStarts bounds DiskState.Starts.
+const maxStarts = 32
+
+// Begin returns the state of a disk after a start with a random id. known is the state of the disk
+// that the metadata has. If it is later, the disk has not lived the starts up to it: none is kept.
+func (s DiskState) Begin(id string, known DiskState) DiskState {
+	if known.LaterThan(s) {
+		s.Starts = nil
+	}
+	s.Boot = max(s.Boot, known.Boot) + 1
+	if n := len(s.Starts); n == 0 || s.Starts[n-1].ID != id { // or the start raises its counter again
+		s.Starts = slices.Concat(s.Starts, []StartRecord{{Boot: s.Boot, ID: id}})
+		s.Starts = s.Starts[max(0, len(s.Starts)-maxStarts):]
+	}
+	return s
+}
+
+// startAt returns the start that had a boot counter; "" if it is not known.
+func (s DiskState) startAt(boot int64) (id string) {
+	for _, start := range s.Starts {
+		if start.Boot <= boot {
+			id = start.ID
+		}
+	}
+	return id
 }
 
 // Self is a member's own state when it starts.
@@ -78,23 +130,22 @@ type Self struct {
 	Name       string
 	Members    Members     // configured, this one included
 	Absent     []string    // members without which an operator allows the cluster to be founded
-	Disk       DiskID      // of the data path
-	Boot       int64       // the data path's boot counter
+	State      DiskState   // of the data path
 	Foundation *Foundation // accepted by this disk; nil: none
 	Started    bool        // this disk has once held the member's log
 	HasLog     bool        // this disk holds the log now
 	Doubt      Doubt
-	Seen       map[string]Seen // last seen state of each other member
+	Seen       map[string]DiskState // last seen state of each other member
 }
 
 // Report is the answer of another member.
 type Report struct {
-	Disk       DiskID
-	Boot       int64
+	State      DiskState
 	Foundation *Foundation
-	Started    bool    // its disk has once held its log
-	Members    Members // its configured members
-	SeenYou    Seen    // state of the asking member that it saw last
+	Started    bool                 // its disk has once held its log
+	Members    Members              // its configured members
+	SeenYou    DiskState            // state of the asking member that it saw last
+	Seen       map[string]DiskState // last seen state of each other member; nil: of an older build
 	// Votes: the member's etcd was started, with or without a majority. Running: it has a
 	// leader, so another member can join the cluster.
 	Votes, Running bool
@@ -149,7 +200,7 @@ func Decide(s Self, reports map[string]Report, waited bool, newID func() string)
 		return d.withLog()
 	case s.Started:
 		return d.joinOrWait("the metadata directory of this broker is gone", false)
-	case s.Foundation != nil && s.Foundation.Disks[s.Name] == s.Disk:
+	case s.Foundation != nil && s.Foundation.Disks[s.Name] == s.State.Disk:
 		return d.founder()
 	case s.Foundation != nil:
 		return d.joinOrWait("this broker was about to join the cluster", false)
@@ -196,13 +247,25 @@ func (d decider) otherFoundation() (name string, found bool) {
 // withLog decides for a member whose disk holds its log.
 func (d decider) withLog() Decision {
 	if by := d.sawLaterLife(); by != "" {
-		return d.joinOrWait(fmt.Sprintf("%s saw boot counter %d of this broker, its data path has %d: the data path is an old copy",
-			by, d.reports[by].SeenYou.Boot, d.Boot), true)
+		seen := d.reports[by].SeenYou
+		why := fmt.Sprintf("%s saw boot counter %d of this broker%s, its data path has %d: the data path is an old copy", by, seen.Boot, inAnother(seen, d.State), d.State.Boot)
+		if seen.OtherLife(d.State) { // the log is not useless: it may be half of a majority's
+			return Decision{Action: Wait, For: []string{by}, Why: why + ". " + chooseHistory}
+		}
+		return d.joinOrWait(why, true)
 	}
 	if stale := d.runsOnOldDisk(); stale != "" {
-		return Decision{Action: Wait, For: []string{stale}, Why: fmt.Sprintf("%s runs on an old copy of its disk: this broker saw its boot counter at %d, it has %d now. "+
-			"Stop %s and start it with an empty data path; until then this broker keeps its metadata and does not join",
-			stale, d.Seen[stale].Boot, d.reports[stale].Boot, stale)}
+		seen, now := d.Seen[stale], d.reports[stale].State
+		advice := fmt.Sprintf("Stop %s and start it with an empty data path", stale)
+		if seen.OtherLife(now) {
+			advice = chooseHistory
+		}
+		return Decision{Action: Wait, For: []string{stale}, Why: fmt.Sprintf("%s runs on an old copy of its disk: this broker saw its boot counter at %d%s, it has %d now. "+
+			"%s; until then this broker keeps its metadata and does not join", stale, seen.Boot, inAnother(seen, now), now.Boot, advice)}
+	}
+	if by, of := d.sawOtherLife(); by != "" {
+		return Decision{Action: Wait, For: []string{by}, Why: fmt.Sprintf("%s ran on an old copy of its disk: this broker saw its boot counter at %d, %s saw it at %d in another start. "+
+			"%s; until then this broker keeps its metadata and does not join", of, d.Seen[of].Boot, by, d.reports[by].Seen[of].Boot, chooseHistory)}
 	}
 	start := Decision{Action: Start, Foundation: d.Foundation}
 	switch {
@@ -226,7 +289,7 @@ func (d decider) withLog() Decision {
 // sawLaterLife returns a member that saw a later state of this disk.
 func (d decider) sawLaterLife() string {
 	for _, n := range d.others() {
-		if seen := d.reports[n].SeenYou; seen.Disk == d.Disk && seen.Boot > d.Boot {
+		if d.reports[n].SeenYou.LaterThan(d.State) {
 			return n
 		}
 	}
@@ -236,9 +299,35 @@ func (d decider) sawLaterLife() string {
 // runsOnOldDisk returns a voting member whose disk is older than this broker saw it.
 func (d decider) runsOnOldDisk() string {
 	for _, n := range d.others() {
-		if r := d.reports[n]; r.Votes && r.Disk == d.Seen[n].Disk && r.Boot < d.Seen[n].Boot {
+		if r := d.reports[n]; r.Votes && d.Seen[n].LaterThan(r.State) {
 			return n
 		}
+	}
+	return ""
+}
+
+// sawOtherLife returns a member that saw another life of a third member's disk than this broker.
+// It has followed the third member in that life, so its log may have another history. Both wait,
+// also if none votes yet: they may start at the same time.
+func (d decider) sawOtherLife() (by, of string) {
+	for _, n := range d.others() {
+		for _, third := range d.others() {
+			if third != n && d.Seen[third].OtherLife(d.reports[n].Seen[third]) {
+				return n, third
+			}
+		}
+	}
+	return "", ""
+}
+
+// chooseHistory is the advice for two histories of the metadata. A disk that began another start
+// had a majority since it was put back: without one its boot counter would not have been raised.
+const chooseHistory = "The metadata has two histories, and an operator has to choose one (OPERATIONS.md, Two histories)"
+
+// inAnother is the part of a sentence that tells two lives of a disk apart.
+func inAnother(seen, now DiskState) string {
+	if seen.OtherLife(now) {
+		return " in another start"
 	}
 	return ""
 }
@@ -285,7 +374,7 @@ func (d decider) emptyDisk(newID func() string) Decision {
 		return Decision{Action: Join, Why: "the cluster runs without this broker's metadata directory: joining as a new member"}
 	}
 	for _, n := range d.others() {
-		if f := d.reports[n].Foundation; f != nil && f.Disks[d.Name] == d.Disk && d.covers(f.Founders) {
+		if f := d.reports[n].Foundation; f != nil && f.Disks[d.Name] == d.State.Disk && d.covers(f.Founders) {
 			return Decision{Action: Found, Foundation: f}
 		}
 	}
@@ -321,9 +410,9 @@ func (d decider) covers(founders Members) bool {
 
 // proposeFoundation proposes a foundation of the founders, all of which have empty disks.
 func (s Self) proposeFoundation(reports map[string]Report, newID func() string) Decision {
-	f := &Foundation{ID: newID(), Founders: s.founders(), Disks: map[string]DiskID{s.Name: s.Disk}}
+	f := &Foundation{ID: newID(), Founders: s.founders(), Disks: map[string]DiskID{s.Name: s.State.Disk}}
 	for _, n := range s.foundersBut(s.Name) {
-		f.Disks[n] = reports[n].Disk
+		f.Disks[n] = reports[n].State.Disk
 	}
 	return Decision{Action: Found, Foundation: f}
 }

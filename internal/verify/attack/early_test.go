@@ -20,8 +20,10 @@ const loginTime = 1 * time.Second
 // stops within its first words, ends. With 1,024 files, 576 silent ones lock no client out,
 // and 300 idle HTTP connections no probe.
 func TestSilentConnections(t *testing.T) {
+	t.Parallel()
 	for _, tls := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", tls), func(t *testing.T) {
+			t.Parallel()
 			b := start(t, options{tls: tls, files: floodedFiles, env: []string{"NSQD_LOGIN_TIMEOUT=" + loginTime.String()}})
 			b.create("orders")
 			type held struct {
@@ -75,6 +77,7 @@ func TestSilentConnections(t *testing.T) {
 // TestOversizeFields is finding 6: a client that has not logged in keeps no memory by what it
 // says of itself, by bodies that it only announces, or by a line of many parameters.
 func TestOversizeFields(t *testing.T) {
+	t.Parallel()
 	b := start(t, options{})
 	long := strings.Repeat("x", 60<<10)
 	opening := "NOP" + strings.Repeat(" ", 16<<10-8) + "\n"
@@ -113,6 +116,7 @@ func TestOversizeFields(t *testing.T) {
 
 // TestIdleCompression is finding 6: an idle connection with deflate is cheap.
 func TestIdleCompression(t *testing.T) {
+	t.Parallel()
 	b := start(t, options{})
 	const clients = 200
 	memory := b.memory()
@@ -167,6 +171,7 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 // TestTheLogHasNoForeignBytes: bytes of a stranger reach a terminal neither as control
 // characters nor as lines of their own.
 func TestTheLogHasNoForeignBytes(t *testing.T) {
+	t.Parallel()
 	b := start(t, options{level: "debug"})
 	const forged = "\x1b[2J\x1b]0;owned\x07\r\n[nsqd] 2026/01/01 00:00:00.000000 INFO: forged\xc2\x9b31m"
 	for _, port := range []int{tcpPort, httpPort, lookupPort, rpcPort, etcdPort, etcdPeerPort} {

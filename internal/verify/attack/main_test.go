@@ -15,10 +15,13 @@ import (
 // built is the directory of the binaries, set before any test runs.
 var built string
 
+// TestMain lets four of the tests that call t.Parallel run at once, also on two processors: they wait for most of
+// their time, and run after those that measure. The flag -parallel prevails.
 func TestMain(m *testing.M) {
 	if os.Getenv(attackerEnv) != "" {
 		os.Exit(attackerMain())
 	}
+	_ = flag.Set("test.parallel", "4")
 	flag.Parse()
 	if testing.Short() {
 		os.Exit(m.Run())

@@ -201,6 +201,7 @@ func (i *impostor) call(method string, request []byte) ([]byte, error) {
 // certificate, that of another server, and that of another broker do not make a broker of
 // their owner; the broker that it claims to be goes on.
 func TestOneCertificateIsOneBroker(t *testing.T) {
+	t.Parallel()
 	n1, n2, ca := pair(t)
 	n1.create("orders")
 	for _, as := range []struct {
@@ -229,6 +230,7 @@ func TestOneCertificateIsOneBroker(t *testing.T) {
 // TestEtcdRefusesClients is finding 2, at the ports of the embedded etcd: a certificate of the
 // brokers' authority that names no broker neither reads nor writes.
 func TestEtcdRefusesClients(t *testing.T) {
+	t.Parallel()
 	n1, n2, ca := pair(t)
 	connect := func(certificate string) error {
 		c, err := clientv3.New(clientv3.Config{

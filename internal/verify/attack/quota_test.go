@@ -33,6 +33,7 @@ func (b *broker) partitions() (topics, partitions int) {
 // TestTopicsHaveAnEnd is finding 10: who may create topics does not fill the cluster with
 // them, neither a user nor all clients together.
 func TestTopicsHaveAnEnd(t *testing.T) {
+	t.Parallel()
 	b := start(t, options{env: []string{"NSQD_MAX_TOPICS=20", "NSQD_MAX_PARTITIONS=300", "NSQD_MAX_CHANNELS=10"}})
 	shop := b.user("shop", "*", "publish,consume,administer")
 	b.until("the quota is set", func() bool {

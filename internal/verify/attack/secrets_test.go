@@ -18,8 +18,10 @@ import (
 // an auth service that is down, one that fails, messages in every form, and administration.
 // No secret, no token and no message stands in the log.
 func TestNoSecretInTheLog(t *testing.T) {
+	t.Parallel()
 	for _, level := range []string{"debug", "info", "warn", "error", "fatal"} {
 		t.Run(level, func(t *testing.T) {
+			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			down := l.Addr().String()
@@ -115,6 +117,7 @@ func (b *broker) requireNotOnDisk(secrets []string) {
 // TestFilesArePrivate is finding 10: another user of the machine reads and writes nothing that
 // a broker makes, whatever the umask.
 func TestFilesArePrivate(t *testing.T) {
+	t.Parallel()
 	b := start(t, options{flags: []string{"--max-bytes-per-file=65536"}})
 	c := b.client(t, bootstrap)
 	for range 20 {
@@ -146,6 +149,7 @@ func TestFilesArePrivate(t *testing.T) {
 // TestSecretsAreNoArguments is finding 10: the secrets of a broker come from files, which the
 // list of processes does not show.
 func TestSecretsAreNoArguments(t *testing.T) {
+	t.Parallel()
 	b := start(t, options{})
 	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", b.cmd.Process.Pid))
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 // Package chaos breaks a cluster of real brokers at random, again and again,
-// and judges what its clients saw. It is all tests; `make chaos ROUNDS=n` runs
-// n rounds, `go test` one.
+// and judges what its clients saw. Package rounds below it has the random rounds: `make chaos ROUNDS=n` runs
+// n rounds, `go test` one. Package gray has the half-alive brokers. Here are the brokers, the faults and the judges that
+// these share, and the tests of single faults. Alone, each of the three packages takes about a minute or less.
 //
 // A round: three or five brokers, each in a network namespace of its own; go-nsq
 // producers and consumers at all of them; two nemeses at the same time; heal;
@@ -8,13 +9,13 @@
 // over. Then every put must be answered, every channel drain, the replicas be
 // equal and internal/verify/e2e/history find no fault.
 //
-// While faults go on, two judges look on. The vigil (vigil_test.go): if a minimum of in-sync members
+// While faults go on, two judges look on. The vigil (vigil.go): if a minimum of in-sync members
 // of each partition is well, and these reach each other and the metadata, puts are committed and
 // answered within the times table of coordinator/replica/DESIGN.md and a second; and a leader that has
 // served and is well delivers what is committed as long as the metadata names it. The operator
-// (operator_test.go): a command to a broker that is well succeeds with an effect that is seen, or is
+// (operator.go): a command to a broker that is well succeeds with an effect that is seen, or is
 // refused with a reason, in time. Both excuse only what the harness has broken itself
-// (health_test.go). No broker ends by itself.
+// (health.go). No broker ends by itself.
 //
 // The test binary starts itself again inside new network and mount namespaces,
 // so nothing of the network or of the small disks is left when it ends, however

@@ -41,7 +41,7 @@ var deposals = []struct {
 // Clients requeue each message at once, so that every broker that may deliver does. The
 // fencing token names the leader that delivered.
 func TestChaosDeposedLeaderFallsSilent(t *testing.T) {
-	inside(t)
+	Inside(t)
 	kinds := []string{"embedded"}
 	if env.Long() {
 		kinds = append(kinds, "external")

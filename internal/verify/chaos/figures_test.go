@@ -16,7 +16,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/verify/e2e/history"
 )
 
 // The faults of the figures, and how long each lasts.
@@ -34,7 +33,7 @@ const (
 // those of this tree, and prints a column for docs/results/trust.md. `make figures` runs it with two
 // builds. It asserts nothing: a machine that does other things has other figures.
 func TestFigures(t *testing.T) {
-	inside(t)
+	Inside(t)
 	times := env.Number(t, figuresEnv, 0)
 	if times == 0 {
 		env.Skip(t, "measures; "+figuresEnv+"=5")
@@ -249,16 +248,6 @@ func (l *load) firstFailure(since time.Time) time.Duration {
 		}
 	}
 	return apartFor
-}
-
-// noteFailure notes when an attempt failed.
-func (l *load) noteFailure(a history.Answer) {
-	if a == history.OK {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failed = append(l.failed, time.Now())
 }
 
 // unmountSmall takes the small disk away.

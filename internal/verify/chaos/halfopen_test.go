@@ -24,7 +24,7 @@ func TestChaosMetadataAfterHalfOpenConnections(t *testing.T) {
 	if !env.Long() {
 		env.Skip(t, "two minutes, for make chaos; LOCKSTEP_LONG=1")
 	}
-	inside(t)
+	Inside(t)
 	c := newCluster(t, 3, false)
 	r := &round{c, rand.New(rand.NewPCG(0, 0))}
 	for i := range 6 {

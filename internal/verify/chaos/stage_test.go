@@ -43,7 +43,7 @@ func newStage(t *testing.T) (s *stage, leader, second, third *broker) {
 
 // preparedStage is a stage whose brokers have not been started.
 func preparedStage(t *testing.T) *stage {
-	inside(t)
+	Inside(t)
 	s := &stage{cluster: prepared(t, 3, true), keys: meta.Keys{Cluster: "lockstep"}}
 	s.wires = s.wired()
 	store, err := meta.DialEtcd(context.Background(), meta.Config{Endpoints: []string{address(etcdLane, s.etcd.number()) + ":4154"}})

@@ -32,10 +32,11 @@ func TestGrowthWithLostAnswer(t *testing.T) {
 	s.finish()
 }
 
-// TestTakenOverBeforeMarker (marker-gate): a leader dies that alone knows what is
+// TestTakenOverBeforeMarker (takeover-at-once): a leader dies that alone knows what is
 // committed, and its successor's marker stays without an answer for longer than a
-// put may take. A leader that serves before the marker is committed rolls back puts
-// then that it does not know to be committed.
+// put may take. A leader that takes puts before the marker is committed, and rolls back
+// while members have not answered in its epoch, rolls back puts then that it does not
+// know to be committed.
 func TestTakenOverBeforeMarker(t *testing.T) {
 	s, leader, second, third := newStage(t)
 	s.hold(third, leader)

@@ -13,7 +13,7 @@ import (
 // anew while another one is stopped. That one wakes up with a list of members
 // that still has the old member at this address: no member may take its identity.
 func TestChaosWipedWhileAnotherIsStopped(t *testing.T) {
-	inside(t)
+	Inside(t)
 	c := newCluster(t, 5, false)
 	first, victim := c.brokers[0], c.brokers[1] // etcd itself would ask in the order of addresses
 	c.pause(first)

@@ -26,47 +26,64 @@ import (
 )
 
 const (
-	brokers    = 3
+	brokers    = 3 // of each walk
 	startLimit = time.Minute
-	walkLimit  = 6 * time.Minute // it takes about one, on an idle machine
+	walkLimit  = 6 * time.Minute // it takes less than one, on an idle machine
 	failLimit  = 10 * time.Second
+
+	portsPerBroker = 100 // how far those of two brokers are apart, as devcluster lays them out
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// walks are the names of those in walk.mjs. Each has brokers and a browser of its own, and waits for
+// most of its time, so they run at the same time.
+var walks = []string{"actions", "faults"}
 
 // TestConsole walks through the console. LOCKSTEP_SHOTS names a folder for a picture of each page.
 func TestConsole(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts broker processes; left out with -short")
 	}
-	walk, chromium := prepare(t)
+	folder, chromium := prepare(t)
 	binaries := os.Getenv(clusters.BinariesEnv)
 	if binaries == "" {
 		binaries = t.TempDir()
 		require.NoError(t, clusters.Build(binaries))
 	}
-	c := start(t, filepath.Join(binaries, "nsqd"))
+	first := freePorts(t)
+	for i, name := range walks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			walk(t, name, start(t, filepath.Join(binaries, "nsqd"), first+i*brokers*portsPerBroker), folder, chromium)
+		})
+	}
+}
+
+// walk runs one walk at a cluster of its own.
+func walk(t *testing.T, name string, c *devcluster.Cluster, folder, chromium string) {
+	t.Helper()
 	control := newControl(t, c)
 	addresses := map[string]string{}
 	for _, b := range c.Brokers {
 		addresses[b.Name] = b.HTTP
 	}
-	given, err := json.Marshal(map[string]any{"brokers": addresses, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
+	given, err := json.Marshal(map[string]any{"walk": name, "brokers": addresses, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), walkLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "walk.mjs")
-	cmd.Dir = walk
+	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "WALK="+string(given), "HOME="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the browser, too
 	text, err := cmd.CombinedOutput()
-	t.Logf("the walk:\n%s", text)
+	t.Logf("the walk %s:\n%s", name, text)
 	require.NoError(t, err)
 }
 
-// prepare installs the packages of the walk, and returns its folder and the browser.
-func prepare(t *testing.T) (walk, chromium string) {
+// prepare installs the packages of the walks, and returns their folder and the browser.
+func prepare(t *testing.T) (folder, chromium string) {
 	t.Helper()
 	for _, program := range []string{"node", "npm", "chromium"} {
 		path, err := exec.LookPath(program)
@@ -75,23 +92,23 @@ func prepare(t *testing.T) (walk, chromium string) {
 		}
 		chromium = path
 	}
-	walk = t.TempDir()
+	folder = t.TempDir()
 	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "walk.mjs"} {
 		text, err := os.ReadFile(filepath.Join("walk", name))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(walk, name), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
 	}
 	cmd := exec.Command("npm", "ci", "--prefer-offline")
-	cmd.Dir = walk
+	cmd.Dir = folder
 	if text, err := cmd.CombinedOutput(); err != nil {
 		env.Missing(t, "the packages of npm: "+string(text), err)
 	}
-	return walk, chromium
+	return folder, chromium
 }
 
-func start(t *testing.T, nsqd string) *devcluster.Cluster {
+func start(t *testing.T, nsqd string, basePort int) *devcluster.Cluster {
 	t.Helper()
-	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: freePorts(t), NSQD: nsqd, Tied: true})
+	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: basePort, NSQD: nsqd, Tied: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.StopAll(5 * time.Second) // some are dead
@@ -110,7 +127,7 @@ func start(t *testing.T, nsqd string) *devcluster.Cluster {
 	return c
 }
 
-// freePorts finds a base port with the ports of all brokers free, of LOCKSTEP_PORTS=FROM-TO if that is set.
+// freePorts finds a base port with the ports of the brokers of all walks free, of LOCKSTEP_PORTS=FROM-TO if that is set.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	from, to := 31000, 32400 // below the ephemeral ports of Linux, above those of the other packages
@@ -119,7 +136,7 @@ func freePorts(t *testing.T) int {
 		require.True(t, err == nil && n == 2 && to-from >= 1000, "LOCKSTEP_PORTS=%s must be FROM-TO with a thousand ports", text)
 	}
 	for range 200 {
-		base := from + rand.IntN((to-from-100*brokers)/10)*10
+		base := from + rand.IntN((to-from-portsPerBroker*brokers*len(walks))/10)*10
 		if allFree(base) {
 			return base
 		}
@@ -129,9 +146,9 @@ func freePorts(t *testing.T) int {
 }
 
 func allFree(base int) bool {
-	for i := range brokers {
+	for i := range brokers * len(walks) {
 		for plus := range 6 {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+100*i+plus))
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+portsPerBroker*i+plus))
 			if err != nil {
 				return false
 			}

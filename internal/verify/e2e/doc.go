@@ -1,6 +1,7 @@
 // Package e2e proves the promises with the built binaries: brokers as processes
 // on loopback, go-nsq as the client, SIGKILL, SIGSTOP and SIGTERM as the faults.
-// It holds tests only; package history judges what the clients saw.
+// Its tests are in the packages below it, one for each theme, so that each runs alone within a
+// minute. Package e2etest starts the brokers and their clients; package history judges what the clients saw.
 //
 // It does not cut power (the crashing disk of internal/vfs does) and does not
 // explore orders of events (internal/verify/sim does).

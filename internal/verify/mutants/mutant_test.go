@@ -92,6 +92,7 @@ func TestVerdict(t *testing.T) {
 		{test, "panic: test timed out after 1s\n", true, Unfit, "does not end"},
 		{test, "exit status 2\n", true, Unfit, "fails without a failed test"},
 		{process, "panic: of a broker\n--- FAIL: TestA\n    a_test.go:9: lost\n", true, Noticed, "lost"},
+		{process, "--- FAIL: TestA\n    a_test.go:9: devcluster: n1 (127.0.0.1:1) is not ready: not ready: the cluster is being founded; see n1.log\n", true, Unfit, "a broker did not get ready"},
 		{test, testify, true, Noticed, "the end: Not equal: expected: 1 actual : 2"},
 		{test, "--- FAIL: TestMutant\n    m_test.go:1: broken promise: P1: n2 lacks it (x: 3 steps, 17 states)\n", true, Noticed, "P1: n2 lacks it (x: 3 steps, 17 states)"},
 		{test, "--- FAIL: TestScripts (0.1s)\n    --- FAIL: TestScripts/07_x (0.0s)\n", true, Noticed, "07_x"},

@@ -202,6 +202,7 @@ var (
 	nothingFound  = regexp.MustCompile(`nothing in \d+ states, to the end: \w+`)
 	reachedStates = regexp.MustCompile(`, (\d+) states\)`)
 	panics        = regexp.MustCompile(`(?m)^panic: .*`)
+	unready       = regexp.MustCompile(`devcluster: \S+ \(\S+\) is not ready: `) // the words of internal/devcluster
 )
 
 // verdict judges the output of a test with a mutant.
@@ -219,6 +220,8 @@ func (w Witness) verdict(output string, failed bool) (Verdict, string) {
 		return Unfit, "does not end"
 	case w.Kind != KindProcess && panics.MatchString(output): // brokers may panic
 		return Unfit, panics.FindString(output)
+	case w.Kind == KindProcess && unready.MatchString(output): // a slow start is no notice
+		return Unfit, "a broker did not get ready"
 	case !strings.Contains(output, "--- FAIL"):
 		return Unfit, "fails without a failed test"
 	}

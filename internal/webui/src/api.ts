@@ -222,6 +222,7 @@ export function useData<T>(url: string | null, every: number): Data<T> {
 
 export function silentBrokers(list: { broker: string; reason: string }[] | undefined): string {
   if (!list?.length) return "";
-  const names = list.map(u => `${u.broker} (${u.reason})`).join(", ");
+  // "dead" is also the reason of a broker that is registered and cut off, or hangs: the alarms say which.
+  const names = list.map(u => u.reason === "dead" ? u.broker : `${u.broker} (${u.reason})`).join(", ");
   return `No answer from ${list.length === 1 ? "broker" : `${count(list.length)} brokers:`} ${names}. Numbers are without ${list.length === 1 ? "its" : "their"} part.`;
 }

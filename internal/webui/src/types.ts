@@ -10,7 +10,7 @@ export interface Alarm {
 }
 
 export interface Broker {
-  name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean; hangs?: boolean;
+  name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean; hangs?: boolean; unreachable?: boolean;
   zone: string; version: string; lockstep_version?: string; feature_level: number; tcp_address: string; http_address: string;
   leads: number; replicas: number; answered: boolean; drain?: string;
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;

@@ -104,24 +104,12 @@ is a curve.`,
 }
 
 func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
-	if o.repeat < 1 {
-		return fmt.Errorf("--repeat %d: at least one", o.repeat)
+	if err := o.check(); err != nil {
+		return err
 	}
 	workloads, err := o.choose()
 	if err != nil {
 		return err
-	}
-	if o.maxSteal < 0 || o.maxSteal > 100 {
-		return fmt.Errorf("--max-steal %v: a percentage", o.maxSteal)
-	}
-	if o.bounds.Limit >= o.bounds.Timeout {
-		return fmt.Errorf("--limit %s must be less than --timeout %s, after which a repeat fails", o.bounds.Limit, o.bounds.Timeout)
-	}
-	if o.users && !o.cluster {
-		return errors.New("--users needs --cluster: it creates users in a cluster of its own")
-	}
-	if o.encrypted && !o.cluster {
-		return errors.New("--encrypted needs --cluster: it makes a certificate for a cluster of its own")
 	}
 	if o.cluster {
 		stop, err := o.startCluster(cmd.Context())
@@ -164,6 +152,23 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 		report.Rows = append(report.Rows, rows...)
 	}
 	return errors.Join(err, o.write(cmd.OutOrStdout(), t.Output, &report)) // the finished rows are reported after an error too
+}
+
+// check refuses flags that contradict each other.
+func (o *benchOptions) check() error {
+	switch {
+	case o.repeat < 1:
+		return fmt.Errorf("--repeat %d: at least one", o.repeat)
+	case o.maxSteal < 0 || o.maxSteal > 100:
+		return fmt.Errorf("--max-steal %v: a percentage", o.maxSteal)
+	case o.bounds.Limit >= o.bounds.Timeout:
+		return fmt.Errorf("--limit %s must be less than --timeout %s, after which a repeat fails", o.bounds.Limit, o.bounds.Timeout)
+	case o.users && !o.cluster:
+		return errors.New("--users needs --cluster: it creates users in a cluster of its own")
+	case o.encrypted && !o.cluster:
+		return errors.New("--encrypted needs --cluster: it makes a certificate for a cluster of its own")
+	}
+	return nil
 }
 
 // choose returns the selected workloads, and bounds those of a sweep.

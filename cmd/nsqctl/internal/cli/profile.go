@@ -137,7 +137,12 @@ $LOCKSTEP_NSQD_HTTP_ADDRESS), which is stronger than the profile.
 Profiles are kept in lockstep/nsqctl.toml of the user's configuration directory.
 They keep the path of a token's file, and no secrets.`,
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(newProfileSet(), newProfileUse(), newProfileList(t), newProfileDelete())
+	return cmd
+}
+
+func newProfileSet() *cobra.Command {
+	return &cobra.Command{
 		Use:     "set NAME",
 		Short:   "make a profile of the global flags of this command, or change it",
 		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
@@ -160,7 +165,11 @@ They keep the path of a token's file, and no secrets.`,
 				return refused
 			})
 		},
-	}, &cobra.Command{
+	}
+}
+
+func newProfileUse() *cobra.Command {
+	return &cobra.Command{
 		Use:     "use [NAME]",
 		Short:   "use a profile for all commands that name none; without a name none",
 		Example: "  nsqctl profile use staging",
@@ -178,7 +187,11 @@ They keep the path of a token's file, and no secrets.`,
 				return nil
 			})
 		},
-	}, &cobra.Command{
+	}
+}
+
+func newProfileList(t *Target) *cobra.Command {
+	return &cobra.Command{
 		Use:     "list",
 		Short:   "print the profiles; * marks the one in use",
 		Example: "  nsqctl profile list",
@@ -197,7 +210,11 @@ They keep the path of a token's file, and no secrets.`,
 			}
 			return w.Flush()
 		},
-	}, &cobra.Command{
+	}
+}
+
+func newProfileDelete() *cobra.Command {
+	return &cobra.Command{
 		Use:     "delete NAME",
 		Short:   "remove a profile",
 		Example: "  nsqctl profile delete staging",
@@ -214,8 +231,7 @@ They keep the path of a token's file, and no secrets.`,
 				return nil
 			})
 		},
-	})
-	return cmd
+	}
 }
 
 // changeProfiles loads the file, changes it and writes it, unless change fails.

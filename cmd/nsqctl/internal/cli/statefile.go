@@ -18,6 +18,15 @@ func ReplaceFile(file string, content []byte) error {
 		return fmt.Errorf("the progress cannot be saved (--state names another file): %w", err)
 	}
 	_, err = f.Write(content)
+	if err = Commit(f, file, err); err != nil {
+		return fmt.Errorf("the progress cannot be saved: %w", err)
+	}
+	return nil
+}
+
+// Commit puts a temporary file in the place of a file, synced. After an error of the
+// caller, or its own, it removes the temporary file and returns the error.
+func Commit(f *os.File, file string, err error) error {
 	if err == nil {
 		err = f.Sync()
 	}
@@ -26,14 +35,14 @@ func ReplaceFile(file string, content []byte) error {
 		err = os.Rename(f.Name(), file)
 	}
 	if err == nil {
-		return SyncFolder(filepath.Dir(file))
+		return syncFolder(filepath.Dir(file))
 	}
 	_ = os.Remove(f.Name())
-	return fmt.Errorf("the progress cannot be saved: %w", err)
+	return err
 }
 
-// SyncFolder makes a rename durable.
-func SyncFolder(dir string) error {
+// syncFolder makes a rename durable.
+func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

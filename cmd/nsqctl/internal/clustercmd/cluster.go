@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -29,6 +30,10 @@ func NewCluster(t *cli.Target) *cobra.Command {
 			var v edge.ClusterView
 			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
+			}
+			own, _ := askOwn(cmd.Context(), t, v) // without an answer, the brokers that others have noticed are marked
+			for i := range v.Brokers {
+				v.Brokers[i].Hangs = v.Brokers[i].Hangs || own[v.Brokers[i].Name].Hangs()
 			}
 			if t.Output == "json" {
 				return cli.PrintJSON(cmd.OutOrStdout(), v)
@@ -107,6 +112,12 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 			note = "leaving "
 		}
 		note += drainNote(v, b)
+		switch {
+		case b.Hangs:
+			note += "hangs "
+		case health.Unreachable(b):
+			note += fmt.Sprintf("registered, does not answer %s ", v.Self)
+		}
 		if b.LowSpace {
 			note += "short of disk"
 		}
@@ -117,7 +128,7 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 	return w.Flush()
 }
 
-// PrintTopics prints a line for each partition. The ends are unknown while its leader is dead:
+// PrintTopics prints a line for each partition. The ends are unknown while its leader is dead or does not answer:
 // only a leader reports them.
 func PrintTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
@@ -129,7 +140,10 @@ func PrintTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide 
 		for _, p := range t.Partitions {
 			leader, committed, end := string(p.Leader), fmt.Sprintf("%d (%d)", p.CommittedSequence, p.CommittedOffset), fmt.Sprint(p.EndOffset)
 			if !alive[p.Leader] {
-				leader, committed, end = cmp.Or(cli.Mark(leader != "", leader+" (dead)"), "none"), "unknown", "unknown"
+				leader = cmp.Or(cli.Mark(leader != "", leader+" (dead)"), "none")
+			}
+			if !alive[p.Leader] || p.EndsUnknown {
+				committed, end = "unknown", "unknown"
 			}
 			note := ""
 			if p.UnderReplicated {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/health"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -43,6 +45,35 @@ func TestStatusNamesFaults(t *testing.T) {
 	}}, false))
 	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
 	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
+}
+
+// TestStatusNamesABrokerThatHangs: one that keeps its registration, because nobody can take over from it, says so itself
+// alone. Without an answer of the console, the rest is printed.
+func TestStatusNamesABrokerThatHangs(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(edge.ClusterView{Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}}})
+		})
+		if answers {
+			mux.HandleFunc("/v1/console/brokers", func(w http.ResponseWriter, _ *http.Request) {
+				_ = json.NewEncoder(w).Encode(console.Brokers{Brokers: []console.Broker{{Name: "n1", Live: &console.Live{}}, {Name: "n2", Live: &console.Live{Own: health.Own{JournalBusySeconds: 2}}}}})
+			})
+		}
+		s := httptest.NewServer(mux)
+		var out strings.Builder
+		root := newRoot()
+		root.SetOut(&out)
+		root.SetArgs([]string{"cluster", "status", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://")})
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		s.Close()
+		require.NotRegexp(t, `n1 .*hangs`, out.String())
+		if answers {
+			require.Regexp(t, `n2 +true .*hangs`, out.String())
+		} else {
+			require.Regexp(t, `n2 +true`, out.String())
+		}
+	}
 }
 
 // TestStatusShowsBuilds: the version of Lockstep, and not that of NSQ, which all brokers speak.

@@ -135,6 +135,10 @@ func printBrokers(out io.Writer, list []console.Broker) error {
 
 func brokerState(b console.Broker) string {
 	switch {
+	case b.Hangs:
+		return "hangs"
+	case b.Unreachable:
+		return "unreachable"
 	case !b.Alive:
 		return "dead"
 	case b.LowSpace:

@@ -10,7 +10,7 @@ import (
 )
 
 func TestBrokerState(t *testing.T) {
-	for state, b := range map[string]console.Broker{"disk full": {Alive: true, LowSpace: true}, "silent": {Alive: true}, "leaving": {Alive: true, Answered: true, Leaving: true}, "drained of leaders": {Alive: true, Answered: true, Drain: edge.BrokerView{Drain: "leaders"}.Drain}} {
+	for state, b := range map[string]console.Broker{"hangs": {Alive: true, Answered: true, LowSpace: true, Hangs: true}, "unreachable": {Unreachable: true}, "dead": {}, "disk full": {Alive: true, LowSpace: true}, "silent": {Alive: true}, "leaving": {Alive: true, Answered: true, Leaving: true}, "drained of leaders": {Alive: true, Answered: true, Drain: edge.BrokerView{Drain: "leaders"}.Drain}} {
 		require.Equal(t, state, brokerState(b))
 	}
 }

@@ -240,9 +240,9 @@ func (p *Partition) append(ctx context.Context, messages []msgstream.Message, ch
 	}
 	pause := retryFirst
 	for try := 0; ; try++ {
-		stored, err := p.post(ctx, try, body, origins[0])
+		stored, err := p.post(ctx, try, body)
 		if err == nil && stored.Duplicate {
-			err := p.look(ctx)
+			err := p.look(ctx, 0)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.noteLocked(origins[0], *stored.Sequence)
@@ -300,11 +300,11 @@ type appended struct {
 }
 
 // post sends a put to one of the brokers, in turn.
-func (p *Partition) post(ctx context.Context, try int, body []byte, o msgstream.Origin) (v appended, err error) {
+func (p *Partition) post(ctx context.Context, try int, body []byte) (v appended, err error) {
 	c := p.target.Client
 	address := c.Addresses[(int(p.source.Partition)+try)%len(c.Addresses)]
 	q := url.Values{"topic": {p.target.Topic}, "topic_id": {p.target.ID.String()}, "partition": {fmt.Sprint(p.source.Partition)}}
-	answer, err := c.Send(ctx, address, "/v1/topic/append", q, putHeader(o), body)
+	answer, err := c.Send(ctx, address, "/v1/topic/append", q, http.Header{"Content-Type": {msgstream.ContentType}}, body)
 	if err != nil {
 		return v, err
 	}
@@ -314,25 +314,12 @@ func (p *Partition) post(ctx context.Context, try int, body []byte, o msgstream.
 	return v, nil
 }
 
-// putHeader is the header of a put's request.
-func putHeader(msgstream.Origin) http.Header {
-	return http.Header{"Content-Type": {msgstream.ContentType}}
-}
-
 // stored notes a put that is committed. Messages before it that were not looked at are of others, or of
 // an earlier attempt.
 func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
-	for first > p.known() {
-		err := p.scan(ctx, first)
-		if err == nil {
-			break
-		}
-		if Refused(err) {
+	if first > p.known() {
+		if err := p.look(ctx, first); err != nil {
 			return err
-		}
-		p.target.Report(err.Error())
-		if !sleep.For(ctx, retryFirst) {
-			return ctx.Err()
 		}
 	}
 	p.mu.Lock()
@@ -344,10 +331,10 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 	return nil
 }
 
-// look reads the target's log to its end, and goes on until that succeeds, the target refuses it, or ctx ends.
-func (p *Partition) look(ctx context.Context) error {
+// look is scan, again and again until that succeeds, the target refuses it, or ctx ends.
+func (p *Partition) look(ctx context.Context, to uint64) error {
 	for {
-		err := p.scan(ctx, 0)
+		err := p.scan(ctx, to)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -363,7 +350,7 @@ func (p *Partition) look(ctx context.Context) error {
 
 // find reports whether the target has a put whose answer is missing.
 func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
-	if err := p.look(ctx); err != nil {
+	if err := p.look(ctx, 0); err != nil {
 		return false, err
 	}
 	last := origins[len(origins)-1]

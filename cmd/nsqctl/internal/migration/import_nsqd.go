@@ -199,7 +199,7 @@ func (o *importing) begin(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errNotListed) || time.Now().After(deadline) {
+		if !errors.Is(err, errNotListed) && !errors.Is(err, errNotKnown) || time.Now().After(deadline) {
 			return fmt.Errorf("%s: %w", o.stateFile, err)
 		}
 		select {
@@ -459,7 +459,12 @@ func (o *importing) growths(ctx context.Context, rows []partReport) (all []topic
 		var short []error
 		all = nil
 		for _, topic := range o.path.Topics {
-			g := topicGrowth{Topic: topic.Name, Growth: o.state.growth(topic.Name, v)}
+			grown, err := o.state.growth(topic.Name, v)
+			if err != nil {
+				short = append(short, err)
+				continue
+			}
+			g := topicGrowth{Topic: topic.Name, Growth: grown}
 			for _, row := range rows {
 				if row.Topic == topic.Name {
 					g.Published += row.Published

@@ -14,6 +14,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
+// errNotKnown means that a cluster did not say how many messages a topic has had.
+var errNotKnown = errors.New("the number of messages is not known")
+
 // errNotListed means that a broker does not know a topic that was created.
 var errNotListed = errors.New("the cluster does not list a topic that was created")
 
@@ -110,30 +113,39 @@ func (s *importProgress) begin(topic string, v edge.ClusterView) error {
 		if known && before.ID != x.ID {
 			return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
 		}
-		if !known {
-			s.Topics[topic] = topicProgress{ID: x.ID, Messages: messagesOf(x)}
+		if known {
+			return nil
 		}
-		return nil
+		n, err := messagesOf(x)
+		if err == nil {
+			s.Topics[topic] = topicProgress{ID: x.ID, Messages: n}
+		}
+		return err
 	}
 	return fmt.Errorf("%w: %s", errNotListed, topic)
 }
 
 // growth is the number of messages that a topic has received since the import began.
-func (s *importProgress) growth(topic string, v edge.ClusterView) int64 {
+func (s *importProgress) growth(topic string, v edge.ClusterView) (int64, error) {
 	for _, x := range v.Topics {
 		if x.Topic == topic && x.ID == s.Topics[topic].ID {
-			return messagesOf(x) - s.Topics[topic].Messages
+			n, err := messagesOf(x)
+			return n - s.Topics[topic].Messages, err
 		}
 	}
-	return 0
+	return 0, nil
 }
 
-// messagesOf is the number of messages that a topic has had.
-func messagesOf(x edge.TopicView) (n int64) {
+// messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not
+// report its own.
+func messagesOf(x edge.TopicView) (n int64, err error) {
 	for _, p := range x.Partitions {
+		if p.EndsUnknown {
+			return 0, fmt.Errorf("%w of %s: the leader of partition %d does not answer", errNotKnown, x.Topic, p.Partition)
+		}
 		n += int64(p.CommittedSequence)
 	}
-	return n
+	return n, nil
 }
 
 // part returns the progress of a part.

@@ -68,9 +68,21 @@ func TestImportStateKnowsItsTopics(t *testing.T) {
 	s, err = loadImport(s.file)
 	require.NoError(t, err)
 	require.NoError(t, s.begin("orders", view(1, 9)))
-	require.EqualValues(t, 2, s.growth("orders", view(1, 9)))
+	grown, err := s.growth("orders", view(1, 9))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, grown)
 	require.ErrorContains(t, s.begin("orders", view(2, 9)), "another cluster")
-	require.Zero(t, s.growth("orders", view(2, 9)))
+	grown, err = s.growth("orders", view(2, 9))
+	require.NoError(t, err)
+	require.Zero(t, grown)
+
+	silent := view(1, 0)
+	silent.Topics[0].Partitions[1].EndsUnknown = true
+	_, err = s.growth("orders", silent)
+	require.ErrorIs(t, err, errNotKnown)
+	delete(s.Topics, "orders")
+	require.ErrorIs(t, s.begin("orders", silent), errNotKnown)
+	require.NotContains(t, s.Topics, "orders", "an import that began at 0 would take what was there for its own")
 }
 
 // TestNextStep: the last line of the status leads through the migration.

@@ -62,7 +62,7 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 	limit, said, brokers := time.After(wait), "", slices.Clone(t.Addresses)
 	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
 	defer line.Clear()
-	most := 0
+	var p progress
 	for {
 		var v edge.ClusterView
 		now := ""
@@ -79,8 +79,7 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 			if len(left) == 0 {
 				return nil
 			}
-			most = max(most, len(left))
-			now = fmt.Sprintf("%d of %d to go: %s", len(left), most, left[0])
+			now = p.text(time.Now(), left)
 			brokers = append(brokers[:1], t.Others(v, brokers[0])...)
 		}
 		if said = now; cli.IsTerminal(line.Out) {
@@ -94,6 +93,25 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 			return cmd.Context().Err()
 		}
 	}
+}
+
+// progress estimates when the open steps of a wait are done.
+type progress struct {
+	most  int       // open steps, at most so far
+	since time.Time // when there were so many last
+}
+
+// text describes the open steps and, after a second in which some were done, the time that the others take at that rate.
+func (p *progress) text(now time.Time, left []string) string {
+	if len(left) >= p.most {
+		p.most, p.since = len(left), now
+	}
+	estimate := ""
+	if took := now.Sub(p.since); took >= time.Second {
+		rest := took * time.Duration(len(left)) / time.Duration(p.most-len(left))
+		estimate = fmt.Sprintf(", about %s", max(time.Second, rest.Round(time.Second)))
+	}
+	return fmt.Sprintf("%d of %d to go%s: %s", len(left), p.most, estimate, left[0])
 }
 
 // NotLeaving returns an error if a broker is being decommissioned: no replica moves to it.

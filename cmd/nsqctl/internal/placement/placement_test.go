@@ -1,7 +1,9 @@
 package placement
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,4 +42,24 @@ func TestOpenSteps(t *testing.T) {
 	require.Equal(t, []string{"orders/0 is on n1"}, ReplicasOn("n1")(v))
 	require.NoError(t, NotLeaving("n1")(v))
 	require.ErrorContains(t, NotLeaving("n2")(v), "n2 is being decommissioned")
+}
+
+// TestProgress: the rest is estimated at the rate since the wait had the most open steps.
+func TestProgress(t *testing.T) {
+	steps := slices.Repeat([]string{"orders/7 is led by n2"}, 60)
+	var p progress
+	for _, x := range []struct {
+		after time.Duration
+		open  int
+		want  string
+	}{
+		{0, 50, "50 of 50 to go: orders/7 is led by n2"},
+		{time.Second, 60, "60 of 60 to go: orders/7 is led by n2"},
+		{2 * time.Second, 60, "60 of 60 to go: orders/7 is led by n2"},
+		{2500 * time.Millisecond, 50, "50 of 60 to go: orders/7 is led by n2"},
+		{4 * time.Second, 40, "40 of 60 to go, about 4s: orders/7 is led by n2"},
+		{5 * time.Second, 1, "1 of 60 to go, about 1s: orders/7 is led by n2"},
+	} {
+		require.Equal(t, x.want, p.text(time.Unix(0, 0).Add(x.after), steps[:x.open]))
+	}
 }

@@ -114,20 +114,7 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 	if err != nil {
 		return nil, nil, err
 	}
-	return f, func(err error) error {
-		if err == nil {
-			err = f.Sync()
-		}
-		err = errors.Join(err, f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), name)
-		}
-		if err == nil {
-			return cli.SyncFolder(filepath.Dir(name))
-		}
-		_ = os.Remove(f.Name())
-		return err
-	}, nil
+	return f, func(err error) error { return cli.Commit(f, name, err) }, nil
 }
 
 // replaceable is the file that an output replaces: the one that a symbolic link names. It refuses what is no

@@ -185,11 +185,11 @@ partition that were not copied when the file was written, at most a second ago w
 
 // mirrorLag is one partition in `mirror status`.
 type mirrorLag struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Next      uint64 `json:"next"`
-	End       uint64 `json:"end"`
-	Lag       uint64 `json:"lag"`
+	Topic     string  `json:"topic"`
+	Partition int     `json:"partition"`
+	Next      uint64  `json:"next"`
+	End       *uint64 `json:"end"` // nil = unknown, the leader did not answer
+	Lag       *uint64 `json:"lag"`
 }
 
 func (m *mirrorCommand) status(cmd *cobra.Command) error {
@@ -207,11 +207,15 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 			continue
 		}
 		for _, p := range x.Partitions {
-			l := mirrorLag{Topic: x.Topic, Partition: p.Partition, End: uint64(p.CommittedSequence)}
+			l := mirrorLag{Topic: x.Topic, Partition: p.Partition}
 			if at := saved.Topics[x.Topic]; at != nil && at.SourceID == x.ID {
 				l.Next = at.Partitions[p.Partition].Next
 			}
-			l.Lag = l.End - min(l.Next, l.End)
+			if !p.EndsUnknown {
+				end := uint64(p.CommittedSequence)
+				lag := end - min(l.Next, end)
+				l.End, l.Lag = &end, &lag
+			}
 			all = append(all, l)
 		}
 	}
@@ -221,7 +225,11 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tNEXT\tEND\tLAG")
 	for _, l := range all {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", l.Topic, l.Partition, l.Next, l.End, l.Lag)
+		end, lag := "unknown", "unknown"
+		if l.End != nil {
+			end, lag = fmt.Sprint(*l.End), fmt.Sprint(*l.Lag)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, end, lag)
 	}
 	return w.Flush()
 }

@@ -10,6 +10,7 @@ import type { Broker as Row, BrokerDetail, Place, Unreachable } from "../types";
 
 export function BrokerState({ b }: { b: Row }) {
   if (b.hangs) return <Mark state="unsafe" text="hangs" />;
+  if (b.unreachable) return <Mark state="unsafe" text="unreachable" />;
   if (!b.alive) return <Mark state="unsafe" text="dead" />;
   if (b.low_space) return <Mark state="unsafe" text="disk full" />;
   if (!b.answered) return <Mark state="degraded" text="silent" />;
@@ -67,7 +68,7 @@ export function BrokerPage({ name }: { name: string }) {
         <Silent brokers={d.unreachable.filter(u => u.broker === name)} />
         {b.leaving && <div class="note warn" role="status">The broker is leaving: {b.replicas === 0 ? "it has no replicas left and can be stopped for good." : `${plural(b.replicas, "replica has", "replicas have")} still to move.`}</div>}
         {b.drain && <div class="note warn" role="status">The broker is being drained of its {b.drain === "replicas" ? "leaderships and replicas" : "leaderships"}: it still leads {plural(b.leads, "partition")}{b.drain === "replicas" && ` and has ${plural(b.replicas, "replica")}`}.</div>}
-        <p class={`note ${d.safe_to_stop ? "good" : "bad"}`}>{!b.alive ? "It is stopped." : d.safe_to_stop ? "It may be stopped now: every partition goes on without it." : "Do not stop it now:"}
+        <p class={`note ${d.safe_to_stop ? "good" : "bad"}`}>{b.unreachable ? "It is registered, and does not answer the broker that serves this page." : !b.alive ? "It is stopped." : d.safe_to_stop ? "It may be stopped now: every partition goes on without it." : "Do not stop it now:"}
           {!d.safe_to_stop && <span> {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</span>}</p>
         <Facts facts={[
           ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Put", rate(b.puts)], ["Put bytes", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],

@@ -40,7 +40,7 @@ function Which({ o }: { o: Data }) {
   const faults = o.brokers.flatMap(b => {
     const silent = o.unreachable.find(u => u.broker === b.name);
     const hangs = o.alarms.some(a => a.code === "broker_hangs" && a.where?.includes(b.name));
-    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : !b.alive ? "is dead" : b.low_space ? "is below its disk reserve" : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
+    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? "is dead" : b.low_space ? "is below its disk reserve" : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
       : (b.behind_seconds ?? 0) >= slow ? `is slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
     const own = o.alarms.filter(a => ownFaults[a.code] && a.where?.includes(b.name));
     const all = [what, ...own.map(a => ownFaults[a.code])].filter(Boolean).join(", and ");
@@ -55,9 +55,12 @@ function Which({ o }: { o: Data }) {
   </Light>;
 }
 
+// causes are alarms about brokers that explain replicas that are not in sync.
+const causes = new Set(["broker_unreachable", "broker_dead", "broker_hangs", "network_corrupts"]);
+
 function Press({ o }: { o: Data }) {
-  // A dead broker is the reason why replicas are missing: it is to be started before anybody waits.
-  const first = o.alarms[0]?.code === "under_replicated" ? o.alarms.find(a => a.code === "broker_dead") ?? o.alarms[0] : o.alarms[0], behind = o.behind[0];
+  // A broker that is dead, cut off or hangs is the reason why replicas are missing: there is something to do before anybody waits.
+  const first = o.alarms[0]?.code === "under_replicated" ? o.alarms.find(a => causes.has(a.code)) ?? o.alarms[0] : o.alarms[0], behind = o.behind[0];
   if (first) {
     const where = first.where?.[0];
     return <Light state={first.state} question="What to press?"><p>{sentence(first.do)}{where && <> See <a href={place(where)}>{where}</a>.</>}</p></Light>;

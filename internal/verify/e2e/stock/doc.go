@@ -1,0 +1,3 @@
+// Package stock runs stock NSQ beside Lockstep: its tools, its data directories, a migration, the tests of go-nsq. The rules of
+// its tests are those of package e2e.
+package stock
