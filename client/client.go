@@ -247,8 +247,9 @@ func (c *Client) succeeded(hostPort string) {
 	}
 }
 
-// connect makes one attempt at a connection, after the pause that failures call for.
-func (c *Client) connect(ctx context.Context, topic string, msgTimeout time.Duration) (*conn, error) {
+// connect makes one attempt at a connection, after the pause that failures call for, and after
+// patience at the latest.
+func (c *Client) connect(ctx context.Context, topic string, msgTimeout, patience time.Duration) (*conn, error) {
 	c.mu.Lock()
 	c.mu.topic = topic
 	c.mu.Unlock()
@@ -263,7 +264,7 @@ func (c *Client) connect(ctx context.Context, topic string, msgTimeout time.Dura
 			return nil, &Error{Op: "discover", Topic: topic, kinds: []error{ErrUnreachable}, Text: "no broker is known"}
 		}
 	}
-	if err := sleep(ctx, wait); err != nil {
+	if err := sleep(ctx, min(wait, patience)); err != nil {
 		return nil, err
 	}
 	n, err := c.dial(ctx, hostPort, msgTimeout)

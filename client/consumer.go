@@ -170,7 +170,7 @@ var errDenied = errors.New("the right is missing")
 
 // subscribe connects to a broker and subscribes.
 func (r *consumer) subscribe(ctx context.Context) (*subscription, error) {
-	n, err := r.c.connect(ctx, r.topic, r.o.Lease)
+	n, err := r.c.connect(ctx, r.topic, r.o.Lease, 2*longestPause)
 	if err != nil {
 		return nil, err
 	}

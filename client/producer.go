@@ -39,7 +39,7 @@ type ProducerOptions struct {
 	// Retry selects the failed puts that are repeated.
 	Retry Retry
 	// RetryBudget bounds the time from Send to the last attempt, also while no broker can be
-	// reached. By default 30 s.
+	// reached. A connection is tried at least once in a quarter of it. By default 30 s.
 	RetryBudget time.Duration
 	// AnswerTimeout is how long a put may be outstanding before the producer closes the
 	// connection. By default 15 s; a broker answers within --put-hold, 9 s.
@@ -69,6 +69,9 @@ const (
 	// attempt doubles it.
 	firstRetry   = 20 * time.Millisecond
 	longestRetry = time.Second
+	// budgetAttempts is the least number of attempts at a connection within a retry budget, unless
+	// an attempt takes longer than its part: a pause after failures may be longer than the budget.
+	budgetAttempts = 4
 	// inspectEvery is the interval at which the producer checks the age of its puts.
 	inspectEvery = 250 * time.Millisecond
 )
@@ -297,7 +300,7 @@ func (p *Producer) connect() {
 		topic := p.mu.waiting[0].topic
 		p.mu.Unlock()
 
-		n, err := p.c.connect(p.ctx, topic, 0)
+		n, err := p.c.connect(p.ctx, topic, 0, p.o.RetryBudget/budgetAttempts)
 		p.mu.Lock()
 		p.mu.last = err
 		if err != nil {

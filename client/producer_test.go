@@ -234,6 +234,17 @@ func TestUnreachableBrokers(t *testing.T) {
 	require.NoError(t, p.Publish(t.Context(), "t", hello))
 }
 
+// TestAShortBudgetHasAnAttempt: a put whose budget is shorter than the pause after failures is tried.
+func TestAShortBudgetHasAnAttempt(t *testing.T) {
+	f := fake(t)
+	c := open(t, Options{}, f)
+	p := c.Producer(ProducerOptions{RetryBudget: 600 * time.Millisecond})
+	for range 10 {
+		c.failed(f.addr(), ErrUnreachable) // the next attempt is after 1 to 3 s
+	}
+	require.NoError(t, p.Publish(t.Context(), "t", hello))
+}
+
 // disconnected waits until the producer has noticed that its connection broke.
 func disconnected(t *testing.T, p *Producer) {
 	t.Helper()
