@@ -12,7 +12,7 @@
 //  2. The key lies under the registration's lease: it goes with the registration.
 //  3. The feature level never rises above that of a broker that ever registered and was
 //     not forgotten.
-//  4. Plans transfer at most 3 % of the leaderships a second, and one in a small cluster (pace).
+//  4. Plans transfer at most 1.5 % of the leaderships a second, and one in a small cluster (pace).
 //     Failovers and planned stops do not pass here.
 //
 // Keep runs in a goroutine of the caller, until its context ends; it is idle unless this

@@ -26,11 +26,11 @@ func upTo(n int) (all []uint16) {
 	return all
 }
 
-// TestTransfersArePaced: 3 % of the partitions a second, however often the controller plans, and one of a few.
+// TestTransfersArePaced: 1.5 % of the partitions a second, however often the controller plans, and one of a few.
 // The wait that is returned is long enough for the next one, and no longer than it takes.
 func TestTransfersArePaced(t *testing.T) {
 	for _, x := range []struct{ partitions, transfers, perSecond, burst int }{
-		{200, 60, 6, 2}, {10_000, 2_500, 300, 30}, {6, 6, 1, 2},
+		{200, 60, 3, 2}, {10_000, 2_500, 150, 15}, {6, 6, 1, 2},
 	} {
 		for name, step := range map[string]time.Duration{"waits": 0, "changes": 10 * time.Millisecond} {
 			p, began := newPace(), time.Now()
