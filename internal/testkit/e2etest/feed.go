@@ -121,8 +121,8 @@ func (f *Feed) Behind() int {
 	return f.allowed - f.next
 }
 
-// end lets nothing more go out.
-func (f *Feed) end() {
+// End lets nothing more go out.
+func (f *Feed) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.bodies = f.bodies[:f.next]

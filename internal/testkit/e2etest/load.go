@@ -51,7 +51,7 @@ func (c *Cluster) Put(topic string, f *Feed, perBroker int) *Load {
 			c.KillProcesses() // no producer waits for a broker that hangs
 		}
 		close(l.cancel)
-		f.end()
+		f.End()
 		l.wg.Wait()
 	})
 	return l

@@ -118,10 +118,17 @@ func (s *Sink) Distinct() int {
 // WaitDistinct waits until n different bodies arrived.
 func (s *Sink) WaitDistinct(n int) {
 	s.c.T.Helper()
-	deadline := time.Now().Add(WaitLimit)
-	for s.Distinct() < n {
+	got, deadline := 0, time.Now().Add(WaitLimit)
+	for {
+		now := s.Distinct()
+		if now >= n {
+			return
+		}
+		if now > got {
+			got, deadline = now, time.Now().Add(WaitLimit)
+		}
 		if time.Now().After(deadline) {
-			s.c.T.Errorf("%d of %d different bodies arrived within %s", s.Distinct(), n, WaitLimit)
+			s.c.T.Errorf("%d of %d different bodies arrived, and no further one within %s", got, n, WaitLimit)
 			return // the judgement of the history says which are missing
 		}
 		Pause(PollEvery)

@@ -49,7 +49,7 @@ func (c *Cluster) Loaded(perBroker int) *Steady {
 // Finish ends the load and judges all that was seen.
 func (s *Steady) Finish(t *testing.T) history.Report {
 	t.Helper()
-	s.Feed.end()
+	s.Feed.End()
 	s.Wait()
 	s.Sink.WaitDistinct(int(s.acked.Load()))
 	s.Drained(Topic, Channel)

@@ -94,7 +94,9 @@ func caughtUp(s *e2etest.Steady) {
 // brokers, and of its replicas, to a fourth broker. The drain outlives kill -9 of the controller,
 // and of the drained broker, in the middle. No producer at a broker that is up sees an error.
 // LOCKSTEP_PUTS is the number of puts a second (5,000 in the long form, for which most of the 64 producers are
-// idle), LOCKSTEP_CATCH_UP_RATE the throttle of the brokers (--catch-up-rate).
+// idle), LOCKSTEP_DRAINS how often the leaderships are transferred, and LOCKSTEP_CATCH_UP_RATE the throttle of
+// the brokers (--catch-up-rate). With LOCKSTEP_CONSUME_LATE=1 the consumer comes after all that: it needs as much of the
+// processors as the producers.
 func TestBrokerIsDrained(t *testing.T) {
 	c := e2etest.Start(t, 4, fmt.Sprintf("--catch-up-rate=%d", env.Number(t, "LOCKSTEP_CATCH_UP_RATE", 0)))
 	c.Create("bulk", "keeps", 40)
@@ -107,14 +109,19 @@ func TestBrokerIsDrained(t *testing.T) {
 	const moveLimit = "240s" // the throttle may be a hundredth of what the disk can do
 	f := e2etest.NewFeed(e2etest.Numbered("m", plenty), 0)
 	t.Cleanup(f.Pace(env.Number(t, "LOCKSTEP_PUTS", e2etest.Rounds(1000, 5000))))
-	s := &e2etest.Steady{Cluster: c, Sink: c.Consume(e2etest.Topic, e2etest.Channel), Load: c.Put(e2etest.Topic, f, 16)}
+	s := &e2etest.Steady{Cluster: c, Load: c.Put(e2etest.Topic, f, 16)}
+	late := env.Number(t, "LOCKSTEP_CONSUME_LATE", 0) != 0
+	if !late {
+		s.Sink = c.Consume(e2etest.Topic, e2etest.Channel)
+	}
+	drains := env.Number(t, "LOCKSTEP_DRAINS", e2etest.Rounds(1, 10))
 	s.WaitAcked(1000)
 	const drained = "n2"
 	led := ledBy(c, drained)
 	require.Greater(t, led, 40)
 
 	var calm, transfers []span
-	for range e2etest.Rounds(1, 10) {
+	for range drains {
 		caughtUp(s)
 		began := time.Now()
 		e2etest.Pause(time.Duration(e2etest.Rounds(1, 3)) * time.Second)
@@ -130,7 +137,7 @@ func TestBrokerIsDrained(t *testing.T) {
 		transfers = append(transfers, since(began))
 		require.Zero(t, ledBy(c, drained))
 		t.Logf("%d leaderships transferred in %s", led, time.Since(began).Round(time.Millisecond))
-		if len(calm) < e2etest.Rounds(1, 10) {
+		if len(calm) < drains {
 			c.Must("broker", "undrain", drained)
 			c.Until("leaders where they are preferred", func() bool { return c.Preferred(e2etest.Topic) })
 		}
@@ -172,6 +179,10 @@ func TestBrokerIsDrained(t *testing.T) {
 		moved := since(began)
 		t.Logf("%d replicas moved in %s: %s (%.1f times)", replicas, moved.to.Sub(began).Round(time.Millisecond), latencyOf(s.Load, moved), float64(latencyOf(s.Load, moved).p99)/float64(before.p99))
 		require.LessOrEqual(t, latencyOf(s.Load, moved).p99, e2etest.Slack(2*before.p99))
+	}
+	if late {
+		f.End()
+		s.Sink = c.Consume(e2etest.Topic, e2etest.Channel)
 	}
 	s.Finish(t)
 }
