@@ -379,7 +379,7 @@ func TestUnauthorized(t *testing.T) {
 	guarded := fake(t, func(f *fakeBroker) { f.token = "secret" })
 	_, err = Open(t.Context(), []string{guarded.addr()}, Options{Token: "wrong"})
 	require.ErrorIs(t, err, ErrUnauthorized)
-	p = open(t, Options{Token: "secret"}, guarded).Producer(ProducerOptions{RetryBudget: 300 * time.Millisecond})
+	p = open(t, Options{Token: "secret"}, guarded).Producer(ProducerOptions{RetryBudget: time.Second})
 	require.NoError(t, p.Publish(t.Context(), "t", hello))
 	guarded.mu.Lock()
 	guarded.token = "another"
