@@ -103,6 +103,7 @@ func take(c *e2etest.Cluster, channel string, n int, settle func(*nsq.Message) b
 	c.T.Helper()
 	config := nsq.NewConfig()
 	config.MaxInFlight = 1
+	config.MaxAttempts = 0 // else it finishes by itself what comes back often
 	consumer, err := nsq.NewConsumer("orders", channel, config)
 	require.NoError(c.T, err)
 	consumer.SetLogger(clusters.Silent(), nsq.LogLevelError)
