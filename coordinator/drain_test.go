@@ -185,10 +185,10 @@ func TestDrainIsPaced(t *testing.T) {
 		require.NoError(t, c.drained("n1", "n2"))
 		c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
 		require.Len(t, transfers, led)
-		for i, at := range transfers[5:] {
-			require.GreaterOrEqual(t, at.Sub(transfers[i]), 2*time.Second, "6 of 50 within two seconds")
+		for i, at := range transfers[3:] {
+			require.GreaterOrEqual(t, at.Sub(transfers[i]), 1900*time.Millisecond, "4 of 50 within two seconds")
 		}
-		require.Less(t, transfers[led-1].Sub(transfers[0]), 12*time.Second)
+		require.Less(t, transfers[led-1].Sub(transfers[0]), 20*time.Second)
 
 		began := time.Now()
 		require.Greater(t, c.leaderships("n1", "n3"), 10)
