@@ -322,7 +322,8 @@ func TestPartitionedFromAClient(t *testing.T) {
 		c.until("messages", func() bool { return all.delivered.Load() > int64(100*(i+1)) })
 		busiest(proxies).cut.Store(true)
 		began, a, d := time.Now(), f.acked.Load(), all.delivered.Load()
-		c.until("messages behind the partition", func() bool { return f.acked.Load() > a+50 && all.delivered.Load() > d+50 })
+		// More than the client may already hold, and the producers may already have sent.
+		c.until("messages behind the partition", func() bool { return f.acked.Load() > a+300 && all.delivered.Load() > d+300 })
 		t.Logf("cut %d: %d ms", i+1, time.Since(began).Milliseconds())
 		require.Greater(t, time.Since(began), 500*time.Millisecond, "the broker was not in use")
 		require.Less(t, time.Since(began), 20*time.Second)
