@@ -170,7 +170,7 @@ var errDenied = errors.New("the right is missing")
 
 // subscribe connects to a broker and subscribes.
 func (r *consumer) subscribe(ctx context.Context) (*subscription, error) {
-	n, err := r.c.connect(ctx, r.topic, r.o.Lease, 2*longestPause)
+	n, err := r.c.connect(ctx, r.topic, r.o.Lease, 2*longestPause) // the whole pause: it is at most 1.5 times that
 	if err != nil {
 		return nil, err
 	}
