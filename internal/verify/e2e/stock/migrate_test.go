@@ -255,7 +255,16 @@ func (m *migration) output(word string) string {
 // next waits until the status names this step: an nsqd sees the end of a connection a moment later.
 func (m *migration) next(step string) {
 	m.t.Helper()
-	e2etest.Within(m.t, e2etest.WaitLimit, "NEXT: "+step, func() bool { return strings.Contains(m.output("status"), "NEXT: "+step) })
+	status := ""
+	defer func() {
+		if m.t.Failed() {
+			m.t.Log("the last status:\n" + status)
+		}
+	}()
+	e2etest.Within(m.t, e2etest.WaitLimit, "NEXT: "+step, func() bool {
+		status = m.output("status")
+		return strings.Contains(status, "NEXT: "+step)
+	})
 }
 
 // background is a running block of the guide.
