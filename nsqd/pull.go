@@ -181,7 +181,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	}
 	c.inFlight.add(delivery{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
-		attempts: attempts, deferred: again,
+		epoch: c.epoch, attempts: attempts, deferred: again,
 	})
 	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
 	d.Message.Attempts = attempts

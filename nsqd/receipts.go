@@ -26,7 +26,7 @@ func (c *Channel) receivedLocked(r Receipt) (*delivery, error) {
 	switch {
 	case !ok, f.sub == &c.deadLetterHold:
 		return nil, edge.ErrNotInFlight
-	case f.attempts != r.Attempts:
+	case f.attempts != r.Attempts, f.epoch != r.Epoch: // a leader that died may have made as many attempts
 		return nil, edge.ErrNotOwner
 	}
 	return f, nil

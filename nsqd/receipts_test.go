@@ -83,12 +83,43 @@ func TestReceiptsAfterAFailover(t *testing.T) {
 	require.False(t, c.Awaited(received(2, 1)), "finished")
 	require.False(t, c.Awaited(received(7, 1)), "there is no such message")
 	s = subscribe(t, c)
-	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Attempts: 1}}))
+	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Epoch: 1, Attempts: 1}}))
 	require.False(t, c.Awaited(received(0, 1)))
 	require.NoError(t, c.FinishReceived(received(0, 1)))
 	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
 	require.NoError(t, n.DeleteChannel(t.Context(), "ch"))
 	require.ErrorIs(t, c.FinishReceived(received(1, 1)), ErrDeleted)
+}
+
+// The attempts of a delivery are lost with its leader. A later delivery of the same message has as many, and is not settled by
+// the receipt of the earlier one.
+func TestReceiptOfALostLeadersDelivery(t *testing.T) {
+	r, _, _ := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 1)
+	n := r.failover()
+	c, _ := n.Channel("ch")
+	d := c.Pull(subscribe(t, c), 1, nil)
+	require.Len(t, d, 1)
+	require.Equal(t, ident.Sequence(0), d[0].Message.Seq)
+	require.Equal(t, uint16(1), d[0].Message.Attempts)
+	lost := received(0, 1)
+	for _, err := range []error{c.FinishReceived(lost), c.RequeueReceived(lost, 0), c.TouchReceived(lost)} {
+		require.ErrorIs(t, err, edge.ErrNotOwner)
+	}
+	require.NoError(t, c.FinishReceived(Receipt{Sequence: 0, Epoch: d[0].Epoch, Attempts: 1}))
+}
+
+// A delivery keeps its receipt while leaders change, and when its leader takes a new epoch.
+func TestReceiptThroughEpochs(t *testing.T) {
+	r, c, _ := delivered(t, Options{}, "ch", ChannelOptions{}, 1, 1)
+	for range 2 {
+		r = r.failover()
+		c, _ = r.Channel("ch")
+		require.Empty(t, c.Reclaim(subscribe(t, c), []HeldDelivery{{Sequence: 0, Epoch: 1, Attempts: 1}}))
+		require.ErrorIs(t, c.TouchReceived(Receipt{Sequence: 0, Epoch: 2, Attempts: 1}), edge.ErrNotOwner)
+		require.NoError(t, c.TouchReceived(received(0, 1)))
+	}
+	r.Lead(9)
+	require.NoError(t, c.FinishReceived(received(0, 1)))
 }
 
 // A dead message is not settled by the receipt of its last delivery: it is on its way to the dead letters.

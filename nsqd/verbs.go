@@ -194,7 +194,8 @@ func (c *Channel) Touch(s *Subscriber, seq ident.Sequence) error {
 // HeldDelivery is a delivery that a relay still holds after a change of leader.
 type HeldDelivery struct {
 	Sequence ident.Sequence
-	Attempts uint16 // of this delivery; 0: one more than the channel has recorded
+	Epoch    ident.Epoch // of this delivery
+	Attempts uint16      // of this delivery; 0: one more than the channel has recorded
 }
 
 // Reclaim takes deliveries of an earlier epoch into flight to s again without sending them, because
@@ -255,7 +256,7 @@ func (c *Channel) reclaimLocked(s *Subscriber, h HeldDelivery, now int64) bool {
 	c.changedLocked()
 	c.inFlight.add(delivery{
 		seq: h.Sequence, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: now,
-		attempts: attempts, deferred: true,
+		epoch: h.Epoch, attempts: attempts, deferred: true,
 	})
 	return true
 }

@@ -98,7 +98,7 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 func heldOf(verbs []wire.Verb) []nsqd.HeldDelivery {
 	list := make([]nsqd.HeldDelivery, len(verbs))
 	for i, v := range verbs {
-		list[i] = nsqd.HeldDelivery{Sequence: v.Sequence, Attempts: uint16(v.Argument)}
+		list[i] = nsqd.HeldDelivery{Sequence: v.Sequence, Epoch: v.Epoch, Attempts: uint16(v.Argument)}
 	}
 	return list
 }
