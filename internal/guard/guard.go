@@ -98,6 +98,7 @@ type Session struct {
 	guard *Guard
 	creds Credentials
 	id    access.Identity
+	early bool // begun before the users were read
 	// signIn is that of the browser whose cookie the request had; nil without a cookie.
 	signIn *signedIn
 	state  atomic.Pointer[auth.State] // nil unless the auth service knows the client
@@ -158,11 +159,16 @@ func (g *Guard) Changed() <-chan struct{} {
 // that its verified certificate names.
 func (g *Guard) Begin(c Credentials) *Session {
 	s := &Session{guard: g, creds: c}
-	if p, err := g.policy(); err == nil && p != nil && c.Verified {
+	p, err := g.policy()
+	if s.early = err != nil; p != nil && c.Verified {
 		s.id = p.ByCertificate(c.CommonName)
 	}
 	return s
 }
+
+// Early reports whether the users were not read yet when the session began: the client is anonymous in it, whatever its
+// certificate. Begin knows more when Ready is nil.
+func (s *Session) Early() bool { return s.early }
 
 // Login gives the session of a client that has sent a secret. Errors wrap ErrBadLogin,
 // ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready; ErrNoAuthorizations.

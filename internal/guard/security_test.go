@@ -257,7 +257,7 @@ func TestStatementsHaveTests(t *testing.T) {
 // TestReservedHeadersTakeMoreThanPublishing: a client that may only publish could withhold a message from all channels but
 // one, pass it off as the copy of another, or have the channels hold it for longer than a delay may be.
 func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
-	g, _, columns := identities(t)
+	g, users, columns := identities(t)
 	cluster := edgetest.New()
 	defer cluster.Close()
 	require.NoError(t, cluster.Do(t.Context(), edge.CreateTopic{Topic: "t"}))
@@ -272,7 +272,7 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 		require.NoError(t, err)
 		q := httptest.NewRequest("POST", "/v1/topic/append?topic=t&partition=0", bytes.NewReader(body))
 		for _, c := range columns {
-			if c.name == column {
+			if c.name == column && c.token != "" {
 				q.Header.Set("Authorization", "Bearer "+c.token)
 			}
 		}
@@ -290,6 +290,11 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, status("publish", header), header)
 	}
 	require.Equal(t, http.StatusForbidden, status("consume", ""))
+	_, err := users.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
+	require.NoError(t, err)
+	require.NoError(t, users.GrantTopic(t.Context(), access.AnonymousUser, "t", access.Publish))
+	require.Equal(t, http.StatusOK, status("anonymous", `{"k":"v"}`))
+	require.Equal(t, http.StatusUnauthorized, status("anonymous", `{"##only_channel":"c"}`), "with a login it may")
 }
 
 // routesOf are routes of other packages.

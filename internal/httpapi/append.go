@@ -95,11 +95,7 @@ func mayReserve(r *http.Request, topic string) error {
 	if s == nil {
 		return nil
 	}
-	err := s.Allow(r.Context(), guard.Need{Right: access.Administer, Topic: topic})
-	if errors.Is(err, guard.ErrDenied) {
-		return fail(http.StatusForbidden, "FORBIDDEN")
-	}
-	return err
+	return s.Allow(r.Context(), guard.Need{Right: access.Administer, Topic: topic})
 }
 
 // readRecords reads the body of an append. special: a header may have a field that begins with ##,

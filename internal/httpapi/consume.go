@@ -222,9 +222,6 @@ func (a *api) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) 
 		err = &failure{status: http.StatusTooManyRequests, message: err.Error(), retryAfter: true}
 	case errors.Is(err, httpsub.ErrBusy), errors.Is(err, edge.ErrNotReady):
 		err = &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
-	case guard.IsLoss(err), errors.Is(err, guard.ErrAuthService):
-		a.turnAway(w, r, err)
-		return
 	}
 	a.refuse(w, r, err)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/julienschmidt/httprouter"
 
 	"github.com/lockstepmq/lockstep/internal/access"
-	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 )
@@ -158,18 +157,10 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(secret)
 }
 
-// turnAway answers a request that may not pass.
+// turnAway answers a request that may not pass, or of which nobody knows it yet.
 func (a *api) turnAway(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case errors.Is(err, guard.ErrLogin), errors.Is(err, guard.ErrBadLogin), errors.Is(err, guard.ErrNoAuthorizations), errors.Is(err, auth.ErrInvalidAnswer):
-		w.Header().Set("WWW-Authenticate", `Bearer realm="lockstep"`)
-		err = fail(http.StatusUnauthorized, "UNAUTHORIZED")
-	case errors.Is(err, guard.ErrDenied):
-		err = fail(http.StatusForbidden, "FORBIDDEN")
-	case errors.Is(err, guard.ErrTooManyFailures):
-		err = &failure{status: http.StatusTooManyRequests, message: "TOO_MANY_BAD_LOGINS", retryAfter: true}
-	case errors.Is(err, guard.ErrAuthService), errors.Is(err, edge.ErrNotReady), errors.Is(err, context.DeadlineExceeded):
-		err = &failure{status: http.StatusServiceUnavailable, message: "AUTH_UNAVAILABLE", retryAfter: true}
+	if errors.Is(err, edge.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
+		err = guard.ErrAuthService
 	}
 	a.refuse(w, r, err)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
@@ -49,13 +50,25 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if f.retryAfter {
 		w.Header().Set("Retry-After", "1")
 	}
+	if f.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="lockstep"`)
+	}
 	respond(w, f.status, map[string]string{"message": f.message})
 }
 
-// known maps the errors of internal/edge to answers.
+// known maps the errors of internal/edge and internal/guard to answers.
 func known(err error) *failure {
 	row, ok := outcome.Find(err, outcome.OfRequests)
-	if !ok || row.HTTP.Status == 0 {
+	switch {
+	case errors.Is(err, guard.ErrDenied):
+		return &failure{status: http.StatusForbidden, message: "FORBIDDEN"}
+	case guard.IsLoss(err), errors.Is(err, guard.ErrBadLogin):
+		return &failure{status: http.StatusUnauthorized, message: "UNAUTHORIZED"}
+	case errors.Is(err, guard.ErrTooManyFailures):
+		return &failure{status: http.StatusTooManyRequests, message: "TOO_MANY_BAD_LOGINS", retryAfter: true}
+	case errors.Is(err, guard.ErrAuthService):
+		return &failure{status: http.StatusServiceUnavailable, message: "AUTH_UNAVAILABLE", retryAfter: true}
+	case !ok || row.HTTP.Status == 0:
 		return &failure{status: http.StatusInternalServerError, message: "INTERNAL_ERROR"}
 	}
 	return failureOf(row, err)

@@ -39,6 +39,8 @@ func (c *conn) auth(ctx context.Context) error {
 		return fatal(codeUnauthorized, "AUTH no authorizations found")
 	case errors.Is(err, guard.ErrTooManyFailures):
 		return fatal(codeAuthFailed, "AUTH failed: too many bad logins of this address, wait")
+	case errors.Is(err, edge.ErrNotReady):
+		return fatal(codeAuthFailed, "AUTH failed %s", err)
 	case err != nil:
 		return fatal(codeAuthFailed, "AUTH failed")
 	}
@@ -108,6 +110,9 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 		c.vouched = true
 		return nil
 	}
+	if c.session.Load().Early() {
+		c.begin()
+	}
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
 		c.in.most = maxInput
@@ -134,15 +139,18 @@ func need(topic, channel string) guard.Need {
 }
 
 // authorizeReserved checks a put with a header that takes the right to administer the topic
-// (edge.TakesAdminister).
+// (edge.TakesAdminister). A put of a client that could not be judged is refused as that.
 func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
-	if c.h.backend.Guard == nil {
+	if c.h.backend.Guard == nil || c.unjudged != nil {
 		return nil
 	}
 	session := c.session.Load()
 	err := session.Allow(ctx, guard.Need{Right: access.Administer, Topic: c.topic})
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case !guard.IsLoss(err):
+		return fatal(codeAuthFailed, "AUTH failed")
 	}
 	c.h.backend.Guard.Note(session.Requester(verb), name+" on topic "+c.topic, err)
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)

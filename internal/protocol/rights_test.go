@@ -2,6 +2,7 @@ package protocol_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -24,6 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
 // TestEveryCommandHasARight: a command that the connection understands has a row.
@@ -56,24 +58,32 @@ func TestEveryCommandHasARight(t *testing.T) {
 	require.Equal(t, understood, rows)
 }
 
+// registry has not read the users yet.
+func registry() *access.Registry {
+	log := logrus.New()
+	log.SetLevel(logrus.FatalLevel)
+	return access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
+}
+
+// watch has a registry follow the users until the end of the test. It returns when the registry has read them.
+func watch(t *testing.T, r *access.Registry, store meta.Store) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { r.Watch(ctx, store) })
+	t.Cleanup(func() { cancel(); watching.Wait() })
+	require.Eventually(t, func() bool { return r.Policy() != nil }, waitLimit, time.Millisecond)
+}
+
 // closed is a cluster with one user, root, whose token it gives.
 func closed(t *testing.T) (r *access.Registry, root string, with func(*setup)) {
 	store := meta.NewMemory()
-	log := logrus.New()
-	log.SetLevel(logrus.FatalLevel)
-	r = access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
-	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() { r.Watch(ctx, store) })
-	t.Cleanup(func() {
-		cancel()
-		watch.Wait()
-		_ = store.Close()
-	})
-	require.Eventually(t, func() bool { return r.Policy() != nil }, waitLimit, time.Millisecond)
+	t.Cleanup(func() { _ = store.Close() })
+	r = registry()
+	watch(t, r, store)
 	root, err := r.Create(t.Context(), access.NewUser{Name: "root", Admin: true})
 	require.NoError(t, err)
-	return r, root, func(s *setup) { s.backend.Guard = guard.New(guard.Options{Users: r, Log: log}) }
+	return r, root, func(s *setup) { s.backend.Guard = guard.New(guard.Options{Users: r, Log: s.backend.Log}) }
 }
 
 // TestCommandsAskForTheirRight: without AUTH, and with the other right, each is refused.
@@ -145,9 +155,43 @@ func TestNothingIsStoredBeforeTheUsersAreKnown(t *testing.T) {
 		c.send("PUB t\n" + sized("m"))
 		c.error("E_PUB_FAILED PUB failed not ready, not stored: it waits")
 	}
+	for verb, body := range map[string]string{"PUB": sized(ext(`{"##only_channel":"c"}`, "m")), "MPUB": multi(ext(`{"##only_channel":"c"}`, "m"))} {
+		c.send(verb + "_EXT t\n" + body)
+		c.error("E_" + verb + "_FAILED " + verb + " failed not ready, not stored: it waits")
+	}
 	c.send("SUB t c\n")
 	c.fatal("E_SUB_FAILED SUB failed not ready: it waits")
+	c = b.dial()
+	c.send("AUTH\n" + sized("root.secret"))
+	c.fatal("E_AUTH_FAILED AUTH failed not ready: it waits")
 	require.Empty(t, b.cluster.Topics("", "", false))
+}
+
+// TestACertificateBeforeTheUsersAreKnown: the client is the user that its certificate names as soon as the broker has read the
+// users. It need not connect again.
+func TestACertificateBeforeTheUsersAreKnown(t *testing.T) {
+	store := meta.NewMemory()
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	other, late := registry(), registry()
+	watch(t, other, store)
+	for _, u := range []access.NewUser{{Name: "root", Admin: true}, {Name: "shop", Certificate: true}} {
+		_, err := other.Create(t.Context(), u)
+		require.NoError(t, err)
+	}
+	require.NoError(t, other.GrantTopic(t.Context(), "shop", "t", access.Publish))
+	ca := certs.New(t)
+	ca.Issue("shop")
+	b := newBroker(t, withTLS(t, func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, ca.Client("").RootCAs }),
+		func(s *setup) { s.backend.Guard = guard.New(guard.Options{Users: late, Log: s.backend.Log}) })
+	c := b.dial()
+	c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
+	c.startTLS(ca.Client("shop"))
+	c.send("PUB t\n" + sized("m"))
+	require.Contains(t, c.read().data, "not ready, not stored")
+	watch(t, late, store)
+	c.publish("t", "m")
+	c.send("PUB u\n" + sized("m"))
+	c.fatal(`E_UNAUTHORIZED AUTH failed for PUB on "u" ""`)
 }
 
 // judging answers like an auth service whose answers run out at once, and then with an error.
@@ -162,6 +206,17 @@ func (j *judging) Query(context.Context, auth.Request) (*auth.State, error) {
 		return nil, j.later
 	}
 	return &auth.State{Authorizations: j.first.Authorizations}, nil // it has expired
+}
+
+// TestAReservedHeaderWhileTheServiceIsDown: nobody knows whether the client has the right. It is not told that it has not.
+func TestAReservedHeaderWhileTheServiceIsDown(t *testing.T) {
+	j := &judging{first: granted(t), later: errors.New("connection refused")}
+	b := newBroker(t, func(s *setup) { s.backend.Guard = guard.New(guard.Options{External: j, Log: s.backend.Log}) })
+	c := b.dial()
+	c.send("AUTH\n" + sized("s"))
+	c.read()
+	c.send("PUB_EXT t\n" + sized(ext(`{"##only_channel":"c"}`, "m"))) // the second query is for the right to publish
+	c.fatal("E_AUTH_FAILED AUTH failed")
 }
 
 // granted is an answer that allows everything.

@@ -313,6 +313,12 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		return nil
 	}
 	refusal := &refusedError{a.text}
+	if strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != "" && !p.over(x) {
+		p.totals.Retried++
+		p.say("%s: logging in", a.text) // when this connection began, the broker knew no users
+		p.again = append(p.again, x)
+		return p.nextBroker(ctx, x.since)
+	}
 	if !refusedForNow(a.text) || p.over(x) {
 		return p.gaveUp(x, refusal)
 	}
@@ -433,11 +439,14 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 	}
 }
 
-// final reports whether a broker, or this program, refuses the connection for good.
+// final reports whether a broker, or this program, refuses the connection for good. A broker that starts does not know
+// the users yet, and one that is full may have room later.
 func final(err error) bool {
-	_, refused := errors.AsType[*refusedError](err)
+	if r, refused := errors.AsType[*refusedError](err); refused {
+		return !strings.Contains(r.Error(), edge.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
+	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return refused || untrusted || errors.Is(err, ErrNoTLS)
+	return untrusted || errors.Is(err, ErrNoTLS)
 }
 
 // read passes on every frame, until the connection ends or is closed.

@@ -1,7 +1,12 @@
 package publisher
 
 import (
+	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,4 +92,53 @@ func TestStoredMeansOK(t *testing.T) {
 	close(messages)
 	require.NoError(t, <-ended)
 	require.Empty(t, stored)
+}
+
+// TestABrokerThatStartsRefusesNothingForGood: it does not know the users yet, or has no room. The same secret is tried again. A
+// connection from before it knew them has sent none.
+func TestABrokerThatStartsRefusesNothingForGood(t *testing.T) {
+	frame := func(kind byte, text string) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(4+len(text))), append([]byte{0, 0, 0, kind}, text...)...)
+	}
+	for command, refusal := range map[string]string{
+		"IDENTIFY": "E_AUTH_FAILED AUTH failed not ready: opening the store",
+		"  V2":     "E_TOO_MANY_CONNECTIONS the broker has 10 connections, as many as it may",
+		"PUB":      "E_AUTH_FIRST AUTH required before PUB",
+	} {
+		starting, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			for {
+				conn, err := starting.Accept()
+				if err != nil {
+					return
+				}
+				heard, b := "", make([]byte, 4096)
+				for n := 0; err == nil && !strings.Contains(heard, command); {
+					n, err = conn.Read(b)
+					heard += string(b[:n])
+					if command == "PUB" && strings.HasPrefix(heard, "  V2IDENTIFY") {
+						_, _ = conn.Write(frame(0, "OK"))
+						heard = ""
+					}
+				}
+				_, _ = conn.Write(frame(1, refusal))
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}
+		})
+		address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+		messages := make(chan Message, 1)
+		messages <- Message{Topic: "a", Body: []byte("one")}
+		close(messages)
+		o := defaults(starting.Addr().String(), address)
+		o.Dialer.Secret = "root.secret"
+		totals, err := Send(t.Context(), messages, o)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, totals.Messages)
+		require.Equal(t, []int{1}, cluster.Puts())
+		require.NoError(t, starting.Close())
+		serving.Wait()
+	}
 }

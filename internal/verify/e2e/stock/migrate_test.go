@@ -48,6 +48,7 @@ type migration struct {
 	limit   time.Duration // for a condition: longer with more messages
 	script  func(word string) *exec.Cmd
 	topics  []*movingTopic
+	bridge  *background // the last one started
 }
 
 // movingTopic is a topic with its producer and its channels.
@@ -259,6 +260,9 @@ func (m *migration) next(step string) {
 	defer func() {
 		if m.t.Failed() {
 			m.t.Log("the last status:\n" + status)
+			if m.bridge != nil {
+				m.t.Logf("the bridge has said:\n%s", m.bridge.out)
+			}
 		}
 	}()
 	e2etest.Within(m.t, e2etest.WaitLimit, "NEXT: "+step, func() bool {
@@ -278,6 +282,7 @@ func (m *migration) background(word string) *background {
 	b := &background{cmd: m.script(word), out: &stocknsq.Log{}}
 	b.cmd.Stdout, b.cmd.Stderr = b.out, b.out
 	require.NoError(m.t, b.cmd.Start())
+	m.bridge = b
 	return b
 }
 
