@@ -16,7 +16,7 @@ type Observer interface {
 	// Refused: the broker did not accept the finish, requeue or touch of a message, or its
 	// connection had ended. The message will come again.
 	Refused(messageID, reason string)
-	// Connected: a connection to a broker is ready.
+	// Connected: a connection to a broker is ready. Those that the client closes itself have no Disconnected.
 	Connected(broker string)
 	// Disconnected: a connection to a broker ended or could not be made.
 	Disconnected(broker string, err error)

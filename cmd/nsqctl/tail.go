@@ -41,7 +41,9 @@ it creates an ephemeral one, which receives the messages from now on; with
 				channel = fmt.Sprintf("tail%06d#ephemeral", rand.IntN(1e6))
 			}
 			cfg := t.Security.NSQ()
-			cfg.MaxInFlight = inFlight
+			if cfg.MaxInFlight = inFlight; count > 0 {
+				cfg.MaxInFlight = min(inFlight, count) // a broker counts an attempt for each message that it sends
+			}
 			cfg.MaxAttempts = 0
 			cfg.LookupdPollInterval, cfg.LookupdPollJitter = reconnectDelay, 0
 			consumer, err := nsq.NewConsumer(topic, channel, cfg)
@@ -49,7 +51,7 @@ it creates an ephemeral one, which receives the messages from now on; with
 				return err
 			}
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
-			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, done: make(chan struct{}), json: t.Output == "json"}
+			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, done: make(chan struct{}), json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
 			safe := cli.Secured{Security: &t.Security, Out: cmd.ErrOrStderr()}
@@ -103,12 +105,14 @@ func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe c
 	return nil
 }
 
-// printer writes bodies and stops at the limit; later messages are requeued.
+// printer writes bodies and stops at the limit. Messages beyond it that have come already are requeued.
 type printer struct {
 	mu    sync.Mutex
 	out   *bufio.Writer
 	n     int
 	limit int
+	most  int       // in flight
+	want  func(int) // tells the brokers how many more messages may come
 	done  chan struct{}
 	json  bool
 }
@@ -155,6 +159,9 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		return err
 	}
 	p.n++
+	if left := p.limit - p.n; p.limit > 0 && left < p.most {
+		p.want(left) // before the message is finished, which lets the next one come
+	}
 	if p.n == p.limit {
 		close(p.done)
 	}

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,4 +89,27 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 	require.NoError(t, e.err)
 	require.Contains(t, e.out, "one\n")
 	require.Contains(t, e.out, "two\n")
+}
+
+// TestTailTakesWhatItPrints: messages beyond the limit stay with the channel, and no attempt of theirs is used up.
+func TestTailTakesWhatItPrints(t *testing.T) {
+	broker := clitest.TCPBroker(t)
+	name := filepath.Join(t.TempDir(), "lines")
+	require.NoError(t, os.WriteFile(name, []byte("1\n2\n3\n4\n5\n6\n7\n8\n9\n"), 0o600))
+	_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
+	require.NoError(t, err)
+	got := ""
+	for _, count := range []string{"1", "1", "3", "1", "3"} {
+		out, err := run(t, 20*time.Second, "tail", "--topic=orders", "--channel=ch", "-n="+count, "-o=json", "--nsqd-tcp-address="+broker)
+		require.NoError(t, err)
+		for _, line := range strings.Fields(out) {
+			var m struct {
+				Body     string
+				Attempts int
+			}
+			require.NoError(t, json.Unmarshal([]byte(line), &m))
+			got += fmt.Sprintf("%s (%d) ", m.Body, m.Attempts)
+		}
+	}
+	require.Equal(t, "1 (1) 2 (1) 3 (1) 4 (1) 5 (1) 6 (1) 7 (1) 8 (1) 9 (1) ", got)
 }
