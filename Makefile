@@ -99,7 +99,7 @@ test-short:
 # test after the other. The other themes are in WAITING and in the third group; two tests of each group run at a
 # time, not three as alone. The floods of attack, which fill the machine, run alone.
 # In cmd/nsqd and coordinator the tests that measure run one after the other, before those that only wait,
-# which run in parallel. All use the brokers of bin/, so that no package links its own. Their
+# which run in parallel; their times may last three times as long here, as those of e2e may. All use the brokers of bin/, so that no package links its own. Their
 # results never come from the cache, which does not include the sources of these brokers.
 PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 30m
 THEMES = LOCKSTEP_PORTS=20000-27000 $(PROCESSES) -parallel 2
@@ -111,7 +111,7 @@ SITE = $(GO) test -C docs/site -count=1 ./...
 PROCESSORS = $$(getconf _NPROCESSORS_ONLN)
 test: build tools ## all tests of a change, including clusters of real processes
 	$(GO) test -timeout 30m -p $$(($(PROCESSORS) + 1)) -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/(e2e/[a-z]+|chaos(/[a-z]+)?|attack|console)|cmd/nsqd|coordinator)$$')
-	.ci/together '$(THEMES) $(MEASURED)' '$(THEMES) $(WAITING)' '$(THEMES) $(filter-out $(MEASURED) $(WAITING),$(E2E)) && $(PROCESSES) ./internal/verify/console && $(CLIENT) && $(SITE)' '$(PROCESSES) ./internal/verify/chaos/... ./cmd/nsqd ./coordinator'
+	.ci/together '$(THEMES) $(MEASURED)' '$(THEMES) $(WAITING)' '$(THEMES) $(filter-out $(MEASURED) $(WAITING),$(E2E)) && $(PROCESSES) ./internal/verify/console && $(CLIENT) && $(SITE)' 'LOCKSTEP_SLACK=$${LOCKSTEP_SLACK:-3} $(PROCESSES) ./internal/verify/chaos/... ./cmd/nsqd ./coordinator'
 	$(PROCESSES) ./internal/verify/attack
 	$(MAKE) fuzz FUZZTIME=3s
 

@@ -69,6 +69,10 @@ func TestDamageIsRepairedFromAnotherReplica(t *testing.T) {
 	for name := range c.disks {
 		c.restart(name)
 	}
+	c.eventually(func() bool { // a leadership that goes back repeats deliveries
+		v, ok := c.view("n1", "orders")
+		return ok && v.Partitions[0].Leader == v.Partitions[0].Replicas[0]
+	}, "another than the preferred broker leads")
 	got := c.drain("n1", "orders", n)
 	for i := range n {
 		require.Equal(t, 1, got[numbered(i)], "message %d", i)

@@ -284,15 +284,17 @@ func (p *proxy) pass(from, to net.Conn) {
 	}
 }
 
-// busiest is the proxy that passes the most bytes now.
+// busiest is the proxy that passes the most bytes now, more than heartbeats.
 func busiest(all []*proxy) (most *proxy) {
 	for _, p := range all {
 		p.bytes.Store(0)
 	}
-	time.Sleep(100 * time.Millisecond)
-	for _, p := range all {
-		if most == nil || p.bytes.Load() > most.bytes.Load() {
-			most = p
+	for most == nil || most.bytes.Load() < 4096 {
+		time.Sleep(100 * time.Millisecond)
+		for _, p := range all {
+			if most == nil || p.bytes.Load() > most.bytes.Load() {
+				most = p
+			}
 		}
 	}
 	return most

@@ -257,7 +257,7 @@ func TestProducerThatNeverReads(t *testing.T) {
 // its attempts counted, without a limit, and delays no other message.
 func TestPoisonMessage(t *testing.T) {
 	t.Parallel()
-	b := start(t, "--msg-timeout=200ms")
+	b := start(t)
 	c := b.dial()
 	c.put("t", "poison")
 	for i := range 50 {
@@ -278,6 +278,7 @@ func TestPoisonMessage(t *testing.T) {
 	}
 	lazy := b.dial() // receives and does not answer
 	_ = c.conn.Close()
+	lazy.identify(map[string]any{"msg_timeout": 1000})
 	lazy.consume("t", "c", 1)
 	_, first, _ := lazy.message()
 	_, second, _ := lazy.message()
@@ -292,7 +293,7 @@ func TestPoisonMessage(t *testing.T) {
 	c.send("REQ %s 3600000\n", id)
 	b.eventually("it is deferred", func() bool { _, s := b.get("/stats?format=json"); return strings.Contains(s, `"deferred_count":1`) })
 	b.stop()
-	b.run("--msg-timeout=200ms")
+	b.run()
 	b.ready()
 	b.eventually("it is still deferred", func() bool {
 		_, s := b.get("/stats?format=json")

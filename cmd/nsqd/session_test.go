@@ -116,12 +116,12 @@ func TestABrowserSignsIn(t *testing.T) {
 func TestBadSignInsAreSlowedDown(t *testing.T) {
 	b := start(t)
 	root := b.user("", "root", "&admin=true")
-	for range 5 {
-		status, _ := b.with("wrong", "POST", "/v1/session", "")
-		require.Equal(t, 401, status)
+	bad, status, text := 0, 401, ""
+	for ; status == 401 && bad < 20; bad++ {
+		status, text = b.with("wrong", "POST", "/v1/session", "")
 	}
-	status, text := b.with("wrong too", "POST", "/v1/session", "")
 	require.Equal(t, 429, status, text)
+	require.Greater(t, bad, 5)
 	refused := 0
 	b.eventually("lets the address in again", func() bool {
 		status, text = b.with(root, "GET", "/v1/audit", "")
@@ -135,5 +135,5 @@ func TestBadSignInsAreSlowedDown(t *testing.T) {
 			refused++
 		}
 	}
-	require.Equal(t, 6, refused)
+	require.Equal(t, bad, refused)
 }

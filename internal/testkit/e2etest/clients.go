@@ -77,9 +77,9 @@ func (c *Cluster) Settle(b devcluster.Broker, topic, channel string, list []HTTP
 	return resp.StatusCode, answer.Finished
 }
 
-// ConsumeFrom consumes a channel until it has been silent for a while. decide answers each message: finished if
-// it returns 0, requeued with that delay otherwise.
-func (c *Cluster) ConsumeFrom(topic, channel string, most int, decide func(body string) time.Duration) (bodies []string) {
+// ConsumeFrom consumes a channel until it has been silent for a while: after at least so many messages, and at most that many
+// others. decide answers each message: finished if it returns 0, requeued with that delay otherwise.
+func (c *Cluster) ConsumeFrom(topic, channel string, least, most int, decide func(body string) time.Duration) (bodies []string) {
 	c.T.Helper()
 	config := nsq.NewConfig()
 	config.MaxInFlight = 20
@@ -104,12 +104,13 @@ func (c *Cluster) ConsumeFrom(topic, channel string, most int, decide func(body 
 		return nil
 	}))
 	require.NoError(c.T, consumer.ConnectToNSQD(c.Brokers[0].TCP))
+	began := time.Now()
 	for silent := false; !silent && len(bodies) < most; {
 		select {
 		case body := <-got:
 			bodies = append(bodies, body)
 		case <-time.After(2 * time.Second):
-			silent = true
+			silent = len(bodies) >= least || time.Since(began) > WaitLimit
 		}
 	}
 	consumer.Stop()

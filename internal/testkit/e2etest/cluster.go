@@ -185,10 +185,14 @@ func (c *Cluster) Create(topic, channel string, partitions int) {
 	c.Whole(topic)
 }
 
+// administerLimit is longer than a broker tries to carry an operation out.
+const administerLimit = 15 * time.Second
+
 // Post sends a request without a body, which succeeds.
 func (c *Cluster) Post(b devcluster.Broker, path string, q url.Values) {
 	c.T.Helper()
-	resp, err := c.HTTP.Post("http://"+b.HTTP+path+"?"+q.Encode(), "", nil)
+	client := http.Client{Timeout: administerLimit, Transport: c.HTTP.Transport}
+	resp, err := client.Post("http://"+b.HTTP+path+"?"+q.Encode(), "", nil)
 	require.NoError(c.T, err)
 	_ = resp.Body.Close()
 	require.Equal(c.T, http.StatusOK, resp.StatusCode, path)

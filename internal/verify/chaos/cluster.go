@@ -332,7 +332,8 @@ func (c *cluster) post(path string, q url.Values) { c.send(path, q, "") }
 // send posts a body to the first broker.
 func (c *cluster) send(path string, q url.Values, body string) {
 	c.t.Helper()
-	resp, err := c.client.Post("http://"+c.brokers[0].http()+path+"?"+q.Encode(), "", strings.NewReader(body))
+	client := http.Client{Timeout: 15 * time.Second, Transport: c.client.Transport} // longer than a broker tries
+	resp, err := client.Post("http://"+c.brokers[0].http()+path+"?"+q.Encode(), "", strings.NewReader(body))
 	require.NoError(c.t, err)
 	_ = resp.Body.Close()
 	require.Equal(c.t, http.StatusOK, resp.StatusCode, path)

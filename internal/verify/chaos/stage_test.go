@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -181,6 +182,9 @@ func (s *stage) revoke(brokers ...*broker) {
 	defer cancel()
 	for _, b := range brokers {
 		e, err := s.store.Get(ctx, s.keys.Live(ident.Node(b.name)))
+		if errors.Is(err, meta.ErrNotFound) {
+			continue // its time was over
+		}
 		require.NoError(s.t, err)
 		require.NoError(s.t, s.store.Revoke(ctx, e.Lease))
 	}

@@ -26,9 +26,11 @@ func TestConsumeThroughKills(t *testing.T) {
 	s := c.ConsumeUpTo(e2etest.Topic, e2etest.Channel, portion)
 	for i := range kills {
 		s.WaitDistinct((i + 1) * portion)
-		s.Allow((i + 2) * portion)
+		s.Allow((i+1)*portion + portion/2)
 		s.WaitDistinct((i+1)*portion + portion/2)
+		c.Until("the preferred broker leads", func() bool { return c.Preferred(e2etest.Topic) })
 		victim := c.Leader(e2etest.Topic)
+		s.Allow((i + 2) * portion)
 		at, killed := s.Distinct(), time.Now()
 		c.Crash(victim)
 		s.WaitDistinct((i + 2) * portion)

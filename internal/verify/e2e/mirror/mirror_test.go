@@ -240,7 +240,7 @@ func TestMirrorThroughCutsAndKills(t *testing.T) {
 // consumed lets a consumer of the source finish some messages.
 func (m *mirrored) consumed() []string {
 	m.t.Helper()
-	finished := m.east.ConsumeFrom("orders", "billing", 300, func(string) time.Duration { return 0 })
+	finished := m.east.ConsumeFrom("orders", "billing", 300, 300, func(string) time.Duration { return 0 })
 	require.Len(m.t, finished, 300)
 	return finished
 }
@@ -287,7 +287,7 @@ func (m *mirrored) verdict(faults int, finished []string, most int) {
 		is[body] = true
 	}
 	again, rest := 0, map[string]bool{}
-	for _, body := range m.west.ConsumeFrom("orders", "billing", 1_000_000, func(string) time.Duration { return 0 }) {
+	for _, body := range m.west.ConsumeFrom("orders", "billing", int(m.published.Load())-len(finished), 1_000_000, func(string) time.Duration { return 0 }) {
 		if rest[body] = true; is[body] {
 			again++
 		}

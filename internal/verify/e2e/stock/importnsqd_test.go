@@ -1,9 +1,12 @@
 package stock
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -339,11 +342,54 @@ func TestImportNSQDAfterKill(t *testing.T) {
 	}
 }
 
-// interruptImport stops an import by Ctrl-C when its first queues are done.
+// slowProxy passes about 200 KB a second to a broker, until cut ends its connections.
+func slowProxy(t *testing.T, broker string) (address string, cut func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var passing sync.WaitGroup
+	pass := func(client net.Conn) {
+		to, err := net.Dial("tcp", broker)
+		if err != nil {
+			_ = client.Close()
+			return
+		}
+		context.AfterFunc(ctx, func() { _ = client.Close(); _ = to.Close() })
+		passing.Go(func() { _, _ = io.Copy(client, to); _ = client.Close() })
+		defer to.Close()
+		b := make([]byte, 4096)
+		for {
+			n, err := client.Read(b)
+			if _, failed := to.Write(b[:n]); err != nil || failed != nil {
+				return
+			}
+			e2etest.Pause(20 * time.Millisecond)
+		}
+	}
+	passing.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			passing.Go(func() { pass(client) })
+		}
+	})
+	return l.Addr().String(), func() {
+		_ = l.Close()
+		cancel()
+		passing.Wait()
+	}
+}
+
+// interruptImport stops an import by Ctrl-C when its first queues are done. The others take seconds.
 func interruptImport(c *e2etest.Cluster, dir string) {
 	c.T.Helper()
+	address, cut := slowProxy(c.T, c.Brokers[0].TCP)
+	defer cut()
 	var problems strings.Builder
-	cmd := exec.Command(e2etest.Built.Path("nsqctl"), append([]string{"import-nsqd", dir}, c.Addresses()...)...)
+	cmd := exec.Command(e2etest.Built.Path("nsqctl"), "import-nsqd", dir, "--nsqd-tcp-address="+address, "--nsqd-http-address="+c.Brokers[0].HTTP)
 	cmd.Stderr = &problems
 	require.NoError(c.T, cmd.Start())
 	published := regexp.MustCompile(`"published": [1-9]`)
