@@ -19,9 +19,15 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
-// reconnectDelay is the pause before a broker is dialled again, and between queries of a
-// lookup API: go-nsq has one setting for both.
-const reconnectDelay = time.Second
+const (
+	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
+	// lookup API: go-nsq has one setting for both.
+	reconnectDelay = time.Second
+	// A broker that is silent for longer than silence has gone. It answers within heartbeat.
+	heartbeat, silence = time.Second, 5 * time.Second
+	// lookEvery is the pause between two looks whether a broker is connected.
+	lookEvery = 250 * time.Millisecond
+)
 
 func newTail(t *cli.Target) *cobra.Command {
 	var topic, channel, lookupd string
@@ -45,6 +51,7 @@ it creates an ephemeral one, which receives the messages from now on; with
 				cfg.MaxInFlight = min(inFlight, count) // a broker counts an attempt for each message that it sends
 			}
 			cfg.MaxAttempts = 0
+			cfg.HeartbeatInterval, cfg.ReadTimeout = heartbeat, silence
 			cfg.LookupdPollInterval, cfg.LookupdPollJitter = reconnectDelay, 0
 			consumer, err := nsq.NewConsumer(topic, channel, cfg)
 			if err != nil {
@@ -64,9 +71,10 @@ it creates an ephemeral one, which receives the messages from now on; with
 			if err != nil {
 				return err
 			}
-			select {
-			case <-cmd.Context().Done():
-			case <-p.done:
+			for look := time.Tick(lookEvery); p.goesOn(cmd.Context(), look); {
+				if lookupd == "" && consumer.Stats().Connections == 0 {
+					_ = connectAny(cmd.Context(), consumer, t.TCP, safe) // until one answers
+				}
 			}
 			consumer.Stop()
 			<-consumer.StopChan
@@ -83,8 +91,8 @@ it creates an ephemeral one, which receives the messages from now on; with
 	return cmd
 }
 
-// connectAny consumes from every broker that answers. One is enough to receive all messages;
-// the others are used when it fails.
+// connectAny consumes from the first broker that answers. One is enough to receive all messages, and over one connection
+// those of a partition come in their order.
 func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe cli.Secured) error {
 	var silent []error
 	for _, address := range addresses {
@@ -92,17 +100,15 @@ func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe c
 		if err == nil {
 			err = c.ConnectToNSQD(address)
 		}
+		if err == nil || errors.Is(err, nsq.ErrAlreadyConnected) {
+			return nil
+		}
 		if errors.Is(err, publisher.ErrNoTLS) {
 			return fmt.Errorf("%s: %w", address, err)
 		}
-		if err != nil {
-			silent = append(silent, fmt.Errorf("%s: %w", address, err))
-		}
+		silent = append(silent, fmt.Errorf("%s: %w", address, err))
 	}
-	if len(silent) == len(addresses) {
-		return errors.Join(silent...)
-	}
-	return nil
+	return errors.Join(silent...)
 }
 
 // printer writes bodies and stops at the limit. Messages beyond it that have come already are requeued.
@@ -166,6 +172,18 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		close(p.done)
 	}
 	return p.out.Flush()
+}
+
+// goesOn waits for the next look. False: the limit is reached, or ctx has ended.
+func (p *printer) goesOn(ctx context.Context, look <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.done:
+		return false
+	case <-look:
+		return true
+	}
 }
 
 func (p *printer) flush() error {

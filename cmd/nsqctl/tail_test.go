@@ -18,15 +18,16 @@ import (
 )
 
 // restarting is a proxy before a broker. It ends its first connection when the client has
-// finished a message, like a restarted broker, and closes finished then.
-func restarting(t *testing.T, broker string) (address string, finished chan struct{}) {
+// finished a message, like a restarted broker, and closes finished then. It accepts so many connections.
+func restarting(t *testing.T, broker string, connections int) (address string, finished chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	finished = make(chan struct{})
 	go func() {
-		for n := 0; ; n++ {
+		defer l.Close()
+		for n := range connections {
 			client, err := l.Accept()
 			if err != nil {
 				return
@@ -73,7 +74,7 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 		require.NoError(t, err)
 	}
 	put("one")
-	address, finished := restarting(t, broker)
+	address, finished := restarting(t, broker, 100)
 	type end struct {
 		out string
 		err error
@@ -89,6 +90,27 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 	require.NoError(t, e.err)
 	require.Contains(t, e.out, "one\n")
 	require.Contains(t, e.out, "two\n")
+}
+
+// TestTailGoesOnAtAnotherBroker: tail reads from one broker, so that the messages of a partition keep their order, and from the
+// next one when that is gone.
+func TestTailGoesOnAtAnotherBroker(t *testing.T) {
+	broker := clitest.TCPBroker(t)
+	put := func(body string) {
+		name := filepath.Join(t.TempDir(), "line")
+		require.NoError(t, os.WriteFile(name, []byte(body), 0o600))
+		_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
+		require.NoError(t, err)
+	}
+	put("one")
+	address, finished := restarting(t, broker, 1)
+	go func() {
+		<-finished
+		put("two")
+	}()
+	out, err := run(t, 30*time.Second, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address+","+broker)
+	require.NoError(t, err)
+	require.Regexp(t, `^one\n(ERR.*\n)*(one|two)\n`, out, "the first one comes again if its finish was lost")
 }
 
 // TestTailTakesWhatItPrints: messages beyond the limit stay with the channel, and no attempt of theirs is used up.
