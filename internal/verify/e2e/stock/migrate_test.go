@@ -70,6 +70,7 @@ type movingChannel struct {
 	distinct    int
 	last        time.Time
 	gap         time.Duration // longest time between two new messages, while messages are published
+	gapped      time.Time     // its end
 	consumer    *nsq.Consumer
 }
 
@@ -85,7 +86,9 @@ func (ch *movingChannel) HandleMessage(m *nsq.Message) error {
 		ch.distinct++
 		now := time.Now()
 		if !ch.last.IsZero() && int(ch.all.Load()) < len(ch.counts) {
-			ch.gap = max(ch.gap, now.Sub(ch.last))
+			if gap := now.Sub(ch.last); gap > ch.gap {
+				ch.gap, ch.gapped = gap, now
+			}
 		}
 		ch.last = now
 	}
@@ -374,7 +377,8 @@ func (topic *movingTopic) publish(t *testing.T, p *nsq.Producer, count int) {
 func (m *migration) verdict(began time.Time, each int) {
 	m.t.Helper()
 	channels, lost, twice, messages := 0, 0, 0, 0
-	var producerGap, consumerGap time.Duration
+	var producerGap time.Duration
+	slowest := m.topics[0].channels[0]
 	for _, topic := range m.topics {
 		require.EqualValues(m.t, each, topic.published.Load())
 		messages += each
@@ -392,12 +396,14 @@ func (m *migration) verdict(began time.Time, each int) {
 				}
 				twice += max(0, int(n)-1)
 			}
-			consumerGap = max(consumerGap, ch.gap)
+			if ch.gap > slowest.gap {
+				slowest = ch
+			}
 			ch.mu.Unlock()
 		}
 	}
-	m.t.Logf("%d messages, %d topics, %d channels in %s: %d lost, %d deliveries twice; longest time without an OK of a moving producer %s, without a new message on a channel %s",
-		messages, len(m.topics), channels, time.Since(began).Round(time.Second), lost, twice, producerGap.Round(time.Millisecond), consumerGap.Round(time.Millisecond))
+	m.t.Logf("%d messages, %d topics, %d channels in %s: %d lost, %d deliveries twice; longest time without an OK of a moving producer %s, without a new message on a channel %s (%s of %s, until %s after the beginning)",
+		messages, len(m.topics), channels, time.Since(began).Round(time.Second), lost, twice, producerGap.Round(time.Millisecond), slowest.gap.Round(time.Millisecond), slowest.name, slowest.topic, slowest.gapped.Sub(began).Round(time.Second))
 	require.Zero(m.t, lost)
 	// The killed bridge, and that to the killed broker, had at most their windows in flight (--max-in-flight).
 	require.LessOrEqual(m.t, twice, 2*channels*500)
