@@ -147,11 +147,16 @@ func TestGuideClients(t *testing.T) {
 	}
 }
 
+// npmLimit bounds an installation. Without a network npm tries for many minutes.
+const npmLimit = 5 * time.Minute
+
 // npm installs a package of Node beside the programs.
 func (r *reader) npm(module string) {
 	r.T.Helper()
-	cmd := exec.CommandContext(r.T.Context(), "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", module)
-	cmd.Dir = r.home
+	in, cancel := context.WithTimeout(r.T.Context(), npmLimit)
+	defer cancel()
+	cmd := exec.CommandContext(in, "npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts", module)
+	cmd.Dir, cmd.WaitDelay = r.home, time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		env.Missing(r.T, "the npm package "+module, fmt.Sprintf("%v: %s", err, out))
 	}
