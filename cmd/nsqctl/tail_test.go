@@ -64,16 +64,19 @@ func untilFinished(to io.Writer, client io.Reader) {
 	}
 }
 
+// publishLines publishes each line as a message.
+func publishLines(t *testing.T, broker, lines string) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "lines")
+	require.NoError(t, os.WriteFile(name, []byte(lines), 0o600))
+	_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
+	require.NoError(t, err)
+}
+
 // A tail of a restarted broker continues soon after the restart, and misses no message.
 func TestTailComesBackAfterARestart(t *testing.T) {
 	broker := clitest.TCPBroker(t)
-	put := func(body string) {
-		name := filepath.Join(t.TempDir(), "line")
-		require.NoError(t, os.WriteFile(name, []byte(body), 0o600))
-		_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
-		require.NoError(t, err)
-	}
-	put("one")
+	publishLines(t, broker, "one")
 	address, finished := restarting(t, broker, 100)
 	type end struct {
 		out string
@@ -85,7 +88,7 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 		ended <- end{out, err}
 	}()
 	<-finished
-	put("two")
+	publishLines(t, broker, "two")
 	e := <-ended
 	require.NoError(t, e.err)
 	require.Contains(t, e.out, "one\n")
@@ -96,17 +99,11 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 // next one when that is gone.
 func TestTailGoesOnAtAnotherBroker(t *testing.T) {
 	broker := clitest.TCPBroker(t)
-	put := func(body string) {
-		name := filepath.Join(t.TempDir(), "line")
-		require.NoError(t, os.WriteFile(name, []byte(body), 0o600))
-		_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
-		require.NoError(t, err)
-	}
-	put("one")
+	publishLines(t, broker, "one")
 	address, finished := restarting(t, broker, 1)
 	go func() {
 		<-finished
-		put("two")
+		publishLines(t, broker, "two")
 	}()
 	out, err := run(t, 30*time.Second, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address+","+broker)
 	require.NoError(t, err)
@@ -116,10 +113,7 @@ func TestTailGoesOnAtAnotherBroker(t *testing.T) {
 // TestTailTakesWhatItPrints: messages beyond the limit stay with the channel, and no attempt of theirs is used up.
 func TestTailTakesWhatItPrints(t *testing.T) {
 	broker := clitest.TCPBroker(t)
-	name := filepath.Join(t.TempDir(), "lines")
-	require.NoError(t, os.WriteFile(name, []byte("1\n2\n3\n4\n5\n6\n7\n8\n9\n"), 0o600))
-	_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
-	require.NoError(t, err)
+	publishLines(t, broker, "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
 	got := ""
 	for _, count := range []string{"1", "1", "3", "1", "3"} {
 		out, err := run(t, 20*time.Second, "tail", "--topic=orders", "--channel=ch", "-n="+count, "-o=json", "--nsqd-tcp-address="+broker)

@@ -266,6 +266,20 @@ func httpCodes(t *testing.T) map[int][]string {
 		}
 	}
 	found := map[int][]string{}
+	add := func(status, message ast.Expr) { // others than constants say what the cause of the first table says
+		selector, ok := status.(*ast.SelectorExpr)
+		text, literal := message.(*ast.BasicLit)
+		if !ok || !literal {
+			return
+		}
+		name, err := strconv.Unquote(text.Value)
+		require.NoError(t, err)
+		n := statuses[selector.Sel.Name]
+		require.NotZero(t, n, selector.Sel.Name)
+		if !slices.Contains(found[n], name) {
+			found[n] = append(found[n], name)
+		}
+	}
 	files, err := filepath.Glob("../httpapi/*.go")
 	require.NoError(t, err)
 	for _, name := range files {
@@ -275,24 +289,20 @@ func httpCodes(t *testing.T) map[int][]string {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok || len(call.Args) != 2 {
-				return true
-			}
-			if f, ok := call.Fun.(*ast.Ident); !ok || f.Name != "fail" {
-				return true
-			}
-			selector, ok := call.Args[0].(*ast.SelectorExpr)
-			text, literal := call.Args[1].(*ast.BasicLit)
-			if !ok || !literal {
-				return true
-			}
-			message, err := strconv.Unquote(text.Value)
-			require.NoError(t, err)
-			status := statuses[selector.Sel.Name]
-			require.NotZero(t, status, selector.Sel.Name)
-			if !slices.Contains(found[status], message) {
-				found[status] = append(found[status], message)
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "fail" && len(n.Args) == 2 {
+					add(n.Args[0], n.Args[1])
+				}
+			case *ast.CompositeLit:
+				if f, ok := n.Type.(*ast.Ident); ok && f.Name == "failure" {
+					fields := map[string]ast.Expr{}
+					for _, e := range n.Elts {
+						field := e.(*ast.KeyValueExpr)
+						fields[field.Key.(*ast.Ident).Name] = field.Value
+					}
+					add(fields["status"], fields["message"])
+				}
 			}
 			return true
 		})

@@ -313,13 +313,9 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		return nil
 	}
 	refusal := &refusedError{a.text}
-	if strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != "" && !p.over(x) {
-		p.totals.Retried++
-		p.say("%s: logging in", a.text) // when this connection began, the broker knew no users
-		p.again = append(p.again, x)
-		return p.nextBroker(ctx, x.since)
-	}
-	if !refusedForNow(a.text) || p.over(x) {
+	// A connection from before the broker knew users has sent no secret; the next one does.
+	anonymous := strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != ""
+	if !anonymous && !refusedForNow(a.text) || p.over(x) {
 		return p.gaveUp(x, refusal)
 	}
 	if strings.Contains(a.text, edge.ErrInDoubt.Error()) {
@@ -330,7 +326,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		p.say("%s: %s", a.text, p.retrying())
 	}
 	p.again = append(p.again, x)
-	if strings.Contains(a.text, edge.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
+	if anonymous || strings.Contains(a.text, edge.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
 		return p.nextBroker(ctx, x.since)
 	}
 	return nil

@@ -150,7 +150,8 @@ func TestBrokerIsDrained(t *testing.T) {
 		require.LessOrEqual(t, during.p99, e2etest.Slack(2*before.p99))
 	}
 	// A member that the machine has stopped for a second comes back soon.
-	c.Until("a drained broker that may stop", func() bool { _, err := c.Nsqctl("cluster", "safe-to-stop", drained); return err == nil })
+	mayStop := func() bool { _, err := c.Nsqctl("cluster", "safe-to-stop", drained); return err == nil }
+	c.Until("a drained broker that may stop", mayStop)
 	c.Until("a drained cluster that is well", func() bool {
 		out, err := c.Nsqctl("cluster", "health")
 		return err == nil && strings.Contains(out, "broker n2 is drained (leaders)")
@@ -169,7 +170,7 @@ func TestBrokerIsDrained(t *testing.T) {
 	c.Must("broker", "drain", drained, "--replicas", "--wait", moveLimit)
 	require.Zero(t, c.ReplicasOn(drained))
 	t.Logf("%d replicas moved in %s, with two brokers killed", replicas, time.Since(began).Round(time.Millisecond))
-	c.Until("a drained broker that may stop", func() bool { _, err := c.Nsqctl("cluster", "safe-to-stop", drained); return err == nil })
+	c.Until("a drained broker that may stop", mayStop)
 
 	if env.Long() { // the transfers alone take a minute
 		c.Must("broker", "undrain", drained)
