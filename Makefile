@@ -24,6 +24,8 @@ ARCH ?= $(shell $(GO) env GOARCH)
 DIST ?= dist
 
 PACKAGES = ./...
+# The folders whose tests run real processes and judge wall-clock time; no test of the gate is in them.
+OUTSIDE = internal/verify/e2e internal/verify/chaos internal/verify/attack internal/testkit/e2etest client/e2e bench
 BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' ./commitlog ./coordinator ./internal ./nsqd ./rpc)))
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 

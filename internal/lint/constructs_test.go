@@ -6,10 +6,6 @@ import (
 	"testing"
 )
 
-// sleepers are the test files that may sleep in real time, with the reason. A sleep in a
-// bubble of testing/synctest takes no time, so such files may sleep too.
-var sleepers = map[string]string{}
-
 func TestNoGotoNoInit(t *testing.T) {
 	for _, s := range sources(t) {
 		ast.Inspect(s.file, func(n ast.Node) bool {
@@ -22,21 +18,6 @@ func TestNoGotoNoInit(t *testing.T) {
 				if n.Recv == nil && n.Name.Name == "init" {
 					t.Errorf("%s: init; let the caller construct what it needs", s.at(n))
 				}
-			}
-			return true
-		})
-	}
-}
-
-func TestNoSleepInTests(t *testing.T) {
-	for _, s := range sources(t) {
-		_, fakeTime := s.imports()["testing/synctest"]
-		if !s.test || fakeTime || sleepers[s.path] != "" {
-			continue
-		}
-		ast.Inspect(s.file, func(n ast.Node) bool {
-			if isCall(n, "time", "Sleep") {
-				t.Errorf("%s: time.Sleep; wait for the condition, or use testing/synctest", s.at(n))
 			}
 			return true
 		})
