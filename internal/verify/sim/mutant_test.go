@@ -19,7 +19,7 @@ import (
 var mutantSeedsFlag = flag.Int("sim.mutant.seeds", 600, "TestMutant: seeds to try")
 
 // unmutatedSeeds are run when the binary is no mutant.
-const unmutatedSeeds = 20
+const unmutatedSeeds = 10
 
 // TestMutant fails at the first seed in which the mutant breaks a promise
 // (internal/verify/mutants builds this test with it, and sets LOCKSTEP_MUTANT).
@@ -104,15 +104,14 @@ func TestFailureIsExplained(t *testing.T) {
 	require.NotZero(t, r.Failure.Step)
 	c.Seed = r.Seed
 	t.Setenv("TMPDIR", t.TempDir())
-	text := explain(t, c, *r)
+	text, plan := explain(t, c, *r, 30)
 	require.Less(t, len(text), explainBytes)
 	require.Contains(t, text, r.Failure.Text)
 	require.Regexp(t, `step \d+: request`, text)
-	shrunk := Shrink(c, r.Failure.Check, shrinkTries)
-	require.Less(t, len(Run(shrunk).Plan), len(r.Plan)*4/5, "of %d faults, in so few tries", len(r.Plan))
+	require.Less(t, len(plan), len(r.Plan)*4/5, "of %d faults, in so few tries", len(r.Plan))
 	file := regexp.MustCompile(`\S+\.trace`).FindString(text)
 	whole, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Regexp(t, `\d+\.\d{3} n\d +p\d +answer ticket \d+: rolled back`, string(whole))
-	require.Contains(t, string(whole), strings.Join(Run(shrunk).Plan, "\n"))
+	require.Contains(t, string(whole), strings.Join(plan, "\n"))
 }

@@ -8,13 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 var (
-	seedsFlag = flag.Int("sim.seeds", 300, "number of seeds to run")
+	seedsFlag = flag.Int("sim.seeds", 100, "number of seeds to run")
 	startFlag = flag.Uint64("sim.start", 1, "first seed")
 	seedFlag  = flag.Uint64("sim.seed", 0, "run this one seed")
 )
@@ -47,15 +46,15 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		seeds = min(seeds, shortSeeds)
 	}
-	began := time.Now()
 	s := runSeries(Config{Check: true}, *startFlag, seeds)
-	t.Logf("%d seeds in %.1f s\n%s", seeds, time.Since(began).Seconds(), s)
+	t.Logf("%d seeds\n%s", seeds, s)
 	for i, f := range s.failed {
 		if i == 3 {
 			t.Logf("and %d more seeds failed:\n%s", len(s.failed)-i, list(s.failed[i:]))
 			break
 		}
-		t.Error(explain(t, Config{Seed: f.Seed, Check: true}, f))
+		text, _ := explain(t, Config{Seed: f.Seed, Check: true}, f, shrinkTries)
+		t.Error(text)
 	}
 	require.Zero(t, len(s.failed), "failing seeds")
 	require.GreaterOrEqual(t, s.faultsLeast, faultsWanted, "faults in the mildest seed")
@@ -173,14 +172,15 @@ func one(t *testing.T, c Config) {
 	t.Logf("seed %d (%s): hash %016x, %d steps, %d faults, %d puts, %.1f virtual seconds, coverage %v",
 		r.Seed, r.Profile, r.Hash, r.Steps, r.Faults, r.Puts, r.VirtualS, r.Coverage)
 	if r.Failure != nil {
-		t.Error(explain(t, c, r))
+		text, _ := explain(t, c, r, shrinkTries)
+		t.Error(text)
 	}
 }
 
 // explain shrinks a failing seed, writes the shortest run with its plan and trace into
-// a file that stays, and returns the end of it.
-func explain(t *testing.T, c Config, r Result) string {
-	c = Shrink(c, r.Failure.Check, shrinkTries)
+// a file that stays, and returns the end of it and the plan.
+func explain(t *testing.T, c Config, r Result, tries int) (text string, plan []string) {
+	c = Shrink(c, r.Failure.Check, tries)
 	c.Trace = true
 	short := Run(c)
 	require.NotNil(t, short.Failure, "seed %d fails, its shrunk plan does not", r.Seed)
@@ -193,7 +193,7 @@ func explain(t *testing.T, c Config, r Result) string {
 	head := fmt.Sprintf("seed %d (%s): %s\nshrunk to %d of %d faults: %s\n",
 		r.Seed, r.Profile, brief(r.Failure.Error(), 2*lineBytes), len(short.Plan), len(r.Plan), brief(short.Failure.Error(), 2*lineBytes))
 	foot := fmt.Sprintf("plan and whole trace: %s\nrun it again: go test ./internal/verify/sim -run TestSeeds -sim.seed=%d", file.Name(), r.Seed)
-	return head + lastLines(short.Failure.Trace, explainBytes-len(head)-len(foot)-1) + foot
+	return head + lastLines(short.Failure.Trace, explainBytes-len(head)-len(foot)-1) + foot, short.Plan
 }
 
 // lastLines are the last lines of a text, each of them brief, that fit into limit bytes.
