@@ -30,10 +30,10 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: theme help build ui run check fmt-check vet staticcheck reference docs completions lint test-short test client-test client-compare tools test-cores test-race-meet test-race test-long bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim chaos model mutants mutants-fast storage-faults fuzz figures conformance release deb container-root container test-packages supply-chain vulnerabilities outdated sbom migrate walk attack clean
+.PHONY: help build ui run test check promises e2e race chaos soak mutants test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/nsqd and bin/nsqctl (VERSION=1.2.3 names a release)
 	$(GO) build -buildvcs=auto $(if $(VERSION),-ldflags '-X $(shell $(GO) list -m)/internal/edge.product=$(VERSION)') -o bin/ ./cmd/nsqd ./cmd/nsqctl
@@ -46,7 +46,7 @@ ui: ## the console's files, internal/webui/dist, from its TypeScript sources; ne
 run: build ## three brokers on this machine until Ctrl-C (NODES, BASE_PORT, DATA)
 	bin/nsqctl dev --nodes $(NODES) --base-port $(BASE_PORT) --data-dir $(DATA)
 
-check: fmt-check vet staticcheck lint test-short ## before every commit: at most three minutes
+check: fmt-check vet staticcheck lint test-short ## before every commit: a minute and a half
 
 fmt-check:
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
@@ -89,75 +89,68 @@ lint: # layers, package comments, forbidden constructs
 # Most of these tests wait for brokers in their process, so one package more than there
 # are processors runs at a time.
 test-short:
-	$(GO) test -short -p $$(($(PROCESSORS) + 1)) -parallel 4 -timeout 170s $(PACKAGES)
-	$(GO) test -C client -short -timeout 170s ./...
+	$(GO) test -short -skip '^TestPromise' -p $$(($(PROCESSORS) + 1)) -parallel 4 -timeout 170s $(GATE)
+	$(GO) test -C client -short -skip '^TestPromise' -timeout 170s ./...
 
-# The simulator and the model fill the machine for minutes; most other packages wait for much of their
-# time, so one package more than there are processors runs at a time.
-#
-# Tests of real processes and of wall-clock promises run last: beside the simulator on two
-# cores they would measure the simulator. They wait for most of their time, so four groups
-# run side by side. MEASURED has the themes of e2e whose tests hold times against promises, nearly all one
-# test after the other. The other themes are in WAITING and in the third group; two tests of each group run at a
-# time, not three as alone. The floods of attack, which fill the machine, run alone.
-# In cmd/nsqd and coordinator the tests that measure run one after the other, before those that only wait,
-# which run in parallel; their times may last three times as long here, as those of e2e may. All use the brokers of bin/, so that no package links its own. Their
-# results never come from the cache, which does not include the sources of these brokers.
-PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 30m
-THEMES = LOCKSTEP_PORTS=20000-27000 $(PROCESSES) -parallel 2
-E2E = $(patsubst %/,./%,$(sort $(dir $(wildcard internal/verify/e2e/*/*.go))))
-MEASURED = $(addprefix ./internal/verify/e2e/,kills loss metadata partitions speed stops)
-WAITING = $(addprefix ./internal/verify/e2e/,alerts channels disks stock)
-CLIENT = $(GO) test -C client -timeout 10m ./... && LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -count=1 -timeout 10m ./...
-SITE = $(GO) test -C docs/site -count=1 ./...
+# The gate. Each test binary has a network and a file system of its own (.ci/isolated); vet has its place in
+# make check. The results never come from the cache, which does not include the brokers of bin/.
 PROCESSORS = $$(getconf _NPROCESSORS_ONLN)
-test: build tools ## all tests of a change, including clusters of real processes
-	$(GO) test -timeout 30m -p $$(($(PROCESSORS) + 1)) -parallel 4 $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/(internal/verify/(e2e/[a-z]+|chaos(/[a-z]+)?|attack|console)|cmd/nsqd|coordinator)$$')
-	.ci/together '$(THEMES) $(MEASURED)' '$(THEMES) $(WAITING)' '$(THEMES) $(filter-out $(MEASURED) $(WAITING),$(E2E)) && $(PROCESSES) ./internal/verify/console && $(CLIENT) && $(SITE)' 'LOCKSTEP_SLACK=$${LOCKSTEP_SLACK:-3} $(PROCESSES) ./internal/verify/chaos/... ./cmd/nsqd ./coordinator'
-	$(PROCESSES) ./internal/verify/attack
-	$(MAKE) fuzz FUZZTIME=3s
+GATE = $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/($(subst $() ,|,$(OUTSIDE)))(/|$$)')
+GATE_FLAGS = -exec $(CURDIR)/.ci/isolated -vet=off -count=1 -skip '^TestPromise' -timeout 30m -parallel 4
+# One mutant for each family of rules, by the scripts of coordinator/replica; make mutants has them all.
+GATE_MUTANTS = ack-verified append-after-marker dedupe-restart dedupe-whole divergence elect-head-start flap-debt follower-commit gap-snapshot hold-limit live-minimum marker-gate open-durable promise-durable reject-epochs rollback-answer rollback-whole stalled-beside-others state-epoch truncate-committed
+test: build tools ## the gate: everything deterministic, a smoke of real processes, the console in its browser
+	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test $(GATE_FLAGS) -p $$(($(PROCESSORS) + 1)) $(GATE)
+	$(GO) test -C client $(GATE_FLAGS) ./...
+	$(GO) test -C docs/site $(GATE_FLAGS) ./...
+	$(GO) run ./internal/verify/mutants/cmd/mutants run -witness script $(GATE_MUTANTS)
+
+# Real processes whose wall-clock times are judged: one test at a time, with the brokers of bin/.
+PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 60m
+E2E = $(patsubst %/,./%,$(sort $(dir $(wildcard internal/verify/e2e/*/*_test.go))))
+MEASURED = $(addprefix ./internal/verify/e2e/,kills loss metadata partitions speed stops)
+promises: build tools ## wall-clock promises, slack 1: on an idle machine, after a change of timing and before a release
+	LOCKSTEP_SLACK=1 $(PROCESSES) -parallel 1 -run '^TestPromise' $(GATE)
+	LOCKSTEP_SLACK=1 $(PROCESSES) -parallel 1 $(MEASURED)
+
+e2e: build tools ## each theme with real processes: after a change that brokers show to others, and before a release
+	$(PROCESSES) -parallel 2 $(filter-out $(MEASURED),$(E2E))
+	$(PROCESSES) ./internal/verify/chaos/... ./internal/verify/attack
+	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -count=1 -timeout 10m ./...
 
 theme: build ## the tests of one theme of internal/verify/e2e (THEME=mirror; TESTFLAGS)
 	$(PROCESSES) -v ./internal/verify/e2e/$(THEME) $(TESTFLAGS)
 
-client-test: build ## the modules of the Go client, alone and with brokers that are killed
-	$(CLIENT)
-
-client-compare: build ## the Go client and go-nsq in turn while brokers are killed: docs/results/client.md
-	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
-
-tools: ## install the programs for tests with their own networks and disks, if root may
-	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium && command -v python3 && command -v node && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool, chromium, python3, node or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
-
-# The packages in which goroutines meet, and a test that kills leaders. On two
-# processors there is one core loop: GOMAXPROCS=8 makes several.
-MEET = ./coordinator/... ./internal/store ./internal/journal ./nsqd/... ./rpc
-test-cores: build ## the packages in which goroutines meet, and kills of leaders, with GOMAXPROCS=8
-	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m $(MEET)
-	GOMAXPROCS=8 $(GO) test -count=1 -timeout 20m -p 1 -run 'LeaderKills|KillInEveryRole' ./internal/verify/e2e/channels ./internal/verify/e2e/kills
-
-# In the second lines the brokers have the detector, and not the clients: go-nsq has races of its own.
-test-race-meet: build ## the same under the race detector
-	LOCKSTEP_SLACK=3 $(GO) test -race -short -timeout 30m $(MEET)
+# On two processors there is one core loop: GOMAXPROCS=8 makes several. In the last line the brokers
+# have the detector, and not the clients: go-nsq has races of its own.
+race: build tools ## the gate's packages under the race detector, with eight processors, and kills of leaders: after a change of locks or goroutines
+	GOMAXPROCS=8 $(GO) test -race -skip '^TestPromise' -timeout 60m $(GATE)
+	GOMAXPROCS=8 $(PROCESSES) -run 'LeaderKills|KillInEveryRole' ./internal/verify/e2e/channels ./internal/verify/e2e/kills
 	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -p 1 -run LeaderKills ./internal/verify/e2e/channels ./internal/verify/e2e/kills
 
-test-race: build tools ## everything under the race detector: an hour
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -race -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '/internal/verify/(e2e/[a-z]+|chaos(/[a-z]+)?|attack|console)$$')
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -p 1 -timeout 60m ./internal/verify/e2e/... ./internal/verify/chaos/... ./internal/verify/attack ./internal/verify/console
-
-test-long: ## hours: all long runs below, one after the other
-	$(MAKE) test-race
+test-all: ## everything, for hours, one after the other: before a release
+	$(MAKE) test
+	$(MAKE) promises
+	$(MAKE) e2e
+	$(MAKE) race
+	$(MAKE) mutants
+	$(MAKE) soak
+	$(MAKE) chaos
 	$(MAKE) sim
 	$(MAKE) storage-faults
 	$(MAKE) model
-	$(MAKE) mutants
 	$(MAKE) fuzz FUZZTIME=10m
-	$(MAKE) attack
 	$(MAKE) conformance
 	$(MAKE) migrate
 	$(MAKE) walk
 	$(MAKE) bench-check
-	$(MAKE) chaos
+	$(MAKE) test-packages
+
+client-compare: build ## the Go client and go-nsq in turn while brokers are killed: docs/results/client.md
+	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
+
+tools: ## install what the tests need from Debian, npm and the Go module proxy, as root
+	@.ci/tools || echo "not everything could be installed: the tests that need it are skipped, or fail with LOCKSTEP_CI=1"
 
 bench: build ## measure a fresh cluster of three brokers with every workload; bench.svg (BENCHFLAGS)
 	bin/nsqctl bench --cluster --svg bench.svg $(BENCHFLAGS)
@@ -210,19 +203,16 @@ storage-faults: ## storage on a crashing disk (SEQUENCES)
 model: ## every interleaving of small clusters (STATES per configuration)
 	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/verify/model
 
-mutants: tools ## each rule removed once: check that all its witnesses fail, real processes too (MUTANTS: names and flags)
+mutants: tools ## each rule removed once: all its witnesses must fail (MUTANTS: names and flags): after a change of rules or of their tests
 	$(GO) run ./internal/verify/mutants/cmd/mutants score $(MUTANTS)
 
-mutants-fast: ## each rule of the protocol removed once: check that its fastest witness fails
-	$(GO) run ./internal/verify/mutants/cmd/mutants fast
-
-chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS)
+chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS): after a change of replication, storage or metadata
 	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -p 1 -timeout 24h -run Chaos ./internal/verify/chaos/...
 
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)
 
-attack: tools ## floods, bad logins and scans at every port of real brokers, with figures (a quarter of an hour)
+soak: tools ## floods, bad logins and scans at every port of real brokers, with figures: a quarter of an hour; after a change of limits
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/verify/attack
 
 migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
@@ -252,7 +242,7 @@ container-root: ## the files of the container image in DIST/container-root (VERS
 container: ## the container image, by docker or another engine (VERSION, ENGINE)
 	$(or $(ENGINE),docker) build -f packaging/Dockerfile --build-arg VERSION=$(VERSION) -t lockstep:$(VERSION) .
 
-test-packages: ## releases, packages, images and manifests, installed and run (root, Debian; a quarter of an hour)
+test-packages: ## releases, packages, images and manifests, installed and run (root, Debian): a quarter of an hour; after a change of packaging
 	packaging/tools
 	$(GO) test -count=1 -tags portable ./internal/vfs
 	$(GO) vet -C packaging ./...

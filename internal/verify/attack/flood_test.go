@@ -64,7 +64,7 @@ type pace struct {
 	from    []string
 }
 
-// paces are those of a short run, and of `make attack`.
+// paces are those of a short run, and of `make soak`.
 func paces() (usual []pace, seconds time.Duration) {
 	if !env.Long() {
 		return []pace{{rate: 1000, seconds: 1.1, hold: 3000, files: floodedFiles, from: sources(1)}}, 800 * time.Millisecond
