@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -24,6 +25,7 @@ const failover = 4 * time.Second
 // committed without it, and its process answers, so it does not count as dead. Without
 // syncs the call that hangs is a write to the page cache.
 func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		noSync bool
@@ -34,11 +36,9 @@ func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 		{"replicated", true, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // the cases with each other alone: each waits for its own cluster to notice the hang
 			for _, client := range []string{"of another broker", "of the leader"} {
 				t.Run("client "+client, func(t *testing.T) {
-					t.Parallel()
-					testHungDisk(t, c.noSync, c.hangs, client == "of the leader")
+					synctest.Test(t, func(t *testing.T) { testHungDisk(t, c.noSync, c.hangs, client == "of the leader") })
 				})
 			}
 		})
@@ -134,65 +134,71 @@ func (d *hungDisk) hook(op vfs.Op) error {
 // TestLeaderWhoseCoreLoopHangsIsReplaced: a pass does not end. The broker answers for itself
 // all the while, and keeps its registration.
 func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	hung, wakes := make(chan struct{}), make(chan struct{})
-	back := sync.OnceFunc(func() { close(wakes) })
-	t.Cleanup(back)
-	d := queue.NewDraft(2)
-	d.Add([]byte("m1"))
-	c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(edge.PutResult) {
-		close(hung) // answers are given in the pass
-		<-wakes
-	}))
-	<-hung
-	began := time.Now()
-	require.NoError(t, c.put(other, "orders", "m2"))
-	took := time.Since(began)
-	t.Logf("put after %s", took)
-	require.Less(t, took, failover)
-	back()
-	c.whole("orders")
-	require.Len(t, c.drain(leader, "orders", 3), 3)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		hung, wakes := make(chan struct{}), make(chan struct{})
+		back := sync.OnceFunc(func() { close(wakes) })
+		t.Cleanup(back)
+		d := queue.NewDraft(2)
+		d.Add([]byte("m1"))
+		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(edge.PutResult) {
+			close(hung) // answers are given in the pass
+			<-wakes
+		}))
+		<-hung
+		began := time.Now()
+		require.NoError(t, c.put(other, "orders", "m2"))
+		took := time.Since(began)
+		t.Logf("put after %s", took)
+		require.Less(t, took, failover)
+		back()
+		c.whole("orders")
+		require.Len(t, c.drain(leader, "orders", 3), 3)
+	})
 }
 
 // TestDisksThatAllHangMoveNothing: all disks hang at once, as with shared storage. New
 // leaders would not help. When the disks answer again, the old leaders continue.
 func TestDisksThatAllHangMoveNothing(t *testing.T) {
+	t.Parallel()
 	for _, noSync := range []bool{false, true} {
 		t.Run(map[bool]string{false: "sync", true: "replicated"}[noSync], func(t *testing.T) {
-			d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
-			c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
-			t.Cleanup(d.back)
-			require.NoError(t, c.put("n1", "orders", "m0"))
-			c.whole("orders")
-			c.cached(s, "orders")
-			before := map[string]ident.Incarnation{}
-			for name, b := range c.nodes {
-				before[name] = b.Incarnation()
-			}
-			d.hang("n") // all names begin with it
-			var put sync.WaitGroup
-			put.Go(func() { _ = c.put("n1", "orders", "m1") })
-			c.eventually(d.met, "nothing meets the disk")
-			require.Never(t, func() bool {
-				for name := range c.nodes {
-					if _, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name))); err != nil {
-						return true
-					}
+			synctest.Test(t, func(t *testing.T) {
+				d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
+				c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
+				t.Cleanup(d.back)
+				require.NoError(t, c.put("n1", "orders", "m0"))
+				c.whole("orders")
+				c.cached(s, "orders")
+				before := map[string]ident.Incarnation{}
+				for name, b := range c.nodes {
+					before[name] = b.Incarnation()
 				}
-				return false
-			}, failover-time.Second, 50*time.Millisecond, "a broker gave its leaderships up")
-			d.back()
-			put.Wait()
-			require.NoError(t, c.put("n2", "orders", "m2"))
-			c.whole("orders")
-			for name, b := range c.nodes {
-				require.Equal(t, before[name], b.Incarnation(), "%s registered anew", name)
-			}
+				d.hang("n") // all names begin with it
+				var put sync.WaitGroup
+				put.Go(func() { _ = c.put("n1", "orders", "m1") })
+				c.eventually(d.met, "nothing meets the disk")
+				require.Never(t, func() bool {
+					for name := range c.nodes {
+						if _, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name))); err != nil {
+							return true
+						}
+					}
+					return false
+				}, failover-time.Second, 50*time.Millisecond, "a broker gave its leaderships up")
+				d.back()
+				put.Wait()
+				require.NoError(t, c.put("n2", "orders", "m2"))
+				c.whole("orders")
+				for name, b := range c.nodes {
+					require.Equal(t, before[name], b.Incarnation(), "%s registered anew", name)
+				}
+			})
 		})
 	}
 }
