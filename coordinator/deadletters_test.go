@@ -262,6 +262,7 @@ func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 				got[string(d.Message.Body)] = true
 				redrive.finish(d)
 			}
+			time.Sleep(10 * time.Millisecond)
 		}
 		require.Len(t, got, n)
 		c.counts("orders", "billing", 0, 0, 0)

@@ -152,9 +152,8 @@ func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 		require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), edge.ErrInvalid)
 		require.NoError(t, c.administer("n1", "cluster.balance", "", nil))
 		c.kill("n2")
-		require.Never(t, func() bool {
-			return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b edge.BrokerView) bool { return b.Name == "n2" })
-		}, 300*time.Millisecond, 20*time.Millisecond, "it is forgotten")
+		time.Sleep(5 * time.Second)
+		require.True(t, slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b edge.BrokerView) bool { return b.Name == "n2" }), "it is forgotten")
 		c.restart("n2")
 		c.arranged("n1", "orders", free)
 		require.Equal(t, "replicas", c.drainOf("n1", "n2"))

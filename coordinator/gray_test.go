@@ -171,7 +171,7 @@ func TestFlappingLeader(t *testing.T) {
 // over nobody is replaced again.
 func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 	t.Parallel()
-	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 40 * time.Millisecond {
+	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 80 * time.Millisecond {
 		for _, both := range []bool{true, false} { // or one of the links 60 ms after the other
 			t.Run(fmt.Sprintf("after %s, both at once %v", after, both), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { healedLinks(t, after, both) })

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -140,7 +139,7 @@ func recoverOutdated(t *testing.T, changes int) {
 func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, ctx := newCluster(t, 3), context.Background()
+		c, ctx := newClusterOf(t, cluster{size: 3, catchUpRate: 1 << 20}), context.Background()
 		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 		c.do("n1", "channel.create", "orders", "drain", nil)
 		c.whole("orders")
@@ -148,17 +147,17 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		c.kill(survivor)
 		const puts = 64
-		large := strings.Repeat("x", 1<<20)
+		large := strings.Repeat("x", 64<<10)
 		for i := range puts {
 			require.NoError(t, c.put(leader, "orders", fmt.Sprint(i, large)))
 		}
 		require.Len(t, c.drain(leader, "orders", puts), puts)
 		c.counts("orders", "drain", 0, 0, 0)
 		c.restart(survivor)
-		require.Eventually(t, func() bool {
+		c.eventually(func() bool {
 			d, err := c.nodes[survivor].Digest(edge.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
 			return err == nil && d.EndSequence > puts/4
-		}, patience, time.Millisecond)
+		}, "nothing is caught up")
 		for name := range c.disks {
 			c.net.isolate(survivor, name)
 		}

@@ -444,16 +444,16 @@ func TestTrashGoesEarlyForADiskWithoutRoom(t *testing.T) {
 	}
 }
 
-// afterTrash calls a function after the transaction that moves a topic into the trash, and before its answer.
-type afterTrash struct {
+// afterTxn calls a function after each transaction that was carried out, and before its answer.
+type afterTxn struct {
 	meta.Store
-	call func()
+	call func(puts []meta.Put)
 }
 
-func (s afterTrash) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (s afterTxn) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
 	ok, rev, err := s.Store.Txn(ctx, cmp, puts)
-	if ok && len(puts) == 2 && !puts[1].Delete && strings.Contains(puts[1].Key, "/trash/") {
-		s.call()
+	if ok {
+		s.call(puts)
 	}
 	return ok, rev, err
 }
@@ -467,9 +467,11 @@ func TestUndeletedBeforeTheAnswer(t *testing.T) {
 			if name != "n1" {
 				return s
 			}
-			return afterTrash{s, func() {
-				require.NoError(t, c.undelete("n2", "orders"))
-				time.Sleep(time.Second) // this broker has both
+			return afterTxn{s, func(puts []meta.Put) {
+				if len(puts) == 2 && !puts[1].Delete && strings.Contains(puts[1].Key, "/trash/") {
+					require.NoError(t, c.undelete("n2", "orders"))
+					time.Sleep(time.Second) // this broker has both
+				}
 			}}
 		}})
 		require.NoError(t, c.put("n1", "orders", "m"))
