@@ -88,7 +88,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 	others := followers[leader]
 	stop := c.flapping(period, others[0], leader, others[1])
 	began, left, slowest := time.Now(), time.Duration(0), time.Duration(0)
-	for time.Since(began) < 10*time.Second {
+	for time.Since(began) < 5*time.Second {
 		asked := time.Now()
 		require.NoError(t, c.put(leader, "orders", "m"))
 		slowest = max(slowest, time.Since(asked))
@@ -150,7 +150,7 @@ func TestFlappingLeader(t *testing.T) {
 				others := followers[leader]
 				stop := c.flapping(period, leader, others...)
 				began, slowest := time.Now(), time.Duration(0)
-				for time.Since(began) < 15*time.Second {
+				for time.Since(began) < 10*time.Second {
 					asked := time.Now()
 					require.NoError(t, c.put(others[0], "orders", "m"))
 					slowest = max(slowest, time.Since(asked))

@@ -21,7 +21,7 @@ import (
 )
 
 // idleGrace is the time from the announcement of an idle channel to its deletion.
-const idleGrace = 4 * time.Minute
+const idleGrace = 5 * time.Minute
 
 // channelsIdle makes a topic of two partitions whose channels are deleted when nothing uses them.
 func (c *cluster) channelsIdle(topic string, channels ...string) {
@@ -94,7 +94,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 		c.eventually(func() bool { o = all["n2"].Overview(t.Context()); return len(o.Alarms) == 1 }, "no alarm of the idle channels")
 		require.Equal(t, health.ChannelIdle, o.Alarms[0].Code)
 		require.Equal(t, []string{"orders/empty", "orders/forgotten", "orders/late", "orders/tuned"}, o.Alarms[0].Where)
-		require.Contains(t, o.Alarms[0].Text, "channel orders/empty will be deleted with its messages at 2000-01-01 00:06:")
+		require.Contains(t, o.Alarms[0].Text, "channel orders/empty will be deleted with its messages at 2000-01-01 00:07:")
 
 		use("late")
 		c.do("n1", "channel.policy", "orders", "tuned", map[string]string{"retry_backoff": "1s"})

@@ -295,7 +295,7 @@ func TestTopicInTheTrashTakesNoPuts(t *testing.T) {
 func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const grace = 10 * time.Minute
+		const grace = 4 * time.Minute
 		c := graced(t, cluster{size: 1, deleteGrace: grace, trashGrace: time.Second, tombstoneGrace: time.Millisecond})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.do("n1", "channel.create", "orders", "billing", nil)
