@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,18 +19,21 @@ func (f answerFunc) Answer(r edge.PutResult) { f(r) }
 // TestAnsweredPutIsSeen: a producer that has its OK looks at the topic at once. The committed
 // end that the leader shows includes the put, and the statistics count its bytes.
 func TestAnsweredPutIsSeen(t *testing.T) {
-	c := newCluster(t, 1)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	for n := range 20 {
-		seen, bytes := make(chan ident.Sequence, 1), uint64(0)
-		d := queue.NewDraft(8)
-		d.Add([]byte("next"))
-		c.nodes["n1"].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r edge.PutResult) {
-			bytes = c.nodes["n1"].Stats().Topics("orders", "", false)[0].MessageBytes
-			v, _ := c.view("n1", "orders")
-			seen <- v.Partitions[0].CommittedSequence
-		}))
-		require.EqualValues(t, n+2, <-seen)
-		require.EqualValues(t, len("m0")+len("next")*(n+1), bytes)
-	}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		for n := range 20 {
+			seen, bytes := make(chan ident.Sequence, 1), uint64(0)
+			d := queue.NewDraft(8)
+			d.Add([]byte("next"))
+			c.nodes["n1"].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r edge.PutResult) {
+				bytes = c.nodes["n1"].Stats().Topics("orders", "", false)[0].MessageBytes
+				v, _ := c.view("n1", "orders")
+				seen <- v.Partitions[0].CommittedSequence
+			}))
+			require.EqualValues(t, n+2, <-seen)
+			require.EqualValues(t, len("m0")+len("next")*(n+1), bytes)
+		}
+	})
 }

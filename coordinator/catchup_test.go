@@ -15,7 +15,7 @@ import (
 func TestCatchUpIsThrottled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 2, net: newPipes(), catchUpRate: 1 << 20})
+		c := newClusterOf(t, cluster{size: 2, catchUpRate: 1 << 20})
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1"}))
 		body := strings.Repeat("x", 256<<10)
 		for range 48 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -68,24 +69,27 @@ func (c *cluster) open(on string, r edge.SubscribeRequest, ready int) *consumer 
 // TestSubscriptionsReposition: a subscription with a start position moves the channel,
 // unless the channel has a consumer already.
 func TestSubscriptionsReposition(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for i := range 10 {
-		c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))})
-	}
-	from := func(on, from string, ready int) *consumer {
-		return c.open(on, edge.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: -1, From: from, Reposition: true}, ready)
-	}
-	first := from("n1", "4", 100)
-	require.Equal(t, "m4", string(first.next().Message.Body))
-	second := from("n2", "earliest", 0) // or it might take what the first has not pulled yet
-	require.Len(t, first.take(5), 5)
-	second.sub.SetReady(100)
-	require.Empty(t, second.sub.Pull(10, nil), "it has a consumer")
-	first.sub.Close(true)
-	second.sub.Close(true)
-	c.counts("orders", "billing", 6, 0, 0)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for i := range 10 {
+			c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))})
+		}
+		from := func(on, from string, ready int) *consumer {
+			return c.open(on, edge.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: -1, From: from, Reposition: true}, ready)
+		}
+		first := from("n1", "4", 100)
+		require.Equal(t, "m4", string(first.next().Message.Body))
+		second := from("n2", "earliest", 0) // or it might take what the first has not pulled yet
+		require.Len(t, first.take(5), 5)
+		second.sub.SetReady(100)
+		require.Empty(t, second.sub.Pull(10, nil), "it has a consumer")
+		first.sub.Close(true)
+		second.sub.Close(true)
+		c.counts("orders", "billing", 6, 0, 0)
+	})
 }
 
 // next waits for one delivery.
@@ -149,11 +153,11 @@ func (c *cluster) stats(topic, channel string) (sum edge.ChannelStats, found boo
 func (c *cluster) counts(topic, channel string, depth, inFlight, deferred int) {
 	c.t.Helper()
 	var s edge.ChannelStats
-	require.Eventually(c.t, func() bool {
+	c.eventually(func() bool {
 		var ok bool
 		s, ok = c.stats(topic, channel)
 		return ok && int(s.Depth) == depth && s.InFlightCount == inFlight && s.DeferredCount == deferred
-	}, patience, 5*time.Millisecond, "want depth %d, in flight %d, deferred %d of %s", depth, inFlight, deferred, channel)
+	}, "want depth %d, in flight %d, deferred %d of %s", depth, inFlight, deferred, channel)
 }
 
 // settled waits until all changes of a channel are on all replicas. Changes leave in their
@@ -190,45 +194,48 @@ func disasters() map[string]func(c *cluster, topic string) {
 }
 
 func TestChannelsSurvive(t *testing.T) {
+	t.Parallel()
 	for name, disaster := range disasters() {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 3)
-			c.do("n1", "topic.create", "orders", "", nil)
-			c.do("n1", "channel.create", "orders", "billing", nil)
-			c.do("n2", "channel.create", "orders", "paused", nil)
-			c.do("n2", "channel.create", "orders", "gone", nil)
-			c.do("n2", "channel.create", "orders", "emptied", nil)
-			for i := range 10 {
-				require.NoError(t, c.put("n3", "orders", fmt.Sprintf("m%d", i)))
-			}
-			c.do("n3", "channel.pause", "orders", "paused", nil)
-			c.do("n3", "channel.delete", "orders", "gone", nil)
-			c.do("n3", "channel.empty", "orders", "emptied", nil)
-			due := time.Now().Add(time.Hour).UnixNano()
-			c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("later"), DeliverAt: due})
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				c.do("n1", "topic.create", "orders", "", nil)
+				c.do("n1", "channel.create", "orders", "billing", nil)
+				c.do("n2", "channel.create", "orders", "paused", nil)
+				c.do("n2", "channel.create", "orders", "gone", nil)
+				c.do("n2", "channel.create", "orders", "emptied", nil)
+				for i := range 10 {
+					require.NoError(t, c.put("n3", "orders", fmt.Sprintf("m%d", i)))
+				}
+				c.do("n3", "channel.pause", "orders", "paused", nil)
+				c.do("n3", "channel.delete", "orders", "gone", nil)
+				c.do("n3", "channel.empty", "orders", "emptied", nil)
+				due := time.Now().Add(time.Hour).UnixNano()
+				c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("later"), DeliverAt: due})
 
-			s := c.subscribe("n2", "orders", "billing", 10)
-			got := s.take(10)
-			s.finish(got[0], got[1], got[5], got[7])
-			require.NoError(t, s.sub.Requeue(got[2].ID, 3_600_000))
-			c.counts("orders", "billing", 0, 5, 2)
-			s.sub.Close(true)
-			c.counts("orders", "billing", 5, 0, 2)
-			c.settled("orders", "billing")
+				s := c.subscribe("n2", "orders", "billing", 10)
+				got := s.take(10)
+				s.finish(got[0], got[1], got[5], got[7])
+				require.NoError(t, s.sub.Requeue(got[2].ID, 3_600_000))
+				c.counts("orders", "billing", 0, 5, 2)
+				s.sub.Close(true)
+				c.counts("orders", "billing", 5, 0, 2)
+				c.settled("orders", "billing")
 
-			disaster(c, "orders")
-			c.counts("orders", "billing", 5, 0, 2)
-			c.counts("orders", "paused", 10, 0, 1)
-			c.counts("orders", "emptied", 0, 0, 1)
-			p, _ := c.stats("orders", "paused")
-			require.True(t, p.Paused)
-			_, ok := c.stats("orders", "gone")
-			require.False(t, ok, "a deleted channel is back")
-			again := c.subscribe("n1", "orders", "billing", 10).take(5)
-			require.ElementsMatch(t, []string{"m3", "m4", "m6", "m8", "m9"}, bodies(again))
-			for _, d := range again {
-				require.EqualValues(t, 2, d.Message.Attempts)
-			}
+				disaster(c, "orders")
+				c.counts("orders", "billing", 5, 0, 2)
+				c.counts("orders", "paused", 10, 0, 1)
+				c.counts("orders", "emptied", 0, 0, 1)
+				p, _ := c.stats("orders", "paused")
+				require.True(t, p.Paused)
+				_, ok := c.stats("orders", "gone")
+				require.False(t, ok, "a deleted channel is back")
+				again := c.subscribe("n1", "orders", "billing", 10).take(5)
+				require.ElementsMatch(t, []string{"m3", "m4", "m6", "m8", "m9"}, bodies(again))
+				for _, d := range again {
+					require.EqualValues(t, 2, d.Message.Attempts)
+				}
+			})
 		})
 	}
 }
@@ -236,62 +243,71 @@ func TestChannelsSurvive(t *testing.T) {
 // TestAdministrationOfAChannelJustMade: the brokers show a channel as soon as one of them
 // has answered its creation.
 func TestAdministrationOfAChannelJustMade(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	for i := range 200 {
-		channel := fmt.Sprintf("c%d", i)
-		c.do("n1", "channel.create", "orders", channel, nil)
-		c.do(all[1+i%2], "channel.delete", "orders", channel, nil)
-	}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		for i := range 200 {
+			channel := fmt.Sprintf("c%d", i)
+			c.do("n1", "channel.create", "orders", channel, nil)
+			c.do(all[1+i%2], "channel.delete", "orders", channel, nil)
+		}
+	})
 }
 
 // A delete that did not reach the leader is not half done: the channel is listed
 // as long as the leader has it, and the delete can be repeated.
 func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "1"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	holder := c.leader("orders")
-	other := all[(slices.Index(all, holder)+1)%len(all)]
-	c.kill(holder)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	op := operation{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
-	require.ErrorIs(t, do(ctx, c.nodes[other], op), edge.ErrUnavailable)
-	c.restart(holder)
-	c.leader("orders")
-	require.Contains(t, c.nodes[other].Channels("orders"), "billing")
-	c.do(other, "channel.delete", "orders", "billing", nil)
-	_, ok := c.stats("orders", "billing")
-	require.False(t, ok, "the leader still has the channel")
-	c.eventually(func() bool { return len(c.nodes[holder].Channels("orders")) == 0 }, "the key is still there")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "1"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		holder := c.leader("orders")
+		other := all[(slices.Index(all, holder)+1)%len(all)]
+		c.kill(holder)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		op := operation{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
+		require.ErrorIs(t, do(ctx, c.nodes[other], op), edge.ErrUnavailable)
+		c.restart(holder)
+		c.leader("orders")
+		require.Contains(t, c.nodes[other].Channels("orders"), "billing")
+		c.do(other, "channel.delete", "orders", "billing", nil)
+		_, ok := c.stats("orders", "billing")
+		require.False(t, ok, "the leader still has the channel")
+		c.eventually(func() bool { return len(c.nodes[holder].Channels("orders")) == 0 }, "the key is still there")
+	})
 }
 
 // TestChannelIsMadeWhileItIsDeleted: a consumer that loses its channel by a deletion may
 // create it again at once, at any broker. In the end the leaders of all partitions have
 // the channel if its key exists, else none has it.
 func TestChannelIsMadeWhileItIsDeleted(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
-	topic, ok := c.nodes["n1"].Topic("orders")
-	require.True(t, ok)
-	for i := range 40 {
-		channel := fmt.Sprintf("c%d", i)
-		c.do("n1", "channel.create", "orders", channel, nil)
-		var done sync.WaitGroup
-		done.Go(func() { c.do("n2", "channel.delete", "orders", channel, nil) })
-		for n, name := range all {
-			done.Go(func() {
-				for range 1 + (i+n)%3 { // some look for it until it is gone, and further
-					c.do(name, "channel.create", "orders", channel, nil)
-				}
-			})
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
+		topic, ok := c.nodes["n1"].Topic("orders")
+		require.True(t, ok)
+		for i := range 40 {
+			channel := fmt.Sprintf("c%d", i)
+			c.do("n1", "channel.create", "orders", channel, nil)
+			var done sync.WaitGroup
+			done.Go(func() { c.do("n2", "channel.delete", "orders", channel, nil) })
+			for n, name := range all {
+				done.Go(func() {
+					for range 1 + (i+n)%3 { // some look for it until it is gone, and further
+						c.do(name, "channel.create", "orders", channel, nil)
+					}
+				})
+			}
+			done.Wait()
+			for n := range topic.Partitions {
+				c.eventually(func() bool { return c.leaderHas(topic.Partition(n), channel) == c.listed(channel) }, "partition %d, %s", n, channel)
+			}
 		}
-		done.Wait()
-		for n := range topic.Partitions {
-			c.eventually(func() bool { return c.leaderHas(topic.Partition(n), channel) == c.listed(channel) }, "partition %d, %s", n, channel)
-		}
-	}
+	})
 }
 
 // leaderHas reports whether the leader of a partition has the channel.
@@ -313,50 +329,55 @@ func (c *cluster) listed(channel string) bool {
 // TestDeliveriesOutliveTheirLeader: a message in flight stays the client's when the leader
 // dies. No other client gets it, its attempts do not grow, its finish counts.
 func TestDeliveriesOutliveTheirLeader(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for i := range 5 {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	c.whole("orders")
-	old := c.leader("orders")
-	on := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old]
-	s := c.subscribe(on, "orders", "billing", 5)
-	got := s.take(5)
-	c.kill(old)
-	c.leader("orders")
-	c.counts("orders", "billing", 0, 5, 0)
-	s.finish(got[:3]...)
-	require.NoError(t, s.sub.Requeue(got[3].ID, 0))
-	require.EqualValues(t, 2, s.next().Message.Attempts, "one delivery before, one now")
-	c.counts("orders", "billing", 0, 2, 0)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for i := range 5 {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+		}
+		c.whole("orders")
+		old := c.leader("orders")
+		on := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old]
+		s := c.subscribe(on, "orders", "billing", 5)
+		got := s.take(5)
+		c.kill(old)
+		c.leader("orders")
+		c.counts("orders", "billing", 0, 5, 0)
+		s.finish(got[:3]...)
+		require.NoError(t, s.sub.Requeue(got[3].ID, 0))
+		require.EqualValues(t, 2, s.next().Message.Attempts, "one delivery before, one now")
+		c.counts("orders", "billing", 0, 2, 0)
+	})
 }
 
 // TestOnlyClientsThatLeaveCountAttempts: a message in flight counts an attempt when its
 // client disconnects. It counts none when the client's broker dies.
 func TestOnlyClientsThatLeaveCountAttempts(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for i := range 4 {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	leader := c.leader("orders")
-	edgeBroker := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	s := c.subscribe(edgeBroker, "orders", "billing", 4)
-	require.Len(t, s.take(4), 4)
-	stop, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	c.nodes[edgeBroker].Stop(stop)
-	delete(c.nodes, edgeBroker)
-	again := c.subscribe(leader, "orders", "billing", 4)
-	for _, d := range again.take(4) {
-		require.EqualValues(t, 1, d.Message.Attempts)
-	}
-	again.sub.Close(true)
-	for _, d := range c.subscribe(leader, "orders", "billing", 4).take(4) {
-		require.EqualValues(t, 2, d.Message.Attempts)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for i := range 4 {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+		}
+		leader := c.leader("orders")
+		edgeBroker := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		s := c.subscribe(edgeBroker, "orders", "billing", 4)
+		require.Len(t, s.take(4), 4)
+		stop, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		c.nodes[edgeBroker].Stop(stop)
+		delete(c.nodes, edgeBroker)
+		again := c.subscribe(leader, "orders", "billing", 4)
+		for _, d := range again.take(4) {
+			require.EqualValues(t, 1, d.Message.Attempts)
+		}
+		again.sub.Close(true)
+		for _, d := range c.subscribe(leader, "orders", "billing", 4).take(4) {
+			require.EqualValues(t, 2, d.Message.Attempts)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package coordinator_test
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -20,25 +19,22 @@ import (
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
-// The tests that call t.Parallel wait for most of their time, so that more of them run at
-// once than there are processors; the flag -parallel prevails.
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "6")
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of these tests; nothing here takes as long.
-const patience = 20 * time.Second
+const patience = wait.Limit
 
 // cluster is some brokers in one process: one memory store of metadata, a
-// memory file system for each broker, real sockets between them.
+// memory file system for each broker, pipes between them.
 type cluster struct {
 	t     testing.TB
 	meta  *meta.Memory
@@ -57,7 +53,7 @@ type cluster struct {
 	deleteEarly    bool
 	trashGrace     time.Duration // how long the files of deleted topics stay; 0 = the default
 	recount        time.Duration // how often the boot counter is raised; 0 = the default
-	hold           time.Duration // T_hold; 0 = patience
+	hold           time.Duration // T_hold; 0 = 20 s
 	linger         time.Duration // between the rounds of replication
 	topicDefaults  []coordinator.TopicDefault
 	catchUpRate    int64           // bytes a second for replicas that catch up; 0 = no limit
@@ -67,9 +63,10 @@ type cluster struct {
 	members        *members        // of the metadata store; nil = the brokers embed none
 	events         map[string]*events.Recorder
 	metrics        *metrics.Recorder // of all brokers; nil = none
-	net            *network          // between the brokers; nil = of sockets
+	net            *network          // between the brokers
 	mu             *sync.Mutex       // of sessions
 
+	rpc    rpc.Times                                          // of the connections between brokers; 0 = the defaults
 	limits quota.Limits                                       // of topics, partitions and channels
 	note   func(who edge.Requester, detail string, err error) // nil = nothing is noted
 
@@ -82,7 +79,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, limits: o.limits, note: o.note, net: cmp.Or(o.net, newNetwork()), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, patience), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -131,8 +128,6 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	c.mu.Lock()
 	c.sessions[name] = session
 	c.mu.Unlock()
-	listen, err := c.net.listen(name)
-	require.NoError(c.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var beside coordinator.Members
@@ -141,9 +136,9 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	}
 	return coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
-		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 1 << 20,
-		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: listen, Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
+		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 256 << 10,
+		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: c.net.listen(name), Dial: c.net.dialer(name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, RPC: c.rpc, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
 	})
 }
 
@@ -184,7 +179,7 @@ func (c *cluster) restart(name string) {
 // eventually waits for a condition.
 func (c *cluster) eventually(ok func() bool, what string, args ...any) {
 	c.t.Helper()
-	again := time.NewTicker(5 * time.Millisecond)
+	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for end := time.Now().Add(patience); !ok(); <-again.C {
 		if time.Now().After(end) {

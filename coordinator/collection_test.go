@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,36 +18,38 @@ import (
 // for ever. While a broker is away the tombstones stay: they allow it to trash its replicas.
 func TestTombstonesOfDeletedTopicsGo(t *testing.T) {
 	t.Parallel()
-	var looks atomic.Int32 // of controllers
-	get := func(_ context.Context, key string) error {
-		if strings.HasSuffix(key, "/controller") {
-			looks.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32 // of controllers
+		get := func(_ context.Context, key string) error {
+			if strings.HasSuffix(key, "/controller") {
+				looks.Add(1)
+			}
+			return nil
 		}
-		return nil
-	}
-	c := newClusterOf(t, cluster{size: 3, tombstoneGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store {
-		return hookedMeta{Store: s, get: get}
-	}})
-	marks := func() int {
-		e, _, err := c.meta.List(context.Background(), meta.Keys{Cluster: "test"}.Audit("deleted-topics/"))
-		require.NoError(t, err)
-		return len(e)
-	}
-	remove := func(topic string) {
-		c.do("n1", "topic.create", topic, "", nil)
-		c.do("n1", "topic.delete", topic, "", nil)
-	}
-	remove("orders")
-	c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are here")
+		c := newClusterOf(t, cluster{size: 3, tombstoneGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store {
+			return hookedMeta{Store: s, get: get}
+		}})
+		marks := func() int {
+			e, _, err := c.meta.List(context.Background(), meta.Keys{Cluster: "test"}.Audit("deleted-topics/"))
+			require.NoError(t, err)
+			return len(e)
+		}
+		remove := func(topic string) {
+			c.do("n1", "topic.create", topic, "", nil)
+			c.do("n1", "topic.delete", topic, "", nil)
+		}
+		remove("orders")
+		c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are here")
 
-	c.kill("n3")
-	c.eventually(func() bool { return len(c.nodes["n1"].Nodes()) == 2 }, "it is away")
-	remove("invoices")
-	looks.Store(0)
-	c.eventually(func() bool { return looks.Load() > 4 }, "nobody controls")
-	require.Equal(t, 1, marks())
-	c.restart("n3")
-	c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are back")
+		c.kill("n3")
+		c.eventually(func() bool { return len(c.nodes["n1"].Nodes()) == 2 }, "it is away")
+		remove("invoices")
+		looks.Store(0)
+		c.eventually(func() bool { return looks.Load() > 4 }, "nobody controls")
+		require.Equal(t, 1, marks())
+		c.restart("n3")
+		c.eventually(func() bool { return marks() == 0 }, "it stays although all brokers are back")
+	})
 }
 
 // slowTombstones answers the list of the tombstones only when the caller's context ends.
@@ -63,8 +66,11 @@ func (s slowTombstones) List(ctx context.Context, prefix string) ([]meta.Entry, 
 // TestControllerDoesNotWaitForTombstones: a cluster of which a million topics were deleted
 // before has as many.
 func TestControllerDoesNotWaitForTombstones(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 4, tombstoneGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store { return slowTombstones{s} }})
-	from, to := c.movable("orders")
-	require.NoError(t, c.move("n2", "orders", "0", from, to))
-	c.arranged("n2", "orders", func(p edge.PartitionView) bool { return string(p.Leader) == to })
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 4, tombstoneGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store { return slowTombstones{s} }})
+		from, to := c.movable("orders")
+		require.NoError(t, c.move("n2", "orders", "0", from, to))
+		c.arranged("n2", "orders", func(p edge.PartitionView) bool { return string(p.Leader) == to })
+	})
 }

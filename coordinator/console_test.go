@@ -40,7 +40,7 @@ func consolesOf(t *testing.T, c *cluster, step time.Duration) map[string]*consol
 func TestConsoleOfACluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), events: map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}})
+		c := newClusterOf(t, cluster{size: 3, events: map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}})
 		all := consoles(t, c)
 		ctx := t.Context()
 		three, yes := 3, true
@@ -164,21 +164,24 @@ func hasKinds(list []console.Event, kinds ...string) bool {
 
 // TestViewIsMadeAnewAfterAChange: the topics of a view are those of the view before it until something changes.
 func TestViewIsMadeAnewAfterAChange(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	at := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	same := func() bool {
-		a, b := c.nodes[at].View(), c.nodes[at].View()
-		return len(a.Topics) == 1 && len(b.Topics) == 1 && &a.Topics[0] == &b.Topics[0]
-	}
-	c.eventually(same, "the view is made anew without a change")
-	c.kill(leader)
-	c.eventually(func() bool {
-		v := c.nodes[at].View()
-		return v.Topics[0].Partitions[0].Leader != ident.Node(leader)
-	}, "the view has the old leader")
-	require.NoError(t, c.put(at, "payments", "m1"))
-	c.eventually(func() bool { return len(c.nodes[at].View().Topics) == 2 }, "the view has no new topic")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		at := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		same := func() bool {
+			a, b := c.nodes[at].View(), c.nodes[at].View()
+			return len(a.Topics) == 1 && len(b.Topics) == 1 && &a.Topics[0] == &b.Topics[0]
+		}
+		c.eventually(same, "the view is made anew without a change")
+		c.kill(leader)
+		c.eventually(func() bool {
+			v := c.nodes[at].View()
+			return v.Topics[0].Partitions[0].Leader != ident.Node(leader)
+		}, "the view has the old leader")
+		require.NoError(t, c.put(at, "payments", "m1"))
+		c.eventually(func() bool { return len(c.nodes[at].View().Topics) == 2 }, "the view has no new topic")
+	})
 }

@@ -3,7 +3,6 @@ package coordinator_test
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,13 +15,13 @@ func TestMetadataThatDoesNotAnswerIsLogged(t *testing.T) {
 		if testing.Short() {
 			t.Skip("waits for a registration's time")
 		}
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		unheard := func(n string) int64 { return c.nodes[n].Cluster().MetadataUnheardMS }
 		require.Zero(t, unheard("n1"))
 		c.sessions["n1"].Cut()
-		require.Eventually(t, func() bool { return unheard("n1") > 0 }, patience, 50*time.Millisecond)
+		c.eventually(func() bool { return unheard("n1") > 0 }, "the silence is not counted")
 		require.Zero(t, unheard("n2"))
 		c.sessions["n1"].Heal()
-		require.Eventually(t, func() bool { return unheard("n1") == 0 }, patience, 50*time.Millisecond)
+		c.eventually(func() bool { return unheard("n1") == 0 }, "it is not heard again")
 	})
 }

@@ -60,7 +60,7 @@ func TestDeposedControllerChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var once sync.Once
 		carried := make(chan bool, 1)
-		c := newClusterOf(t, cluster{size: 4, net: newPipes(), wrap: func(_ string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s meta.Store) meta.Store {
 			return deposing{s, &once, carried}
 		}})
 		from, to := c.movable("orders")

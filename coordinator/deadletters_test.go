@@ -30,7 +30,7 @@ func (c *cluster) knowPolicy(topic, channel string, want edge.ChannelPolicy) {
 func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.create", "orders", "audit", nil)
@@ -93,7 +93,7 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
@@ -136,7 +136,7 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
@@ -162,7 +162,7 @@ func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "topic.create", "dead", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
@@ -197,143 +197,155 @@ func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 // A redrive to a topic that is full says so, in one line, and can be repeated.
 func TestRedriveToAFullTopic(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	s := c.subscribe("n1", "orders", "billing", 1)
-	const n = 3
-	for range n {
-		require.NoError(t, c.put("n1", "orders", "poison"))
-		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
-	}
-	c.counts("dead", "redrive", n, 0, 0)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "1"})
-	c.eventually(func() bool { return c.put("n1", "orders", "more") != nil }, "full")
-	moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
-	require.Zero(t, moved)
-	require.ErrorIs(t, err, edge.ErrUnavailable)
-	require.ErrorIs(t, err, edge.ErrTopicFull)
-	require.NotContains(t, err.Error(), "\n")
-	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "0"})
-	c.eventually(func() bool { return c.put("n1", "orders", "more") == nil }, "room")
-	moved, err = c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
-	require.NoError(t, err)
-	require.Equal(t, n, moved)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		s := c.subscribe("n1", "orders", "billing", 1)
+		const n = 3
+		for range n {
+			require.NoError(t, c.put("n1", "orders", "poison"))
+			require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+		}
+		c.counts("dead", "redrive", n, 0, 0)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "1"})
+		c.eventually(func() bool { return c.put("n1", "orders", "more") != nil }, "full")
+		moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
+		require.Zero(t, moved)
+		require.ErrorIs(t, err, edge.ErrUnavailable)
+		require.ErrorIs(t, err, edge.ErrTopicFull)
+		require.NotContains(t, err.Error(), "\n")
+		c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "0"})
+		c.eventually(func() bool { return c.put("n1", "orders", "more") == nil }, "room")
+		moved, err = c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
+		require.NoError(t, err)
+		require.Equal(t, n, moved)
+	})
 }
 
 // TestDeadMessagesOutliveTheirLeader: the next leader moves the dead letters that the
 // leader before it has not moved.
 func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	const n = 50
-	for i := range n {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	c.whole("orders")
-	c.whole("dead")
-	old := c.leader("orders")
-	s := c.subscribe(map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old], "orders", "billing", n)
-	for i, d := range s.take(n) {
-		require.NoError(t, s.sub.Requeue(d.ID, 0))
-		if i == n/2 {
-			c.kill(old)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		const n = 50
+		for i := range n {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-	}
-	c.leader("orders")
-	c.leader("dead")
-	got, deadline := map[string]bool{}, time.Now().Add(patience)
-	redrive := c.subscribe(c.leader("dead"), "dead", "redrive", 2*n)
-	for len(got) < n && time.Now().Before(deadline) {
-		// A message that returned to the channel before its leader received the reason
-		// may be delivered once more.
-		for _, d := range s.sub.Pull(10, nil) {
+		c.whole("orders")
+		c.whole("dead")
+		old := c.leader("orders")
+		s := c.subscribe(map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old], "orders", "billing", n)
+		for i, d := range s.take(n) {
 			require.NoError(t, s.sub.Requeue(d.ID, 0))
+			if i == n/2 {
+				c.kill(old)
+			}
 		}
-		for _, d := range redrive.sub.Pull(10, nil) {
-			got[string(d.Message.Body)] = true
-			redrive.finish(d)
+		c.leader("orders")
+		c.leader("dead")
+		got, deadline := map[string]bool{}, time.Now().Add(patience)
+		redrive := c.subscribe(c.leader("dead"), "dead", "redrive", 2*n)
+		for len(got) < n && time.Now().Before(deadline) {
+			// A message that returned to the channel before its leader received the reason
+			// may be delivered once more.
+			for _, d := range s.sub.Pull(10, nil) {
+				require.NoError(t, s.sub.Requeue(d.ID, 0))
+			}
+			for _, d := range redrive.sub.Pull(10, nil) {
+				got[string(d.Message.Body)] = true
+				redrive.finish(d)
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
-	}
-	require.Len(t, got, n)
-	c.counts("orders", "billing", 0, 0, 0)
+		require.Len(t, got, n)
+		c.counts("orders", "billing", 0, 0, 0)
+	})
 }
 
 func TestDeferredMessagesAreListedAndCancelled(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.create", "orders", "audit", nil)
-	at := time.Now().Add(time.Hour)
-	var ids []edge.MessageID
-	for i := range 6 {
-		ids = append(ids, c.putMessage(all[i%3], "orders", []byte{byte(i)}, queue.Message{
-			Body: []byte("later"), DeliverAt: at.Add(time.Duration(-i) * time.Minute).UnixNano(),
-		}))
-	}
-	require.NoError(t, c.put("n1", "orders", "now"))
-	list, err := c.nodes["n2"].Deferred(t.Context(), "orders", "billing", 4)
-	require.NoError(t, err)
-	require.Len(t, list, 4)
-	for i, m := range list {
-		require.Equal(t, string(ids[5-i][:]), m.ID, "the next due first")
-	}
-	n, err := c.nodes["n3"].CancelDeferred(t.Context(), "orders", "billing", ids[1:4])
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
-	n, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", ids[3:5])
-	require.NoError(t, err)
-	require.Equal(t, 1, n, "one was cancelled before")
-	c.counts("orders", "billing", 1, 0, 2)
-	c.counts("orders", "audit", 1, 0, 6)
-	_, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", []edge.MessageID{{'x'}})
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	_, err = c.nodes["n1"].Deferred(t.Context(), "orders", "nobody", 4)
-	require.ErrorIs(t, err, edge.ErrChannelNotFound)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.create", "orders", "audit", nil)
+		at := time.Now().Add(time.Hour)
+		var ids []edge.MessageID
+		for i := range 6 {
+			ids = append(ids, c.putMessage(all[i%3], "orders", []byte{byte(i)}, queue.Message{
+				Body: []byte("later"), DeliverAt: at.Add(time.Duration(-i) * time.Minute).UnixNano(),
+			}))
+		}
+		require.NoError(t, c.put("n1", "orders", "now"))
+		list, err := c.nodes["n2"].Deferred(t.Context(), "orders", "billing", 4)
+		require.NoError(t, err)
+		require.Len(t, list, 4)
+		for i, m := range list {
+			require.Equal(t, string(ids[5-i][:]), m.ID, "the next due first")
+		}
+		n, err := c.nodes["n3"].CancelDeferred(t.Context(), "orders", "billing", ids[1:4])
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		n, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", ids[3:5])
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "one was cancelled before")
+		c.counts("orders", "billing", 1, 0, 2)
+		c.counts("orders", "audit", 1, 0, 6)
+		_, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", []edge.MessageID{{'x'}})
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		_, err = c.nodes["n1"].Deferred(t.Context(), "orders", "nobody", 4)
+		require.ErrorIs(t, err, edge.ErrChannelNotFound)
+	})
 }
 
 func TestSeek(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for i := range 10 {
-		c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte("before")})
-	}
-	start := time.Now()
-	c.eventually(func() bool { return time.Since(start) > 3*time.Millisecond }, "the log knows milliseconds")
-	middle := time.Now()
-	for i := range 10 {
-		c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte("after")})
-	}
-	for to, depth := range map[string]int{
-		"earliest": 20, "latest": 0, middle.Format(time.RFC3339Nano): 10, fmt.Sprint(middle.UnixNano()): 10,
-		fmt.Sprint(time.Now().Add(time.Hour).UnixNano()): 0, "0": 20, "1000": 0,
-	} {
-		c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": to})
-		c.counts("orders", "billing", depth, 0, 0)
-		c.do("n3", "channel.create", "orders", fmt.Sprintf("at-%d-%d", depth, len(to)), map[string]string{"from": to})
-		c.counts("orders", fmt.Sprintf("at-%d-%d", depth, len(to)), depth, 0, 0)
-	}
-	c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "latest"})
-	c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "0", "partition": "1"})
-	s, _ := c.stats("orders", "billing")
-	require.Greater(t, s.Depth, int64(0))
-	require.Less(t, s.Depth, int64(20))
-	for _, bad := range []map[string]string{nil, {"to": "then"}, {"to": "0", "partition": "2"}} {
-		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
-		require.ErrorIs(t, err, edge.ErrInvalid)
-	}
-	bad := operation{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
-	require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), edge.ErrInvalid)
-	c.do("n1", "channel.create", "orders", "new", nil) // the refused one has left nothing behind
-	old := c.leader("orders")
-	before, _ := c.stats("orders", "billing")
-	c.kill(old)
-	c.counts("orders", "billing", int(before.Depth), 0, 0)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for i := range 10 {
+			c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte("before")})
+		}
+		start := time.Now()
+		c.eventually(func() bool { return time.Since(start) > 3*time.Millisecond }, "the log knows milliseconds")
+		middle := time.Now()
+		for i := range 10 {
+			c.putMessage("n1", "orders", []byte{byte(i)}, queue.Message{Body: []byte("after")})
+		}
+		for to, depth := range map[string]int{
+			"earliest": 20, "latest": 0, middle.Format(time.RFC3339Nano): 10, fmt.Sprint(middle.UnixNano()): 10,
+			fmt.Sprint(time.Now().Add(time.Hour).UnixNano()): 0, "0": 20, "1000": 0,
+		} {
+			c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": to})
+			c.counts("orders", "billing", depth, 0, 0)
+			c.do("n3", "channel.create", "orders", fmt.Sprintf("at-%d-%d", depth, len(to)), map[string]string{"from": to})
+			c.counts("orders", fmt.Sprintf("at-%d-%d", depth, len(to)), depth, 0, 0)
+		}
+		c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "latest"})
+		c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "0", "partition": "1"})
+		s, _ := c.stats("orders", "billing")
+		require.Greater(t, s.Depth, int64(0))
+		require.Less(t, s.Depth, int64(20))
+		for _, bad := range []map[string]string{nil, {"to": "then"}, {"to": "0", "partition": "2"}} {
+			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
+			require.ErrorIs(t, err, edge.ErrInvalid)
+		}
+		bad := operation{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), edge.ErrInvalid)
+		c.do("n1", "channel.create", "orders", "new", nil) // the refused one has left nothing behind
+		old := c.leader("orders")
+		before, _ := c.stats("orders", "billing")
+		c.kill(old)
+		c.counts("orders", "billing", int(before.Depth), 0, 0)
+	})
 }
 
 // TestRedriveFindsWhatIsBehindOthersInOnePartition: those are held, and take the whole part
@@ -341,7 +353,7 @@ func TestSeek(t *testing.T) {
 func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "2"})

@@ -76,75 +76,85 @@ func newDedupeCluster(t *testing.T, size int) *cluster {
 // was moved here later. It is stored once, and each answer names its place.
 func TestAMessageIsPublishedOnce(t *testing.T) {
 	t.Parallel()
-	c := newDedupeCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": "10m"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	first := c.publishID("n2", "orders", "order-1")
-	require.NoError(t, first.Err)
-	require.False(t, first.Duplicate)
-	c.again("orders", "order-1", first, "at once")
+	synctest.Test(t, func(t *testing.T) {
+		c := newDedupeCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": "10m"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		first := c.publishID("n2", "orders", "order-1")
+		require.NoError(t, first.Err)
+		require.False(t, first.Duplicate)
+		c.again("orders", "order-1", first, "at once")
 
-	c.fill("orders", 500) // without ids
-	s := c.subscribe("n2", "orders", "billing", 1000)
-	s.finish(s.take(501)...)
-	s.sub.Close(true)
-	c.settled("orders", "billing")
-	for name, disaster := range disasters() {
-		disaster(c, "orders")
-		c.again("orders", "order-1", first, name)
-	}
-	<-time.After(1200 * time.Millisecond) // retention has looked twice
-	c.kill("n3")
-	c.wipe("n3")
-	c.restart("n3")
-	c.whole("orders")
-	for _, n := range []string{"n1", "n2"} { // the replica that has copied the log leads
-		c.kill(n)
-		c.restart(n)
+		c.fill("orders", 500) // without ids
+		s := c.subscribe("n2", "orders", "billing", 1000)
+		s.finish(s.take(501)...)
+		s.sub.Close(true)
+		c.settled("orders", "billing")
+		for name, disaster := range disasters() {
+			disaster(c, "orders")
+			c.again("orders", "order-1", first, name)
+		}
+		<-time.After(1200 * time.Millisecond) // retention has looked twice
+		c.kill("n3")
+		c.wipe("n3")
+		c.restart("n3")
 		c.whole("orders")
-		c.again("orders", "order-1", first, "after a new replica, without "+n)
-	}
-	require.Empty(t, c.drain("n1", "orders", 0))
+		for _, n := range []string{"n1", "n2"} { // the replica that has copied the log leads
+			c.kill(n)
+			c.restart(n)
+			c.whole("orders")
+			c.again("orders", "order-1", first, "after a new replica, without "+n)
+		}
+		require.Empty(t, c.drain("n1", "orders", 0))
+	})
 }
 
 // TestTheWindowOfATopicIsShown: the window in the views is the effective one.
 func TestTheWindowOfATopicIsShown(t *testing.T) {
-	c := newDedupeCluster(t, 1)
-	c.do("n1", "topic.create", "orders", "", nil)
-	v, _ := c.view("n1", "orders")
-	require.EqualValues(t, meta.DefaultDedupeWindowMS, v.DedupeWindowMS)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": "5m"})
-	v, _ = c.view("n1", "orders")
-	require.EqualValues(t, 300_000, v.DedupeWindowMS)
-	for _, bad := range []string{"999ms", "61m", "x"} {
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), edge.ErrInvalid, bad)
-	}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newDedupeCluster(t, 1)
+		c.do("n1", "topic.create", "orders", "", nil)
+		v, _ := c.view("n1", "orders")
+		require.EqualValues(t, meta.DefaultDedupeWindowMS, v.DedupeWindowMS)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": "5m"})
+		v, _ = c.view("n1", "orders")
+		require.EqualValues(t, 300_000, v.DedupeWindowMS)
+		for _, bad := range []string{"999ms", "61m", "x"} {
+			require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), edge.ErrInvalid, bad)
+		}
+	})
 }
 
 // TestIDsOfSeveralPartitions: without a key the id chooses the partition, the same one at every broker.
 func TestIDsOfSeveralPartitions(t *testing.T) {
 	t.Parallel()
-	c := newDedupeCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
-	for i := range 20 {
-		id := fmt.Sprint("order-", i)
-		first := c.publishID("n1", "orders", id)
-		require.NoError(t, first.Err)
-		c.again("orders", id, first, "another broker")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newDedupeCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
+		for i := range 20 {
+			id := fmt.Sprint("order-", i)
+			first := c.publishID("n1", "orders", id)
+			require.NoError(t, first.Err)
+			c.again("orders", id, first, "another broker")
+		}
+	})
 }
 
 // TestIDsRequireTheLevel: brokers of older builds could not read the batches. Nothing is stored.
 func TestIDsRequireTheLevel(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDedupe-1 }, "the level does not rise")
-	require.NoError(t, c.put("n1", "orders", "without an id"))
-	r := c.publishID("n1", "orders", "order-1")
-	require.ErrorIs(t, r.Err, edge.ErrUnavailable)
-	require.ErrorContains(t, r.Err, "feature level 4")
-	err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
-	require.ErrorContains(t, err, "feature level 4")
-	require.Len(t, c.drain("n1", "orders", 1), 1)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDedupe-1 }, "the level does not rise")
+		require.NoError(t, c.put("n1", "orders", "without an id"))
+		r := c.publishID("n1", "orders", "order-1")
+		require.ErrorIs(t, r.Err, edge.ErrUnavailable)
+		require.ErrorContains(t, r.Err, "feature level 4")
+		err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
+		require.ErrorContains(t, err, "feature level 4")
+		require.Len(t, c.drain("n1", "orders", 1), 1)
+	})
 }
 
 // bodyOf is a message with a body alone.
@@ -156,7 +166,7 @@ func bodyOf(text string) queue.Message { return queue.Message{Body: []byte(text)
 func TestContentIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), level: meta.LevelContent})
+		c := newClusterOf(t, cluster{size: 3, level: meta.LevelContent})
 		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
 		c.eventually(func() bool {
@@ -227,14 +237,17 @@ func TestContentIsPublishedOnce(t *testing.T) {
 
 // TestContentRequiresTheLevel: an older broker would store a put without the identity of its content.
 func TestContentRequiresTheLevel(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 1, level: meta.LevelContent - 1})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent-1 }, "the level does not rise")
-	create := func(dedupe string) error {
-		return do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe": dedupe}})
-	}
-	require.ErrorContains(t, create("content"), fmt.Sprint("feature level ", meta.LevelContent))
-	require.NoError(t, create("id"))
-	require.ErrorIs(t, create("body"), edge.ErrInvalid)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, level: meta.LevelContent - 1})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent-1 }, "the level does not rise")
+		create := func(dedupe string) error {
+			return do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe": dedupe}})
+		}
+		require.ErrorContains(t, create("content"), fmt.Sprint("feature level ", meta.LevelContent))
+		require.NoError(t, create("id"))
+		require.ErrorIs(t, create("body"), edge.ErrInvalid)
+	})
 }
 
 // TestCopiesAreMadeOnce: a move to the dead letters, or back, whose finish was lost is made again, and the copy
@@ -242,7 +255,7 @@ func TestContentRequiresTheLevel(t *testing.T) {
 func TestCopiesAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), level: meta.Level})
+		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
 		c.leveled(meta.Level)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
 		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
@@ -293,24 +306,27 @@ func TestCopiesAreMadeOnce(t *testing.T) {
 
 // TestCopiesWithoutTheLevel: as long as there are brokers that read no ids, copies have none.
 func TestCopiesWithoutTheLevel(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
-	c.leveled(meta.LevelDedupe - 1)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-	c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-	s := c.subscribe("n1", "orders", "billing", 10)
-	require.NoError(t, c.put("n1", "orders", "poison"))
-	require.NoError(t, s.sub.Requeue(s.next().ID, 0))
-	c.counts("dead", "redrive", 1, 0, 0)
-	moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 1)
-	require.NoError(t, err)
-	require.Equal(t, 1, moved)
-	s.finish(s.next())
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
+		c.leveled(meta.LevelDedupe - 1)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		s := c.subscribe("n1", "orders", "billing", 10)
+		require.NoError(t, c.put("n1", "orders", "poison"))
+		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+		c.counts("dead", "redrive", 1, 0, 0)
+		moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 1)
+		require.NoError(t, err)
+		require.Equal(t, 1, moved)
+		s.finish(s.next())
 
-	d := queue.NewDraft(0)
-	require.NoError(t, d.AddMessage(queue.Message{Body: []byte("a"), Whole: true, Identity: queue.IdentityOf([]byte("1"))}))
-	a := make(answers, 1)
-	c.nodes["n1"].Publisher().PublishAt("orders", 0, d.Draft(ident.RequestID{}), a)
-	require.NoError(t, (<-a).Err)
+		d := queue.NewDraft(0)
+		require.NoError(t, d.AddMessage(queue.Message{Body: []byte("a"), Whole: true, Identity: queue.IdentityOf([]byte("1"))}))
+		a := make(answers, 1)
+		c.nodes["n1"].Publisher().PublishAt("orders", 0, d.Draft(ident.RequestID{}), a)
+		require.NoError(t, (<-a).Err)
+	})
 }

@@ -62,33 +62,35 @@ func (c *cluster) leveled(level int) {
 // outlives a kill of the controller and of the drained broker; new topics prefer others.
 func TestDrainedBrokerLeadsNothing(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain})
-	c.leveled(meta.LevelDrain)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "12"}))
-	stop, stored := c.publishing("orders", "n1", "n3")
-	require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrBrokerNotFound)
-	require.NoError(t, c.drained("n1", "n2"))
-	c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
-	require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), edge.ErrInvalid, "none would be left to lead")
-	require.NoError(t, c.drained("n1", "n1", "cancel"))
-	require.NoError(t, c.administer("n3", "topic.create", "later", map[string]string{"partitions": "6"}))
-	v, _ := c.view("n3", "later")
-	for _, p := range v.Partitions {
-		require.NotEqual(t, ident.Node("n2"), p.Replicas[0])
-		require.Len(t, p.Replicas, 3, "the replication factor does not shrink")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain})
+		c.leveled(meta.LevelDrain)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "12"}))
+		stop, stored := c.publishing("orders", "n1", "n3")
+		require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrBrokerNotFound)
+		require.NoError(t, c.drained("n1", "n2"))
+		c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
+		require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), edge.ErrInvalid, "none would be left to lead")
+		require.NoError(t, c.drained("n1", "n1", "cancel"))
+		require.NoError(t, c.administer("n3", "topic.create", "later", map[string]string{"partitions": "6"}))
+		v, _ := c.view("n3", "later")
+		for _, p := range v.Partitions {
+			require.NotEqual(t, ident.Node("n2"), p.Replicas[0])
+			require.Len(t, p.Replicas, 3, "the replication factor does not shrink")
+		}
 
-	c.kill("n2")
-	c.restart("n2")
-	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader != "n2" })
-	require.Equal(t, "leaders", c.drainOf("n1", "n2"), "its own start does not end the drain")
-	require.Empty(t, stop())
-	require.Positive(t, stored())
+		c.kill("n2")
+		c.restart("n2")
+		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader != "n2" })
+		require.Equal(t, "leaders", c.drainOf("n1", "n2"), "its own start does not end the drain")
+		require.Empty(t, stop())
+		require.Positive(t, stored())
 
-	require.NoError(t, c.drained("n3", "n2", "cancel"))
-	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
-	require.Equal(t, 4, c.leaderships("n1", "n2"))
-	require.Len(t, c.drain("n2", "orders", stored()), stored())
+		require.NoError(t, c.drained("n3", "n2", "cancel"))
+		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
+		require.Equal(t, 4, c.leaderships("n1", "n2"))
+		require.Len(t, c.drain("n2", "orders", stored()), stored())
+	})
 }
 
 // publishing publishes to a topic through some brokers until stop, which returns the errors.
@@ -122,40 +124,42 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 // TestDrainedBrokerIsFreedOfReplicas: they go to the fourth broker. The drained one may be
 // stopped and is not forgotten.
 func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 4, level: meta.LevelDrain})
-	c.leveled(meta.LevelDrain)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
-	for i := range 20 {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	plan, err := c.nodes["n3"].Plan(t.Context(), edge.Drain{Node: "n2", Replicas: true})
-	require.NoError(t, err)
-	require.Empty(t, plan.Blocked)
-	require.Len(t, plan.Steps, 6, "24 replicas lie on four brokers")
-	require.NoError(t, c.drained("n1", "n2", "replicas"))
-	free := func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node("n2")) }
-	c.arranged("n1", "orders", free)
-	after := map[ident.Node]int{}
-	v, _ := c.view("n1", "orders")
-	for _, p := range v.Partitions {
-		for _, n := range p.Replicas {
-			after[n]++
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 4, level: meta.LevelDrain})
+		c.leveled(meta.LevelDrain)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
+		for i := range 20 {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-	}
-	for _, b := range plan.Brokers {
-		require.Equal(t, after[b.Broker], b.ReplicasAfter, "the plan was another for %s", b.Broker)
-	}
-	require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), edge.ErrInvalid)
-	require.NoError(t, c.administer("n1", "cluster.balance", "", nil))
-	c.kill("n2")
-	require.Never(t, func() bool {
-		return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b edge.BrokerView) bool { return b.Name == "n2" })
-	}, 300*time.Millisecond, 20*time.Millisecond, "it is forgotten")
-	c.restart("n2")
-	c.arranged("n1", "orders", free)
-	require.Equal(t, "replicas", c.drainOf("n1", "n2"))
-	require.NoError(t, c.drained("n1", "n2", "cancel"))
-	require.Len(t, c.drain("n2", "orders", 20), 20)
+		plan, err := c.nodes["n3"].Plan(t.Context(), edge.Drain{Node: "n2", Replicas: true})
+		require.NoError(t, err)
+		require.Empty(t, plan.Blocked)
+		require.Len(t, plan.Steps, 6, "24 replicas lie on four brokers")
+		require.NoError(t, c.drained("n1", "n2", "replicas"))
+		free := func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node("n2")) }
+		c.arranged("n1", "orders", free)
+		after := map[ident.Node]int{}
+		v, _ := c.view("n1", "orders")
+		for _, p := range v.Partitions {
+			for _, n := range p.Replicas {
+				after[n]++
+			}
+		}
+		for _, b := range plan.Brokers {
+			require.Equal(t, after[b.Broker], b.ReplicasAfter, "the plan was another for %s", b.Broker)
+		}
+		require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), edge.ErrInvalid)
+		require.NoError(t, c.administer("n1", "cluster.balance", "", nil))
+		c.kill("n2")
+		time.Sleep(5 * time.Second)
+		require.True(t, slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b edge.BrokerView) bool { return b.Name == "n2" }), "it is forgotten")
+		c.restart("n2")
+		c.arranged("n1", "orders", free)
+		require.Equal(t, "replicas", c.drainOf("n1", "n2"))
+		require.NoError(t, c.drained("n1", "n2", "cancel"))
+		require.Len(t, c.drain("n2", "orders", 20), 20)
+	})
 }
 
 // TestDrainIsPaced: a broker's leaderships go one after the other, so that few puts wait at any moment, and soon:
@@ -174,7 +178,7 @@ func TestDrainIsPaced(t *testing.T) {
 				}
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, net: newPipes(), wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: note} }})
+		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: note} }})
 		c.leveled(meta.LevelDrain)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "50"}))
 		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
@@ -199,88 +203,97 @@ func TestDrainIsPaced(t *testing.T) {
 
 // TestDrainNeedsTheFeatureLevel: a controller of an older build would give the leaderships back.
 func TestDrainNeedsTheFeatureLevel(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 2, level: meta.LevelDrain - 1})
-	c.leveled(meta.LevelDrain - 1)
-	require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", meta.LevelDrain))
-	require.NoError(t, c.drained("n1", "n2", "cancel"), "ending what is not there is allowed")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 2, level: meta.LevelDrain - 1})
+		c.leveled(meta.LevelDrain - 1)
+		require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", meta.LevelDrain))
+		require.NoError(t, c.drained("n1", "n2", "cancel"), "ending what is not there is allowed")
+	})
 }
 
 // TestPlansAreCarriedOut: what is shown before a balance, a move and a decommission is what the
 // controller does.
 func TestPlansAreCarriedOut(t *testing.T) {
-	c := newCluster(t, 4)
-	from, to := c.movable("orders")
-	require.NoError(t, c.administer("n1", "topic.create", "other", map[string]string{"replication_factor": "2", "partitions": "6"}))
-	for _, op := range []edge.Operation{
-		edge.MoveReplica{Topic: "orders", From: ident.Node(from), To: ident.Node(to)},
-		edge.Balance{},
-		edge.Decommission{Node: "n4"},
-	} {
-		before, _ := c.view("n1", "orders")
-		plan, err := c.nodes["n2"].Plan(t.Context(), op)
-		require.NoError(t, err)
-		now, _ := c.view("n1", "orders")
-		require.Equal(t, before, now, "%T: a plan changes nothing", op)
-		require.NoError(t, c.nodes["n1"].Do(t.Context(), op))
-		c.eventually(func() bool {
-			for _, s := range plan.Steps {
-				v, _ := c.view("n1", s.Topic)
-				p := v.Partitions[s.Partition]
-				if len(p.Target) > 0 || len(p.ISR) != v.ReplicationFactor || !slices.Equal(p.Replicas, s.ReplicasAfter) || p.Leader != s.LeaderAfter {
-					return false
-				}
-			}
-			return true
-		}, "%T goes another way than %v", op, plan.Steps)
-		again, err := c.nodes["n1"].Plan(t.Context(), op)
-		if _, move := op.(edge.MoveReplica); !move || err == nil {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4)
+		from, to := c.movable("orders")
+		require.NoError(t, c.administer("n1", "topic.create", "other", map[string]string{"replication_factor": "2", "partitions": "6"}))
+		for _, op := range []edge.Operation{
+			edge.MoveReplica{Topic: "orders", From: ident.Node(from), To: ident.Node(to)},
+			edge.Balance{},
+			edge.Decommission{Node: "n4"},
+		} {
+			before, _ := c.view("n1", "orders")
+			plan, err := c.nodes["n2"].Plan(t.Context(), op)
 			require.NoError(t, err)
-			require.Empty(t, again.Steps, "%T is done", op)
+			now, _ := c.view("n1", "orders")
+			require.Equal(t, before, now, "%T: a plan changes nothing", op)
+			require.NoError(t, c.nodes["n1"].Do(t.Context(), op))
+			c.eventually(func() bool {
+				for _, s := range plan.Steps {
+					v, _ := c.view("n1", s.Topic)
+					p := v.Partitions[s.Partition]
+					if len(p.Target) > 0 || len(p.ISR) != v.ReplicationFactor || !slices.Equal(p.Replicas, s.ReplicasAfter) || p.Leader != s.LeaderAfter {
+						return false
+					}
+				}
+				return true
+			}, "%T goes another way than %v", op, plan.Steps)
+			again, err := c.nodes["n1"].Plan(t.Context(), op)
+			if _, move := op.(edge.MoveReplica); !move || err == nil {
+				require.NoError(t, err)
+				require.Empty(t, again.Steps, "%T is done", op)
+			}
 		}
-	}
-	plan, err := c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n3"})
-	require.NoError(t, err)
-	require.Contains(t, strings.Join(plan.Blocked, "\n"), "orders/0 keeps its replica on n3", "two brokers would stay for three replicas")
-	for _, op := range []edge.Operation{edge.Decommission{Node: "n9"}, edge.Drain{Node: "n9"}} {
-		_, err = c.nodes["n1"].Plan(t.Context(), op)
-		require.ErrorIs(t, err, edge.ErrBrokerNotFound, "%T", op)
-	}
-	require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), edge.Decommission{Node: "n9"}), edge.ErrBrokerNotFound)
-	_, err = c.nodes["n1"].Plan(t.Context(), edge.PauseTopic{Topic: "orders"})
-	require.ErrorIs(t, err, edge.ErrInvalid)
+		plan, err := c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n3"})
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(plan.Blocked, "\n"), "orders/0 keeps its replica on n3", "two brokers would stay for three replicas")
+		for _, op := range []edge.Operation{edge.Decommission{Node: "n9"}, edge.Drain{Node: "n9"}} {
+			_, err = c.nodes["n1"].Plan(t.Context(), op)
+			require.ErrorIs(t, err, edge.ErrBrokerNotFound, "%T", op)
+		}
+		require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), edge.Decommission{Node: "n9"}), edge.ErrBrokerNotFound)
+		_, err = c.nodes["n1"].Plan(t.Context(), edge.PauseTopic{Topic: "orders"})
+		require.ErrorIs(t, err, edge.ErrInvalid)
+	})
 }
 
 // TestDrainsAtTheSameTimeLeaveALeader: each of three finds the other brokers free, and one is refused.
 func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
-	var arrived atomic.Int32
-	all := make(chan struct{})
-	together := func(ctx context.Context, puts []meta.Put) {
-		if !strings.Contains(puts[0].Key, "/nodes/") || !strings.Contains(string(puts[0].Value), string(meta.DrainLeaders)) {
-			return
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var arrived atomic.Int32
+		all := make(chan struct{})
+		together := func(ctx context.Context, puts []meta.Put) {
+			if !strings.Contains(puts[0].Key, "/nodes/") || !strings.Contains(string(puts[0].Value), string(meta.DrainLeaders)) {
+				return
+			}
+			if arrived.Add(1) == 3 {
+				close(all)
+			}
+			select {
+			case <-all:
+			case <-ctx.Done():
+			}
 		}
-		if arrived.Add(1) == 3 {
-			close(all)
+		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: together} }})
+		names := slices.Sorted(maps.Keys(c.nodes))
+		c.leveled(meta.LevelDrain)
+		errs := make([]error, len(names))
+		var asked sync.WaitGroup
+		for i, n := range names {
+			asked.Go(func() { errs[i] = c.drained(n, n) })
 		}
-		select {
-		case <-all:
-		case <-ctx.Done():
+		asked.Wait()
+		refused := 0
+		for _, err := range errs {
+			if err != nil {
+				require.ErrorIs(t, err, edge.ErrInvalid)
+				refused++
+			}
 		}
-	}
-	c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: together} }})
-	names := slices.Sorted(maps.Keys(c.nodes))
-	c.leveled(meta.LevelDrain)
-	errs := make([]error, len(names))
-	var asked sync.WaitGroup
-	for i, n := range names {
-		asked.Go(func() { errs[i] = c.drained(n, n) })
-	}
-	asked.Wait()
-	refused := 0
-	for _, err := range errs {
-		if err != nil {
-			require.ErrorIs(t, err, edge.ErrInvalid)
-			refused++
-		}
-	}
-	require.Equal(t, 1, refused, "%v", errs)
+		require.Equal(t, 1, refused, "%v", errs)
+	})
 }

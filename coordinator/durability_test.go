@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,54 +67,62 @@ func (c *cluster) synced(s *syncCounter, topic string) bool {
 // TestBrokerHonoursTheTopicsDurability: one broker of three is started with
 // --durability=replicated. A topic that requires sync is synced there, too.
 func TestBrokerHonoursTheTopicsDurability(t *testing.T) {
-	s := newSyncCounter()
-	c := newClusterOf(t, cluster{size: 3, hook: s.hook})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	c.kill("n2")
-	c.noSync = true
-	c.restart("n2")
-	c.whole("orders")
-	require.True(t, c.synced(s, "orders"))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSyncCounter()
+		c := newClusterOf(t, cluster{size: 3, hook: s.hook})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		c.kill("n2")
+		c.noSync = true
+		c.restart("n2")
+		c.whole("orders")
+		require.True(t, c.synced(s, "orders"))
+	})
 }
 
 // TestDurabilityOfATopic: brokers that sync nothing by default sync everything once a topic
 // requires it, created or changed, and no more when none does.
 func TestDurabilityOfATopic(t *testing.T) {
 	t.Parallel()
-	s := newSyncCounter()
-	c := newClusterOf(t, cluster{size: 3, noSync: true, level: meta.LevelDurability, hook: s.hook})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDurability }, "the level does not rise")
-	create := func(topic, durability string) error {
-		return c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: topic, Durability: durability})
-	}
-	shown := func(topic string) string {
-		v, _ := c.view("n1", topic)
-		return v.Durability
-	}
-	require.NoError(t, c.put("n1", "clicks", "m0"))
-	c.whole("clicks")
-	require.Equal(t, "replicated", shown("clicks"))
-	c.cached(s, "clicks")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSyncCounter()
+		c := newClusterOf(t, cluster{size: 3, noSync: true, level: meta.LevelDurability, hook: s.hook})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDurability }, "the level does not rise")
+		create := func(topic, durability string) error {
+			return c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: topic, Durability: durability})
+		}
+		shown := func(topic string) string {
+			v, _ := c.view("n1", topic)
+			return v.Durability
+		}
+		require.NoError(t, c.put("n1", "clicks", "m0"))
+		c.whole("clicks")
+		require.Equal(t, "replicated", shown("clicks"))
+		c.cached(s, "clicks")
 
-	require.NoError(t, create("ledger", "sync"))
-	c.whole("ledger")
-	require.Equal(t, "sync", shown("ledger"))
-	require.True(t, c.synced(s, "ledger"), "from the first put on")
+		require.NoError(t, create("ledger", "sync"))
+		c.whole("ledger")
+		require.Equal(t, "sync", shown("ledger"))
+		require.True(t, c.synced(s, "ledger"), "from the first put on")
 
-	require.NoError(t, create("ledger", "replicated"))
-	c.eventually(func() bool { return !c.synced(s, "ledger") }, "it does not require sync any more")
-	require.NoError(t, create("clicks", "sync"))
-	require.Equal(t, "sync", shown("clicks"))
-	c.eventually(func() bool { return c.synced(s, "clicks") }, "the change is not honoured")
-	require.ErrorIs(t, create("clicks", "maybe"), edge.ErrInvalid)
+		require.NoError(t, create("ledger", "replicated"))
+		c.eventually(func() bool { return !c.synced(s, "ledger") }, "it does not require sync any more")
+		require.NoError(t, create("clicks", "sync"))
+		require.Equal(t, "sync", shown("clicks"))
+		c.eventually(func() bool { return c.synced(s, "clicks") }, "the change is not honoured")
+		require.ErrorIs(t, create("clicks", "maybe"), edge.ErrInvalid)
+	})
 }
 
 // TestDurabilityWaitsForAllBrokers: a broker of an older build would ignore it.
 func TestDurabilityWaitsForAllBrokers(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 1, level: meta.LevelDurability - 1})
-	err := c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: "ledger", Durability: "sync"})
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	require.ErrorContains(t, err, "feature level 2")
-	require.NoError(t, c.put("n1", "ledger", "m0"))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, level: meta.LevelDurability - 1})
+		err := c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: "ledger", Durability: "sync"})
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorContains(t, err, "feature level 2")
+		require.NoError(t, c.put("n1", "ledger", "m0"))
+	})
 }

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/stretchr/testify/require"
 )
@@ -17,110 +17,121 @@ import (
 // good at its first failed sync; the others do not wait for its session to run
 // out, and the failed broker, restarted, has everything.
 func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
-	var broken atomic.Value
-	broken.Store("nobody")
-	errDisk := errors.New("input/output error")
-	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-		if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
-			return errDisk
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Value
+		broken.Store("nobody")
+		errDisk := errors.New("input/output error")
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+			if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+				return errDisk
+			}
+			return nil
+		}})
+		for _, topic := range []string{"orders", "idle"} {
+			require.NoError(t, c.put("n1", topic, "m0"))
+			c.whole(topic)
 		}
-		return nil
-	}})
-	for _, topic := range []string{"orders", "idle"} {
-		require.NoError(t, c.put("n1", topic, "m0"))
-		c.whole(topic)
-	}
-	leader := c.leader("orders")
-	failed := c.nodes[leader].Failed()
-	broken.Store(leader)
-	began := time.Now()
-	_ = c.put(leader, "orders", "m1") // in doubt within its process, resolved by the next leader
-	require.Less(t, time.Since(began), env.Within(t, 2*time.Second), "the session's time was waited for")
-	select {
-	case err := <-failed:
-		require.ErrorIs(t, err, errDisk)
-	case <-time.After(patience):
-		require.FailNow(t, "the broker does not say that it failed")
-	}
-	require.Error(t, c.nodes[leader].Stats().Health())
-	require.Error(t, c.nodes[leader].Ready())
-	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	require.NoError(t, c.put(survivor, "orders", "m2"))
-	require.NoError(t, c.put(survivor, "idle", "m1"))
-	t.Logf("puts again after %s", time.Since(began))
-	require.NotEqual(t, leader, c.leader("orders"))
-	c.kill(leader)
-	broken.Store("nobody")
-	c.restart(leader)
-	c.whole("orders")
-	c.whole("idle")
+		leader := c.leader("orders")
+		failed := c.nodes[leader].Failed()
+		broken.Store(leader)
+		began := time.Now()
+		_ = c.put(leader, "orders", "m1") // in doubt within its process, resolved by the next leader
+		require.Less(t, time.Since(began), 2*time.Second, "the session's time was waited for")
+		select {
+		case err := <-failed:
+			require.ErrorIs(t, err, errDisk)
+		case <-time.After(patience):
+			require.FailNow(t, "the broker does not say that it failed")
+		}
+		require.Error(t, c.nodes[leader].Stats().Health())
+		require.Error(t, c.nodes[leader].Ready())
+		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		require.NoError(t, c.put(survivor, "orders", "m2"))
+		require.NoError(t, c.put(survivor, "idle", "m1"))
+		t.Logf("puts again after %s", time.Since(began))
+		require.NotEqual(t, leader, c.leader("orders"))
+		c.kill(leader)
+		broken.Store("nobody")
+		c.restart(leader)
+		c.whole("orders")
+		c.whole("idle")
+	})
 }
 
 // TestFailedStoreOfALeaderWithoutMetadata: the leader cannot end its registration. The
 // brokers that it notifies end it.
 func TestFailedStoreOfALeaderWithoutMetadata(t *testing.T) {
-	var broken atomic.Value
-	broken.Store("nobody")
-	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-		if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
-			return errors.New("input/output error")
-		}
-		return nil
-	}})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.sessions[leader].Cut()
-	broken.Store(leader)
-	require.NoError(t, c.put(survivor, "orders", "m1"))
-	require.NotEqual(t, leader, c.leader("orders"))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Value
+		broken.Store("nobody")
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+			if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+				return errors.New("input/output error")
+			}
+			return nil
+		}})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.sessions[leader].Cut()
+		broken.Store(leader)
+		require.NoError(t, c.put(survivor, "orders", "m1"))
+		require.NotEqual(t, leader, c.leader("orders"))
+	})
 }
 
 // TestStoppedStoreIsNoticedWithoutAPut: the store of a broker stops while it makes a replica. Nobody
 // publishes, and the broker gives up at once.
 func TestStoppedStoreIsNoticedWithoutAPut(t *testing.T) {
-	var broken atomic.Bool
-	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-		if broken.Load() && op.Call == vfs.CallSyncDir && strings.HasPrefix(op.Name, "n2/") {
-			return errors.New("input/output error")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+			if broken.Load() && op.Call == vfs.CallSyncDir && strings.HasPrefix(op.Name, "n2/") {
+				return errors.New("input/output error")
+			}
+			return nil
+		}})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		broken.Store(true)
+		_ = do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "other"}) // refused
+		select {
+		case <-c.nodes["n2"].Failed():
+		case <-time.After(patience):
+			require.FailNow(t, "the broker does not say that it failed")
 		}
-		return nil
-	}})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	broken.Store(true)
-	_ = do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "other"}) // refused
-	select {
-	case <-c.nodes["n2"].Failed():
-	case <-time.After(patience):
-		require.FailNow(t, "the broker does not say that it failed")
-	}
+	})
 }
 
 // TestFullDiskEndsNoBroker: a topic is created while the disk of a broker has no byte left. The broker
 // goes on, and makes its replica once there is room.
 func TestFullDiskEndsNoBroker(t *testing.T) {
 	t.Parallel()
-	var full atomic.Bool
-	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-		if full.Load() && op.Call == vfs.CallWrite && strings.HasPrefix(op.Name, "n2/") && strings.HasSuffix(op.Name, ".tmp") {
-			return syscall.ENOSPC
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
+			if full.Load() && op.Call == vfs.CallWrite && strings.HasPrefix(op.Name, "n2/") && strings.HasSuffix(op.Name, ".tmp") {
+				return syscall.ENOSPC
+			}
+			return nil
+		}})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		full.Store(true)
+		c.do("n1", "topic.create", "other", "", nil) // two of its three replicas are enough
+		require.NoError(t, c.put("n2", "orders", "m1"))
+		require.NoError(t, c.put("n2", "other", "m0"))
+		full.Store(false)
+		c.whole("orders")
+		c.whole("other")
+		select {
+		case err := <-c.nodes["n2"].Failed():
+			require.NoError(t, err)
+		default:
 		}
-		return nil
-	}})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	full.Store(true)
-	c.do("n1", "topic.create", "other", "", nil) // two of its three replicas are enough
-	require.NoError(t, c.put("n2", "orders", "m1"))
-	require.NoError(t, c.put("n2", "other", "m0"))
-	full.Store(false)
-	c.whole("orders")
-	c.whole("other")
-	select {
-	case err := <-c.nodes["n2"].Failed():
-		require.NoError(t, err)
-	default:
-	}
+	})
 }

@@ -23,7 +23,7 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 	t.Parallel()
 	const messages = 40
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), hold: 3 * time.Second})
+		c := newClusterOf(t, cluster{size: 3, hold: 3 * time.Second})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.whole("orders")
@@ -80,7 +80,7 @@ func TestFlappingFollowerLeaves(t *testing.T) {
 }
 
 func flap(t *testing.T, period time.Duration, resets bool) {
-	c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+	c := newClusterOf(t, cluster{size: 3})
 	c.net.resets.Store(resets)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
@@ -88,7 +88,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 	others := followers[leader]
 	stop := c.flapping(period, others[0], leader, others[1])
 	began, left, slowest := time.Now(), time.Duration(0), time.Duration(0)
-	for time.Since(began) < 10*time.Second {
+	for time.Since(began) < 5*time.Second {
 		asked := time.Now()
 		require.NoError(t, c.put(leader, "orders", "m"))
 		slowest = max(slowest, time.Since(asked))
@@ -115,7 +115,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 func TestLinkThatRefusesDeposesNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.net.resets.Store(true)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.whole("orders")
@@ -143,14 +143,14 @@ func TestFlappingLeader(t *testing.T) {
 	for _, period := range flapPeriods {
 		t.Run(period.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+				c := newClusterOf(t, cluster{size: 3})
 				c.do("n1", "topic.create", "orders", "", nil)
 				c.whole("orders")
 				leader := c.leader("orders")
 				others := followers[leader]
 				stop := c.flapping(period, leader, others...)
 				began, slowest := time.Now(), time.Duration(0)
-				for time.Since(began) < 15*time.Second {
+				for time.Since(began) < 10*time.Second {
 					asked := time.Now()
 					require.NoError(t, c.put(others[0], "orders", "m"))
 					slowest = max(slowest, time.Since(asked))
@@ -171,7 +171,7 @@ func TestFlappingLeader(t *testing.T) {
 // over nobody is replaced again.
 func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 	t.Parallel()
-	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 40 * time.Millisecond {
+	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 80 * time.Millisecond {
 		for _, both := range []bool{true, false} { // or one of the links 60 ms after the other
 			t.Run(fmt.Sprintf("after %s, both at once %v", after, both), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { healedLinks(t, after, both) })
@@ -185,7 +185,7 @@ func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 func TestPartitionedLeaderThatStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -200,7 +200,7 @@ func TestPartitionedLeaderThatStops(t *testing.T) {
 }
 
 func healedLinks(t *testing.T, after time.Duration, both bool) {
-	c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+	c := newClusterOf(t, cluster{size: 3})
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
 	leader := c.leader("orders")

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -23,7 +24,22 @@ const failover = 4 * time.Second
 // TestLeaderWhoseDiskHangsIsReplaced: calls to its disk neither succeed nor fail. No put is
 // committed without it, and its process answers, so it does not count as dead. Without
 // syncs the call that hangs is a write to the page cache.
+//
+// The node file answers, for goroutines that wait for its mutex would stop the bubble's time.
 func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
+	t.Parallel()
+	hungDisks(t, func(t *testing.T, noSync, atLeader bool, hangs []vfs.Call) {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHungDisk(hangs...)
+			d.spares = "node.json"
+			testHungDisk(t, noSync, atLeader, d, failover)
+		})
+	})
+}
+
+// hungDisks runs a test with disks that hang in different calls. atLeader: the put that meets the
+// hang comes from the leader's own client.
+func hungDisks(t *testing.T, test func(t *testing.T, noSync, atLeader bool, hangs []vfs.Call)) {
 	for _, c := range []struct {
 		name   string
 		noSync bool
@@ -33,22 +49,17 @@ func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 		{"sync, its writes hang too", false, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
 		{"replicated", true, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // the cases with each other alone: each waits for its own cluster to notice the hang
-			for _, client := range []string{"of another broker", "of the leader"} {
-				t.Run("client "+client, func(t *testing.T) {
-					t.Parallel()
-					testHungDisk(t, c.noSync, c.hangs, client == "of the leader")
-				})
-			}
-		})
+		for _, client := range []string{"of another broker", "of the leader"} {
+			t.Run(c.name+", client "+client, func(t *testing.T) {
+				test(t, c.noSync, client == "of the leader", c.hangs)
+			})
+		}
 	}
 }
 
-// testHungDisk hangs the disk of a leader. atLeader: the put that meets the hang comes from
-// the leader's own client.
-func testHungDisk(t *testing.T, noSync bool, hangs []vfs.Call, atLeader bool) {
-	d, s := newHungDisk(hangs...), newSyncCounter()
+// testHungDisk hangs the disk of a leader, and judges the time until another leads.
+func testHungDisk(t *testing.T, noSync, atLeader bool, d *hungDisk, within time.Duration) {
+	s := newSyncCounter()
 	c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
 	t.Cleanup(d.back) // or nothing here would end
 	for _, topic := range []string{"orders", "idle"} {
@@ -72,7 +83,7 @@ func testHungDisk(t *testing.T, noSync bool, hangs []vfs.Call, atLeader bool) {
 	}
 	took := time.Since(began)
 	t.Logf("put after %s", took)
-	require.Less(t, took, failover)
+	require.Less(t, took, within)
 	require.NotEqual(t, leader, c.leader("orders"))
 	require.False(t, c.leads(leader, "orders"))
 	for _, at := range []string{other, leader} {
@@ -99,6 +110,7 @@ func saidToHang(v edge.ClusterView, broker string) bool {
 // hungDisk is a hook under which calls of one broker's disk do not return.
 type hungDisk struct {
 	calls  []vfs.Call
+	spares string // a part of the names of files that answer; "" = none
 	broker atomic.Pointer[string]
 	some   atomic.Bool
 	wakes  chan struct{}
@@ -119,7 +131,7 @@ func (d *hungDisk) met() bool { return d.some.Load() }
 
 func (d *hungDisk) hook(op vfs.Op) error {
 	broker := d.broker.Load()
-	if broker == nil || !strings.HasPrefix(op.Name, *broker) {
+	if broker == nil || !strings.HasPrefix(op.Name, *broker) || d.spares != "" && strings.Contains(op.Name, d.spares) {
 		return nil
 	}
 	for _, c := range d.calls {
@@ -132,67 +144,74 @@ func (d *hungDisk) hook(op vfs.Op) error {
 }
 
 // TestLeaderWhoseCoreLoopHangsIsReplaced: a pass does not end. The broker answers for itself
-// all the while, and keeps its registration.
+// all the while, and keeps its registration. With a linger the loop's own goroutine runs the
+// pass, and no other one waits for the mutex: that would stop the bubble's time.
 func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	hung, wakes := make(chan struct{}), make(chan struct{})
-	back := sync.OnceFunc(func() { close(wakes) })
-	t.Cleanup(back)
-	d := queue.NewDraft(2)
-	d.Add([]byte("m1"))
-	c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(edge.PutResult) {
-		close(hung) // answers are given in the pass
-		<-wakes
-	}))
-	<-hung
-	began := time.Now()
-	require.NoError(t, c.put(other, "orders", "m2"))
-	took := time.Since(began)
-	t.Logf("put after %s", took)
-	require.Less(t, took, failover)
-	back()
-	c.whole("orders")
-	require.Len(t, c.drain(leader, "orders", 3), 3)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, linger: time.Millisecond})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		hung, wakes := make(chan struct{}), make(chan struct{})
+		back := sync.OnceFunc(func() { close(wakes) })
+		t.Cleanup(back)
+		d := queue.NewDraft(2)
+		d.Add([]byte("m1"))
+		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(edge.PutResult) {
+			close(hung) // answers are given in the pass
+			<-wakes
+		}))
+		<-hung
+		began := time.Now()
+		require.NoError(t, c.put(other, "orders", "m2"))
+		took := time.Since(began)
+		t.Logf("put after %s", took)
+		require.Less(t, took, failover)
+		back()
+		c.whole("orders")
+		require.Len(t, c.drain(leader, "orders", 3), 3)
+	})
 }
 
 // TestDisksThatAllHangMoveNothing: all disks hang at once, as with shared storage. New
-// leaders would not help. When the disks answer again, the old leaders continue.
+// leaders would not help. When the disks answer again, the old leaders continue. The node file
+// answers, as in TestLeaderWhoseDiskHangsIsReplaced.
 func TestDisksThatAllHangMoveNothing(t *testing.T) {
+	t.Parallel()
 	for _, noSync := range []bool{false, true} {
 		t.Run(map[bool]string{false: "sync", true: "replicated"}[noSync], func(t *testing.T) {
-			d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
-			c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
-			t.Cleanup(d.back)
-			require.NoError(t, c.put("n1", "orders", "m0"))
-			c.whole("orders")
-			c.cached(s, "orders")
-			before := map[string]ident.Incarnation{}
-			for name, b := range c.nodes {
-				before[name] = b.Incarnation()
-			}
-			d.hang("n") // all names begin with it
-			var put sync.WaitGroup
-			put.Go(func() { _ = c.put("n1", "orders", "m1") })
-			c.eventually(d.met, "nothing meets the disk")
-			require.Never(t, func() bool {
-				for name := range c.nodes {
-					if _, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name))); err != nil {
-						return true
+			synctest.Test(t, func(t *testing.T) {
+				d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
+				d.spares = "node.json"
+				c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
+				t.Cleanup(d.back)
+				require.NoError(t, c.put("n1", "orders", "m0"))
+				c.whole("orders")
+				c.cached(s, "orders")
+				before := map[string]ident.Incarnation{}
+				for name, b := range c.nodes {
+					before[name] = b.Incarnation()
+				}
+				d.hang("n") // all names begin with it
+				var put sync.WaitGroup
+				put.Go(func() { _ = c.put("n1", "orders", "m1") })
+				c.eventually(d.met, "nothing meets the disk")
+				for end := time.Now().Add(failover - time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					for name := range c.nodes {
+						_, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+						require.NoError(t, err, "%s gave its leaderships up", name)
 					}
 				}
-				return false
-			}, failover-time.Second, 50*time.Millisecond, "a broker gave its leaderships up")
-			d.back()
-			put.Wait()
-			require.NoError(t, c.put("n2", "orders", "m2"))
-			c.whole("orders")
-			for name, b := range c.nodes {
-				require.Equal(t, before[name], b.Incarnation(), "%s registered anew", name)
-			}
+				d.back()
+				put.Wait()
+				require.NoError(t, c.put("n2", "orders", "m2"))
+				c.whole("orders")
+				for name, b := range c.nodes {
+					require.Equal(t, before[name], b.Incarnation(), "%s registered anew", name)
+				}
+			})
 		})
 	}
 }

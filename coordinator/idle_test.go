@@ -15,13 +15,21 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc"
 )
 
 const (
-	idleAfter = 5 * time.Minute
+	idleAfter = 2 * time.Minute
 	// idleLate is the time of two looks of the controller, and of a deletion.
 	idleLate = 45 * time.Second
 )
+
+// idling starts a cluster that seldom sends heartbeats, so that minutes of idleness take little
+// work. A broker that is killed closes its connections, which its peers notice at once.
+func idling(t *testing.T, o cluster) *cluster {
+	o.rpc = rpc.Times{Heartbeat: 5 * time.Second, Silent: 30 * time.Second, Dead: time.Minute}
+	return graced(t, o)
+}
 
 // idles makes a topic of two partitions that is deleted when nothing uses it.
 func (c *cluster) idles(topic string, args ...string) {
@@ -43,7 +51,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes atomic.Pointer[[]string]
 		notes.Store(&[]string{})
-		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: 24 * time.Hour, note: func(who edge.Requester, detail string, err error) {
+		c := idling(t, cluster{size: 3, deleteGrace: 24 * time.Hour, note: func(who edge.Requester, detail string, err error) {
 			require.NoError(t, err)
 			all := append(slices.Clone(*notes.Load()), who.Identity+" "+detail)
 			notes.Store(&all)
@@ -95,7 +103,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 		require.Len(t, trash, 2)
 		for _, x := range trash {
 			require.Equal(t, "idle", x.By)
-			require.Contains(t, *notes.Load(), "idle deleted topic "+x.Topic+", which nothing has used for 5m0s")
+			require.Contains(t, *notes.Load(), "idle deleted topic "+x.Topic+", which nothing has used for 2m0s")
 		}
 		require.NoError(t, c.undelete("n3", "drained"))
 		c.eventually(func() bool { return c.has("drained") }, "a broker does not hear of the undelete")
@@ -117,7 +125,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 func TestAnotherLeaderBeginsAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := graced(t, cluster{size: 3, net: newPipes()})
+		c := idling(t, cluster{size: 3})
 		c.idles("orders", "partitions", "1")
 		time.Sleep(idleAfter - time.Minute)
 		leader := c.leader("orders")
@@ -135,7 +143,7 @@ func TestAnotherLeaderBeginsAnew(t *testing.T) {
 func TestIdleTopicWaitsForAllLeaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := graced(t, cluster{size: 3, net: newPipes()})
+		c := idling(t, cluster{size: 3})
 		c.idles("orders", "partitions", "3", "replication_factor", "1", "min_in_sync", "1")
 		c.kill("n3")
 		time.Sleep(3 * idleAfter)
@@ -170,7 +178,7 @@ func TestUseAtTheLastMoment(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var c *cluster
 			var times atomic.Int32
-			c = graced(t, cluster{size: 3, net: newPipes(), wrap: func(_ string, s meta.Store) meta.Store {
+			c = graced(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
 				return beforeTrash{s, func() {
 					if times.Add(1) > 1 { // the grace begins
 						return
@@ -199,26 +207,29 @@ func TestUseAtTheLastMoment(t *testing.T) {
 // TestIdleAfterIsRefused: below the feature level, and without a grace in which the topic can be
 // undeleted. A default of new topics waits for the level, too.
 func TestIdleAfterIsRefused(t *testing.T) {
-	args := map[string]string{"idle_after": "10m"}
-	defaults := []coordinator.TopicDefault{{Pattern: "*", Options: meta.TopicOptions{IdleMS: 600_000}}}
-	c := newClusterOf(t, cluster{size: 1, level: meta.LevelTrash - 1, deleteGrace: time.Hour, topicDefaults: defaults})
-	err := c.administer("n1", "topic.create", "orders", args)
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	require.ErrorContains(t, err, "feature level 7")
-	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
-	v, _ := c.view("n1", "orders")
-	require.Zero(t, v.IdleMS)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		args := map[string]string{"idle_after": "10m"}
+		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: meta.TopicOptions{IdleMS: 600_000}}}
+		c := newClusterOf(t, cluster{size: 1, level: meta.LevelTrash - 1, deleteGrace: time.Hour, topicDefaults: defaults})
+		err := c.administer("n1", "topic.create", "orders", args)
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorContains(t, err, "feature level 7")
+		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+		v, _ := c.view("n1", "orders")
+		require.Zero(t, v.IdleMS)
 
-	c = graced(t, cluster{size: 1, topicDefaults: defaults})
-	require.NoError(t, c.put("n1", "orders", "m"))
-	v, _ = c.view("n1", "orders")
-	require.EqualValues(t, 600_000, v.IdleMS)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"idle_after": "0s"}))
-	v, _ = c.view("n1", "orders")
-	require.Zero(t, v.IdleMS)
-	require.ErrorContains(t, c.administer("n1", "topic.create", "orders", map[string]string{"idle_after": "59s"}), "1m0s or more")
+		c = graced(t, cluster{size: 1, topicDefaults: defaults})
+		require.NoError(t, c.put("n1", "orders", "m"))
+		v, _ = c.view("n1", "orders")
+		require.EqualValues(t, 600_000, v.IdleMS)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"idle_after": "0s"}))
+		v, _ = c.view("n1", "orders")
+		require.Zero(t, v.IdleMS)
+		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", map[string]string{"idle_after": "59s"}), "1m0s or more")
 
-	c = newClusterOf(t, cluster{size: 1, level: meta.Level})
-	c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")
-	require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
+		c = newClusterOf(t, cluster{size: 1, level: meta.Level})
+		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")
+		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
+	})
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // idleGrace is the time from the announcement of an idle channel to its deletion.
-const idleGrace = 8 * time.Minute
+const idleGrace = 5 * time.Minute
 
 // channelsIdle makes a topic of two partitions whose channels are deleted when nothing uses them.
 func (c *cluster) channelsIdle(topic string, channels ...string) {
@@ -63,7 +63,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 			lines []string
 		}
 		recorders := map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}
-		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace, events: recorders, note: func(who edge.Requester, detail string, err error) {
+		c := idling(t, cluster{size: 3, deleteGrace: idleGrace, events: recorders, note: func(who edge.Requester, detail string, err error) {
 			notes.Lock()
 			defer notes.Unlock()
 			notes.lines = append(notes.lines, fmt.Sprint(who.Identity, " ", who.Action, ": ", detail, err))
@@ -94,7 +94,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 		c.eventually(func() bool { o = all["n2"].Overview(t.Context()); return len(o.Alarms) == 1 }, "no alarm of the idle channels")
 		require.Equal(t, health.ChannelIdle, o.Alarms[0].Code)
 		require.Equal(t, []string{"orders/empty", "orders/forgotten", "orders/late", "orders/tuned"}, o.Alarms[0].Where)
-		require.Contains(t, o.Alarms[0].Text, "channel orders/empty will be deleted with its messages at 2000-01-01 00:13:")
+		require.Contains(t, o.Alarms[0].Text, "channel orders/empty will be deleted with its messages at 2000-01-01 00:07:")
 
 		use("late")
 		c.do("n1", "channel.policy", "orders", "tuned", map[string]string{"retry_backoff": "1s"})
@@ -115,8 +115,8 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 		}
 		notes.Lock()
 		require.ElementsMatch(t, []string{
-			"idle channel_idle_after: deleted channel orders/forgotten, which nothing has used for 5m0s<nil>",
-			"idle channel_idle_after: deleted channel orders/empty, which nothing has used for 5m0s<nil>",
+			"idle channel_idle_after: deleted channel orders/forgotten, which nothing has used for 2m0s<nil>",
+			"idle channel_idle_after: deleted channel orders/empty, which nothing has used for 2m0s<nil>",
 		}, notes.lines)
 		notes.Unlock()
 		codes := map[string]int{}
@@ -147,7 +147,7 @@ func TestIdleChannelOutlastsItsLeader(t *testing.T) {
 	t.Parallel()
 	for _, announced := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
+			c := idling(t, cluster{size: 3, deleteGrace: idleGrace})
 			c.channelsIdle("orders", "forgotten")
 			total := idleAfter + idleGrace
 			if announced {
@@ -175,7 +175,7 @@ func TestIdleChannelOutlastsItsLeader(t *testing.T) {
 func TestAnotherControllerAnnouncesAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
+		c := idling(t, cluster{size: 3, deleteGrace: idleGrace})
 		controller := string(c.nodes["n1"].Cluster().Controller)
 		topic := ""
 		for i := 0; topic == "" || c.leader(topic) == controller; i++ { // until another broker leads
@@ -198,7 +198,7 @@ func TestAnotherControllerAnnouncesAnew(t *testing.T) {
 func TestIdleChannelWaitsForAllLeaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
+		c := idling(t, cluster{size: 3, deleteGrace: idleGrace})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"channel_idle_after": idleAfter.String(), "partitions": "3", "replication_factor": "1", "min_in_sync": "1"})
 		c.do("n1", "channel.create", "orders", "forgotten", nil)
 		time.Sleep(idleAfter + idleGrace/2)
@@ -215,30 +215,33 @@ func TestIdleChannelWaitsForAllLeaders(t *testing.T) {
 
 // TestChannelIdleAfterIsRefused: as TestIdleAfterIsRefused.
 func TestChannelIdleAfterIsRefused(t *testing.T) {
-	args := map[string]string{"channel_idle_after": "10m"}
-	defaults := []coordinator.TopicDefault{{Pattern: "*", Options: meta.TopicOptions{ChannelIdleMS: 600_000}}}
-	c := newClusterOf(t, cluster{size: 1, level: meta.LevelChannelIdle - 1, deleteGrace: time.Hour, topicDefaults: defaults})
-	err := c.administer("n1", "topic.create", "orders", args)
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	require.ErrorContains(t, err, "feature level 7")
-	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
-	v, _ := c.view("n1", "orders")
-	require.Zero(t, v.ChannelIdleMS)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		args := map[string]string{"channel_idle_after": "10m"}
+		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: meta.TopicOptions{ChannelIdleMS: 600_000}}}
+		c := newClusterOf(t, cluster{size: 1, level: meta.LevelChannelIdle - 1, deleteGrace: time.Hour, topicDefaults: defaults})
+		err := c.administer("n1", "topic.create", "orders", args)
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorContains(t, err, "feature level 7")
+		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+		v, _ := c.view("n1", "orders")
+		require.Zero(t, v.ChannelIdleMS)
 
-	c = graced(t, cluster{size: 1, topicDefaults: defaults})
-	require.NoError(t, c.put("n1", "orders", "m"))
-	v, _ = c.view("n1", "orders")
-	require.EqualValues(t, 600_000, v.ChannelIdleMS)
-	settings, _ := c.nodes["n1"].TopicSettings("orders")
-	require.EqualValues(t, 600_000, settings.ChannelIdleMS)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"channel_idle_after": "0s"}))
-	v, _ = c.view("n1", "orders")
-	require.Zero(t, v.ChannelIdleMS)
-	require.ErrorContains(t, c.administer("n1", "topic.create", "orders", map[string]string{"channel_idle_after": "59s"}), "1m0s or more")
+		c = graced(t, cluster{size: 1, topicDefaults: defaults})
+		require.NoError(t, c.put("n1", "orders", "m"))
+		v, _ = c.view("n1", "orders")
+		require.EqualValues(t, 600_000, v.ChannelIdleMS)
+		settings, _ := c.nodes["n1"].TopicSettings("orders")
+		require.EqualValues(t, 600_000, settings.ChannelIdleMS)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"channel_idle_after": "0s"}))
+		v, _ = c.view("n1", "orders")
+		require.Zero(t, v.ChannelIdleMS)
+		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", map[string]string{"channel_idle_after": "59s"}), "1m0s or more")
 
-	c = newClusterOf(t, cluster{size: 1, level: meta.Level})
-	c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")
-	require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
+		c = newClusterOf(t, cluster{size: 1, level: meta.Level})
+		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")
+		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
+	})
 }
 
 // TestIdleRemovalsAreCounted: at the controller.
@@ -246,7 +249,7 @@ func TestIdleRemovalsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(10)
-		c := graced(t, cluster{size: 1, net: newPipes(), deleteGrace: idleGrace, metrics: m})
+		c := idling(t, cluster{size: 1, deleteGrace: idleGrace, metrics: m})
 		c.channelsIdle("orders", "forgotten", "empty", "unwanted")
 		c.idles("unused")
 		time.Sleep(idleAfter + idleLate)
@@ -266,7 +269,7 @@ func TestIdleRemovalsAreCounted(t *testing.T) {
 func TestInterruptedDeletionGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := graced(t, cluster{size: 3, net: newPipes(), deleteGrace: idleGrace})
+		c := idling(t, cluster{size: 3, deleteGrace: idleGrace})
 		c.channelsIdle("orders", "forgotten", "kept")
 		topic, _ := c.view("n1", "orders")
 		channels := meta.Keys{Cluster: "test"}.Channels(topic.ID)

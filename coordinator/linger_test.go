@@ -13,7 +13,7 @@ import (
 func TestLingerOfABroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), linger: 50 * time.Millisecond})
+		c := newClusterOf(t, cluster{size: 3, linger: 50 * time.Millisecond})
 		require.NoError(t, c.put("n1", "orders", "first"))
 		on := c.leader("orders")
 		for range 3 {

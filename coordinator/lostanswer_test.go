@@ -45,7 +45,7 @@ func TestAdministrationBesideAChangeOfEtcdsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			var armed atomic.Bool
-			c := newClusterOf(t, cluster{size: 3, net: newPipes(), wrap: func(_ string, s meta.Store) meta.Store {
+			c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
 				return forgetful{Store: s, armed: &armed, after: after}
 			}})
 			c.do("n1", "topic.create", "orders", "", nil)

@@ -8,11 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,66 +31,71 @@ func (m countingMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.P
 // TestManyChannelsAtOnce: consumers of many channels of a topic come at the same
 // time. Each channel moves the topic's key; they do not make them against each other.
 func TestManyChannelsAtOnce(t *testing.T) {
-	var count atomic.Int64
-	c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store { return countingMeta{s, &count} }})
-	c.do("n1", "topic.create", "orders", "", nil)
-	const each = 40
-	atOnce := func(verb string) int64 {
-		before := count.Load()
-		var done sync.WaitGroup
-		for i, name := range all {
-			for k := range each {
-				done.Go(func() {
-					op := operation{Verb: verb, Topic: "orders", Channel: fmt.Sprintf("c%d-%d", i, k)}
-					if err := do(context.Background(), c.nodes[name], op); err != nil {
-						t.Error(err)
-					}
-				})
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var count atomic.Int64
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store { return countingMeta{s, &count} }})
+		c.do("n1", "topic.create", "orders", "", nil)
+		const each = 40
+		atOnce := func(verb string) int64 {
+			before := count.Load()
+			var done sync.WaitGroup
+			for i, name := range all {
+				for k := range each {
+					done.Go(func() {
+						op := operation{Verb: verb, Topic: "orders", Channel: fmt.Sprintf("c%d-%d", i, k)}
+						if err := do(context.Background(), c.nodes[name], op); err != nil {
+							t.Error(err)
+						}
+					})
+				}
 			}
+			done.Wait()
+			return count.Load() - before
 		}
-		done.Wait()
-		return count.Load() - before
-	}
-	require.Less(t, atOnce("channel.create"), int64(each))
-	require.Len(t, c.nodes["n1"].Channels("orders"), 3*each)
-	require.Less(t, atOnce("channel.delete"), int64(3*each*6))
-	c.eventually(func() bool { return len(c.nodes["n1"].Channels("orders")) == 0 }, "deleted")
+		require.Less(t, atOnce("channel.create"), int64(each))
+		require.Len(t, c.nodes["n1"].Channels("orders"), 3*each)
+		require.Less(t, atOnce("channel.delete"), int64(3*each*6))
+		c.eventually(func() bool { return len(c.nodes["n1"].Channels("orders")) == 0 }, "deleted")
+	})
 }
 
 // TestManyConsumersOfAChannelAtOnce: consumers of one channel come back at the same
 // time to brokers that have not seen it yet. Each broker asks each leader once, for all
 // of its partitions.
 func TestManyConsumersOfAChannelAtOnce(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "16"})
-	for _, name := range all {
-		c.arranged(name, "orders", func(edge.PartitionView) bool { return true })
-	}
-	c.do("n1", "channel.create", "orders", "before", nil) // all leaders serve
-	var asked atomic.Int64
-	listen := func(frames []byte) { asked.Add(int64(bytes.Count(frames, []byte("queue.do")))) }
-	c.net.heard.Store(&listen)
-	var done sync.WaitGroup
-	for _, name := range all {
-		for range 20 {
-			done.Go(func() { c.do(name, "channel.create", "orders", "billing", nil) })
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "16"})
+		for _, name := range all {
+			c.arranged(name, "orders", func(edge.PartitionView) bool { return true })
 		}
-	}
-	done.Wait()
-	require.EqualValues(t, 2*len(all), asked.Load())
+		c.do("n1", "channel.create", "orders", "before", nil) // all leaders serve
+		var asked atomic.Int64
+		listen := func(frames []byte) { asked.Add(int64(bytes.Count(frames, []byte("queue.do")))) }
+		c.net.heard.Store(&listen)
+		var done sync.WaitGroup
+		for _, name := range all {
+			for range 20 {
+				done.Go(func() { c.do(name, "channel.create", "orders", "billing", nil) })
+			}
+		}
+		done.Wait()
+		require.EqualValues(t, 2*len(all), asked.Load())
+	})
 }
 
 // TestManyTopicsAtOnce: many producers put to topics that are not there yet, at one
-// broker and on slow disks. No broker is asked for more than it serves at once: each is
-// asked once for each topic, or a little more on a busy machine.
+// broker. No broker is asked for more than it serves at once: each is asked once for
+// each topic, or a little more.
 func TestManyTopicsAtOnce(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-		if op.Call == vfs.CallSyncDir {
-			<-time.After(time.Millisecond)
-		}
-		return nil
-	}})
-	require.NoError(t, c.put("n1", "before", "m")) // all are connected
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { manyTopicsAtOnce(newCluster(t, 3)) })
+}
+
+func manyTopicsAtOnce(c *cluster) {
+	require.NoError(c.t, c.put("n1", "before", "m")) // all are connected
 	var asked atomic.Int64
 	listen := func(frames []byte) { asked.Add(int64(bytes.Count(frames, []byte("replica.prepare")))) }
 	c.net.heard.Store(&listen)
@@ -100,10 +104,10 @@ func TestManyTopicsAtOnce(t *testing.T) {
 	for i := range topics {
 		done.Go(func() {
 			if err := c.put("n1", fmt.Sprint("t", i), "m"); err != nil {
-				t.Error(err)
+				c.t.Error(err)
 			}
 		})
 	}
 	done.Wait()
-	require.Less(t, asked.Load(), int64(2*topics+topics/4))
+	require.Less(c.t, asked.Load(), int64(2*topics+topics/4))
 }

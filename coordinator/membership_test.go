@@ -45,14 +45,17 @@ func (m *members) heard(of, death string) bool {
 // TestMetadataIsNotifiedOfDeaths: the metadata's members are notified of a broker that is gone,
 // not of one that is partitioned.
 func TestMetadataIsNotifiedOfDeaths(t *testing.T) {
-	m := &members{deaths: map[link]bool{}}
-	c := newClusterOf(t, cluster{size: 3, members: m})
-	require.NoError(t, c.put("n1", "orders", "all know each other"))
-	c.whole("orders")
-	c.net.isolate("n3", "n1", "n2")
-	c.kill("n1")
-	c.eventually(func() bool { return m.heard("n2", "n1") }, "n2 tells nobody")
-	require.False(t, m.heard("n2", "n3"), "it lives")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &members{deaths: map[link]bool{}}
+		c := newClusterOf(t, cluster{size: 3, members: m})
+		require.NoError(t, c.put("n1", "orders", "all know each other"))
+		c.whole("orders")
+		c.net.isolate("n3", "n1", "n2")
+		c.kill("n1")
+		c.eventually(func() bool { return m.heard("n2", "n1") }, "n2 tells nobody")
+		require.False(t, m.heard("n2", "n3"), "it lives")
+	})
 }
 
 // lostRevocations drops the requests that revoke a lease until lost is closed; a request
@@ -84,7 +87,7 @@ func TestDeathEndsNoLaterRegistration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked, lost := make(chan int64, 100), make(chan struct{})
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
 			if name == "n3" {
 				return s
 			}

@@ -1,9 +1,11 @@
 package coordinator_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -71,148 +73,188 @@ func (c *cluster) trash(of string) []string {
 // TestReplicaIsMoved: the leader's replica goes to the broker that had none, in
 // the same place, so that the leadership goes with it; the old one is trashed.
 func TestReplicaIsMoved(t *testing.T) {
-	c := newCluster(t, 4)
-	from, to := c.movable("orders")
-	v, _ := c.view("n1", "orders")
-	require.ErrorIs(t, c.move("n2", "orders", "1", from, to), edge.ErrInvalid)
-	require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), edge.ErrInvalid, "it has one already")
-	require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), edge.ErrBrokerNotFound)
-	require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), edge.ErrBrokerNotFound)
-	require.NoError(t, c.move("n2", "orders", "0", from, to))
-	want := slices.Clone(v.Partitions[0].Replicas)
-	want[0] = ident.Node(to)
-	c.arranged("n2", "orders", func(p edge.PartitionView) bool { return slices.Equal(p.Replicas, want) && p.Leader == want[0] })
-	require.NoError(t, c.move("n2", "orders", "0", from, to), "asked again")
-	c.eventually(func() bool { return len(c.trash(from)) > 0 }, "its files stay")
-	c.kill(from)
-	require.Len(t, c.drain(to, "orders", 20), 20)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4)
+		from, to := c.movable("orders")
+		v, _ := c.view("n1", "orders")
+		require.ErrorIs(t, c.move("n2", "orders", "1", from, to), edge.ErrInvalid)
+		require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), edge.ErrInvalid, "it has one already")
+		require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), edge.ErrBrokerNotFound)
+		require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), edge.ErrBrokerNotFound)
+		require.NoError(t, c.move("n2", "orders", "0", from, to))
+		want := slices.Clone(v.Partitions[0].Replicas)
+		want[0] = ident.Node(to)
+		c.arranged("n2", "orders", func(p edge.PartitionView) bool { return slices.Equal(p.Replicas, want) && p.Leader == want[0] })
+		require.NoError(t, c.move("n2", "orders", "0", from, to), "asked again")
+		c.eventually(func() bool { return len(c.trash(from)) > 0 }, "its files stay")
+		c.kill(from)
+		require.Len(t, c.drain(to, "orders", 20), 20)
+	})
 }
 
 // TestReplicaIsMovedWhileItsBrokerIsDown: the broker finds and trashes its old replica when
 // it is back.
 func TestReplicaIsMovedWhileItsBrokerIsDown(t *testing.T) {
-	c := newCluster(t, 4)
-	from, to := c.movable("orders")
-	c.kill(from)
-	require.NoError(t, c.move(to, "orders", "0", from, to))
-	c.arranged(to, "orders", func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
-	require.Empty(t, c.trash(from))
-	c.restart(from)
-	c.eventually(func() bool { return len(c.trash(from)) == 1 }, "its files stay")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4)
+		from, to := c.movable("orders")
+		c.kill(from)
+		require.NoError(t, c.move(to, "orders", "0", from, to))
+		c.arranged(to, "orders", func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
+		require.Empty(t, c.trash(from))
+		c.restart(from)
+		c.eventually(func() bool { return len(c.trash(from)) == 1 }, "its files stay")
+	})
 }
 
 // TestReplicaIsMovedBackWhileItIsTrashed: it is made anew after that, and filled.
 func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
-	trashing, goOn := make(chan string, 1), make(chan struct{})
-	var once sync.Once
-	var folder atomic.Pointer[string] // that is being trashed
-	var touched atomic.Bool
-	c := newClusterOf(t, cluster{size: 4, hook: func(op vfs.Op) error {
-		if op.Call == vfs.CallRename && path.Ext(op.Name) == "" {
-			once.Do(func() {
-				folder.Store(&op.Name)
-				trashing <- op.Name
-				<-goOn
-				folder.Store(nil)
-			})
-		} else if f := folder.Load(); f != nil && strings.HasPrefix(op.Name, *f) {
-			touched.Store(true)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		trashing, goOn := make(chan string, 1), make(chan struct{})
+		var once sync.Once
+		var folder atomic.Pointer[string] // that is being trashed
+		var touched atomic.Bool
+		back := make(chan struct{})
+		movedBack := sync.OnceFunc(func() { close(back) })
+		written := func(puts []meta.Put) {
+			broker, _, _ := strings.Cut(*cmp.Or(folder.Load(), new(string)), "/")
+			for _, p := range puts {
+				s, err := meta.DecodePartition(meta.Entry{Key: p.Key, Value: p.Value})
+				if err == nil && slices.Contains(s.Replicas, ident.Node(broker)) {
+					movedBack()
+				}
+			}
 		}
-		return nil
-	}})
-	release := sync.OnceFunc(func() { close(goOn) })
-	t.Cleanup(release)
-	from, to := c.movable("orders")
-	require.NoError(t, c.move(to, "orders", "0", from, to))
-	require.Contains(t, <-trashing, from+"/")
-	require.NoError(t, c.move(to, "orders", "0", to, from))
-	c.eventually(func() bool {
-		v, _ := c.view(from, "orders")
-		return slices.Contains(v.Partitions[0].Replicas, ident.Node(from))
-	}, "it is not moved back")
-	require.Never(t, touched.Load, 50*time.Millisecond, time.Millisecond, "it is opened while it is trashed")
-	release()
-	c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
-	require.Len(t, c.drain(from, "orders", 20), 20)
+		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s meta.Store) meta.Store { return afterTxn{s, written} }, hook: func(op vfs.Op) error {
+			if op.Call == vfs.CallRename && path.Ext(op.Name) == "" {
+				once.Do(func() {
+					folder.Store(&op.Name)
+					trashing <- op.Name
+					<-goOn
+					folder.Store(nil)
+				})
+			} else if f := folder.Load(); f != nil && strings.HasPrefix(op.Name, *f) {
+				touched.Store(true)
+			}
+			return nil
+		}})
+		release := sync.OnceFunc(func() { close(goOn) })
+		t.Cleanup(release)
+		from, to := c.movable("orders")
+		require.NoError(t, c.move(to, "orders", "0", from, to))
+		require.Contains(t, <-trashing, from+"/")
+		require.NoError(t, c.move(to, "orders", "0", to, from))
+		<-back
+		for !waitsFor("hosting.(*Hosting).open") && !touched.Load() { // a wait for a mutex, which stops the bubble's time
+			runtime.Gosched()
+		}
+		require.False(t, touched.Load(), "it is opened while it is trashed")
+		release()
+		c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
+		require.Len(t, c.drain(from, "orders", 20), 20)
+	})
+}
+
+// waitsFor reports whether a goroutine waits for a mutex in a function.
+func waitsFor(function string) bool {
+	stacks := make([]byte, 4<<20)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, "[sync.Mutex.Lock") && strings.Contains(stack, function) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestReplicationOfATopicIsChanged: up, with a higher minimum; and down again.
 func TestReplicationOfATopicIsChanged(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "partitions": "2"}))
-	set := func(factor, minimum string) error {
-		return c.administer("n3", "topic.replication", "orders", map[string]string{"replication_factor": factor, "min_in_sync": minimum})
-	}
-	require.ErrorIs(t, set("", ""), edge.ErrInvalid)
-	require.ErrorIs(t, set("", "2"), edge.ErrInvalid, "more than there are replicas")
-	require.ErrorIs(t, set("4", ""), edge.ErrInvalid, "more than there are brokers")
-	require.ErrorIs(t, c.administer("n3", "topic.replication", "nothing", map[string]string{"min_in_sync": "1"}), edge.ErrTopicNotFound)
-	require.NoError(t, set("3", "3"))
-	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.MinInSync == 3 })
-	for i := range 20 {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	require.ErrorIs(t, set("2", ""), edge.ErrInvalid, "below the minimum")
-	require.NoError(t, set("1", "1"))
-	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return len(p.Replicas) == 1 })
-	require.Len(t, c.drain("n2", "orders", 20), 20)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "partitions": "2"}))
+		set := func(factor, minimum string) error {
+			return c.administer("n3", "topic.replication", "orders", map[string]string{"replication_factor": factor, "min_in_sync": minimum})
+		}
+		require.ErrorIs(t, set("", ""), edge.ErrInvalid)
+		require.ErrorIs(t, set("", "2"), edge.ErrInvalid, "more than there are replicas")
+		require.ErrorIs(t, set("4", ""), edge.ErrInvalid, "more than there are brokers")
+		require.ErrorIs(t, c.administer("n3", "topic.replication", "nothing", map[string]string{"min_in_sync": "1"}), edge.ErrTopicNotFound)
+		require.NoError(t, set("3", "3"))
+		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.MinInSync == 3 })
+		for i := range 20 {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+		}
+		require.ErrorIs(t, set("2", ""), edge.ErrInvalid, "below the minimum")
+		require.NoError(t, set("1", "1"))
+		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return len(p.Replicas) == 1 })
+		require.Len(t, c.drain("n2", "orders", 20), 20)
+	})
 }
 
 // TestBalanceUsesABrokerThatCameLater: replicas and leaders of three brokers are spread
 // over four.
 func TestBalanceUsesABrokerThatCameLater(t *testing.T) {
-	c := newCluster(t, 4)
-	require.NoError(t, do(context.Background(), c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n4"}}))
-	require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
-	require.NoError(t, do(context.Background(), c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n4", "cancel": "true"}}))
-	c.eventually(func() bool {
-		return !slices.ContainsFunc(c.nodes["n2"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Leaving })
-	}, "it stays")
-	require.NoError(t, c.administer("n2", "cluster.balance", "", nil))
-	c.arranged("n3", "orders", func(edge.PartitionView) bool { return true })
-	v, _ := c.view("n3", "orders")
-	replicas, leads := map[ident.Node]int{}, map[ident.Node]int{}
-	for _, p := range v.Partitions {
-		leads[p.Replicas[0]]++
-		for _, n := range p.Replicas {
-			replicas[n]++
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4)
+		require.NoError(t, do(context.Background(), c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n4"}}))
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
+		require.NoError(t, do(context.Background(), c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n4", "cancel": "true"}}))
+		c.eventually(func() bool {
+			return !slices.ContainsFunc(c.nodes["n2"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Leaving })
+		}, "it stays")
+		require.NoError(t, c.administer("n2", "cluster.balance", "", nil))
+		c.arranged("n3", "orders", func(edge.PartitionView) bool { return true })
+		v, _ := c.view("n3", "orders")
+		replicas, leads := map[ident.Node]int{}, map[ident.Node]int{}
+		for _, p := range v.Partitions {
+			leads[p.Replicas[0]]++
+			for _, n := range p.Replicas {
+				replicas[n]++
+			}
 		}
-	}
-	require.Equal(t, map[ident.Node]int{"n1": 6, "n2": 6, "n3": 6, "n4": 6}, replicas)
-	require.Equal(t, map[ident.Node]int{"n1": 2, "n2": 2, "n3": 2, "n4": 2}, leads)
+		require.Equal(t, map[ident.Node]int{"n1": 6, "n2": 6, "n3": 6, "n4": 6}, replicas)
+		require.Equal(t, map[ident.Node]int{"n1": 2, "n2": 2, "n3": 2, "n4": 2}, leads)
+	})
 }
 
 // TestReplicaIsMovedBackBeforeItIsTrashed: the key is asked whether the replica may
 // go, and names this broker again. It goes on where it was.
 func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
-	asked, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	c := newClusterOf(t, cluster{size: 4, wrap: func(name string, s meta.Store) meta.Store {
-		return hookedMeta{Store: s, get: func(ctx context.Context, key string) error {
-			if away(ctx, s, key, name) {
-				once.Do(func() { close(asked) })
-				select {
-				case <-goOn:
-				case <-ctx.Done():
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked, goOn := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		c := newClusterOf(t, cluster{size: 4, wrap: func(name string, s meta.Store) meta.Store {
+			return hookedMeta{Store: s, get: func(ctx context.Context, key string) error {
+				if away(ctx, s, key, name) {
+					once.Do(func() { close(asked) })
+					select {
+					case <-goOn:
+					case <-ctx.Done():
+					}
 				}
-			}
-			return nil
-		}}
-	}})
-	release := sync.OnceFunc(func() { close(goOn) })
-	t.Cleanup(release)
-	from, to := c.movable("orders")
-	require.NoError(t, c.move(to, "orders", "0", from, to))
-	<-asked
-	require.NoError(t, c.put(to, "orders", "m20"))
-	require.NoError(t, c.move(to, "orders", "0", to, from))
-	c.eventually(func() bool {
-		v, _ := c.view(from, "orders")
-		return slices.Contains(v.Partitions[0].Replicas, ident.Node(from))
-	}, "it is not moved back")
-	release()
-	c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
-	require.Len(t, c.drain(from, "orders", 21), 21)
+				return nil
+			}}
+		}})
+		release := sync.OnceFunc(func() { close(goOn) })
+		t.Cleanup(release)
+		from, to := c.movable("orders")
+		require.NoError(t, c.move(to, "orders", "0", from, to))
+		<-asked
+		require.NoError(t, c.put(to, "orders", "m20"))
+		require.NoError(t, c.move(to, "orders", "0", to, from))
+		c.eventually(func() bool {
+			v, _ := c.view(from, "orders")
+			return slices.Contains(v.Partitions[0].Replicas, ident.Node(from))
+		}, "it is not moved back")
+		release()
+		c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
+		require.Len(t, c.drain(from, "orders", 21), 21)
+	})
 }
 
 // TestReplicaIsMuteBeforeItsKeyIsRead: a replica is trashed when the partition's key, read
@@ -224,7 +266,7 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
 		// With a linger no pass runs inline, on the reader of a connection, which would be held up too.
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), linger: time.Millisecond, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, linger: time.Millisecond, wrap: func(name string, s meta.Store) meta.Store {
 			return hookedMeta{Store: s, get: func(ctx context.Context, key string) error {
 				if away(ctx, s, key, name) {
 					reads.Add(1)

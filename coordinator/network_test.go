@@ -20,7 +20,7 @@ type network struct {
 	heard  atomic.Pointer[func(frames []byte)] // what is sent
 	loses  atomic.Bool                         // nothing that is sent arrives
 	resets atomic.Bool                         // a link that is cut refuses connections, as the port of a dead process does
-	pipes  *pipes                              // connects without sockets; nil = TCP
+	pipes  pipes
 }
 
 // link is one direction between two brokers.
@@ -33,23 +33,12 @@ func newNetwork() *network {
 }
 
 // listen gives a broker an address of its own.
-func (n *network) listen(name string) (l net.Listener, err error) {
-	if n.pipes != nil {
-		l = n.pipes.listen()
-	} else if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return nil, err
-	}
+func (n *network) listen(name string) net.Listener {
+	l := n.pipes.listen()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.names[l.Addr().String()] = name
-	return l, nil
-}
-
-func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
-	if n.pipes != nil {
-		return n.pipes.dial(ctx, address)
-	}
-	return new(net.Dialer).DialContext(ctx, "tcp", address)
+	return l
 }
 
 var errCut = errors.New("no route to host")
@@ -67,7 +56,7 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		case cut:
 			return nil, errCut
 		}
-		conn, err := n.dial(ctx, address)
+		conn, err := n.pipes.dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}

@@ -16,95 +16,104 @@ import (
 // before it is finished on all replicas, under each leader. No message comes again after
 // its finish was accepted.
 func TestOrderedChannelNeverStepsBack(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	const n = 60
-	for i := range n {
-		require.NoError(t, c.put("n2", "orders", fmt.Sprintf("m%03d", i)))
-	}
-	old := c.leader("orders")
-	s := c.subscribe(map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old], "orders", "billing", 10)
-	again := 0
-	for want := 0; want < n; {
-		d := s.next()
-		require.Empty(t, s.sub.Pull(10, nil), "one at a time")
-		if body := string(d.Message.Body); body == fmt.Sprintf("m%03d", want) {
-			want++
-		} else {
-			require.Equal(t, fmt.Sprintf("m%03d", want-1), body, "only the finish that was under way may be lost")
-			again++
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		const n = 60
+		for i := range n {
+			require.NoError(t, c.put("n2", "orders", fmt.Sprintf("m%03d", i)))
 		}
-		switch {
-		case want == 20 && c.nodes[old] != nil:
-			c.kill(old)
-			c.leader("orders")
-		case want == 40 && c.nodes[old] == nil:
-			c.restart(old)
-			c.whole("orders")
-			c.nodes[c.leader("orders")].HandOver(t.Context())
+		old := c.leader("orders")
+		s := c.subscribe(map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old], "orders", "billing", 10)
+		again := 0
+		for want := 0; want < n; {
+			d := s.next()
+			require.Empty(t, s.sub.Pull(10, nil), "one at a time")
+			if body := string(d.Message.Body); body == fmt.Sprintf("m%03d", want) {
+				want++
+			} else {
+				require.Equal(t, fmt.Sprintf("m%03d", want-1), body, "only the finish that was under way may be lost")
+				again++
+			}
+			switch {
+			case want == 20 && c.nodes[old] != nil:
+				c.kill(old)
+				c.leader("orders")
+			case want == 40 && c.nodes[old] == nil:
+				c.restart(old)
+				c.whole("orders")
+				c.nodes[c.leader("orders")].HandOver(t.Context())
+			}
+			_ = s.sub.Finish(d.ID) // its leader may just have died
 		}
-		_ = s.sub.Finish(d.ID) // its leader may just have died
-	}
-	require.LessOrEqual(t, again, 2)
+		require.LessOrEqual(t, again, 2)
+	})
 }
 
 func TestOrderedTopicMakesAllChannelsOrdered(t *testing.T) {
-	c := newCluster(t, 1)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
-	c.do("n1", "channel.create", "orders", "by-http", nil)
-	c.do("n1", "topic.create", "plain", "", nil)
-	c.do("n1", "channel.create", "plain", "unordered", nil)
-	for range 3 {
-		require.NoError(t, c.put("n1", "orders", "m"))
-		require.NoError(t, c.put("n1", "plain", "m"))
-	}
-	s := c.subscribe("n1", "orders", "by-http", 10)
-	_ = s.next()
-	require.Empty(t, s.sub.Pull(10, nil))
-	c.do("n1", "channel.create", "plain", "ordered", map[string]string{"ordered": "true", "from": "earliest"})
-	ordered := c.subscribeOrdered("n1", "plain", "ordered")
-	_ = ordered.next()
-	require.Empty(t, ordered.sub.Pull(10, nil))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
+		c.do("n1", "channel.create", "orders", "by-http", nil)
+		c.do("n1", "topic.create", "plain", "", nil)
+		c.do("n1", "channel.create", "plain", "unordered", nil)
+		for range 3 {
+			require.NoError(t, c.put("n1", "orders", "m"))
+			require.NoError(t, c.put("n1", "plain", "m"))
+		}
+		s := c.subscribe("n1", "orders", "by-http", 10)
+		_ = s.next()
+		require.Empty(t, s.sub.Pull(10, nil))
+		c.do("n1", "channel.create", "plain", "ordered", map[string]string{"ordered": "true", "from": "earliest"})
+		ordered := c.subscribeOrdered("n1", "plain", "ordered")
+		_ = ordered.next()
+		require.Empty(t, ordered.sub.Pull(10, nil))
+	})
 }
 
 // TestChannelBecomesOrderedAndBack: an existing channel becomes ordered for all its
 // consumers, until an operator reverts it. New leaders keep the order.
 func TestChannelBecomesOrderedAndBack(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	const n = 6
-	for i := range n {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	plain := c.subscribe("n2", "orders", "billing", 10)
-	before := plain.take(n)
-	ordered := c.subscribeOrdered("n3", "orders", "billing")
-	require.Empty(t, ordered.sub.Pull(10, nil), "what is in flight comes first")
-	for _, d := range before {
-		require.NoError(t, plain.sub.Requeue(d.ID, 0))
-	}
-	plain.sub.Close(true)
-	d := ordered.next()
-	require.Empty(t, ordered.sub.Pull(10, nil), "one at a time")
-	require.NoError(t, ordered.sub.Requeue(d.ID, 0))
-	ordered.sub.Close(true)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		const n = 6
+		for i := range n {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
+		}
+		plain := c.subscribe("n2", "orders", "billing", 10)
+		before := plain.take(n)
+		ordered := c.subscribeOrdered("n3", "orders", "billing")
+		require.Empty(t, ordered.sub.Pull(10, nil), "what is in flight comes first")
+		for _, d := range before {
+			require.NoError(t, plain.sub.Requeue(d.ID, 0))
+		}
+		plain.sub.Close(true)
+		d := ordered.next()
+		require.Empty(t, ordered.sub.Pull(10, nil), "one at a time")
+		require.NoError(t, ordered.sub.Requeue(d.ID, 0))
+		ordered.sub.Close(true)
 
-	c.nodes[c.leader("orders")].HandOver(t.Context())
-	c.whole("orders")
-	plain = c.subscribe("n2", "orders", "billing", 10)
-	_ = plain.next()
-	require.Empty(t, plain.sub.Pull(10, nil), "still one at a time")
-	err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "perhaps"}})
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	c.do("n1", "channel.order", "orders", "billing", map[string]string{"order": "false"})
-	require.Len(t, plain.take(n-1), n-1)
+		c.nodes[c.leader("orders")].HandOver(t.Context())
+		c.whole("orders")
+		plain = c.subscribe("n2", "orders", "billing", 10)
+		_ = plain.next()
+		require.Empty(t, plain.sub.Pull(10, nil), "still one at a time")
+		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "perhaps"}})
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		c.do("n1", "channel.order", "orders", "billing", map[string]string{"order": "false"})
+		require.Len(t, plain.take(n-1), n-1)
 
-	c.do("n1", "topic.create", "strict", "", map[string]string{"ordered": "true"})
-	c.do("n1", "channel.create", "strict", "billing", nil)
-	err = do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "strict", Channel: "billing", Args: map[string]string{"order": "false"}})
-	require.ErrorIs(t, err, edge.ErrInvalid, "the topic is ordered")
+		c.do("n1", "topic.create", "strict", "", map[string]string{"ordered": "true"})
+		c.do("n1", "channel.create", "strict", "billing", nil)
+		err = do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "strict", Channel: "billing", Args: map[string]string{"order": "false"}})
+		require.ErrorIs(t, err, edge.ErrInvalid, "the topic is ordered")
+	})
 }
 
 // A leader that reaches neither the metadata nor its replicas may have a
@@ -112,7 +121,7 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 20)
@@ -137,7 +146,7 @@ func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 func TestOrderedChannelNeedsReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 1)
@@ -171,33 +180,35 @@ func (s *consumer) requireSilence(since time.Time) {
 
 func TestKeysAndDepthsOverPartitions(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	byKey := map[string]map[uint16]int{}
-	s := c.subscribe("n3", "orders", "billing", 100)
-	for i := range 40 {
-		key := fmt.Sprintf("k%d", i%8)
-		c.putMessage(all[i%3], "orders", []byte(key), queue.Message{Body: []byte(key)})
-	}
-	s.sub.SetReady(0)
-	c.counts("orders", "billing", 40, 0, 0)
-	s.sub.SetReady(100)
-	used := map[uint16]bool{}
-	for _, d := range s.take(40) {
-		key := string(d.Message.Body)
-		if byKey[key] == nil {
-			byKey[key] = map[uint16]int{}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		byKey := map[string]map[uint16]int{}
+		s := c.subscribe("n3", "orders", "billing", 100)
+		for i := range 40 {
+			key := fmt.Sprintf("k%d", i%8)
+			c.putMessage(all[i%3], "orders", []byte(key), queue.Message{Body: []byte(key)})
 		}
-		byKey[key][d.Partition.Number]++
-		used[d.Partition.Number] = true
-		s.finish(d)
-	}
-	for key, places := range byKey {
-		require.Len(t, places, 1, "key %s", key)
-	}
-	require.Greater(t, len(used), 1)
-	c.counts("orders", "billing", 0, 0, 0)
+		s.sub.SetReady(0)
+		c.counts("orders", "billing", 40, 0, 0)
+		s.sub.SetReady(100)
+		used := map[uint16]bool{}
+		for _, d := range s.take(40) {
+			key := string(d.Message.Body)
+			if byKey[key] == nil {
+				byKey[key] = map[uint16]int{}
+			}
+			byKey[key][d.Partition.Number]++
+			used[d.Partition.Number] = true
+			s.finish(d)
+		}
+		for key, places := range byKey {
+			require.Len(t, places, 1, "key %s", key)
+		}
+		require.Greater(t, len(used), 1)
+		c.counts("orders", "billing", 0, 0, 0)
+	})
 }
 
 // TestOrderedChannelHonoursDelays: a consumer that requeues a message with a delay, over
@@ -205,7 +216,7 @@ func TestKeysAndDepthsOverPartitions(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		const keys, each, repeats, delay = 6, 4, 4, 500 * time.Millisecond

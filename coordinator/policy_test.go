@@ -14,16 +14,19 @@ import (
 // A dead-letter topic is made by the policy that names it, so its name is held to
 // the rules of any topic: it is a folder's name on every disk.
 func TestADeadLetterTopicHasATopicsName(t *testing.T) {
-	c := newCluster(t, 1)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for _, bad := range []string{"dead/orders", "../../escaped", "two words", "new\nline"} {
-		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing",
-			Args: map[string]string{"max_attempts": "3", "dead_letter_topic": bad}})
-		require.ErrorIs(t, err, edge.ErrInvalid, "%q", bad)
-		_, made := c.nodes["n1"].Topic(bad)
-		require.False(t, made, "%q", bad)
-	}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for _, bad := range []string{"dead/orders", "../../escaped", "two words", "new\nline"} {
+			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing",
+				Args: map[string]string{"max_attempts": "3", "dead_letter_topic": bad}})
+			require.ErrorIs(t, err, edge.ErrInvalid, "%q", bad)
+			_, made := c.nodes["n1"].Topic(bad)
+			require.False(t, made, "%q", bad)
+		}
+	})
 }
 
 // TestAPolicyIsInForceWhenItIsAnswered: the answer waits for the leaders of all
@@ -31,7 +34,7 @@ func TestADeadLetterTopicHasATopicsName(t *testing.T) {
 func TestAPolicyIsInForceWhenItIsAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		topic, _ := c.nodes["n1"].Topic("orders")

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -33,7 +32,7 @@ func (c *cluster) settle(on string, do edge.Settlement, list ...edge.Receipt) []
 func TestSettleAtAnyBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		for _, at := range all {
@@ -70,58 +69,64 @@ func TestSettleAtAnyBroker(t *testing.T) {
 // TestSettleThroughAFailover: the leader dies while a consumer of another broker holds messages. A third broker settles them at
 // the next leader, which waits until they are reclaimed there.
 func TestSettleThroughAFailover(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	for range 4 {
-		require.NoError(t, c.put("n1", "orders", "m"))
-	}
-	leader := c.leader("orders")
-	others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == leader })
-	s := c.subscribe(others[0], "orders", "billing", 4)
-	list := receiptsOf(s.take(4))
-	c.kill(leader)
-	require.Equal(t, make([]error, 4), c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list...))
-	c.eventually(func() bool { return s.sub.InFlight() == 0 }, "the messages are finished")
-	s.sub.Close(true)
-	began := time.Now()
-	require.Equal(t, edge.ErrNotInFlight, c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list[0])[0])
-	require.Less(t, time.Since(began), env.Within(t, time.Second), "a finished message is not waited for")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for range 4 {
+			require.NoError(t, c.put("n1", "orders", "m"))
+		}
+		leader := c.leader("orders")
+		others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == leader })
+		s := c.subscribe(others[0], "orders", "billing", 4)
+		list := receiptsOf(s.take(4))
+		c.kill(leader)
+		require.Equal(t, make([]error, 4), c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list...))
+		c.eventually(func() bool { return s.sub.InFlight() == 0 }, "the messages are finished")
+		s.sub.Close(true)
+		began := time.Now()
+		require.Equal(t, edge.ErrNotInFlight, c.settle(others[1], edge.Settlement{Verb: edge.VerbFinish}, list[0])[0])
+		require.Less(t, time.Since(began), time.Second, "a finished message is not waited for")
+	})
 }
 
 // TestTraceAtAnyBroker: every broker gives the state of a message, as its leader has it.
 func TestTraceAtAnyBroker(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	id := c.putMessage("n1", "orders", []byte("key"), queue.Message{Header: []byte(`{"a":"b"}`), Body: []byte("body")})
-	s := c.subscribe("n2", "orders", "billing", 1)
-	held := s.take(1)
-	trace := func(on string, of edge.MessageID) (m edge.MessageTrace) {
-		m, err := c.nodes[on].Trace(t.Context(), "orders", of)
-		require.NoError(t, err)
-		return m
-	}
-	for _, on := range all {
-		m := trace(on, id)
-		require.Equal(t, edge.TraceCommitted, m.State)
-		require.Equal(t, held[0].Message.Time, m.Time)
-		require.Equal(t, 4, m.Bytes)
-		require.JSONEq(t, `{"a":"b"}`, string(m.Header))
-		require.Len(t, m.ISR, 3)
-		require.NotEmpty(t, m.Leader)
-		require.Len(t, m.Channels, 1)
-		require.Equal(t, edge.TraceInFlight, m.Channels[0].State)
-		require.EqualValues(t, 1, m.Channels[0].Attempts)
-	}
-	s.finish(held...)
-	c.eventually(func() bool { return trace("n3", id).Channels[0].State == edge.TraceFinished }, "it is finished")
-	s.sub.Close(true)
-	next := id
-	next[len(next)-1]++
-	require.Equal(t, edge.TraceAbsent, trace("n1", next).State)
-	_, err := c.nodes["n1"].Trace(t.Context(), "orders", edge.MessageID([]byte("ffffffffffffffff")))
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	_, err = c.nodes["n1"].Trace(t.Context(), "absent", id)
-	require.ErrorIs(t, err, edge.ErrTopicNotFound)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		id := c.putMessage("n1", "orders", []byte("key"), queue.Message{Header: []byte(`{"a":"b"}`), Body: []byte("body")})
+		s := c.subscribe("n2", "orders", "billing", 1)
+		held := s.take(1)
+		trace := func(on string, of edge.MessageID) (m edge.MessageTrace) {
+			m, err := c.nodes[on].Trace(t.Context(), "orders", of)
+			require.NoError(t, err)
+			return m
+		}
+		for _, on := range all {
+			m := trace(on, id)
+			require.Equal(t, edge.TraceCommitted, m.State)
+			require.Equal(t, held[0].Message.Time, m.Time)
+			require.Equal(t, 4, m.Bytes)
+			require.JSONEq(t, `{"a":"b"}`, string(m.Header))
+			require.Len(t, m.ISR, 3)
+			require.NotEmpty(t, m.Leader)
+			require.Len(t, m.Channels, 1)
+			require.Equal(t, edge.TraceInFlight, m.Channels[0].State)
+			require.EqualValues(t, 1, m.Channels[0].Attempts)
+		}
+		s.finish(held...)
+		c.eventually(func() bool { return trace("n3", id).Channels[0].State == edge.TraceFinished }, "it is finished")
+		s.sub.Close(true)
+		next := id
+		next[len(next)-1]++
+		require.Equal(t, edge.TraceAbsent, trace("n1", next).State)
+		_, err := c.nodes["n1"].Trace(t.Context(), "orders", edge.MessageID([]byte("ffffffffffffffff")))
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		_, err = c.nodes["n1"].Trace(t.Context(), "absent", id)
+		require.ErrorIs(t, err, edge.ErrTopicNotFound)
+	})
 }

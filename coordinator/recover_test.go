@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -22,60 +21,63 @@ import (
 // disks. The partition has no leader until an operator recovers it from the third replica.
 // The messages of that replica are there, later ones are lost, and the record says so.
 func TestUncleanRecovery(t *testing.T) {
-	c, ctx := newCluster(t, 3), context.Background()
-	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
-	c.whole("orders")
-	for i := range 10 {
-		require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
-	}
-	c.whole("orders")
-	leader := c.leader("orders")
-	_, err := c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
-	require.ErrorIs(t, err, edge.ErrInvalid, "it has a leader")
-
-	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.kill(survivor)
-	for i := range 5 {
-		require.NoError(t, c.put(leader, "orders", fmt.Sprintf("lost%d", i)))
-	}
-	for name := range c.disks {
-		if name != survivor {
-			c.kill(name)
-			c.wipe(name)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, ctx := newCluster(t, 3), context.Background()
+		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+		c.whole("orders")
+		for i := range 10 {
+			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-	}
-	for name := range c.disks {
-		c.restart(name)
-	}
-	var remains edge.Remains
-	c.eventually(func() bool {
-		remains, err = c.nodes[leader].Remains(ctx, "orders", 0)
-		return err == nil && remains.Refused == "" && len(remains.Replicas) == 3
-	}, "not all answer")
-	require.Empty(t, remains.Leader)
-	for _, m := range remains.InSync {
-		require.NotEqual(t, survivor, string(m.Node))
-		require.Equal(t, "runs with another disk", m.State)
-	}
-	for _, h := range remains.Replicas {
-		require.Equal(t, string(h.Node) == survivor, h.End == 10, "%+v", h)
-	}
-	for partition, from := range []string{"n9", survivor} {
-		_, err = c.nodes[leader].Recover(ctx, "orders", partition, ident.Node(from))
-		require.ErrorIs(t, err, edge.ErrInvalid)
-	}
-	_, err = c.nodes[leader].Recover(ctx, "orders", 0, ident.Node(survivor))
-	require.NoError(t, err)
-	c.whole("orders")
-	c.arranged(leader, "orders", func(edge.PartitionView) bool { return true })
-	require.NoError(t, c.put(leader, "orders", "after"))
-	got := c.drain(leader, "orders", 11)
-	require.Contains(t, got, "after")
-	require.NotContains(t, got, "lost0")
-	records, _, err := c.meta.List(ctx, meta.Keys{Cluster: "test"}.Audit(""))
-	require.NoError(t, err)
-	require.Len(t, records, 1)
-	require.Contains(t, string(records[0].Value), `"end_sequence":10`)
+		c.whole("orders")
+		leader := c.leader("orders")
+		_, err := c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
+		require.ErrorIs(t, err, edge.ErrInvalid, "it has a leader")
+
+		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.kill(survivor)
+		for i := range 5 {
+			require.NoError(t, c.put(leader, "orders", fmt.Sprintf("lost%d", i)))
+		}
+		for name := range c.disks {
+			if name != survivor {
+				c.kill(name)
+				c.wipe(name)
+			}
+		}
+		for name := range c.disks {
+			c.restart(name)
+		}
+		var remains edge.Remains
+		c.eventually(func() bool {
+			remains, err = c.nodes[leader].Remains(ctx, "orders", 0)
+			return err == nil && remains.Refused == "" && len(remains.Replicas) == 3
+		}, "not all answer")
+		require.Empty(t, remains.Leader)
+		for _, m := range remains.InSync {
+			require.NotEqual(t, survivor, string(m.Node))
+			require.Equal(t, "runs with another disk", m.State)
+		}
+		for _, h := range remains.Replicas {
+			require.Equal(t, string(h.Node) == survivor, h.End == 10, "%+v", h)
+		}
+		for partition, from := range []string{"n9", survivor} {
+			_, err = c.nodes[leader].Recover(ctx, "orders", partition, ident.Node(from))
+			require.ErrorIs(t, err, edge.ErrInvalid)
+		}
+		_, err = c.nodes[leader].Recover(ctx, "orders", 0, ident.Node(survivor))
+		require.NoError(t, err)
+		c.whole("orders")
+		c.arranged(leader, "orders", func(edge.PartitionView) bool { return true })
+		require.NoError(t, c.put(leader, "orders", "after"))
+		got := c.drain(leader, "orders", 11)
+		require.Contains(t, got, "after")
+		require.NotContains(t, got, "lost0")
+		records, _, err := c.meta.List(ctx, meta.Keys{Cluster: "test"}.Audit(""))
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+		require.Contains(t, string(records[0].Value), `"end_sequence":10`)
+	})
 }
 
 // TestRecoveryWithOutdatedMetadata: the metadata is several changes of leader behind. No
@@ -91,7 +93,7 @@ func TestRecoveryWithOutdatedMetadata(t *testing.T) {
 }
 
 func recoverOutdated(t *testing.T, changes int) {
-	c, ctx := newClusterOf(t, cluster{size: 3, net: newPipes()}), context.Background()
+	c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")
 	topic, _ := c.nodes["n1"].Topic("orders")
@@ -136,56 +138,58 @@ func recoverOutdated(t *testing.T, changes int) {
 // already passed. It is delivered.
 func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	t.Parallel()
-	c, ctx := newCluster(t, 3), context.Background()
-	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
-	c.do("n1", "channel.create", "orders", "drain", nil)
-	c.whole("orders")
-	leader := c.leader("orders")
-	survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.kill(survivor)
-	const puts = 64
-	large := strings.Repeat("x", 1<<20)
-	for i := range puts {
-		require.NoError(t, c.put(leader, "orders", fmt.Sprint(i, large)))
-	}
-	require.Len(t, c.drain(leader, "orders", puts), puts)
-	c.counts("orders", "drain", 0, 0, 0)
-	c.restart(survivor)
-	require.Eventually(t, func() bool {
-		d, err := c.nodes[survivor].Digest(edge.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
-		return err == nil && d.EndSequence > puts/4
-	}, patience, time.Millisecond)
-	for name := range c.disks {
-		c.net.isolate(survivor, name)
-	}
-	has := c.digest(survivor, "orders").EndSequence
-	require.Less(t, has, ident.Sequence(puts), "it has caught up")
-	for name := range c.disks {
-		if name != survivor {
-			c.kill(name)
-			c.wipe(name)
+	synctest.Test(t, func(t *testing.T) {
+		c, ctx := newClusterOf(t, cluster{size: 3, catchUpRate: 1 << 20}), context.Background()
+		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
+		c.do("n1", "channel.create", "orders", "drain", nil)
+		c.whole("orders")
+		leader := c.leader("orders")
+		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.kill(survivor)
+		const puts = 64
+		large := strings.Repeat("x", 64<<10)
+		for i := range puts {
+			require.NoError(t, c.put(leader, "orders", fmt.Sprint(i, large)))
 		}
-	}
-	c.net.heal()
-	for name := range c.disks {
-		if name != survivor {
-			c.restart(name)
+		require.Len(t, c.drain(leader, "orders", puts), puts)
+		c.counts("orders", "drain", 0, 0, 0)
+		c.restart(survivor)
+		c.eventually(func() bool {
+			d, err := c.nodes[survivor].Digest(edge.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
+			return err == nil && d.EndSequence > puts/4
+		}, "nothing is caught up")
+		for name := range c.disks {
+			c.net.isolate(survivor, name)
 		}
-	}
-	c.eventually(func() bool {
-		_, err := c.nodes[survivor].Recover(ctx, "orders", 0, ident.Node(survivor))
-		return err == nil
-	}, "not recovered")
-	c.whole("orders")
-	for i := range 3 {
-		require.NoError(t, c.put(leader, "orders", fmt.Sprint("after", i)))
-	}
-	var s edge.ChannelStats
-	c.eventually(func() bool { s, _ = c.stats("orders", "drain"); return s.Depth >= 3 }, "what was put is not to be delivered")
-	got := c.drain(leader, "orders", int(s.Depth))
-	for i := range 3 {
-		require.Contains(t, got, fmt.Sprint("after", i))
-	}
+		has := c.digest(survivor, "orders").EndSequence
+		require.Less(t, has, ident.Sequence(puts), "it has caught up")
+		for name := range c.disks {
+			if name != survivor {
+				c.kill(name)
+				c.wipe(name)
+			}
+		}
+		c.net.heal()
+		for name := range c.disks {
+			if name != survivor {
+				c.restart(name)
+			}
+		}
+		c.eventually(func() bool {
+			_, err := c.nodes[survivor].Recover(ctx, "orders", 0, ident.Node(survivor))
+			return err == nil
+		}, "not recovered")
+		c.whole("orders")
+		for i := range 3 {
+			require.NoError(t, c.put(leader, "orders", fmt.Sprint("after", i)))
+		}
+		var s edge.ChannelStats
+		c.eventually(func() bool { s, _ = c.stats("orders", "drain"); return s.Depth >= 3 }, "what was put is not to be delivered")
+		got := c.drain(leader, "orders", int(s.Depth))
+		for i := range 3 {
+			require.Contains(t, got, fmt.Sprint("after", i))
+		}
+	})
 }
 
 // TestChannelsAfterARecovery: the only replica came back empty, and the partition is
@@ -194,7 +198,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 func TestChannelsAfterARecovery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, ctx := newClusterOf(t, cluster{size: 3, net: newPipes()}), context.Background()
+		c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
 		leader := c.leader("orders")
 		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
@@ -243,7 +247,7 @@ func TestOldDiskAfterARecovery(t *testing.T) {
 }
 
 func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
-	c, ctx := newClusterOf(t, cluster{size: 3, net: newPipes()}), context.Background()
+	c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
 	alarms := &hook{}
 	c.log.AddHook(alarms)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))

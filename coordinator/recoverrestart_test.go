@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,12 +22,12 @@ type lostSet struct {
 	*cluster
 	lagging, away, wiped string
 
-	before    func()       // runs once: between the question to the brokers and the transaction
-	elections sync.RWMutex // write-locked: no broker changes the partition's key
+	before    func()        // runs once: between the question to the brokers and the transaction
+	elections chan struct{} // full: no broker changes the partition's key
 }
 
 func newLostSet(t *testing.T) *lostSet {
-	s, keys := &lostSet{}, meta.Keys{Cluster: "test"}
+	s, keys := &lostSet{elections: make(chan struct{}, 1)}, meta.Keys{Cluster: "test"}
 	writes := func(puts []meta.Put, prefix string) bool {
 		return slices.ContainsFunc(puts, func(p meta.Put) bool { return !p.Delete && strings.HasPrefix(p.Key, prefix) })
 	}
@@ -36,8 +36,8 @@ func newLostSet(t *testing.T) *lostSet {
 		case writes(puts, keys.Audit("")):
 			s.before()
 		case writes(puts, keys.Partitions()):
-			s.elections.RLock()
-			defer s.elections.RUnlock()
+			s.elections <- struct{}{}
+			<-s.elections
 		}
 	}
 	s.cluster = newClusterOf(t, cluster{size: 3, wrap: func(_ string, m meta.Store) meta.Store { return hookedMeta{Store: m, txn: hook} }})
@@ -74,8 +74,8 @@ func (s *lostSet) publish(on string, from, to int) {
 // recoverBeside recovers the partition from the replica that lacks messages. It calls
 // happens when the brokers have answered and nothing is written yet.
 func (s *lostSet) recoverBeside(happens func()) error {
-	s.elections.Lock()
-	defer s.elections.Unlock()
+	s.elections <- struct{}{}
+	defer func() { <-s.elections }()
 	s.before = happens
 	_, err := s.nodes[s.lagging].Recover(s.t.Context(), "orders", 0, ident.Node(s.lagging))
 	return err
@@ -91,17 +91,21 @@ func (s *lostSet) recoveries() []meta.Entry {
 // brokers were asked, with all that was acknowledged. The recovery that the operator
 // decided upon without it does not happen, and nothing is lost.
 func TestRecoveryBesideAMemberThatComesBack(t *testing.T) {
-	s := newLostSet(t)
-	err := s.recoverBeside(func() { s.restart(s.away) })
-	require.ErrorIs(t, err, edge.ErrUnavailable)
-	require.Empty(t, s.recoveries())
-	s.whole("orders")
-	require.Len(t, s.drain(s.lagging, "orders", 15), 15)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newLostSet(t)
+		err := s.recoverBeside(func() { s.restart(s.away) })
+		require.ErrorIs(t, err, edge.ErrUnavailable)
+		require.Empty(t, s.recoveries())
+		s.whole("orders")
+		require.Len(t, s.drain(s.lagging, "orders", 15), 15)
+	})
 }
 
 // TestRecoveryBesideAChange: the transaction holds only if nothing that the decision rests
 // on has changed. The operator looks again, and may recover then.
 func TestRecoveryBesideAChange(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(s *lostSet){
 		"a member was started again": func(s *lostSet) { s.kill(s.wiped); s.restart(s.wiped) },
 		"a registration ended":       func(s *lostSet) { s.expire(s.wiped) },
@@ -115,12 +119,14 @@ func TestRecoveryBesideAChange(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newLostSet(t)
-			require.ErrorIs(t, s.recoverBeside(func() { change(s) }), edge.ErrUnavailable)
-			require.Empty(t, s.recoveries())
-			s.eventually(func() bool { return s.recoverBeside(func() {}) == nil }, "not recovered")
-			require.Len(t, s.recoveries(), 1)
-			s.leader("orders")
+			synctest.Test(t, func(t *testing.T) {
+				s := newLostSet(t)
+				require.ErrorIs(t, s.recoverBeside(func() { change(s) }), edge.ErrUnavailable)
+				require.Empty(t, s.recoveries())
+				s.eventually(func() bool { return s.recoverBeside(func() {}) == nil }, "not recovered")
+				require.Len(t, s.recoveries(), 1)
+				s.leader("orders")
+			})
 		})
 	}
 }

@@ -72,7 +72,7 @@ func (c *cluster) deferredBodies(topic, channel string) (out []string) {
 func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), segmentBytes: smallSegment})
+		c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.putMessage("n2", "orders", nil, queue.Message{Body: []byte("later"), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
@@ -118,7 +118,7 @@ func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 func TestEphemeralTopicKeepsWhatItsChannelsNeed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), segmentBytes: smallSegment})
+		c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 		fast := c.subscribe("n2", "feed#ephemeral", "fast#ephemeral", 1000)
 		slow := c.subscribe("n3", "feed#ephemeral", "slow#ephemeral", 1000)
 		c.fill("feed#ephemeral", 500)
@@ -133,55 +133,60 @@ func TestEphemeralTopicKeepsWhatItsChannelsNeed(t *testing.T) {
 
 func TestRetentionKeepsFinishedMessagesForReplay(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
-	kept := map[string]map[string]string{
-		"none":  nil,
-		"time":  {"retention_time": "1h"},
-		"bytes": {"retention_bytes": fmt.Sprint(5 * smallSegment)},
-		"both":  {"retention_bytes": fmt.Sprint(5 * smallSegment), "retention_time": "1h"},
-	}
-	for topic, args := range kept {
-		c.do("n1", "topic.create", topic, "", args)
-		c.do("n1", "channel.create", topic, "billing", nil)
-		c.fill(topic, 1000)
-		c.do("n1", "channel.empty", topic, "billing", nil)
-	}
-	c.eventually(func() bool {
-		return c.logStart("none") > 900<<10 && c.logStart("bytes") > 600<<10 && c.logStart("both") > 600<<10
-	}, "nothing goes")
-	require.Zero(t, c.logStart("time"))
-	require.Less(t, c.logStart("bytes"), ident.Offset(750<<10))
-	require.Less(t, c.logStart("both"), ident.Offset(750<<10))
-	c.do("n1", "topic.create", "time", "", map[string]string{"retention_time": "1ms"})
-	c.eventually(func() bool { return c.logStart("time") > 900<<10 }, "a shorter retention has no effect")
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
+		kept := map[string]map[string]string{
+			"none":  nil,
+			"time":  {"retention_time": "1h"},
+			"bytes": {"retention_bytes": fmt.Sprint(5 * smallSegment)},
+			"both":  {"retention_bytes": fmt.Sprint(5 * smallSegment), "retention_time": "1h"},
+		}
+		for topic, args := range kept {
+			c.do("n1", "topic.create", topic, "", args)
+			c.do("n1", "channel.create", topic, "billing", nil)
+			c.fill(topic, 1000)
+			c.do("n1", "channel.empty", topic, "billing", nil)
+		}
+		c.eventually(func() bool {
+			return c.logStart("none") > 900<<10 && c.logStart("bytes") > 600<<10 && c.logStart("both") > 600<<10
+		}, "nothing goes")
+		require.Zero(t, c.logStart("time"))
+		require.Less(t, c.logStart("bytes"), ident.Offset(750<<10))
+		require.Less(t, c.logStart("both"), ident.Offset(750<<10))
+		c.do("n1", "topic.create", "time", "", map[string]string{"retention_time": "1ms"})
+		c.eventually(func() bool { return c.logStart("time") > 900<<10 }, "a shorter retention has no effect")
+	})
 }
 
 func TestOldMessagesAreNotDelivered(t *testing.T) {
-	c := newCluster(t, 3)
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	require.NoError(t, c.put("n1", "orders", "old"))
-	c.counts("orders", "billing", 1, 0, 0)
-	put := time.Now()
-	c.eventually(func() bool { return time.Since(put) > 50*time.Millisecond }, "time passes")
-	c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "50ms"})
-	c.kill(c.leader("orders")) // the next leader has it, too
-	on := c.leader("orders")
-	s := c.subscribe(on, "orders", "billing", 10)
-	c.eventually(func() bool {
-		require.Empty(t, s.sub.Pull(10, nil))
-		sum, _ := c.stats("orders", "billing")
-		return sum.Depth == 0
-	}, "it stays")
-	c.do(on, "topic.create", "orders", "", map[string]string{"message_ttl": "1h"})
-	require.NoError(t, c.put(on, "orders", "new"))
-	require.Equal(t, "new", string(s.next().Message.Body))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		require.NoError(t, c.put("n1", "orders", "old"))
+		c.counts("orders", "billing", 1, 0, 0)
+		put := time.Now()
+		c.eventually(func() bool { return time.Since(put) > 50*time.Millisecond }, "time passes")
+		c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "50ms"})
+		c.kill(c.leader("orders")) // the next leader has it, too
+		on := c.leader("orders")
+		s := c.subscribe(on, "orders", "billing", 10)
+		c.eventually(func() bool {
+			require.Empty(t, s.sub.Pull(10, nil))
+			sum, _ := c.stats("orders", "billing")
+			return sum.Depth == 0
+		}, "it stays")
+		c.do(on, "topic.create", "orders", "", map[string]string{"message_ttl": "1h"})
+		require.NoError(t, c.put(on, "orders", "new"))
+		require.Equal(t, "new", string(s.next().Message.Body))
+	})
 }
 
 func TestExpiredMessagesOfAChannelWithoutConsumersGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), segmentBytes: smallSegment})
+		c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
 		c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "1s"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 500)
@@ -192,34 +197,38 @@ func TestExpiredMessagesOfAChannelWithoutConsumersGo(t *testing.T) {
 
 func TestTopicWithoutChannelsKeepsEverything(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
-	c.do("n1", "topic.create", "orders", "", nil)
-	c.do("n1", "topic.create", "others", "", nil)
-	c.do("n1", "channel.create", "others", "billing", nil)
-	c.fill("orders", 300)
-	c.fill("others", 300)
-	c.do("n1", "channel.empty", "others", "billing", nil)
-	c.eventually(func() bool { return c.logStart("others") > 0 }, "retention does not run")
-	require.Zero(t, c.logStart("orders"))
-	require.Len(t, c.subscribe("n1", "orders", "late", 300).take(300), 300)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, segmentBytes: smallSegment})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "topic.create", "others", "", nil)
+		c.do("n1", "channel.create", "others", "billing", nil)
+		c.fill("orders", 300)
+		c.fill("others", 300)
+		c.do("n1", "channel.empty", "others", "billing", nil)
+		c.eventually(func() bool { return c.logStart("others") > 0 }, "retention does not run")
+		require.Zero(t, c.logStart("orders"))
+		require.Len(t, c.subscribe("n1", "orders", "late", 300).take(300), 300)
+	})
 }
 
 func TestFullTopicRefusesPutsUntilItIsDrained(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
-	c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "100000"})
-	c.do("n1", "channel.create", "orders", "billing", nil)
-	body, stored := strings.Repeat("x", 1<<10), 0
-	var refused error
-	for ; refused == nil && stored < 500; stored++ {
-		refused = c.put(all[stored%3], "orders", body)
-	}
-	stored--
-	require.ErrorIs(t, refused, edge.ErrTopicFull)
-	require.InDelta(t, 90, stored, 2)
-	s := c.subscribe("n1", "orders", "billing", 200)
-	s.finish(s.take(stored)...)
-	c.eventually(func() bool { return c.put("n2", "orders", body) == nil }, "it stays full")
-	require.ErrorIs(t, do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "x",
-		Args: map[string]string{"max_bytes": "many"}}), edge.ErrInvalid)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, segmentBytes: smallSegment})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"max_bytes": "100000"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		body, stored := strings.Repeat("x", 1<<10), 0
+		var refused error
+		for ; refused == nil && stored < 500; stored++ {
+			refused = c.put(all[stored%3], "orders", body)
+		}
+		stored--
+		require.ErrorIs(t, refused, edge.ErrTopicFull)
+		require.InDelta(t, 90, stored, 2)
+		s := c.subscribe("n1", "orders", "billing", 200)
+		s.finish(s.take(stored)...)
+		c.eventually(func() bool { return c.put("n2", "orders", body) == nil }, "it stays full")
+		require.ErrorIs(t, do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "x",
+			Args: map[string]string{"max_bytes": "many"}}), edge.ErrInvalid)
+	})
 }

@@ -14,42 +14,48 @@ import (
 // stops the puts of its partitions everywhere, definitely and by name; consumers
 // drain on, and puts are taken again when there is room.
 func TestPutsAreRefusedWhileAReplicaIsShortOfSpace(t *testing.T) {
-	const reserve = 1 << 30
-	c := newClusterOf(t, cluster{size: 3, minFree: reserve})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	require.NoError(t, c.put("n1", "orders", "m1"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const reserve = 1 << 30
+		c := newClusterOf(t, cluster{size: 3, minFree: reserve})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		require.NoError(t, c.put("n1", "orders", "m1"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 
-	c.disks[follower].SetFreeBytes(reserve - 1)
-	var err error
-	c.eventually(func() bool { err = c.put(leader, "orders", "probe"); return err != nil }, "puts are still taken")
-	require.ErrorIs(t, err, edge.ErrDiskFull)
-	require.ErrorIs(t, c.put(follower, "orders", "refused"), edge.ErrDiskFull, "forwarded")
-	for _, b := range c.nodes[leader].Cluster().Brokers {
-		require.Equal(t, string(b.Name) == follower, b.LowSpace, b.Name)
-	}
-	got := c.drain(follower, "orders", 2)
-	require.NotContains(t, got, "refused")
+		c.disks[follower].SetFreeBytes(reserve - 1)
+		var err error
+		c.eventually(func() bool { err = c.put(leader, "orders", "probe"); return err != nil }, "puts are still taken")
+		require.ErrorIs(t, err, edge.ErrDiskFull)
+		require.ErrorIs(t, c.put(follower, "orders", "refused"), edge.ErrDiskFull, "forwarded")
+		for _, b := range c.nodes[leader].Cluster().Brokers {
+			require.Equal(t, string(b.Name) == follower, b.LowSpace, b.Name)
+		}
+		got := c.drain(follower, "orders", 2)
+		require.NotContains(t, got, "refused")
 
-	c.disks[follower].SetFreeBytes(reserve)
-	c.eventually(func() bool { return c.put(follower, "orders", "after") == nil }, "puts are still refused")
-	c.whole("orders")
+		c.disks[follower].SetFreeBytes(reserve)
+		c.eventually(func() bool { return c.put(follower, "orders", "after") == nil }, "puts are still refused")
+		c.whole("orders")
+	})
 }
 
 // TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies: its in-sync membership ends, and its
 // full disk stops no puts any more.
 func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
-	const reserve = 1 << 30
-	c := newClusterOf(t, cluster{size: 3, minFree: reserve})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	leader := c.leader("orders")
-	follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.disks[follower].SetFreeBytes(reserve - 1)
-	c.eventually(func() bool { return c.put(leader, "orders", "probe") != nil }, "puts are still taken")
-	c.kill(follower)
-	c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are still refused")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const reserve = 1 << 30
+		c := newClusterOf(t, cluster{size: 3, minFree: reserve})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		leader := c.leader("orders")
+		follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.disks[follower].SetFreeBytes(reserve - 1)
+		c.eventually(func() bool { return c.put(leader, "orders", "probe") != nil }, "puts are still taken")
+		c.kill(follower)
+		c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are still refused")
+	})
 }
 
 // TestFullDiskOfNewestFilesHeals: all that fills the disk is in the newest file of a
@@ -57,7 +63,7 @@ func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), maxDisk: 1 << 20})
+		c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		put := 0
@@ -82,7 +88,7 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes(), maxDisk: 1 << 20, segmentBytes: 1})
+		c := newClusterOf(t, cluster{size: 3, maxDisk: 1 << 20, segmentBytes: 1})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.whole("orders")

@@ -13,7 +13,7 @@ import (
 func TestFilesOfADeletedTopicAreKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, net: newPipes(), trashGrace: time.Minute})
+		c := newClusterOf(t, cluster{size: 1, trashGrace: time.Minute})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.do("n1", "topic.delete", "orders", "", nil)
 		c.eventually(func() bool { return len(c.trash("n1")) == 1 }, "the files stay where they are")

@@ -100,176 +100,194 @@ func (c *cluster) asFilled(topic string) {
 // TestTopicIsUndeleted: everything is as it was, also when all brokers died meanwhile, and the topic
 // goes on as ever.
 func TestTopicIsUndeleted(t *testing.T) {
-	for _, die := range []bool{false, true} {
-		c := graced(t, cluster{size: 3})
-		c.filled("orders")
-		before := c.digest("n1", "orders")
-		consumer := c.subscribe("n3", "orders", "billing", 1)
-		consumer.next()
-		c.do("n2", "topic.delete", "orders", "", nil)
-		select {
-		case <-consumer.sub.Closed():
-		case <-time.After(patience):
-			require.Fail(t, "the consumer of a deleted topic stays")
-		}
-		c.trashed("orders")
-		for _, n := range all {
-			require.NotContains(t, c.nodes[n].Topics(), "orders")
-			for _, node := range c.nodes[n].Nodes() {
-				require.NotContains(t, node.Topics, "orders")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, die := range []bool{false, true} {
+			c := graced(t, cluster{size: 3})
+			c.filled("orders")
+			before := c.digest("n1", "orders")
+			consumer := c.subscribe("n3", "orders", "billing", 1)
+			consumer.next()
+			c.do("n2", "topic.delete", "orders", "", nil)
+			select {
+			case <-consumer.sub.Closed():
+			case <-time.After(patience):
+				require.Fail(t, "the consumer of a deleted topic stays")
 			}
-			for _, s := range c.nodes[n].Stats().Topics("", "", true) {
-				require.NotEqual(t, "orders", s.TopicName)
-			}
-		}
-		list := c.nodes["n3"].Trash()
-		require.Len(t, list, 1)
-		require.Equal(t, "orders", list[0].Topic)
-		require.EqualValues(t, 20, list[0].Messages)
-		require.EqualValues(t, before.Committed, list[0].Bytes)
-		require.Equal(t, 2, list[0].Channels)
-		require.False(t, list[0].Incomplete)
-		require.Positive(t, list[0].RemainingMS)
-		if die {
+			c.trashed("orders")
 			for _, n := range all {
-				c.kill(n)
+				require.NotContains(t, c.nodes[n].Topics(), "orders")
+				for _, node := range c.nodes[n].Nodes() {
+					require.NotContains(t, node.Topics, "orders")
+				}
+				for _, s := range c.nodes[n].Stats().Topics("", "", true) {
+					require.NotEqual(t, "orders", s.TopicName)
+				}
 			}
-			for _, n := range all {
-				c.restart(n)
+			list := c.nodes["n3"].Trash()
+			require.Len(t, list, 1)
+			require.Equal(t, "orders", list[0].Topic)
+			require.EqualValues(t, 20, list[0].Messages)
+			require.EqualValues(t, before.Committed, list[0].Bytes)
+			require.Equal(t, 2, list[0].Channels)
+			require.False(t, list[0].Incomplete)
+			require.Positive(t, list[0].RemainingMS)
+			if die {
+				for _, n := range all {
+					c.kill(n)
+				}
+				for _, n := range all {
+					c.restart(n)
+				}
 			}
+			require.NoError(t, c.undelete("n3", "orders"))
+			require.ErrorIs(t, c.undelete("n1", "orders"), edge.ErrTopicNotFound, "it is not in the trash any more")
+			c.whole("orders")
+			c.asFilled("orders")
+			require.NoError(t, c.put("n1", "orders", "after"))
+			s := c.subscribe("n1", "orders", "billing", 100)
+			require.Len(t, s.take(15), 15)
 		}
-		require.NoError(t, c.undelete("n3", "orders"))
-		require.ErrorIs(t, c.undelete("n1", "orders"), edge.ErrTopicNotFound, "it is not in the trash any more")
-		c.whole("orders")
-		c.asFilled("orders")
-		require.NoError(t, c.put("n1", "orders", "after"))
-		s := c.subscribe("n1", "orders", "billing", 100)
-		require.Len(t, s.take(15), 15)
-	}
+	})
 }
 
 // TestTrashWithoutALeader: while the leader of a deleted topic is away its size is unknown, not 0.
 func TestTrashWithoutALeader(t *testing.T) {
-	c := graced(t, cluster{size: 3})
-	c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "1", "min_in_sync": "1"})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	leader := c.leader("orders")
-	other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	c.do(other, "topic.delete", "orders", "", nil)
-	c.trashed("orders")
-	list := c.nodes[other].Trash()
-	require.Len(t, list, 1)
-	require.False(t, list[0].Incomplete)
-	require.Positive(t, list[0].Bytes)
-	c.kill(leader)
-	list = c.nodes[other].Trash()
-	require.Len(t, list, 1)
-	require.True(t, list[0].Incomplete)
-	c.restart(leader)
-	c.eventually(func() bool { list = c.nodes[other].Trash(); return !list[0].Incomplete }, "its size stays unknown")
-	require.EqualValues(t, 1, list[0].Messages)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 3})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "1", "min_in_sync": "1"})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		leader := c.leader("orders")
+		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.do(other, "topic.delete", "orders", "", nil)
+		c.trashed("orders")
+		list := c.nodes[other].Trash()
+		require.Len(t, list, 1)
+		require.False(t, list[0].Incomplete)
+		require.Positive(t, list[0].Bytes)
+		c.kill(leader)
+		list = c.nodes[other].Trash()
+		require.Len(t, list, 1)
+		require.True(t, list[0].Incomplete)
+		c.restart(leader)
+		c.eventually(func() bool { list = c.nodes[other].Trash(); return !list[0].Incomplete }, "its size stays unknown")
+		require.EqualValues(t, 1, list[0].Messages)
+	})
 }
 
 // TestBrokersThatWereAway: one misses the deletion, one the undelete, one both.
 func TestBrokersThatWereAway(t *testing.T) {
-	c := graced(t, cluster{size: 3})
-	c.filled("orders")
-	c.kill("n3")
-	c.do("n1", "topic.delete", "orders", "", nil)
-	c.trashed("orders")
-	c.restart("n3")
-	c.eventually(func() bool { return len(c.nodes["n3"].Trash()) == 1 }, "it does not know the trash")
-	c.kill("n2")
-	require.NoError(t, c.undelete("n3", "orders"))
-	require.NoError(t, c.put("n1", "orders", "one"))
-	c.restart("n2")
-	c.whole("orders")
-	c.kill("n1")
-	c.do("n2", "topic.delete", "orders", "", nil)
-	require.NoError(t, c.undelete("n3", "orders"))
-	require.NoError(t, c.put("n3", "orders", "two"))
-	c.restart("n1")
-	c.whole("orders")
-	c.counts("orders", "billing", 16, 0, 1)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 3})
+		c.filled("orders")
+		c.kill("n3")
+		c.do("n1", "topic.delete", "orders", "", nil)
+		c.trashed("orders")
+		c.restart("n3")
+		c.eventually(func() bool { return len(c.nodes["n3"].Trash()) == 1 }, "it does not know the trash")
+		c.kill("n2")
+		require.NoError(t, c.undelete("n3", "orders"))
+		require.NoError(t, c.put("n1", "orders", "one"))
+		c.restart("n2")
+		c.whole("orders")
+		c.kill("n1")
+		c.do("n2", "topic.delete", "orders", "", nil)
+		require.NoError(t, c.undelete("n3", "orders"))
+		require.NoError(t, c.put("n3", "orders", "two"))
+		c.restart("n1")
+		c.whole("orders")
+		c.counts("orders", "billing", 16, 0, 1)
+	})
 }
 
 // TestDeletedAgain: a deletion soon after another one is that one, repeated on another broker, only while nothing
 // has brought the topic back but a put. Each deletion and each undelete is an event.
 func TestDeletedAgain(t *testing.T) {
-	recorders := map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}
-	c := graced(t, cluster{size: 3, events: recorders})
-	require.NoError(t, c.put("n1", "orders", "m"))
-	c.whole("orders")
-	for _, on := range []string{"n1", "n1", "n2", "n3"} {
-		c.do(on, "topic.delete", "orders", "", nil)
-		require.Len(t, c.nodes[on].Trash(), 1, "deleted again on %s", on)
-		require.NotContains(t, c.nodes[on].Topics(), "orders", "deleted again on %s", on)
-		c.do("n2", "topic.delete", "orders", "", nil) // as nsqadmin does
-		require.NoError(t, c.undelete("n1", "orders"))
-	}
-	all := consoles(t, c)
-	count := func(code string) (n int) {
-		for _, e := range all["n1"].Events(t.Context(), console.EventsOf{Kinds: []string{events.Topic}, Topic: "orders"}).Events {
-			if e.Code == code {
-				n++
-			}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		recorders := map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}
+		c := graced(t, cluster{size: 3, events: recorders})
+		require.NoError(t, c.put("n1", "orders", "m"))
+		c.whole("orders")
+		for _, on := range []string{"n1", "n1", "n2", "n3"} {
+			c.do(on, "topic.delete", "orders", "", nil)
+			require.Len(t, c.nodes[on].Trash(), 1, "deleted again on %s", on)
+			require.NotContains(t, c.nodes[on].Topics(), "orders", "deleted again on %s", on)
+			c.do("n2", "topic.delete", "orders", "", nil) // as nsqadmin does
+			require.NoError(t, c.undelete("n1", "orders"))
 		}
-		return n
-	}
-	c.eventually(func() bool { return count("undeleted") == 4 && count("deleted") == 4 }, "each deletion is an event, and each undelete")
+		all := consoles(t, c)
+		count := func(code string) (n int) {
+			for _, e := range all["n1"].Events(t.Context(), console.EventsOf{Kinds: []string{events.Topic}, Topic: "orders"}).Events {
+				if e.Code == code {
+					n++
+				}
+			}
+			return n
+		}
+		c.eventually(func() bool { return count("undeleted") == 4 && count("deleted") == 4 }, "each deletion is an event, and each undelete")
 
-	c.do("n1", "topic.delete", "orders", "", nil)
-	c.eventually(func() bool { return !slices.Contains(c.nodes["n2"].Topics(), "orders") }, "n2 hears of it: before that a put is refused")
-	require.NoError(t, c.put("n2", "orders", "new"))
-	c.do("n3", "topic.delete", "orders", "", nil)
-	require.Contains(t, c.nodes["n3"].Topics(), "orders", "the same deletion, repeated: it takes no newer message")
-	c.do("n1", "topic.create", "orders", "", nil) // an operator wants it, or its deletion
-	c.do("n3", "topic.delete", "orders", "", map[string]string{"now": "true"})
-	require.NotContains(t, c.nodes["n3"].Topics(), "orders")
+		c.do("n1", "topic.delete", "orders", "", nil)
+		c.eventually(func() bool { return !slices.Contains(c.nodes["n2"].Topics(), "orders") }, "n2 hears of it: before that a put is refused")
+		require.NoError(t, c.put("n2", "orders", "new"))
+		c.do("n3", "topic.delete", "orders", "", nil)
+		require.Contains(t, c.nodes["n3"].Topics(), "orders", "the same deletion, repeated: it takes no newer message")
+		c.do("n1", "topic.create", "orders", "", nil) // an operator wants it, or its deletion
+		c.do("n3", "topic.delete", "orders", "", map[string]string{"now": "true"})
+		require.NotContains(t, c.nodes["n3"].Topics(), "orders")
+	})
 }
 
 // TestNameOfADeletedTopicIsFree: a new topic has the name meanwhile. It is another: it takes nothing
 // of the deleted one, and the deleted one comes back when the new one is deleted, by its id.
 func TestNameOfADeletedTopicIsFree(t *testing.T) {
-	c := graced(t, cluster{size: 3, tombstoneGrace: time.Millisecond})
-	c.filled("orders")
-	c.do("n1", "topic.delete", "orders", "", nil)
-	old := c.trashed("orders")
-	c.do("n2", "topic.create", "orders", "", nil) // made by a put, its deletion would be the one before, repeated
-	require.NoError(t, c.put("n2", "orders", "new"))
-	require.ErrorIs(t, c.undelete("n3", "orders"), edge.ErrConflict)
-	require.ErrorContains(t, c.undelete("n3", "orders"), old.Topic.ID.String())
-	require.Equal(t, map[string]int{"new": 1}, c.drain("n1", "orders", 1))
-	v, _ := c.view("n1", "orders")
-	require.NotEqual(t, old.Topic.ID, v.ID)
-	require.Zero(t, v.MaxBytes)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 3, tombstoneGrace: time.Millisecond})
+		c.filled("orders")
+		c.do("n1", "topic.delete", "orders", "", nil)
+		old := c.trashed("orders")
+		c.do("n2", "topic.create", "orders", "", nil) // made by a put, its deletion would be the one before, repeated
+		require.NoError(t, c.put("n2", "orders", "new"))
+		require.ErrorIs(t, c.undelete("n3", "orders"), edge.ErrConflict)
+		require.ErrorContains(t, c.undelete("n3", "orders"), old.Topic.ID.String())
+		require.Equal(t, map[string]int{"new": 1}, c.drain("n1", "orders", 1))
+		v, _ := c.view("n1", "orders")
+		require.NotEqual(t, old.Topic.ID, v.ID)
+		require.Zero(t, v.MaxBytes)
 
-	c.do("n1", "topic.delete", "orders", "", nil)
-	require.Len(t, c.nodes["n1"].Trash(), 2)
-	require.NoError(t, do(t.Context(), c.nodes["n2"], operation{Verb: "topic.undelete", Topic: "orders", Args: map[string]string{"id": old.Topic.ID.String()}}))
-	c.asFilled("orders")
-	require.Len(t, c.nodes["n2"].Trash(), 1)
-	c.do("n2", "topic.purge", "orders", "", nil)
-	require.Empty(t, c.nodes["n2"].Trash())
-	c.whole("orders")
-	c.asFilled("orders")
+		c.do("n1", "topic.delete", "orders", "", nil)
+		require.Len(t, c.nodes["n1"].Trash(), 2)
+		require.NoError(t, do(t.Context(), c.nodes["n2"], operation{Verb: "topic.undelete", Topic: "orders", Args: map[string]string{"id": old.Topic.ID.String()}}))
+		c.asFilled("orders")
+		require.Len(t, c.nodes["n2"].Trash(), 1)
+		c.do("n2", "topic.purge", "orders", "", nil)
+		require.Empty(t, c.nodes["n2"].Trash())
+		c.whole("orders")
+		c.asFilled("orders")
+	})
 }
 
 // TestTopicInTheTrashTakesNoPuts: also not from an edge that has not seen the deletion.
 func TestTopicInTheTrashTakesNoPuts(t *testing.T) {
-	c := graced(t, cluster{size: 3})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	leader := c.leader("orders")
-	topic, _ := c.nodes[leader].Topic("orders")
-	c.do(leader, "topic.delete", "orders", "", nil)
-	d := queue.NewDraft(4)
-	d.Add([]byte("late"))
-	done := make(chan replica.Outcome, 1)
-	c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(x replica.Completion) { done <- x.Outcome }))
-	c.nodes[leader].FlushPuts()
-	require.Equal(t, replica.NotLeader, <-done)
-	require.NoError(t, c.undelete("n2", "orders"))
-	require.Equal(t, map[string]int{"m0": 1}, c.drain("n2", "orders", 1))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 3})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		leader := c.leader("orders")
+		topic, _ := c.nodes[leader].Topic("orders")
+		c.do(leader, "topic.delete", "orders", "", nil)
+		d := queue.NewDraft(4)
+		d.Add([]byte("late"))
+		done := make(chan replica.Outcome, 1)
+		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(x replica.Completion) { done <- x.Outcome }))
+		c.nodes[leader].FlushPuts()
+		require.Equal(t, replica.NotLeader, <-done)
+		require.NoError(t, c.undelete("n2", "orders"))
+		require.Equal(t, map[string]int{"m0": 1}, c.drain("n2", "orders", 1))
+	})
 }
 
 // TestTrashIsEmptiedAfterTheGrace: not before, however the time of day jumps, and with every failure
@@ -277,8 +295,8 @@ func TestTopicInTheTrashTakesNoPuts(t *testing.T) {
 func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const grace = 10 * time.Minute
-		c := graced(t, cluster{size: 1, net: newPipes(), deleteGrace: grace, trashGrace: time.Second, tombstoneGrace: time.Millisecond})
+		const grace = 4 * time.Minute
+		c := graced(t, cluster{size: 1, deleteGrace: grace, trashGrace: time.Second, tombstoneGrace: time.Millisecond})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "topic.delete", "orders", "", nil)
@@ -308,93 +326,105 @@ func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
 
 // TestBrokerAwayUntilTheTrashIsEmptied: its folder goes when it is back.
 func TestBrokerAwayUntilTheTrashIsEmptied(t *testing.T) {
-	c := graced(t, cluster{size: 3})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	c.do("n1", "topic.delete", "orders", "", nil)
-	c.trashed("orders")
-	c.kill("n3")
-	require.NoError(t, c.put("n1", "orders", "new")) // the name is another topic's
-	c.do("n1", "topic.purge", "orders", "", nil)
-	for _, n := range []string{"n1", "n2"} {
-		c.eventually(func() bool { return len(c.folders(n)) == 1 }, "its files stay on %s", n)
-	}
-	require.Len(t, c.folders("n3"), 1)
-	c.restart("n3")
-	c.whole("orders")
-	c.eventually(func() bool { return len(c.folders("n3")) == 1 && len(c.trash("n3")) == 1 }, "its files stay on n3")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 3})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		c.do("n1", "topic.delete", "orders", "", nil)
+		c.trashed("orders")
+		c.kill("n3")
+		require.NoError(t, c.put("n1", "orders", "new")) // the name is another topic's
+		c.do("n1", "topic.purge", "orders", "", nil)
+		for _, n := range []string{"n1", "n2"} {
+			c.eventually(func() bool { return len(c.folders(n)) == 1 }, "its files stay on %s", n)
+		}
+		require.Len(t, c.folders("n3"), 1)
+		c.restart("n3")
+		c.whole("orders")
+		c.eventually(func() bool { return len(c.folders("n3")) == 1 && len(c.trash("n3")) == 1 }, "its files stay on n3")
+	})
 }
 
 // TestDeletionForGood: at once with now, without a grace, and of an #ephemeral topic.
 func TestDeletionForGood(t *testing.T) {
-	c := graced(t, cluster{size: 1})
-	for _, topic := range []string{"orders", "notes#ephemeral"} {
-		require.NoError(t, c.put("n1", topic, "m0"))
-		args := map[string]string{"now": "true"}
-		if topic != "orders" {
-			args = nil
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 1})
+		for _, topic := range []string{"orders", "notes#ephemeral"} {
+			require.NoError(t, c.put("n1", topic, "m0"))
+			args := map[string]string{"now": "true"}
+			if topic != "orders" {
+				args = nil
+			}
+			c.do("n1", "topic.delete", topic, "", args)
+			require.Empty(t, c.nodes["n1"].Trash())
+			c.eventually(func() bool { return len(c.folders("n1")) == 0 }, "its files stay")
+			require.ErrorIs(t, c.undelete("n1", topic), edge.ErrTopicNotFound)
 		}
-		c.do("n1", "topic.delete", topic, "", args)
-		require.Empty(t, c.nodes["n1"].Trash())
-		c.eventually(func() bool { return len(c.folders("n1")) == 0 }, "its files stay")
-		require.ErrorIs(t, c.undelete("n1", topic), edge.ErrTopicNotFound)
-	}
+	})
 }
 
 // TestTrashWaitsForTheFeatureLevel: a broker of an older build would remove the replicas at once.
 func TestTrashWaitsForTheFeatureLevel(t *testing.T) {
-	c := newClusterOf(t, cluster{size: 3, deleteGrace: time.Hour, level: meta.LevelTrash - 1})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.do("n1", "topic.delete", "orders", "", nil)
-	require.Empty(t, c.nodes["n1"].Trash())
-	err := c.undelete("n1", "orders")
-	require.ErrorIs(t, err, edge.ErrInvalid)
-	require.ErrorContains(t, err, "feature level 7")
-	c.level = meta.Level
-	for _, n := range all {
-		c.kill(n)
-		c.restart(n)
-	}
-	c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.LevelTrash }, "the level stays")
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.do("n1", "topic.delete", "orders", "", nil)
-	require.NoError(t, c.undelete("n2", "orders"))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, deleteGrace: time.Hour, level: meta.LevelTrash - 1})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.do("n1", "topic.delete", "orders", "", nil)
+		require.Empty(t, c.nodes["n1"].Trash())
+		err := c.undelete("n1", "orders")
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorContains(t, err, "feature level 7")
+		c.level = meta.Level
+		for _, n := range all {
+			c.kill(n)
+			c.restart(n)
+		}
+		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.LevelTrash }, "the level stays")
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.do("n1", "topic.delete", "orders", "", nil)
+		require.NoError(t, c.undelete("n2", "orders"))
+	})
 }
 
 // TestReplicasInTheTrashMoveAway: a broker is decommissioned while a topic lies in the trash. The
 // topic has all its replicas when it comes back.
 func TestReplicasInTheTrashMoveAway(t *testing.T) {
-	c := graced(t, cluster{size: 4})
-	c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "3"})
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	v, _ := c.view("n1", "orders")
-	leaves := string(v.Partitions[0].Replicas[0])
-	c.do("n1", "topic.delete", "orders", "", nil)
-	c.do("n1", "broker.decommission", "", "", map[string]string{"node": leaves})
-	c.eventually(func() bool { return c.nodes[leaves].Left() }, "its replicas stay")
-	c.eventually(func() bool { return len(c.folders(leaves)) == 0 }, "its folders stay")
-	c.kill(leaves)
-	require.NoError(t, c.undelete(slices.DeleteFunc([]string{"n1", "n2", "n3", "n4"}, func(n string) bool { return n == leaves })[0], "orders"))
-	for n := range c.nodes {
-		require.Equal(t, map[string]int{"m0": 1}, c.drain(n, "orders", 1))
-		break
-	}
-	c.eventually(func() bool {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := graced(t, cluster{size: 4})
+		c.do("n1", "topic.create", "orders", "", map[string]string{"replication_factor": "3"})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		v, _ := c.view("n1", "orders")
+		leaves := string(v.Partitions[0].Replicas[0])
+		c.do("n1", "topic.delete", "orders", "", nil)
+		c.do("n1", "broker.decommission", "", "", map[string]string{"node": leaves})
+		c.eventually(func() bool { return c.nodes[leaves].Left() }, "its replicas stay")
+		c.eventually(func() bool { return len(c.folders(leaves)) == 0 }, "its folders stay")
+		c.kill(leaves)
+		require.NoError(t, c.undelete(slices.DeleteFunc([]string{"n1", "n2", "n3", "n4"}, func(n string) bool { return n == leaves })[0], "orders"))
 		for n := range c.nodes {
-			v, ok := c.view(n, "orders")
-			if !ok || len(v.Partitions[0].ISR) != 3 {
-				return false
-			}
+			require.Equal(t, map[string]int{"m0": 1}, c.drain(n, "orders", 1))
+			break
 		}
-		return true
-	}, "a replica is missing")
+		c.eventually(func() bool {
+			for n := range c.nodes {
+				v, ok := c.view(n, "orders")
+				if !ok || len(v.Partitions[0].ISR) != 3 {
+					return false
+				}
+			}
+			return true
+		}, "a replica is missing")
+	})
 }
 
 // TestTrashGoesEarlyForADiskWithoutRoom: with the setting, and without it not.
 func TestTrashGoesEarlyForADiskWithoutRoom(t *testing.T) {
+	t.Parallel()
 	for _, early := range []bool{false, true} {
-		t.Run(fmt.Sprintf("early=%v", early), func(t *testing.T) {
-			t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
 			c := graced(t, cluster{size: 1, deleteEarly: early, tombstoneGrace: time.Millisecond, maxDisk: 200_000, segmentBytes: 1 << 20})
 			body := make([]byte, 1000)
 			for range 120 {
@@ -414,16 +444,16 @@ func TestTrashGoesEarlyForADiskWithoutRoom(t *testing.T) {
 	}
 }
 
-// afterTrash calls a function after the transaction that moves a topic into the trash, and before its answer.
-type afterTrash struct {
+// afterTxn calls a function after each transaction that was carried out, and before its answer.
+type afterTxn struct {
 	meta.Store
-	call func()
+	call func(puts []meta.Put)
 }
 
-func (s afterTrash) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (s afterTxn) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
 	ok, rev, err := s.Store.Txn(ctx, cmp, puts)
-	if ok && len(puts) == 2 && !puts[1].Delete && strings.Contains(puts[1].Key, "/trash/") {
-		s.call()
+	if ok {
+		s.call(puts)
 	}
 	return ok, rev, err
 }
@@ -433,13 +463,15 @@ func TestUndeletedBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c *cluster
-		c = graced(t, cluster{size: 3, net: newPipes(), wrap: func(name string, s meta.Store) meta.Store {
+		c = graced(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
 			if name != "n1" {
 				return s
 			}
-			return afterTrash{s, func() {
-				require.NoError(t, c.undelete("n2", "orders"))
-				time.Sleep(time.Second) // this broker has both
+			return afterTxn{s, func(puts []meta.Put) {
+				if len(puts) == 2 && !puts[1].Delete && strings.Contains(puts[1].Key, "/trash/") {
+					require.NoError(t, c.undelete("n2", "orders"))
+					time.Sleep(time.Second) // this broker has both
+				}
 			}}
 		}})
 		require.NoError(t, c.put("n1", "orders", "m"))

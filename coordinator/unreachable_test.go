@@ -16,7 +16,7 @@ import (
 func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -43,7 +43,7 @@ func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -63,7 +63,7 @@ func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -84,20 +84,23 @@ func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 // TestBrokerWithoutMetadataFindsTheNextLeader: the metadata does not notify the broker of
 // the new leader, but its replica follows that leader.
 func TestBrokerWithoutMetadataFindsTheNextLeader(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	blind := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-	require.NoError(t, c.nodes[blind].CreateChannel(t.Context(), "orders", "drain", "", false))
-	c.sessions[blind].Cut()
-	c.kill(leader)
-	require.NoError(t, c.put(blind, "orders", "m1"))
-	require.NotEqual(t, blind, c.leader("orders"))
-	require.Len(t, c.drain(blind, "orders", 2), 2)
-	c.sessions[blind].Heal()
-	c.restart(leader)
-	c.whole("orders")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		blind := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		require.NoError(t, c.nodes[blind].CreateChannel(t.Context(), "orders", "drain", "", false))
+		c.sessions[blind].Cut()
+		c.kill(leader)
+		require.NoError(t, c.put(blind, "orders", "m1"))
+		require.NotEqual(t, blind, c.leader("orders"))
+		require.Len(t, c.drain(blind, "orders", 2), 2)
+		c.sessions[blind].Heal()
+		c.restart(leader)
+		c.whole("orders")
+	})
 }
 
 // registration reads a broker's.
@@ -131,41 +134,47 @@ func (c *cluster) overwrite(was meta.Entry, now meta.Put) {
 // answer is lost. Then the partition heals. As long as the published list stays, the leader
 // is replaced whenever it leads, so it has to withdraw the list.
 func TestListOfUnreachableBrokersIsWithdrawn(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	leader := c.leader("orders")
-	others := map[string][]ident.Node{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
-	c.cutsOff(leader, others...)
-	c.eventually(func() bool {
-		now, _ := c.registration(leader)
-		v, _ := c.view(leader, "orders")
-		return len(now.Unreachable) == 0 && v.Partitions[0].Leader == ident.Node(leader)
-	}, "it does not take its word back, or does not lead again")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		leader := c.leader("orders")
+		others := map[string][]ident.Node{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[leader]
+		c.cutsOff(leader, others...)
+		c.eventually(func() bool {
+			now, _ := c.registration(leader)
+			v, _ := c.view(leader, "orders")
+			return len(now.Unreachable) == 0 && v.Partitions[0].Leader == ident.Node(leader)
+		}, "it does not take its word back, or does not lead again")
+	})
 }
 
 // TestPartitionGoesToALeaderThatIsCutOff: a list of unreachable brokers that a broker
 // published before it became leader counts too, although the list does not change any more.
 func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
-	c := newCluster(t, 3)
-	require.NoError(t, c.put("n1", "orders", "m0"))
-	c.whole("orders")
-	was := c.leader("orders")
-	next := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[was]
-	others := map[string][]ident.Node{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[next]
-	c.sessions[next].Cut() // it learns nothing and takes nothing back
-	c.cutsOff(next, others...)
-	topic, ok := c.nodes[was].Topic("orders")
-	require.True(t, ok)
-	e, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Partition(topic.Partition(0)))
-	require.NoError(t, err)
-	s, err := meta.DecodePartition(e)
-	require.NoError(t, err)
-	s.Leader, s.LeaderIncarnation, s.Epoch = ident.Node(next), c.nodes[next].Incarnation(), s.Epoch+1
-	c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s)})
-	require.NoError(t, c.put(was, "orders", "m1"))
-	c.sessions[next].Heal()
-	c.whole("orders")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		was := c.leader("orders")
+		next := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[was]
+		others := map[string][]ident.Node{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}[next]
+		c.sessions[next].Cut() // it learns nothing and takes nothing back
+		c.cutsOff(next, others...)
+		topic, ok := c.nodes[was].Topic("orders")
+		require.True(t, ok)
+		e, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Partition(topic.Partition(0)))
+		require.NoError(t, err)
+		s, err := meta.DecodePartition(e)
+		require.NoError(t, err)
+		s.Leader, s.LeaderIncarnation, s.Epoch = ident.Node(next), c.nodes[next].Incarnation(), s.Epoch+1
+		c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s)})
+		require.NoError(t, c.put(was, "orders", "m1"))
+		c.sessions[next].Heal()
+		c.whole("orders")
+	})
 }
 
 // TestLeaderThatNeverReachedAnybodyIsReplaced: all brokers were started anew, and the
@@ -173,7 +182,7 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 func TestLeaderThatNeverReachedAnybodyIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, net: newPipes()})
+		c := newClusterOf(t, cluster{size: 3})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
