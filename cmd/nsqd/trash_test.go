@@ -11,9 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// TestTrashBytes: the metric has the bytes of deleted topics, until they are removed for good.
-func TestTrashBytes(t *testing.T) {
-	b := start(t)
+// trashBytes: the metric has the bytes of deleted topics, until they are removed for good.
+func trashBytes(t *testing.T, b *broker) {
 	empty := regexp.MustCompile(`(?m)^lockstep_trash_bytes(\{[^}]*\})? 0$`)
 	metrics := func() string {
 		_, text := b.get("/metrics")
@@ -24,13 +23,13 @@ func TestTrashBytes(t *testing.T) {
 		_, text := b.get("/v1/cluster")
 		return json.Unmarshal([]byte(text), &v) == nil && v.Level == meta.Level
 	})
-	status, text := b.post("/pub?topic=orders", "m")
+	status, text := b.post("/pub?topic=thrown", "m")
 	require.Equal(t, 200, status, text)
 	require.Regexp(t, empty, metrics())
-	status, text = b.post("/topic/delete?topic=orders", "")
+	status, text = b.post("/topic/delete?topic=thrown", "")
 	require.Equal(t, 200, status, text)
 	require.Regexp(t, `(?m)^lockstep_trash_bytes(\{[^}]*\})? [1-9]`, metrics())
-	status, text = b.post("/v1/topic/purge?topic=orders", "")
+	status, text = b.post("/v1/topic/purge?topic=thrown", "")
 	require.Equal(t, 200, status, text)
 	b.eventually("the trash is empty", func() bool { return empty.MatchString(metrics()) })
 }
