@@ -25,7 +25,7 @@ func shows[A any](b *broker, token, path string) (a A) {
 func consoleOfABroker(t *testing.T, b *broker) {
 	before := time.Now().UnixMilli()
 	consumer := b.dial()
-	consumer.send("SUB orders billing\n")
+	consumer.send("SUB console billing\n")
 	_, text := consumer.next()
 	require.Equal(t, "OK", text)
 	consumer.send("RDY 1\n")

@@ -429,7 +429,6 @@ func TestTotalsOfABroker(t *testing.T) {
 	b := start(t)
 	metricsAreFed(t, b)
 	consoleOfABroker(t, b)
-	trashBytes(t, b)
 	profilesAndHealth(t, b) // changes the log level
 }
 

@@ -21,7 +21,7 @@ func TestPeerHeartbeat(t *testing.T) {
 	n1, flags := member(t, "n1", endpoint)
 	n1.run(flags...)
 	n2, flags := member(t, "n2", endpoint)
-	n2.run(append(flags, "--peer-heartbeat=3s", "--peer-timeout=10m")...)
+	n2.run(append(flags, "--peer-heartbeat=3s", "--peer-timeout=1m")...)
 	n1.says("up=false")
 	require.NotContains(t, n2.logged(), "up=false refused=false")
 }

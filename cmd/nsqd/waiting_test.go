@@ -21,7 +21,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
 // threeBrokers prepares a cluster with embedded etcd; run starts one of them.
@@ -212,39 +211,6 @@ func TestFaultsThatEndTheProcess(t *testing.T) {
 	p.watch(make(chan error)) // without a fault the watch ends with the process
 	close(p.quit)
 	p.watches.Wait()
-}
-
-// TestCertificatesThatDiffer: brokers that do not trust each other name the peer and the TLS
-// error, in /readyz and in the log.
-func TestCertificatesThatDiffer(t *testing.T) {
-	t.Parallel()
-	ca, stranger := certs.New(t), certs.New(t)
-	ca.Issue("n", "n1", "n2", "n3")
-	stranger.Issue("n", "n1", "n2", "n3")
-	identity := func(a *certs.Authority) []string {
-		return []string{"--rpc-tls-cert=" + a.File("n.pem"), "--rpc-tls-key=" + a.File("n.key"), "--rpc-tls-ca=" + a.File("ca.pem")}
-	}
-	all, run := threeBrokers(t, "https")
-	for i := range all {
-		run(i, identity(ca)...)
-	}
-	for _, b := range all {
-		b.ready()
-	}
-	for _, b := range all {
-		b.signal(os.Kill)
-		<-b.done
-	}
-	run(0, identity(ca)...)
-	run(1, identity(stranger)...)
-	const refused = "TLS: this broker refuses its certificate: x509: certificate signed by unknown authority (--rpc-tls-ca)"
-	all[0].notReady("n2 at https://" + all[1].address(5) + ": " + refused)
-	all[1].notReady("n1 at https://" + all[0].address(5) + ": " + refused)
-	all[1].notReady("waiting for n1, n3: 1 of 3 members of the metadata run, 2 are needed")
-	require.Contains(t, all[1].logged(), "n1 at https://"+all[0].address(5)+": "+refused)
-	run(2, identity(ca)...)
-	all[0].ready()
-	all[1].notReady(refused)
 }
 
 // grpcProxy forwards gRPC calls to an endpoint, except those that are to fail.
