@@ -16,26 +16,37 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/goleak"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // underTest makes the test binary a broker.
-const underTest = "LOCKSTEP_RUN_NSQD"
+const (
+	underTest    = "LOCKSTEP_RUN_NSQD"
+	smallFiles   = underTest + "=small"   // of the metadata
+	productFiles = underTest + "=product" // as large as a broker's
+)
 
-const limit = 30 * time.Second // of any condition
+const limit = wait.Limit // of any condition
 
 func TestMain(m *testing.M) {
-	if os.Getenv(underTest) != "" {
+	mode := os.Getenv(underTest)
+	if underTest+"="+mode != productFiles {
+		// etcd allocates two files of 64 MB at each start; a test's metadata fits into much less.
+		wal.SegmentSizeBytes = 1 << 20
+	}
+	if mode != "" {
 		os.Exit(run(os.Args[1:]))
 	}
 	// The tests that call t.Parallel wait for their brokers most of the time, so that more of
 	// them run at once than there are processors; the flag -parallel prevails.
 	_ = flag.Set("test.parallel", "4")
 	// The goroutine of an external etcd that stops ends only after its check of the password.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("golang.org/x/crypto/bcrypt.CompareHashAndPassword"))
+	goleak.VerifyTestMain(allTests{m}, goleak.IgnoreAnyFunction("golang.org/x/crypto/bcrypt.CompareHashAndPassword"))
 }
 
 // broker is one nsqd process of a test.
@@ -45,13 +56,14 @@ type broker struct {
 	dir       string
 	base      int // TCP; HTTP +1, HTTPS +2, RPC +3, etcd +4 and +5
 	http      *http.Client
-	log       string // file
+	dialer    net.Dialer // of TCP clients
+	log       string     // file
 	done      chan struct{}
-	exit      error // valid after done
-	began     time.Time
 	tcpSocket string // in place of the port
 	ulimit    int    // of files; 0: the test's
 	env       []string
+	skipped   int    // bytes of the log that were written before this test
+	root      string // token of an administrator; "" without users
 }
 
 // start runs a single broker on an empty directory until it serves.
@@ -69,11 +81,31 @@ func prepare(t *testing.T) *broker {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	return &broker{t: t, dir: t.TempDir(), base: freePorts(t), http: &http.Client{Timeout: 10 * time.Second}}
+	return &broker{t: t, dir: t.TempDir(), base: freePorts(t), http: newHTTPClient()}
 }
 
-// run starts the process; the given flags replace the harness's own.
+// newHTTPClient returns a client with connections of its own.
+func newHTTPClient() *http.Client {
+	return &http.Client{Timeout: limit, Transport: &http.Transport{}}
+}
+
+// run starts the process until the end of the test; the given flags replace the harness's own.
 func (b *broker) run(flags ...string) {
+	b.t.Helper()
+	b.launch(filepath.Join(b.t.TempDir(), "log"), flags...)
+	cmd, done := b.cmd, b.done
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // the process may have ended already
+		<-done
+		b.http.CloseIdleConnections()
+		if b.t.Failed() {
+			b.t.Logf("log of %v:\n%s", cmd.Args, b.logged())
+		}
+	})
+}
+
+// launch starts the process with this log.
+func (b *broker) launch(log string, flags ...string) {
 	b.t.Helper()
 	args := append([]string{
 		"--node-name=n1", "--broadcast-address=127.0.0.1", "--data-path=" + b.dir,
@@ -84,74 +116,70 @@ func (b *broker) run(flags ...string) {
 	if b.ulimit != 0 {
 		b.cmd = exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, b.ulimit), os.Args[0]}, args...)...)
 	}
-	b.cmd.Env = append(append(os.Environ(), underTest+"=1"), b.env...)
+	// With this GODEBUG the process need not restart itself (pace).
+	b.cmd.Env = append(append(os.Environ(), smallFiles, "GODEBUG="+slowTrace), b.env...)
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	b.log = filepath.Join(b.t.TempDir(), "log")
-	log, err := os.Create(b.log)
+	b.log = log
+	file, err := os.Create(log)
 	require.NoError(b.t, err)
-	b.cmd.Stderr, b.cmd.Stdout = log, log
-	b.began = time.Now()
+	b.cmd.Stderr, b.cmd.Stdout = file, file
 	require.NoError(b.t, b.cmd.Start())
-	_ = log.Close() // the process has its own descriptor
-	b.done = make(chan struct{})
-	done, cmd := b.done, b.cmd
-	go func() {
-		b.exit = cmd.Wait()
+	_ = file.Close() // the process has its own descriptor
+	done, cmd := make(chan struct{}), b.cmd
+	b.done = done
+	go func() { // ends with the process
+		_ = cmd.Wait() // its state has the exit code
 		close(done)
 	}()
-	b.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // the process may have ended already
-		<-done
-		b.http.CloseIdleConnections()
-		if b.t.Failed() {
-			b.t.Logf("log of %v:\n%s", args, b.logged())
+}
+
+// ready waits until the broker serves.
+func (b *broker) ready() {
+	b.t.Helper()
+	b.alive("serves", func() bool { return strings.Contains(b.logged(), "READY, TCP on ") })
+}
+
+// alive waits for a condition of a broker that must not end meanwhile.
+func (b *broker) alive(what string, ok func() bool) {
+	b.t.Helper()
+	b.eventually(what, func() bool {
+		if b.ended() {
+			b.t.Fatalf("nsqd ended: %v", b.cmd.ProcessState)
 		}
+		return ok()
 	})
 }
 
-func (b *broker) ready() {
-	b.t.Helper()
-	b.eventually("serves", func() bool {
-		select {
-		case <-b.done:
-			b.t.Fatalf("nsqd ended: %v", b.exit)
-		default:
-		}
-		resp, err := b.http.Get(b.url("/info"))
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized { // TLS is required, from the start on, or a token
-			return strings.Contains(b.logged(), "INFO: READY, ")
-		}
-		return resp.StatusCode == http.StatusOK
-	})
+func (b *broker) ended() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (b *broker) address(plus int) string { return fmt.Sprintf("127.0.0.1:%d", b.base+plus) }
 func (b *broker) url(path string) string  { return "http://" + b.address(1) + path }
 func (b *broker) logged() string {
 	text, _ := os.ReadFile(b.log)
-	return string(text)
+	return string(text[min(b.skipped, len(text)):])
 }
 
 // wait returns the exit code.
 func (b *broker) wait() int {
 	b.t.Helper()
-	select {
-	case <-b.done:
-		return b.cmd.ProcessState.ExitCode()
-	case <-time.After(limit):
-		b.t.Fatal("nsqd does not end")
-		return 0
-	}
+	wait.For(b.t, b.done, "the end of nsqd")
+	return b.cmd.ProcessState.ExitCode()
 }
 
 func (b *broker) signal(s os.Signal) {
 	b.t.Helper()
 	require.NoError(b.t, b.cmd.Process.Signal(s))
 }
+
+// signalIfAlive is signal for a process that may have ended by itself.
+func (b *broker) signalIfAlive(s os.Signal) { _ = b.cmd.Process.Signal(s) }
 
 // stop ends the process as an operator would.
 func (b *broker) stop() {
@@ -160,9 +188,14 @@ func (b *broker) stop() {
 	require.Zero(b.t, b.wait())
 }
 
+// askEvery leaves checks of a condition out: most of them are requests, and cost more than a read
+// of a variable.
+const askEvery = 5
+
 func (b *broker) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	require.Eventually(b.t, ok, limit, 5*time.Millisecond, what)
+	calls := -1
+	wait.Until(b.t, func() bool { calls++; return calls%askEvery == 0 && ok() }, "%s", what)
 }
 
 // get and post return status and body.
@@ -213,7 +246,7 @@ func refused(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), underTest+"=1")
+	cmd.Env = append(os.Environ(), smallFiles, "GODEBUG="+slowTrace)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	_ = cmd.Run() // the exit code tells

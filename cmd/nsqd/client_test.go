@@ -27,7 +27,7 @@ func (b *broker) dial() *client {
 	if b.tcpSocket != "" {
 		network, address = "unix", b.tcpSocket
 	}
-	conn, err := net.DialTimeout(network, address, limit)
+	conn, err := b.dialer.Dial(network, address)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close() })
 	c := &client{t: b.t, conn: conn, in: bufio.NewReader(conn)}

@@ -68,40 +68,42 @@ func (b *broker) tear(tail string) {
 // acknowledges nothing that it cannot prove, and no message is removed from the disk.
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
+	b := start(t)
+	c := b.dial()
+	for range 20 {
+		c.put("orders", "a message")
+	}
+	b.stop()
+	restore := b.backup()
 	for file, complaint := range map[string]string{
 		"topics/*/0/*.idx":      "",
 		"node.json":             "node.json: ",
 		"topics/*/0/store.json": "the folder's identity is lost",
 		"checkpoint":            "acknowledged data may be missing",
 	} {
-		t.Run(file, func(t *testing.T) {
-			b := start(t)
-			c := b.dial()
-			for range 20 {
-				c.put("orders", "a message")
-			}
-			b.stop()
-			found, err := filepath.Glob(filepath.Join(b.dir, filepath.FromSlash(file)))
-			require.NoError(t, err)
-			require.NotEmpty(t, found, file)
-			for _, name := range found {
-				require.NoError(t, os.WriteFile(name, []byte("\x01garbage"), 0o600))
-			}
-			b.run()
-			b.says(complaint)
-			require.NotContains(t, b.logged(), "goroutine")
-			if complaint != "" {
-				b.eventually("keeps the messages", func() bool { return b.stored("a message") == 20 }) // recovery may be writing
-				return
-			}
+		restore()
+		found, err := filepath.Glob(filepath.Join(b.dir, filepath.FromSlash(file)))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, file)
+		for _, name := range found {
+			require.NoError(t, os.WriteFile(name, []byte("\x01garbage"), 0o600))
+		}
+		b.run()
+		b.says(complaint)
+		require.NotContains(t, b.logged(), "goroutine")
+		if complaint != "" {
+			b.eventually("keeps the messages", func() bool { return b.stored("a message") == 20 }) // recovery may be writing
+		} else {
 			b.ready()
-			c = b.dial()
+			c := b.dial()
 			c.consume("orders", "ch", 1)
 			for range 20 {
 				id, _, _ := c.message()
 				c.send("FIN %s\n", id)
 			}
-		})
+		}
+		b.signalIfAlive(os.Kill)
+		<-b.done
 	}
 }
 

@@ -8,8 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
 // TestFullDisk runs a broker on a disk of 400 MiB that another file fills: puts are refused
@@ -95,13 +96,17 @@ func (b *broker) saysThatTheDiskIsFull() {
 func TestMetadataOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	t.Run("at the start", func(t *testing.T) {
+		t.Parallel()
 		b := prepare(t)
+		b.env = []string{productFiles}
 		smallDisk(t, filepath.Join(b.dir, "etcd"), "20m")
 		b.run()
 		b.saysThatTheDiskIsFull()
 	})
 	t.Run("while it runs", func(t *testing.T) {
+		t.Parallel()
 		b := prepare(t)
+		b.env = []string{productFiles}
 		dir := filepath.Join(b.dir, "etcd")
 		smallDisk(t, dir, "150m")
 		b.run()

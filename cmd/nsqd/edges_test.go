@@ -10,9 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,44 +20,58 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
+// TestTimeouts: an unanswered message comes again. With --requeue-on-disconnect=false that of a
+// consumer that has gone waits for its timeout, too. --max-req-timeout bounds a requeue.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
-	const timeout = 2 * time.Second // long, for the test must leave before the second one
-	b := start(t, "--msg-timeout="+timeout.String(), "--max-req-timeout=200ms", "--requeue-on-disconnect=false")
+	b := strict.use(t)
+	b.create("timeouts")
 	c := b.dial()
-	c.put("orders", "one")
-	c.consume("orders", "ch", 1)
-	began := time.Now()
-	c.message()
-	_, attempts, _ := c.message() // timed out
-	require.EqualValues(t, 2, attempts)
-	require.Greater(t, time.Since(began), timeout-100*time.Millisecond)
-	require.Less(t, time.Since(began), 2*timeout)
-	_ = c.conn.Close()
+	c.put("timeouts", "one")
+	c.identify(map[string]any{"msg_timeout": 1000})
+	c.consume("timeouts", "ch", 1)
+	for want := range 2 {
+		_, attempts, _ := c.message()
+		require.EqualValues(t, want+1, attempts)
+	}
+	b.create("held")
 	c = b.dial()
-	c.consume("orders", "ch", 1)
-	id, attempts, _ := c.message()
-	require.EqualValues(t, 3, attempts)
-	require.Greater(t, time.Since(began), 2*timeout-100*time.Millisecond, "it waited for its timeout")
-	began = time.Now()
-	c.send("REQ %s 60000\n", id)
+	c.put("held", "one")
+	c.consume("held", "ch", 1)
 	c.message()
-	require.Less(t, time.Since(began), 5*time.Second, "clamped")
+	_ = c.conn.Close()
+	b.consumers("held", 0)
+	c = b.dial()
+	c.put("held", "two")
+	c.consume("held", "ch", 1)
+	id, _, text := c.message()
+	require.Equal(t, "two", text, "the first one waits for its timeout")
+	c.send("REQ %s 3600000\n", id) // within the time limit of the test, if it is bounded
+	_, _, text = c.message()
+	require.Equal(t, "two", text)
+}
+
+// create makes a topic.
+func (b *broker) create(topic string) {
+	b.t.Helper()
+	status, text := b.with(b.root, "POST", "/topic/create?topic="+topic, "")
+	require.Equal(b.t, http.StatusOK, status, text)
 }
 
 func TestNoAutoCreate(t *testing.T) {
 	t.Parallel()
-	b := start(t, "--auto-create-topics=false")
-	status, answer := b.post("/pub?topic=orders", "x")
+	b := strict.use(t)
+	status, answer := b.post("/pub?topic=no-auto", "x")
 	require.Equal(t, http.StatusNotFound, status, answer)
 	c := b.dial()
-	c.command("x", "PUB orders")
+	c.command("x", "PUB no-auto")
 	_, text := c.next()
 	require.Contains(t, text, "E_PUB_FAILED PUB failed")
-	b.post("/topic/create?topic=orders", "")
-	c.put("orders", "x")
+	b.post("/topic/create?topic=no-auto", "")
+	c.put("no-auto", "x")
 }
 
 // TestSegmentsAreBounded: the limits of a segment and of all data hold.
@@ -78,24 +92,11 @@ func TestSegmentsAreBounded(t *testing.T) {
 	})
 }
 
-// TestExposedPorts: the ports for brokers are on loopback unless the operator sets them.
-func TestExposedPorts(t *testing.T) {
-	t.Parallel()
-	code, _, stderr := refused(t, "--rpc-address=0.0.0.0:0", "--data-path="+t.TempDir())
-	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "--rpc-address=0.0.0.0:0 is reachable from the network")
-	b := prepare(t)
-	b.run("--insecure", "--rpc-address=0.0.0.0:"+fmt.Sprint(b.base+3))
-	b.ready()
-	_, text := b.get("/v1/cluster")
-	require.Contains(t, text, `"rpc_address":"`+b.address(3)+`"`, "others receive the broadcast address")
-}
-
 // TestEphemeralTopic: the topic ends with its last channel, and remains as long as it never
 // had one.
 func TestEphemeralTopic(t *testing.T) {
 	t.Parallel()
-	b := start(t)
+	b := plain.use(t)
 	topics := func() (text string) { _, text = b.get("/topics"); return text }
 	b.dial().put("early#ephemeral", "x") // it never had a channel
 	c := b.dial()
@@ -112,7 +113,7 @@ func TestLookupPort(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)
 	b.run("--lookupd-http-address="+b.address(2), "--http-address=")
-	b.eventually("is there", func() bool { return strings.Contains(b.logged(), "READY") })
+	b.ready()
 	b.dial().put("orders", "x")
 	_, text := ask(t, b.http, http.MethodGet, "http://"+b.address(2)+"/lookup?topic=orders", "")
 	require.Contains(t, text, fmt.Sprintf(`"tcp_port":%d`, b.base))
@@ -128,7 +129,7 @@ func TestUnixSockets(t *testing.T) {
 	b.tcpSocket = filepath.Join(b.dir, "tcp.sock")
 	web := filepath.Join(b.dir, "http.sock")
 	b.run("--tcp-address="+b.tcpSocket, "--http-address="+web)
-	b.eventually("is there", func() bool { return strings.Contains(b.logged(), "READY") })
+	b.ready()
 	b.dial().put("orders", "over a socket")
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", web)
@@ -138,14 +139,9 @@ func TestUnixSockets(t *testing.T) {
 	require.Contains(t, text, `"http_port":-1,"tcp_port":-1,`)
 	_, text = ask(t, client, http.MethodGet, "http://broker/stats?format=json", "")
 	require.Contains(t, text, `"message_count":1`)
-	b.stop()
-	b.run("--tcp-address="+b.tcpSocket, "--http-address="+web)
-	b.eventually("is back", func() bool { return strings.Contains(b.logged(), "READY") })
 }
 
-func TestProfilesAndHealth(t *testing.T) {
-	t.Parallel()
-	b := start(t)
+func profilesAndHealth(t *testing.T, b *broker) {
 	for path, want := range map[string]string{
 		"/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/goroutine?debug=1": "goroutine profile",
 		"/debug/pprof/cmdline": "--node-name=n1", "/healthz": "OK", "/readyz": "OK", "/ping": "OK",
@@ -183,8 +179,8 @@ func TestStatsd(t *testing.T) {
 	require.NotContains(t, seen, ".mem.")
 }
 
-// TestRegistersWithLookupd plays an nsqlookupd.
-func TestRegistersWithLookupd(t *testing.T) {
+// TestLookupds plays nsqlookupds, whose list is one of the whole broker.
+func TestLookupds(t *testing.T) {
 	t.Parallel()
 	daemon, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -196,12 +192,7 @@ func TestRegistersWithLookupd(t *testing.T) {
 	seen := map[string]bool{}
 	until := func(want string) {
 		for !seen[want] {
-			select {
-			case line := <-heard:
-				seen[line] = true
-			case <-time.After(limit):
-				t.Fatalf("no %q in %v", want, seen)
-			}
+			seen[wait.For(t, heard, "%q, after %v", want, seen)] = true
 		}
 	}
 	until("REGISTER early")
@@ -220,11 +211,12 @@ func TestRegistersWithLookupd(t *testing.T) {
 	until("UNREGISTER orders ch")
 	b.post("/topic/delete?topic=orders", "")
 	until("UNREGISTER orders")
+	channelsOfLookupd(t, b)
+	lookupdsAreChecked(t, b)
 }
 
-// TestChannelsOfLookupd: the channels at an nsqlookupd exist before a topic's first message.
-func TestChannelsOfLookupd(t *testing.T) {
-	t.Parallel()
+// channelsOfLookupd: the channels at an nsqlookupd exist before a topic's first message.
+func channelsOfLookupd(t *testing.T, b *broker) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"channels":["of-`+r.URL.Query().Get("topic")+`","other","c#ephemeral"]}`) // the client checks the error
 	}))
@@ -234,23 +226,37 @@ func TestChannelsOfLookupd(t *testing.T) {
 	defer daemon.Close()
 	heard := make(chan string, 100)
 	go acceptRegistrations(daemon, web.Listener.Addr().(*net.TCPAddr).Port, heard)
-	b := start(t)
 	b.post("/topic/create?topic=early", "")
 	status, _ := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", fmt.Sprintf("[%q]", daemon.Addr()))
 	require.Equal(t, 200, status)
-	b.eventually("the daemon is known", func() bool {
-		select {
-		case line := <-heard:
-			return line == "REGISTER early"
-		default:
-			return false
-		}
-	})
-	b.post("/pub?topic=orders", "one")
-	_, text := b.get("/stats?format=json&topic=orders")
-	require.Contains(t, text, `"channel_name":"of-orders","depth":1,`)
+	for wait.For(t, heard, "a registration") != "REGISTER early" {
+	}
+	b.post("/pub?topic=invoices", "one")
+	_, text := b.get("/stats?format=json&topic=invoices")
+	require.Contains(t, text, `"channel_name":"of-invoices","depth":1,`)
 	require.Contains(t, text, `"channel_name":"other","depth":1,`)
 	require.NotContains(t, text, "ephemeral")
+}
+
+// lookupdsAreChecked: an administrator cannot make the broker connect to anything but a bounded
+// number of addresses, and a refused list changes nothing.
+func lookupdsAreChecked(t *testing.T, b *broker) {
+	var many []string
+	for i := range 45_000 {
+		many = append(many, fmt.Sprintf(`"127.0.0.1:%d"`, 1+i))
+	}
+	for body, want := range map[string]int{
+		"[" + strings.Join(many, ",") + "]":                http.StatusRequestEntityTooLarge,
+		"[" + strings.Join(many[:33], ",") + "]":           http.StatusBadRequest,
+		`["http://127.0.0.1:4160"]`:                        http.StatusBadRequest,
+		`["127.0.0.1"]`:                                    http.StatusBadRequest,
+		"[" + strings.Join(many[20_000:20_032], ",") + "]": http.StatusOK,
+	} {
+		status, text := b.do(http.MethodPut, "/config/nsqlookupd_tcp_addresses", body)
+		require.Equal(t, want, status, "%.100s: %s", body, text)
+	}
+	_, text := b.get("/config/nsqlookupd_tcp_addresses")
+	require.Equal(t, "["+strings.Join(many[20_000:20_032], ",")+"]", text)
 }
 
 // acceptRegistrations plays an nsqlookupd that announces this HTTP port.
@@ -291,15 +297,10 @@ func answerRegistrations(conn net.Conn, httpPort int, heard chan<- string) {
 	}
 }
 
+// TestAuthorization: the service has a certificate of the authority in --tls-root-ca-file.
 func TestAuthorization(t *testing.T) {
 	t.Parallel()
-	asked := make(chan url.Values, 10)
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.Query()
-		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}]}`)
-	}))
-	defer service.Close()
-	b := start(t, "--auth-http-address="+strings.TrimPrefix(service.URL, "http://"))
+	b := authorized.use(t)
 	c := b.dial()
 	require.Equal(t, true, c.identify(map[string]any{})["auth_required"])
 	c.command("x", "PUB orders")
@@ -307,30 +308,63 @@ func TestAuthorization(t *testing.T) {
 	c = b.dial()
 	c.command("s3cret", "AUTH")
 	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
-	query := <-asked
-	require.Equal(t, "s3cret", query.Get("secret"))
-	require.Equal(t, "127.0.0.1", query.Get("remote_ip"))
+	require.Equal(t, 1, service.asked("s3cret"))
 	c.put("orders", "x")
 	c.command("x", "PUB invoices")
 	c.expect(`E_UNAUTHORIZED AUTH failed for PUB on "invoices" ""`)
 }
 
-// TestAuthorizationOverHTTPS: the service's certificate is of the authority in
-// --tls-root-ca-file.
-func TestAuthorizationOverHTTPS(t *testing.T) {
-	t.Parallel()
-	ca := certs.New(t)
-	ca.Issue("auth")
-	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
-	}))
-	service.TLS = ca.Client("auth")
-	service.StartTLS()
-	defer service.Close()
-	b := start(t, "--auth-http-address="+service.URL, "--tls-root-ca-file="+ca.File("ca.pem"))
-	c := b.dial()
-	c.command("s3cret", "AUTH")
-	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
+// service is the authorization service of the broker authorized.
+var service = &authService{questions: map[string]int{}}
+
+type authService struct {
+	server *httptest.Server
+	ca     *certs.Authority
+
+	mu        sync.Mutex
+	questions map[string]int // by secret
+}
+
+// asked returns how often the broker has asked for secrets that begin so.
+func (s *authService) asked(secret string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for question, times := range s.questions {
+		if strings.HasPrefix(question, secret) {
+			n += times
+		}
+	}
+	return n
+}
+
+// start returns the flags of the broker that asks it.
+func (s *authService) start(t *testing.T, _ string) []string {
+	s.ca = certs.New(t)
+	s.ca.Issue("auth")
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.TLS = s.ca.Client("auth")
+	s.server.StartTLS()
+	return []string{"--auth-http-address=" + s.server.URL, "--tls-root-ca-file=" + s.ca.File("ca.pem")}
+}
+
+func (s *authService) stop() { s.server.Close() }
+
+// ServeHTTP answers a broker.
+func (s *authService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secret := r.URL.Query().Get("secret")
+	s.mu.Lock()
+	s.questions[secret]++
+	s.mu.Unlock()
+	rights := map[string]string{
+		"s3cret": `{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}`,
+		"good":   `{"topic":"^orders$","channels":[".*"],"permissions":["publish","subscribe"]}`,
+		"mine":   `{"topic":"^orders$","channels":["^mine$"],"permissions":["subscribe"]},{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}`,
+	}[secret]
+	if rights == "" || r.URL.Query().Get("remote_ip") != "127.0.0.1" {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[`+rights+`]}`) // the broker checks the error
 }
 
 // TestAuthorizationByPost uses a slow service.
@@ -389,10 +423,17 @@ func deafAddress(t *testing.T) string {
 	}
 }
 
-// TestMetricsAreFed publishes and consumes, and expects every histogram to grow.
-func TestMetricsAreFed(t *testing.T) {
+// TestTotalsOfABroker needs a broker of its own for the numbers of the whole broker.
+func TestTotalsOfABroker(t *testing.T) {
 	t.Parallel()
 	b := start(t)
+	metricsAreFed(t, b)
+	consoleOfABroker(t, b)
+	profilesAndHealth(t, b) // changes the log level
+}
+
+// metricsAreFed publishes and consumes, and expects every histogram to grow.
+func metricsAreFed(t *testing.T, b *broker) {
 	c := b.dial()
 	for range 20 {
 		c.put("orders", "x")
@@ -416,17 +457,19 @@ func TestMetricsAreFed(t *testing.T) {
 		return b.metric(`lockstep_channel_in_flight{channel="ch",topic="orders"}`) == 10
 	})
 	require.Equal(t, 1.0, b.metric(`lockstep_channel_clients{channel="ch",topic="orders"}`))
+	_ = c.conn.Close()
+	b.consumers("orders", 0)
 }
 
 // TestPeek reads without consuming, also finished messages that are retained.
 func TestPeek(t *testing.T) {
 	t.Parallel()
-	b := start(t)
+	b := plain.use(t)
 	c := b.dial()
 	for i := range 10 {
-		c.put("orders", fmt.Sprint("message ", i))
+		c.put("peeked", fmt.Sprint("message ", i))
 	}
-	c.put("orders", "a\xffb")
+	c.put("peeked", "a\xffb")
 	var p struct {
 		Start, End, Next int
 		Messages         []struct {
@@ -436,7 +479,7 @@ func TestPeek(t *testing.T) {
 		}
 	}
 	read := func(arguments string) {
-		status, text := b.get("/v1/topic/peek?topic=orders" + arguments)
+		status, text := b.get("/v1/topic/peek?topic=peeked" + arguments)
 		require.Equal(t, 200, status, text)
 		p.Messages = nil
 		require.NoError(t, json.Unmarshal([]byte(text), &p))
@@ -451,11 +494,11 @@ func TestPeek(t *testing.T) {
 	require.Equal(t, []byte("a\xffb"), p.Messages[7].Bytes)
 	read("&from=latest")
 	require.Empty(t, p.Messages)
-	for arguments, want := range map[string]int{"topic=nothing": 404, "topic=orders&partition=1": 404, "topic=orders&from=x": 400, "topic=orders&limit=x": 400} {
+	for arguments, want := range map[string]int{"topic=nothing": 404, "topic=peeked&partition=1": 404, "topic=peeked&from=x": 400, "topic=peeked&limit=x": 400} {
 		status, _ := b.get("/v1/topic/peek?" + arguments)
 		require.Equal(t, want, status, arguments)
 	}
-	c.consume("orders", "ch", 1)
+	c.consume("peeked", "ch", 1)
 	id, attempts, body := c.message()
 	require.Equal(t, "message 0", body, "the first channel gets all of the backlog")
 	require.EqualValues(t, 1, attempts)
@@ -465,12 +508,12 @@ func TestPeek(t *testing.T) {
 
 func TestPageForOperators(t *testing.T) {
 	t.Parallel()
-	b := start(t)
-	b.dial().put("orders", "x")
+	b := plain.use(t)
+	b.dial().put("page", "x")
 	status, text := b.get("/ui")
 	require.Equal(t, 200, status)
 	require.Contains(t, text, "<title>Lockstep</title>")
 	_, text = b.get("/ui/data")
-	require.Contains(t, text, `"topic_name":"orders"`)
+	require.Contains(t, text, `"topic_name":"page"`)
 	require.Contains(t, text, `"silent":[]`)
 }

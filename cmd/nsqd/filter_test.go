@@ -17,20 +17,20 @@ import (
 // message to the second, and bodies have no header in them.
 func TestStockConsumersOfFilteredChannels(t *testing.T) {
 	t.Parallel()
-	b := start(t)
+	b := plain.use(t)
 	b.eventually("filters", func() bool {
-		status, _ := b.post("/topic/create?topic=orders", "")
+		status, _ := b.post("/topic/create?topic=filtered", "")
 		require.Equal(t, 200, status)
-		status, _ = b.post("/channel/create?topic=orders&channel=europe&filter=header:region%5E%3Deu-", "")
+		status, _ = b.post("/channel/create?topic=filtered&channel=europe&filter=header:region%5E%3Deu-", "")
 		return status == 200
 	})
-	status, text := b.post("/channel/create?topic=orders&channel=all", "")
+	status, text := b.post("/channel/create?topic=filtered&channel=all", "")
 	require.Equal(t, 200, status, text)
 
 	var mu sync.Mutex
 	got := map[string]map[string]int{}
 	for i, channel := range []string{"europe", "europe", "all"} {
-		c, err := nsq.NewConsumer("orders", channel, nsq.NewConfig())
+		c, err := nsq.NewConsumer("filtered", channel, nsq.NewConfig())
 		require.NoError(t, err)
 		c.SetLogger(clusters.Silent(), nsq.LogLevelError)
 		c.ChangeMaxInFlight(10)
@@ -55,14 +55,14 @@ func TestStockConsumersOfFilteredChannels(t *testing.T) {
 		body := fmt.Sprintf("%02d", i)
 		want["all"][body] = 1
 		if i%4 == 3 { // a stock producer: no headers
-			require.NoError(t, p.Publish("orders", []byte(body)))
+			require.NoError(t, p.Publish("filtered", []byte(body)))
 			continue
 		}
 		region := []string{"eu-west", "us-east", "eu-north"}[i%4]
 		if region[0] == 'e' {
 			want["europe"][body] = 1
 		}
-		status, text := b.with("", "POST", "/pub?topic=orders", body, "X-Nsq-Headers", fmt.Sprintf(`{"region":%q}`, region))
+		status, text := b.with("", "POST", "/pub?topic=filtered", body, "X-Nsq-Headers", fmt.Sprintf(`{"region":%q}`, region))
 		require.Equal(t, 200, status, text)
 	}
 	b.eventually("every message has come", func() bool {
@@ -71,11 +71,11 @@ func TestStockConsumersOfFilteredChannels(t *testing.T) {
 		return len(got["europe"]) == len(want["europe"]) && len(got["all"]) == len(want["all"])
 	})
 	b.eventually("the channel is empty", func() bool {
-		_, stats := b.get("/stats?format=json&topic=orders&channel=europe")
+		_, stats := b.get("/stats?format=json&topic=filtered&channel=europe")
 		return strings.Contains(stats, `"depth":0,"backend_depth":0,"in_flight_count":0`) && strings.Contains(stats, `"filter":"header:region^=eu-","filtered_count":30`)
 	})
-	require.EqualValues(t, 30, b.metric(`lockstep_channel_filtered_total{channel="europe",topic="orders"}`))
-	_, peeked := b.get("/v1/topic/peek?topic=orders&limit=1")
+	require.EqualValues(t, 30, b.metric(`lockstep_channel_filtered_total{channel="europe",topic="filtered"}`))
+	_, peeked := b.get("/v1/topic/peek?topic=filtered&limit=1")
 	require.Contains(t, peeked, `"header":{"region":"eu-west"}`)
 	mu.Lock()
 	defer mu.Unlock()

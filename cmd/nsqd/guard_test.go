@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,27 +61,11 @@ func (b *broker) grant(by, user, topic, rights string) {
 	require.Equal(b.t, 200, status, text)
 }
 
-// authService grants everything on every topic to "good", and refuses all else.
-func authService(t *testing.T) (address string, queries *atomic.Int32) {
-	queries = &atomic.Int32{}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		queries.Add(1)
-		if r.URL.Query().Get("secret") != "good" {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[{"topic":"^orders$","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
-	}))
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://"), queries
-}
-
 // TestAuthServiceGuardsHTTP is finding 1: where TCP refuses, HTTP refuses, and what only an
 // administrator may do is closed to everybody else.
 func TestAuthServiceGuardsHTTP(t *testing.T) {
 	t.Parallel()
-	service, _ := authService(t)
-	b := start(t, "--auth-http-address="+service)
+	b := authorized.use(t)
 	status, text := b.with("good", "POST", "/pub?topic=orders", "m")
 	require.Equal(t, 200, status, text)
 	for path, want := range map[string]int{"POST /pub?topic=orders": 401, "POST /mpub?topic=orders": 401, "GET /v1/topic/peek?topic=orders": 401} {
@@ -119,15 +102,10 @@ func TestAuthServiceGuardsHTTP(t *testing.T) {
 // another one to it, nor those of the whole topic, and none lets it administer its own.
 func TestChannelsOfAnAuthService(t *testing.T) {
 	t.Parallel()
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, `{"ttl":60,"identity":"joe","authorizations":[`+
-			`{"topic":"^orders$","channels":["^mine$"],"permissions":["subscribe"]},{"topic":"^orders$","channels":[".*"],"permissions":["publish"]}]}`)
-	}))
-	t.Cleanup(service.Close)
-	b := start(t, "--auth-http-address="+strings.TrimPrefix(service.URL, "http://"))
+	b := authorized.use(t)
 	client := func() *client {
 		c := b.dial()
-		c.command("good", "AUTH")
+		c.command("mine", "AUTH")
 		c.next()
 		return c
 	}
@@ -164,7 +142,7 @@ func TestChannelsOfAnAuthService(t *testing.T) {
 		"POST /v1/channel/redrive?topic=orders&channel=mine":              403,
 	} {
 		method, target, _ := strings.Cut(path, " ")
-		status, text := b.with("good", method, target, "")
+		status, text := b.with("mine", method, target, "")
 		require.Equal(t, want, status, "%s: %s", path, text)
 	}
 }
@@ -181,6 +159,11 @@ func TestUsersGuardEveryDoor(t *testing.T) {
 		status, text = b.with("", "POST", "/v1/user/create?name=root&admin=true", "", proxied, "1.2.3.4")
 		require.Equal(t, 403, status, text)
 	}
+	status, text = b.with("anything", "POST", "/v1/session", "")
+	require.Equal(t, 409, status, text)
+	status, text = b.with("", "GET", "/v1/session", "")
+	require.Equal(t, 200, status)
+	require.JSONEq(t, `{"enforced":false,"identity":"anonymous","signed_in":false,"expires_ms":null,"observe":true,"administer":true}`, text)
 	root := b.user("", "root", "&admin=true")
 	status, _ = b.with("", "POST", "/v1/user/create?name=evil&admin=true", "")
 	require.Equal(t, 401, status, "there is an administrator")
@@ -212,61 +195,75 @@ func TestUsersGuardEveryDoor(t *testing.T) {
 // TestRevocationEndsLiveSubscriptions is finding 8.
 func TestRevocationEndsLiveSubscriptions(t *testing.T) {
 	t.Parallel()
-	b := start(t)
-	root := b.user("", "root", "&admin=true")
+	b := guarded.use(t)
+	root := b.root
 	reader := b.user(root, "reader", "")
 	b.grant(root, "reader", "*", "consume")
 	c := b.dial()
 	c.command(reader, "AUTH")
 	c.next()
-	c.consume("orders", "c", 10)
+	c.consume("revoked", "c", 10)
 	status, _ := b.with(root, "POST", "/v1/acl/revoke?user=reader&topic=*&rights=consume", "")
 	require.Equal(t, 200, status)
-	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "orders" "c"`)
+	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "revoked" "c"`)
 	c.expectEnd()
 
 	b.grant(root, "reader", "*", "consume")
 	c = b.dial()
 	c.command(reader, "AUTH")
 	c.next()
-	c.consume("orders", "c", 10)
+	c.consume("revoked", "c", 10)
 	status, _ = b.with(root, "POST", "/v1/user/rotate?name=reader", "")
 	require.Equal(t, 200, status)
-	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "orders" "c"`)
+	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "revoked" "c"`)
 }
 
 // TestBadLoginsAreSlowedDown is finding 8: a thousand of them were a thousand questions.
 func TestBadLoginsAreSlowedDown(t *testing.T) {
-	service, queries := authService(t)
-	b := start(t, "--auth-http-address="+service)
-	for i := range 1000 {
-		b.with(fmt.Sprint("bad", i), "GET", "/stats", "")
-	}
-	status, text := b.with("bad", "GET", "/stats", "")
-	require.Equal(t, 429, status, text)
-	require.Less(t, queries.Load(), int32(30))
-	c := b.dial()
-	c.command("bad", "AUTH")
-	c.expect("E_AUTH_FAILED AUTH failed: too many bad logins of this address, wait")
+	t.Parallel()
+	b := authorized.use(t).from("127.0.0.8")
+	tries := 0
+	b.eventually("is slowed down", func() bool {
+		tries++
+		status, _ := b.with(fmt.Sprint("wrong", tries), "GET", "/stats", "")
+		return status == 429
+	})
+	require.Greater(t, tries, 5)
+	require.Less(t, service.asked("wrong"), tries, "the last one is no question")
+	b.eventually("at the other port, too", func() bool {
+		c := b.dial()
+		c.command("wrong", "AUTH")
+		_, answer := c.next()
+		return answer == "E_AUTH_FAILED AUTH failed: too many bad logins of this address, wait"
+	})
+}
+
+// from makes the further connections come from another address.
+func (b *broker) from(address string) *broker {
+	b.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(address)}
+	b.http.Transport = &http.Transport{DialContext: b.dialer.DialContext}
+	return b
 }
 
 // TestForeignPages is finding 4.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
-	b := start(t, "--http-allowed-host=*.example.org")
-	status, _ := b.with("", "POST", "/topic/create?topic=orders", "")
+	b := strict.use(t)
+	status, _ := b.with("", "POST", "/topic/create?topic=foreign", "")
 	require.Equal(t, 200, status)
 	for _, headers := range [][]string{
 		{"Origin", "http://evil.example.com"}, {"Sec-Fetch-Site", "cross-site"}, {"Host", "rebound.example.com"},
 	} {
-		status, text := b.with("", "POST", "/topic/delete?topic=orders", "", headers...)
+		status, text := b.with("", "POST", "/topic/delete?topic=foreign", "", headers...)
 		require.Equal(t, 403, status, "%s %s", headers, text)
 	}
-	status, text := b.with("", "GET", "/v1/topic/peek?topic=orders", "", "Host", "rebound.example.com")
+	status, text := b.with("", "GET", "/v1/topic/peek?topic=foreign", "", "Host", "rebound.example.com")
 	require.Equal(t, 403, status)
 	require.JSONEq(t, `{"message":"HOST_NOT_ALLOWED"}`, text)
-	status, _ = b.with("", "GET", "/v1/topic/peek?topic=orders", "", "Host", "broker.example.org")
-	require.Equal(t, 200, status)
+	b.eventually("answers to its own name", func() bool { // when the new topic has a leader
+		status, _ := b.with("", "GET", "/v1/topic/peek?topic=foreign", "", "Host", "broker.example.org")
+		return status == 200
+	})
 	resp, err := b.http.Get(b.url("/ui"))
 	require.NoError(t, err)
 	_ = resp.Body.Close()
@@ -278,18 +275,18 @@ func TestForeignPages(t *testing.T) {
 // no secret and no message does, at the finest level.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	b := start(t, "--log-level=debug")
-	root := b.user("", "root", "&admin=true")
-	shop := b.user(root, "shop", "")
-	b.with(root, "POST", "/topic/create?topic=orders", "")
-	b.with(shop, "POST", "/topic/delete?topic=orders", "")
-	b.with("shop.not-the-token-of-anybody", "POST", "/topic/delete?topic=orders", "")
-	b.grant(root, "shop", "orders", "publish")
-	b.with(shop, "POST", "/pub?topic=orders", "a-message-body")
+	b := guarded.use(t)
+	root := b.root
+	shop := b.user(root, "audited", "")
+	b.with(root, "POST", "/topic/create?topic=audited", "")
+	b.with(shop, "POST", "/topic/delete?topic=audited", "")
+	b.with("shop.not-the-token-of-anybody", "POST", "/topic/delete?topic=audited", "")
+	b.grant(root, "audited", "audited", "publish")
+	b.with(shop, "POST", "/pub?topic=audited", "a-message-body")
 	c := b.dial()
 	c.command(shop, "AUTH")
 	c.next()
-	c.put("orders", "a-message-body")
+	c.put("audited", "a-message-body")
 	b.with(root, "PUT", "/config/log_level", "debug")
 	status, text := b.with(root, "GET", "/v1/audit", "")
 	require.Equal(t, 200, status)
@@ -297,21 +294,23 @@ func TestAudit(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &v))
 	var got []string
 	for _, e := range v.Entries {
+		if !strings.Contains(e.Detail, "audited") && !strings.Contains(e.Action, "log_level") {
+			continue // of another test
+		}
 		require.Contains(t, e.Remote, "127.0.0.1:")
 		got = append(got, fmt.Sprintf("%s %s?%s %d %s", e.Identity, e.Action, e.Detail, e.Status, e.Result))
 	}
 	require.Equal(t, []string{
-		"anonymous POST /v1/user/create?name=root&admin=true 200 ok",
-		"root POST /v1/user/create?name=shop 200 ok",
-		"root POST /topic/create?topic=orders 200 ok",
-		"shop POST /topic/delete?topic=orders 403 refused",
-		"unknown POST /topic/delete?topic=orders 401 refused",
-		"root POST /v1/acl/grant?rights=publish&topic=orders&user=shop 200 ok",
+		"root POST /v1/user/create?name=audited 200 ok",
+		"root POST /topic/create?topic=audited 200 ok",
+		"audited POST /topic/delete?topic=audited 403 refused",
+		"unknown POST /topic/delete?topic=audited 401 refused",
+		"root POST /v1/acl/grant?rights=publish&topic=audited&user=audited 200 ok",
 		"root PUT /config/log_level? 200 ok",
 	}, got)
 	lines := 0
 	for s := bufio.NewScanner(strings.NewReader(b.logged())); s.Scan(); {
-		if !strings.Contains(s.Text(), "audit=true") {
+		if !strings.Contains(s.Text(), "audit=true") || !strings.Contains(s.Text(), "audited") && !strings.Contains(s.Text(), "log_level") {
 			continue
 		}
 		lines++
@@ -320,7 +319,7 @@ func TestAudit(t *testing.T) {
 		require.True(t, json.Valid([]byte(object)), object)
 	}
 	require.Equal(t, len(got), lines)
-	for _, secret := range []string{strings.TrimPrefix(root, "root."), strings.TrimPrefix(shop, "shop."), "not-the-token", "a-message-body"} {
+	for _, secret := range []string{strings.TrimPrefix(root, "root."), strings.TrimPrefix(shop, "audited."), "not-the-token", "a-message-body"} {
 		require.NotContains(t, b.logged(), secret)
 	}
 }
@@ -343,18 +342,17 @@ func TestBootstrapToken(t *testing.T) {
 // TestTheLookupPortIsGuarded, too.
 func TestTheLookupPortIsGuarded(t *testing.T) {
 	t.Parallel()
-	base := freePorts(t)
-	b := start(t, fmt.Sprintf("--lookupd-http-address=127.0.0.1:%d", base))
-	root := b.user("", "root", "&admin=true")
-	at := fmt.Sprintf("http://127.0.0.1:%d", base)
-	for _, path := range []string{"/topics", "/nodes", "/lookup?topic=orders", "/debug", "/debug/pprof/heap"} {
+	b := guarded.use(t)
+	root := b.root
+	at := "http://" + b.address(6)
+	for _, path := range []string{"/topics", "/nodes", "/lookup?topic=looked-up", "/debug", "/debug/pprof/heap"} {
 		status, _ := ask(t, b.http, "GET", at+path, "")
 		require.Equal(t, 401, status, path)
 	}
-	reader := b.user(root, "reader", "")
-	b.grant(root, "reader", "orders", "consume")
-	b.with(root, "POST", "/topic/create?topic=orders", "")
-	req, err := http.NewRequestWithContext(t.Context(), "GET", at+"/lookup?topic=orders", nil)
+	reader := b.user(root, "looker", "")
+	b.grant(root, "looker", "looked-up", "consume")
+	b.with(root, "POST", "/topic/create?topic=looked-up", "")
+	req, err := http.NewRequestWithContext(t.Context(), "GET", at+"/lookup?topic=looked-up", nil)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+reader) // as go-nsq does
 	resp, err := b.http.Do(req)
@@ -363,7 +361,7 @@ func TestTheLookupPortIsGuarded(t *testing.T) {
 	require.Equal(t, 200, resp.StatusCode)
 }
 
-// TestACertificateIsAUser over TCP and HTTPS; a certificate of nobody is a stranger's.
+// TestACertificateIsAUser over TCP and HTTPS, where --tls-required=tcp-https leaves HTTP open; a certificate of nobody is a stranger's.
 func TestACertificateIsAUser(t *testing.T) {
 	t.Parallel()
 	ca := certs.New(t)
@@ -371,10 +369,15 @@ func TestACertificateIsAUser(t *testing.T) {
 	ca.Issue("machine")
 	b := start(t, "--tls-cert="+ca.File("broker.pem"), "--tls-key="+ca.File("broker.key"), "--tls-root-ca-file="+ca.File("ca.pem"),
 		"--tls-client-auth-policy=require-verify", "--tls-required=tcp-https")
+	status, _ := b.post("/pub?topic=orders", "x")
+	require.Equal(t, 200, status)
+	c := b.dial()
+	c.send("NOP\n")
+	c.expect("E_INVALID cannot NOP in current state (TLS required)")
 	root := b.user("", "root", "&admin=true")
 	b.user(root, "machine", "&certificate=true")
 	b.grant(root, "machine", "orders", "publish")
-	c := b.dial()
+	c = b.dial()
 	c.identify(map[string]any{"tls_v1": true})
 	require.NoError(t, c.upgrade(ca.Client("machine")))
 	c.put("orders", "x")

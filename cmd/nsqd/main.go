@@ -116,16 +116,21 @@ func refuse(err error) int {
 func exitOnSecondSignal(log logrus.FieldLogger) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
-	first := time.Now()
 	go func() {
-		for range again {
-			if time.Since(first) >= secondSignalAfter {
-				break
-			}
-		}
+		awaitSecondSignal(again)
 		log.Warn("received a second signal, exiting at once")
 		os.Exit(1)
 	}()
+}
+
+// awaitSecondSignal returns at the first signal that is no duplicate of one that has just come.
+func awaitSecondSignal(again <-chan os.Signal) {
+	first := time.Now()
+	for range again {
+		if time.Since(first) >= secondSignalAfter {
+			return
+		}
+	}
 }
 
 func report(err error) int {

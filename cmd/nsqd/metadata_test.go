@@ -49,10 +49,8 @@ func secretFile(t *testing.T, secret string) string {
 func (b *broker) says(text string) {
 	b.t.Helper()
 	b.eventually("says "+text, func() bool {
-		select {
-		case <-b.done:
+		if b.ended() {
 			require.Contains(b.t, b.logged(), text)
-		default:
 		}
 		return strings.Contains(b.logged(), text)
 	})
@@ -94,7 +92,7 @@ func TestExternalEtcd(t *testing.T) {
 	b.env = []string{"NSQD_ETCD_USERNAME=lockstep", "NSQD_ETCD_PASSWORD=s3cret"} // in place of a file
 	b.run(append(identity(ca), "--etcd-endpoints="+endpoint, "--cluster-name=other")...)
 	b.ready()
-	b.dial().put("orders", "x")
+	b.publishes()
 	require.NoDirExists(t, filepath.Join(b.dir, "etcd"), "nothing is embedded")
 	_, text := b.get("/v1/cluster")
 	require.Contains(t, text, `"cluster":"other"`)

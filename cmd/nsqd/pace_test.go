@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,18 +15,19 @@ import (
 // monitor thread, unless the operator has set it. Measuring the gain needs three brokers and a
 // quiet machine: docs/adr/0005.
 func TestMonitorThreadIsPaced(t *testing.T) {
-	require.Contains(t, environ(t), "GODEBUG="+slowTrace+"\x00")
-	t.Setenv("GODEBUG", "madvdontneed=1")
-	require.Contains(t, environ(t), "GODEBUG=madvdontneed=1,"+slowTrace+"\x00")
-	t.Setenv("GODEBUG", "schedtrace=0")
-	require.NotContains(t, environ(t), slowTrace)
+	t.Parallel()
+	require.Contains(t, environ(t, ""), "GODEBUG="+slowTrace+"\x00")
+	require.Contains(t, environ(t, "madvdontneed=1"), "GODEBUG=madvdontneed=1,"+slowTrace+"\x00")
+	require.NotContains(t, environ(t, "schedtrace=0"), slowTrace)
 }
 
-// environ returns the environment of a broker that answers.
-func environ(t *testing.T) string {
+// environ returns the environment of a broker that was started with a GODEBUG.
+func environ(t *testing.T, debug string) string {
 	t.Helper()
-	b := start(t)
-	defer b.stop()
+	b := prepare(t)
+	b.env = []string{"GODEBUG=" + debug}
+	b.run()
+	b.eventually("has its settings", func() bool { return strings.Contains(b.logged(), "SETTINGS") }) // after the restart
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.cmd.Process.Pid))
 	require.NoError(t, err)
 	return string(env) + "\x00"

@@ -87,11 +87,12 @@ func TestPrintConfig(t *testing.T) {
 	require.Contains(t, stderr, "go together")
 }
 
-// TestSecretsAreNotInTheAPI: /config returns settings, and no secret.
-func TestSecretsAreNotInTheAPI(t *testing.T) {
+// TestEnvironment: /config returns settings, and no secret; GOMEMLIMIT has precedence over the
+// container's limit.
+func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)
-	b.env = []string{"NSQD_CLUSTER_TOKEN=hunter2"}
+	b.env = []string{"NSQD_CLUSTER_TOKEN=hunter2", "GOMEMLIMIT=300MiB"}
 	b.run()
 	b.ready()
 	for path, want := range map[string]int{"/config/cluster_token": 400, "/config/cluster_token_file": 200} {
@@ -100,15 +101,6 @@ func TestSecretsAreNotInTheAPI(t *testing.T) {
 		require.NotContains(t, text, "hunter2")
 	}
 	require.NotContains(t, b.logged(), "hunter2")
-}
-
-// TestMemoryLimitOfTheEnvironment: GOMEMLIMIT has precedence over the container's limit.
-func TestMemoryLimitOfTheEnvironment(t *testing.T) {
-	t.Parallel()
-	b := prepare(t)
-	b.env = []string{"GOMEMLIMIT=300MiB"}
-	b.run()
-	b.ready()
 	require.InDelta(t, 300<<20, b.metric("go_gc_gomemlimit_bytes"), 0)
 	require.Contains(t, b.logged(), "memory limit 300MiB, from GOMEMLIMIT")
 }
