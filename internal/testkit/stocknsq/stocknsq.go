@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
@@ -47,8 +49,21 @@ func BuildTools(t testing.TB) Binaries {
 	return build(t, Tools...)
 }
 
+// BuildApps compiles some of all programs.
+func BuildApps(t testing.TB, apps ...string) Binaries {
+	t.Helper()
+	return build(t, apps...)
+}
+
+// build takes the programs that `make tools` has built beside the brokers of LOCKSTEP_BINARIES, or
+// builds them.
 func build(t testing.TB, apps ...string) Binaries {
 	t.Helper()
+	if prebuilt, err := clusters.Prebuilt(); err == nil && prebuilt != "" {
+		if b := Binaries(filepath.Join(prebuilt, "nsq-"+Version)); b.hasAll(apps) {
+			return b
+		}
+	}
 	dir := t.TempDir()
 	download := exec.Command("go", "mod", "download", "-json", "github.com/nsqio/nsq@"+Version)
 	download.Dir = dir // without a go.mod: the module of the test does not have it
@@ -68,6 +83,13 @@ func build(t testing.TB, apps ...string) Binaries {
 		env.Missing(t, "a build of NSQ "+Version, fmt.Sprintf("%v: %s", err, out))
 	}
 	return Binaries(dir)
+}
+
+func (b Binaries) hasAll(apps []string) bool {
+	return !slices.ContainsFunc(apps, func(app string) bool {
+		_, err := os.Stat(b.Path(app))
+		return err != nil
+	})
 }
 
 // Process is a running nsqd, nsqlookupd or nsqadmin. It ends with the test.
