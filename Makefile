@@ -128,6 +128,12 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 
 tools: ## install the programs for tests with their own networks and disks, if root may
 	@{ command -v nft && command -v ip && command -v curl && command -v promtool && command -v chromium && command -v python3 && command -v node && command -v npm; } >/dev/null || .ci/tools || echo "no nft, ip, curl, promtool, chromium, python3, node or npm: the tests that need them are skipped, or fail with LOCKSTEP_CI=1"
+	@[ -d $(STOCK) ] || $(GO) build -C "$$(cd / && $(GO) mod download -json github.com/nsqio/nsq@v1.3.0 | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')" -o $(CURDIR)/$(STOCK)/ $(addprefix ./apps/,nsqlookupd nsqadmin nsq_tail nsq_to_file to_nsq) || echo "no stock NSQ: internal/verify/smoke builds it, or is skipped"
+	@npm --prefix $(WALK) ls >/dev/null 2>&1 || npm --prefix $(WALK) ci --prefer-offline >/dev/null || echo "no packages of npm: internal/verify/console installs them, or is skipped"
+
+# Tests of the gate have no network: what they need from others is built and installed before them.
+STOCK = bin/nsq-v1.3.0
+WALK = internal/verify/console/walk
 
 # The packages in which goroutines meet, and a test that kills leaders. On two
 # processors there is one core loop: GOMAXPROCS=8 makes several.

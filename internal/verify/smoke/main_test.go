@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { e2etest.Main(m) }
 // slowMachine are the settings of brokers that may get no processor for seconds: none of them is
 // declared dead for that.
 var slowMachine = []string{
-	"--session-ttl=30s", "--etcd-heartbeat=200ms", "--etcd-election-timeout=2s", "--peer-timeout=10s", "--replica-timeout=15s",
+	"--session-ttl=30s", "--etcd-heartbeat=100ms", "--etcd-election-timeout=1s", "--peer-timeout=10s", "--replica-timeout=15s",
 	"--leader-hold=30s", "--write-timeout=30s", "--rollback-grace=10s", "--put-hold=75s", "--msg-timeout=10m", "--login-timeout=1m",
 	"--min-free-disk-bytes=1",
 }
@@ -51,7 +51,7 @@ type smoke struct {
 	shop   string                 // the token of a user with few rights
 }
 
-// RoundTrip gives the token to a request that has none. It keeps no connection.
+// RoundTrip gives the token to a request that has none.
 func (s *smoke) RoundTrip(r *http.Request) (*http.Response, error) {
 	if token := s.token.Load(); token != nil && r.Header["Authorization"] == nil {
 		r = r.Clone(r.Context())
@@ -60,7 +60,10 @@ func (s *smoke) RoundTrip(r *http.Request) (*http.Response, error) {
 	return connections.RoundTrip(r)
 }
 
-var connections = &http.Transport{DisableKeepAlives: true}
+// CloseIdleConnections is called at the end of the cluster.
+func (s *smoke) CloseIdleConnections() { connections.CloseIdleConnections() }
+
+var connections = &http.Transport{}
 
 // TestSmoke has parts that need each other's messages: a part that fails ends the test.
 func TestSmoke(t *testing.T) {
@@ -91,7 +94,7 @@ func TestSmoke(t *testing.T) {
 // certificate and a token.
 func start(t *testing.T) *smoke {
 	t.Helper()
-	s := &smoke{ca: certs.New(t), tools: stocknsq.BuildApps(t, "nsqlookupd", "nsqadmin", "nsq_tail", "nsq_to_file", "to_nsq"), root: t}
+	s := &smoke{ca: certs.New(t), tools: stocknsq.Apps(t, e2etest.Built.Path("nsq-"+stocknsq.Version), "nsqlookupd", "nsqadmin", "nsq_tail", "nsq_to_file", "to_nsq"), root: t}
 	s.client = &http.Client{Timeout: wait.Limit, Transport: s}
 	s.ca.IssueUntil(time.Now().AddDate(1, 0, 0), "broker", "n1", "n2", "n3") // health warns of one that expires soon
 	s.lookup = s.tools.Lookupd(t)
