@@ -19,14 +19,15 @@ import (
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // Root is the repository, as a test of a package in internal/verify/e2e has it.
 const Root = "../../../../"
 
 const (
-	StartLimit = 60 * time.Second      // a broker answers /readyz; generous, it is not what is tested
-	WaitLimit  = 60 * time.Second      // any other condition
+	StartLimit = wait.Limit            // a broker answers /readyz
+	WaitLimit  = wait.Limit            // any other condition
 	PollEvery  = 10 * time.Millisecond // between two looks at a condition
 )
 
@@ -139,7 +140,14 @@ func (c *Cluster) WaitReady() {
 func (c *Cluster) Crash(name string) {
 	c.T.Helper()
 	c.Down.Begin(name)
-	require.NoError(c.T, c.Kill(name))
+	require.NoError(c.T, c.Signal(name, syscall.SIGKILL))
+	c.gone(name)
+}
+
+// gone waits until a process that was killed has ended. The further signal has no effect on it.
+func (c *Cluster) gone(name string) {
+	c.T.Helper()
+	require.NoError(c.T, c.Stop(name, WaitLimit))
 }
 
 // Restart starts a broker that was killed or stopped, and waits until it is ready.
@@ -168,7 +176,7 @@ func (c *Cluster) CrashAll() {
 		require.NoError(c.T, c.Signal(name, syscall.SIGKILL))
 	}
 	for _, name := range Names(c) {
-		require.NoError(c.T, c.Kill(name))
+		c.gone(name)
 	}
 }
 

@@ -10,21 +10,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // Version is the release that the promises of a migration are about.
 const Version = "v1.3.0"
-
-// startLimit bounds the start of a process: a busy machine takes seconds.
-const startLimit = 60 * time.Second
 
 // Binaries is a directory with nsqd and nsqlookupd, or with the tools.
 type Binaries string
@@ -45,6 +43,19 @@ var Tools = []string{"nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_
 func BuildTools(t testing.TB) Binaries {
 	t.Helper()
 	return build(t, Tools...)
+}
+
+// Apps are some of all programs: those that `make tools` has built into a directory, or a build of its own.
+func Apps(t testing.TB, prebuilt string, apps ...string) Binaries {
+	t.Helper()
+	missing := func(app string) bool {
+		_, err := os.Stat(Binaries(prebuilt).Path(app))
+		return err != nil
+	}
+	if slices.ContainsFunc(apps, missing) {
+		return build(t, apps...)
+	}
+	return Binaries(prebuilt)
 }
 
 func build(t testing.TB, apps ...string) Binaries {
@@ -130,7 +141,15 @@ func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
 		_ = p.cmd.Wait()
 	}()
 	t.Cleanup(p.Kill)
-	for deadline := time.Now().Add(startLimit); p.TCP == "" && name != "nsqadmin" || p.HTTP == ""; {
+	ended := func() bool {
+		select {
+		case <-p.ended:
+			return true
+		default:
+			return false
+		}
+	}
+	wait.Until(t, func() bool {
 		for _, m := range listening.FindAllStringSubmatch(p.Log.String(), -1) {
 			if m[1] == "TCP" {
 				p.TCP = m[2]
@@ -138,13 +157,9 @@ func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
 				p.HTTP = m[2]
 			}
 		}
-		select {
-		case <-p.ended:
-			require.FailNow(t, name+" ended", p.Log.String())
-		case <-time.After(10 * time.Millisecond):
-		}
-		require.True(t, time.Now().Before(deadline), "%s does not listen: %s", name, p.Log)
-	}
+		return ended() || p.HTTP != "" && (p.TCP != "" || name == "nsqadmin")
+	}, "%s listens", name)
+	require.False(t, ended(), "%s: %s", name, p.Log)
 	return p
 }
 
@@ -158,9 +173,5 @@ func (p *Process) Kill() {
 func (p *Process) Stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(os.Signal(syscall.SIGTERM)))
-	select {
-	case <-p.ended:
-	case <-time.After(startLimit):
-		require.FailNow(p.t, "it does not stop", p.Log.String())
-	}
+	wait.For(p.t, p.ended, "the end of %s", p.cmd.Path)
 }

@@ -23,22 +23,24 @@ import (
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 const (
-	brokers    = 3 // of each walk
-	startLimit = time.Minute
-	walkLimit  = 6 * time.Minute // it takes less than one, on an idle machine
-	failLimit  = 10 * time.Second
+	brokers   = 3
+	walkLimit = 30 * time.Minute // of all steps; each has wait.Limit
 
 	portsPerBroker = 100 // how far those of two brokers are apart, as devcluster lays them out
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// walks are the names of those in walk.mjs. Each has brokers and a browser of its own, and waits for
-// most of its time, so they run at the same time.
-var walks = []string{"actions", "faults"}
+// slowMachine are the settings of brokers that may get no processor for seconds: none of them is
+// declared dead for that.
+var slowMachine = []string{
+	"--session-ttl=30s", "--etcd-heartbeat=100ms", "--etcd-election-timeout=1s", "--peer-timeout=10s", "--replica-timeout=15s",
+	"--leader-hold=30s", "--write-timeout=30s", "--rollback-grace=10s", "--put-hold=75s", "--min-free-disk-bytes=1",
+}
 
 // TestConsole walks through the console. LOCKSTEP_SHOTS names a folder for a picture of each page.
 func TestConsole(t *testing.T) {
@@ -51,24 +53,13 @@ func TestConsole(t *testing.T) {
 		binaries = t.TempDir()
 		require.NoError(t, clusters.Build(binaries))
 	}
-	first := freePorts(t)
-	for i, name := range walks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			walk(t, name, start(t, filepath.Join(binaries, "nsqd"), first+i*brokers*portsPerBroker), folder, chromium)
-		})
-	}
-}
-
-// walk runs one walk at a cluster of its own.
-func walk(t *testing.T, name string, c *devcluster.Cluster, folder, chromium string) {
-	t.Helper()
+	c := start(t, filepath.Join(binaries, "nsqd"), freePorts(t))
 	control := newControl(t, c)
 	addresses := map[string]string{}
 	for _, b := range c.Brokers {
 		addresses[b.Name] = b.HTTP
 	}
-	given, err := json.Marshal(map[string]any{"walk": name, "brokers": addresses, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
+	given, err := json.Marshal(map[string]any{"limit": wait.Limit.Milliseconds(), "brokers": addresses, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), walkLimit)
 	defer cancel()
@@ -78,11 +69,12 @@ func walk(t *testing.T, name string, c *devcluster.Cluster, folder, chromium str
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the browser, too
 	text, err := cmd.CombinedOutput()
-	t.Logf("the walk %s:\n%s", name, text)
+	t.Logf("the walk:\n%s", text)
 	require.NoError(t, err)
 }
 
-// prepare installs the packages of the walks, and returns their folder and the browser.
+// prepare returns the folder of the walk with its packages, and the browser. `make tools` has installed the
+// packages, so that the test needs no network; without them it installs them into a folder of its own.
 func prepare(t *testing.T) (folder, chromium string) {
 	t.Helper()
 	for _, program := range []string{"node", "npm", "chromium"} {
@@ -91,6 +83,9 @@ func prepare(t *testing.T) (folder, chromium string) {
 			env.Missing(t, program, err)
 		}
 		chromium = path
+	}
+	if installed(t, "walk") {
+		return "walk", chromium
 	}
 	folder = t.TempDir()
 	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "walk.mjs"} {
@@ -106,12 +101,31 @@ func prepare(t *testing.T) (folder, chromium string) {
 	return folder, chromium
 }
 
+// installed reports whether a folder has its packages, in the versions of its package.json.
+func installed(t *testing.T, folder string) bool {
+	t.Helper()
+	var wanted struct {
+		DevDependencies map[string]string `json:"devDependencies"`
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "package.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &wanted))
+	for name, version := range wanted.DevDependencies {
+		var found struct{ Version string }
+		text, err := os.ReadFile(filepath.Join(folder, "node_modules", name, "package.json"))
+		if err != nil || json.Unmarshal(text, &found) != nil || found.Version != version {
+			return false
+		}
+	}
+	return true
+}
+
 func start(t *testing.T, nsqd string, basePort int) *devcluster.Cluster {
 	t.Helper()
-	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: basePort, NSQD: nsqd, Tied: true})
+	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: basePort, NSQD: nsqd, Args: slowMachine, Tied: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = c.StopAll(5 * time.Second) // some are dead
+		_ = c.StopAll(wait.Limit)
 		if !t.Failed() {
 			return
 		}
@@ -121,13 +135,11 @@ func start(t *testing.T, nsqd string, basePort int) *devcluster.Cluster {
 		}
 	})
 	require.NoError(t, c.StartAll())
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	require.NoError(t, c.Ready(ctx))
+	require.NoError(t, c.Ready(wait.Context(t)))
 	return c
 }
 
-// freePorts finds a base port with the ports of the brokers of all walks free, of LOCKSTEP_PORTS=FROM-TO if that is set.
+// freePorts finds a base port with the ports of all brokers free, of LOCKSTEP_PORTS=FROM-TO if that is set.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	from, to := 31000, 32400 // below the ephemeral ports of Linux, above those of the other packages
@@ -136,7 +148,7 @@ func freePorts(t *testing.T) int {
 		require.True(t, err == nil && n == 2 && to-from >= 1000, "LOCKSTEP_PORTS=%s must be FROM-TO with a thousand ports", text)
 	}
 	for range 200 {
-		base := from + rand.IntN((to-from-portsPerBroker*brokers*len(walks))/10)*10
+		base := from + rand.IntN((to-from-portsPerBroker*brokers)/10)*10
 		if allFree(base) {
 			return base
 		}
@@ -146,7 +158,7 @@ func freePorts(t *testing.T) int {
 }
 
 func allFree(base int) bool {
-	for i := range brokers * len(walks) {
+	for i := range brokers {
 		for plus := range 6 {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+portsPerBroker*i+plus))
 			if err != nil {
@@ -168,12 +180,17 @@ func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
 			}
 		})
 	}
-	handle("/kill", func(r *http.Request) error { return c.Kill(r.FormValue("broker")) })
+	handle("/kill", func(r *http.Request) error {
+		if err := c.Signal(r.FormValue("broker"), syscall.SIGKILL); err != nil {
+			return err
+		}
+		return c.Stop(r.FormValue("broker"), wait.Limit) // its signal has no effect any more
+	})
 	handle("/start", func(r *http.Request) error {
 		if err := c.Start(r.FormValue("broker")); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), startLimit)
+		ctx, cancel := context.WithTimeout(r.Context(), wait.Limit)
 		defer cancel()
 		return c.Ready(ctx, r.FormValue("broker"))
 	})
@@ -202,8 +219,8 @@ func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
 		select {
 		case <-failed:
 			return nil
-		case <-time.After(failLimit):
-			return fmt.Errorf("no message came within %s", failLimit)
+		case <-time.After(wait.Limit):
+			return fmt.Errorf("no message came within %s", wait.Limit)
 		}
 	})
 	mux.HandleFunc("GET /foreign", func(w http.ResponseWriter, _ *http.Request) {
@@ -219,6 +236,7 @@ func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
 func consume(c *devcluster.Cluster, topic, channel string, f nsq.HandlerFunc) (*nsq.Consumer, error) {
 	config := nsq.NewConfig()
 	config.ClientID = "walker"
+	config.DialTimeout, config.WriteTimeout = time.Minute, time.Minute
 	config.LookupdPollInterval = 100 * time.Millisecond // a goroutine of go-nsq sleeps so long before it connects again
 	consumer, err := nsq.NewConsumer(topic, channel, config)
 	if err != nil {
