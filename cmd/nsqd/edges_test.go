@@ -344,7 +344,7 @@ func (s *authService) start(t *testing.T, _ string) []string {
 	s.server = httptest.NewUnstartedServer(s)
 	s.server.TLS = s.ca.Client("auth")
 	s.server.StartTLS()
-	return []string{"--auth-http-address=" + s.server.URL, "--tls-root-ca-file=" + s.ca.File("ca.pem")}
+	return []string{"--http-client-request-timeout=0s", "--auth-http-address=" + s.server.URL, "--tls-root-ca-file=" + s.ca.File("ca.pem")}
 }
 
 func (s *authService) stop() { s.server.Close() }
@@ -385,10 +385,13 @@ func TestAuthorizationByPost(t *testing.T) {
 	defer service.Close()
 	defer close(done)
 	b := start(t, "--auth-http-address="+service.URL, "--auth-http-request-method=post", "--http-client-request-timeout=300ms")
+	b.eventually("logs in", func() bool { // a test that is slow answers too late
+		c := b.dial()
+		c.command("s3cret", "AUTH")
+		_, answer := c.next()
+		return answer == `{"identity":"joe","identity_url":"","permission_count":1}`
+	})
 	c := b.dial()
-	c.command("s3cret", "AUTH")
-	c.expect(`{"identity":"joe","identity_url":"","permission_count":1}`)
-	c = b.dial()
 	c.command("slow", "AUTH")
 	c.expect("E_AUTH_FAILED AUTH failed")
 }
