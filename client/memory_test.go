@@ -150,7 +150,7 @@ func (s *stream) read(p []byte) (int, error) {
 		}
 		var expired <-chan time.Time
 		if !until.IsZero() {
-			timer := time.NewTimer(time.Until(until))
+			timer := time.NewTimer(until.Sub(time.Now()))
 			defer timer.Stop()
 			expired = timer.C
 		}

@@ -17,8 +17,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
-func init() { silence = wait.Limit } // a broker of these tests that has gone closes its connections
-
 // restarting is a proxy before a broker. It ends its first connection when the client has
 // finished a message, like a restarted broker, and closes finished then. It accepts so many connections.
 func restarting(t *testing.T, broker string, connections int) (address string, finished chan struct{}) {

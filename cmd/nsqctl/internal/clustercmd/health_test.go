@@ -15,8 +15,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
-func init() { healthTimeout = wait.Limit } // no broker of these tests is silent
-
 func TestClusterHealth(t *testing.T) {
 	var leads atomic.Bool
 	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(leads.Load()) })
