@@ -13,15 +13,18 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // Version is the release that the promises of a migration are about.
 const Version = "v1.3.0"
+
+// startLimit bounds the start of a process: a busy machine takes seconds.
+const startLimit = 60 * time.Second
 
 // Binaries is a directory with nsqd and nsqlookupd, or with the tools.
 type Binaries string
@@ -127,7 +130,7 @@ func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
 		_ = p.cmd.Wait()
 	}()
 	t.Cleanup(p.Kill)
-	wait.Until(t, func() bool {
+	for deadline := time.Now().Add(startLimit); p.TCP == "" && name != "nsqadmin" || p.HTTP == ""; {
 		for _, m := range listening.FindAllStringSubmatch(p.Log.String(), -1) {
 			if m[1] == "TCP" {
 				p.TCP = m[2]
@@ -138,10 +141,10 @@ func (b Binaries) start(t testing.TB, name string, flags []string) *Process {
 		select {
 		case <-p.ended:
 			require.FailNow(t, name+" ended", p.Log.String())
-		default:
+		case <-time.After(10 * time.Millisecond):
 		}
-		return p.HTTP != "" && (p.TCP != "" || name == "nsqadmin")
-	}, "%s listens", name)
+		require.True(t, time.Now().Before(deadline), "%s does not listen: %s", name, p.Log)
+	}
 	return p
 }
 
@@ -155,5 +158,9 @@ func (p *Process) Kill() {
 func (p *Process) Stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(os.Signal(syscall.SIGTERM)))
-	wait.For(p.t, p.ended, "the end of the process")
+	select {
+	case <-p.ended:
+	case <-time.After(startLimit):
+		require.FailNow(p.t, "it does not stop", p.Log.String())
+	}
 }
